@@ -1,0 +1,28 @@
+"""Array types and the two neighbour relations."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector: TypeAlias = NDArray[np.float64]
+"""A float64 array of shape (n,)."""
+
+Matrix: TypeAlias = NDArray[np.float64]
+"""A float64 array of shape (n, p)."""
+
+Integers: TypeAlias = NDArray[np.int64]
+"""An int64 array, usually of shape (m,): exact sums on a public grid."""
+
+Mask: TypeAlias = NDArray[np.bool_]
+"""A bool array of shape (n,)."""
+
+Neighbors: TypeAlias = Literal["substitute", "add_remove"]
+"""Which tables are neighbours: one unit replaced (n public), or one unit added or removed."""
+
+Split: TypeAlias = Literal["full", "disjoint", "crossfit"]
+
+Frame: TypeAlias = Any
+"""Any data frame that narwhals can read, or a mapping of column names to arrays."""
