@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from numbers import Real
+from typing import Any, TypeGuard, get_args
 
 from privcausal.errors import BudgetError
 from privcausal.typing import Neighbors, Vector
@@ -13,13 +15,22 @@ PICO = 10**12
 """Privacy amounts are integers in units of 1e-12: float budgets lose small spends."""
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether `value` is a real number; a bool or a string is not, though Python might add it."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def exact(amount: float) -> Fraction:
+    """The decimal number a person means by a float: 0.1 is one tenth, not 0.1000000000000000055."""
+    return Fraction(repr(float(amount)))
+
+
 def pico(amount: float) -> int:
-    """The integer number of pico-units that is not less than `amount` (>= 0, finite)."""
-    if not (math.isfinite(amount) and amount >= 0):
-        raise BudgetError("a privacy amount must be finite and not negative")
-    units = math.ceil(amount * PICO)
-    # the float product may round down; the integer must never be below the true amount
-    return units if units >= amount * PICO and units / PICO >= amount else units + 1
+    """The least integer number of pico-units that is not below `amount` (finite, >= 0)."""
+    if not is_number(amount) or not 0 <= amount < math.inf:
+        raise BudgetError("a privacy amount is a finite number that is not negative")
+    # in exact arithmetic: a float product may round down, and below the true amount is a leak
+    return math.ceil(exact(amount) * PICO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +51,7 @@ class Cost:
                 raise BudgetError(f"{name} of a cost is an integer number of pico-units >= 0")
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.rho + other.rho, self.epsilon + other.epsilon, self.delta + other.delta
-        )
+        return Cost(self.rho + other.rho, self.epsilon + other.epsilon, self.delta + other.delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,13 @@ class Charge:
     noise_sd: float
     cost: Cost
     rows: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.neighbors not in get_args(Neighbors):
+            raise BudgetError(f"neighbors of a charge is one of {', '.join(get_args(Neighbors))}")
+        # a count of rows may be private; a share is public
+        if not 0 < self.rows <= 1:
+            raise BudgetError("rows of a charge is a share in (0, 1], never a count")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,30 @@
+"""What it costs: the zCDP budget, conversions, trade-off functions and the ledger.
+
+No value of a row is ever seen in this room.
+"""
+
+from privcausal.accounting.charge import PICO, Charge, Cost, Release, pico
+from privcausal.accounting.conversion import epsilon_of, noise_multiplier, rho_of
+from privcausal.accounting.ledger import BudgetExhaustedError, Ledger, Spent
+from privcausal.accounting.total import Events, Remaining, delta_after, total_epsilon
+from privcausal.accounting.tradeoff import TradeOff, convex_envelope
+
+__all__ = [
+    "PICO",
+    "BudgetExhaustedError",
+    "Charge",
+    "Cost",
+    "Events",
+    "Ledger",
+    "Release",
+    "Remaining",
+    "Spent",
+    "TradeOff",
+    "convex_envelope",
+    "delta_after",
+    "epsilon_of",
+    "noise_multiplier",
+    "pico",
+    "rho_of",
+    "total_epsilon",
+]

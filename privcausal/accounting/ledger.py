@@ -1,0 +1,298 @@
+"""The durable privacy budget of one data set over many analyses."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from privcausal.accounting.charge import PICO, Charge, Cost, pico
+from privcausal.accounting.entries import check_same, header_of, lines_of
+from privcausal.accounting.store import Book, Store
+from privcausal.accounting.total import Events, Remaining, remaining, total_epsilon, within
+from privcausal.errors import BudgetError, LedgerError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_COLUMNS = (
+    "run", "day", "published", "stage", "query", "mechanism", "neighbors",
+    "sensitivity", "noise_sd", "rho", "epsilon", "delta", "rows",
+)  # fmt: skip
+
+
+class BudgetExhaustedError(BudgetError):
+    """The ledger has less left than was asked for; nothing was spent.
+
+    Attributes
+    ----------
+    requested : float
+        Total epsilon of the refused charges alone, at the ledger's delta.
+    remaining : Remaining
+    """
+
+    def __init__(self, message: str, requested: float, remaining: Remaining) -> None:
+        super().__init__(message)
+        self.requested = requested
+        self.remaining = remaining
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What all charges of a ledger add up to, in natural units.
+
+    Attributes
+    ----------
+    epsilon : float
+        The total guarantee, at the ledger's delta; less than the sum over fits.
+    pure_epsilon, rho, delta : float
+        Sums of the charges in each of the three currencies.
+    kind : {"proven", "published"}
+        "published" for ever once one charge rests on a published, unproven claim.
+    """
+
+    epsilon: float
+    pure_epsilon: float
+    rho: float
+    delta: float
+    kind: Literal["proven", "published"] = "proven"
+
+
+class Ledger:
+    """A privacy budget that outlives the process; one file for one data set.
+
+    Charges are committed to the disk before a release may be drawn, are never refunded, and are
+    refused when the total would pass the cap. A ledger that cannot be read, was changed, rolled
+    back or is read-only answers nothing (`LedgerError`). Old copies of the file and of
+    ``<path>.head`` put back *together* cannot be told from an honest ledger. The file must lie
+    on a local disk, because locks do not work on network drives.
+
+    The cap holds for prices fixed beforehand, and for prices chosen after seeing answers where
+    all charges are in rho or all are pure (Feldman and Zrnic 2021; Rogers et al. 2016). For a
+    mixture chosen after seeing answers it is not proven: the best way of counting the pure
+    charges could then depend on what was seen.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Created if it does not exist; its folder must exist. Links are followed.
+    dataset : str
+        A label of the data; public. Reopening needs the same one.
+    eps, delta : float
+        The cap on everything charged. ``delta=0`` takes charges of pure epsilon only.
+    allow_published : bool
+        Whether fits of ``mode="paper"`` are taken; fixed when the ledger is created.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        dataset: str,
+        eps: float,
+        delta: float = 1e-5,
+        allow_published: bool = False,
+    ) -> None:
+        wanted = header_of(dataset, eps, delta, allow_published)
+        self._store = Store(path)
+        self._store.create(wanted)
+        self._header = self._store.read().header
+        check_same(wanted, self._header, self._store.path.name)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """The ledger that exists at `path`, with the data set and cap it was created with."""
+        ledger = cls.__new__(cls)
+        ledger._store = Store(path)
+        ledger._header = ledger._store.read().header
+        return ledger
+
+    @property
+    def dataset(self) -> str:
+        """The label given at creation."""
+        return str(self._header["dataset"])
+
+    @property
+    def epsilon(self) -> float:
+        """The cap on the total epsilon."""
+        return float(self._header["epsilon"])
+
+    @property
+    def delta(self) -> float:
+        """The cap on the total delta, at which the total epsilon is stated."""
+        return float(self._header["delta"])
+
+    @property
+    def allow_published(self) -> bool:
+        """Whether paper-mode fits are taken."""
+        return bool(self._header["allow_published"])
+
+    @property
+    def fits(self) -> int:
+        """How many runs were charged, whether or not they then succeeded."""
+        return _fits(self._read())
+
+    @property
+    def spent(self) -> Spent:
+        """What was spent so far."""
+        return self._spent(self._read())
+
+    @property
+    def remaining(self) -> Remaining:
+        """What the cap leaves; for rho, what the cap's rho leaves, converted."""
+        return remaining(_events(self._read()), self.epsilon, self.delta)
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """One line per charge, in order; amounts in natural units, days in UTC."""
+        import pandas as pd
+
+        frame = pd.DataFrame(self._read().lines, columns=list(_COLUMNS))
+        for name in ("rho", "epsilon", "delta"):
+            frame[name] = frame[name].astype(float) / PICO
+        return frame.astype({"published": bool, "sensitivity": float, "noise_sd": float})
+
+    def affordable(self, cost: Cost) -> bool:
+        """Whether `cost` could be charged now; another process may still be faster."""
+        costs = [*_costs(self._read()), cost]
+        return within(Events.of(costs), self.epsilon, self.delta)
+
+    def charge(self, run: str, charges: Sequence[Charge], published: bool = False) -> None:
+        """Spend all `charges` of one fit, in one transaction, committed before this returns.
+
+        Parameters
+        ----------
+        run : str
+            A new name; the same run is never charged, or answered, twice.
+        charges : sequence of Charge
+            Their costs add up. Stages on disjoint rows: give the joint cost, not each stage's.
+        published : bool
+            Whether the guarantee is only a published claim (``mode="paper"``).
+
+        Raises
+        ------
+        BudgetExhaustedError
+            A `BudgetError`: the total would pass the cap. Nothing was spent.
+        LedgerError
+            The ledger cannot be used, or the run or the neighbours do not fit what it holds. If
+            the disk failed midway the charge may have been spent, and must not be answered.
+        """
+        charges = tuple(charges)
+        lines = lines_of(run, charges, published)
+        if published and not self.allow_published:
+            raise LedgerError(
+                f"ledger {self.dataset!r} takes no paper-mode fits; use mode='proven', or a "
+                "ledger that was created with allow_published=True"
+            )
+
+        def decide(book: Book) -> list[dict[str, Any]]:
+            self._check_same_ledger(book)
+            self._check_run(book, lines)
+            self._check_cap(_costs(book), [charge.cost for charge in charges])
+            return lines
+
+        self._store.append(decide)
+
+    def verify(self) -> str:
+        """Check pages, chain, head, neighbours and sums; a short report, or a `LedgerError`."""
+        book = self._read()
+        self._store.check_pages()
+        if not within(_events(book), self.epsilon, self.delta):
+            raise LedgerError(f"ledger {self.dataset!r} holds more charges than its cap allows")
+        if len({line["neighbors"] for line in book.lines}) > 1:
+            raise LedgerError(f"ledger {self.dataset!r} mixes two neighbour relations")
+        return f"ledger {self.dataset!r} is whole: {len(book.lines)} charges, {self._status(book)}"
+
+    def __repr__(self) -> str:
+        try:
+            return f"<Ledger {self.dataset!r}: {self._status(self._read())}>"
+        except LedgerError as error:
+            return f"<Ledger {self.dataset!r}: unusable, {error}>"
+
+    def _status(self, book: Book) -> str:
+        spent, fits = self._spent(book), _fits(book)
+        label = ", published" if spent.kind == "published" else ""
+        return (
+            f"eps {_shown(spent.epsilon)} of {_shown(self.epsilon)} spent at "
+            f"delta={self.delta:g} in {fits} fit{'s' * (fits != 1)}{label}"
+        )
+
+    def _spent(self, book: Book) -> Spent:
+        events = _events(book)
+        return Spent(
+            epsilon=total_epsilon(events, self.delta),
+            pure_epsilon=sum(events.pure) / PICO,
+            rho=events.rho / PICO,
+            delta=events.delta / PICO,
+            kind="published" if any(line["published"] for line in book.lines) else "proven",
+        )
+
+    def _read(self) -> Book:
+        book = self._store.read()
+        self._check_same_ledger(book)
+        return book
+
+    def _check_same_ledger(self, book: Book) -> None:
+        if book.header != self._header:
+            raise LedgerError(f"{self._store.path.name} was replaced by another ledger")
+
+    def _check_run(self, book: Book, lines: Sequence[dict[str, Any]]) -> None:
+        """Raise unless the run is new and its neighbours are those of the runs before."""
+        run = lines[0]["run"]
+        if any(line["run"] == run for line in book.lines):
+            raise LedgerError(f"run {run!r} was charged to this ledger before; use a new name")
+        if len({line["neighbors"] for line in (*book.lines, *lines)}) > 1:
+            # a total over both relations would be a statement about neither
+            raise LedgerError(
+                f"ledger {self.dataset!r} would mix substitute and add_remove neighbours; "
+                "keep one ledger for each"
+            )
+
+    def _check_cap(self, spent: Sequence[Cost], new: Sequence[Cost]) -> None:
+        if within(Events.of([*spent, *new]), self.epsilon, self.delta):
+            return
+        left = remaining(Events.of(spent), self.epsilon, self.delta)
+        asked = Events.of(new)
+        requested = total_epsilon(asked, self.delta)
+        raise BudgetExhaustedError(
+            f"this fit needs more than ledger {self.dataset!r} has left.\n"
+            f"  {_comparison(asked, requested, left)}\n  Nothing was spent.",
+            requested,
+            left,
+        )
+
+
+def _comparison(asked: Events, requested: float, left: Remaining) -> str:
+    """What was asked, rounded up, beside what is left in the same currency, rounded down."""
+    if asked.delta > pico(left.delta):
+        pair = f"delta {asked.delta / PICO:.3g}", f"delta {left.delta:.3g}"
+    elif asked.pure:
+        most = _shown(left.pure_epsilon, ROUND_FLOOR)
+        pair = f"eps {_shown(requested, ROUND_CEILING)}", f"eps {most} (as pure epsilon)"
+    else:
+        most = _shown(left.epsilon, ROUND_FLOOR)
+        pair = f"eps {_shown(requested, ROUND_CEILING)}", f"eps {most} (what the cap's rho leaves)"
+    return "Requested  {}    Remaining  {}".format(*pair)
+
+
+def _costs(book: Book) -> list[Cost]:
+    return [Cost(line["rho"], line["epsilon"], line["delta"]) for line in book.lines]
+
+
+def _events(book: Book) -> Events:
+    return Events.of(_costs(book))
+
+
+def _fits(book: Book) -> int:
+    return len({line["run"] for line in book.lines})
+
+
+def _shown(amount: float, rounding: str = ROUND_HALF_EVEN) -> str:
+    """Two decimals, or two digits where the amount is small."""
+    if not math.isfinite(amount):
+        return str(amount)
+    exact = Decimal(repr(amount))
+    places = max(2, 1 - exact.adjusted()) if exact else 2
+    return str(exact.quantize(Decimal(1).scaleb(-places), rounding))

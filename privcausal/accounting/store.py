@@ -1,0 +1,356 @@
+"""The ledger's file: an append-only, hash-chained SQLite database and the head kept beside it.
+
+What may happen to a file, and what then holds:
+
+- *A crash anywhere.* WAL with ``synchronous=FULL``: a commit that returned is on the disk, one
+  that did not is there whole or not at all. SQLite mends the rest at the next opening.
+- *An edit or damage.* Every line holds the hash of itself and of the line before, and the first
+  that of the header; all are recomputed whenever the file is read. Triggers refuse UPDATE and
+  DELETE, and the schema is compared with the one written here.
+- *An old copy put back, or the file deleted.* ``<path>.head`` holds the length of the chain and
+  its last hash. It is written after the commit, so a crash between the two leaves it *behind*,
+  at a prefix of the chain, which is accepted; *ahead* of the database it proves that charges were
+  lost, and nothing is answered. It is written under the database's write lock, from what the
+  database then says, so no slower process can move it back.
+- *An old copy of both files.* Cannot be seen from here; nobody is protected from it.
+
+Every operation opens its own connection: nothing is shared between threads, or with a child.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from privcausal.errors import LedgerError
+
+BUSY_SECONDS = 30.0
+"""How long another process may hold the file before we give up."""
+
+VERSION = 1
+"""Of the tables below; kept in the file as ``user_version``."""
+
+_APPLICATION_ID = 0x70727663  # "prvc": tells our files from other SQLite databases
+
+_HEADER = ("id", "dataset", "epsilon", "delta", "allow_published")
+_LINE = (
+    "run", "line", "day", "published", "stage", "query", "mechanism", "neighbors",
+    "sensitivity", "noise_sd", "rho", "epsilon", "delta", "rows",
+)  # fmt: skip
+
+_SCHEMA = (
+    "CREATE TABLE ledger (id TEXT NOT NULL, dataset TEXT NOT NULL, epsilon REAL NOT NULL,"
+    " delta REAL NOT NULL, allow_published INTEGER NOT NULL) STRICT",
+    # sensitivity and noise_sd may be unknown (NULL); the price may not
+    "CREATE TABLE charges (seq INTEGER PRIMARY KEY, run TEXT NOT NULL, line INTEGER NOT NULL,"
+    " day TEXT NOT NULL, published INTEGER NOT NULL, stage TEXT NOT NULL, query TEXT NOT NULL,"
+    " mechanism TEXT NOT NULL, neighbors TEXT NOT NULL, sensitivity REAL, noise_sd REAL,"
+    " rho INTEGER NOT NULL CHECK (rho >= 0), epsilon INTEGER NOT NULL CHECK (epsilon >= 0),"
+    " delta INTEGER NOT NULL CHECK (delta >= 0), rows REAL NOT NULL, hash TEXT NOT NULL,"
+    " UNIQUE (run, line)) STRICT",
+    *(
+        f"CREATE TRIGGER {table}_no_{action} BEFORE {action} ON {table}"
+        " BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+        for table in ("ledger", "charges")
+        for action in ("UPDATE", "DELETE")
+    ),
+    # INSERT OR REPLACE deletes without asking the triggers above
+    "CREATE TRIGGER ledger_once BEFORE INSERT ON ledger WHEN EXISTS (SELECT 1 FROM ledger)"
+    " BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END",
+    "CREATE TRIGGER charges_in_order BEFORE INSERT ON charges"
+    " WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM charges) OR EXISTS"
+    " (SELECT 1 FROM charges WHERE run = NEW.run AND line = NEW.line)"
+    " BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END",
+)
+
+_CAUSES = {
+    sqlite3.SQLITE_BUSY: "is locked by another process",
+    sqlite3.SQLITE_LOCKED: "is locked by another process",
+    sqlite3.SQLITE_READONLY: "cannot be written",
+    sqlite3.SQLITE_PERM: "cannot be written",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened",
+    sqlite3.SQLITE_CORRUPT: "is damaged",
+    sqlite3.SQLITE_NOTADB: "is damaged, or not a ledger",
+    sqlite3.SQLITE_FULL: "cannot be written: the disk is full",
+    sqlite3.SQLITE_IOERR: "cannot be read or written: disk error",
+}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """What the file said at one moment, with the chain already recomputed.
+
+    Attributes
+    ----------
+    header : dict
+        ``id dataset epsilon delta allow_published``.
+    lines : tuple of dict
+        One per charge, in the order of spending; the amounts in pico-units.
+    hashes : tuple of str
+        Of the header, then of every line.
+    """
+
+    header: dict[str, Any]
+    lines: tuple[dict[str, Any], ...]
+    hashes: tuple[str, ...]
+
+
+class Store:
+    """The two files of one ledger. Every failure is a `LedgerError`; nothing is ever repaired."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = _resolve(path)
+        self.head = self.path.with_name(self.path.name + ".head")
+
+    def create(self, header: dict[str, Any]) -> None:
+        """Make the ledger unless there is one; safe to call from many processes at once."""
+        with self._refusing():
+            # the head first: it is written last, so a head alone means a deleted database
+            if self.head.exists():
+                return
+            with self._connect("rwc") as connection:
+                _make(connection, [header[name] for name in _HEADER])
+                self._check_file()
+                self._advance_head(connection)
+
+    def read(self) -> Book:
+        """The whole book, checked against the head."""
+        with self._refusing(), self._transaction() as (_, book):
+            return book
+
+    def append(self, decide: Callable[[Book], Sequence[dict[str, Any]]]) -> None:
+        """Append the lines that `decide` makes of the book, all of them or, if it raises, none.
+
+        They are on the disk when this returns, and no other process wrote in between.
+        """
+        with self._refusing(), self._transaction() as (connection, book):
+            _insert(connection, book, decide(book))
+            connection.execute("COMMIT")
+            self._advance_head(connection)
+
+    def check_pages(self) -> None:
+        """SQLite's own check of every page and index."""
+        with self._refusing(), self._connect("rw") as connection:
+            found = connection.execute("PRAGMA integrity_check").fetchall()
+        if found != [("ok",)]:
+            raise LedgerError(f"{self.path.name} is damaged")
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Whatever goes wrong with the files becomes a `LedgerError`."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LedgerError(f"{self.path.name} {_cause(error)}; nothing is released") from error
+        except OSError as error:
+            raise LedgerError(
+                f"{self.path.name} or its head cannot be read or written; nothing is released"
+            ) from error
+
+    def _check_file(self) -> None:
+        if not self.path.exists():
+            lost = "was deleted: its head is still there" if self.head.exists() else "is missing"
+            raise LedgerError(f"{self.path.name} {lost}; restore it, nothing can be spent without")
+        status = self.path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise LedgerError(f"{self.path.name} is not a file")
+        # the bits, not os.access: the administrator's right to write does not undo the intent
+        if not status.st_mode & stat.S_IWUSR:
+            raise LedgerError(f"{self.path.name} is read-only, so nothing can be charged to it")
+        if status.st_nlink > 1:
+            # two names would have two write-ahead logs and two heads for one budget
+            raise LedgerError(f"{self.path.name} is a hard link; a ledger has one name")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[tuple[sqlite3.Connection, Book]]:
+        """The checked book under the write lock, so that head and database cannot move apart."""
+        self._check_file()
+        with self._connect("rw") as connection:
+            _begin(connection)
+            yield connection, self._checked_book(connection)
+
+    @contextmanager
+    def _connect(self, mode: str) -> Iterator[sqlite3.Connection]:
+        """A connection of its own; leaving it rolls back whatever was not committed."""
+        address = f"{self.path.as_uri()}?mode={mode}"
+        connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            yield connection
+        finally:
+            connection.close()
+
+    def _checked_book(self, connection: sqlite3.Connection) -> Book:
+        """The book, or a `LedgerError` where the chain or the head says that it was changed."""
+        book = _read_book(connection, self.path.name)
+        head = self._read_head()
+        if head is None and book.lines:
+            # an unused ledger may lack it: a crash while it was created
+            raise LedgerError(f"{self.head.name} is missing; a ledger moves with its head")
+        if head is not None and head["id"] != book.header["id"]:
+            raise LedgerError(f"{self.path.name} and {self.head.name} are of two ledgers")
+        if head is not None and book.hashes[head["lines"] :][:1] != (head["hash"],):
+            raise LedgerError(f"{self.path.name} was rolled back: it has lost charges")
+        return book
+
+    def _read_head(self) -> dict[str, Any] | None:
+        try:
+            return _parse_head(self.head.read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError):
+            raise LedgerError(f"{self.head.name} is damaged") from None
+
+    def _advance_head(self, connection: sqlite3.Connection) -> None:
+        """Write the head from the committed chain, under the write lock and never backwards."""
+        _begin(connection)
+        book = self._checked_book(connection)
+        head = {"id": book.header["id"], "lines": len(book.lines), "hash": book.hashes[-1]}
+        _write_whole(self.head, json.dumps(head))
+        connection.execute("ROLLBACK")
+
+
+def _resolve(path: str | os.PathLike[str]) -> Path:
+    """The one real path behind `path`, so that two links to a file are one ledger."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise LedgerError("the path of a ledger is a string or a path")
+    text = os.fspath(path)
+    if not text or text.startswith(":memory:") or "\0" in text:
+        raise LedgerError("a ledger must outlive the process: give the path of a file")
+    real = Path(os.path.realpath(text))
+    if not real.parent.is_dir():
+        raise LedgerError(f"the folder of {real.name} does not exist")
+    return real
+
+
+def _make(connection: sqlite3.Connection, header: Sequence[Any]) -> None:
+    """Create the tables in an empty database; leave any other as it is."""
+    if _tables(connection):
+        return
+    _patiently(lambda: _use_wal(connection))
+    _begin(connection)
+    if not _tables(connection):  # nobody was faster
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        marks = ", ".join("?" * len(header))
+        connection.execute(f"INSERT INTO ledger VALUES ({marks})", header)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
+        raise LedgerError("this file system cannot hold a ledger (no write-ahead log)")
+
+
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
+    return [sql for (sql,) in _patiently(lambda: connection.execute(query).fetchall())]
+
+
+def _check_schema(connection: sqlite3.Connection, name: str) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != _APPLICATION_ID:
+        raise LedgerError(f"{name} is not a ledger")
+    if version > VERSION:
+        raise LedgerError(f"{name} was made by a newer version of privcausal; upgrade to use it")
+    if version != VERSION or tuple(_tables(connection)) != _SCHEMA:
+        raise LedgerError(f"{name} was changed: its tables or triggers are not those of a ledger")
+    if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        raise LedgerError(f"{name} was changed: it has no write-ahead log")
+
+
+def _read_book(connection: sqlite3.Connection, name: str) -> Book:
+    """All that is in the tables, or a `LedgerError` where a hash is not the one recomputed."""
+    _check_schema(connection, name)
+    headers = connection.execute(f"SELECT {', '.join(_HEADER)} FROM ledger").fetchall()
+    rows = connection.execute(
+        f"SELECT seq, hash, {', '.join(_LINE)} FROM charges ORDER BY seq"
+    ).fetchall()
+    if len(headers) != 1:
+        raise LedgerError(f"{name} is damaged: it has no header")
+    hashes = [_digest("", headers[0])]
+    for expected, (seq, found, *fields) in enumerate(rows, start=1):
+        hashes.append(_digest(hashes[-1], fields))
+        if seq != expected or found != hashes[-1]:
+            raise LedgerError(f"{name} was changed or is damaged at line {expected}")
+    header = dict(zip(_HEADER, headers[0], strict=True))
+    lines = tuple(dict(zip(_LINE, fields, strict=True)) for _, _, *fields in rows)
+    return Book(header, lines, tuple(hashes))
+
+
+def _insert(connection: sqlite3.Connection, book: Book, lines: Sequence[dict[str, Any]]) -> None:
+    marks = ", ".join("?" * (len(_LINE) + 2))
+    command = f"INSERT INTO charges (seq, hash, {', '.join(_LINE)}) VALUES ({marks})"
+    last = book.hashes[-1]
+    for seq, line in enumerate(lines, start=len(book.hashes)):
+        fields = [line[name] for name in _LINE]
+        last = _digest(last, fields)
+        connection.execute(command, [seq, last, *fields])
+
+
+def _digest(previous: str, fields: Sequence[Any]) -> str:
+    # `repr` stands in for types that only a damaged file can hold
+    text = json.dumps([previous, *fields], separators=(",", ":"), default=repr)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    _patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+
+
+def _patiently(action: Callable[[], T]) -> T:
+    """`action`, again while the file is busy: in WAL some waits skip SQLite's own timeout."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return action()
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code; extended codes add detail above the low byte."""
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
+
+
+def _cause(error: sqlite3.Error) -> str:
+    return _CAUSES.get(_code(error), "cannot be used, it may be damaged")
+
+
+def _parse_head(text: str) -> dict[str, Any]:
+    head = json.loads(text)
+    if type(head["lines"]) is not int or head["lines"] < 0:
+        raise ValueError("not a length")
+    return {"id": str(head["id"]), "lines": head["lines"], "hash": str(head["hash"])}
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Replace a file by new text so that a crash leaves the old one or the new one."""
+    draft = path.with_name(path.name + ".new")
+    with draft.open("w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

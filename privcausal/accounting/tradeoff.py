@@ -1,0 +1,233 @@
+"""Trade-off functions of f-DP: what parallel parts of one fit promise together.
+
+f(alpha) is the least type II error of any test at level alpha between two neighbouring tables
+(Dong, Roth and Su 2019). All functions here are symmetric, f(f(alpha)) = alpha, so the half
+with slope -1 or steeper says everything.
+
+Never above the truth
+---------------------
+A represented function must not lie above the true one: that would promise privacy that is not
+there. Chords of a convex function lie above it, so knots are never points of a curve. A curve is
+replaced by finitely many supporting lines, that is by finitely many proven pairs
+(epsilon_i, delta_i) with f >= 1 - delta_i - exp(epsilon_i) alpha, and the knots are the corners
+of their maximum, which lies below the curve everywhere. From then on all operations are exact on
+piecewise-linear functions, up to float rounding; knots are moved down by `MARGIN` to cover that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from privcausal.accounting.charge import is_number, pico
+from privcausal.accounting.conversion import MAX_RHO, profile
+from privcausal.errors import BudgetError
+from privcausal.typing import Vector
+
+MARGIN = 4e-15
+"""Relative step down of every knot, some 20 units of the last place: covers float rounding."""
+
+MAX_LOSS = 700.0
+"""Privacy losses above this count as certain: exp(700) is the end of the floats."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TradeOff:
+    """A symmetric, convex, decreasing, piecewise-linear trade-off function on [0, 1].
+
+    Built by `from_dp`, `from_gaussian`, `from_zcdp` and `minimum`.
+
+    Attributes
+    ----------
+    level : Vector, shape (k,)
+        alpha of the knots, increasing from 0 to the point where f(alpha) = alpha.
+    power : Vector, shape (k,)
+        1 - f at the knots, increasing. Held in place of f, which near alpha = 0 is 1 minus
+        something that a small delta makes far smaller than a float at 1 can show.
+    """
+
+    level: Vector
+    power: Vector
+
+    def __post_init__(self) -> None:
+        for name in ("level", "power"):
+            knots = np.array(getattr(self, name), dtype=np.float64)
+            knots.flags.writeable = False
+            object.__setattr__(self, name, knots)
+        if not _is_half_tradeoff(self.level, self.power):
+            raise BudgetError("these knots are not those of a symmetric convex trade-off function")
+
+    @classmethod
+    def from_dp(cls, epsilon: float, delta: float = 0.0) -> Self:
+        """max(0, 1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)), exactly (epsilon, delta)-DP.
+
+        `epsilon` in [0, 700], `delta` in [0, 1].
+        """
+        _need("epsilon", epsilon, 0, MAX_LOSS)
+        _need("delta", delta, 0, 1)
+        return cls._from_profile(np.array([epsilon], float), np.array([delta], float))
+
+    @classmethod
+    def from_gaussian(cls, mu: float) -> Self:
+        """G_mu, the test between N(0, 1) and N(mu, 1), with `mu` from 1e-9 to 30.
+
+        For audits, and for stages a user declares. Its profile (Balle and Wang 2018) is
+        delta(epsilon) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu).
+        """
+        _need("mu", mu, 1e-9, 30)
+        epsilon = _losses(mu)
+        return cls._from_profile(epsilon, _gaussian_delta(epsilon, mu))
+
+    @classmethod
+    def from_zcdp(cls, rho: float) -> Self:
+        """sup over delta of f_(epsilon(delta), delta) for rho-zCDP, `rho` from 1e-12 to 450.
+
+        What is proven of any rho-zCDP mechanism, hence below G_mu at mu = sqrt(2 rho).
+        """
+        _need("rho", rho, 1e-12, min(450, MAX_RHO))
+        epsilon, curve = _losses(math.sqrt(2 * rho)), profile(pico(rho))
+        return cls._from_profile(epsilon, np.array([curve.delta(e) for e in epsilon.tolist()]))
+
+    @classmethod
+    def minimum(cls, *functions: TradeOff) -> Self:
+        """min{f_1, ..., f_k}**, the guarantee of stages on disjoint rows (Niu et al. Theorem 6).
+
+        Valid where the part of a row does not depend on the data: a split by index under
+        substitution, by independent coins under add_remove.
+        """
+        if not functions:
+            raise BudgetError("the minimum needs at least one trade-off function")
+        level = np.concatenate([f.level for f in functions])
+        power = np.concatenate([f.power for f in functions])
+        # the function that is least on the diagonal ends the half; knots beyond are its mirror's
+        half = level <= min(f.level[-1] for f in functions)
+        level, power = convex_envelope(level[half], -power[half])
+        return cls(level, -power)
+
+    @classmethod
+    def _from_profile(cls, epsilon: Vector, delta: Vector) -> Self:
+        """The maximum of the lines 1 - delta_i - e^epsilon_i alpha and of their mirror images."""
+        telling = delta < 1 - 1e-9  # the others say nothing, and their corners are rounding
+        if not telling.any():
+            return cls(np.zeros(1), np.ones(1))
+        # as a function of e^epsilon, delta is convex: a line off the envelope touches nowhere
+        # (e^epsilon - 1, because the differences of e^epsilon are rounding when epsilon is small)
+        excess, gap = convex_envelope(np.expm1(epsilon[telling]), delta[telling])
+        corner = (gap[:-1] - gap[1:]) / np.diff(excess)
+        # each line meets its mirror image on the diagonal f(alpha) = alpha, where the half ends
+        middle = float(((1 - gap) / (2 + excess)).max()) * (1 - MARGIN)
+        half = corner < middle
+        level = np.concatenate([[0], corner[half][::-1], [middle]])
+        inner = (gap[:-1] + corner + excess[:-1] * corner)[half]
+        power = np.concatenate([gap[-1:], inner[::-1], [1 - middle]])
+        return cls(*_settle(level, power))
+
+    def __call__(self, alpha: ArrayLike) -> Vector:
+        """f(alpha), the least type II error at level `alpha` in [0, 1]; same shape as `alpha`."""
+        level = np.asarray(alpha, dtype=np.float64)
+        if not ((level >= 0) & (level <= 1)).all():
+            raise BudgetError("alpha is a level of a test, between 0 and 1")
+        steep = 1 - np.interp(level, self.level, self.power)
+        flat = np.interp(1 - level, self.power, self.level, left=0.0)
+        beta = np.where(level <= self.level[-1], steep, flat)
+        return np.asarray(np.maximum(0, beta - MARGIN), dtype=np.float64)
+
+    def delta(self, epsilon: float) -> float:
+        """The least delta with (epsilon, delta)-DP: sup over alpha of 1 - f - e^epsilon alpha."""
+        _need("epsilon", epsilon, 0, MAX_LOSS)
+        return float(np.clip(self.power - math.exp(epsilon) * self.level, 0, 1).max())
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon >= 0 with (epsilon, delta)-DP; infinite where there is none."""
+        _need("delta", delta, 0, 1)
+        above = self.power > delta
+        with np.errstate(divide="ignore"):
+            slopes = np.log(self.power[above] - delta) - np.log(self.level[above])
+        return float(max(0.0, slopes.max(initial=0.0)))
+
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{self.epsilon(d):.3g} at delta={d:g}" for d in (1e-6, 1e-5))
+        return f"TradeOff(epsilon {pairs})"
+
+
+def convex_envelope(x: Vector, y: Vector) -> tuple[Vector, Vector]:
+    """The corners of the greatest convex function below the points (x, y), by increasing x.
+
+    On the knots of piecewise-linear convex functions it is the double conjugate of their minimum.
+    """
+    hull: list[tuple[float, float]] = []
+    order = np.lexsort((y, x))
+    for point in zip(x[order].tolist(), y[order].tolist(), strict=True):
+        if hull and hull[-1][0] == point[0]:
+            continue  # the lowest point over this x came first
+        while len(hull) > 1 and _slope(hull[-2], hull[-1]) >= _slope(hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    corners = np.array(hull, dtype=np.float64)
+    return corners[:, 0], corners[:, 1]
+
+
+def _slope(p: tuple[float, float], q: tuple[float, float]) -> float:
+    return (q[1] - p[1]) / (q[0] - p[0])
+
+
+def _settle(level: Vector, power: Vector) -> tuple[Vector, Vector]:
+    """Knots a `MARGIN` lower; of knots that rounding put on one level, the lowest."""
+    # not the first: its power is a delta as it was given, and (0, delta) must stay delta
+    lower = np.append(power[:1], np.minimum(1, power[1:] * (1 + MARGIN)))
+    power = np.maximum.accumulate(lower)
+    power[-1] = 1 - level[-1]
+    last = np.append(np.diff(level) > 0, True)
+    return level[last], power[last]
+
+
+def _is_half_tradeoff(level: Vector, power: Vector) -> bool:
+    if level.ndim != 1 or level.shape != power.shape or not len(level) or level[0] != 0:
+        return False
+    steps, rises = np.diff(level), np.diff(power)
+    if not ((steps > 0) & (rises >= 0)).all() or not 0 <= power[0] <= power[-1] <= 1:
+        return False
+    slopes = rises / steps
+    on_diagonal = abs(level[-1] + power[-1] - 1) < 1e-12
+    # slopes of 1 - f fall to no less than 1; the slack is for the rounding of tiny differences
+    return bool(on_diagonal and (slopes[1:] <= slopes[:-1] * (1 + 1e-6)).all())
+
+
+def _losses(mu: float) -> Vector:
+    """A grid of epsilon, even in standard deviations of the Gaussian privacy loss.
+
+    It reaches a delta of about 1e-105, or `MAX_LOSS`. A step of 1/70 sd keeps epsilon(delta)
+    within 1e-4 of its value.
+    """
+    sd = np.linspace(-22, 22, 3001)
+    epsilon = mu * (mu / 2 + sd)
+    inside = (epsilon > 0) & (epsilon < MAX_LOSS)
+    return np.concatenate([[0.0], epsilon[inside]])
+
+
+def _gaussian_delta(epsilon: Vector, mu: float) -> Vector:
+    """delta of G_mu, rounded up.
+
+    Both terms carry the factor exp(-a^2 / 2), taken out so that the tail keeps its digits; what
+    the subtraction can lose is added back as an error of 1e-13 in each term.
+    """
+    from scipy.special import erfcx, ndtr
+
+    a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    root = math.sqrt(2)
+    far = (
+        np.exp(-(a**2) / 2)
+        / 2
+        * (erfcx(np.maximum(a, 0) / root) * (1 + 1e-13) - erfcx(b / root) * (1 - 1e-13))
+    )
+    near = ndtr(-a) - np.exp(-(a**2) / 2) / 2 * erfcx(b / root) + 1e-15
+    return np.asarray(np.clip(np.where(a > 0, far, near), 0, 1), dtype=np.float64)
+
+
+def _need(name: str, value: float, low: float, high: float) -> None:
+    if not is_number(value) or not low <= value <= high:
+        raise BudgetError(f"{name} of a trade-off function lies in [{low:g}, {high:g}]")

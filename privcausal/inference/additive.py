@@ -1,0 +1,190 @@
+"""Empirical-Bayes additive regression from noisy moments, with the noise in the likelihood.
+
+Given G ~ sum w phi phi' + noise and b = sum w y phi + noise, the model is
+
+    b | beta ~ N(G+ beta, s2 G+ + (sd_b^2 + sd_G^2 ||beta||^2) I + sd_G^2 beta beta'),
+    beta ~ N(0, diag(prior variances)),
+
+G+ the positive part of G; the noise levels are known because they were chosen. Prior variances
+and s2 maximise the marginal likelihood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize
+
+from privcausal.typing import Integers, Matrix, Vector
+
+ROUNDS = 3
+"""Fixed-point rounds: the noise term depends on the current beta."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Noisy moments of one regression; `gram_sd` and `cross_sd` are noise sds of an entry.
+
+    `noise_var` is the variance of the target around its mean, per unit of Gram weight.
+    """
+
+    gram: Matrix
+    cross: Vector
+    gram_sd: float
+    cross_sd: float
+    noise_var: float
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Independent normal coefficients with one variance per group.
+
+    Attributes
+    ----------
+    group : Integers
+        0 for coefficients of fixed variance `fixed`, else 1..G.
+    scale : Vector
+        Relative prior sd of each coefficient within its group.
+    fixed : float
+        Prior variance of group 0 (the intercept).
+    log_var : Vector
+        Centre of the log prior variance of groups 1..G, shape (G,).
+    pull : float
+        Strength with which log variances are held near `log_var`.
+    fit_noise : bool
+        Also fit the noise variance s2.
+    basis : Matrix, optional
+        Coefficients are ``basis @ theta`` with theta independent a priori.
+    """
+
+    group: Integers
+    scale: Vector
+    fixed: float
+    log_var: Vector
+    pull: float = 0.03
+    fit_noise: bool = False
+    basis: Matrix | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Coefficients with posterior covariance and log marginal likelihood."""
+
+    mean: Vector
+    cov: Matrix
+    evidence: float
+
+
+def positive_part(matrix: Matrix) -> Matrix:
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+
+def fit(moments: Moments, prior: Prior) -> Posterior:
+    """Posterior under the prior variances of greatest marginal likelihood."""
+    gram = positive_part(moments.gram)
+    basis = np.eye(len(moments.cross)) if prior.basis is None else prior.basis
+    design = gram @ basis
+    start = np.r_[prior.log_var, 0.0]
+    beta = np.zeros(len(moments.cross))
+    theta, cov, value = np.zeros(basis.shape[1]), np.eye(basis.shape[1]), 0.0
+    for _ in range(ROUNDS):
+        problem = _Problem(moments, prior, gram, design, _noise_cov(moments, beta))
+        start, value = problem.maximise(start)
+        theta, cov = problem.posterior(start)
+        beta = basis @ theta
+    return Posterior(beta, basis @ cov @ basis.T, value)
+
+
+def _noise_cov(moments: Moments, beta: Vector) -> Matrix:
+    """Covariance of the noise in b - G beta: that of b, and that of G times beta."""
+    p, g2 = len(beta), moments.gram_sd**2
+    tiny = 1e-12 * max(float(np.trace(moments.gram)), 1e-300) * moments.noise_var / p
+    diagonal = moments.cross_sd**2 + g2 * float(beta @ beta) + tiny
+    return np.asarray(diagonal * np.eye(p) + g2 * np.outer(beta, beta))
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    moments: Moments
+    prior: Prior
+    gram: Matrix
+    design: Matrix
+    noise: Matrix
+
+    def maximise(self, start: Vector) -> tuple[Vector, float]:
+        if len(start) == 1 and not self.prior.fit_noise:
+            return start, -self._objective(start)[0]
+        best = minimize(
+            self._objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 60}
+        )
+        return best.x, -float(best.fun)
+
+    def _unpack(self, x: Vector) -> tuple[Vector, float]:
+        variances = np.r_[self.prior.fixed, np.exp(np.clip(x[:-1], -30.0, 30.0))]
+        s2 = self.moments.noise_var * (np.exp(np.clip(x[-1], -5, 5)) if self.prior.fit_noise else 1)
+        return variances[self.prior.group] * self.prior.scale**2, float(s2)
+
+    def _objective(self, x: Vector) -> tuple[float, Vector]:
+        """Negative log marginal likelihood and its gradient in (log variances, log noise)."""
+        t, s2 = self._unpack(x)
+        b = self.moments.cross
+        cov = s2 * self.gram + self.noise + (self.design * t) @ self.design.T
+        factor = cho_factor(cov, lower=True, check_finite=False)
+        solved = cho_solve(factor, np.c_[self.design, self.gram, b], check_finite=False)
+        d, g = self.design.shape[1], len(b)
+        inv_design, inv_gram, z = solved[:, :d], solved[:, d : d + g], solved[:, -1]
+        shift = x[:-1] - self.prior.log_var
+        value = 2 * np.log(np.diag(factor[0])).sum() + b @ z + self.prior.pull * shift @ shift
+        by_coef = t * ((inv_design * self.design).sum(0) - (self.design.T @ z) ** 2)
+        grad = np.bincount(self.prior.group, by_coef, len(shift) + 1)[1:] + 2 * self.prior.pull * shift
+        noise_grad = 0.0
+        if self.prior.fit_noise:
+            value += 0.5 * x[-1] ** 2
+            noise_grad = s2 * float(np.trace(inv_gram) - z @ self.gram @ z) + x[-1]
+        return 0.5 * float(value), 0.5 * np.r_[grad, noise_grad]
+
+    def posterior(self, x: Vector) -> tuple[Vector, Matrix]:
+        t, s2 = self._unpack(x)
+        cov = s2 * self.gram + self.noise + (self.design * t) @ self.design.T
+        factor = cho_factor(cov, lower=True, check_finite=False)
+        gain = t[:, None] * self.design.T
+        mean = gain @ cho_solve(factor, self.moments.cross, check_finite=False)
+        spread = np.diag(t) - gain @ cho_solve(factor, gain.T, check_finite=False)
+        return mean, spread
+
+
+def average(posteriors: Sequence[Posterior]) -> Posterior:
+    """Mixture of posteriors weighted by marginal likelihood (same moments, several priors)."""
+    weight = np.exp([p.evidence - max(q.evidence for q in posteriors) for p in posteriors])
+    weight /= weight.sum()
+    mean = sum((w * p.mean for w, p in zip(weight, posteriors, strict=True)), np.zeros(1))
+    cov = sum(
+        w * (p.cov + np.outer(p.mean - mean, p.mean - mean))
+        for w, p in zip(weight, posteriors, strict=True)
+    )
+    return Posterior(mean, np.asarray(cov), max(p.evidence for p in posteriors))
+
+
+def least_squares(moments: Moments, spread: Vector, basis: Matrix | None = None) -> Posterior:
+    """Regression for base "linear": a wide normal prior that fades with the privacy noise.
+
+    Without noise this is least squares; with noise, coefficients far beyond their `spread` are
+    held back in proportion to how much of the error is noise. With `basis` the coefficients are
+    ``basis @ theta``.
+    """
+    gram = positive_part(moments.gram)
+    basis = np.eye(len(moments.cross)) if basis is None else basis
+    design = gram @ basis
+    theta, cov = np.zeros(basis.shape[1]), np.eye(basis.shape[1])
+    for _ in range(ROUNDS):
+        noise = _noise_cov(moments, basis @ theta)
+        share = np.trace(noise) / (np.trace(noise) + moments.noise_var * np.trace(gram))
+        inverse = np.linalg.pinv(moments.noise_var * gram + noise, hermitian=True)
+        precision = design.T @ inverse @ design + np.diag(share / spread**2)
+        cov = np.linalg.pinv(precision, hermitian=True)
+        theta = cov @ design.T @ inverse @ moments.cross
+    return Posterior(basis @ theta, basis @ cov @ basis.T, 0.0)

@@ -1,0 +1,48 @@
+"""The conditional effect as a function with a posterior band."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcausal.spec.features import Rows, combine
+from privcausal.spec.functions import Additive, Function
+from privcausal.typing import Matrix, Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """weight(x) x additive(x), with the covariance of the additive function's coefficients."""
+
+    additive: Additive
+    cov: Matrix
+    weight: Function | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """tau(x) as a sum of independent pieces, cut to [-reach, reach] (the outcome's range)."""
+
+    pieces: tuple[Piece, ...]
+    reach: float
+
+    def __call__(self, rows: Rows) -> Vector:
+        total = np.zeros(len(rows))
+        for piece in self.pieces:
+            value = piece.additive(rows)
+            total += value if piece.weight is None else value * piece.weight(rows)
+        return np.minimum(np.maximum(total, -self.reach), self.reach)
+
+    def sd(self, rows: Rows) -> Vector:
+        """Posterior standard deviation, shape (n,)."""
+        total = np.zeros(len(rows))
+        for piece in self.pieces:
+            phi = rows.phi(piece.additive.features)
+            values, vectors = np.linalg.eigh(piece.cov)
+            spread = sum(
+                (max(v, 0.0) * combine(phi, vectors[:, k]) ** 2 for k, v in enumerate(values)),
+                np.zeros(len(rows)),
+            )
+            total += spread if piece.weight is None else spread * piece.weight(rows) ** 2
+        return np.sqrt(total)

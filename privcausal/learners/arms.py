@@ -1,0 +1,228 @@
+"""S-, T- and X-learner (Kuenzel et al. 2019): regressions within the arms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from privcausal.inference import cut as cuts
+from privcausal.inference.additive import Moments, Posterior
+from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.gram import GramEstimate
+from privcausal.learners.base import CateLearner, Learnt, mixed
+from privcausal.learners.bases import Base
+from privcausal.learners.estimate import Nuisances
+from privcausal.learners.ground import Ground, arm_grams, complements
+from privcausal.learners.needs import Need
+from privcausal.learners.nuisances import (
+    LEAST_BELOW,
+    cross_noise,
+    propensity,
+    read_sizes,
+)
+from privcausal.spec.functions import Additive, Constant, Difference, Function, Mixture, Nuisance
+from privcausal.spec.request import Request
+from privcausal.typing import Matrix, Vector
+from privcausal.vault import ByFold, Cross, ImputedEffect, Transform
+
+GRAMS, OUTCOMES = "nuisance: arm moments", "effect: arm outcomes"
+FIRST_OUTCOMES = "nuisance: arm outcomes"
+
+
+@dataclass(frozen=True, eq=False)
+class ArmData:
+    """Grams (arms, p, p) and cross moments (arms, p) of one set of rows, with noise sds."""
+
+    grams: tuple[GramEstimate, GramEstimate]
+    cross: Vector
+    cross_sd: float
+
+
+@dataclass(frozen=True)
+class _Arms(CateLearner):
+    """What the three share: moments of the outcome within each arm."""
+
+    name: str = "arms"
+
+    def effect_needs(self, request: Request, base: Base) -> list[Need]:
+        return [Need(GRAMS, 0.2, "nuisance"), Need(OUTCOMES, 0.5, "effect")]
+
+    def means(self, ground: Ground, data: ArmData) -> Posterior:
+        """Coefficients (2p,) of both arms' means around the midpoint of the outcome."""
+        raise NotImplementedError
+
+    def learn(self, ground: Ground) -> Learnt:
+        ground, folds, whole = arm_data(ground, OUTCOMES)
+        fitted = self.means(ground, whole)
+        effect = contrast(ground, fitted)
+        if len(folds) == 1:
+            nuisances = (arm_nuisance(ground, fitted, propensity_of(ground, whole)),)
+        else:
+            nuisances = tuple(
+                arm_nuisance(ground, self.means(ground, d), propensity_of(ground, d)) for d in folds
+            )
+        return Learnt(ground, effect, nuisances, shown_arms(nuisances))
+
+
+@dataclass(frozen=True)
+class S(_Arms):
+    """One regression on (T, phi(x)) and, by default, T phi(x).
+
+    Parameters
+    ----------
+    interactions : bool
+        False gives the constant effect of Niu et al. (2022).
+    """
+
+    interactions: bool = True
+    name: str = "s"
+
+    def means(self, ground: Ground, data: ArmData) -> Posterior:
+        half = ground.outcome.bound
+        gram, sd = joined(data)
+        moments = Moments(gram, data.cross, sd, data.cross_sd, (half / 4) ** 2)
+        kept = ground.effect_index if self.interactions else ground.effect_index[:1]
+        return ground.session.base.arms(
+            moments, ground.features, half**2 / 4, half**2 / 100, half**2 / 400, kept=kept
+        )
+
+
+@dataclass(frozen=True)
+class T(_Arms):
+    """One regression per arm; tau is their difference."""
+
+    name: str = "t"
+
+    def means(self, ground: Ground, data: ArmData) -> Posterior:
+        half = ground.outcome.bound
+        p = ground.features.size
+        fits = [
+            ground.session.base.nuisance(
+                Moments(g.value, c, g.sd, data.cross_sd, (half / 4) ** 2),
+                ground.features, half**2 / 4, half**2 / 100, fit_noise=True,
+            )
+            for g, c in zip(data.grams, (data.cross[:p], data.cross[p:]), strict=True)
+        ]
+        mean = np.concatenate([f.mean for f in fits])
+        return Posterior(mean, block_diag(*(f.cov for f in fits)), sum(f.evidence for f in fits))
+
+
+@dataclass(frozen=True)
+class X(T):
+    """Imputed effects regressed within each arm and joined: tau = e tau_0 + (1 - e) tau_1."""
+
+    name: str = "x"
+
+    def effect_needs(self, request: Request, base: Base) -> list[Need]:
+        return [
+            Need(GRAMS, 0.2, "nuisance"),
+            Need(FIRST_OUTCOMES, 0.25, "nuisance"),
+            Need("effect: imputed sizes", 0.02, "effect"),
+            Need("effect: imputed effects", 0.48, "effect"),
+        ]
+
+    def learn(self, ground: Ground) -> Learnt:
+        ground, folds, whole = arm_data(ground, FIRST_OUTCOMES)
+        nuisances = tuple(
+            arm_nuisance(ground, self.means(ground, d), propensity_of(ground, d)) for d in folds
+        )
+        target = imputed(nuisances, ground)
+        sizes = read_sizes(ground, target, "effect: imputed sizes")
+        features = ground.effect_features
+        per_cut = cross_noise(ground, "effect: imputed effects", features.cut)
+        cut = cuts.trade(sizes, per_cut / ground.population.count)
+        mechanism = Cross(features, target, cut, "imputed effects", by_arm=True)
+        release = ground.session.release("effect: imputed effects", mechanism)
+        effect = self._joined(ground, whole, release.value, float(release.noise_sd[0]), sizes, cut)
+        return Learnt(ground, effect, nuisances, shown_arms(nuisances))
+
+    def _joined(
+        self, ground: Ground, data: ArmData, value: Vector, sd: float, sizes: cuts.Sizes, cut: float
+    ) -> Effect:
+        below = max(sizes.below(cut), LEAST_BELOW)
+        variance = max(sizes.rms(cut), 1e-3 * cut) ** 2
+        e, _ = propensity_of(ground, data)
+        one = Difference(Constant(1.0), e)
+        pieces = []
+        for gram, cross, weight in zip(data.grams, np.split(value, 2), (e, one), strict=True):
+            own = gram.sub(ground.effect_index)
+            moments = Moments(own.value, cross / below, own.sd, sd / below, variance)
+            fitted = ground.session.base.effect(
+                moments, ground.effect_features, 4 * cut**2, cut**2 / 10
+            )
+            additive = Additive(ground.effect_features, fitted.mean)
+            pieces.append(Piece(additive, fitted.cov, weight))
+        return Effect(tuple(pieces), 2 * ground.outcome.bound)
+
+
+def imputed(nuisances: tuple[Nuisance, ...], ground: Ground) -> Transform:
+    """The imputed effect of each row, by the nuisances of its fold."""
+    made = tuple(ImputedEffect(n, ground.outcome) for n in nuisances)
+    return made[0] if len(made) == 1 else ByFold(made)
+
+
+def arm_data(ground: Ground, stage: str) -> tuple[Ground, tuple[ArmData, ...], ArmData]:
+    """Grams and outcome moments by arm: for each fold the other folds', and over all rows."""
+    ground, whole, outside = arm_grams(ground, GRAMS)
+    outcome = ground.outcome
+    mechanism = Cross(ground.features, outcome, outcome.bound, "outcome", by_arm=True)
+    releases = ground.session.moments(stage, mechanism)
+    sd = float(releases[0].noise_sd[0])
+    values = [r.value for r in releases]
+    folds = tuple(
+        ArmData(g, cross, noise)
+        for g, (cross, noise, _) in zip(outside, complements(values, sd), strict=True)
+    )
+    total = ArmData(whole, np.sum(values, axis=0), sd * np.sqrt(len(values)))
+    return ground, folds, total
+
+
+def joined(data: ArmData) -> tuple[Matrix, float]:
+    """Block-diagonal Gram of both arms."""
+    zero, one = data.grams
+    return np.asarray(block_diag(zero.value, one.value)), float(np.hypot(zero.sd, one.sd) / np.sqrt(2))
+
+
+def contrast(ground: Ground, fitted: Posterior) -> Effect:
+    """tau = mu_1 - mu_0 on the effect's features (the controls' parts cancel or are left out)."""
+    p, keep = ground.features.size, ground.effect_index
+    pick = np.hstack([-np.eye(p), np.eye(p)])[keep]
+    function = Additive(ground.effect_features, pick @ fitted.mean)
+    cov = pick @ fitted.cov @ pick.T
+    return Effect((Piece(function, cov),), 2 * ground.outcome.bound)
+
+
+def arm_nuisance(
+    ground: Ground, fitted: Posterior, e: tuple[Function, Function]
+) -> Nuisance:
+    outcome, p = ground.outcome, ground.features.size
+    middle = 0.5 * (outcome.lo + outcome.hi)
+    mu0, mu1 = (
+        Additive(ground.features, part, middle, outcome.lo, outcome.hi)
+        for part in (fitted.mean[:p], fitted.mean[p:])
+    )
+    return Nuisance(e[0], mu0, mu1)
+
+
+def propensity_of(ground: Ground, data: ArmData) -> tuple[Function, Function]:
+    """e(x) for free: sum w T phi is the first row of the treated arm's Gram."""
+    if ground.known is not None:
+        return ground.known, ground.known
+    zero, one = data.grams
+    gram = GramEstimate(zero.value + one.value, float(np.hypot(zero.sd, one.sd)), zero.model)
+    cross = 0.5 * (one.value[0] - zero.value[0])
+    return propensity(ground, gram, cross, 0.5 * float(np.hypot(zero.sd, one.sd)))
+
+
+def shown_arms(nuisances: tuple[Nuisance, ...]) -> Nuisances:
+    if len(nuisances) == 1:
+        n = nuisances[0]
+        e, mu0, mu1 = n.e, n.mu0, n.mu1
+    else:
+        first, second = nuisances
+        e, mu0, mu1 = (
+            mixed(first.e, second.e), mixed(first.mu0, second.mu0), mixed(first.mu1, second.mu1)
+        )
+    return Nuisances(e, Mixture(e, mu1, mu0), mu0, mu1)

@@ -1,0 +1,111 @@
+"""The contract of a learner and the steps they share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcausal.learners.averages import STAGES, AverageEstimate, averages
+from privcausal.learners.bases import Base
+from privcausal.learners.estimate import Estimate, Nuisances
+from privcausal.learners.ground import Ground, Session, lay
+from privcausal.learners.needs import Need, Undeclared, make_plan
+from privcausal.learners.nuisances import Partial, overall
+from privcausal.inference.effect import Effect
+from privcausal.spec.functions import Constant, Function, Mixture, Nuisance
+from privcausal.spec.plan import Plan
+from privcausal.spec.request import Request
+from privcausal.spec.schema import Schema
+from privcausal.vault import Vault
+
+
+class Learner(ABC):
+    """Plans its releases from a request, and fits by asking a vault for them."""
+
+    name: str
+
+    @abstractmethod
+    def needs(self, request: Request, base: Base) -> list[Need]:
+        """The releases after bounds, with their weights."""
+
+    @abstractmethod
+    def run(self, session: Session) -> Estimate:
+        """Spend the plan's stages in order and return the estimate."""
+
+    def plan(self, request: Request, base: Base, undeclared: Undeclared) -> Plan:
+        """Stages with integer budgets; no data are needed."""
+        return make_plan(request, self.name, base.name, self.needs(request, base), undeclared)
+
+    def fit(
+        self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: Base
+    ) -> Estimate:
+        return self.run(Session(plan, vault, schema, undeclared, base))
+
+
+@dataclass(frozen=True)
+class CateLearner(Learner):
+    """A learner of tau(x): nuisances, an effect, then averages from doubly robust scores."""
+
+    @abstractmethod
+    def effect_needs(self, request: Request, base: Base) -> list[Need]:
+        """Releases of the nuisance and effect stages."""
+
+    @abstractmethod
+    def learn(self, ground: Ground) -> Learnt:
+        """Nuisances and tau(x)."""
+
+    def needs(self, request: Request, base: Base) -> list[Need]:
+        return [
+            Need("nuisance: marginals", 0.04, "nuisance"),
+            *self.effect_needs(request, base),
+            Need(STAGES[0], 0.07, "average"),
+            Need(STAGES[1], 0.73, "average"),
+            Need(STAGES[2], 0.20, "average"),
+        ]
+
+    def run(self, session: Session) -> Estimate:
+        learnt = self.learn(lay(session))
+        ground = learnt.ground
+        found: AverageEstimate | None = None
+        if session.plan.has(STAGES[1]):
+            centre = float(np.mean(learnt.effect(ground.rows)))
+            found = averages(ground, learnt.nuisances, centre, STAGES, "ATE")
+        return finish(ground, learnt.effect, learnt.shown, found)
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """The outcome of the nuisance and effect stages. `nuisances` holds one per fold, or one."""
+
+    ground: Ground
+    effect: Effect
+    nuisances: tuple[Nuisance, ...]
+    shown: Nuisances
+
+
+def shown(partials: tuple[Partial, ...], nuisances: tuple[Nuisance, ...]) -> Nuisances:
+    """Nuisances as functions of new data: the folds' mean under cross-fitting."""
+    whole = overall(partials)
+    if len(nuisances) == 1:
+        return Nuisances(whole.e, whole.eta, nuisances[0].mu0, nuisances[0].mu1)
+    return Nuisances(
+        whole.e, whole.eta, mixed(nuisances[0].mu0, nuisances[1].mu0),
+        mixed(nuisances[0].mu1, nuisances[1].mu1),
+    )
+
+
+def mixed(first: Function, second: Function) -> Function:
+    """Half of each: the folds only exist for rows, so new data see their mean."""
+    return Mixture(Constant(0.5), first, second)
+
+
+def finish(
+    ground: Ground, effect: Effect | None, nuisances: Nuisances, found: AverageEstimate | None
+) -> Estimate:
+    session = ground.session
+    return Estimate(
+        session.plan, session.schema, ground.design, ground.population, effect, nuisances, found,
+        tuple(session.releases), session.vault.size, session.vault.real_noise,
+    )

@@ -1,0 +1,193 @@
+"""Bases: how nuisances and effects depend on the covariates. Each is a frozen option object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from privcausal.errors import CapabilityError
+from privcausal.inference.additive import Moments, Posterior, Prior, average, fit, least_squares
+from privcausal.spec.features import FeatureMap
+from privcausal.typing import Integers, Matrix, Vector
+
+ROUGHNESS_DECAY = 0.35
+"""Prior sd of an effect's next rougher function against the one before."""
+
+
+class Base(Protocol):
+    """What a base must offer: its width, and regression from noisy moments."""
+
+    name: str
+
+    @property
+    def functions(self) -> int:
+        """Basis functions of a smooth numeric column."""
+
+    @property
+    def released_weights(self) -> bool:
+        """Release the second-stage Gram (textbook), rather than compute it by post-processing."""
+
+    def nuisance(self, moments: Moments, features: FeatureMap, intercept_var: float,
+                 size_var: float, *, fit_noise: bool) -> Posterior: ...
+
+    def effect(self, moments: Moments, features: FeatureMap, intercept_var: float,
+               size_var: float) -> Posterior: ...
+
+    def arms(self, moments: Moments, features: FeatureMap, intercept_var: float,
+             mean_var: float, effect_var: float, *, kept: Integers) -> Posterior: ...
+
+
+@dataclass(frozen=True)
+class Gam:
+    """Private additive regression (the default): smooth terms, empirical Bayes.
+
+    Parameters
+    ----------
+    functions : int
+        Basis functions per smooth numeric term, 1 to 8.
+    """
+
+    functions: int = 3
+    name: str = "gam"
+    released_weights: bool = False
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.functions, int) and 1 <= self.functions <= 8):
+            raise CapabilityError("Gam(functions=) must be a whole number from 1 to 8")
+
+    def nuisance(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float,
+        *, fit_noise: bool,
+    ) -> Posterior:
+        group = by_order(features)
+        prior = Prior(
+            group, np.ones(features.size), intercept_var, _centres(group, size_var),
+            fit_noise=fit_noise,
+        )
+        return fit(moments, prior)
+
+    def effect(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
+    ) -> Posterior:
+        """Three prior structures averaged by marginal likelihood: one variance for all terms,
+        by order of roughness, and by term and order."""
+        scale = ROUGHNESS_DECAY ** np.maximum(features.order - 1, 0)
+        fits = []
+        for group, pull, rough in (
+            (together(features), 0.03, 1.0),
+            (by_order(features), 0.1, 0.01),
+            (by_term(features), 0.1, 0.01),
+        ):
+            centre = _centres(group, size_var) + np.log(_rough(group, features, rough))
+            fits.append(fit(moments, Prior(group, scale, intercept_var, centre, pull)))
+        return average(fits)
+
+    def arms(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, mean_var: float,
+        effect_var: float, *, kept: Integers,
+    ) -> Posterior:
+        """Both arms' means at once: mu_0 = phi'alpha, mu_1 = phi'(alpha + gamma).
+
+        gamma is zero but for the `kept` features.
+        """
+        basis = arm_basis(features.size, kept)
+        shared = by_order(features)
+        own = np.where(shared > 0, shared + shared.max(), 0)[kept]
+        own_scale = ROUGHNESS_DECAY ** np.maximum(features.order - 1, 0)[kept]
+        group = compact(np.r_[shared, own])
+        size = np.where(np.arange(len(group)) < features.size, mean_var, effect_var)
+        centre = np.array([np.log(size[group == g][0]) for g in range(1, group.max() + 1)])
+        scale = np.r_[np.ones(features.size), own_scale]
+        return fit(
+            moments, Prior(group, scale, intercept_var, centre, fit_noise=True, basis=basis)
+        )
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Least squares on the formula's own columns, steadied only as far as noise asks."""
+
+    name: str = "linear"
+    functions: int = 1
+    released_weights: bool = True
+
+    def nuisance(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float,
+        *, fit_noise: bool,
+    ) -> Posterior:
+        return least_squares(moments, _spread(features, intercept_var))
+
+    def effect(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
+    ) -> Posterior:
+        return least_squares(moments, _spread(features, intercept_var))
+
+    def arms(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, mean_var: float,
+        effect_var: float, *, kept: Integers,
+    ) -> Posterior:
+        spread = _spread(features, intercept_var)
+        basis = arm_basis(features.size, kept)
+        return least_squares(moments, np.r_[spread, spread[kept]], basis)
+
+
+def _spread(features: FeatureMap, intercept_var: float) -> Vector:
+    """Wide prior sds: as wide for each feature as for the intercept, per basis amplitude."""
+    return np.full(features.size, np.sqrt(intercept_var))
+
+
+def arm_basis(size: int, kept: Integers) -> Matrix:
+    """Matrix from (alpha, gamma) to both arms' coefficients, shape (2 size, size + len(kept))."""
+    one = np.eye(size)
+    return np.vstack([np.hstack([one, np.zeros((size, len(kept)))]), np.hstack([one, one[:, kept]])])
+
+
+def compact(group: Integers) -> Integers:
+    """Group numbers renumbered 1..G with 0 kept."""
+    names = {g: i + 1 for i, g in enumerate(sorted(set(group.tolist()) - {0}))}
+    return np.array([names.get(g, 0) for g in group.tolist()], np.int64)
+
+
+def together(features: FeatureMap) -> Integers:
+    """One group for everything but the intercept."""
+    return (features.order > 0).astype(np.int64)
+
+
+def by_order(features: FeatureMap) -> Integers:
+    """Linear terms, and nonlinear ones."""
+    return compact(np.where(features.order == 0, 0, np.where(features.order == 1, 1, 2)))
+
+
+def by_term(features: FeatureMap) -> Integers:
+    """Each term's linear and nonlinear part."""
+    names = {name: i for i, name in enumerate(dict.fromkeys(features.group[1:]))}
+    code = [0] + [
+        1 + 2 * names[g] + int(o > 1)
+        for g, o in zip(features.group[1:], features.order[1:].tolist(), strict=True)
+    ]
+    return compact(np.array(code, np.int64))
+
+
+def _centres(group: Integers, size_var: float) -> Vector:
+    return np.full(group.max(initial=0), np.log(size_var))
+
+
+def _rough(group: Integers, features: FeatureMap, factor: float) -> Vector:
+    """`factor` for groups of nonlinear functions, 1 for others, shape (G,)."""
+    first = [int(np.flatnonzero(group == g)[0]) for g in range(1, group.max(initial=0) + 1)]
+    return np.where(features.order[first] > 1, factor, 1.0) if first else np.zeros(0)
+
+
+BASES: dict[str, Base] = {"gam": Gam(), "linear": Linear()}
+
+
+def find_base(base: object) -> Base:
+    """The base of this name, or the option object itself."""
+    if isinstance(base, str) and base in BASES:
+        return BASES[base]
+    if isinstance(base, Gam | Linear):
+        return base
+    shown = repr(base)[:40] if isinstance(base, str) else f"of type {type(base).__name__}"
+    raise CapabilityError(f"base {shown} is unknown; choose one of {', '.join(map(repr, BASES))}")

@@ -1,0 +1,87 @@
+"""DR-learner (Kennedy 2020): regression of the doubly robust score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcausal.inference import cut as cuts
+from privcausal.inference.additive import Moments
+from privcausal.inference.effect import Effect, Piece
+from privcausal.learners.base import CateLearner, Learnt, shown
+from privcausal.learners.bases import Base
+from privcausal.learners.ground import Grams, Ground, gram_of
+from privcausal.learners.needs import Need
+from privcausal.learners.nuisances import (
+    LEAST_BELOW,
+    cross_noise,
+    effect_fit,
+    nuisance_of,
+    partial,
+    partial_needs,
+    read_sizes,
+    residual_effect,
+)
+from privcausal.spec.functions import Additive, Nuisance
+from privcausal.spec.request import Request
+from privcausal.vault import Aipw, ByFold, Cross, Transform
+
+FIRST_SIZES, FIRST_MOMENTS = "effect: residual sizes", "effect: residual moments"
+FIRST_WEIGHTS = "effect: weights"
+SIZES, MOMENTS = "effect: score sizes", "effect: score moments"
+
+
+@dataclass(frozen=True)
+class DR(CateLearner):
+    """First tau_1(x) by residuals, for the arm means; then the score minus tau_1 is regressed.
+
+    What is regressed has the smaller the range the better tau_1 is; tau(x) = tau_1(x) + its fit.
+    """
+
+    name: str = "dr"
+
+    def effect_needs(self, request: Request, base: Base) -> list[Need]:
+        needs = [*partial_needs(request.propensity is not None), Need(FIRST_SIZES, 0.01, "effect")]
+        if base.released_weights:
+            needs.append(Need(FIRST_WEIGHTS, 0.04, "effect"))
+        return [
+            *needs,
+            Need(FIRST_MOMENTS, 0.24, "effect"),
+            Need(SIZES, 0.01, "effect"),
+            Need(MOMENTS, 0.24, "effect"),
+        ]
+
+    def learn(self, ground: Ground) -> Learnt:
+        ground, grams = gram_of(ground)
+        partials = partial(ground, grams)
+        weights = FIRST_WEIGHTS if ground.session.plan.has(FIRST_WEIGHTS) else None
+        stages = (FIRST_SIZES, FIRST_MOMENTS, weights)
+        first = residual_effect(ground, grams, partials, stages)
+        nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
+        effect = _second_stage(ground, grams, first, nuisances)
+        return Learnt(ground, effect, nuisances, shown(partials, nuisances))
+
+
+def _second_stage(
+    ground: Ground, grams: Grams, first: Effect, nuisances: tuple[Nuisance, ...]
+) -> Effect:
+    """Regress psi - tau_1(x) on the effect's features and add tau_1 back."""
+    reach = 2 * ground.outcome.bound
+    made = tuple(Aipw(n, ground.outcome, ground.clip, first, reach) for n in nuisances)
+    target: Transform = made[0] if len(made) == 1 else ByFold(made)
+    sizes = read_sizes(ground, target, SIZES)
+    features = ground.effect_features
+    cut = cuts.trade(sizes, cross_noise(ground, MOMENTS, features.cut) / ground.population.count)
+    release = ground.session.release(MOMENTS, Cross(features, target, cut, "score minus first pass"))
+    below = max(sizes.below(cut), LEAST_BELOW)
+    gram = grams.whole.sub(ground.effect_index)
+    moments = Moments(
+        gram.value, release.value / below, gram.sd, float(release.noise_sd[0]) / below,
+        max(sizes.rms(cut), 1e-3 * cut) ** 2,
+    )
+    fitted = effect_fit(ground, moments, 4 * cut**2, cut**2 / 40)
+    before = first.pieces[0].additive.coef
+    # first is cut to [-reach, reach] where it centres the score; additive functions stay inside
+    total = Additive(features, np.asarray(before + fitted.mean))
+    return Effect((Piece(total, fitted.cov),), reach)

@@ -1,0 +1,60 @@
+"""What every learner hands to the results: public functions and averages with their prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from privcausal.accounting import Release
+from privcausal.inference.effect import Effect
+from privcausal.inference.population import Population
+from privcausal.learners.averages import AverageEstimate
+from privcausal.spec.features import Design
+from privcausal.spec.functions import Function, Known
+from privcausal.spec.plan import Plan
+from privcausal.spec.schema import Interval, Schema
+
+
+@dataclass(frozen=True, eq=False)
+class Nuisances:
+    """Released nuisances as functions of covariates; each may be absent."""
+
+    propensity: Function
+    outcome: Function
+    mu0: Function
+    mu1: Function
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A finished fit: released numbers and functions of them, nothing else.
+
+    Attributes
+    ----------
+    effect : Effect or None
+        tau(x) with its posterior; None for average effects only.
+    averages : AverageEstimate or None
+        None where no budget was given to averages.
+    size : int or None
+        Public number of rows or units.
+    real : bool
+        False if the noise was not real: then nothing is guaranteed.
+    """
+
+    plan: Plan
+    schema: Schema
+    design: Design
+    population: Population
+    effect: Effect | None
+    nuisances: Nuisances
+    averages: AverageEstimate | None
+    releases: tuple[Release, ...]
+    size: int | None
+    real: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> Known | None:
+        """The declared range of a known propensity column."""
+        name = self.plan.request.propensity
+        domain = self.schema[name] if isinstance(name, str) else None
+        return Known(domain.lo, domain.hi) if isinstance(domain, Interval) else None

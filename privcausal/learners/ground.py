@@ -1,0 +1,292 @@
+"""What all learners stand on: complete domains, designs, a synthetic population and the Gram."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from privcausal.accounting import Release
+from privcausal.inference.basis import feature_map
+from privcausal.inference.gram import GramEstimate, correlated, population_gram, shrunken
+from privcausal.inference.population import (
+    Population,
+    interval_probabilities,
+    level_probabilities,
+)
+from privcausal.inference.ranges import coarse_range, fine_range
+from privcausal.learners.bases import Base
+from privcausal.learners.needs import Undeclared
+from privcausal.spec.features import Design, FeatureMap, Rows
+from privcausal.spec.functions import Constant, Function, Known
+from privcausal.spec.groups import Group, resolve_groups
+from privcausal.spec.plan import Plan
+from privcausal.spec.schema import Interval, Levels, Schema
+from privcausal.typing import Integers, Matrix, Vector
+from privcausal.vault import (
+    Gram,
+    Grid,
+    LabelSelection,
+    Magnitudes,
+    Marginals,
+    Outcome,
+    Regressors,
+    Vault,
+)
+
+NORM_QUANTILE = 0.5
+"""C is this quantile of the population's feature norms; flat from the 50th to the 90th."""
+
+
+@dataclass
+class Session:
+    """One fit in progress: the vault, the plan, and every release so far in order."""
+
+    plan: Plan
+    vault: Vault
+    schema: Schema
+    undeclared: Undeclared
+    base: Base
+    releases: list[Release] = field(default_factory=list)
+
+    def release(self, stage: str, mechanism: Any) -> Release:
+        out = self.vault.release(stage, mechanism)
+        self.releases.append(out)
+        return out
+
+    def moments(self, stage: str, mechanism: Any) -> list[Release]:
+        """One release, or one per fold under cross-fitting; the budget shows one line."""
+        if self.plan.request.split != "crossfit":
+            return [self.release(stage, mechanism)]
+        folds = list(self.vault.release_folds(stage, mechanism))
+        self.releases.append(folds[0])
+        return folds
+
+    def buy_bounds(self) -> None:
+        """Complete the schema by private bounds and levels."""
+        found: dict[str, Any] = {}
+        numbers = self.undeclared.numbers
+        if numbers:
+            found |= self._buy_intervals(numbers)
+        for name in self.undeclared.labels:
+            found[name] = self._buy_levels(name)
+        self.schema = self.schema.with_columns(found)
+
+    def _buy_intervals(self, names: tuple[str, ...]) -> dict[str, Interval]:
+        first = Magnitudes(names)
+        rough = self.vault.release_raw("bounds: magnitudes", first, names)
+        self.releases.append(rough)
+        counts = np.split(rough.value, len(names))
+        coarse = tuple(
+            coarse_range(c, float(rough.noise_sd[0]), first.edges(), name)
+            for c, name in zip(counts, names, strict=True)
+        )
+        fine = self.vault.release_raw("bounds: grid", Grid(names, coarse), names)
+        self.releases.append(fine)
+        counts = np.split(fine.value, len(names))
+        return {
+            name: fine_range(c, float(fine.noise_sd[0]), r)
+            for name, c, r in zip(names, counts, coarse, strict=True)
+        }
+
+    def _buy_levels(self, name: str) -> Levels:
+        stage = self.plan.stage(f"bounds: levels of {name}")
+        trust = self.plan.request.trust
+        chosen = self.vault.select(
+            stage.name, LabelSelection(name, trust.max_rows, stage.delta / 1e12)
+        )
+        self.releases.append(chosen)
+        return Levels(chosen.labels, other=True) if chosen.labels else Levels(("other",), other=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """Public values after the first stages.
+
+    `gram` has one estimate per fold for the nuisances (of the other folds' rows), or one;
+    `whole` is the estimate over all rows of the part.
+    """
+
+    session: Session
+    design: Design
+    linear: Design
+    groups: tuple[Group, ...]
+    group_sets: int
+    population: Population
+    features: FeatureMap
+    effect_features: FeatureMap
+    rows: Rows
+
+    @property
+    def outcome(self) -> Outcome:
+        """Public bounds of the outcome."""
+        domain = self.session.schema[self.session.plan.request.formula.outcome]
+        return Outcome(domain.lo, domain.hi) if isinstance(domain, Interval) else Outcome(0.0, 1.0)
+
+    @property
+    def clip(self) -> float:
+        return self.session.plan.request.arm_clip
+
+    @property
+    def regressors(self) -> Regressors:
+        return Regressors(self.linear, len(self.groups), self.group_sets)
+
+    @property
+    def effect_index(self) -> Integers:
+        """Where the effect's features stand among the nuisances'."""
+        terms = {b.group for b in self.effect_features.blocks}
+        keep = [i for i, g in enumerate(self.features.group) if i == 0 or g in terms]
+        return np.array(keep, np.int64)
+
+    @property
+    def known(self) -> Function | None:
+        """The known propensity as a function of the row, or None."""
+        request = self.session.plan.request
+        if isinstance(request.propensity, str):
+            domain = self.session.schema[request.propensity]
+            assert isinstance(domain, Interval)
+            return Known(domain.lo, domain.hi)
+        return None if request.propensity is None else Constant(float(request.propensity))
+
+
+def lay(session: Session, *, linear_terms: bool = True) -> Ground:
+    """Bounds, designs, marginals, basis and norm cut: the stages before the Gram."""
+    session.buy_bounds()
+    request, schema = session.plan.request, session.schema
+    formula = request.formula
+    terms = (*formula.modifiers, *formula.controls)
+    design = Design(terms, schema, full_rank=session.base.name == "linear")
+    linear = Design(formula.modifiers if linear_terms else (), schema, full_rank=True)
+    groups = resolve_groups(request.groups, schema)
+    session.vault.arrange(schema, [design, linear], groups)
+    population = _population(session, design.variables)
+    features = feature_map(design, population, session.base.functions, NORM_QUANTILE)
+    own = {t.name for t in formula.modifiers}
+    effect = features if len(own) == len(terms) else _restricted(features, population, own)
+    known = request.propensity if isinstance(request.propensity, str) else None
+    domain = schema[known] if known else None
+    kept = Known(domain.lo, domain.hi) if isinstance(domain, Interval) else None
+    return Ground(
+        session, design, linear, groups, _group_sets(request.groups), population, features,
+        effect, population.rows(kept),
+    )
+
+
+def _restricted(features: FeatureMap, population: Population, terms: set[str]) -> FeatureMap:
+    """The effect's features, with a norm cut of their own."""
+    small = features.restricted(sorted(terms))
+    rows = population.rows()
+    norms = np.linalg.norm(small.phi(rows.scaled(features.design)), axis=1)
+    return FeatureMap(small.design, small.blocks, float(np.quantile(norms, NORM_QUANTILE)))
+
+
+def _group_sets(texts: Sequence[str]) -> int:
+    """Largest number of groups a row can be in: one for each declared text (levels exclude)."""
+    return len(texts)
+
+
+def _population(session: Session, variables: tuple[str, ...]) -> Population:
+    schema = session.schema
+    mechanism = Marginals(variables, schema)
+    release = session.release("nuisance: marginals", mechanism)
+    sd = float(release.noise_sd[0])
+    counts = np.split(release.value, np.cumsum(mechanism.sizes)[:-1])
+    share = session.plan.stage("nuisance: marginals").rows
+    size = session.vault.size
+    ceiling = np.inf if size is None or session.plan.request.trust.unit else size * share
+    count = float(np.mean([c.sum() for c in counts]))
+    probabilities: dict[str, Vector] = {}
+    for name, c in zip(variables, counts, strict=False):
+        domain = schema[name]
+        if isinstance(domain, Interval):
+            probabilities[name] = interval_probabilities(c, sd)
+        else:
+            probabilities[name] = level_probabilities(c, sd, undeclared=isinstance(domain, Levels))
+    numeric = sum(isinstance(schema[v], Interval) for v in variables)
+    return Population(schema, probabilities, np.eye(numeric), float(np.clip(count, 1.0, ceiling)))
+
+
+@dataclass(frozen=True, eq=False)
+class Grams:
+    """Shrunken Gram for all rows and for each fold's complement."""
+
+    whole: GramEstimate
+    outside: tuple[GramEstimate, ...]
+    noise_sd: float
+
+
+def gram_of(ground: Ground) -> tuple[Ground, Grams]:
+    """Release the Gram; learn the population's dependence from it; shrink it."""
+    mechanism = Gram(ground.features)
+    releases = ground.session.moments("nuisance: moments", mechanism)
+    noisy = [mechanism.matrix(r.value) for r in releases]
+    sd = off_diagonal_sd(mechanism, releases[0])
+    total = np.sum(noisy, axis=0)
+    # each fold has its own noise of the same size
+    population = correlated(
+        ground.population, ground.features, total, sd * np.sqrt(len(noisy))
+    )
+    known = ground.known if isinstance(ground.known, Known) else None
+    ground = replace(ground, population=population, rows=population.rows(known))
+    outside = tuple(
+        _shrink(ground, part, noise, share) for part, noise, share in complements(noisy, sd)
+    )
+    whole = _shrink(ground, total, sd * np.sqrt(len(noisy)), 1.0)
+    return ground, Grams(whole, outside, sd)
+
+
+def _shrink(ground: Ground, noisy: Matrix, sd: float, share: float) -> GramEstimate:
+    if ground.session.base.released_weights:  # the textbook base keeps the released moments
+        return GramEstimate(noisy, sd, noisy)
+    rows = ground.rows
+    model = population_gram(
+        ground.features, rows, ground.population.count * share, np.ones(len(rows))
+    )
+    return shrunken(noisy, model, sd, ground.features)
+
+
+def off_diagonal_sd(mechanism: Gram, release: Release) -> float:
+    """Noise sd of an off-diagonal entry (the diagonal's is sqrt(2) larger)."""
+    sd = mechanism.matrix(release.noise_sd)
+    flat = sd.reshape(-1, sd.shape[-2], sd.shape[-1])[0]
+    return float(flat[0, 1]) if flat.shape[0] > 1 else float(flat[0, 0] / np.sqrt(2.0))
+
+
+def complements(parts: Sequence[Any], sd: float) -> list[tuple[Any, float, float]]:
+    """For each fold, the other folds' sum, its noise sd and its share of the rows; one without."""
+    if len(parts) == 1:
+        return [(parts[0], sd, 1.0)]
+    total = np.sum(parts, axis=0)
+    k = len(parts)
+    return [(total - part, sd * np.sqrt(k - 1), (k - 1) / k) for part in parts]
+
+
+def arm_grams(
+    ground: Ground, stage: str
+) -> tuple[Ground, ArmPair, tuple[ArmPair, ...]]:
+    """Grams by arm: over all rows, and for each fold those of the other folds."""
+    mechanism = Gram(ground.features, by_arm=True)
+    releases = ground.session.moments(stage, mechanism)
+    noisy = [mechanism.matrix(r.value) for r in releases]
+    sd = off_diagonal_sd(mechanism, releases[0])
+    total, total_sd = np.sum(noisy, axis=0), sd * np.sqrt(len(noisy))
+    population = correlated(
+        ground.population, ground.features, total.sum(axis=0), total_sd * np.sqrt(2.0)
+    )
+    known = ground.known if isinstance(ground.known, Known) else None
+    ground = replace(ground, population=population, rows=population.rows(known))
+    whole = _shrink_arms(ground, total, total_sd, 1.0)
+    outside = tuple(_shrink_arms(ground, *part) for part in complements(noisy, sd))
+    return ground, whole, outside
+
+
+ArmPair = tuple[GramEstimate, GramEstimate]
+
+
+def _shrink_arms(ground: Ground, noisy: Matrix, sd: float, share: float) -> ArmPair:
+    """Each arm's Gram moved towards the population's, scaled to the arm's noisy size."""
+    count = max(float(noisy[:, 0, 0].sum()), 1e-9)
+    arms = [float(np.clip(noisy[arm, 0, 0] / count, 0.02, 0.98)) * share for arm in (0, 1)]
+    return _shrink(ground, noisy[0], sd, arms[0]), _shrink(ground, noisy[1], sd, arms[1])

@@ -1,0 +1,213 @@
+"""From what a learner needs to a plan: stages with their integer shares of rho."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from privcausal.accounting.charge import PICO
+from privcausal.accounting.conversion import rho_of
+from privcausal.errors import BudgetError, CapabilityError, SchemaError
+from privcausal.spec.columns import Header
+from privcausal.spec.groups import parse_group, resolve_groups
+from privcausal.spec.plan import Plan, Stage, divide, portions
+from privcausal.spec.request import Request
+from privcausal.spec.schema import Binary, Interval, Levels, Schema
+
+SELECTION_SHARE = 0.1
+"""Part of delta that pays for labels found by threshold."""
+
+TOP = {"bounds": 0.1, "nuisance": 0.425, "effect": 0.425, "average": 0.15}
+
+
+@dataclass(frozen=True)
+class Need:
+    """A release a learner will ask for, with its weight inside its group of stages."""
+
+    name: str
+    weight: float
+    group: str
+
+
+@dataclass(frozen=True)
+class Undeclared:
+    """Columns whose domain must be bought: intervals for numbers, levels for labels."""
+
+    numbers: tuple[str, ...]
+    labels: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.numbers or self.labels)
+
+
+def settle(request: Request, header: Header) -> tuple[Schema, Undeclared]:
+    """Domains that need no purchase, and the columns that do; checked against data types.
+
+    An undeclared bool column is 0/1; an undeclared treatment of bool or numeric type is 0/1 and
+    anything else in it counts as missing.
+    """
+    formula, free = request.formula, {}
+    numbers, labels = [], []
+    for name in request.columns:
+        if name in request.schema or name == request.trust.unit:
+            continue
+        kind = header.kinds[name]
+        if name == formula.treatment or kind == "bool":
+            free[name] = Binary()
+        elif kind == "text" or name in formula.categorical:
+            labels.append(name)
+        else:
+            numbers.append(name)
+    if formula.outcome in labels:
+        raise SchemaError(
+            f"outcome {formula.outcome!r} holds text; declare its two labels, the reference "
+            f"first: bounds={{{formula.outcome!r}: ['no', 'yes']}}"
+        )
+    undeclared = Undeclared(tuple(numbers), tuple(labels))
+    schema = _referenced(as_coded(request.schema.with_columns(free), request), request)
+    _check_factors(request, undeclared)
+    _check_smooths(request)
+    _check_groups(request, schema, undeclared)
+    return schema, undeclared
+
+
+def as_coded(schema: Schema, request: Request) -> Schema:
+    """Treatment and a two-label outcome as 0/1."""
+    changed = {}
+    treatment = schema.get(request.formula.treatment)
+    if isinstance(treatment, Interval):
+        changed[request.formula.treatment] = Binary()
+    for name in (request.formula.treatment, request.formula.outcome):
+        domain = schema.get(name)
+        if isinstance(domain, Levels):
+            changed[name] = Binary(list(domain.values))
+    return schema.with_columns(changed)
+
+
+def _referenced(schema: Schema, request: Request) -> Schema:
+    """The level that ``C(x, ref=...)`` names comes first."""
+    changed = {}
+    for name, ref in request.formula.references.items():
+        domain = schema.get(name)
+        if not isinstance(domain, Levels) or ref not in domain.values:
+            raise SchemaError(
+                f"C({name}, ref={ref!r}) needs {ref!r} among declared levels of {name!r}"
+            )
+        values = [ref, *(v for v in domain.values if v != ref)]
+        changed[name] = Levels(values, other=domain.other)
+    return schema.with_columns(changed)
+
+
+def _check_factors(request: Request, undeclared: Undeclared) -> None:
+    """A function that is not finite everywhere needs declared bounds before anything is spent."""
+    for term in request.formula.terms:
+        for factor in term.factors:
+            for name in factor.variables:
+                if name in undeclared.numbers and not factor.total:
+                    raise SchemaError(
+                        f"term {factor.expr!r} needs declared bounds for {name!r} on which it is "
+                        f"finite: bounds={{{name!r}: (lo, hi)}}"
+                    )
+                if name in undeclared.labels and factor.kind not in ("numeric", "categorical"):
+                    raise SchemaError(f"term {factor.expr!r} needs numbers, but {name!r} is text")
+
+
+def _check_smooths(request: Request) -> None:
+    for term in request.formula.terms:
+        smooth = [f for f in term.factors if f.kind == "smooth"]
+        if smooth and (len(term.factors) > 1 or "knots" in dict(smooth[0].options)):
+            raise CapabilityError(
+                f"term {term.name!r}: s() takes one column and k=; for products or knots of your "
+                "own write bs(x, knots=[...])"
+            )
+
+
+def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> None:
+    bought = {*undeclared.numbers, *undeclared.labels} & set(request.formula.variables)
+    known = []
+    for text in request.groups:
+        group = parse_group(text)
+        if group.column in bought:
+            if group.column in undeclared.numbers and group.value == "":
+                raise SchemaError(f"group {text!r} is numeric: write a comparison")
+            continue
+        if group.column not in schema:
+            raise SchemaError(
+                f"group {text!r} needs a declared domain for {group.column!r}: "
+                f"bounds={{{group.column!r}: ...}}"
+            )
+        known.append(text)
+    resolve_groups(known, schema)
+
+
+def make_plan(
+    request: Request, learner: str, base: str, needs: Sequence[Need], undeclared: Undeclared
+) -> Plan:
+    """Integer budgets for every stage; their sum never passes what (eps, delta) allows."""
+    selection = _selection_delta(request, undeclared)
+    budget = request.budget
+    total = rho_of(budget.epsilon, budget.delta - selection * len(undeclared.labels) / PICO)
+    groups = list(dict.fromkeys(need.group for need in needs))
+    defaults = {g: TOP[g] for g in groups} | ({"bounds": TOP["bounds"]} if undeclared else {})
+    shares = divide({k: defaults[k] for k in TOP if k in defaults}, budget.shares)
+    stages = list(_bounds_stages(undeclared, int(total * shares.get("bounds", 0.0)), selection))
+    left = total - sum(s.rho for s in stages)
+    wanted = [n for n in needs if shares[n.group] > 0]
+    stages += (_parallel if request.split == "disjoint" else _sequential)(wanted, shares, left)
+    return Plan(request, learner, base, tuple(stages), total)
+
+
+def _selection_delta(request: Request, undeclared: Undeclared) -> int:
+    """pico-delta for each column whose labels are selected."""
+    if not undeclared.labels:
+        return 0
+    each = int(request.budget.delta * SELECTION_SHARE * PICO) // len(undeclared.labels)
+    if each < 1:
+        raise BudgetError("delta is too small to select labels; declare the levels of text columns")
+    return each
+
+
+def _bounds_stages(undeclared: Undeclared, total: int, selection: int) -> list[Stage]:
+    weights = {f"bounds: levels of {name}": 1.0 for name in undeclared.labels}
+    if undeclared.numbers:
+        columns = len(undeclared.numbers)
+        weights |= {"bounds: magnitudes": 0.5 * columns, "bounds: grid": 0.5 * columns}
+    amounts = portions(total, list(weights.values())) if weights else []
+    return [
+        Stage(name, amount, delta=selection if "levels of" in name else 0)
+        for name, amount in zip(weights, amounts, strict=True)
+    ]
+
+
+def _weights(needs: Sequence[Need], shares: Mapping[str, float]) -> list[float]:
+    whole = {g: sum(n.weight for n in needs if n.group == g) for g in shares}
+    return [shares[n.group] * n.weight / whole[n.group] for n in needs]
+
+
+def _sequential(needs: Sequence[Need], shares: Mapping[str, float], total: int) -> list[Stage]:
+    """Every stage reads all rows (or every fold) and has its share of rho."""
+    amounts = portions(total, _weights(needs, shares))
+    return [Stage(n.name, amount) for n, amount in zip(needs, amounts, strict=True)]
+
+
+def _parallel(needs: Sequence[Need], shares: Mapping[str, float], total: int) -> list[Stage]:
+    """Two disjoint halves of the rows, each with all of rho: together they cost it once.
+
+    The second half's stages are charged zero: the first half's have paid as much (zCDP of an
+    adaptive sequence on disjoint rows is that of the dearest part).
+    """
+    stages = []
+    for part, wanted in (("nuisance", True), ("effect", False)):
+        own = [n for n in needs if (n.group == "nuisance") == wanted]
+        if not own:
+            raise CapabilityError("split='disjoint' needs a nuisance and an effect stage")
+        amounts = portions(total, _weights(own, shares))
+        stages += [
+            Stage(n.name, amount, charged=amount if wanted else 0, rows=0.5, part=part)
+            for n, amount in zip(own, amounts, strict=True)
+        ]
+    paid = [sum(s.rho for s in stages if s.part == part) for part in ("nuisance", "effect")]
+    if paid[1] > paid[0]:  # rounding: the dearer part pays
+        last = stages[-1]
+        stages[-1] = Stage(last.name, last.rho, charged=paid[1] - paid[0], rows=0.5, part="effect")
+    return stages

@@ -1,0 +1,40 @@
+"""R-learner (Nie and Wager 2021): residuals of outcome on residuals of treatment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from privcausal.learners.base import CateLearner, Learnt, shown
+from privcausal.learners.bases import Base
+from privcausal.learners.ground import Ground, gram_of
+from privcausal.learners.needs import Need
+from privcausal.learners.nuisances import (
+    nuisance_of,
+    partial,
+    partial_needs,
+    residual_effect,
+)
+from privcausal.spec.request import Request
+
+SIZES, MOMENTS, WEIGHTS = "effect: residual sizes", "effect: residual moments", "effect: weights"
+
+
+@dataclass(frozen=True)
+class R(CateLearner):
+    """tau(x) minimising sum [(Y - eta) - (T - e) tau(x)]^2; never divides by the propensity."""
+
+    name: str = "r"
+
+    def effect_needs(self, request: Request, base: Base) -> list[Need]:
+        needs = [*partial_needs(request.propensity is not None), Need(SIZES, 0.02, "effect")]
+        if base.released_weights:
+            needs.append(Need(WEIGHTS, 0.08, "effect"))
+        return [*needs, Need(MOMENTS, 0.48, "effect")]
+
+    def learn(self, ground: Ground) -> Learnt:
+        ground, grams = gram_of(ground)
+        partials = partial(ground, grams)
+        weights = WEIGHTS if ground.session.plan.has(WEIGHTS) else None
+        effect = residual_effect(ground, grams, partials, (SIZES, MOMENTS, weights))
+        nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
+        return Learnt(ground, effect, nuisances, shown(partials, nuisances))

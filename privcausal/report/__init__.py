@@ -1,0 +1,26 @@
+"""HOW IT LOOKS: plain tables in; text, LaTeX, HTML and pictures out. No rows come here."""
+
+from __future__ import annotations
+
+from privcausal.report.document import render_report
+from privcausal.report.plots import (
+    budget_plot,
+    coef_plot,
+    effect_plot,
+    gate_plot,
+    interval_plot,
+    plan_plot,
+    uplift_plot,
+)
+from privcausal.report.summary import Summary, summarize
+from privcausal.report.svg import figure_svg
+from privcausal.report.table import Column, Grid, Pairs, Prose, Rule, Table
+from privcausal.report.view import Check, FitView, Shape, Source
+from privcausal.report.words import odds_sentence, shape_line
+
+__all__ = [
+    "Check", "Column", "FitView", "Grid", "Pairs", "Prose", "Rule", "Shape", "Source", "Summary",
+    "Table", "budget_plot", "coef_plot", "effect_plot", "figure_svg", "gate_plot",
+    "interval_plot", "odds_sentence", "plan_plot", "render_report", "shape_line", "summarize",
+    "uplift_plot",
+]  # fmt: skip

@@ -1,0 +1,174 @@
+"""The report: one HTML file that needs no network and no script, the same for the same view."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from privcausal.errors import CapabilityError
+from privcausal.report import pictures, tables
+from privcausal.report.html import grid_html
+from privcausal.report.numbers import alike, level
+from privcausal.report.table import Column, Grid
+from privcausal.report.view import FitView
+from privcausal.report.words import ALERTS, ODDS, belief, clean, interval_sentence, odds
+from privcausal.typing import Neighbors
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+Audience: TypeAlias = Literal["technical", "public"]
+
+SECTIONS = (
+    "In one minute",
+    "How sure are we?",
+    "Who benefits?",
+    "What was protected",
+    "Privacy budget",
+    "Can the causal claim be trusted?",
+    "Methods",
+    "Reproduce",
+    "Glossary",
+)
+
+PRIORS = (0.01, 0.1, 0.5, 0.9)
+"""Beliefs, held before reading, from which the report shows how far one can move."""
+
+
+def render_report(view: FitView, audience: Audience = "technical") -> str:
+    """The report as one HTML page.
+
+    Parameters
+    ----------
+    view : FitView
+    audience : {"technical", "public"}
+        The public edition leaves out coefficients, settings, methods and code.
+
+    Raises
+    ------
+    CapabilityError
+        If the audience is unknown, or the installation has lost its templates.
+    """
+    if audience not in get_args(Audience):
+        known = ", ".join(get_args(Audience))
+        raise CapabilityError(f"audience={audience!r} is unknown; choose one of {known}")
+    page = _environment().get_template("report.html.j2")
+    return page.render(_context(view, public=audience == "public"))
+
+
+def _context(view: FitView, *, public: bool) -> dict[str, Any]:
+    """Every name that the templates use."""
+    return {
+        "view": view,
+        "public": public,
+        "alert": ALERTS[view.kind],
+        "sections": SECTIONS,
+        "facts": _facts(view),
+        "level": level(view.alpha),
+        "interval": interval_sentence(view),
+        "privacy_share": sum(s.share for s in view.sources[1:]),
+        "pictures": {
+            "interval": pictures.interval_picture(view),
+            "shapes": pictures.shape_pictures(view),
+            "groups": pictures.gate_picture(view),
+            "budget": pictures.budget_picture(view),
+        },
+        "hidden_shapes": len(view.shapes) - len(view.shapes[: pictures.MOST_SHAPES]),
+        "grids": _grids(view),
+        "checks": [(c.sentence, tables.plain_grid(c.caption, c.frame)) for c in view.checks],
+        "call": [clean(line) for line in view.call.split("\n")],
+    }
+
+
+def _facts(view: FitView) -> list[tuple[str, str, str]]:
+    """Label, number and remark of the strip under the title."""
+    facts = []
+    if view.effects is not None and len(view.effects):
+        row = view.effects.iloc[0]
+        estimate, low, high = alike(
+            [float(row[k]) for k in ("estimate", "conf_low", "conf_high")], float(row["std_error"])
+        )
+        facts.append((str(view.effects.index[0]), estimate, f"average effect on {view.outcome}"))
+        facts.append((f"{level(view.alpha)} interval", f"{low} to {high}", "sampling and privacy"))
+    slack = f"failure chance {view.delta:.3g}" if view.delta else "pure, without failure chance"
+    if view.kind == "none":
+        return [*facts, ("Privacy", "none", "test noise source")]
+    return [*facts, (f"Privacy ({view.kind})", f"ε = {view.epsilon:.3g}", slack)]
+
+
+def _grids(view: FitView) -> dict[str, Grid | None]:
+    def shown(frame: Any, grid: Any) -> Grid | None:
+        made: Grid | None = None if frame is None or not len(frame) else grid(frame, view.alpha)
+        return made
+
+    return {
+        "effects": shown(view.effects, tables.effect_grid),
+        "groups": shown(view.gates, tables.gate_grid),
+        "cells": shown(view.cells, tables.cell_grid),
+        "sources": tables.source_grid(view.sources) if view.sources else None,
+        "budget": tables.budget_grid(view.budget),
+        "shares": tables.share_grid(view.budget),
+        "odds": odds_grid(view.epsilon, view.neighbors),
+        "settings": _pair_grid("Settings of this fit", (*view.left, *view.right)),
+        "versions": _pair_grid("Software", view.versions),
+    }
+
+
+def odds_grid(epsilon: float, neighbors: Neighbors) -> Grid:
+    """How far reading anything released can move a belief about one person."""
+    columns = (
+        Column("belief before", "left", "belief before reading"),
+        Column("at least", words="can fall to"),
+        Column("at most", words="can rise to"),
+    )
+    rows = tuple((odds(p), odds(belief(p, -epsilon)), odds(belief(p, epsilon))) for p in PRIORS)
+    return Grid(f"Belief that {ODDS[neighbors]}, as odds", columns, rows)
+
+
+def _pair_grid(caption: str, pairs: tuple[tuple[str, str], ...]) -> Grid | None:
+    columns = (Column("item", "left"), Column("value", "left"))
+    return Grid(caption, columns, pairs) if pairs else None
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup
+
+    root = template_root()
+
+    def load(name: str) -> str | None:
+        file = root.joinpath(name)
+        return file.read_text(encoding="utf-8") if file.is_file() else None
+
+    environment = Environment(
+        loader=FunctionLoader(load),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # names are cleaned of control characters wherever they are printed
+        finalize=lambda value: value if isinstance(value, Markup) else clean(value),
+    )
+    # both are written by this package, from escaped text only
+    environment.filters["table"] = lambda grid: Markup(grid_html(grid))
+    environment.filters["drawn"] = lambda picture: Markup(picture.svg)
+    environment.filters["percent"] = lambda share: (
+        f"{100 * share:.0f}%" if math.isfinite(share) else "an unknown share"
+    )
+    return environment
+
+
+def template_root() -> Traversable:
+    """The templates: inside an installed package, or beside it in a source checkout."""
+    inside = files("privcausal").joinpath("templates")
+    if inside.joinpath("report.html.j2").is_file():
+        return inside
+    beside = Path(__file__).resolve().parents[2] / "templates"
+    if (beside / "report.html.j2").is_file():
+        return beside
+    raise CapabilityError("this installation lacks its report templates; install it again")

@@ -1,0 +1,120 @@
+"""The report's pictures: each with words for who cannot see it, and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from privcausal.report import plots, tables
+from privcausal.report.numbers import alike, amounts, level, percent
+from privcausal.report.svg import figure_svg, new_figure, steady_style
+from privcausal.report.table import Grid
+from privcausal.report.view import FitView, Shape
+from privcausal.report.words import clean, interval_sentence, shape_line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# inches; at 72 units an inch, 9 point type is still 9 pixels high on a phone 360 pixels wide
+WIDE, PANEL = 4.6, 3.3
+
+MOST_SHAPES = 12
+"""Panels that a report draws; a page of a hundred curves is read by nobody."""
+
+MOST_BARS = 40
+"""Rows that a forest or the budget draws; the table under it has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An `svg` element, its caption, and the table behind it (None: it stands beside it)."""
+
+    svg: str
+    caption: str
+    grid: Grid | None = None
+
+
+def interval_picture(view: FitView) -> Picture | None:
+    """The headline interval with sampling nested in it."""
+    if view.effects is None or view.effects.empty or not view.sources:
+        return None
+    effect = view.effects.iloc[0]
+    bars = "; ".join(
+        f"{label} {' to '.join(alike([low, high], (high - low) / 4))}"
+        for label, low, high in plots.nested(effect, view.sources)
+    )
+    words = f"Nested bars: the estimate is {interval_sentence(view)}. Intervals by source: {bars}."
+    svg = _draw(
+        "interval", words, (WIDE, 1.9 + 0.3 * max(0, len(view.sources) - 2)),
+        lambda ax: plots.interval_plot(effect, view.sources, ax=ax, alpha=view.alpha),
+    )  # fmt: skip
+    caption = (
+        f"The {level(view.alpha)} interval. Solid: its width if only sampling mattered. "
+        "Hatched: what the noise added for privacy makes of it."
+    )
+    return Picture(svg, caption)
+
+
+def shape_pictures(view: FitView) -> list[Picture]:
+    """A panel per modifier, all on one scale."""
+    shown = view.shapes[:MOST_SHAPES]
+    limits = plots.effect_limits(shown)
+    return [_shape_picture(shape, i, limits) for i, shape in enumerate(shown)]
+
+
+def _shape_picture(shape: Shape, index: int, limits: tuple[float, float]) -> Picture:
+    words = f"Effect by {clean(shape.name)}: {shape_line(shape)}"
+    svg = _draw(
+        f"shape{index}", words, (PANEL, 2.55),
+        lambda ax: plots.effect_plot([shape], ax=ax, ylim=limits, ylabel="effect"),
+    )  # fmt: skip
+    return Picture(svg, words, tables.shape_grid(shape))
+
+
+def gate_picture(view: FitView) -> Picture | None:
+    """The forest of group averages."""
+    if view.gates is None or view.gates.empty:
+        return None
+    gates = view.gates.iloc[:MOST_BARS]
+    ends = gates["estimate"].astype(float)
+    low, high = alike([float(ends.min()), float(ends.max())], float(gates["std_error"].min()))
+    words = (
+        f"Average effects of {len(gates)} groups with {level(view.alpha)} intervals, from {low} "
+        f"to {high}; the table below has every number."
+    )
+    svg = _draw(
+        "groups", words, (WIDE, 0.9 + 0.3 * len(gates)),
+        lambda ax: plots.gate_plot(gates, ax=ax, alpha=view.alpha),
+    )  # fmt: skip
+    caption = (
+        f"Average effect by group. Thin line: {level(view.alpha)} interval. Thick line: the part "
+        "of it that sampling alone would give."
+    )
+    return Picture(svg, caption)
+
+
+def budget_picture(view: FitView) -> Picture | None:
+    """What each release cost."""
+    if view.budget.empty:
+        return None
+    lines = view.budget.iloc[:MOST_BARS]
+    currency, prices = tables.budget_prices(lines)
+    total = float(prices.sum()) or 1.0
+    spent = "; ".join(
+        f"{stage} {text} ({percent(price / total)})"
+        for stage, text, price in zip(lines["stage"], amounts(list(prices)), prices, strict=True)
+    )
+    words = f"Bars: the price of each release in {currency}: {clean(spent)}."
+    svg = _draw(
+        "budget", words, (WIDE, 0.8 + 0.3 * len(lines)),
+        lambda ax: plots.budget_plot(lines, ax=ax),
+    )  # fmt: skip
+    return Picture(svg, f"What each release cost, in {currency}, and its share of the whole.")
+
+
+def _draw(ident: str, words: str, size: tuple[float, float], plot: Callable[[Axes], object]) -> str:
+    with steady_style():
+        figure = new_figure(*size)
+        plot(figure.add_subplot())
+        return figure_svg(figure, ident=ident, label=words)

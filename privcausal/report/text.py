@@ -1,0 +1,149 @@
+"""The table value as plain text: 78 columns of ASCII, whatever the names and numbers."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from functools import singledispatch
+
+from privcausal.report.table import Block, Column, Grid, Pairs, Prose, Rule, Table
+from privcausal.report.words import ascii_only, cut
+
+WIDTH = 78
+HALF = 38
+"""Columns of each side of the head; two blanks between."""
+
+FLOOR = 8
+"""A text column is not cut below this while another one is wider."""
+
+LONGEST_PAIR = 3
+"""Lines that a long value of the head (a formula) may take."""
+
+
+def render(table: Table) -> str:
+    """Lines joined by newlines, none longer than `WIDTH`, no trailing blanks."""
+    alert = list(_centred(table.alert)) if table.alert else []
+    lines = [*alert, *_centred(table.title)]
+    for block in table.blocks:
+        lines.extend(_lines(block))
+    return "\n".join(line[:WIDTH].rstrip() for line in [*lines, *alert])
+
+
+@singledispatch
+def _lines(block: Block) -> Iterator[str]:
+    raise NotImplementedError(type(block).__name__)
+
+
+@_lines.register
+def _(block: Rule) -> Iterator[str]:
+    yield block.character * WIDTH
+
+
+@_lines.register
+def _(block: Pairs) -> Iterator[str]:
+    sides = [
+        [(ascii_only(a), ascii_only(b)) for a, b in side] for side in (block.left, block.right)
+    ]
+    left, right = ([_half(pair) for pair in side if _fits(pair)] for side in sides)
+    for index in range(max(len(left), len(right))):
+        first, second = (side[index] if index < len(side) else "" for side in (left, right))
+        yield f"{first:<{HALF}}  {second}"
+    for label, value in (pair for side in sides for pair in side if not _fits(pair)):
+        yield from _long_pair(label, value)
+
+
+def _fits(pair: tuple[str, str]) -> bool:
+    return len(pair[0]) + len(pair[1]) + 2 <= HALF
+
+
+def _half(pair: tuple[str, str]) -> str:
+    label, value = pair
+    return f"{label}:{value:>{HALF - len(label) - 1}}"
+
+
+def _long_pair(label: str, value: str) -> Iterator[str]:
+    """A value too long for its half gets lines of its own: a formula cut says little."""
+    head = f"{cut(label, HALF)}: "
+    lines = _wrap(value, WIDTH - len(head)) or [""]
+    if len(lines) > LONGEST_PAIR:
+        room = (WIDTH - len(head)) * LONGEST_PAIR
+        # cut anywhere: words of a shortened value need not stay whole
+        value = cut(" ".join(value.split()), room)
+        lines = [value[i : i + WIDTH - len(head)] for i in range(0, room, WIDTH - len(head))]
+    yield head + lines[0]
+    yield from (" " * len(head) + line for line in lines[1:])
+
+
+@_lines.register
+def _(block: Grid) -> Iterator[str]:
+    indent = 0 if block.headed else 2
+    heads = tuple(column.head if block.headed else "" for column in block.columns)
+    cells = [tuple(ascii_only(cell) for cell in row) for row in (heads, *block.rows)]
+    widths, gaps = _layout(cells, block.columns, WIDTH - indent)
+    rows = [" " * indent + _row(row, block.columns, widths, gaps) for row in cells]
+    if not block.headed:
+        yield from _wrap(ascii_only(block.caption), WIDTH)
+        yield from rows[1:]
+        return
+    yield from rows[:1]
+    if not cells[0][0]:  # a head without a name of its own is set off from its rows
+        yield "-" * WIDTH
+    yield from rows[1:]
+
+
+def _row(
+    cells: tuple[str, ...], columns: tuple[Column, ...], widths: list[int], gaps: list[int]
+) -> str:
+    line = ""
+    for cell, column, width, gap in zip(cells, columns, widths, gaps, strict=True):
+        text = cut(cell, width)
+        line += " " * gap + (text.ljust(width) if column.align == "left" else text.rjust(width))
+    return line
+
+
+def _layout(
+    cells: list[tuple[str, ...]], columns: tuple[Column, ...], room: int
+) -> tuple[list[int], list[int]]:
+    """Widths of the columns and the gaps before them that fill `room`."""
+    widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
+    texts = [i for i, column in enumerate(columns) if column.align == "left"]
+    gaps = [0] + [2] * (len(columns) - 1)
+    if sum(widths) + sum(gaps) > room:  # numbers move together before a name is cut
+        gaps = [0] + [1 if column.align == "right" else 2 for column in columns[1:]]
+    for floor in (FLOOR, 1):
+        _shrink(widths, texts, room - sum(gaps), floor)
+    spare = max(0, room - sum(widths) - sum(gaps))
+    airy = [i for i, column in enumerate(columns) if column.align == "right"]
+    if airy:
+        extra = min(3, spare // len(airy))
+        gaps = [gap + (extra if i in airy else 0) for i, gap in enumerate(gaps)]
+        widths[0] += spare - extra * len(airy)
+    return widths, gaps
+
+
+def _shrink(widths: list[int], texts: list[int], room: int, floor: int) -> None:
+    """Take from the widest text column, one character at a time, until all fit or none can."""
+    while sum(widths) > room:
+        widest = max(texts, key=lambda i: widths[i], default=-1)
+        if widest < 0 or widths[widest] <= floor:
+            return
+        widths[widest] -= 1
+
+
+@_lines.register
+def _(block: Prose) -> Iterator[str]:
+    indent = "  " if block.heading else ""
+    if block.heading:
+        yield from _wrap(ascii_only(block.heading), WIDTH)
+    for paragraph in block.paragraphs:
+        for index, line in enumerate(_wrap(ascii_only(paragraph), WIDTH - 2 * len(indent))):
+            yield indent + (indent if index else "") + line
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
+def _centred(text: str) -> Iterator[str]:
+    for line in _wrap(ascii_only(text), WIDTH):
+        yield " " * ((WIDTH - len(line)) // 2) + line

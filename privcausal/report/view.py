@@ -1,0 +1,187 @@
+"""What a fit shows of itself: plain values, filled by the results, read by everything here.
+
+A view holds released, public or computed-from-released values only. Names in it (columns,
+levels, groups) are untrusted text; whoever prints them cleans and escapes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from privcausal.errors import CapabilityError, DataError
+from privcausal.typing import Neighbors
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Pair: TypeAlias = tuple[str, str]
+Kind: TypeAlias = Literal["proven", "published", "none"]
+
+KINDS: tuple[Kind, ...] = ("proven", "published", "none")
+EFFECT_COLUMNS = (
+    "estimate", "std_error", "statistic", "p_value", "conf_low", "conf_high", "mark",
+)  # fmt: skip
+GATE_COLUMNS = ("estimate", "std_error", "conf_low", "conf_high", "privacy_share")
+CELL_COLUMNS = ("treated", "control", "estimate", "std_error", "conf_low", "conf_high")
+BUDGET_COLUMNS = (
+    "stage", "query", "mechanism", "neighbors", "sensitivity",
+    "noise_sd", "rho", "epsilon", "delta", "rows",
+)  # fmt: skip
+
+
+class Source(NamedTuple):
+    """One source of the first effect's uncertainty; squared `std_error`s add up.
+
+    `share` is its part of the variance in [0, 1]; `meaning` a few plain words (up to about 30
+    characters fit a text summary). List sampling first: nested bars are drawn in this order.
+    """
+
+    label: str
+    std_error: float
+    share: float
+    meaning: str
+
+
+class Check(NamedTuple):
+    """A diagnostic that was bought (overlap, balance): a caption, a sentence, a small frame."""
+
+    caption: str
+    sentence: str
+    frame: pd.DataFrame
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """The estimated effect as a function of one modifier, the others averaged out.
+
+    Attributes
+    ----------
+    name : str
+        The modifier.
+    kind : {"continuous", "levels"}
+    grid : sequence of float, or of labels, length m
+        Public points, in the modifier's own units.
+    estimate, conf_low, conf_high : sequence of float, length m
+    interval_label : str
+        What the band or bars mean: ``"approximate 95% band"``.
+    line : str
+        One sentence for `summary()`; empty: `words.shape_line` writes it.
+    """
+
+    name: str
+    kind: Literal["continuous", "levels"]
+    grid: Sequence[float] | Sequence[str]
+    estimate: Sequence[float]
+    conf_low: Sequence[float]
+    conf_high: Sequence[float]
+    interval_label: str = "95% interval"
+    line: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("continuous", "levels"):
+            raise CapabilityError(f"kind={self.kind!r} of a shape: write continuous or levels")
+        lengths = {len(v) for v in (self.grid, self.estimate, self.conf_low, self.conf_high)}
+        if len(lengths) != 1 or 0 in lengths:
+            raise DataError("grid, estimate and limits of a shape need one length of at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FitView:
+    """All that summary, plots and report show of one fit.
+
+    Attributes
+    ----------
+    title : str
+        ``"Private Average Treatment Effect"``.
+    left, right : tuple of (label, value)
+        The head of the summary, printed side by side.
+    outcome, treatment, estimand : str
+    effects : DataFrame or None
+        Index: terms, the headline effect first. Columns `EFFECT_COLUMNS`; `mark` is one of
+        ``dp`` (released), ``post`` (computed from releases), ``pub`` (declared public).
+    gates : DataFrame or None
+        Index: groups. Columns `GATE_COLUMNS`.
+    cells : DataFrame or None
+        Index: ranges of a partition. Columns `CELL_COLUMNS`; the counts are noisy.
+    shapes : tuple of Shape
+    uncertainty : tuple of Source
+        Of the first row of `effects`.
+    alpha : float
+        Intervals are at level 1 - alpha.
+    kind : {"proven", "published", "none"}
+        Of the guarantee.
+    guarantee : tuple of str
+        Sentences; `words.odds_sentence` writes the one on odds.
+    neighbors : {"substitute", "add_remove"}
+    unit_sentence : str
+        Who is protected: ``"One row is one patient."``
+    epsilon, delta, rho : float
+        The price of this fit; `rho` is nan where the fit is priced in pure epsilon.
+    budget : DataFrame
+        A line per release. Columns `BUDGET_COLUMNS`; `noise_sd` nan where there is none.
+    total : str
+        ``"rho 0.0085 = (0.50, 1e-05)-DP"``.
+    ledger : str or None
+        ``"Ledger 'rhc': 1.91 of 2.00 left."``
+    headline : tuple of str
+        Three plain sentences: the effect, how sure, what was protected.
+    notes, assumptions, methods : tuple of str
+        Sentences, sentences and paragraphs.
+    checks : tuple of Check
+    call : str
+        Python that reproduces the fit.
+    versions : tuple of (name, version)
+    """
+
+    title: str
+    outcome: str
+    treatment: str
+    estimand: str
+    left: tuple[Pair, ...]
+    right: tuple[Pair, ...]
+    effects: pd.DataFrame | None
+    budget: pd.DataFrame
+    total: str
+    guarantee: tuple[str, ...]
+    kind: Kind
+    epsilon: float
+    delta: float
+    rho: float
+    unit_sentence: str
+    headline: tuple[str, ...]
+    call: str
+    neighbors: Neighbors = "substitute"
+    alpha: float = 0.05
+    gates: pd.DataFrame | None = None
+    cells: pd.DataFrame | None = None
+    shapes: tuple[Shape, ...] = ()
+    uncertainty: tuple[Source | tuple[str, float, float, str], ...] = ()
+    ledger: str | None = None
+    notes: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    methods: tuple[str, ...] = ()
+    versions: tuple[Pair, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise CapabilityError(f"kind={self.kind!r} is unknown; choose one of {KINDS}")
+        if not 0 < self.alpha < 1:
+            raise DataError("alpha must lie strictly between 0 and 1")
+        _need("effects", self.effects, EFFECT_COLUMNS)
+        _need("gates", self.gates, GATE_COLUMNS)
+        _need("cells", self.cells, CELL_COLUMNS)
+        _need("budget", self.budget, BUDGET_COLUMNS)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """`uncertainty` with its fields named."""
+        return tuple(Source(*source) for source in self.uncertainty)
+
+
+def _need(name: str, frame: pd.DataFrame | None, columns: tuple[str, ...]) -> None:
+    missing = [] if frame is None else [c for c in columns if c not in frame.columns]
+    if missing:
+        raise DataError(f"{name} lacks the column(s) {', '.join(missing)}")

@@ -1,0 +1,132 @@
+"""Words: untrusted text made safe to print, and the sentences that fits share."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+import numpy as np
+
+from privcausal.report.numbers import alike, level, point
+from privcausal.report.view import FitView, Kind, Shape
+from privcausal.typing import Neighbors
+
+ALERTS: dict[Kind, str] = {
+    "proven": "",
+    "published": "PUBLISHED GUARANTEE, NOT PROVEN: it rests on the paper's own claim",
+    "none": "NOT PRIVATE: made with a test noise source; do not publish",
+}
+"""The line that every output of such a fit carries at its top and at its bottom."""
+
+MARKS = {
+    "pub": "declared public",
+    "dp": "released with noise",
+    "post": "computed from releases",
+}
+
+SYMBOLS = str.maketrans(
+    {
+        "‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "--", "−": "-", "…": "...",
+        "≤": "<=", "≥": ">=", "≠": "!=", "×": "x", "±": "+-", "·": "*", "ß": "ss", "ø": "o",
+        "Ø": "O", "æ": "ae", "Æ": "AE", "œ": "oe", "ł": "l", "Ł": "L", "ε": "eps", "δ": "delta",
+        "ρ": "rho", "τ": "tau", "β": "beta", "α": "alpha", "σ": "sigma",
+    }
+)  # fmt: skip
+
+ODDS = {
+    "substitute": "one person's data were used in place of another's",
+    "add_remove": "one person's data were used at all",
+}
+
+
+def clean(text: object) -> str:
+    r"""Text on one line in which every character is visible.
+
+    White space becomes a blank; control, direction and half characters become escapes
+    (``\x1b``), so a name can neither break a layout nor pose as another.
+    """
+    return "".join(_visible(c) for c in str(text))
+
+
+def _visible(character: str) -> str:
+    if character.isspace():
+        return " "
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def ascii_only(text: object) -> str:
+    r"""Clean text in ASCII: accents dropped, known symbols spelt, the rest as ``\u5e74``."""
+    spelt = clean(text).translate(SYMBOLS)
+    plain = "".join(c for c in unicodedata.normalize("NFKD", spelt) if not unicodedata.combining(c))
+    return clean(plain).encode("ascii", "backslashreplace").decode("ascii")
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in at most `width` characters, its middle replaced by ``..``.
+
+    The ends stay, because terms of one factor differ in their last characters.
+    """
+    if len(text) <= width:
+        return text
+    if width <= 2:
+        return text[: max(0, width)]
+    tail = (width - 2) // 2
+    return text[: width - 2 - tail] + ".." + text[len(text) - tail :]
+
+
+def belief(prior: float, epsilon: float) -> float:
+    """The furthest that odds can move: prior times e^epsilon (give -epsilon for the least)."""
+    logit = math.log(prior) - math.log1p(-prior) + epsilon
+    return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
+
+
+def odds(share: float) -> str:
+    """A belief as odds out of a hundred, ``"62:38"``; never a certainty."""
+    if math.isnan(share):
+        return "unknown"
+    whole = round(100 * share)
+    if whole >= 100:
+        return "more than 99:1"
+    return "less than 1:99" if whole <= 0 else f"{whole}:{100 - whole}"
+
+
+def odds_sentence(epsilon: float, delta: float, neighbors: Neighbors) -> str:
+    """What epsilon lets anyone learn about one person, as odds (for `FitView.guarantee`)."""
+    most = odds(belief(0.5, epsilon))
+    slack = f" (up to a {delta:.3g} failure chance)" if delta else ""
+    return f"Someone who holds it 50:50 that {ODDS[neighbors]} can move at most to {most}{slack}."
+
+
+def shape_line(shape: Shape) -> str:
+    """One sentence on a shape: its own, or from where to where it goes."""
+    if shape.line:
+        return clean(shape.line)
+    values = np.asarray(shape.estimate, dtype=float)
+    if not np.isfinite(values).any():
+        return "no estimate."
+    ends = (0, len(values) - 1)
+    if shape.kind == "levels":
+        ends = (int(np.nanargmin(values)), int(np.nanargmax(values)))
+    spread = float(np.nanmax(values) - np.nanmin(values))
+    shown = alike([float(values[i]) for i in ends], spread, digits=2)
+    first, last = (f"{shown[k]} at {_point(shape, i)}" for k, i in enumerate(ends))
+    return f"from {first} to {last} ({clean(shape.interval_label)})."
+
+
+def _point(shape: Shape, index: int) -> str:
+    place = shape.grid[index]
+    return clean(place) if isinstance(place, str) else point(place)
+
+
+def interval_sentence(view: FitView) -> str:
+    """The headline effect with its interval: ``0.0532 (95% interval 0.009 to 0.097)``."""
+    if view.effects is None or view.effects.empty:
+        return "no average effect was released"
+    row = view.effects.iloc[0]
+    estimate, low, high = alike(
+        [float(row["estimate"]), float(row["conf_low"]), float(row["conf_high"])],
+        float(row["std_error"]),
+    )
+    return f"{estimate} ({level(view.alpha)} interval {low} to {high})"

@@ -1,0 +1,31 @@
+"""What is handed back: frozen results, free of rows."""
+
+from __future__ import annotations
+
+import os
+
+from privcausal.errors import DataError
+from privcausal.results import serial
+from privcausal.results.ate import AteResult
+from privcausal.results.base import Result
+from privcausal.results.cate import CateResult
+from privcausal.results.guarantee import Guarantee
+
+_KINDS: dict[str, type[Result]] = {"AteResult": AteResult, "CateResult": CateResult}
+
+
+def load(path: str | os.PathLike[str]) -> AteResult | CateResult:
+    """Read a fit that `save` wrote.
+
+    Raises
+    ------
+    DataError
+        The file is no fit of this package, is damaged, or comes from another version.
+    """
+    kind, content = serial.load(path)
+    if kind not in _KINDS:
+        raise DataError(f"{os.fspath(path)!r} holds no fit")
+    return _KINDS[kind](**content)  # type: ignore[return-value]
+
+
+__all__ = ["AteResult", "CateResult", "Guarantee", "Result", "load"]

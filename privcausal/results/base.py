@@ -1,0 +1,240 @@
+"""What both results share: estimates with statsmodels' names, budget, guarantee, output."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy.stats import norm
+
+from privcausal.errors import CapabilityError
+from privcausal.learners import Estimate
+from privcausal.learners.averages import AverageEstimate
+from privcausal.results import serial
+from privcausal.results.frames import budget_frame, check_alpha, critical, rows_of, table
+from privcausal.results.guarantee import Guarantee, guarantee_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from privcausal.report import FitView, Summary
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A finished fit: released numbers and functions of them; no rows.
+
+    Attributes
+    ----------
+    estimate : Estimate
+    call : str
+        Python that reproduces the fit.
+    ledger_line : str or None
+        State of the ledger after the fit.
+    """
+
+    estimate: Estimate
+    call: str
+    ledger_line: str | None = None
+
+    # -- estimates ---------------------------------------------------------------------------
+
+    @property
+    def _averages(self) -> AverageEstimate:
+        found = self.estimate.averages
+        if found is None:
+            raise CapabilityError(
+                "no average effects were released: give shares={'average': ...} a share above 0"
+            )
+        return found
+
+    def _terms(self) -> pd.Index:
+        import pandas as pd
+
+        return pd.Index(self._averages.terms, name="term")
+
+    @property
+    def params(self) -> pd.Series[float]:
+        """Estimates: the average effect, then best-linear-projection slopes in natural units."""
+        import pandas as pd
+
+        names, at = rows_of(self._averages, groups=False)
+        return pd.Series(self._averages.estimate[at], index=self._terms(), name="estimate")
+
+    @property
+    def bse(self) -> pd.Series[float]:
+        """Standard errors: sampling, privacy noise and clipping allowance together."""
+        import pandas as pd
+
+        return pd.Series(np.sqrt(np.diag(self.cov_params())), index=self._terms(), name="std_error")
+
+    def cov_params(self) -> pd.DataFrame:
+        """Covariance of `params`, shape (m, m)."""
+        import pandas as pd
+
+        _, at = rows_of(self._averages, groups=False)
+        return pd.DataFrame(self._averages.cov[at, at], index=self._terms(), columns=self._terms())
+
+    @property
+    def zvalues(self) -> pd.Series[float]:
+        """Estimate over standard error."""
+        return (self.params / self.bse).rename("statistic")
+
+    @property
+    def pvalues(self) -> pd.Series[float]:
+        """Two-sided normal p-values of no effect."""
+        import pandas as pd
+
+        return pd.Series(2 * norm.sf(np.abs(self.zvalues)), index=self._terms(), name="p_value")
+
+    def conf_int(self, alpha: float = 0.05, simultaneous: bool = False) -> pd.DataFrame:
+        """Normal confidence limits, columns 0 (low) and 1 (high) as in statsmodels.
+
+        Parameters
+        ----------
+        alpha : float
+            1 - level.
+        simultaneous : bool
+            True: one level for all terms and groups together, by the maximum of |z| under their
+            joint covariance; the declared groups are then rows too.
+        """
+        found = self._averages
+        z = critical(found.cov, alpha, simultaneous=simultaneous)
+        frames = [self._table(groups=False, z=z)]
+        if simultaneous and found.groups:
+            frames.append(self._table(groups=True, z=z))
+        import pandas as pd
+
+        limits = pd.concat(frames)[["conf_low", "conf_high"]]
+        return limits.set_axis([0, 1], axis=1)
+
+    def _table(self, *, groups: bool, z: float) -> pd.DataFrame:
+        found = self._averages
+        names, at = rows_of(found, groups=groups)
+        return table(names, found.estimate[at], found.cov[at, at], found.privacy[at, at], z)
+
+    @property
+    def ate(self) -> pd.DataFrame:
+        """The average effect: estimate std_error conf_low conf_high privacy_share, one row."""
+        return self._table(groups=False, z=float(norm.ppf(0.975))).iloc[:1]
+
+    @property
+    def gate(self) -> pd.DataFrame:
+        """Average effects of the declared groups, a row each; columns as `ate`."""
+        return self._table(groups=True, z=float(norm.ppf(0.975)))
+
+    def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
+        """broom's columns: term estimate std_error statistic p_value conf_low conf_high."""
+        limits = self.conf_int(alpha)
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "term": self._terms(), "estimate": self.params.to_numpy(),
+                "std_error": self.bse.to_numpy(), "statistic": self.zvalues.to_numpy(),
+                "p_value": self.pvalues.to_numpy(), "conf_low": limits[0].to_numpy(),
+                "conf_high": limits[1].to_numpy(),
+            }
+        )  # fmt: skip
+
+    def glance(self) -> pd.DataFrame:
+        """One row: learner base estimand n epsilon delta rho neighbors guarantee.
+
+        `n` is the public number of rows (or units); NaN where it is private.
+        """
+        import pandas as pd
+
+        promise, plan = self.guarantee, self.estimate.plan
+        size = self.estimate.size
+        return pd.DataFrame(
+            [
+                {
+                    "learner": plan.learner, "base": plan.base, "estimand": plan.request.estimand,
+                    "n": np.nan if size is None else size, "epsilon": promise.epsilon,
+                    "delta": promise.delta, "rho": promise.rho, "neighbors": promise.neighbors,
+                    "guarantee": promise.kind,
+                }
+            ]
+        )  # fmt: skip
+
+    # -- price -------------------------------------------------------------------------------
+
+    @property
+    def budget(self) -> pd.DataFrame:
+        """A line per release: stage query mechanism neighbors sensitivity noise_sd rho epsilon
+        delta rows. `rows` is the public share of rows seen."""
+        return budget_frame(self.estimate)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What this fit promises, and to whom."""
+        return guarantee_of(self.estimate)
+
+    @property
+    def plan(self) -> Any:
+        """The stages and shares by which the budget was spent."""
+        return self.estimate.plan
+
+    # -- output ------------------------------------------------------------------------------
+
+    def _view(self, alpha: float = 0.05) -> FitView:
+        raise NotImplementedError
+
+    def summary(self, alpha: float = 0.05) -> Summary:
+        """The table for a paper: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
+        from privcausal.report import summarize
+
+        return summarize(self._view(check_alpha(alpha)))
+
+    def report(
+        self, path: str | os.PathLike[str], audience: Literal["public", "technical"] = "technical"
+    ) -> None:
+        """Write the self-contained HTML report to `path`."""
+        from pathlib import Path
+
+        from privcausal.report.document import render_report
+
+        Path(path).write_text(render_report(self._view(), audience), encoding="utf-8")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit as versioned JSON: released numbers only. Read it by `privcausal.load`."""
+        content = {"estimate": self.estimate, "call": self.call, "ledger_line": self.ledger_line}
+        serial.save(type(self).__name__, content, path)
+
+    def __repr__(self) -> str:
+        plan, promise = self.estimate.plan, self.guarantee
+        return (
+            f"<{type(self).__name__} {plan.request.formula!s}: learner {plan.learner!r}, "
+            f"base {plan.base!r}, ({promise.epsilon:.3g}, {promise.delta:g})-DP {promise.kind}>"
+        )
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary().as_html()
+
+    def plot(self, kind: str, *, ax: Any = None, alpha: float = 0.05) -> Any:
+        """Draw ``"effect"``, ``"coef"``, ``"gate"`` or ``"budget"``; returns matplotlib axes."""
+        drawings = self._drawings(check_alpha(alpha), ax)
+        if kind not in drawings:
+            known = ", ".join(map(repr, drawings))
+            raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) is unknown; choose one of {known}")
+        return drawings[kind]()
+
+    def _drawings(self, alpha: float, ax: Any) -> dict[str, Any]:
+        from privcausal.report import plots
+
+        return {
+            "coef": lambda: plots.coef_plot(self._view(alpha).effects, ax=ax, alpha=alpha),
+            "gate": lambda: plots.gate_plot(self._gates(), ax=ax, alpha=alpha),
+            "budget": lambda: plots.budget_plot(self.budget, ax=ax),
+        }
+
+    def _gates(self) -> pd.DataFrame:
+        frame = self.gate
+        if frame.empty:
+            raise CapabilityError("no groups were declared: fit with groups=['region', 'age >= 65']")
+        return frame

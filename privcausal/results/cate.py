@@ -1,0 +1,122 @@
+"""`CateResult`: a conditional effect tau(x), its averages and its price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import norm
+
+from privcausal.errors import CapabilityError
+from privcausal.inference.effect import Effect
+from privcausal.results.base import Result
+from privcausal.results.frames import check_alpha
+from privcausal.results.points import read_points
+from privcausal.spec.functions import Function
+from privcausal.typing import Frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from privcausal.report import FitView, Shape
+
+
+@dataclass(frozen=True, eq=False)
+class NuisanceFunction:
+    """A released nuisance: call it with new data; gives a Series with its index."""
+
+    name: str
+    result: CateResult
+    function: Function
+
+    def __call__(self, newdata: Frame) -> pd.Series[float]:
+        import pandas as pd
+
+        design = self.result.estimate.design
+        rows, present, index = read_points(
+            design, design.variables, newdata, self.result._propensity
+        )
+        values = np.where(present, self.function(rows), np.nan)
+        return pd.Series(values, index=index, name=self.name)
+
+    def __repr__(self) -> str:
+        return f"<released nuisance {self.name!r}: call it with new data>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CateResult(Result):
+    """What `privcausal.privcate` returns."""
+
+    @property
+    def _effect(self) -> Effect:
+        effect = self.estimate.effect
+        assert effect is not None
+        return effect
+
+    @property
+    def _propensity(self) -> str | None:
+        known = self.estimate.plan.request.propensity
+        return known if isinstance(known, str) else None
+
+    def predict(self, newdata: Frame, alpha: float = 0.05) -> pd.DataFrame:
+        """tau(x) at new points: estimate std_error conf_low conf_high, index of `newdata`.
+
+        Post-processing of released numbers: free, without limit, and the same each time. The
+        interval is the posterior band of the projection of tau on the basis, approximate and on
+        average over x. Numbers outside the declared bounds are cut to them; a row with a missing
+        value is NaN. Predictions averaged over private rows are not private.
+
+        Raises
+        ------
+        DataError
+            A needed column is absent, or holds a level that was not declared.
+        """
+        import pandas as pd
+
+        z = float(norm.ppf(1 - check_alpha(alpha) / 2))
+        estimate = self.estimate
+        needed = estimate.plan.request.formula.effect_variables
+        rows, present, index = read_points(estimate.design, needed, newdata, self._propensity)
+        value, sd = self._effect(rows), self._effect.sd(rows)
+        frame = pd.DataFrame(
+            {
+                "estimate": value, "std_error": sd, "conf_low": value - z * sd,
+                "conf_high": value + z * sd,
+            },
+            index=index,
+        )  # fmt: skip
+        frame[~present] = np.nan
+        return frame
+
+    @property
+    def nuisances(self) -> dict[str, NuisanceFunction]:
+        """Released nuisances by name: ``propensity``, ``outcome``, ``mu0``, ``mu1``."""
+        found = self.estimate.nuisances
+        names = ("propensity", "outcome", "mu0", "mu1")
+        return {name: NuisanceFunction(name, self, getattr(found, name)) for name in names}
+
+    def plot(self, kind: str = "effect", *, ax: Any = None, alpha: float = 0.05) -> Any:
+        """Draw ``"effect"``, ``"coef"``, ``"gate"`` or ``"budget"``; returns matplotlib axes."""
+        return super().plot(kind, ax=ax, alpha=alpha)
+
+    def _drawings(self, alpha: float, ax: Any) -> dict[str, Any]:
+        from privcausal.report import plots
+
+        drawings = {"effect": lambda: plots.effect_plot(self._shapes(alpha), ax=ax)}
+        return drawings | super()._drawings(alpha, ax)
+
+    def _shapes(self, alpha: float) -> tuple[Shape, ...]:
+        from privcausal.results.shapes import shapes_of
+
+        estimate = self.estimate
+        variables = estimate.plan.request.formula.effect_variables
+        if not variables:
+            raise CapabilityError("the formula has no effect modifiers: the effect is a constant")
+        z = float(norm.ppf(1 - alpha / 2))
+        return shapes_of(self._effect, estimate.population, variables, estimate.known, z, 100 * (1 - alpha))
+
+    def _view(self, alpha: float = 0.05) -> FitView:
+        from privcausal.results.view import cate_view
+
+        return cate_view(self, alpha)

@@ -1,0 +1,93 @@
+"""Released estimates as pandas frames, with intervals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.stats import norm
+
+from privcausal.accounting import PICO, epsilon_of
+from privcausal.errors import CapabilityError
+from privcausal.learners import Estimate
+from privcausal.learners.averages import AverageEstimate
+from privcausal.typing import Matrix, Vector
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_DRAWS = 20_000
+_PUBLIC_SEED = 7_071  # quadrature points of the simultaneous critical value; public
+
+
+def check_alpha(alpha: float) -> float:
+    """`alpha` in (0, 1), or an error."""
+    number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
+    if not (number and 0 < alpha < 1):
+        raise CapabilityError("alpha must be a number in (0, 1), such as 0.05 for 95 % intervals")
+    return float(alpha)
+
+
+def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
+    """Normal critical value, for each interval or for all of them at once.
+
+    Simultaneous: the 1 - alpha quantile of max |z| under the estimates' joint correlation, so that
+    all intervals cover together.
+    """
+    alpha = check_alpha(alpha)
+    single = float(norm.ppf(1 - alpha / 2))
+    finite = np.isfinite(np.diag(cov)) & (np.diag(cov) > 0)
+    if not simultaneous or finite.sum() < 2:
+        return single
+    sd = np.sqrt(np.diag(cov)[finite])
+    correlation = cov[np.ix_(finite, finite)] / np.outer(sd, sd)
+    values, vectors = np.linalg.eigh(correlation)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    draws = np.random.default_rng(_PUBLIC_SEED).standard_normal((_DRAWS, len(sd))) @ root.T
+    return max(single, float(np.quantile(np.abs(draws).max(axis=1), 1 - alpha)))
+
+
+def table(
+    names: tuple[str, ...], estimate: Vector, cov: Matrix, privacy: Matrix, z: float
+) -> pd.DataFrame:
+    """estimate std_error conf_low conf_high privacy_share, a row per name."""
+    import pandas as pd
+
+    variance = np.diag(cov)
+    se = np.sqrt(variance)
+    share = np.where(np.isfinite(variance) & (variance > 0), np.diag(privacy) / variance, np.nan)
+    return pd.DataFrame(
+        {
+            "estimate": estimate,
+            "std_error": se,
+            "conf_low": estimate - z * se,
+            "conf_high": estimate + z * se,
+            "privacy_share": share,
+        },
+        index=pd.Index(names, name="term"),
+    )
+
+
+def rows_of(found: AverageEstimate, *, groups: bool) -> tuple[tuple[str, ...], slice]:
+    """Names and positions of the terms, or of the groups."""
+    m = len(found.terms)
+    return (found.groups, slice(m, None)) if groups else (found.terms, slice(0, m))
+
+
+def budget_frame(estimate: Estimate) -> pd.DataFrame:
+    """A line per release; `epsilon` is what the line's rho alone would be at the fit's delta."""
+    import pandas as pd
+
+    lines = []
+    for release in estimate.releases:
+        c = release.charge
+        lines.append(
+            {
+                "stage": c.stage, "query": c.query, "mechanism": c.mechanism,
+                "neighbors": c.neighbors, "sensitivity": c.sensitivity, "noise_sd": c.noise_sd,
+                "rho": c.cost.rho / PICO,
+                "epsilon": epsilon_of(c.cost.rho, estimate.plan.request.budget.delta),
+                "delta": c.cost.delta / PICO, "rows": c.rows,
+            }
+        )  # fmt: skip
+    return pd.DataFrame(lines)

@@ -1,0 +1,88 @@
+"""New data for `predict`: read like the rows were, but strict about what is wrong with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privcausal.errors import DataError
+from privcausal.spec.columns import labels, numbers, open_frame
+from privcausal.spec.features import Design, Rows
+from privcausal.spec.schema import Binary, Interval, Levels
+from privcausal.typing import Frame, Mask, Vector
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_points(
+    design: Design, variables: tuple[str, ...], newdata: Frame, propensity: str | None = None
+) -> tuple[Rows, Mask, Any]:
+    """Rows for prediction, which of them are complete, and their index.
+
+    Numbers outside the declared bounds are cut to them, as they were when fitting. Variables that
+    the effect does not depend on may be absent. `propensity` is read where it is there.
+
+    Raises
+    ------
+    DataError
+        A needed column is absent, or holds a level that was not declared.
+    """
+    frame = open_frame(newdata)
+    size = frame.shape[0]
+    cleaned: dict[str, Any] = {}
+    present = np.ones(size, bool)
+    for name in design.variables:
+        if name in frame.columns:
+            values, there = _read(design, name, frame[name])
+            present &= there
+        elif name in variables:
+            raise DataError(f"column {name!r} is needed for prediction and not in the new data")
+        else:
+            values = _middle(design, name, size)
+        cleaned[name] = values
+    known = None
+    if propensity is not None and propensity in frame.columns:
+        known = numbers(frame[propensity])
+    return Rows(cleaned, size, known), present, _index(newdata, size)
+
+
+def _read(design: Design, name: str, series: Any) -> tuple[Any, Mask]:
+    domain = design.schema[name]
+    if isinstance(domain, Interval):
+        values = numbers(series)
+        there = ~np.isnan(values)
+        return np.clip(np.where(there, values, domain.mid), domain.lo, domain.hi), there
+    codes, texts = labels(series)
+    known = _known(domain)
+    strange = [text for text in texts if text not in known]
+    if strange and not (isinstance(domain, Levels) and domain.other):
+        shown = ", ".join(sorted(map(repr, known)))
+        raise DataError(f"column {name!r} has a level that was not declared; known are {shown}")
+    other = known.get("other", 0)
+    lookup = np.array([*(known.get(text, other) for text in texts), 0], np.int64)
+    values = lookup[codes]
+    return (values.astype(np.float64) if isinstance(domain, Binary) else values), codes >= 0
+
+
+def _known(domain: Levels | Binary) -> dict[str, int]:
+    """Code of each label."""
+    if isinstance(domain, Levels):
+        return {label: i for i, label in enumerate(domain.labels)}
+    return {label: 0 for label in domain.zeros} | {label: 1 for label in domain.ones}
+
+
+def _middle(design: Design, name: str, size: int) -> Vector:
+    """A harmless value for a column the effect does not depend on."""
+    domain = design.schema[name]
+    if isinstance(domain, Interval):
+        return np.full(size, domain.mid)
+    return np.zeros(size, np.int64 if isinstance(domain, Levels) else np.float64)  # type: ignore[return-value]
+
+
+def _index(newdata: Frame, size: int) -> pd.Index:
+    import pandas as pd
+
+    index = getattr(newdata, "index", None)
+    return index if isinstance(index, pd.Index) else pd.RangeIndex(size)

@@ -1,0 +1,276 @@
+"""From a result to the plain values its summary, plots and report are made of."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.stats import norm
+
+from privcausal.report import FitView, Shape, Source
+from privcausal.report.words import odds_sentence
+from privcausal.spec.request import Request
+from privcausal.spec.schema import Binary, Interval, Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from privcausal.results.ate import AteResult
+    from privcausal.results.base import Result
+    from privcausal.results.cate import CateResult
+
+ESTIMANDS = {
+    "CATE": "conditional average treatment effect",
+    "ATE": "average treatment effect",
+    "ATT": "average treatment effect on the treated",
+    "ATO": "average treatment effect in the overlap population",
+}
+LEARNERS = {
+    "r": "R-learner", "dr": "DR-learner", "s": "S-learner", "t": "T-learner", "x": "X-learner",
+    "private": "doubly robust / PrivATE",
+}  # fmt: skip
+SPLITS = {
+    "full": "all rows, rho split",
+    "disjoint": "own half of the rows",
+    "crossfit": "cross-fitted, 2 folds",
+}
+NEIGHBORS = {
+    "substitute": "neighbours differ in {unit} (substitute).",
+    "add_remove": "neighbours differ by adding or removing {unit}.",
+}
+ASSUMPTIONS = (
+    "No unmeasured confounding: given the listed covariates, who was treated does not depend on "
+    "what the outcome would have been.",
+    "Overlap: every kind of unit could have been treated and could have been left untreated.",
+    "No interference: one unit's treatment does not change another's outcome.",
+    "The outcome lies within its bounds; what lies outside was cut to them.",
+)
+
+
+def ate_view(result: AteResult, alpha: float) -> FitView:
+    estimand = result.estimate.plan.request.estimand
+    title = f"Private {ESTIMANDS[estimand].title().replace(' On The ', ' on the ').replace(' In The ', ' in the ')}"
+    return _view(result, alpha, title, ())
+
+
+def cate_view(result: CateResult, alpha: float) -> FitView:
+    has_modifiers = bool(result.estimate.plan.request.formula.effect_variables)
+    shapes = result._shapes(alpha) if has_modifiers else ()
+    return _view(result, alpha, "Private Conditional Average Treatment Effect", shapes)
+
+
+def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -> FitView:
+    estimate, promise = result.estimate, result.guarantee
+    request = estimate.plan.request
+    averages = estimate.averages
+    return FitView(
+        title=title,
+        outcome=request.formula.outcome,
+        treatment=request.formula.treatment,
+        estimand=ESTIMANDS[request.estimand],
+        left=_left(result),
+        right=_right(result),
+        effects=None if averages is None else _effects(result, alpha),
+        gates=None if averages is None or not averages.groups else _gates(result, alpha),
+        shapes=shapes,
+        uncertainty=_sources(result),
+        budget=_with_declared(result.budget, result),
+        total=(
+            f"rho {promise.rho:.4f} = ({promise.epsilon:.2f}, {promise.delta:.3g})-DP"
+            if estimate.real
+            else "not private"
+        ),
+        ledger=result.ledger_line,
+        guarantee=_promise(result),
+        kind=promise.kind,
+        epsilon=promise.epsilon,
+        delta=promise.delta,
+        rho=promise.rho,
+        neighbors=promise.neighbors,
+        unit_sentence=_unit_sentence(result),
+        headline=_headline(result, alpha),
+        notes=_notes(result),
+        assumptions=ASSUMPTIONS,
+        methods=_methods(result),
+        call=result.call,
+        versions=_versions(),
+        alpha=alpha,
+    )
+
+
+def _left(result: Result) -> tuple[tuple[str, str], ...]:
+    estimate = result.estimate
+    request, schema = estimate.plan.request, estimate.schema
+    outcome = request.formula.outcome
+    size = _records(result)
+    return (
+        ("Outcome", f"{outcome} in {_range(schema, outcome)}"),
+        ("Treatment", f"{request.formula.treatment} ({_coding(schema, request)})"),
+        ("Formula", str(request.formula)),
+        *((("Records", size),) if request.trust.unit is None else (("Units", size),)),
+        ("Bounds", _bounds(result)),
+    )
+
+
+def _right(result: Result) -> tuple[tuple[str, str], ...]:
+    plan = result.estimate.plan
+    request = plan.request
+    clip = request.arm_clip
+    known = request.propensity is not None
+    return (
+        ("Estimand", request.estimand),
+        ("Estimator", LEARNERS.get(plan.learner, plan.learner)),
+        ("Nuisances", f"{plan.base}, {SPLITS[request.split]}"),
+        ("Propensity", "known" if known else f"clipped to [{clip:.2f}, {1 - clip:.2f}]"),
+        ("Neighbours", request.trust.neighbors.replace("_", "/")),
+    )
+
+
+def _records(result: Result) -> str:
+    estimate = result.estimate
+    if estimate.size is not None:
+        return f"{estimate.size} [pub]"
+    return f"{estimate.population.count:.0f} [dp]"
+
+
+def _range(schema: Schema, name: str) -> str:
+    domain = schema[name]
+    if isinstance(domain, Interval):
+        return f"[{domain.lo:.4g},{domain.hi:.4g}]"
+    return "[0,1]" if domain == Binary() else "two labels"
+
+
+def _coding(schema: Schema, request: Request) -> str:
+    domain = schema[request.formula.treatment]
+    return f"{domain.one} vs {domain.zero}" if isinstance(domain, Binary) else "1 vs 0"
+
+
+def _bounds(result: Result) -> str:
+    bought = [s for s in result.estimate.plan.stages if s.name.startswith("bounds")]
+    return "bought privately" if bought else "declared [pub]"
+
+
+def _effects(result: Result, alpha: float) -> pd.DataFrame:
+    frame = result.tidy(alpha).set_index("term")
+    return frame.assign(mark="dp")
+
+
+def _gates(result: Result, alpha: float) -> pd.DataFrame:
+    return result._table(groups=True, z=float(norm.ppf(1 - alpha / 2)))
+
+
+def _sources(result: Result) -> tuple[Source, ...]:
+    found = result.estimate.averages
+    if found is None:
+        return ()
+    total = float(found.cov[0, 0])
+    parts = (
+        ("sampling", float(found.sampling[0, 0]), "who was sampled"),
+        ("privacy", float(found.privacy[0, 0]), "noise added on purpose"),
+        ("clipping", float(found.clipping[0] ** 2), "allowance for cut scores"),
+    )
+    return tuple(
+        Source(name, float(np.sqrt(v)), v / total, words) for name, v, words in parts if v > 0
+    )
+
+
+def _with_declared(budget: pd.DataFrame, result: Result) -> pd.DataFrame:
+    """The budget with a free first line where bounds were declared."""
+    import pandas as pd
+
+    if (budget["stage"] == "bounds").any():
+        return budget
+    line = dict.fromkeys(budget.columns, 0.0) | {
+        "stage": "bounds", "query": "declared", "mechanism": "", "noise_sd": np.nan,
+        "neighbors": budget["neighbors"].iloc[0], "rows": 0.0,
+    }  # fmt: skip
+    return pd.concat([pd.DataFrame([line]), budget], ignore_index=True)
+
+
+def _promise(result: Result) -> tuple[str, ...]:
+    promise = result.guarantee
+    if promise.kind == "none":
+        return (promise.statement,)
+    unit = NEIGHBORS[promise.neighbors].format(unit=promise.unit)
+    return (
+        f"({promise.epsilon:.2f}, {promise.delta:.3g})-DP, {promise.kind}; {unit}",
+        odds_sentence(promise.epsilon, promise.delta, promise.neighbors),
+    )
+
+
+def _unit_sentence(result: Result) -> str:
+    trust = result.estimate.plan.request.trust
+    if trust.unit is None:
+        return "One row is one person."
+    return f"One {trust.unit} is one person, with at most {trust.max_rows} rows used."
+
+
+def _headline(result: Result, alpha: float) -> tuple[str, ...]:
+    estimate, promise = result.estimate, result.guarantee
+    request = estimate.plan.request
+    outcome, treatment = request.formula.outcome, request.formula.treatment
+    protected = (
+        f"Everything here satisfies ({promise.epsilon:.2g}, {promise.delta:.3g})-differential "
+        f"privacy for {promise.unit}."
+        if estimate.real
+        else "NOT PRIVATE: made with a test noise source."
+    )
+    if estimate.averages is None:
+        return (f"The effect of {treatment} on {outcome} was estimated by covariates.", protected)
+    row = result._table(groups=False, z=float(norm.ppf(1 - alpha / 2))).iloc[0]
+    share = 0.0 if np.isnan(row["privacy_share"]) else float(row["privacy_share"])
+    return (
+        f"On average, {treatment} changes {outcome} by {row['estimate']:.3g}.",
+        f"With {100 * (1 - alpha):g} % confidence the change lies between {row['conf_low']:.3g} "
+        f"and {row['conf_high']:.3g}; {share:.0%} of that uncertainty (in variance) is noise "
+        "added for privacy.",
+        protected,
+    )
+
+
+def _notes(result: Result) -> tuple[str, ...]:
+    estimate = result.estimate
+    request = estimate.plan.request
+    public = ["clip"]
+    if _bounds(result).startswith("declared"):
+        public.insert(0, "bounds")
+    if estimate.size is not None:
+        public.insert(0, "n" if request.trust.unit is None else "the number of units")
+    notes = [
+        f"{', '.join(public[:-1])} and {public[-1]} are declared public."
+        if len(public) > 1
+        else f"{public[0]} is declared public.",
+        "Causal reading needs no unmeasured confounding, overlap and no interference.",
+    ]
+    if request.estimand == "CATE":
+        notes.append(
+            "Bands for the effect's shape cover its projection on the basis, approximately and on "
+            "average over x."
+        )
+    return (*notes, *estimate.notes)
+
+
+def _methods(result: Result) -> tuple[str, ...]:
+    plan = result.estimate.plan
+    request = plan.request
+    return (
+        f"{LEARNERS.get(plan.learner, plan.learner)} with base {plan.base!r}. The rows were read "
+        "through sums of bounded row vectors only, computed exactly on an integer grid; discrete "
+        "Gaussian noise (OpenDP) was added to each sum. Everything after that is post-processing.",
+        f"Propensities are cut to [{request.arm_clip:.2f}, {1 - request.arm_clip:.2f}]; outcome "
+        f"and covariates to their bounds. Split: {SPLITS[request.split]}.",
+        "Averages are ratios of noisy sums of doubly robust scores; standard errors add sampling, "
+        "privacy noise (delta method) and an allowance for cut scores.",
+        "A row with a missing value adds nothing to any sum; how many there were is not shown.",
+    )
+
+
+def _versions() -> tuple[tuple[str, str], ...]:
+    found = []
+    for name in ("privcausal", "opendp", "numpy", "formulaic"):
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:
+            found.append((name, "not installed"))
+    return tuple(found)

@@ -1,0 +1,133 @@
+"""Reading columns of any data frame into plain arrays: total functions that never raise on a value.
+
+The vault applies them to rows and `predict` to new data. What they may complain about is public:
+the container, column names and data types.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from privcausal.errors import DataError
+from privcausal.spec.schema import label_key
+from privcausal.typing import Frame, Integers, Vector
+
+Kind = Literal["numeric", "bool", "text", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What is public about a table before any release: column names and data types."""
+
+    kinds: Mapping[str, Kind]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.kinds)
+
+
+def open_frame(data: Frame) -> Any:
+    """A narwhals data frame over `data` (pandas, polars, pyarrow, or a mapping of arrays)."""
+    import narwhals as nw
+
+    if isinstance(data, Mapping):
+        data = _from_mapping(data)
+    _refuse_duplicates(getattr(data, "column_names", getattr(data, "columns", ())))
+    try:
+        frame = nw.from_native(data, eager_only=True)
+    except TypeError:
+        frame = None
+    if frame is None or not hasattr(frame, "columns"):
+        raise DataError(
+            f"data of type {type(data).__name__} cannot be read; pass a pandas, polars or pyarrow "
+            "data frame, or a dict of equally long arrays"
+        )
+    return frame
+
+
+def _from_mapping(data: Mapping[Any, Any]) -> Any:
+    import pandas as pd
+
+    if not all(isinstance(name, str) for name in data):
+        raise DataError("column names must be text")
+    try:
+        arrays = {name: _one_dimensional(values) for name, values in data.items()}
+    except (TypeError, ValueError):
+        arrays = {}
+    lengths = {len(a) for a in arrays.values()}
+    if len(arrays) != len(data) or len(lengths) > 1:
+        raise DataError("a dict of columns needs one-dimensional arrays of one length")
+    return pd.DataFrame(arrays)
+
+
+def _one_dimensional(values: Any) -> Any:
+    array = values if hasattr(values, "dtype") else np.asarray(values)
+    if getattr(array, "ndim", 1) != 1:
+        raise ValueError
+    return array
+
+
+def _refuse_duplicates(names: Iterable[Any]) -> None:
+    names = list(names)
+    if not all(isinstance(name, str) for name in names):
+        raise DataError("column names must be text; rename the columns (no MultiIndex)")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"column name {twice[0]!r} stands twice in the data; rename one")
+
+
+def header(frame: Any) -> Header:
+    """Names and kinds of the columns; data types are public, values are not touched."""
+    return Header({name: _kind(dtype) for name, dtype in frame.schema.items()})
+
+
+def _kind(dtype: Any) -> Kind:
+    import narwhals as nw
+
+    if dtype.is_numeric():
+        return "numeric"
+    if dtype == nw.Boolean:
+        return "bool"
+    if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object) or isinstance(dtype, nw.Enum):
+        return "text"
+    return "other"
+
+
+def numbers(series: Any) -> Vector:
+    """Values as float64, shape (n,); missing or unreadable values are NaN."""
+    dtype = series.dtype
+    if dtype.is_numeric() or str(dtype) == "Boolean":
+        try:
+            return np.asarray(series.to_numpy(), dtype=np.float64)
+        except (TypeError, ValueError):  # nullable and decimal types go value by value
+            pass
+    return np.fromiter((_number(v) for v in series.to_list()), np.float64, len(series))
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except Exception:  # a value may be any object; it must read as missing, whatever it does
+        return math.nan
+
+
+def labels(series: Any) -> tuple[Integers, tuple[str, ...]]:
+    """Codes of shape (n,) into canonical label texts; -1 is missing. Order: first seen."""
+    import pandas as pd
+
+    values = series.to_list()
+    try:
+        codes, uniques = pd.factorize(np.fromiter(values, dtype=object, count=len(values)))
+    except (TypeError, ValueError):  # unhashable objects: label by their text
+        texts = [label_key(v) for v in values]
+        codes, uniques = pd.factorize(np.array(texts, dtype=object))
+    keys = [label_key(value) for value in uniques]
+    names = tuple(dict.fromkeys(key for key in keys if key is not None))
+    position = {name: i for i, name in enumerate(names)}
+    lookup = np.array([-1 if key is None else position[key] for key in keys] + [-1], np.int64)
+    return lookup[codes], names

@@ -1,0 +1,380 @@
+"""From a formula and declared domains to bounded features: public functions of one row.
+
+A `Design` is the formula materialised on a skeleton, a small public frame that spans the declared
+domains; whatever a formula term learns (knots, polynomial coefficients, levels) it learns there.
+A `FeatureMap` expands the design's columns into basis functions with a norm cut.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from privcausal.errors import FormulaError
+from privcausal.spec.formula import ENVIRONMENT, Factor, Term, formulaic_terms
+from privcausal.spec.schema import Binary, Interval, Levels, Schema
+from privcausal.typing import Integers, Matrix, Vector
+
+FINE = 256
+"""Public fine bins over a column's range; basis functions are tables on them."""
+_GRID = 257  # prime, so that strides give every variable the same uniform skeleton marginal
+_UNDECLARED = "<undeclared>"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One design column: its name, the term it comes from and its range over the domain."""
+
+    name: str
+    term: str
+    kind: Literal["numeric", "indicator", "function", "interaction"]
+    lo: float
+    hi: float
+    variable: str | None = None
+
+    def scale(self, values: Vector) -> Vector:
+        """Values cut to [lo, hi] and mapped to [-1, 1]; indicators stay 0/1."""
+        values = np.minimum(np.maximum(values, self.lo), self.hi)
+        if self.kind == "indicator":
+            return values
+        return (values - 0.5 * (self.lo + self.hi)) / (0.5 * (self.hi - self.lo))
+
+    @property
+    def per_unit(self) -> float:
+        """Scaled units per natural unit: a slope in natural units is slope x per_unit."""
+        return 1.0 if self.kind == "indicator" else 2.0 / (self.hi - self.lo)
+
+    @property
+    def origin(self) -> float:
+        """Scaled value at natural zero shift: scaled = per_unit * (natural - origin)."""
+        return 0.0 if self.kind == "indicator" else 0.5 * (self.lo + self.hi)
+
+
+class Design:
+    """Design columns of some formula terms over a schema, each scaled to a known range.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+    schema : Schema
+        Must declare (or have bought) a domain for every variable of the terms.
+    full_rank : bool
+        Drop a reference level per factor (regression tables), or keep all (shrunken bases).
+    """
+
+    def __init__(self, terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> None:
+        self.asked = tuple(terms)
+        self.terms = _without_repeats([_as_column(term) for term in terms])
+        self.smooth = {t.factors[0].variables[0]: _size(t) for t in terms if _is_smooth(t)}
+        self.schema = schema
+        self.full_rank = full_rank
+        self.variables = tuple(dict.fromkeys(v for t in terms for f in t.factors for v in f.variables))
+        self._spec, self._keep, self.columns = self._materialise()
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def scaled(self, frame: Mapping[str, Vector | Integers], size: int) -> Matrix:
+        """Scaled columns, shape (n, q), from clipped numbers and level codes of the variables.
+
+        A row on which some term is not finite is NaN in that column.
+        """
+        if not self.columns:
+            return np.zeros((size, 0))
+        values = self._evaluate(frame)
+        out = np.empty((size, len(self.columns)))
+        for j, column in enumerate(self.columns):
+            out[:, j] = column.scale(values[:, j])
+        return out
+
+    # -- materialisation ---------------------------------------------------------------------
+
+    def _materialise(self) -> tuple[Any, list[int], tuple[Column, ...]]:
+        if not self.terms:
+            return None, [], ()
+        spec, names, owners = _fit_spec(self.terms, self._skeleton(), full_rank=self.full_rank)
+        keep, columns = [], []
+        ranges = {term.name: self._ranges(term, spec, names, owners) for term in self.terms}
+        for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
+            if owner is None or _UNDECLARED in name:
+                continue
+            lo, hi = ranges[owner.name][j]
+            if hi > lo:  # a constant column says what the intercept says
+                keep.append(j)
+                columns.append(self._column(name, owner, lo, hi))
+        return spec, keep, tuple(columns)
+
+    def _column(self, name: str, term: Term, lo: float, hi: float) -> Column:
+        kind, variable = _column_kind(term), _bare(term)
+        if kind == "numeric" and not isinstance(self.schema[str(variable)], Interval):
+            kind = "indicator"
+        return Column(name, term.name, kind, lo, hi, variable)
+
+    def _skeleton(self) -> Any:
+        """All variables at once, each uniform over its own domain by coprime strides."""
+        steps = np.arange(_GRID)
+        frame: dict[str, Any] = {}
+        for i, name in enumerate(self.variables):
+            points = self._points(name, _GRID)
+            frame[name] = points[(steps * (i + 1)) % _GRID % len(points)]
+        return self._as_frame(frame)
+
+    def _points(self, name: str, size: int) -> Any:
+        domain = self.schema[name]
+        if isinstance(domain, Interval):
+            return np.linspace(domain.lo, domain.hi, size)
+        if isinstance(domain, Binary):
+            return np.array([0.0, 1.0])
+        return np.arange(len(domain.labels))
+
+    def _as_frame(self, frame: Mapping[str, Any]) -> Any:
+        import pandas as pd
+
+        out = {}
+        for name in self.variables:
+            domain = self.schema[name]
+            if isinstance(domain, Levels):
+                categories = [*domain.labels, _UNDECLARED]
+                codes = np.where(frame[name] < 0, len(domain.labels), frame[name])
+                out[name] = pd.Categorical.from_codes(codes.astype(np.int64), categories=categories)
+            else:
+                out[name] = frame[name]
+        return pd.DataFrame(out)
+
+    def _evaluate(self, frame: Mapping[str, Any]) -> Matrix:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            # numpy would tell of a row's value; a value that is not finite is a missing feature
+            warnings.simplefilter("ignore")
+            matrix = self._spec.get_model_matrix(self._as_frame(frame), context=ENVIRONMENT)
+        values = np.asarray(matrix, dtype=np.float64)[:, self._keep]
+        values[~np.isfinite(values)] = np.nan
+        return values
+
+    def _ranges(
+        self, term: Term, spec: Any, names: Sequence[str], owners: Sequence[Term | None]
+    ) -> dict[int, tuple[float, float]]:
+        """Smallest and largest value of each column of `term` on a product grid of its domain.
+
+        Rows are cut to this range, so a grid that misses an extreme costs accuracy, not privacy.
+        """
+        variables = list(dict.fromkeys(v for f in term.factors for v in f.variables))
+        size = {1: 4097, 2: 129}.get(len(variables), 33)
+        axes = [self._points(v, size) for v in variables]
+        grid = dict(zip(variables, (np.array(c) for c in zip(*itertools.product(*axes))), strict=True))
+        rows = len(next(iter(grid.values())))
+        full = {v: grid.get(v, np.resize(self._points(v, _GRID), rows)) for v in self.variables}
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            values = np.asarray(
+                spec.get_model_matrix(self._as_frame(full), context=ENVIRONMENT), dtype=np.float64
+            )
+        out = {}
+        for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
+            if owner is not term or _UNDECLARED in name:
+                continue
+            column = values[:, j]
+            if not np.isfinite(column).all():
+                raise FormulaError(
+                    f"term {term.name!r} is not finite everywhere on the declared bounds of "
+                    f"{', '.join(map(repr, variables))}; declare bounds on which it is"
+                )
+            out[j] = float(column.min()), float(column.max())
+        return out
+
+
+def _is_smooth(term: Term) -> bool:
+    return len(term.factors) == 1 and term.factors[0].kind == "smooth"
+
+
+def _size(term: Term) -> int | None:
+    """Basis functions asked for by ``s(x, k=...)``."""
+    k = dict(term.factors[0].options).get("k")
+    return int(k) if isinstance(k, int | float) else None
+
+
+def _as_column(term: Term) -> Term:
+    """``s(x)`` is the column x; how smooth it is, the base decides."""
+    factors = tuple(
+        Factor(f.variables[0], "numeric", f.variables) if f.kind == "smooth" else f
+        for f in term.factors
+    )
+    return Term(":".join(f.expr for f in factors), factors)
+
+
+def _without_repeats(terms: Sequence[Term]) -> tuple[Term, ...]:
+    """``x + s(x)`` is one column."""
+    return tuple({frozenset(f.expr for f in t.factors): t for t in terms}.values())
+
+
+def _fit_spec(
+    terms: Sequence[Term], skeleton: Any, *, full_rank: bool
+) -> tuple[Any, list[str], list[Term | None]]:
+    """Formulaic's model spec learned from the public skeleton, with the term of each column."""
+    from formulaic import model_matrix
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        matrix = model_matrix(
+            formulaic_terms(terms), skeleton, context=ENVIRONMENT, na_action="ignore",
+            ensure_full_rank=full_rank,
+        )
+    spec = matrix.model_spec
+    by_factors = {frozenset(f.expr for f in t.factors): t for t in terms}
+    names: list[str] = []
+    owners: list[Term | None] = []
+    for encoded, columns in spec.term_indices.items():
+        owner = by_factors.get(frozenset(f.expr for f in encoded.factors))
+        for j in columns:
+            names.append(spec.column_names[j])
+            owners.append(owner)
+    return spec, names, owners
+
+
+def _column_kind(term: Term) -> Literal["numeric", "indicator", "function", "interaction"]:
+    if len(term.factors) > 1:
+        return "interaction"
+    kind = term.factors[0].kind
+    if kind == "categorical":
+        return "indicator"
+    return "numeric" if kind == "numeric" else "function"
+
+
+def _bare(term: Term) -> str | None:
+    alone = len(term.factors) == 1 and term.factors[0].kind in ("numeric", "categorical")
+    return term.factors[0].variables[0] if alone else None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Basis functions of one design column.
+
+    `table` has shape (FINE, K) for smooth columns and is looked up; otherwise the single function
+    is ``gain * (column - shift)``. `order` is 1 for linear, 2, 3, ... by roughness; `group` names
+    what shares a prior variance.
+    """
+
+    column: int
+    order: tuple[int, ...]
+    group: str
+    gain: float = 1.0
+    shift: float = 0.0
+    table: Matrix | None = None
+
+    def __call__(self, scaled: Matrix) -> Matrix:
+        values = scaled[:, self.column]
+        if self.table is None:
+            return (self.gain * (values - self.shift))[:, None]
+        return np.asarray(self.table[fine_bins(values)])
+
+
+def fine_bins(scaled: Vector) -> Integers:
+    """Index of the public fine bin of values in [-1, 1]; NaN goes to bin 0 (its row counts zero)."""
+    position = np.floor((np.nan_to_num(scaled) + 1.0) * (FINE / 2))
+    return np.clip(position, 0, FINE - 1).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMap:
+    """phi(x) = (1, basis functions), with row weight w = min(1, (C / ||phi||)^2).
+
+    Then ||sqrt(w) phi|| <= C and ||w phi|| <= C, which bounds both the Gram matrix and the cross
+    moments, while predictions use phi as it is.
+    """
+
+    design: Design
+    blocks: tuple[Block, ...]
+    cut: float
+
+    @cached_property
+    def size(self) -> int:
+        return 1 + sum(len(b.order) for b in self.blocks)
+
+    @cached_property
+    def order(self) -> Integers:
+        """0 for the intercept, else the order of roughness of each function."""
+        return np.array([0, *(o for b in self.blocks for o in b.order)], np.int64)
+
+    @cached_property
+    def group(self) -> tuple[str, ...]:
+        return ("", *(b.group for b in self.blocks for _ in b.order))
+
+    @cached_property
+    def column(self) -> Integers:
+        """Design column of each function; -1 for the intercept."""
+        return np.array([-1, *(b.column for b in self.blocks for _ in b.order)], np.int64)
+
+    def phi(self, scaled: Matrix) -> Matrix:
+        """Features, shape (n, p), of scaled design columns, shape (n, q)."""
+        out = np.empty((len(scaled), self.size))
+        out[:, 0] = 1.0
+        at = 1
+        for block in self.blocks:
+            stop = at + len(block.order)
+            out[:, at:stop] = block(scaled)
+            at = stop
+        return out
+
+    def weight(self, phi: Matrix) -> Vector:
+        """Row weights, shape (n,), in (0, 1]."""
+        return np.minimum(1.0, self.cut**2 / squared_norm(phi))
+
+    def restricted(self, terms: Sequence[str]) -> FeatureMap:
+        """The functions of some terms only, with the same tables and cut."""
+        columns = self.design.columns
+        blocks = tuple(b for b in self.blocks if columns[b.column].term in terms)
+        return FeatureMap(self.design, blocks, self.cut)
+
+
+def squared_norm(phi: Matrix) -> Vector:
+    """Squared row norms summed column by column: one fixed order on every engine and batch."""
+    total = np.zeros(len(phi))
+    for j in range(phi.shape[1]):
+        total += phi[:, j] * phi[:, j]
+    return total
+
+
+def combine(phi: Matrix, coef: Vector) -> Vector:
+    """phi @ coef in one fixed order, so that the result does not depend on the batch size."""
+    total = np.zeros(len(phi))
+    for j in range(phi.shape[1]):
+        total += phi[:, j] * coef[j]
+    return total
+
+
+@dataclass(eq=False)
+class Rows:
+    """Cleaned covariates of n rows, remembering what was computed from them.
+
+    Attributes
+    ----------
+    frame : mapping
+        Column name to numbers inside their bounds, or to level codes (-1: undeclared level).
+    size : int
+    propensity : Vector, optional
+        The known propensity of each row.
+    """
+
+    frame: Mapping[str, Vector | Integers]
+    size: int
+    propensity: Vector | None = None
+    _scaled: dict[Design, Matrix] = field(default_factory=dict, repr=False)
+    _phi: dict[FeatureMap, Matrix] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def scaled(self, design: Design) -> Matrix:
+        if design not in self._scaled:
+            self._scaled[design] = design.scaled(self.frame, self.size)
+        return self._scaled[design]
+
+    def phi(self, features: FeatureMap) -> Matrix:
+        if features not in self._phi:
+            self._phi[features] = features.phi(self.scaled(features.design))
+        return self._phi[features]

@@ -1,0 +1,109 @@
+"""Public functions of a row's covariates: nuisances and effects made from released numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from privcausal.errors import DataError
+from privcausal.spec.features import FeatureMap, Rows, combine
+from privcausal.typing import Vector
+
+
+class Function(Protocol):
+    """A map from covariates to a number; calling it gives shape (n,)."""
+
+    def __call__(self, rows: Rows) -> Vector: ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same number for every row."""
+
+    value: float
+
+    def __call__(self, rows: Rows) -> Vector:
+        return np.full(len(rows), self.value)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A value that comes with the row (a trial's propensity), cut to declared bounds."""
+
+    lo: float
+    hi: float
+
+    def __call__(self, rows: Rows) -> Vector:
+        if rows.propensity is None:
+            raise DataError("this needs the column of known propensities in the new data")
+        return np.minimum(np.maximum(rows.propensity, self.lo), self.hi)
+
+
+@dataclass(frozen=True, eq=False)
+class Additive:
+    """offset + phi(x)' coef, cut to [lo, hi]."""
+
+    features: FeatureMap
+    coef: Vector
+    offset: float = 0.0
+    lo: float = -np.inf
+    hi: float = np.inf
+
+    def __call__(self, rows: Rows) -> Vector:
+        value = self.offset + combine(rows.phi(self.features), self.coef)
+        return np.minimum(np.maximum(value, self.lo), self.hi)
+
+
+@dataclass(frozen=True)
+class ArmMean:
+    """mu_t(x) = eta(x) + (t - e(x)) tau(x), cut to the outcome's bounds [lo, hi].
+
+    The mean of Y is eta = mu_0 + e tau (Nie and Wager 2021, Eq. 1), so this is exact where eta,
+    e and tau are.
+    """
+
+    arm: float
+    eta: Function
+    e: Function
+    tau: Function
+    lo: float
+    hi: float
+
+    def __call__(self, rows: Rows) -> Vector:
+        value = self.eta(rows) + (self.arm - self.e(rows)) * self.tau(rows)
+        return np.minimum(np.maximum(value, self.lo), self.hi)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """e(x) mu1(x) + (1 - e(x)) mu0(x): the mean outcome eta, or the X-learner's joined effect."""
+
+    e: Function
+    at_one: Function
+    at_zero: Function
+
+    def __call__(self, rows: Rows) -> Vector:
+        e = self.e(rows)
+        return e * self.at_one(rows) + (1.0 - e) * self.at_zero(rows)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """first(x) - second(x)."""
+
+    first: Function
+    second: Function
+
+    def __call__(self, rows: Rows) -> Vector:
+        return self.first(rows) - self.second(rows)
+
+
+@dataclass(frozen=True)
+class Nuisance:
+    """e(x) = P(T = 1 | x) and the arm means mu_0(x), mu_1(x)."""
+
+    e: Function
+    mu0: Function
+    mu1: Function

@@ -1,0 +1,132 @@
+"""The stages of a fit and what each may spend: frozen, and checked before rows are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from privcausal.errors import BudgetError
+from privcausal.spec.request import Request
+
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One release to come.
+
+    Attributes
+    ----------
+    name : str
+        Unique within the plan, e.g. ``"nuisance: outcome"``; the part before the colon is the
+        stage of the budget table.
+    rho : int
+        pico-rho that sets its noise.
+    delta : int
+        pico-delta, for label selection only.
+    charged : int
+        pico-rho that enters the total: 0 for work in parallel with an equally dear part.
+    rows : float
+        Public share of the rows it reads.
+    part : str
+        Which rows: ``"all"``, ``"nuisance"`` or ``"effect"``.
+    """
+
+    name: str
+    rho: int
+    delta: int = 0
+    charged: int = -1
+    rows: float = 1.0
+    part: str = "all"
+
+    def __post_init__(self) -> None:
+        if self.rho <= 0:
+            raise BudgetError(f"stage {self.name!r} would get no budget: give it a share above 0")
+        if self.charged < 0:
+            object.__setattr__(self, "charged", self.rho)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The stages of one fit. `rho` and `delta` are its totals in pico-units."""
+
+    request: Request
+    learner: str
+    base: str
+    stages: tuple[Stage, ...]
+    rho_cap: int
+    delta_selection: int = 0
+
+    def __post_init__(self) -> None:
+        names = [s.name for s in self.stages]
+        if len(set(names)) != len(names):
+            raise BudgetError("two stages of a plan have one name")
+        if self.rho > self.rho_cap:
+            raise BudgetError("the stages of a plan cost more than its budget")
+
+    @property
+    def rho(self) -> int:
+        return sum(s.charged for s in self.stages)
+
+    @property
+    def delta(self) -> int:
+        return sum(s.delta for s in self.stages)
+
+    def stage(self, name: str) -> Stage:
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise BudgetError(f"the plan has no stage {name!r}")
+
+    def has(self, name: str) -> bool:
+        return any(s.name == name for s in self.stages)
+
+    def __str__(self) -> str:
+        lines = [f"{self.learner} on base {self.base}: {self.request.formula}"]
+        lines += [
+            f"  {s.name:<28} rho {s.rho / 1e12:.6f}  rows {s.rows:.2f}" for s in self.stages
+        ]
+        return "\n".join(lines)
+
+
+def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> dict[str, float]:
+    """Shares that sum to one: the given ones as they are, the rest in proportion of what is left.
+
+    Raises
+    ------
+    BudgetError
+        Unknown names, shares below 0 or above 1, a sum above one, or all four below one.
+    """
+    given = dict(given or {})
+    for name, value in given.items():
+        if name not in KNOWN_SHARES:
+            raise BudgetError(f"shares has no {str(name)!r}; use {', '.join(KNOWN_SHARES)}")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and math.isfinite(value) and 0 <= value <= 1):
+            raise BudgetError(f"shares[{name!r}] must be a number from 0 to 1")
+    left = 1.0 - sum(given.values())
+    rest = {name: share for name, share in defaults.items() if name not in given}
+    if left < -TOLERANCE or (set(KNOWN_SHARES) <= set(given) and abs(left) > TOLERANCE):
+        raise BudgetError("shares must sum to 1")
+    if left <= TOLERANCE and "average" in rest:
+        # all of rho was divided without a word on the averages: they keep their default share
+        left = rest["average"]
+        given = {name: value * (1 - left) for name, value in given.items()}
+        rest = {"average": left}
+    scale = max(left, 0.0) / sum(rest.values()) if rest else 0.0
+    shares = {n: float(given[n]) if n in given else defaults[n] * scale for n in defaults}
+    total = sum(shares.values())
+    if total <= 0:
+        raise BudgetError("shares leave nothing to spend")
+    # a share for something this fit does not need (bounds all declared) goes to the others
+    return {name: share / total for name, share in shares.items()}
+
+
+KNOWN_SHARES = ("bounds", "nuisance", "effect", "average")
+
+
+def portions(total: int, shares: Sequence[float]) -> list[int]:
+    """Integer amounts in proportion of `shares` that never sum above `total`."""
+    whole = sum(shares)
+    return [math.floor(total * (share / whole) * (1 - 1e-12)) for share in shares]

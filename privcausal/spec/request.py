@@ -1,0 +1,171 @@
+"""All that one call asks, checked before any row is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from privcausal.errors import BudgetError, CapabilityError, SchemaError
+from privcausal.spec.formula import CausalFormula
+from privcausal.spec.groups import parse_group
+from privcausal.spec.schema import Binary, Interval, Levels, Schema
+from privcausal.typing import Neighbors, Split
+
+Estimand = Literal["CATE", "ATE", "ATT", "ATO"]
+NEIGHBORS: tuple[Neighbors, ...] = ("substitute", "add_remove")
+SPLITS: tuple[Split, ...] = ("full", "disjoint", "crossfit")
+FOLDS = 2
+
+
+@dataclass(frozen=True)
+class Budget:
+    """(epsilon, delta) of one fit and how its rho is divided.
+
+    `shares` maps ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"`` to fractions. What is
+    not named keeps its default proportion of what the named ones leave.
+    """
+
+    epsilon: float
+    delta: float = 1e-5
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _positive("eps", self.epsilon, upper=math.inf)
+        _positive("delta", self.delta, upper=1.0)
+
+
+def _positive(name: str, value: Any, *, upper: float) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and math.isfinite(value) and 0 < value < upper):
+        domain = "a finite number above 0" if upper == math.inf else f"a number in (0, {upper:g})"
+        raise BudgetError(f"{name} must be {domain}, got {_public(value)}")
+
+
+def _public(value: Any) -> str:
+    """An argument of the call in an error: short, and only if it is a plain scalar."""
+    plain = value is None or isinstance(value, str | int | float | bool)
+    return repr(value)[:40] if plain else f"an object of type {type(value).__name__}"
+
+
+def _choice(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise CapabilityError(
+            f"{name}={_public(value)} is unknown; choose one of {', '.join(map(repr, known))}"
+        )
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whom the guarantee protects: the neighbour relation and the unit."""
+
+    neighbors: Neighbors = "substitute"
+    unit: str | None = None
+    max_rows: int = 1
+
+    def __post_init__(self) -> None:
+        _choice("neighbors", self.neighbors, NEIGHBORS)
+        whole = isinstance(self.max_rows, int) and not isinstance(self.max_rows, bool)
+        if not (whole and 1 <= self.max_rows <= 10_000):
+            raise BudgetError("max_rows must be a whole number from 1 to 10000")
+        if self.unit is None and self.max_rows != 1:
+            raise BudgetError("max_rows needs unit=: name the column that tells whose row it is")
+        if self.unit is not None and not isinstance(self.unit, str):
+            raise BudgetError("unit= is the name of a column")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call, data-free and printable.
+
+    Attributes
+    ----------
+    propensity : None, float or str
+        None: estimated; a number in (0, 1) or the name of a column with declared bounds: known.
+    clip : float
+        Propensities are cut to [clip, 1 - clip] (0 < clip < 0.5).
+    groups : tuple of str
+        Column names or comparisons whose average effects are wanted.
+    """
+
+    formula: CausalFormula
+    schema: Schema
+    budget: Budget
+    trust: Trust = Trust()
+    estimand: Estimand = "CATE"
+    propensity: float | str | None = None
+    clip: float = 0.1
+    split: Split = "full"
+    groups: tuple[str, ...] = ()
+    cov_type: Literal["nonrobust", "HC0"] = "nonrobust"
+
+    def __post_init__(self) -> None:
+        _choice("split", self.split, SPLITS)
+        _choice("cov_type", self.cov_type, ("nonrobust", "HC0"))
+        if not (isinstance(self.clip, int | float) and 0 < self.clip < 0.5):
+            raise SchemaError("propensity_clip must be a number in (0, 0.5)")
+        self._check_propensity()
+        self._check_treatment()
+        self._check_outcome()
+        self._check_unit()
+
+    def _check_propensity(self) -> None:
+        p = self.propensity
+        if p is None:
+            return
+        if isinstance(p, str):
+            domain = self.schema.get(p)
+            if not isinstance(domain, Interval):
+                raise SchemaError(
+                    f"the propensity column {p!r} needs declared bounds inside (0, 1), "
+                    f"such as bounds={{{p!r}: (0.1, 0.9)}}"
+                )
+            if not (0 < domain.lo and domain.hi < 1):
+                raise SchemaError(f"the bounds of the propensity column {p!r} must be in (0, 1)")
+        elif isinstance(p, bool) or not isinstance(p, int | float) or not 0 < p < 1:
+            raise SchemaError("propensity must be a number in (0, 1) or the name of a column")
+
+    def _check_treatment(self) -> None:
+        domain = self.schema.get(self.formula.treatment)
+        name = self.formula.treatment
+        if domain is None or isinstance(domain, Binary):
+            return
+        if isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0):
+            return
+        if isinstance(domain, Levels) and len(domain.values) == 2:
+            return
+        raise SchemaError(
+            f"treatment {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
+            f"declare its two labels, the reference first: bounds={{{name!r}: ['no', 'yes']}}"
+        )
+
+    def _check_outcome(self) -> None:
+        domain = self.schema.get(self.formula.outcome)
+        if isinstance(domain, Levels) and len(domain.values) != 2:
+            raise SchemaError(
+                f"outcome {self.formula.outcome!r} needs numeric bounds (lo, hi) or two labels"
+            )
+
+    def _check_unit(self) -> None:
+        if self.trust.unit in self.formula.variables:
+            raise SchemaError(f"unit column {self.trust.unit!r} cannot also be in the formula")
+
+    @property
+    def arm_clip(self) -> float:
+        """c with e in [c, 1 - c]: from the known propensity where there is one."""
+        if self.propensity is None:
+            return float(self.clip)
+        if isinstance(self.propensity, str):
+            domain = self.schema[self.propensity]
+            assert isinstance(domain, Interval)
+            return min(domain.lo, 1 - domain.hi)
+        return min(float(self.propensity), 1 - float(self.propensity))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column the call reads."""
+        extra = [self.propensity] if isinstance(self.propensity, str) else []
+        extra += [self.trust.unit] if self.trust.unit else []
+        extra += [g.column for name in self.groups for g in [parse_group(name)]]
+        return tuple(dict.fromkeys([*self.formula.variables, *extra]))

@@ -1,0 +1,107 @@
+"""Other noise sources, for tests only: nothing made with them is private, and every output says so.
+
+>>> with privcausal.testing.zero_noise():
+...     fit = privcausal.privcate("Y ~ T | X1", data, eps=1, bounds=bounds)
+>>> fit.guarantee.kind
+'none'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from privcausal.typing import Integers, Vector
+from privcausal.vault import noise
+
+
+@dataclass
+class _Seeded:
+    """Rounded normal noise from a NumPy generator: repeatable, fast and not private."""
+
+    seed: int
+    real: bool = False
+
+    def __post_init__(self) -> None:
+        self._rng = np.random.default_rng(self.seed)
+
+    def gaussian(self, exact: Integers, query: noise.Query) -> Integers:
+        draws = self._rng.standard_normal(len(exact)) * self.sd(query)
+        return exact + np.rint(draws).astype(np.int64)
+
+    def sd(self, query: noise.Query) -> Vector:
+        return np.asarray(query.scale / query.weights)
+
+    def entropy(self) -> int:
+        return int(self._rng.integers(2**62))
+
+
+class _Zero(_Seeded):
+    """No noise at all: the textbook estimator."""
+
+    def gaussian(self, exact: Integers, query: noise.Query) -> Integers:
+        return exact
+
+    def sd(self, query: noise.Query) -> Vector:
+        return np.zeros_like(query.weights)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One query as the noise source saw it: all of it but `exact` is public."""
+
+    query: noise.Query
+    exact: Integers
+    noisy: Integers
+
+
+@dataclass
+class Recorder:
+    """Records every query and its answer, or plays recorded answers back (`frozen`).
+
+    Played back on a neighbouring table, every public part of each query must be the same, and the
+    exact answers may differ by no more than the stated sensitivity.
+    """
+
+    seed: int = 0
+    frozen: Sequence[Call] | None = None
+    real: bool = False
+    calls: list[Call] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._inner = _Seeded(self.seed)
+
+    def gaussian(self, exact: Integers, query: noise.Query) -> Integers:
+        if self.frozen is None:
+            noisy = self._inner.gaussian(exact, query)
+        else:
+            noisy = self.frozen[len(self.calls)].noisy
+        self.calls.append(Call(query, exact, noisy))
+        return noisy
+
+    def sd(self, query: noise.Query) -> Vector:
+        return self._inner.sd(query)
+
+    def entropy(self) -> int:
+        return self.seed
+
+
+def zero_noise() -> AbstractContextManager[noise.NoiseSource]:
+    """Within this block every fit is made without noise and is marked NOT PRIVATE."""
+    return noise.replaced(_Zero(0))
+
+
+def seeded_noise(seed: int) -> AbstractContextManager[noise.NoiseSource]:
+    """Within this block noise comes from a seed; every fit is marked NOT PRIVATE."""
+    return noise.replaced(_Seeded(seed))
+
+
+@contextmanager
+def recorded(seed: int = 0, frozen: Sequence[Call] | None = None) -> Iterator[Recorder]:
+    """Within this block queries are recorded, or answered from `frozen` ones."""
+    recorder = Recorder(seed, frozen)
+    with noise.replaced(recorder):
+        yield recorder

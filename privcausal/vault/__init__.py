@@ -1,0 +1,60 @@
+"""The rows. Outside this room nothing but what is named here may be imported from it.
+
+A `Vault` is an opaque handle; mechanisms and transforms are orders to it.
+"""
+
+from privcausal.vault.door import (
+    Source,
+    Vault,
+    check_columns,
+    check_types,
+    open_vault,
+    public_size,
+    read,
+)
+from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
+from privcausal.vault.mechanisms.labels import LabelSelection
+from privcausal.vault.mechanisms.moments import Cross, Gram
+from privcausal.vault.mechanisms.quantiles import Grid, Magnitudes
+from privcausal.vault.mechanisms.scores import Regressors, ScoreSquares, ScoreSums
+from privcausal.vault.transforms.scores import (
+    Aipw,
+    ByFold,
+    ImputedEffect,
+    Outcome,
+    ResidualProduct,
+    Transform,
+    TreatedScore,
+    Treatment,
+    TreatmentResidual,
+)
+
+__all__ = [
+    "BINS",
+    "Aipw",
+    "ByFold",
+    "Cross",
+    "Gram",
+    "Grid",
+    "ImputedEffect",
+    "LabelSelection",
+    "Magnitudes",
+    "Marginals",
+    "Outcome",
+    "Regressors",
+    "ResidualProduct",
+    "ScoreSquares",
+    "ScoreSums",
+    "SizeHistogram",
+    "Source",
+    "Transform",
+    "TreatedScore",
+    "Treatment",
+    "TreatmentResidual",
+    "Vault",
+    "check_columns",
+    "check_types",
+    "open_vault",
+    "public_size",
+    "read",
+]

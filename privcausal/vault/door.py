@@ -1,0 +1,292 @@
+"""The vault's door: rows go in once, and numbers come out only through `release` and `select`.
+
+Each passes one function that adds noise to exact integers at a planned price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from privcausal.accounting.charge import PICO, Charge, Cost, Release
+from privcausal.errors import BudgetError, DataError, LedgerError, SchemaError
+from privcausal.spec.columns import Header
+from privcausal.spec.features import Design
+from privcausal.spec.plan import Plan, Stage
+from privcausal.spec.groups import Group
+from privcausal.spec.request import FOLDS, Request
+from privcausal.spec.schema import Interval, Levels, Schema
+from privcausal.typing import Frame, Integers, Mask
+from privcausal.vault import noise
+from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn
+from privcausal.vault.mechanisms.base import Mechanism
+from privcausal.vault.mechanisms.labels import LabelSelection
+from privcausal.vault.sealed import Sealed
+from privcausal.vault.sources.memory import Memory
+from privcausal.vault.split import first_rows, parts
+
+BATCH = 1 << 14
+"""Rows a batch: products of 2 x 16 bits sum exactly in float64, and the block stays in cache."""
+
+KEEP_ROWS = 1 << 18
+"""Up to here a memory source keeps its cleaned batches between passes."""
+
+SAFETY = 1.0 + 2.0**-40
+"""Noise scales are raised by this, far more than the rounding of the floats they come from."""
+
+
+class Ledger(Protocol):
+    """What the vault needs of a ledger."""
+
+    def charge(self, run: str, charges: Sequence[Charge]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Source(Sealed):
+    """An opened table, before its plan is known; only its header is public."""
+
+    rows: Memory
+
+    @property
+    def header(self) -> Header:
+        return self.rows.header
+
+
+def read(data: Frame) -> Source:
+    """Open `data`; nothing is released."""
+    return Source(Memory(data))
+
+
+def public_size(source: Source, request: Request) -> int | None:
+    """Number of rows, or of units: public under substitution, None under add_remove."""
+    if request.trust.neighbors == "add_remove":
+        return None
+    if request.trust.unit is None:
+        return source.rows.size()
+    return len(_unit_column(source.rows, request.trust.unit).labels)
+
+
+def check_columns(header: Header, names: Sequence[str]) -> None:
+    """Every named column exists and has a type that can be read."""
+    for name in names:
+        if name not in header.kinds:
+            known = ", ".join(map(repr, header.names[:20]))
+            raise DataError(f"column {name!r} is not in the data; they have {known}")
+        if header.kinds[name] == "other":
+            raise DataError(f"column {name!r} has a type that cannot be read; convert it first")
+
+
+def check_types(header: Header, request: Request) -> None:
+    """Numeric bounds need numeric columns: data types are public, so this may be said."""
+    for name in request.columns:
+        domain = request.schema.get(name)
+        if isinstance(domain, Interval) and header.kinds[name] == "text":
+            raise SchemaError(
+                f"column {name!r} holds text but has numeric bounds; convert the column to "
+                f"numbers, or declare its levels: bounds={{{name!r}: ['a', 'b']}}"
+            )
+    treatment = request.formula.treatment
+    if header.kinds[treatment] == "text" and request.schema.get(treatment) is None:
+        raise SchemaError(
+            f"treatment {treatment!r} holds text; declare its two labels, the reference first: "
+            f"bounds={{{treatment!r}: ['control', 'treated']}}"
+        )
+
+
+def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> Vault:
+    """Charge the whole plan to the ledger, then hand out the vault.
+
+    All charges are committed before any row is read; a fit that fails later stays paid for.
+    """
+    source_of_noise = noise.current()
+    if ledger is not None:
+        if not source_of_noise.real:
+            raise LedgerError("a ledger takes no fit made with test noise: it would not be private")
+        ledger.charge(run, [_planned(stage, plan) for stage in plan.stages])
+    return Vault(source, plan, source_of_noise)
+
+
+def _planned(stage: Stage, plan: Plan) -> Charge:
+    name, _, query = stage.name.partition(": ")
+    return Charge(
+        stage=name, query=query or name, mechanism="planned", rows=stage.rows,
+        neighbors=plan.request.trust.neighbors, sensitivity=0.0, noise_sd=0.0,
+        cost=Cost(rho=stage.charged, delta=stage.delta),
+    )
+
+
+class Vault(Sealed):
+    """Opaque handle on the rows of one fit."""
+
+    __slots__ = (
+        "_batches", "_keep", "_layout", "_noise", "_part", "_plan", "_rows", "_unspent",
+        "real_noise", "size",
+    )
+
+    def __init__(self, source: Source, plan: Plan, noise_source: noise.NoiseSource) -> None:
+        self._rows = source.rows
+        self._plan = plan
+        self._noise = noise_source
+        self._unspent = {stage.name: stage for stage in plan.stages}
+        self._layout: Layout | None = None
+        self._batches: list[Batch] | None = None
+        self.size = public_size(source, plan.request)
+        self.real_noise = noise_source.real
+        self._keep, self._part = self._assign()
+
+    # -- which rows --------------------------------------------------------------------------
+
+    def _assign(self) -> tuple[Mask, Integers]:
+        """Which rows count (units cut to max_rows) and the part of each."""
+        trust, size = self._plan.request.trust, self._rows.size()
+        codes, names, keep = None, (), np.ones(size, bool)
+        if trust.unit is not None:
+            column = _unit_column(self._rows, trust.unit)
+            codes, names = column.codes, column.labels
+            assert codes is not None
+            keep = first_rows(codes, trust.max_rows)
+        shares = part_shares(self._plan)
+        if len(shares) == 1:
+            return keep, np.zeros(size, np.int64)
+        entropy = self._noise.entropy()
+        return keep, parts(
+            size, shares, neighbors=trust.neighbors, entropy=entropy, units=codes, names=names
+        )
+
+    # -- what is measured --------------------------------------------------------------------
+
+    def arrange(self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]) -> None:
+        """Fix the domains, designs and groups by which rows are cleaned from here on."""
+        self._layout = Layout(self._plan.request, schema, tuple(designs), tuple(groups))
+        self._batches = None
+
+    def _raw(self, names: Sequence[str]) -> Iterator[RawBatch]:
+        wanted = [(name, False) for name in names]
+        for at, columns in self._rows.blocks(wanted, BATCH):
+            yield RawBatch(columns, self._keep[at])
+
+    def _clean(self) -> Iterator[Batch]:
+        if self._batches is not None:
+            yield from self._batches
+            return
+        layout = self._layout
+        assert layout is not None
+        wanted = [(name, self._as_labels(name, layout.schema)) for name in layout.variables]
+        made = []
+        for at, columns in self._rows.blocks(wanted, BATCH):
+            batch = Batch(columns, self._part[at], self._keep[at], layout)
+            if self._rows.size() <= KEEP_ROWS:
+                made.append(batch)
+            yield batch
+        self._batches = made or None
+
+    def _as_labels(self, name: str, schema: Schema) -> bool:
+        domain = schema[name]
+        if isinstance(domain, Interval):
+            return False
+        return isinstance(domain, Levels) or self._rows.header.kinds[name] == "text" or (
+            domain.labels is not None
+        )
+
+    # -- what leaves -------------------------------------------------------------------------
+
+    def release(self, stage: str, mechanism: Mechanism) -> Release:
+        """One noisy sum over the rows of the stage's part, at the stage's price."""
+        planned = self._take(stage)
+        return self._exit(planned, mechanism, self._sum(mechanism, self._select(planned.part)))
+
+    def release_raw(self, stage: str, mechanism: Mechanism, variables: Sequence[str]) -> Release:
+        """The same over raw columns, before domains are known."""
+        planned = self._take(stage)
+        total = np.zeros(len(mechanism.units), np.int64)
+        for batch in self._raw(variables):
+            total += mechanism.integers(batch)  # type: ignore[arg-type]  # a raw mechanism
+        return self._exit(planned, mechanism, total)
+
+    def release_folds(self, stage: str, mechanism: Mechanism) -> tuple[Release, ...]:
+        """One noisy sum per fold. Folds are disjoint, so together they cost the stage once.
+
+        A row stays in its fold when it is replaced, so the joint vector has the same sensitivity
+        as one sum.
+        """
+        planned = self._take(stage)
+        return tuple(
+            self._exit(planned, mechanism, self._sum(mechanism, fold)) for fold in range(FOLDS)
+        )
+
+    def select(self, stage: str, selection: LabelSelection) -> Release:
+        """Labels of an undeclared text column whose noisy counts pass the threshold, sorted."""
+        planned = self._take(stage)
+        column = self._rows.column(selection.column, as_labels=True)
+        assert column.codes is not None
+        codes = column.codes[self._keep & (column.codes >= 0)]
+        counts = np.bincount(codes, minlength=len(column.labels)).astype(np.int64)
+        query = self._query(planned, selection.query, np.ones(len(counts)),
+                            selection.sensitivity(self._neighbors) / selection.max_rows)
+        noisy = self._noise.gaussian(counts, query) if len(counts) else counts
+        passed = noisy >= selection.threshold(query.scale)
+        found = sorted(label for label, p in zip(column.labels, passed, strict=True) if p)
+        charge = self._charge(planned, selection.query, selection.name, query.sensitivity, query.scale)
+        return Release(np.zeros(0), np.zeros(0), charge, tuple(found))
+
+    @property
+    def _neighbors(self) -> Any:
+        return self._plan.request.trust.neighbors
+
+    def _take(self, name: str) -> Stage:
+        if name not in self._unspent:
+            raise BudgetError(f"stage {name!r} is not in the plan, or was spent already")
+        return self._unspent.pop(name)
+
+    def _select(self, part: str) -> int | None:
+        """The number of a part of the rows, or None for all."""
+        return {"all": None, "nuisance": 0, "effect": 1}[part]
+
+    def _sum(self, mechanism: Mechanism, part: int | None) -> Integers:
+        total = np.zeros(len(mechanism.units), np.int64)
+        for batch in self._clean():
+            total += mechanism.integers(batch if part is None else batch.only(part))
+        return total
+
+    def _query(self, stage: Stage, name: str, weights: Any, sensitivity: float) -> noise.Query:
+        """Noise for one stage: sigma = Delta / sqrt(2 rho), Delta = max_rows x one row's change."""
+        delta = sensitivity * self._plan.request.trust.max_rows
+        sigma = delta / np.sqrt(2 * stage.rho / PICO) * SAFETY
+        return noise.Query(name, weights, delta, float(sigma))
+
+    def _exit(self, stage: Stage, mechanism: Mechanism, exact: Integers) -> Release:
+        """The one place where private integers become an output."""
+        query = self._query(
+            stage, mechanism.query, mechanism.weights, mechanism.sensitivity(self._neighbors)
+        )
+        noisy = self._noise.gaussian(exact, query)
+        units = mechanism.units
+        first = float(units[0])
+        charge = self._charge(
+            stage, query.name, mechanism.name, query.sensitivity * first, query.scale * first
+        )
+        return Release(noisy * units, self._noise.sd(query) * units, charge)
+
+    def _charge(
+        self, stage: Stage, query: str, mechanism: str, sensitivity: float, noise_sd: float
+    ) -> Charge:
+        return Charge(
+            stage.name.partition(":")[0], query, mechanism, self._neighbors, float(sensitivity),
+            float(noise_sd), Cost(rho=stage.charged, delta=stage.delta), stage.rows,
+        )
+
+
+def part_shares(plan: Plan) -> tuple[float, ...]:
+    """Shares of the rows by part: one part, a nuisance and an effect part, or folds."""
+    split = plan.request.split
+    if split == "disjoint":
+        of = {s.part: s.rows for s in plan.stages}
+        return of["nuisance"], of["effect"]
+    return (1.0 / FOLDS,) * FOLDS if split == "crossfit" else (1.0,)
+
+
+def _unit_column(rows: Memory, unit: str) -> RawColumn:
+    return rows.column(unit, as_labels=True)

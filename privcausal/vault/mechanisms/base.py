@@ -1,0 +1,57 @@
+"""What every additive mechanism is: exact integer sums of a bounded row map, and their proof."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from privcausal.typing import Integers, Neighbors, Vector
+from privcausal.vault.batch import Batch
+
+TWO_FACTOR = 16
+"""Bits per factor in sums of products: 2^32 per row, exact in float64 for 2^21 rows a batch."""
+
+ONE_FACTOR = 30
+"""Bits in sums of single numbers."""
+
+
+class Mechanism(ABC):
+    """A sum over rows of integer vectors with bounded (weighted) l2 norm.
+
+    Subclasses state `sensitivity` and prove it in their docstring under ``Privacy``. Noise on
+    coordinate j has sd sigma / weights[j]; since the discrete Gaussian loses at most
+    d_j^2 / (2 sd_j^2) on coordinate j, the release is rho-zCDP with
+    rho = ||weights * d||^2 / (2 sigma^2) <= sensitivity^2 / (2 sigma^2).
+    """
+
+    name: str = "discrete Gaussian"
+
+    @property
+    @abstractmethod
+    def query(self) -> str:
+        """Words for the budget table; public."""
+
+    @property
+    @abstractmethod
+    def units(self) -> Vector:
+        """Natural units per integer of each coordinate, shape (m,)."""
+
+    @property
+    def weights(self) -> Vector:
+        """Relative weights of the coordinates in the sensitivity norm, shape (m,)."""
+        return np.ones(len(self.units))
+
+    @abstractmethod
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        """Largest weighted l2 change of the integers when one row is replaced or added."""
+
+    @abstractmethod
+    def integers(self, batch: Batch) -> Integers:
+        """Exact sums over the batch, shape (m,)."""
+
+
+def on_grid(values: Vector, bound: float, bits: int) -> Vector:
+    """values / bound cut to [-1, 1] on multiples of 2^-bits, as whole float64 numbers."""
+    scale = float(1 << bits)
+    return np.rint(np.minimum(np.maximum(values / bound, -1.0), 1.0) * scale)

@@ -1,0 +1,142 @@
+"""Gram matrices and cross moments of bounded features: what regressions need of the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from privcausal.spec.features import FeatureMap, squared_norm
+from privcausal.typing import Integers, Matrix, Neighbors, Vector
+from privcausal.vault.batch import Batch
+from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, on_grid
+from privcausal.vault.transforms.scores import Transform
+
+UNIT = float(1 << TWO_FACTOR)
+
+
+def grid_rows(vectors: Matrix, norm: float) -> Matrix:
+    """Rows with ||row|| <= norm on an integer grid, with sum of squares <= 4^TWO_FACTOR for sure.
+
+    Rounding to nearest (unbiased for varying values) moves a row by at most sqrt(p)/2, so the
+    scale leaves that much room; the integer check then only fails on a fault, and such a row
+    counts zero, which keeps the proof without an exception that would depend on the data.
+    """
+    ints = np.rint(vectors * (grid_scale(vectors.shape[1]) / norm))
+    ints[squared_norm(ints) > UNIT * UNIT] = 0.0
+    return ints
+
+
+def grid_scale(size: int) -> float:
+    return UNIT - np.ceil(np.sqrt(size) / 2) - 1.0
+
+
+@dataclass(frozen=True)
+class Gram(Mechanism):
+    """Sum of w r^2 phi phi' over rows (upper triangle), for all rows or for each arm.
+
+    r is 1, or a row map with |r| <= 1 (the R-learner's T - e).
+
+    Privacy
+    -------
+    With u = sqrt(w) r phi / C on the grid, ||u||^2 <= 4^k in integers. The upper triangle with
+    weights 1 on the diagonal and sqrt(2) off it has the Frobenius norm of u u'. Two such matrices
+    are PSD, so their inner product is not negative and replacing a row moves the sum by at most
+    sqrt(2) 4^k, adding one by 4^k. With `by_arm` a row enters one of two blocks: the same bounds
+    (blocks of different arms are orthogonal).
+    """
+
+    features: FeatureMap
+    by_arm: bool = False
+    factor: Transform | None = None
+
+    @property
+    def query(self) -> str:
+        return f"moments, p = {self.features.size}" + (" per arm" if self.by_arm else "")
+
+    @cached_property
+    def _upper(self) -> tuple[Integers, Integers]:
+        return np.triu_indices(self.features.size)
+
+    @property
+    def _arms(self) -> int:
+        return 2 if self.by_arm else 1
+
+    @property
+    def weights(self) -> Vector:
+        i, j = self._upper
+        return np.tile(np.where(i == j, 1.0, np.sqrt(2.0)), self._arms)
+
+    @property
+    def units(self) -> Vector:
+        unit = (self.features.cut / grid_scale(self.features.size)) ** 2
+        return np.full(self._arms * len(self._upper[0]), unit)
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return (np.sqrt(2.0) if neighbors == "substitute" else 1.0) * UNIT * UNIT
+
+    def integers(self, batch: Batch) -> Integers:
+        phi = batch.rows.phi(self.features)
+        root = np.sqrt(self.features.weight(phi))
+        if self.factor is not None:
+            root = root * np.clip(self.factor(batch), -1.0, 1.0)
+        u = grid_rows(phi * root[:, None], self.features.cut)
+        arms = [batch.complete]
+        if self.by_arm:
+            arms = [batch.complete & (batch.t == arm) for arm in (0, 1)]
+        return np.concatenate([self._sum(u[rows]) for rows in arms])
+
+    def _sum(self, u: Matrix) -> Integers:
+        # whole numbers below 2^53: the float64 product is exact in any order
+        return np.asarray((u.T @ u)[self._upper], np.int64)
+
+    def matrix(self, values: Vector) -> Matrix:
+        """Symmetric matrices from a release's values, shape (arms, p, p), or (p, p) without arms."""
+        p = self.features.size
+        out = np.zeros((self._arms, p, p))
+        i, j = self._upper
+        for arm, part in enumerate(np.split(values, self._arms)):
+            out[arm, i, j] = part
+            out[arm, j, i] = part
+        return out if self.by_arm else out[0]
+
+
+@dataclass(frozen=True)
+class Cross(Mechanism):
+    """Sum of w r phi over rows, r a bounded target cut to [-cut, cut]; all rows or per arm.
+
+    Privacy
+    -------
+    v = w phi / C has ||v||^2 <= 4^k and |r| <= 2^k in integers, so one row's vector has norm at
+    most 4^k: replacing it moves the sum by at most 2 4^k, adding it by 4^k. With `by_arm` the
+    row's vector sits in one of two blocks: same bounds.
+    """
+
+    features: FeatureMap
+    target: Transform
+    cut: float
+    what: str
+    by_arm: bool = False
+
+    @property
+    def query(self) -> str:
+        return f"{self.what}, p = {self.features.size}" + (" per arm" if self.by_arm else "")
+
+    @property
+    def units(self) -> Vector:
+        unit = self.features.cut / grid_scale(self.features.size) * self.cut / UNIT
+        return np.full(self.features.size * (2 if self.by_arm else 1), unit)
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return (2.0 if neighbors == "substitute" else 1.0) * UNIT * UNIT
+
+    def integers(self, batch: Batch) -> Integers:
+        phi = batch.rows.phi(self.features)
+        v = grid_rows(phi * self.features.weight(phi)[:, None], self.features.cut)
+        r = on_grid(self.target(batch), self.cut, TWO_FACTOR)
+        arms = [batch.complete]
+        if self.by_arm:
+            arms = [batch.complete & (batch.t == arm) for arm in (0, 1)]
+        sums = [v[rows].T @ r[rows] for rows in arms]
+        return np.asarray(np.concatenate(sums), np.int64)

@@ -1,0 +1,229 @@
+"""Sums of a cut score, alone, against linear terms and within groups, and sums of its square."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from privcausal.spec.features import Design, squared_norm
+from privcausal.typing import Integers, Matrix, Neighbors, Vector
+from privcausal.vault.batch import Batch
+from privcausal.vault.mechanisms.base import ONE_FACTOR, Mechanism
+from privcausal.vault.transforms.scores import Transform
+
+UNIT = float(1 << ONE_FACTOR)
+
+
+@dataclass(frozen=True, eq=False)
+class Regressors:
+    """The small vector (a, g): a = (1, alpha z) with z scaled design columns, g group indicators.
+
+    alpha = 1/sqrt(largest ||z||^2), so ||a||^2 <= 2 whatever the number of columns, and the mean
+    itself pays little for the slopes. `group_sets` is the largest number of groups a row is in.
+    """
+
+    design: Design
+    groups: int
+    group_sets: int
+
+    @cached_property
+    def width(self) -> int:
+        return 1 + len(self.design.columns)
+
+    @cached_property
+    def alpha(self) -> float:
+        columns = self.design.columns
+        factors = {c.term for c in columns if c.kind == "indicator"}
+        free = sum(c.kind != "indicator" for c in columns)
+        return 1.0 / np.sqrt(max(free + len(factors), 1))
+
+    @property
+    def norm2(self) -> float:
+        """Largest ||a||^2."""
+        return 2.0 if self.width > 1 else 1.0
+
+    def a(self, batch: Batch) -> Matrix:
+        z = batch.rows.scaled(self.design)
+        return np.hstack([np.ones((len(z), 1)), self.alpha * np.nan_to_num(z)])
+
+
+def grid_sum(vectors: Matrix, weights: Vector, norm: float, counted: Vector) -> Integers:
+    """Exact integer sum of `counted` rows whose weighted norm is at most `norm`.
+
+    Rounding moves the weighted norm by at most ||weights||/2; the scale leaves that room and a row
+    that still fails the check (a fault) counts zero.
+    """
+    scale = grid_scale(weights, norm)
+    ints = np.rint(np.nan_to_num(vectors) * scale)
+    fine = squared_norm(ints * weights) <= (norm * UNIT) ** 2
+    return np.asarray(ints[counted & fine].astype(np.int64).sum(axis=0))
+
+
+def grid_scale(weights: Vector, norm: float) -> float:
+    return UNIT - np.ceil(np.sqrt(squared_norm(weights[None, :])[0]) / (2 * norm)) - 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreSums(Mechanism):
+    """Sums of x (a, g) and of the upper triangle of m a a' and m g, over complete rows.
+
+    x is the score divided by its cut, in [-1, 1]; m in [0, 1] is the mass (1, or T, or
+    (T - e)^2), the denominator of the estimand.
+
+    Privacy
+    -------
+    Let C^2 = ||a||^2 + ||g||^2 at most, and give the masses the weight beta. Two complete rows
+    differ by at most 2C in the first part. In the second, sums of m a a' are PSD and m g is not
+    negative, so they differ by at most sqrt(2) S, S^2 = ||a||^4 + ||g||^2; where a = 1, no groups
+    and m = 1 they do not differ at all. A complete row against a missing one: C and S. So
+    Delta^2 = max(4 C^2 + beta^2 D^2, C^2 + beta^2 S^2) for substitution, C^2 + beta^2 S^2 else.
+    """
+
+    score: Transform
+    cut: float
+    regressors: Regressors
+    neighbors: Neighbors
+    mass: Transform | None = None
+
+    @property
+    def query(self) -> str:
+        return "sums of scores"
+
+    @cached_property
+    def _upper(self) -> tuple[Integers, Integers]:
+        return np.triu_indices(self.regressors.width)
+
+    @property
+    def _c2(self) -> float:
+        return self.regressors.norm2 + self.regressors.group_sets
+
+    @property
+    def _s2(self) -> float:
+        return self.regressors.norm2**2 + self.regressors.group_sets
+
+    @property
+    def _d2(self) -> float:
+        alone = self.regressors.width == 1 and self.regressors.group_sets == 0
+        return 0.0 if alone and self.mass is None else 2 * self._s2
+
+    @cached_property
+    def beta(self) -> float:
+        """Weight of the masses: free where possible, else a fifth of the squared sensitivity."""
+        if self.neighbors == "add_remove":
+            return float(np.sqrt(0.25 * self._c2 / self._s2))
+        if self._d2 == 0:
+            return float(np.sqrt(3 * self._c2 / self._s2))
+        return float(np.sqrt(self._c2 / self._d2))
+
+    @property
+    def weights(self) -> Vector:
+        i, j = self._upper
+        r = self.regressors
+        masses = self.beta * np.where(i == j, 1.0, np.sqrt(2.0))
+        return np.concatenate([np.ones(r.width + r.groups), masses, np.full(r.groups, self.beta)])
+
+    def _norm(self, neighbors: Neighbors) -> float:
+        one = self._c2 + self.beta**2 * self._s2
+        if neighbors == "add_remove":
+            return float(np.sqrt(one))
+        return float(np.sqrt(max(one, 4 * self._c2 + self.beta**2 * self._d2)))
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return self._norm(neighbors) * UNIT
+
+    @property
+    def _row_norm(self) -> float:
+        return self._norm("add_remove")
+
+    @property
+    def units(self) -> Vector:
+        r, one = self.regressors, 1.0 / grid_scale(self.weights, self._row_norm)
+        return np.concatenate(
+            [np.full(r.width + r.groups, self.cut * one), np.full(len(self._upper[0]) + r.groups, one)]
+        )
+
+    def integers(self, batch: Batch) -> Integers:
+        x = np.clip(self.score(batch) / self.cut, -1.0, 1.0)[:, None]
+        a, g = self.regressors.a(batch), batch.member
+        m = np.ones_like(x) if self.mass is None else self.mass(batch)[:, None]
+        i, j = self._upper
+        vectors = np.hstack([x * a, x * g, m * a[:, i] * a[:, j], m * g])
+        return grid_sum(vectors, self.weights, self._row_norm, batch.complete)
+
+    def split(self, values: Vector) -> tuple[Vector, Vector, Matrix, Vector]:
+        """Sums of x a (natural units), of x g, of m a a' as a matrix, and of m g."""
+        r = self.regressors
+        xa, xg, upper, mg = np.split(
+            values, np.cumsum([r.width, r.groups, len(self._upper[0])])
+        )
+        return xa, xg, symmetric(upper, r.width), mg
+
+
+def symmetric(upper: Vector, size: int) -> Matrix:
+    """The symmetric matrix with this upper triangle (row by row)."""
+    out = np.zeros((size, size))
+    i, j = np.triu_indices(size)
+    out[i, j] = upper
+    out[j, i] = upper
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreSquares(Mechanism):
+    """Sums of x^2, of x^2 g, and with `meat` of the upper triangle of x^2 a a'.
+
+    Privacy
+    -------
+    x^2 in [0, 1]. One number moves by at most 1. With groups or meat the row's vector has norm at
+    most N, N^2 = 1 + ||g||^2 (+ ||a||^4), and any two have non-negative inner product (all parts
+    are non-negative or PSD), so replacing a row moves the sum by at most sqrt(2) N, adding by N.
+    """
+
+    score: Transform
+    cut: float
+    regressors: Regressors
+    meat: bool = False
+
+    @property
+    def query(self) -> str:
+        return "sums of squared scores"
+
+    @cached_property
+    def _upper(self) -> tuple[Integers, Integers]:
+        return np.triu_indices(self.regressors.width if self.meat else 0)
+
+    @property
+    def _row_norm(self) -> float:
+        r = self.regressors
+        return float(np.sqrt(1.0 + r.group_sets + (r.norm2**2 if self.meat else 0.0)))
+
+    @property
+    def weights(self) -> Vector:
+        i, j = self._upper
+        off = np.where(i == j, 1.0, np.sqrt(2.0))
+        return np.concatenate([np.ones(1 + self.regressors.groups), off])
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        alone = self.regressors.group_sets == 0 and not self.meat
+        factor = np.sqrt(2.0) if neighbors == "substitute" and not alone else 1.0
+        return float(factor) * self._row_norm * UNIT
+
+    @property
+    def units(self) -> Vector:
+        one = self.cut**2 / grid_scale(self.weights, self._row_norm)
+        return np.full(len(self.weights), one)
+
+    def integers(self, batch: Batch) -> Integers:
+        x2 = np.clip(self.score(batch) / self.cut, -1.0, 1.0)[:, None] ** 2
+        a = self.regressors.a(batch)
+        i, j = self._upper
+        vectors = np.hstack([x2, x2 * batch.member, x2 * a[:, i] * a[:, j]])
+        return grid_sum(vectors, self.weights, self._row_norm, batch.complete)
+
+    def split(self, values: Vector) -> tuple[float, Vector, Matrix]:
+        """Sum of the squares, by group, and the meat (0 x 0 without `meat`)."""
+        groups = self.regressors.groups
+        size = self.regressors.width if self.meat else 0
+        return float(values[0]), values[1 : 1 + groups], symmetric(values[1 + groups :], size)

@@ -1,0 +1,165 @@
+"""Row maps with proven output bounds: residuals and doubly robust scores.
+
+Each is a frozen value that names public functions; the vault evaluates it on rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from privcausal.spec.functions import Function, Nuisance
+from privcausal.typing import Vector
+from privcausal.vault.batch import Batch
+
+
+class Transform(Protocol):
+    """A number for each row, computed from that row alone. |value| <= bound, always."""
+
+    @property
+    def bound(self) -> float: ...
+
+    def __call__(self, batch: Batch) -> Vector: ...
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """T - 1/2, which is +-1/2: centring halves the bound."""
+
+    bound: float = 0.5
+
+    def __call__(self, batch: Batch) -> Vector:
+        return batch.t - 0.5
+
+
+@dataclass(frozen=True)
+class TreatmentResidual:
+    """T - e(x), whose size is at most 1 - clip."""
+
+    e: Function
+    clip: float
+
+    @property
+    def bound(self) -> float:
+        return 1 - self.clip
+
+    def __call__(self, batch: Batch) -> Vector:
+        return batch.t - self.e(batch.rows)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Y minus the public midpoint of its bounds; |.| <= R/2 for a range R = hi - lo."""
+
+    lo: float
+    hi: float
+
+    @property
+    def bound(self) -> float:
+        return 0.5 * (self.hi - self.lo)
+
+    def __call__(self, batch: Batch) -> Vector:
+        return batch.y - 0.5 * (self.lo + self.hi)
+
+
+@dataclass(frozen=True)
+class ResidualProduct:
+    """(T - e(x)) (Y - eta(x)), Nie and Wager (2021), Eq. 4; |.| <= (1 - clip) R."""
+
+    e: Function
+    eta: Function
+    outcome: Outcome
+    clip: float
+
+    @property
+    def bound(self) -> float:
+        return (1 - self.clip) * 2 * self.outcome.bound
+
+    def __call__(self, batch: Batch) -> Vector:
+        return (batch.t - self.e(batch.rows)) * (batch.y - self.eta(batch.rows))
+
+
+@dataclass(frozen=True)
+class Aipw:
+    """psi - centre(x), psi = mu1 - mu0 + T (Y - mu1)/e - (1 - T)(Y - mu0)/(1 - e).
+
+    The doubly robust score (Robins and Rotnitzky 1995; Kennedy 2020). With Y, mu0, mu1 in [a, b]
+    and e in [c, 1 - c], |psi| <= R/c: for T = 1 it is (mu1 - mu0) + (Y - mu1)/e, which is linear
+    in mu1 with slope 1 - 1/e <= 0, so its extremes are at mu1 in {a, b}, Y and mu0 in {a, b}:
+    R/e and (Y - a)/e + a - b >= -R at one end, mirrored at the other; T = 0 is the same with 1 - e.
+    The bound of the difference adds `centre_bound`, the largest |centre|.
+    """
+
+    nuisance: Nuisance
+    outcome: Outcome
+    clip: float
+    centre: Function | None = None
+    centre_bound: float = 0.0
+
+    @property
+    def bound(self) -> float:
+        return 2 * self.outcome.bound / self.clip + self.centre_bound
+
+    def __call__(self, batch: Batch) -> Vector:
+        n, rows = self.nuisance, batch.rows
+        mu0, mu1, e = n.mu0(rows), n.mu1(rows), n.e(rows)
+        score = mu1 - mu0 + batch.t * (batch.y - mu1) / e - (1 - batch.t) * (batch.y - mu0) / (1 - e)
+        return score if self.centre is None else score - self.centre(rows)
+
+
+@dataclass(frozen=True)
+class TreatedScore:
+    """T (Y - mu0) - (1 - T) e/(1 - e) (Y - mu0): its sum over that of T is the ATT.
+
+    |.| <= R max(1, (1 - c)/c), since Y and mu0 lie in [a, b] and e <= 1 - c.
+    """
+
+    nuisance: Nuisance
+    outcome: Outcome
+    clip: float
+
+    @property
+    def bound(self) -> float:
+        return 2 * self.outcome.bound * max(1.0, (1 - self.clip) / self.clip)
+
+    def __call__(self, batch: Batch) -> Vector:
+        e = self.nuisance.e(batch.rows)
+        odds = batch.t - (1 - batch.t) * e / (1 - e)
+        return odds * (batch.y - self.nuisance.mu0(batch.rows))
+
+
+@dataclass(frozen=True)
+class ImputedEffect:
+    """The X-learner's imputed effect (Kuenzel et al. 2019): Y - mu0(x) if treated, else mu1(x) - Y.
+
+    |.| <= R, since Y and the means lie in [a, b].
+    """
+
+    nuisance: Nuisance
+    outcome: Outcome
+
+    @property
+    def bound(self) -> float:
+        return 2 * self.outcome.bound
+
+    def __call__(self, batch: Batch) -> Vector:
+        treated = batch.y - self.nuisance.mu0(batch.rows)
+        control = self.nuisance.mu1(batch.rows) - batch.y
+        return np.where(batch.t == 1, treated, control)
+
+
+@dataclass(frozen=True)
+class ByFold:
+    """Each row's value by the transform of its own fold (cross-fitting)."""
+
+    transforms: tuple[Transform, ...]
+
+    @property
+    def bound(self) -> float:
+        return max(t.bound for t in self.transforms)
+
+    def __call__(self, batch: Batch) -> Vector:
+        values = np.stack([t(batch) for t in self.transforms])
+        return np.asarray(np.take_along_axis(values, batch.part[None, :], axis=0)[0])

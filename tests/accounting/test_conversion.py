@@ -1,0 +1,109 @@
+"""(epsilon, delta) <-> rho against the formula, an independent library and stored values."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+from privcausal.accounting import PICO, epsilon_of, noise_multiplier, pico, rho_of
+from privcausal.accounting.conversion import MAX_RHO, _distance
+from privcausal.errors import BudgetError
+
+BAD_EPSILON = [0, -1, math.nan, math.inf, True, "1", None, 1e6, 1j]
+BAD_DELTA = [0, 1, 2, -1e-5, math.nan, math.inf, True, "1e-5", None]
+
+
+@pytest.mark.parametrize(("epsilon", "multiplier"), [(0.5, 7.67), (1, 4.05), (2, 2.15)])
+def test_noise_multipliers_at_delta_1e_5(epsilon, multiplier):
+    assert noise_multiplier(rho_of(epsilon, 1e-5) / PICO) == pytest.approx(multiplier, abs=0.005)
+
+
+@pytest.mark.parametrize("rho", [1e-4, 0.03, 0.5, 20])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
+def test_epsilon_is_the_formula_of_canonne_kamath_steinke(rho, delta):
+    def bound(log_order):  # Proposition 12, minimised here by other means than OpenDP's
+        s = 1 + math.exp(log_order)
+        return s * rho + math.log1p(-1 / s) - (math.log(delta) + math.log(s)) / (s - 1)
+
+    least = minimize_scalar(bound, bounds=(-4, 14), method="bounded", options={"xatol": 1e-10})
+    assert epsilon_of(pico(rho), delta) == pytest.approx(max(least.fun, 0), rel=1e-7, abs=1e-9)
+
+
+@pytest.mark.parametrize("rho", [0.001, 0.03, 1.0])
+def test_epsilon_lies_between_the_gaussian_truth_and_renyi_accounting(rho):
+    from dp_accounting import GaussianDpEvent
+    from dp_accounting.pld import privacy_loss_distribution
+    from dp_accounting.rdp import RdpAccountant
+
+    sigma, ours = noise_multiplier(rho), epsilon_of(pico(rho), 1e-5)
+    truth = privacy_loss_distribution.from_gaussian_mechanism(sigma, pessimistic_estimate=False)
+    renyi = RdpAccountant(1 + np.geomspace(0.1, 1e4, 2000)).compose(GaussianDpEvent(sigma))
+    assert truth.get_epsilon_for_delta(1e-5) <= ours <= 1.15 * truth.get_epsilon_for_delta(1e-5)
+    assert ours == pytest.approx(renyi.get_epsilon(1e-5), rel=1e-4)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-300])
+@pytest.mark.parametrize("epsilon", [1e-4, 1e-3, 0.1, 1, 10, 1e3, 1e4])
+def test_rho_of_is_the_largest_that_fits(epsilon, delta):
+    rho = rho_of(epsilon, delta)
+    assert epsilon_of(rho, delta) <= epsilon < epsilon_of(rho + 1, delta)
+
+
+def test_a_tiny_epsilon_still_converts():
+    assert epsilon_of(rho_of(1e-6, 1e-5), 1e-5) <= 1e-6
+
+
+def test_an_epsilon_that_buys_less_than_one_unit_is_refused():
+    assert epsilon_of(1, 1e-300) > 1e-6
+    with pytest.raises(BudgetError, match="smallest amount that is counted"):
+        rho_of(1e-6, 1e-300)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.01, 20), st.floats(1e-12, 1e-2))
+def test_a_request_is_met_exactly(epsilon, delta):
+    rho = rho_of(epsilon, delta)
+    assert epsilon_of(rho, delta) <= epsilon < epsilon_of(rho + 1, delta)
+
+
+@given(st.integers(1, MAX_RHO))
+def test_the_distance_behind_a_rho_never_stands_for_less(rho):
+    d = Fraction(_distance(rho))
+    assert Fraction(rho, PICO) <= d**2 / 2 <= Fraction(rho, PICO) * (1 + Fraction(1, 10**14))
+
+
+def test_the_ends_of_the_scale():
+    assert epsilon_of(0, 1e-5) == 0.0
+    assert epsilon_of(1, 1e-5) == 0.0  # total variation is far below delta
+    assert epsilon_of(MAX_RHO, 1e-5) > 1e4
+    assert epsilon_of(MAX_RHO + 1, 1e-5) == math.inf
+
+
+@pytest.mark.parametrize("epsilon", BAD_EPSILON)
+def test_bad_epsilon(epsilon):
+    with pytest.raises(BudgetError, match="epsilon must be a number"):
+        rho_of(epsilon, 1e-5)
+
+
+@pytest.mark.parametrize("delta", BAD_DELTA)
+def test_bad_delta(delta):
+    with pytest.raises(BudgetError, match="delta must be a number"):
+        rho_of(1.0, delta)
+    with pytest.raises(BudgetError, match="delta must be a number"):
+        epsilon_of(10**9, delta)
+
+
+@pytest.mark.parametrize("rho", [-1, 0.5, True, "1", None])
+def test_bad_rho(rho):
+    with pytest.raises(BudgetError):
+        epsilon_of(rho, 1e-5)
+
+
+@pytest.mark.parametrize("rho", [0, -1, math.nan, math.inf, "1", None])
+def test_bad_rho_of_a_multiplier(rho):
+    with pytest.raises(BudgetError):
+        noise_multiplier(rho)

@@ -1,0 +1,158 @@
+"""Totals over rho, pure epsilon and delta: valid, least, and compared without rounding."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privcausal.accounting import PICO, Cost, Events, delta_after, epsilon_of, rho_of, total_epsilon
+from privcausal.accounting.total import remaining, within
+
+DELTA = 1e-5
+ONE = rho_of(1, DELTA)
+
+costs = st.builds(
+    Cost,
+    rho=st.sampled_from([0, 1, 10**7, 10**9, 2 * 10**10]),
+    epsilon=st.sampled_from([0, 10**8, 10**10, 2 * 10**11, PICO]),
+    delta=st.sampled_from([0, 0, 10**5]),
+)
+
+
+def brute(events, delta):
+    """The least over every subset of the pure events: no threshold, no shortlist."""
+    left = delta_after(delta, events.delta)
+    totals = []
+    for chosen in itertools.product([False, True], repeat=len(events.pure)):
+        pure = sum(e for e, keep in zip(events.pure, chosen, strict=True) if keep)
+        squares = [e for e, keep in zip(events.pure, chosen, strict=True) if not keep]
+        rho = events.rho + sum(-(-e * e // (2 * PICO)) for e in squares)
+        totals.append(pure / PICO + epsilon_of(rho, left))
+    return min(totals)
+
+
+def test_two_fits_of_one_make_146_and_not_2():
+    events = Events.of([Cost(rho=ONE), Cost(rho=ONE)])
+    assert total_epsilon(events, DELTA) == pytest.approx(1.46, abs=0.005)
+
+
+def test_pure_epsilon_is_counted_as_it_is_where_that_is_less():
+    assert total_epsilon(Events.of([Cost(epsilon=PICO)]), DELTA) == 1.0
+    # all of it as rho = 1/2 would be right, and ruinous
+    assert epsilon_of(PICO // 2, DELTA) > 4.6
+
+
+def test_many_small_pure_events_are_counted_as_rho():
+    events = Events.of([Cost(epsilon=PICO // 100)] * 400)
+    assert total_epsilon(events, DELTA) == epsilon_of(400 * PICO // 20_000, DELTA) < 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(costs, max_size=7))
+def test_the_threshold_is_the_least_of_all_subsets(spent):
+    events = Events.of(spent)
+    assert total_epsilon(events, DELTA) == pytest.approx(brute(events, DELTA), rel=1e-9, abs=1e-15)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(costs, max_size=6), costs)
+def test_spending_more_never_lowers_the_total(spent, more):
+    before, after = Events.of(spent), Events.of([*spent, more])
+    assert total_epsilon(after, DELTA) >= total_epsilon(before, DELTA) - 1e-12
+
+
+def _random_composition(rng):
+    """Scales of Gaussian (sigma) and Laplace (b) noise at sensitivity 1."""
+    sigmas = rng.uniform(2, 20, size=rng.integers(0, 6))
+    scales = np.exp(rng.uniform(0, 5, size=rng.integers(0 if len(sigmas) else 1, 5)))
+    return sigmas.tolist(), scales.tolist()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_never_below_the_true_composition(seed):
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    sigmas, scales = _random_composition(np.random.default_rng(seed))
+    # the optimistic discretisation is a lower bound of the truth: no false alarm is possible
+    parts = [pld.from_gaussian_mechanism(s, pessimistic_estimate=False) for s in sigmas]
+    parts += [pld.from_laplace_mechanism(b, pessimistic_estimate=False) for b in scales]
+    truth = parts[0]
+    for part in parts[1:]:
+        truth = truth.compose(part)
+    spent = [Cost(rho=math.ceil(PICO / (2 * s * s))) for s in sigmas]
+    spent += [Cost(epsilon=math.ceil(PICO / b)) for b in scales]
+    ours, true = total_epsilon(Events.of(spent), DELTA), truth.get_epsilon_for_delta(DELTA)
+    assert ours >= true - 1e-9
+    if not scales:
+        assert ours <= 1.3 * true  # and not wasteful
+
+
+def test_the_last_fit_fits_to_the_unit():
+    for epsilon in (0.1, 0.3, 1, 2, 7.7):
+        rho = rho_of(epsilon, DELTA)
+        assert within(Events(rho=rho), epsilon, DELTA)
+        assert not within(Events(rho=rho + 1), epsilon, DELTA)
+
+
+def test_decimal_caps_of_pure_epsilon_are_decimal():
+    tenth = Cost(epsilon=PICO // 10)
+    assert within(Events.of([tenth] * 3), 0.3, DELTA)  # though 0.1 + 0.1 + 0.1 > 0.3 in floats
+    assert not within(Events.of([tenth] * 3 + [Cost(epsilon=1)]), 0.3, 0.0)
+
+
+def test_delta_is_taken_off_before_rho_is_converted():
+    events = Events.of([Cost(rho=ONE), Cost(delta=9 * 10**6)])
+    assert delta_after(DELTA, 9 * 10**6) == 1e-6
+    assert total_epsilon(events, DELTA) == epsilon_of(ONE, 1e-6) > 1
+    assert not within(events, 1, DELTA)
+
+
+def test_a_plan_that_takes_delta_off_with_delta_after_fits_to_the_unit():
+    rho = rho_of(1, delta_after(DELTA, 3 * 10**6 + 1))
+    spent = [Cost(rho=rho), Cost(delta=3 * 10**6 + 1)]
+    assert within(Events.of(spent), 1, DELTA)
+    assert not within(Events.of([*spent, Cost(rho=1)]), 1, DELTA)
+
+
+def test_no_delta_left_leaves_pure_epsilon_only():
+    all_of_it = Cost(delta=10**7)
+    assert within(Events.of([all_of_it, Cost(epsilon=PICO)]), 1, DELTA)
+    assert not within(Events.of([all_of_it, Cost(rho=1)]), 1, DELTA)
+    assert not within(Events.of([Cost(delta=10**7 + 1)]), 1, DELTA)
+    assert total_epsilon(Events.of([all_of_it, Cost(rho=1)]), DELTA) == math.inf
+
+
+def test_a_cap_without_delta_takes_pure_epsilon():
+    assert within(Events.of([Cost(epsilon=PICO)]), 1, 0.0)
+    assert not within(Events.of([Cost(rho=1)]), 1, 0.0)
+    assert remaining(Events(), 1, 0.0).pure_epsilon == 1.0
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(costs, max_size=5), st.sampled_from([0.5, 1.0, 3.0]))
+def test_what_remains_can_be_spent_and_no_more(spent, cap):
+    events = Events.of(spent)
+    left = remaining(events, cap, DELTA)
+    if not within(events, cap, DELTA):
+        assert left.epsilon == left.rho == left.pure_epsilon == 0
+        return
+    rho = round(left.rho * PICO)
+    assert within(Events.of([*spent, Cost(rho=rho)]), cap, DELTA)
+    assert not within(Events.of([*spent, Cost(rho=rho + 2 + rho // 10**9)]), cap, DELTA)
+    pure = math.floor(left.pure_epsilon * PICO * (1 - 1e-9))
+    assert within(Events.of([*spent, Cost(epsilon=pure)]), cap, DELTA)
+
+
+def test_remaining_of_a_used_ledger_as_the_manual_says():
+    left = remaining(Events.of([Cost(rho=ONE)] * 2), 2, DELTA)
+    assert left.epsilon == pytest.approx(1.267, abs=0.001)
+    assert left.pure_epsilon == pytest.approx(0.54, abs=0.001)
+
+
+def test_thousands_of_events_are_quick_to_total():
+    rng = np.random.default_rng(1)
+    pure = [Cost(epsilon=int(e)) for e in np.exp(rng.uniform(10, 22, size=5000))]
+    assert 0 < total_epsilon(Events.of([*pure, Cost(rho=ONE)]), DELTA) < 2000

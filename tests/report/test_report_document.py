@@ -1,0 +1,356 @@
+"""The report: one file, safe with any name, readable by anyone, the same every time."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_fakes import HOSTILE, ate_view, cate_view, hostile_view, shapes, uplift_view
+
+from privcausal.errors import CapabilityError
+from privcausal.report import FitView, Shape, render_report
+from privcausal.report.document import SECTIONS, template_root
+
+VOID = {"meta", "link", "br", "hr", "img", "input", "path", "use", "rect"}
+PAGES = {
+    "ate": lambda: render_report(ate_view()),
+    "cate": lambda: render_report(cate_view()),
+    "public": lambda: render_report(cate_view(), "public"),
+    "uplift": lambda: render_report(uplift_view()),
+    "hostile": lambda: render_report(hostile_view("none")),
+    "hostile public": lambda: render_report(hostile_view("published"), "public"),
+}
+
+
+class Outline(HTMLParser):
+    """Tags in order, with what is open when each begins."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None], tuple[str, ...]]] = []
+        self.faults: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs), tuple(self.open)))
+        if tag not in VOID or "svg" in self.open:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs), tuple(self.open)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(tag)
+
+
+@pytest.fixture(scope="module", params=list(PAGES))
+def page(request: pytest.FixtureRequest) -> str:
+    return PAGES[request.param]()
+
+
+@pytest.fixture(scope="module")
+def outline(page: str) -> Outline:
+    return Outline(page)
+
+
+def test_tags_balance_and_ids_are_unique(outline: Outline) -> None:
+    assert outline.faults == []
+    assert outline.open == []
+    ids = Counter(attrs["id"] for _, attrs, _ in outline.tags if "id" in attrs)
+    assert [name for name, times in ids.items() if times > 1] == []
+    for _, attrs, _ in outline.tags:
+        target = attrs.get("href") or attrs.get("xlink:href") or ""
+        for name in (target.lstrip("#"), attrs.get("aria-labelledby")):
+            assert not name or name in ids
+
+
+def test_no_script_no_network(page: str, outline: Outline) -> None:
+    allowed = {
+        *[
+            "a",
+            "b",
+            "body",
+            "caption",
+            "circle",
+            "clippath",
+            "code",
+            "dd",
+            "defs",
+            "details",
+            "div",
+            "dl",
+            "dt",
+            "em",
+            "figcaption",
+            "figure",
+            "footer",
+            "g",
+            "h1",
+            "h2",
+            "h3",
+            "head",
+            "header",
+            "html",
+            "li",
+            "main",
+            "meta",
+            "nav",
+            "ol",
+            "p",
+            "path",
+            "pattern",
+            "pre",
+            "rect",
+            "section",
+            "span",
+            "strong",
+            "style",
+            "summary",
+            "svg",
+            "table",
+            "tbody",
+            "td",
+            "text",
+            "th",
+            "thead",
+            "title",
+            "tr",
+            "ul",
+            "use",
+        ]
+    }
+    assert {tag for tag, _, _ in outline.tags} <= allowed
+    for tag, attrs, _ in outline.tags:
+        assert not any(name.startswith("on") for name in attrs)
+        link = attrs.get("href") or attrs.get("xlink:href") or attrs.get("src") or "#"
+        assert link.startswith("#"), (tag, link)
+    style = re.search(r"<style>(.*?)</style>", page, flags=re.DOTALL).group(1)
+    assert "@import" not in style
+    assert "url(" not in style
+    assert "default-src 'none'" in page
+
+
+def test_frame_is_accessible(outline: Outline) -> None:
+    tags = Counter(tag for tag, _, _ in outline.tags)
+    assert tags["h1"] == tags["main"] == tags["title"] == 1
+    assert tags["table"] == tags["caption"]
+    html = next(attrs for tag, attrs, _ in outline.tags if tag == "html")
+    assert html["lang"] == "en"
+    levels = [int(tag[1]) for tag, _, _ in outline.tags if tag in ("h1", "h2", "h3")]
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    for tag, attrs, within in outline.tags:
+        if tag == "th":
+            assert attrs["scope"] in ("col", "row")
+        if tag == "table":  # it can be scrolled by keyboard, and says what it is
+            assert within[-1] == "div"
+        if attrs.get("role") == "region":
+            assert attrs["tabindex"] == "0"
+            assert attrs["aria-label"]
+        if tag == "svg":
+            assert attrs["role"] == "img"
+            assert len(attrs["aria-label"]) > 20
+            assert "figure" in within
+        assert int(attrs.get("tabindex", "0")) == 0  # reading order is keyboard order
+
+
+def test_nine_sections_in_order(outline: Outline, page: str) -> None:
+    sections = [attrs["id"] for tag, attrs, _ in outline.tags if tag == "section"]
+    assert sections == [f"s{i}" for i in range(1, 10)]
+    heads = re.findall(r'<h2 id="h\d"><span class="number">(\d)</span> (.*?)</h2>', page)
+    assert heads == [(str(i), name) for i, name in enumerate(SECTIONS, 1)]
+
+
+def test_size(page: str) -> None:
+    assert len(page.encode("utf-8")) < 500_000
+
+
+def test_every_figure_has_its_numbers_in_a_table(outline: Outline) -> None:
+    figures = sum(tag == "figure" for tag, _, _ in outline.tags)
+    tables = sum(tag == "table" for tag, _, _ in outline.tags)
+    details = sum(tag == "details" for tag, _, _ in outline.tags)
+    panels = sum(attrs.get("class") == "panel" for _, attrs, _ in outline.tags)
+    assert details == panels
+    assert tables >= figures
+
+
+@pytest.mark.parametrize("make", [ate_view, cate_view, uplift_view, hostile_view])
+def test_same_view_same_bytes(make: Callable[..., FitView]) -> None:
+    assert render_report(make()) == render_report(make())
+
+
+def test_names_are_shown_and_never_markup() -> None:
+    page = render_report(hostile_view())
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in page
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "49" not in re.findall(r"<h1>(.*?)</h1>", page)[0]
+    assert "{{ 7 * 7 }}" in page  # a template in a name is text
+    assert r"\x1b[31m" in page
+    assert not any(c in page for c in ("\x1b", "\u202e"))
+    assert HOSTILE[3] in page
+    assert HOSTILE[4] in page  # whole, however long
+
+
+@pytest.mark.parametrize("audience", ["technical", "public"])
+def test_not_private_at_both_ends(audience: str) -> None:
+    page = render_report(ate_view(kind="none"), audience)
+    body = page[page.index("<body>") :]
+    assert body.count("NOT PRIVATE") == 2
+    assert body.index("NOT PRIVATE") < body.index("<h1>")
+    assert body.rindex("NOT PRIVATE") > body.index("</footer>")
+    assert "<title>NOT PRIVATE: " in page
+    assert "Nothing was protected" in page
+    assert "62:38</td>" not in page
+
+
+def test_published_says_so() -> None:
+    page = render_report(ate_view(kind="published"))
+    assert page.count("PUBLISHED GUARANTEE, NOT PROVEN") == 3
+    assert "it was not proven for this software" in page
+    assert "PUBLISHED" not in render_report(ate_view())
+
+
+def test_public_edition_leaves_out_code_settings_and_coefficients() -> None:
+    technical, public = (render_report(cate_view(), a) for a in ("technical", "public"))
+    for words in ("pc.privcate(", "Settings of this fit", "C(region)[T.South]", "p value",
+                  "R-learner on noisy moments", "Sensitivity"):  # fmt: skip
+        assert words in technical
+        assert words not in public
+    for words in ("In one minute", "70:30", "Older customers respond more", "share of the price"):
+        assert words in public
+
+
+def test_unknown_audience_answers_with_the_known_ones() -> None:
+    with pytest.raises(CapabilityError, match="technical, public"):
+        render_report(ate_view(), "everyone")  # type: ignore[arg-type]
+
+
+def test_odds_ledger_and_notes_are_told() -> None:
+    page = render_report(ate_view())
+    assert "1.91 of 2.00 left" in page
+    for odds in ("62:38", "38:62", "94:6"):
+        assert f"{odds}</td>" in page
+    for note in ate_view().notes:
+        assert note in page
+
+
+def test_numbers_are_those_of_the_summary() -> None:
+    page = render_report(ate_view())
+    for number in ("0.0532", "0.0224", "2.38", "0.018", "0.0093", "0.0971", "43.1", "0.0048"):
+        assert f">{number}</td>" in page
+
+
+def test_odd_fits_render() -> None:
+    nan = float("nan")
+    lost = ate_view().effects.assign(
+        estimate=nan, std_error=np.inf, conf_low=-np.inf, conf_high=nan
+    )
+    assert "nan" in render_report(ate_view(effects=lost, epsilon=float("inf")))
+    render_report(ate_view(effects=None, uncertainty=(), checks=(), assumptions=(), notes=(),
+                           methods=(), versions=(), headline=(), guarantee=(),
+                           budget=ate_view().budget.iloc[:0]))  # fmt: skip
+    render_report(ate_view(uncertainty=(("all", 0.02, 1.0, "everything"),)))
+
+
+def test_many_modifiers_stay_below_the_limit() -> None:
+    curve = shapes()[0]
+    many = tuple(
+        Shape(f"column {i}", "continuous", np.linspace(0, 1, 400), np.sin(np.linspace(0, i, 400)),
+              np.full(400, -2.0), np.full(400, 2.0), curve.interval_label)
+        for i in range(30)
+    )  # fmt: skip
+    page = render_report(cate_view(shapes=many))
+    assert len(page.encode()) < 500_000
+    assert "18 more characteristics" in page
+
+
+def contrast(first: str, second: str) -> float:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+    high, low = sorted((luminance(first), luminance(second)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_of_text_and_shapes() -> None:
+    from privcausal.report import plots
+
+    css = template_root().joinpath("report.css").read_text(encoding="utf-8")
+    colours = dict(re.findall(r"--(\w+): (#\w{6});", css))
+    for name in ("ink", "soft", "link", "alarm"):
+        for ground in ("#ffffff", colours["tint"]):
+            assert contrast(colours[name], ground) >= 4.5
+    for shape in (plots.BLUE, plots.MIDDLE, plots.VERMILION):
+        assert contrast(shape, "#ffffff") >= 3
+    assert contrast(plots.GREY, "#ffffff") >= 4.5
+
+
+def test_templates_are_found_in_an_installed_package(tmp_path: Path) -> None:
+    """A wheel holds the templates inside the package, and nothing beside it."""
+    import privcausal.report
+
+    source = Path(privcausal.report.__file__).parents[1]
+    package = tmp_path / "site" / "privcausal"
+    shutil.copytree(source / "report", package / "report", ignore=shutil.ignore_patterns("__py*"))
+    for name in ("errors.py", "typing.py"):
+        shutil.copy(source / name, package)
+    (package / "__init__.py").touch()
+    code = (
+        "import privcausal.report.document as d; r = d.template_root(); print(r); "
+        "d._environment().get_template('report.html.j2')"
+    )
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path / "site", capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+
+    assert "lacks its report templates" in run().stderr
+    shutil.copytree(Path(str(template_root())), package / "templates")
+    done = run()
+    assert done.stdout.strip() == str(package / "templates"), done.stderr
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the path")
+@pytest.mark.parametrize("name", ["cate", "hostile"])
+def test_browser_shows_no_side_scroll_on_a_phone_and_prints(name: str, tmp_path: Path) -> None:
+    page = PAGES[name]()
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    # a copy may run one script: it reports whether the page is wider than its window
+    probe = "<script>document.title = [innerWidth, document.body.scrollWidth].join(' ')</script>"
+    free = re.sub(r"<meta http-equiv=[^>]*>", "", page).replace("</body>", probe + "</body>")
+    (tmp_path / "probe.html").write_text(free, encoding="utf-8")
+    chromium = [
+        str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync",
+        f"--user-data-dir={tmp_path / 'profile'}", "--window-size=360,800",
+    ]  # fmt: skip
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [*chromium, *arguments], capture_output=True, text=True, timeout=60, check=False
+        )
+        return done.stdout
+
+    dom = run("--dump-dom", f"file://{tmp_path / 'probe.html'}")
+    window, body = map(int, re.search(r"<title>(\d+) (\d+)</title>", dom).groups())
+    assert body <= window <= 500  # some builds refuse windows narrower than 500
+    run(f"--print-to-pdf={tmp_path / 'page.pdf'}", f"file://{tmp_path / 'page.html'}")
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")

@@ -1,0 +1,144 @@
+"""LaTeX and HTML of the summary: escaped, balanced, and with the numbers of the text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from report_fakes import HOSTILE, ate_view, cate_view, effects, hostile_view, uplift_view
+
+from privcausal.errors import CapabilityError, DataError
+from privcausal.report import FitView, Grid, Shape, Table, summarize
+from privcausal.report.latex import escape as escape_latex
+from privcausal.report.summary import tabulate
+from privcausal.report.table import Column, Prose
+
+NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]\d+)?(?![\w.])")
+VIEWS = [ate_view, cate_view, uplift_view]
+
+
+def numbers_in(table: Table) -> list[str]:
+    grids = [block for block in table.blocks if isinstance(block, Grid)]
+    return [n for grid in grids for row in grid.rows for cell in row for n in NUMBER.findall(cell)]
+
+
+@pytest.mark.parametrize("make", VIEWS)
+def test_numbers_are_equal_in_all_formats(make: Callable[..., FitView]) -> None:
+    summary = summarize(make())
+    expected = numbers_in(summary.table)
+    assert len(expected) > 5
+    html = re.sub(r"<[^>]*>", " ", summary.as_html())
+    latex = summary.as_latex().replace("$-$", "-").replace("{[}", "[").replace("{]}", "]")
+    for text in (summary.as_text(), html, latex):
+        found = iter(NUMBER.findall(text))
+        # in this order, with the head's and the notes' own numbers between
+        assert all(number in found for number in expected)
+
+
+def test_latex_environments_and_braces_balance() -> None:
+    for view in (ate_view(), cate_view(), hostile_view("none")):
+        latex = summarize(view).as_latex()
+        open_: list[str] = []
+        for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", latex):
+            assert kind == "begin" or open_.pop() == name
+            if kind == "begin":
+                open_.append(name)
+        assert open_ == []
+        body = "\n".join(line for line in latex.split("\n") if not line.startswith("%"))
+        bare = re.sub(r"\\[\\{}]", "", body)
+        assert bare.count("{") == bare.count("}")
+
+
+def test_every_latex_row_has_the_cells_of_its_table() -> None:
+    latex = summarize(hostile_view()).as_latex()
+    for columns, body in re.findall(
+        r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", latex, flags=re.DOTALL
+    ):
+        rows = [line for line in body.split("\n") if line.endswith(r" \\")]
+        assert rows
+        assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {len(columns)}
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_latex_escapes_leave_no_command(text: str) -> None:
+    allowed = (
+        r"\\(textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|le|beta)\b"
+    )
+    escaped = re.sub(allowed, "", escape_latex(text))
+    assert not re.search(r"\\[a-zA-Z]", escaped)
+    assert not re.search(r"(?<!\\)[&%#_~^]", escaped)
+
+
+def test_latex_protects_what_follows_a_row() -> None:
+    assert escape_latex("[dp] *x") == "{[}dp] {*}x"
+    latex = summarize(
+        ate_view(effects=effects({"*": (-0.1, 0.05, -2.0, 0.05, -0.2, 0.0)}))
+    ).as_latex()
+    assert "{*} & {[}dp] & $-$0.1000" in latex
+
+
+@pytest.mark.parametrize("kind", ["proven", "published", "none"])
+def test_html_holds_no_tag_from_a_name(kind: str) -> None:
+    html = summarize(hostile_view(kind)).as_html()
+    tags = {tag.lower() for tag in re.findall(r"</?([a-zA-Z]+)", html)}
+    assert tags <= {"div", "p", "strong", "table", "caption", "thead", "tbody", "tr", "th", "td"}
+    assert "onerror=alert" in html  # shown as text, not dropped
+    assert "{{" not in html
+
+
+def test_html_tables_have_captions_and_scopes() -> None:
+    html = summarize(cate_view()).as_html()
+    assert html.count("<table>") == html.count("<caption>") == 5
+    assert len(re.findall(r"<th(?! scope=)[ >]", html)) == 0
+
+
+@pytest.mark.parametrize("make", VIEWS)
+def test_not_private_is_first_and_last_in_every_format(make: Callable[..., FitView]) -> None:
+    summary = summarize(make(kind="none"))
+    lines = summary.as_text().split("\n")
+    assert "NOT PRIVATE" in lines[0]
+    assert "NOT PRIVATE" in lines[-1]
+    for text in (summary.as_html(), summary.as_latex(), summary._repr_html_()):
+        assert text.count("NOT PRIVATE") == 2
+        assert text.index("NOT PRIVATE") < text.index("Private")
+        assert text.rindex("NOT PRIVATE") > text.rindex("Guarantee")
+
+
+def test_published_says_so_and_proven_says_nothing() -> None:
+    published, proven = (summarize(ate_view(kind=kind)) for kind in ("published", "proven"))
+    for name in ("as_text", "as_html", "as_latex"):
+        assert getattr(published, name)().count("PUBLISHED GUARANTEE, NOT PROVEN") == 2
+        assert "NOT PR" not in getattr(proven, name)()
+
+
+def test_the_table_value_is_enough_for_other_tables() -> None:
+    grid = Grid("Planned", (Column("eps", "left"), Column("half-width")), (("0.5", "0.044"),))
+    table = Table("Plan", (grid, Prose(("One line.",))))
+    from privcausal.report import Summary
+
+    assert "half-width" in str(Summary(table))
+    with pytest.raises(ValueError, match="cell per column"):
+        Grid("Planned", (Column("eps"),), (("1", "2"),))
+
+
+def test_views_are_checked() -> None:
+    with pytest.raises(CapabilityError, match="kind='secret'"):
+        ate_view(kind="secret")
+    with pytest.raises(DataError, match="effects lacks the column"):
+        ate_view(effects=ate_view().effects.drop(columns="p_value"))
+    with pytest.raises(DataError, match="alpha"):
+        ate_view(alpha=5)
+    with pytest.raises(DataError, match="one length"):
+        Shape("x", "continuous", (1.0, 2.0), (1.0,), (1.0,), (1.0,))
+    with pytest.raises(CapabilityError, match="continuous or levels"):
+        Shape("x", "cubic", (1.0,), (1.0,), (1.0,), (1.0,))  # type: ignore[arg-type]
+
+
+def test_empty_parts_leave_no_trace() -> None:
+    bare = ate_view(effects=None, uncertainty=(), guarantee=(), notes=(), ledger=None,
+                    budget=ate_view().budget.iloc[:0])  # fmt: skip
+    text = str(summarize(bare))
+    assert "estimate" not in text
+    assert "\n\n" not in text
+    assert len(tabulate(bare).blocks) == 7

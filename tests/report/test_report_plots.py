@@ -1,0 +1,192 @@
+"""Plots: axes in and out, meanings in the picture, SVG that repeats to the byte."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from report_fakes import HOSTILE, ate_view, cate_view, hostile_view, shapes, uplift_view
+
+from privcausal import report
+from privcausal.errors import DataError
+from privcausal.report import Shape, plots
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def words(ax: Axes) -> str:
+    texts = [ax.get_xlabel(), ax.get_ylabel(), ax.get_title(loc="left")]
+    return " | ".join([*texts, *(text.get_text() for text in ax.texts)])
+
+
+def test_effect_plot_makes_a_panel_per_modifier_on_one_scale() -> None:
+    panels = report.effect_plot(shapes())
+    assert [ax.get_title(loc="left") for ax in panels] == ["age", "income", "region"]
+    assert len({ax.get_ylim() for ax in panels}) == 1
+    assert "approximate 95% band" in words(panels[0])
+    assert "bars: 95% interval" in words(panels[2])
+    assert [t.get_text() for t in panels[2].get_xticklabels()][:2] == ["North", "South"]
+
+
+def test_effect_plot_takes_axes() -> None:
+    ax = Figure().add_subplot()
+    assert report.effect_plot(shapes()[:1], ax=ax) is ax
+    given_ = Figure().subplots(1, 3)
+    assert list(report.effect_plot(shapes(), ax=given_)) == list(given_)
+    with pytest.raises(DataError, match="3 shapes need 3 axes; ax holds 1"):
+        report.effect_plot(shapes(), ax=ax)
+    with pytest.raises(DataError, match="no shape"):
+        report.effect_plot(())
+
+
+FOREST = ["estimate", "conf_low", "conf_high", "privacy_share"]
+CURVE = pd.DataFrame({"share": [0, 0.5, 1], "estimate": [0, 0.2, 0.3],
+                      "conf_low": [0, 0.1, 0.2], "conf_high": [0, 0.3, 0.4]})  # fmt: skip
+PLAN = pd.DataFrame({"epsilon": [0.1, 1.0], "half_width": [0.2, 0.05], "sampling": [0.03, 0.03]})
+OTHERS = {
+    "coef": (plots.coef_plot, (cate_view().effects,), "95% interval"),
+    "gate": (plots.gate_plot, (cate_view().gates,), "thick: from sampling alone"),
+    "budget": (plots.budget_plot, (cate_view().budget,), "price (rho)"),
+    "interval": (plots.interval_plot, (ate_view().effects.iloc[0], ate_view().sources),
+                 "sampling alone: 0.0265 to 0.0799"),
+    "uplift": (plots.uplift_plot, (CURVE,), "shaded: 95% band"),
+    "plan": (plots.plan_plot, (PLAN,), "half-width of the 95% interval"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_axes_in_and_out_and_intervals_explained(name: str) -> None:
+    plot, arguments, meaning = OTHERS[name]
+    ax = Figure().add_subplot()
+    assert plot(*arguments, ax=ax) is ax
+    assert plt.get_fignums() == []  # an own axes leaves pyplot alone
+    assert meaning in words(ax)
+    assert plot(*arguments).figure.number in plt.get_fignums()
+
+
+def test_alpha_is_in_the_words() -> None:
+    assert "90% interval" in words(report.gate_plot(cate_view().gates, alpha=0.1))
+
+
+def test_nested_intervals_end_in_the_printed_one() -> None:
+    effect, sources = ate_view().effects.iloc[0], ate_view().sources
+    bars = plots.nested(effect, sources)
+    assert bars[-1] == ("all sources", 0.0093, 0.0971)
+    inner = (bars[0][2] - bars[0][1]) / (0.0971 - 0.0093)
+    assert inner == pytest.approx(0.0136 / np.hypot(0.0136, 0.0178))
+    assert plots.nested(effect, ()) == [("all sources", 0.0093, 0.0971)]
+
+
+def test_pure_epsilon_is_drawn_in_epsilon() -> None:
+    assert "price (epsilon)" in words(report.budget_plot(uplift_view().budget))
+
+
+def test_names_are_drawn_as_they_are() -> None:
+    ax = report.effect_plot([Shape("$\\frac{1}$", "levels", ("$a$", "$b_$"), (1.0, 2.0),
+                                   (0.0, 1.0), (2.0, 3.0), "$z")])  # fmt: skip
+    ax.figure.canvas.draw()
+    assert ax.get_title(loc="left") == "$\\frac{1}$"
+
+
+def test_gaps_and_infinities_do_not_break_a_plot() -> None:
+    odd = (np.nan, np.inf, -np.inf, 1e308)
+    for kind in ("continuous", "levels"):
+        grid = (1.0, 2.0, 3.0, 4.0) if kind == "continuous" else tuple("abcd")
+        report.effect_plot([Shape("x", kind, grid, odd, odd, odd)]).figure.canvas.draw()
+    frame = pd.DataFrame(dict.fromkeys(FOREST, odd))
+    report.gate_plot(frame).figure.canvas.draw()
+    report.coef_plot(frame).figure.canvas.draw()
+    report.interval_plot(frame.iloc[0], ate_view().sources).figure.canvas.draw()
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.tuples(st.text(max_size=50), st.floats(), st.floats(), st.floats(), st.floats()),
+                max_size=4))  # fmt: skip
+def test_any_names_and_numbers_can_be_drawn(
+    rows: list[tuple[str, float, float, float, float]],
+) -> None:
+    frame = pd.DataFrame([r[1:] for r in rows], index=[r[0] for r in rows], columns=FOREST)
+    figure = Figure()
+    report.gate_plot(frame, ax=figure.add_subplot())
+    report.figure_svg(figure).encode("utf-8")
+
+
+def svg_of(view_shapes: tuple[Shape, ...], ident: str = "a") -> str:
+    figure = Figure(figsize=(3, 2))
+    report.effect_plot(view_shapes[:1], ax=figure.add_subplot())
+    return report.figure_svg(figure, ident=ident, label='effect of "age" <b>')
+
+
+def test_svg_repeats_and_carries_no_date_script_or_style_sheet() -> None:
+    svg = svg_of(shapes())
+    assert svg == svg_of(shapes())
+    for word in (
+        "<script",
+        "<style",
+        "<metadata",
+        "<!DOCTYPE",
+        "<?xml",
+        "<!--",
+        "date",
+        "http-equiv",
+    ):
+        assert word not in svg
+    assert svg.startswith('<svg role="img" aria-label="effect of &quot;age&quot; &lt;b&gt;"')
+    assert svg.endswith("</svg>")
+
+
+def test_svg_ids_keep_apart_and_references_hold() -> None:
+    first, second = svg_of(shapes(), "a"), svg_of(shapes(), "b")
+    ids = [set(re.findall(r'\sid="([^"]+)"', svg)) for svg in (first, second)]
+    assert not ids[0] & ids[1]
+    for svg, known in zip((first, second), ids, strict=True):
+        used = set(re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', svg))
+        assert {a or b for a, b in used} <= known
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_svg_escapes_names(index: int) -> None:
+    svg = svg_of(hostile_view().shapes[index:])
+    assert "<img" not in svg
+    assert svg.count("</svg>") == 1
+    named = HOSTILE[4].replace("C(", 'url(#x) id="y" href="#z" C(')
+    shape = Shape(named, "continuous", (0.0, 1.0), (0.0, 1.0), (0.0, 1.0), (0.0, 1.0))
+    assert "url(#x)" in svg_of((shape,))
+
+
+def test_svg_does_not_follow_the_users_style() -> None:
+    before = svg_of(shapes())
+    from privcausal.report.document import render_report
+
+    page = render_report(cate_view())
+    with mpl.rc_context({"axes.facecolor": "black", "font.size": 30, "svg.hashsalt": None}):
+        assert render_report(cate_view()) == page
+        assert mpl.rcParams["font.size"] == 30  # and the user's style is left as it was
+    assert svg_of(shapes()) == before
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, privcausal.report as r; "
+        "print([m for m in ('pandas', 'matplotlib', 'jinja2', 'scipy') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

@@ -1,0 +1,704 @@
+"""Formulas: what is read, what is refused and how it says so, and that nothing ever runs."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from privcausal.errors import FormulaError
+from privcausal.spec.factors import FUNCTIONS, Factor
+from privcausal.spec.formula import ENVIRONMENT, CausalFormula, formulaic_terms
+
+# formula, names of the modifiers, names of the controls
+GOOD = [
+    ("Y ~ T", [], []),
+    ("Y~T", [], []),
+    ("  Y  ~\n T |\t", [], []),
+    ("Y ~ T | 1", [], []),
+    ("Y ~ T | 1 | W", [], ["W"]),
+    ("Y ~ T | | W", [], ["W"]),
+    ("Y ~ T | X1", ["X1"], []),
+    ("Y ~ T | X1 |", ["X1"], []),
+    ("Y ~ T | X1 + X2", ["X1", "X2"], []),
+    ("Y ~ T | 1 + X1 + X2", ["X1", "X2"], []),
+    ("Y ~ T | X1 + 1", ["X1"], []),
+    ("Y ~ T | + X1", ["X1"], []),
+    ("Y ~ T | X1 + X1", ["X1"], []),
+    ("visit ~ mailed | age + C(region) | income", ["age", "C(region)"], ["income"]),
+    ("Y ~ T | X | X + W", ["X"], ["W"]),
+    ("Y ~ T | a:b | b:a + a", ["a:b"], ["a"]),
+    ("Y ~ T | a:b", ["a:b"], []),
+    ("Y ~ T | a*b", ["a", "b", "a:b"], []),
+    ("Y ~ T | a:b + a", ["a", "a:b"], []),
+    ("Y ~ T | a:a", ["a"], []),
+    ("Y ~ T | a*b - a:b", ["a", "b"], []),
+    ("Y ~ T | a*b*c", ["a", "b", "c", "a:b", "a:c", "b:c", "a:b:c"], []),
+    ("Y ~ T | (a + b + c)**2", ["a", "b", "c", "a:b", "a:c", "b:c"], []),
+    ("Y ~ T | (a + b)^2 - a:b", ["a", "b"], []),
+    ("Y ~ T | (a + b):c", ["a:c", "b:c"], []),
+    ("Y ~ T | a + (b + (c))", ["a", "b", "c"], []),
+    ("Y ~ T | a - b", ["a"], []),
+    ("Y ~ T | a + b - b", ["a"], []),
+    ("Y ~ T | C(g):x", ["C(g):x"], []),
+    ("Y ~ T | C( g )", ["C(g)"], []),
+    ("Y ~ T | C (g)", ["C(g)"], []),
+    ("Y ~ T | C(g, ref='A')", ["C(g)"], []),
+    ('Y ~ T | C(g, ref="A|B (~)") + x', ["C(g)", "x"], []),
+    ("Y ~ T | C(g, ref=-1)", ["C(g)"], []),
+    ("Y ~ T | I(x^2)", ["I(x ** 2)"], []),
+    ("Y ~ T | I(x**2) + I(x ** 2)", ["I(x ** 2)"], []),
+    ("Y ~ T | I(x^2 + 1)", ["I(x ** 2 + 1)"], []),
+    ("Y ~ T | I((x - 18) / (95 - 18))", ["I((x - 18) / (95 - 18))"], []),
+    ("Y ~ T | I(x / z)", ["I(x / z)"], []),
+    ("Y ~ T | I(-x * 1e3)", ["I(-x * 1000.0)"], []),
+    ("Y ~ T | log(x) + exp(x) + sqrt(x)", ["log(x)", "exp(x)", "sqrt(x)"], []),
+    ("Y ~ T | log(x + 1):z", ["log(x + 1):z"], []),
+    ("Y ~ T | I(log(x)**2)", ["I(log(x) ** 2)"], []),
+    ("Y ~ T | poly(x, 2) + poly(x, degree=2)", ["poly(x, 2)"], []),
+    ("Y ~ T | bs(x)", ["bs(x)"], []),
+    ("Y ~ T | bs(x, df=6) + bs(x, 6)", ["bs(x, df=6)"], []),
+    ("Y ~ T | bs(x, degree=2, df=4)", ["bs(x, df=4, degree=2)"], []),
+    ("Y ~ T | bs(x, knots=[20, 40])", ["bs(x, knots=[20.0, 40.0])"], []),
+    ("Y ~ T | bs(x, df=5):C(g)", ["bs(x, df=5):C(g)"], []),
+    ("Y ~ T | s(x) + s(z, k=6)", ["s(x)", "s(z, k=6)"], []),
+    ("Y ~ T | s(x, k=6, knots=(1, 2))", ["s(x, k=6, knots=[1.0, 2.0])"], []),
+    ("Y ~ T | `my col` + log(`my col`)", ["my col", "log(`my col`)"], []),
+    ("`the y` ~ `the t` | x", ["x"], []),
+    ("Y ~ T | x.1 + C(`x.1`)", ["x.1", "C(`x.1`)"], []),
+    ("Y ~ T | `a:b` + `2x` + `Income (USD)`", ["`a:b`", "2x", "Income (USD)"], []),
+    ("Y ~ T | größe + 年齢 + log(größe)", ["größe", "年齢", "log(größe)"], []),
+    ("Y ~ T | class + in", ["class", "in"], []),
+    ("eps ~ s | C + log", ["C", "log"], []),
+    ("Y ~ T | x | C(g)*x", ["x"], ["C(g)", "C(g):x"]),
+]
+
+# formula, part of the message
+BAD = [
+    ("", "~ are missing"),
+    ("Y", "~ are missing"),
+    ("Y | T", "~ are missing"),
+    ("Y | X ~ T", "~ are missing"),
+    ("~ T | X", "outcome is missing"),
+    ("Y ~", "treatment is missing"),
+    ("Y ~ | X", "treatment is missing"),
+    ("Y ~ T ~ X", "more than one ~"),
+    ("Y ~ T | X | W | V", "more than three parts"),
+    ("log(Y) ~ T | X", "the outcome must be one column name"),
+    ("Y + Z ~ T | X", "the outcome must be one column name"),
+    ("1 ~ T | X", "the outcome must be one column name"),
+    ("Y ~ T + X", "after a bar"),
+    ("Y ~ T * X", "after a bar"),
+    ("Y ~ . | X", "the treatment must be one column name"),
+    ("Y ~ C(T) | X", "declare its labels"),
+    ("Y ~ log(T) | X", "the treatment must be one column name"),
+    ("Y ~ Y | X", "both outcome and treatment"),
+    ("Y ~ T | Y", "the outcome 'Y' is also on the right"),
+    ("Y ~ T | X | log(Y)", "the outcome 'Y' is also on the right"),
+    ("Y ~ T | T:X", "the treatment 'T' is also among"),
+    ("Y ~ T | X | C(T)", "the treatment 'T' is also among"),
+    ("Y ~ T | 0", "intercept cannot be removed"),
+    ("Y ~ T | 0 + X", "intercept cannot be removed"),
+    ("Y ~ T | X - 1", "intercept cannot be removed"),
+    ("Y ~ T | -1 + X", "intercept cannot be removed"),
+    ("Y ~ T | X -+ 1", "intercept cannot be removed"),
+    ("Y ~ T | X | W - 1", "intercept cannot be removed"),
+    ("Y ~ T | X + 2", "write I(2 * x)"),
+    ("Y ~ T | 2:X", "write I(2 * x)"),
+    ("Y ~ T | (1 + X)", "is no term"),
+    ("Y ~ T | 0.5*X", "starts with a digit"),
+    ("Y ~ T | 2X", "in back-quotes"),
+    ("Y ~ T | X Z", "cannot be read"),
+    ("Y ~ T | X +", "cannot be read"),
+    ("Y ~ T | X + * Z", "cannot be read"),
+    ("Y ~ T | (X | Z)", "cannot be read"),
+    ("Y ~ T | (X ~ Z)", "cannot be read"),
+    ("Y ~ T | (X", "brackets do not match"),
+    ("Y ~ T | X)", "brackets do not match"),
+    ("Y ~ T | log(X", "never closed"),
+    ("Y ~ T | `X", "back-quote is never closed"),
+    ("Y ~ T | ``", "is empty"),
+    ("Y ~ T | X**", "whole number after it"),
+    ("Y ~ T | X**Z", "whole number after it"),
+    ("Y ~ T | X**2**2", "whole number after it"),
+    ("Y ~ T | X**4", "goes from 1 to 3"),
+    ("Y ~ T | (a+b+c+d+e+f+g+h)**8", "goes from 1 to 3"),
+    ("Y ~ T | X**0", "goes from 1 to 3"),
+    ("Y ~ T | X / Z", "a + a:b"),
+    ("Y ~ T | X %in% Z", "%in%"),
+    ("Y ~ T | a*b*c*d", "more than 3 factors"),
+    ("Y ~ T | " + "*".join("abcdefghijklmnopqrstuvwx"), "more than 500 terms"),
+    ("Y ~ T | " + ":".join(f"x{i}" for i in range(200)), "more than 3 factors"),
+    ("Y ~ T | " + " + ".join(f"x{i}" for i in range(501)), "more than 500 terms"),
+    ("Y ~ T | (" + " + ".join(f"x{i}" for i in range(40)) + ")**2", "more than 500 terms"),
+    ("Y ~ T | " + "x + " * 3_000 + "x", "more than 10000 characters"),
+    ("Y ~ T | " + "(" * 60 + "x" + ")" * 60, "nested too deep"),
+    ("Y ~ T | I(" + "-" * 200 + "x)", "nested too deep"),
+    ("Y ~ T | I(x" + " + x" * 400 + ")", "longer than 1000 characters"),
+    ("Y ~ T | .", "needs the data's column names"),
+    ("Y ~ T | {X * 2}", "never run"),
+    ("Y ~ T | {__import__('os').system('true')}", "never run"),
+    ("Y ~ T | __import__('os').system('true')", "not on the list"),
+    ("__import__('os').system('true').x() ~ T", "the outcome must be one column name"),
+    ("Y ~ T | I(__import__('os').system('true'))", "not on the list"),
+    ("Y ~ T | I(__builtins__)", "two underscores"),
+    ("Y ~ T | __class__", "two underscores"),
+    ("Y ~ T | open('x')", "not on the list"),
+    ("Y ~ T | eval('1')", "not on the list"),
+    ("Y ~ T | I(x.values)", "attributes are never read"),
+    ("Y ~ T | I((x).y)", "attributes are never read"),
+    ("Y ~ T | C(x.y)", "one column name"),
+    ("Y ~ T | I(x[0])", "subscripts are never read"),
+    ("Y ~ T | x[0]", "square brackets"),
+    ("Y ~ T | I(lambda: 1)", "only numbers, columns and"),
+    ("Y ~ T | I([y for y in x])", "only numbers, columns and"),
+    ("Y ~ T | I(x if x else z)", "only numbers, columns and"),
+    ("Y ~ T | I(x and z)", "only numbers, columns and"),
+    ("Y ~ T | I(x := 1)", "only numbers, columns and"),
+    ("Y ~ T | I((x := 1))", "only numbers, columns and"),
+    ("Y ~ T | I(f'{x}')", "only numbers, columns and"),
+    ("Y ~ T | I(x > 3)", "comparisons are not read"),
+    ("Y ~ T | I(x % 2)", "only numbers, columns and"),
+    ("Y ~ T | I(x // 2)", "only numbers, columns and"),
+    ("Y ~ T | I(x @ z)", "only numbers, columns and"),
+    ("Y ~ T | I(~x)", "only numbers, columns and"),
+    ("Y ~ T | I('x')", "only plain numbers"),
+    ("Y ~ T | I(x + True)", "only plain numbers"),
+    ("Y ~ T | I(x + None)", "only plain numbers"),
+    ("Y ~ T | I(x * 2j)", "only plain numbers"),
+    ("Y ~ T | I(x + 1e999)", "only plain numbers"),
+    ("Y ~ T | I(*x)", "without *"),
+    ("Y ~ T | I()", "with one argument"),
+    ("Y ~ T | I(x, z)", "with one argument"),
+    ("Y ~ T | I(x=1)", "with one argument"),
+    ("Y ~ T | I(**x)", "with one argument"),
+    ("Y ~ T | I(3)", "uses no column"),
+    ("Y ~ T | I(x / 0)", "divides by zero"),
+    ("Y ~ T | I(x / (1 - 1))", "divides by zero"),
+    ("Y ~ T | I(x + log(-1))", "no finite number"),
+    ("Y ~ T | I(x + (-8)**0.5)", "no finite number"),
+    ("Y ~ T | I(x * 9**9**9)", "a power must be a number up to 10"),
+    ("Y ~ T | I(x * (((9**9)**9)**9))", "no finite number"),
+    ("Y ~ T | I(x**z)", "a power must be a number"),
+    ("Y ~ T | I(x**100)", "a power must be a number"),
+    ("Y ~ T | I(x; z)", "cannot be read"),
+    ("Y ~ T | I(x # z)", "cannot be read"),
+    ("Y ~ T | I(`class`)", "cannot be used in a function"),
+    ("Y ~ T | C(class)", "cannot be read"),
+    ("Y ~ T | np.log(x)", "'np.log(x)': write log(x)"),
+    ("Y ~ T | I(np.log(x))", "write log(x)"),
+    ("Y ~ T | log10(x)", "write log(x)"),
+    ("Y ~ T | log1p(x)", "write log(1 + x)"),
+    ("Y ~ T | np.power(x, 2)", "write I(x**2)"),
+    ("Y ~ T | I(C(x))", "write C(x) by itself"),
+    ("Y ~ T | log(poly(x, 2))", "write poly(x) by itself"),
+    ("Y ~ T | scale(x)", "learnt from the rows"),
+    ("Y ~ T | scale(x, 40, 12)", "learnt from the rows"),
+    ("Y ~ T | center(x)", "learnt from the rows"),
+    ("Y ~ T | standardize(x)", "learnt from the rows"),
+    ("Y ~ T | lag(x, 1)", "must not see other rows"),
+    ("Y ~ T | hashed(g, levels=10)", "declare levels"),
+    ("Y ~ T | cr(x, df=5)", "write s(x) or bs(x, df=5)"),
+    ("Y ~ T | cs(x)", "write s(x) or bs(x, df=5)"),
+    ("Y ~ T | cc(x, df=4)", "write s(x) or bs(x, df=5)"),
+    ("Y ~ T | te(x, z)", "write s(x) or bs(x, df=5)"),
+    ("Y ~ T | pd.cut(x, 3)", "learnt from the rows"),
+    ("Y ~ T | Q('my col')", "in back-quotes"),
+    ("Y ~ T | x.mean()", "not on the list"),
+    ("Y ~ T | log(x).mean()", "not on the list"),
+    ("Y ~ T | (lambda: 1)()", "is no term"),
+    ("Y ~ T | 'x'", "text is only read in C"),
+    ('Y ~ T | "x"', "text is only read in C"),
+    ("Y ~ T | x = 1", "'=' is only read inside"),
+    ("Y ~ T | x & z", "'&' is not read"),
+    ("Y ~ T | x; import os", "';' is not read"),
+    ("Y ~ T | C(g, Treatment('A'))", 'C(x, ref="A")'),
+    ("Y ~ T | C(g, contr.treatment(base='A'))", 'C(x, ref="A")'),
+    ("Y ~ T | C(g, levels=['A'])", "declare the levels"),
+    ("Y ~ T | C(g, ref='A', ref='B')", "write C(x)"),
+    ("Y ~ T | C(g, ref='')", "one declared label"),
+    ("Y ~ T | C(g, ref=x)", "one declared label"),
+    ("Y ~ T | C(g, ref=None)", "one declared label"),
+    ("Y ~ T | C(g, ref='A') + C(g, ref='B'):x", "two reference labels"),
+    ("Y ~ T | C(*g)", "one column name"),
+    ("Y ~ T | C(log(x))", "one column name"),
+    ("Y ~ T | C()", "one column name"),
+    ("Y ~ T | poly(x)", "the degree is missing"),
+    ("Y ~ T | poly(x, 6)", "degree must be a whole number from 1 to 5"),
+    ("Y ~ T | poly(x, 2.0)", "degree must be a whole number"),
+    ("Y ~ T | poly(x, True)", "degree must be a whole number"),
+    ("Y ~ T | poly(x, z)", "degree must be a whole number"),
+    ("Y ~ T | poly(x, 2, raw=True)", "takes a column and degree="),
+    ("Y ~ T | poly(x, 2, degree=2)", "takes a column and degree="),
+    ("Y ~ T | poly(log(x), 2)", "must be one column name"),
+    ("Y ~ T | bs(x, df=31)", "df must be a whole number from 1 to 30"),
+    ("Y ~ T | bs(x, df=2)", "at least the degree, 3"),
+    ("Y ~ T | bs(x, df=6, knots=[1])", "exclude each other"),
+    ("Y ~ T | bs(x, knots=[])", "rising numbers"),
+    ("Y ~ T | bs(x, knots=[2, 1])", "rising numbers"),
+    ("Y ~ T | bs(x, knots=[1, z])", "rising numbers"),
+    ("Y ~ T | bs(x, knots=z)", "rising numbers"),
+    ("Y ~ T | bs(x, knots=[i for i in z])", "rising numbers"),
+    ("Y ~ T | bs(x, lower_bound=0)", "takes a column and df="),
+    ("Y ~ T | bs(x, **z)", "takes a column and df="),
+    ("Y ~ T | bs(x, *z)", "df must be a whole number"),
+    ("Y ~ T | s(x, k=31)", "k must be a whole number from 3 to 30"),
+    ("Y ~ T | s(x, 6)", "takes a column and k="),
+    ("Y ~ T | s(x, z)", "takes a column and k="),
+    ("Y ~ T | s(x):C(g)", "s() cannot be in an interaction"),
+    ("Y ~ T | C + C(g)", "a column and a function"),
+    ("Y ~ T | log + I(log(x) + 1)", "a column and a function"),
+    ("Y ~ T | `log(x)` + log(x)", "a column and a function"),
+    ("Y ~ T | poly(`a b`, 2) + a_b", "too alike"),
+    ("Y ~ T | C(`a b`) + C(`a-b`)", "too alike"),
+    ("Y ~ T | `a'b`", "quote in its name"),
+    ("Y ~ T | `1`", "taken for the intercept"),
+    ("Y ~ T | Intercept", "taken for the intercept"),
+    ("Y ~ T | `a\nb`", "invisible character"),
+    ("Y ~ T | x\x00", "invisible character"),
+    ("Y ~ T | x\u202e", "invisible character"),
+    ("Y ~ T | x\ud800", "invisible character"),
+    ("Y ~ T | x\\n", "backslash"),
+    ("Y ~ T | \uff49\uff4d\uff50\uff4f\uff52\uff54", "NFKC"),
+    ("Y ~ T | I(\uff3f\uff3fimport\uff3f\uff3f)", "NFKC"),
+    ("Y ~ T | x − z", "is not read"),
+]
+
+
+def refusal(text, columns=None):
+    with pytest.raises(FormulaError) as caught:
+        CausalFormula.parse(text, columns)
+    error = caught.value
+    # a foreign exception on ours would carry a foreign message into a traceback
+    assert error.__context__ is None
+    assert error.__cause__ is None
+    return str(error)
+
+
+@pytest.mark.parametrize(("text", "modifiers", "controls"), GOOD)
+def test_good_formulas(text, modifiers, controls):
+    formula = CausalFormula.parse(text)
+    assert [t.name for t in formula.modifiers] == modifiers
+    assert [t.name for t in formula.controls] == controls
+
+
+@pytest.mark.parametrize(("text", "message"), BAD)
+def test_bad_formulas(text, message):
+    begin = time.perf_counter()
+    said = refusal(text)
+    assert message in said
+    assert len(said) < 300
+    assert time.perf_counter() - begin < 2
+
+
+@pytest.mark.parametrize("value", [None, 3, b"Y ~ T", ["Y ~ T"], object()])
+def test_only_text_is_a_formula(value):
+    assert "a formula is text" in refusal(value)
+
+
+def test_parts_and_names():
+    formula = CausalFormula.parse("visit ~ mailed | age + C(g):log(`my inc`) | C(h) + age:w")
+    assert (formula.outcome, formula.treatment) == ("visit", "mailed")
+    assert formula.variables == ("visit", "mailed", "age", "g", "my inc", "h", "w")
+    assert formula.effect_variables == ("age", "g", "my inc")
+    assert formula.categorical == ("g", "h")
+    assert formula.terms == formula.modifiers + formula.controls
+    assert formula.modifiers[1].variables == ("g", "my inc")
+    assert formula.modifiers[1].factors == (
+        Factor("C(g)", "categorical", ("g",)),
+        Factor("log(`my inc`)", "function", ("my inc",), total=False),
+    )
+
+
+def test_text_is_kept_with_white_space_made_even():
+    formula = CausalFormula.parse(" Y ~  T |\n `a  b`  +\u00a0x ")
+    assert str(formula) == formula.text == "Y ~ T | `a  b` + x"
+    assert formula.effect_variables == ("a  b", "x")
+
+
+def test_frozen_equal_hashable_and_picklable():
+    one, two = (CausalFormula.parse("Y ~ T | C(g, ref='A') + bs(x, df=5)") for _ in range(2))
+    assert one == two
+    assert hash(one) == hash(two)
+    assert pickle.loads(pickle.dumps(one)) == copy.deepcopy(one) == one
+    with pytest.raises(AttributeError):
+        one.outcome = "Z"
+
+
+def test_the_record_checks_itself():
+    term = CausalFormula.parse("A ~ B | Y").modifiers[0]
+    with pytest.raises(FormulaError, match="also on the right"):
+        CausalFormula("Y ~ T | Y", "Y", "T", (term,))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "total"),
+    [
+        ("x", "numeric", True),
+        ("C(x)", "categorical", True),
+        ("I(x**2 - 3*x + 1)", "function", True),
+        ("I(+x * -x)", "function", True),
+        ("I(x**0)", "function", True),
+        ("I(x**2.0)", "function", True),
+        ("I(x / 10)", "function", True),
+        ("I(x * log(10))", "function", True),
+        ("I(x + 2**0.5)", "function", True),
+        ("I(1 / x)", "function", False),
+        ("I(x / x)", "function", False),
+        ("I(x**-1)", "function", False),
+        ("I(x**0.5)", "function", False),
+        ("I(x**(1/2))", "function", False),
+        ("I(2 * log(x))", "function", False),
+        ("log(x)", "function", False),
+        ("exp(x)", "function", False),
+        ("sqrt(x**2)", "function", False),
+        ("poly(x, 3)", "poly", True),
+        ("bs(x, df=5)", "spline", True),
+        ("s(x)", "smooth", True),
+    ],
+)
+def test_kind_and_total(text, kind, total):
+    (factor,) = CausalFormula.parse(f"Y ~ T | {text}").modifiers[0].factors
+    assert (factor.kind, factor.total, factor.variables) == (kind, total, ("x",))
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("poly(x, 3)", (("degree", 3),)),
+        ("bs(x)", ()),
+        ("bs(x, degree=2, knots=[-1, 2.5])", (("degree", 2), ("knots", (-1.0, 2.5)))),
+        ("s(x, knots=[1, 2], k=4)", (("k", 4), ("knots", (1.0, 2.0)))),
+    ],
+)
+def test_options(text, options):
+    assert CausalFormula.parse(f"Y ~ T | {text}").modifiers[0].factors[0].options == options
+
+
+def test_a_reference_label_holds_for_the_column():
+    formula = CausalFormula.parse("Y ~ T | C(g) + C(h, ref=3.0) | C(g, ref='A'):x")
+    assert formula.references == {"g": "A", "h": "3"}
+    assert [f.ref for t in formula.terms for f in t.factors] == ["A", "3", "A", None]
+    assert formula.expanded == "Y ~ T | C(g, ref='A') + C(h, ref='3') | C(g, ref='A'):x"
+
+
+COLUMNS = ["c", "Y", "b", "T", "a x", "d"]
+
+
+@pytest.mark.parametrize(
+    ("text", "modifiers", "controls"),
+    [
+        ("Y ~ T | .", ["c", "b", "a x", "d"], []),
+        ("Y ~ T | C(c) + .", ["C(c)", "b", "a x", "d"], []),
+        ("Y ~ T | . | d", ["c", "b", "a x"], ["d"]),
+        ("Y ~ T | d | .", ["d"], ["c", "b", "a x"]),
+        ("Y ~ T | . | .", ["c", "b", "a x", "d"], []),
+        ("Y ~ T | d*.", ["d", "c", "b", "a x", "d:c", "d:b", "d:a x"], []),
+        ("Y ~ T | . - d", ["c", "b", "a x"], []),
+        ("c ~ d | .", ["Y", "b", "T", "a x"], []),
+    ],
+)
+def test_the_dot_stands_for_the_other_columns(text, modifiers, controls):
+    formula = CausalFormula.parse(text, COLUMNS)
+    assert [t.name for t in formula.modifiers] == modifiers
+    assert [t.name for t in formula.controls] == controls
+    again = CausalFormula.parse(formula.expanded)
+    assert (again.modifiers, again.controls) == (formula.modifiers, formula.controls)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        ("Y ~ T | .", ["Y", "T"], "stands for no column"),
+        ("Y ~ T | .", ["Y", "T", 3], "plain column names"),
+        ("Y ~ T | .", ["Y", "T", "a\x00"], "plain column names"),
+        ("Y ~ T | .", ["Y", "T", "a`b"], "quote in its name"),
+        ("Y ~ T | .", ["Y", "T", "__class__"], "two underscores"),
+        ("Y ~ T | .", ["Y", "T", *(f"x{i}" for i in range(501))], "more than 500 terms"),
+        ("Y ~ T | .**2", ["Y", "T", *(f"x{i}" for i in range(40))], "more than 500 terms"),
+        ("Y ~ T | .**3", ["Y", "T", *(f"x{i}" for i in range(400))], "more than 500 terms"),
+        ("Y ~ T | agee", ["Y", "T", "age", "sex"], "column 'agee' is not in the data"),
+        ("Y ~ T | agee", ["Y", "T", "age", "sex"], "which have 'age', ..."),
+        ("Z ~ T", ["Y", "T"], "column 'Z' is not in the data"),
+        ("Y ~ T | C(np)", ["Y", "T"], "column 'np' is not in the data, which have 'Y', 'T'"),
+    ],
+)
+def test_column_names_are_checked(text, columns, message):
+    assert message in refusal(text, columns)
+
+
+def test_columns_may_be_any_sequence():
+    index = pd.Index(COLUMNS)
+    assert CausalFormula.parse("Y ~ T | .", index) == CausalFormula.parse("Y ~ T | .", COLUMNS)
+
+
+@pytest.mark.parametrize("text", [g[0] for g in GOOD])
+def test_expanded_parses_to_the_same(text):
+    formula = CausalFormula.parse(text)
+    again = CausalFormula.parse(formula.expanded)
+    assert again.expanded == formula.expanded
+    assert (again.modifiers, again.controls) == (formula.modifiers, formula.controls)
+
+
+# formulaic evaluates what is left, and learns from the skeleton only
+
+
+def frame(formula, lo, hi, rows):
+    data = {name: np.linspace(lo, hi, rows) for name in formula.variables[2:]}
+    for name in formula.categorical:
+        data[name] = pd.Categorical.from_codes(np.arange(rows) % 3, categories=["u", "v", "w"])
+    return pd.DataFrame(data, index=range(rows))
+
+
+@pytest.mark.parametrize("text", [g[0] for g in GOOD if g[1] and "knots" not in g[0]])
+def test_terms_materialise_on_a_skeleton_and_learn_nothing_later(text):
+    from formulaic import model_matrix
+
+    formula = CausalFormula.parse(text)
+    skeleton, rows = frame(formula, 0.1, 2, 60), frame(formula, 0.5, 1, 9)
+    both = pd.concat([rows, frame(formula, 0.1, 2, 5)], ignore_index=True)
+    fitted = model_matrix(
+        formulaic_terms(formula.modifiers), skeleton, context=ENVIRONMENT, na_action="ignore"
+    )
+    spec = fitted.model_spec
+    state = repr(spec.transform_state)
+    alone = np.asarray(spec.get_model_matrix(rows, context=ENVIRONMENT), dtype=float)
+    among = np.asarray(spec.get_model_matrix(both, context=ENVIRONMENT), dtype=float)
+    assert "Intercept" in fitted.columns
+    assert len({frozenset(f.expr for f in t.factors) for t in spec.formula}) == len(spec.formula)
+    assert np.isfinite(alone).all()
+    np.testing.assert_array_equal(alone, among[:9])
+    assert repr(spec.transform_state) == state
+
+
+def test_arithmetic_is_what_it_says():
+    from formulaic import model_matrix
+
+    formula = CausalFormula.parse("Y ~ T | I(x^2 + 1) + log(x) + I(x * 10**10 / `a b`) + s(x, k=5)")
+    data = pd.DataFrame({"x": [1.0, 2.0], "a b": [2.0, 4.0]})
+    got = np.asarray(model_matrix(formulaic_terms(formula.terms), data, context=ENVIRONMENT))
+    np.testing.assert_allclose(got.T, [[1, 1], [2, 5], [0, np.log(2)], [5e9, 5e9], [1, 2]])
+
+
+def test_functions_give_no_warning_about_a_value():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in ("log", "sqrt"):
+            assert np.isnan(ENVIRONMENT[name](np.array([-1.0]))).all()
+        assert np.isinf(ENVIRONMENT["exp"](np.array([1e6]))).all()
+
+
+def test_why_names_that_are_too_alike_are_refused():
+    """formulaic then forgets what it learnt on the skeleton and learns from the rows."""
+    from formulaic import model_matrix
+
+    skeleton = pd.DataFrame({"a b": np.linspace(0, 1, 9), "a_b": np.linspace(0, 1, 9)})
+    spec = model_matrix("poly(`a b`, 2)", skeleton).model_spec
+    rows = skeleton / 10
+    np.testing.assert_allclose(  # rows ten times smaller give the same columns
+        np.asarray(spec.get_model_matrix(rows)),
+        np.asarray(spec.get_model_matrix(skeleton)),
+        atol=1e-12,
+    )
+    assert "too alike" in refusal("Y ~ T | poly(`a b`, 2) + a_b")
+
+
+# Nothing runs
+
+
+class Watch:
+    """Which audit events Python raised while it was on."""
+
+    def __init__(self):
+        self.on, self.seen = False, []
+        sys.addaudithook(self)
+
+    def __call__(self, event, args):
+        if self.on and event in {"exec", "import", "open", "os.system", "subprocess.Popen"}:
+            self.seen.append((event, args))
+
+
+WATCH = Watch()
+
+
+def parse_or_refuse(text):
+    try:
+        return CausalFormula.parse(text)
+    except FormulaError:
+        return None
+
+
+@pytest.fixture(scope="module")
+def watch():
+    for text in ["Y ~ T | C(g)*x + log(x)", "Y ~ T | x +", "Y ~ T | np.log(x)", "Y ~ T | I(x"]:
+        parse_or_refuse(text)  # imports what it needs
+    return WATCH
+
+
+def watched(watch, text):
+    watch.seen.clear()
+    watch.on = True
+    begin = time.perf_counter()
+    try:
+        formula = parse_or_refuse(text)
+    finally:
+        watch.on = False
+    assert time.perf_counter() - begin < 2
+    assert watch.seen == []
+    return formula
+
+
+def test_the_watch_sees(watch):
+    watch.on = True
+    eval("1 + 1")
+    watch.on = False
+    assert watch.seen
+    watch.seen.clear()
+
+
+ATTACKS = [
+    "__import__('os').system('touch {0}')",
+    "open('{0}', 'w')",
+    'exec(\'open("{0}", "w")\')',
+    "[open('{0}', 'w') for i in (1,)]",
+    "(lambda: open('{0}', 'w'))()",
+    "np.lib.npyio.open('{0}', 'w')",
+    'f\'{{open("{0}", "w")}}\'',
+    "().__class__.__base__.__subclasses__()",
+    "C.__globals__['__builtins__']['open']('{0}', 'w')",
+    "getattr(__builtins__, 'open')('{0}', 'w')",
+    "open('{0}', 'w').x()",
+]
+PLACES = [
+    "{} ~ T | X",
+    "Y ~ {} | X",
+    "Y ~ T | {}",
+    "Y ~ T | X | {}",
+    "Y ~ T | I({})",
+    "Y ~ T | C({})",
+    "Y ~ T | C(x, ref={})",
+    "Y ~ T | C(x, {})",
+    "Y ~ T | poly(x, {})",
+    "Y ~ T | bs(x, knots=[{}])",
+    "Y ~ T | s(x, k={})",
+    "Y ~ T | {{{}}}",
+    "Y ~ T | X:{}",
+    "Y ~ T | (X + {})**2",
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_code_in_a_formula_never_runs(watch, tmp_path, attack, place):
+    canary = tmp_path / "ran"
+    assert watched(watch, place.format(attack.format(canary))) is None
+    assert not canary.exists()
+
+
+SYMBOLS = [*"YTXabsx~|+-*:/^.()[]{},='\"`#@!%&;\\ \n\x00é年ﬁ²", "**", " + ", "Y ~ T | "]
+CALLS = ["C(", "log(", "I(", "bs(", "poly(x, 2)", "s(x)", "knots=[", "ref='A'", "df=", "`my col`"]
+PYTHON = [
+    "lambda",
+    "__import__",
+    "('os')",
+    ".system",
+    "if",
+    "else",
+    "for",
+    "in",
+    "1e9",
+    "9**9",
+    "0",
+]
+PIECES = st.sampled_from(SYMBOLS + CALLS + PYTHON)
+QUICK = settings(max_examples=400, deadline=2_000, suppress_health_check=list(HealthCheck))
+
+
+@QUICK
+@given(st.lists(PIECES, max_size=40).map("".join))
+def test_fuzz_pieces(watch, text):
+    watched(watch, text)
+
+
+@QUICK
+@given(st.lists(PIECES, max_size=25).map("".join), st.sampled_from(PLACES))
+def test_fuzz_inside_a_formula(watch, text, place):
+    watched(watch, place.format(text))
+
+
+@QUICK
+@given(st.text(max_size=200))
+def test_fuzz_any_text(watch, text):
+    watched(watch, text)
+    watched(watch, f"Y ~ T | `{text}` + I({text})")
+
+
+NAMES = st.sampled_from(["a", "b", "c", "C(g)", "log(a)", "I(b**2)", "`d e`", "(a + b)", "1 + a"])
+SUMS = st.lists(NAMES, min_size=1, max_size=5)
+
+
+@QUICK
+@given(SUMS, st.sampled_from([" + ", " - ", "*", ":"]), SUMS)
+def test_fuzz_agrees_with_formulaic(first, sign, second):
+    """What we accept has formulaic's terms."""
+    from formulaic import Formula
+
+    part = " + ".join(first) + sign + "*".join(second)
+    formula = parse_or_refuse(f"Y ~ T | {part}")
+    if formula is not None:
+        theirs = {frozenset(f.expr for f in t.factors) for t in Formula(part)} - {frozenset("1")}
+        ours = [frozenset(f.expr for f in t.factors) for t in formula.modifiers]
+        assert len(set(ours)) == len(ours)
+        assert set(ours) == theirs
+
+
+LONG = [
+    "+" * 9_900 + "a",
+    "-+" * 4_900 + "a",
+    "a-" * 4_900 + "a",
+    "a:" * 4_900 + "a",
+    "+1" * 4_900,
+    "a." * 4_900 + "a",
+    "`" * 9_900,
+    "'\"" * 4_900,
+    "(" * 9_900,
+    "()" * 4_900,
+    "log(" * 2_400,
+    "I(" + "(" * 480 + "x" + ")" * 480 + ")",
+    "I(" + "x**" * 300 + "2)",
+    "I(" + "9" * 990 + "*x)",
+    "I(x" + ".y" * 490 + ")",
+    "I(" + "[" * 990 + ")",
+    " + ".join(f"log(x{i})" for i in range(480)),
+    " + ".join(["(a + b + c + d + e + f + g + h + i + j + k + l + m + n)**3"] * 100),
+    "(" * 30 + "a + b" + ")**3" * 30,
+    "*".join(["(a + b + c + d + e + f + g)"] * 300),
+]
+
+
+@pytest.mark.parametrize("text", LONG)
+def test_long_formulas_are_quick(watch, text):
+    watched(watch, f"Y ~ T | {text}")
+
+
+def test_importing_is_light():
+    code = (
+        "import sys, privcausal.spec.formula, privcausal.spec.schema; "
+        "print([m for m in ('pandas', 'formulaic', 'narwhals', 'scipy') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_every_function_has_a_good_example():
+    for name in FUNCTIONS:
+        assert any(f"{name}(" in text for text, *_ in GOOD)

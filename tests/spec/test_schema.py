@@ -1,0 +1,562 @@
+"""Declared domains: every spelling, every refusal, and labels that never raise."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import decimal
+import enum
+import fractions
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privcausal.errors import SchemaError
+from privcausal.spec.schema import MAX_WIDTH, Binary, Interval, Levels, Schema, label_key
+
+
+class Hostile:
+    def __str__(self):
+        raise RuntimeError("secret")
+
+    __ne__ = __eq__ = __repr__ = __float__ = __str__
+    __hash__ = None
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Shouting(str):
+    __slots__ = ()
+
+    def __str__(self):
+        raise RuntimeError("secret")
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        (None, None),
+        (float("nan"), None),
+        (np.float32("nan"), None),
+        (np.datetime64("NaT"), None),
+        (np.timedelta64("NaT"), None),
+        (pd.NaT, None),
+        (pd.NA, None),
+        (decimal.Decimal("NaN"), None),
+        (decimal.Decimal("sNaN"), None),
+        (Hostile(), None),
+        (True, "True"),
+        (np.False_, "False"),
+        (3, "3"),
+        (3.0, "3"),
+        (-0.0, "0"),
+        (np.int8(3), "3"),
+        (np.uint64(2**64 - 1), "18446744073709551615"),
+        (np.float32(3), "3"),
+        (decimal.Decimal("3.00"), "3"),
+        (fractions.Fraction(6, 2), "3"),
+        (0.1, "0.1"),
+        (2.5, "2.5"),
+        (float("inf"), "inf"),
+        ("3.0", "3.0"),
+        (" N ", " N "),
+        ("", ""),
+        (np.str_("a"), "a"),
+        (Shouting("a"), "a"),
+        (Colour.RED, "red"),
+        (b"caf\xc3\xa9", "café"),
+        (b"\xff", "\ufffd"),
+        (bytearray(b"a"), "a"),
+        (datetime.date(2020, 1, 2), "2020-01-02"),
+        (1 + 2j, "(1+2j)"),
+        ((1, 2), "(1, 2)"),
+    ],
+)
+def test_label_key(value, key):
+    got = label_key(value)
+    assert got == key
+    assert got is None or type(got) is str
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.decimals()
+    | st.text()
+    | st.binary()
+    | st.complex_numbers()
+    | st.datetimes()
+    | st.builds(object)
+    | st.builds(Hostile),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@given(ANYTHING)
+def test_label_key_is_total(value):
+    key = label_key(value)
+    assert key is None or type(key) is str
+
+
+def test_a_number_too_long_to_print_is_missing():
+    assert label_key(10**5000) is None
+    with pytest.raises(SchemaError, match="not finite"):
+        Interval(0, 10**5000)
+    with pytest.raises(SchemaError, match="is missing"):
+        Levels([10**5000])
+
+
+@given(st.integers(-(2**53), 2**53))
+def test_a_whole_number_is_one_label_in_every_type(n):
+    assert label_key(n) == label_key(float(n)) == label_key(np.int64(n)) == str(n)
+
+
+# Domains
+
+
+def test_interval():
+    interval = Interval(18, np.float32(95))
+    assert (interval.lo, interval.hi, interval.width, interval.mid) == (18.0, 95.0, 77.0, 56.5)
+    assert type(interval.lo) is type(interval.hi) is float
+    assert interval == Interval(18.0, 95.0)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(0, 2.0**59, exclude_min=True))
+def test_the_middle_of_an_interval_is_inside(lo, width):
+    if lo < lo + width < float("inf") and lo + width - lo < MAX_WIDTH:
+        interval = Interval(lo, lo + width)
+        assert interval.lo <= interval.mid <= interval.hi
+
+
+BAD_INTERVALS = [
+    (95, 18, "reversed; write (18, 95)"),
+    (1, 1, "lo < hi"),
+    (float("nan"), 1, "not finite"),
+    (0, float("inf"), "not finite"),
+    (-float("inf"), 0, "not finite"),
+    (0, 10**400, "not finite"),
+    (0, 2.0**60, "wider than 2**60"),
+    (-1e308, 1e308, "wider than 2**60"),
+    ("0", 1, "two numbers"),
+    (0, None, "two numbers"),
+    (False, True, "Binary() for bool"),
+    (0, np.True_, "two numbers"),
+    (0, 1j, "two numbers"),
+    (0, [1], "two numbers"),
+]
+
+
+@pytest.mark.parametrize(("lo", "hi", "message"), BAD_INTERVALS)
+def test_bad_intervals(lo, hi, message):
+    with pytest.raises(SchemaError) as caught:
+        Interval(lo, hi)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("Interval: ")
+
+
+def test_levels():
+    levels = Levels(["N", "S", 3.0])
+    assert levels.values == levels.labels == ("N", "S", "3")
+    assert not levels.other
+    assert Levels(("N", "S"), other=True).labels == ("N", "S", "other")
+    assert Levels(["other", "N"]) == Levels(["N"], other=True)
+    assert Levels(["other", "N"]).labels == ("N", "other")
+    assert Levels([], other=True).labels == ("other",)
+    assert Levels(range(3)).labels == ("0", "1", "2")
+
+
+BAD_LEVELS = [
+    ([], "no level"),
+    (["a", "b", "a"], "labels 1 and 3 read alike"),
+    ([1, "b", 1.0], "labels 1 and 3 read alike"),
+    (["a", None], "label 2 is missing"),
+    ([float("nan")], "label 1 is missing"),
+    ("abc", "must be a list"),
+    ({"a", "b"}, "must be a list"),
+    (pd.Series(["a", "b"]), "must be a list"),
+    (3, "must be a list"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), BAD_LEVELS)
+def test_bad_levels(values, message):
+    with pytest.raises(SchemaError, match=r"^Levels: ") as caught:
+        Levels(values)
+    assert message in str(caught.value)
+
+
+def test_other_is_a_switch():
+    with pytest.raises(SchemaError, match="other must be True or False"):
+        Levels(["a"], other="yes")
+
+
+def test_binary():
+    plain = Binary(["No RHC", "RHC"])
+    assert (plain.zero, plain.one) == plain.labels == ("No RHC", "RHC")
+    assert (plain.zeros, plain.ones) == (("No RHC",), ("RHC",))
+    assert plain == Binary(["No RHC", "RHC"], ref="No RHC") == Binary(["RHC", "No RHC"], "No RHC")
+    assert Binary([2, 1], ref=1.0).labels == ("1", "2")
+
+
+@pytest.mark.parametrize("labels", [(0, 1), [0.0, 1.0], ["0", "1"], [False, True], (np.False_, 1)])
+def test_the_0_1_coding(labels):
+    coding = Binary(labels)
+    if labels != (np.False_, 1):
+        assert coding == Binary()
+    assert (coding.zero, coding.one) in (("0", "1"), ("False", "1"))
+
+
+def test_the_0_1_coding_has_no_labels_of_its_own():
+    assert Binary().labels is None
+    assert Binary().zeros == ("0", "False")
+    assert Binary().ones == ("1", "True")
+
+
+def test_the_0_1_coding_turned_round():
+    coding = Binary([0, 1], ref=1)
+    assert coding.labels == ("1", "0")
+    assert coding.zeros == ("1", "True")
+    assert coding.ones == ("0", "False")
+
+
+@pytest.mark.parametrize(
+    ("labels", "ref", "message"),
+    [
+        (["a", "b", "c"], None, "there are 3 labels"),
+        (["a"], None, "there are 1 labels"),
+        ([], None, "no level"),
+        (["a", "a"], None, "read alike"),
+        (["a", None], None, "label 2 is missing"),
+        ("ab", None, "must be a list"),
+        (["a", "b"], "c", "ref='c' is not among the labels; write one of 'a', 'b'"),
+    ],
+)
+def test_bad_binary(labels, ref, message):
+    with pytest.raises(SchemaError, match=r"^Binary: ") as caught:
+        Binary(labels, ref)
+    assert message in str(caught.value)
+
+
+# The schema
+
+
+@pytest.mark.parametrize(
+    ("spelling", "domain"),
+    [
+        ((18, 95), Interval(18, 95)),
+        ((0, 1), Interval(0, 1)),
+        ((np.int64(0), np.float64(1.5)), Interval(0, 1.5)),
+        (["N", "S"], Levels(["N", "S"])),
+        (("N", "S"), Levels(["N", "S"])),
+        (("N", "S", "E"), Levels(["N", "S", "E"])),
+        (["only"], Levels(["only"])),
+        ([1, 2, 3], Levels(["1", "2", "3"])),
+        ([1], Levels(["1"])),
+        (["1", "2"], Levels(["1", "2"])),
+        (range(3), Levels([0, 1, 2])),
+        (["a", "other"], Levels(["a"], other=True)),
+        ([0, 1], Binary()),
+        ([0.0, 1.0], Binary()),
+        ([False, True], Binary()),
+        (["0", "1"], Levels([0, 1])),
+        ([1, 0], Binary([1, 0])),
+        (Interval(0, 1), Interval(0, 1)),
+        (Levels(["a"]), Levels(["a"])),
+        (Binary(["a", "b"]), Binary(["a", "b"])),
+        ({"lo": 0, "hi": 1}, Interval(0, 1)),
+        ({"labels": ["a", "b"]}, Levels(["a", "b"])),
+        ({"labels": [1, 2]}, Levels([1, 2])),
+        ({"labels": ["a", "b"], "other": True}, Levels(["a", "b"], other=True)),
+        ({"labels": ["a", "b"], "ref": "b"}, Binary(["b", "a"])),
+        ({"labels": ["a", "b", "c"], "ref": "b"}, Levels(["b", "a", "c"])),
+    ],
+)
+def test_spellings(spelling, domain):
+    assert Schema({"x": spelling})["x"] == domain
+
+
+@pytest.mark.parametrize(
+    ("spelling", "message"),
+    [
+        *(((lo, hi), message) for lo, hi, message in BAD_INTERVALS),
+        ([], "no level"),
+        ((), "no level"),
+        (["a", "a"], "read alike"),
+        (["a", None], "is missing"),
+        ((1, 2, 3), "a pair (lo, hi), not 3 values"),
+        ((1,), "a pair (lo, hi), not 1 values"),
+        ([18, 95], "write (18, 95) for the interval, ['18', '95'] for the labels"),
+        (("18", "95"), "write (18, 95)"),
+        ("18-95", "is no domain"),
+        (5, "is no domain"),
+        (None, "None is no domain"),
+        ({"a", "b"}, "is no domain"),
+        (np.array([18, 95]), "is no domain"),
+        (float, "is no domain"),
+        ({}, "keys lo and hi, or labels"),
+        ({"lo": 1}, "keys lo and hi, or labels"),
+        ({"lo": 1, "hi": 2, "labels": ["a"]}, "keys lo and hi, or labels"),
+        ({"lo": 2, "hi": 1}, "reversed"),
+        ({"labels": "ab"}, "must be a list"),
+        ({"labels": ["a", "b"], "ref": "c"}, "ref='c' is not among the labels"),
+        ({"labels": ["a"], "other": 1}, "other must be True or False"),
+    ],
+)
+def test_bad_spellings_name_the_column(spelling, message):
+    with pytest.raises(SchemaError) as caught:
+        Schema({"fine": (0, 1), "the age": spelling})
+    assert str(caught.value).startswith("bounds['the age']: ")
+    assert message in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("name", [3, None, ("a", "b"), ""])
+def test_column_names_are_text(name):
+    with pytest.raises(SchemaError, match="must be text"):
+        Schema({name: (0, 1)})
+
+
+def test_arguments_are_checked():
+    with pytest.raises(SchemaError, match="bounds must be a dict"):
+        Schema([("x", (0, 1))])
+    with pytest.raises(SchemaError, match="complete must be True or False"):
+        Schema({}, complete="yes")
+
+
+SCHEMA = Schema(
+    {"age": (18, 95), "region": ["N", "S", "other"], "rhc": Binary(["No RHC", "RHC"]), "t": [0, 1]},
+    complete=True,
+)
+
+
+def test_a_schema_reads_like_a_mapping():
+    assert SCHEMA["age"] == SCHEMA.get("age") == Interval(18, 95)
+    assert "age" in SCHEMA
+    assert "sex" not in SCHEMA
+    assert SCHEMA.get("sex") is None
+    assert SCHEMA.get("sex", Binary()) == Binary()
+    assert list(SCHEMA) == ["age", "region", "rhc", "t"]
+    assert len(SCHEMA) == 4
+    with pytest.raises(SchemaError, match="'sex' has no declared domain; declared: age, region"):
+        SCHEMA["sex"]
+
+
+def test_a_schema_is_frozen_and_a_value():
+    again = Schema(SCHEMA.columns, complete=True)
+    assert again == SCHEMA
+    assert hash(again) == hash(SCHEMA)
+    assert Schema({"age": (18, 95)}) != Schema({"age": (18, 95)}, complete=True)
+    assert pickle.loads(pickle.dumps(SCHEMA)) == copy.deepcopy(SCHEMA) == SCHEMA
+    with pytest.raises(AttributeError):
+        SCHEMA.complete = False
+    SCHEMA.columns.clear()
+    assert len(SCHEMA) == 4
+
+
+def test_repr():
+    assert repr(SCHEMA) == (
+        "Schema({'age': Interval(lo=18.0, hi=95.0), "
+        "'region': Levels(values=('N', 'S'), other=True), "
+        "'rhc': Binary(['No RHC', 'RHC']), 't': Binary()}, complete=True)"
+    )
+    assert eval(repr(SCHEMA)) == SCHEMA
+
+
+def test_with_columns_gives_a_new_schema():
+    more = SCHEMA.with_columns({"age": (0, 120), "sex": ["F", "M"]})
+    assert more["age"] == Interval(0, 120)
+    assert more["sex"] == Levels(["F", "M"])
+    assert more.complete
+    assert "sex" not in SCHEMA
+    with pytest.raises(SchemaError, match="bounds\\['age'\\]"):
+        SCHEMA.with_columns({"age": (1, 0)})
+
+
+def test_of():
+    assert Schema.of(None) == Schema({}) == Schema()
+    assert Schema.of(SCHEMA) is SCHEMA
+    assert Schema.of({"x": (0, 1)}) == Schema({"x": (0, 1)})
+    for wrong in ("x", 3, [("x", (0, 1))], pd.DataFrame({"x": [1]})):
+        with pytest.raises(SchemaError, match="bounds must be a dict"):
+            Schema.of(wrong)
+
+
+NAMES = st.text(min_size=1, max_size=5)
+DOMAINS = (
+    st.lists(st.integers(-(10**6), 10**6), min_size=2, max_size=2, unique=True)
+    .map(sorted)
+    .map(tuple)
+    | st.lists(st.text(max_size=5), min_size=1, max_size=5, unique=True).map(Levels)
+    | st.lists(st.text(max_size=5), min_size=2, max_size=2, unique=True).map(Binary)
+    | st.lists(st.text(max_size=5), unique=True).map(lambda v: Levels(v, other=True))
+    | st.just(Binary())
+    | st.just(Binary([0, 1], ref=1))
+)
+
+
+@given(st.dictionaries(NAMES, DOMAINS, max_size=5), st.booleans())
+def test_dict_round_trip_through_json(columns, complete):
+    schema = Schema(columns, complete=complete)
+    text = json.dumps(schema.to_dict())
+    again = Schema.from_dict(json.loads(text))
+    assert again == schema
+    assert repr(again) == repr(schema)
+
+
+def test_from_dict_knows_its_keys():
+    assert Schema.from_dict({}) == Schema()
+    for wrong in ({"columns": {}}, [], {"bounds": [], "complete": False}):
+        with pytest.raises(SchemaError):
+            Schema.from_dict(wrong)
+
+
+# TOML
+
+
+def toml(tmp_path, text):
+    path = tmp_path / "spec.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_from_toml(tmp_path):
+    path = toml(
+        tmp_path,
+        """
+        formula = "Y ~ T | age"
+        complete = true
+
+        [bounds]
+        age = [18, 95]
+        income = {lo = 0, hi = 1e6}
+        region = ["N", "S"]
+        rhc = {labels = ["RHC", "No RHC"], ref = "No RHC"}
+        dose = {labels = [1, 2]}
+
+        [budget]
+        eps = 1
+        """,
+    )
+    schema = Schema.from_toml(path)
+    assert schema == Schema.from_toml(str(path))
+    assert schema == Schema(
+        {
+            "age": (18, 95),
+            "income": (0, 1e6),
+            "region": ["N", "S"],
+            "rhc": Binary(["No RHC", "RHC"]),
+            "dose": Levels([1, 2]),
+        },
+        complete=True,
+    )
+    assert Schema.from_toml(toml(tmp_path, "")) == Schema()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[bounds", "not valid TOML"),
+        (b"\xff", "not valid TOML"),
+        ("bounds = 3", "write \\[bounds\\]"),
+        ("complete = 1", "complete must be True or False"),
+        ("[bounds]\ncomplete = true", "above \\[bounds\\]"),
+        ("[bounds]\nage = [95, 18]", "bounds\\['age'\\].*reversed"),
+    ],
+)
+def test_bad_toml(tmp_path, text, message):
+    with pytest.raises(SchemaError, match=message) as caught:
+        Schema.from_toml(toml(tmp_path, text))
+    assert caught.value.__context__ is None
+
+
+def test_unreadable_toml(tmp_path):
+    for path in (tmp_path / "none.toml", tmp_path, "a\x00b"):
+        with pytest.raises(SchemaError) as caught:
+            Schema.from_toml(path)
+        assert caught.value.__context__ is None
+    with pytest.raises(SchemaError, match="must be text"):
+        Schema.from_toml(0)  # not the standard input
+
+
+# dtypes
+
+
+PANDAS = pd.DataFrame(
+    {
+        "g": pd.Categorical(["a", "b"], categories=["c", "a", "b"]),
+        "o": pd.Categorical(["lo", "hi"], categories=["lo", "hi"], ordered=True),
+        "t": [True, False],
+        "n": pd.array([True, None], dtype="boolean"),
+        "x": [1.5, 2.5],
+        "s": ["secret1", "secret2"],
+        "e": pd.Categorical([None, None]),
+    }
+)
+
+
+def test_from_dtypes_pandas():
+    schema = Schema.from_dtypes(PANDAS, x=(0, 10))
+    assert schema == Schema(
+        {
+            "g": ["c", "a", "b"],
+            "o": ["lo", "hi"],
+            "t": Binary(),
+            "n": Binary(),
+            "x": (0, 10),
+        }
+    )
+    assert "secret" not in repr(schema)
+    assert Schema.from_dtypes(PANDAS, g=["a", "b"])["g"] == Levels(["a", "b"])
+
+
+def test_from_dtypes_polars():
+    frame = pl.DataFrame(
+        {
+            "g": pl.Series(["b", "a", None], dtype=pl.Categorical),
+            "e": pl.Series(["x", "y", "x"], dtype=pl.Enum(["y", "x", "z"])),
+            "t": [True, None, False],
+            "x": [1, 2, 3],
+        }
+    )
+    assert Schema.from_dtypes(frame) == Schema(
+        {"g": ["a", "b"], "e": ["y", "x", "z"], "t": Binary()}
+    )
+    assert Schema.from_dtypes(frame.lazy().drop("g")) == Schema(
+        {"e": ["y", "x", "z"], "t": Binary()}
+    )
+    with pytest.raises(SchemaError, match="column 'g': a lazy frame"):
+        Schema.from_dtypes(frame.lazy())
+
+
+def test_from_dtypes_arrow_and_dicts():
+    table = pa.table({"g": pa.array(["b", "a"]).dictionary_encode(), "t": pa.array([True, None])})
+    assert Schema.from_dtypes(table) == Schema({"g": ["a", "b"], "t": Binary()})
+    arrays = {"g": PANDAS["g"], "t": np.array([True]), "x": np.array([1.0]), "l": [True, False]}
+    assert Schema.from_dtypes(arrays) == Schema({"g": ["c", "a", "b"], "t": Binary()})
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "x", [1], np.zeros(3), pd.Series([1])])
+def test_from_dtypes_needs_a_frame(wrong):
+    with pytest.raises(SchemaError, match="give a data frame"):
+        Schema.from_dtypes(wrong)
+
+
+def test_from_dtypes_says_what_becomes_public():
+    assert "become public" in Schema.from_dtypes.__doc__
+
+
+def test_from_dtypes_refuses_names_that_are_not_text():
+    with pytest.raises(SchemaError, match="must be text"):
+        Schema.from_dtypes(pd.DataFrame({3: [True, False]}))

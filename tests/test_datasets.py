@@ -1,0 +1,397 @@
+"""Datasets: the drawn rows obey the truth that comes with them.
+
+A check "within 5 standard errors" raises a false alarm for about 6e-7 of all seeds (normal
+limit; somewhat more in niu C and E, whose weights 1/e have heavy tails). There are some 250
+of them, so about 2e-4 of all seeds would fail somewhere; the seeds are fixed.
+"""
+
+import math
+import pickle
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pytest
+
+from privcausal import datasets
+from privcausal.errors import CapabilityError, DataError
+
+STUDIES = {
+    "niu-A": lambda **kw: datasets.niu("A", **kw),
+    "niu-B": lambda **kw: datasets.niu("B", **kw),
+    "niu-C": lambda **kw: datasets.niu("C", **kw),
+    "niu-D": lambda **kw: datasets.niu("D", **kw),
+    "niu-E": lambda **kw: datasets.niu("E", **kw),
+    "niu-D-code": lambda **kw: datasets.niu("D-code", **kw),
+    "niu-E-code": lambda **kw: datasets.niu("E-code", **kw),
+    "dpcate-1": lambda **kw: datasets.dpcate(1, **kw),
+    "dpcate-2": lambda **kw: datasets.dpcate(2, **kw),
+    "private-ate-1": lambda **kw: datasets.private_ate(1, **kw),
+    "private-ate-2": lambda **kw: datasets.private_ate(2, **kw),
+    "private-trial": datasets.private_trial,
+    "betlei-sine": datasets.betlei_sine,
+    "clinic": datasets.clinic,
+}
+every = pytest.mark.parametrize("name", STUDIES)
+cached = {}
+
+
+def large(name):
+    """The study with 20 000 rows, drawn once."""
+    if name not in cached:
+        cached[name] = STUDIES[name](n=20_000, seed=7)
+    return cached[name]
+
+
+def roles(study):
+    """Outcome, treatment and covariate columns named by the formula."""
+    left, right = study.formula.split(" ~ ")
+    treatment, *parts = right.split(" | ")
+    covariates = [
+        term.removeprefix("C(").removesuffix(")") for p in parts for term in p.split(" + ")
+    ]
+    return left, treatment, covariates
+
+
+def z_score(values):
+    """Mean in standard errors."""
+    return values.mean() / (values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def numeric(study):
+    """A constant and every covariate, levels as indicators."""
+    _, _, covariates = roles(study)
+    columns = [np.ones(len(study.frame))]
+    for column in covariates:
+        domain = study.bounds[column]
+        values = study.frame[column].to_numpy()
+        columns += [values == v for v in domain] if isinstance(domain, list) else [values]
+    return columns
+
+
+# --- shape ---------------------------------------------------------------------------------
+
+
+@every
+def test_formula_bounds_and_frame_name_the_same_columns(name):
+    study = STUDIES[name](n=50)
+    outcome, treatment, covariates = roles(study)
+    assert study.name == name
+    assert {outcome, treatment, *covariates} == set(study.frame.columns) == set(study.bounds)
+    assert study.bounds[treatment] == (0.0, 1.0)
+    assert study.frame[treatment].dtype == np.int64
+    assert set(study.frame[treatment]) == {0, 1}
+    for domain in study.bounds.values():
+        assert all(type(v) is (str if isinstance(domain, list) else float) for v in domain)
+
+
+@every
+def test_truths_have_a_number_for_each_row(name):
+    study = STUDIES[name](n=33)
+    assert len(study.frame) == 33
+    for vector in (study.tau, study.propensity, study.baseline):
+        assert vector.shape == (33,)
+        assert vector.dtype == np.float64
+        assert np.isfinite(vector).all()
+    assert type(study.ate) is float
+    assert ((study.propensity > 0) & (study.propensity < 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("draw", "n"),
+    [
+        (lambda: datasets.dpcate(1), 3000),
+        (lambda: datasets.private_ate(2), 3000),
+        (datasets.private_trial, 1000),
+        (datasets.betlei_sine, 20_000),
+        (datasets.clinic, 5000),
+    ],
+)
+def test_default_sizes_are_the_papers(draw, n):
+    assert len(draw().frame) == n
+
+
+@pytest.mark.parametrize(
+    ("name", "p"),
+    [("niu-A", 6), ("dpcate-1", 2), ("dpcate-2", 30), ("private-ate-1", 2), ("private-ate-2", 24)],
+)
+def test_number_of_covariates(name, p):
+    assert roles(STUDIES[name](n=5))[2] == [f"X{j}" for j in range(1, p + 1)]
+
+
+@every
+def test_bounds_hold_99_percent_of_every_column(name):
+    study = large(name)
+    for column, domain in study.bounds.items():
+        values = study.frame[column]
+        inside = values.isin(domain) if isinstance(domain, list) else values.between(*domain)
+        assert inside.mean() >= 0.99, column
+
+
+# --- seeds, effect, pickling ---------------------------------------------------------------
+
+
+@every
+def test_the_seed_decides_the_frame(name):
+    draw = STUDIES[name]
+    first = draw(n=200, seed=3)
+    assert first.frame.equals(draw(n=200, seed=3).frame)
+    outcome, treatment, _ = roles(first)
+    other = draw(n=200, seed=4).frame
+    assert not first.frame[outcome].equals(other[outcome])
+    assert not first.frame[treatment].equals(other[treatment])
+
+
+@every
+def test_effect_of_the_frame_is_tau(name):
+    study = STUDIES[name](n=100)
+    np.testing.assert_array_equal(study.effect(study.frame), study.tau)
+    part = study.frame.iloc[::7]
+    np.testing.assert_array_equal(study.effect(part), study.tau[::7])
+    as_dict = {column: study.frame[column].to_numpy() for column in study.frame}
+    np.testing.assert_array_equal(study.effect(as_dict), study.tau)
+
+
+@every
+def test_studies_survive_pickling(name):
+    study = STUDIES[name](n=40)
+    copy = pickle.loads(pickle.dumps(study))
+    assert copy.frame.equals(study.frame)
+    assert (copy.bounds, copy.formula, copy.ate) == (study.bounds, study.formula, study.ate)
+    np.testing.assert_array_equal(copy.effect(study.frame), study.tau)
+
+
+def test_studies_are_frozen():
+    with pytest.raises(FrozenInstanceError):
+        datasets.clinic(n=5).ate = 0.0
+
+
+# --- truth ---------------------------------------------------------------------------------
+
+
+@every
+def test_doubly_robust_score_at_the_truth_averages_to_the_ate(name):
+    study = large(name)
+    outcome, treatment, _ = roles(study)
+    y, t = study.frame[outcome].to_numpy(), study.frame[treatment].to_numpy()
+    e, residual = study.propensity, y - study.baseline - t * study.tau
+    psi = study.tau + (t - e) / (e * (1 - e)) * residual
+    assert abs(z_score(psi - study.ate)) < 5
+
+
+@every
+def test_average_tau_is_the_ate(name):
+    study = STUDIES[name](n=200_000, seed=11)
+    if study.tau.std() == 0:
+        assert (study.tau == study.ate).all()
+    else:
+        assert abs(z_score(study.tau - study.ate)) < 5
+
+
+@every
+def test_treatment_follows_the_propensity(name):
+    study = large(name)
+    surprise = study.frame[roles(study)[1]].to_numpy() - study.propensity
+    columns = numeric(study)[1:] if name == "private-trial" else numeric(study)
+    assert all(abs(z_score(surprise * column)) < 5 for column in columns)
+
+
+@every
+def test_outcome_follows_baseline_and_effect(name):
+    study = large(name)
+    outcome, treatment, _ = roles(study)
+    t = study.frame[treatment].to_numpy()
+    residual = study.frame[outcome].to_numpy() - study.baseline - t * study.tau
+    for column in numeric(study):
+        assert abs(z_score(residual * column)) < 5
+        assert abs(z_score(residual * t * column)) < 5
+
+
+def test_stored_mean_softplus_is_the_quadrature():
+    z, w = np.polynomial.hermite_e.hermegauss(200)
+    assert datasets.niu("B", n=1).ate == pytest.approx(w @ np.log1p(np.exp(z)) / w.sum(), abs=1e-12)
+
+
+def test_stored_coefficients_come_from_the_stated_seeds():
+    m = np.random.RandomState(1).uniform(-1, 1, (12, 12))
+    np.testing.assert_allclose(datasets._COVARIANCE, (m @ m.T)[:6, :6], atol=5.1e-5)
+
+    rng = np.random.default_rng(2)
+    beta, gamma = rng.uniform(0, 0.3, 2), rng.uniform(0, 1, 2)
+    assert_weights(datasets._DPCATE_1, ([1, 2], beta), ([1, 2], gamma))
+    support = rng.permutation(30)[:6] + 1
+    beta, gamma = rng.uniform(0, 0.3, 6), rng.uniform(0, 1, 6)
+    assert_weights(datasets._DPCATE_2, (support, beta), (support, gamma))
+
+    rng = np.random.default_rng(3)
+    beta, gamma = rng.uniform(0, 0.3, 2), rng.uniform(0, 1, 2)
+    assert_weights(datasets._PRIVATE_1, ([1, 2], beta), ([1, 2], gamma))
+    i = rng.permutation(24)[:6]
+    beta = rng.uniform(0, 0.3, 6)
+    j = rng.permutation(24)[:6]
+    j[:3] = i[:3]
+    assert_weights(datasets._PRIVATE_2, (i + 1, beta), (j + 1, rng.uniform(0, 1, 6)))
+
+
+def assert_weights(stored, *drawn):
+    for name, (support, values) in zip(("beta", "gamma"), drawn, strict=True):
+        expected = dict(zip(map(int, support), values, strict=True))
+        assert stored[name] == pytest.approx(expected, abs=5.1e-5)
+
+
+# --- single studies ------------------------------------------------------------------------
+
+
+def test_niu_a_at_a_point_worked_by_hand():
+    point = {f"X{j}": np.array([v]) for j, v in enumerate([0.5, 1.0, 1.0, 0.2, 0.4, 0.9], start=1)}
+    e, b, tau = datasets._niu_a(*point.values())
+    assert (e[0], b[0], tau[0]) == pytest.approx((0.9, 1.0 + 0.5 + 0.2 + 0.2, 0.75))
+    assert datasets.niu("A", n=1).effect(point)[0] == pytest.approx(0.75)
+
+
+def test_niu_b_to_e_at_a_point_worked_by_hand():
+    x = [np.array([v]) for v in (1.0, -2.0, 0.0, 1.0, 1.0, -1.0)]
+    values = {
+        "B": (0.5, 0.0 + 2.0, 1.0 + math.log1p(math.exp(-2.0))),
+        "C": (1 / (1 + math.exp(-2.0)), 2 * math.log1p(math.exp(-1.0)), 1.0),
+        "D": (1 / (1 + math.exp(-1.0) + math.exp(2.0)), 0.0 + 2.0, -2.0),
+        "E": (0.5, 1 - 4 + 0 + 4 + 5 - 6 - 1 + 1, 1 / (1 + math.e) + 2 + 0 + 1 + 1 - 1),
+    }
+    for setup, expected in values.items():
+        surface = datasets._NIU[setup].surface(*x)
+        assert [v[0] for v in surface] == pytest.approx(expected), setup
+    assert datasets._softplus(np.zeros(1))[0] == pytest.approx(math.log(2.0))
+
+
+def test_niu_as_in_the_notebook_at_a_point_worked_by_hand():
+    x = [np.array([v]) for v in (1.0, 0.5, -2.0, 1.0, 0.0, 1.0)]
+    assert datasets._NIU["D"].surface(*x).baseline[0] == pytest.approx(0.0 + 1.0)
+    assert datasets._NIU["D-code"].surface(*x).baseline[0] == pytest.approx(1.5 + 1.0)
+    e, b, tau = datasets._NIU["E-code"].surface(*x)
+    step, linear = 0.2, 0.6 * (0.5 - 4.0 + 3.0 + 0.0 + 5.0)
+    expected = (1 / (1 + math.exp(-2)), linear + 1.0 + step, 4.5 + 5 / (1 + math.exp(-1)))
+    assert (e[0], b[0], tau[0]) == pytest.approx(expected)
+
+
+def test_niu_e_code_has_the_published_s_learner_error():
+    # the S-learner's error is at least Var(tau): 10.12 published (n = 16 000, epsilon = 128);
+    # the sampling sd of Var(tau) in 250 000 rows is 0.03, so 0.15 is 5 of them
+    assert STUDIES["niu-E-code"](n=250_000).tau.var() == pytest.approx(10.12, abs=0.15)
+
+
+@pytest.mark.parametrize("setup", ["B", "C", "D", "E"])
+def test_niu_gaussian_covariates_have_unit_variance(setup):
+    X = datasets.niu(setup, n=100_000).frame.filter(like="X")
+    np.testing.assert_allclose(X.std(), 1.0, atol=0.012)  # 5 standard errors of 1 / sqrt(2 n)
+
+
+def test_niu_e_covariates_are_correlated():
+    X = datasets.niu("E", n=100_000).frame.filter(like="X")
+    scale = 1 / np.sqrt(np.diag(datasets._COVARIANCE))
+    expected = datasets._COVARIANCE * np.outer(scale, scale)
+    np.testing.assert_allclose(X.corr(), expected, atol=0.016)  # 5 / sqrt(n)
+
+
+@pytest.mark.parametrize("name", ["dpcate-1", "dpcate-2", "private-ate-1", "private-ate-2"])
+def test_bounded_noise_keeps_every_outcome_within_its_bounds(name):
+    study = large(name)
+    assert study.frame["Y"].between(*study.bounds["Y"]).all()
+    assert study.propensity.min() >= 0.1
+    assert study.propensity.max() <= 0.9
+
+
+def test_dpcate_needs_no_cut_of_the_propensity():
+    for coefficients in (datasets._DPCATE_1, datasets._DPCATE_2):
+        assert 0.5 * (1 + sum(coefficients["beta"].values())) < 0.88
+
+
+@pytest.mark.parametrize(("n", "treated"), [(1000, {500}), (7, {3, 4})])
+def test_private_trial_treats_half(n, treated):
+    counts = {int(datasets.private_trial(n=n, seed=s).frame["T"].sum()) for s in range(20)}
+    assert counts == treated
+
+
+def test_betlei_noise_has_standard_deviation_sigma():
+    study = datasets.betlei_sine(sigma=0.1)
+    noise = study.frame["Y"] - study.frame["T"] * study.tau
+    assert noise.std() == pytest.approx(0.1, rel=0.025)  # 5 / sqrt(2 n)
+    assert study.bounds["Y"] == pytest.approx((-1.3, 1.3))
+
+
+def test_clinic_is_confounded_bounded_and_heterogeneous():
+    study = large("clinic")
+    frame = study.frame
+    arms = frame.groupby("programme")["recovery"]
+    error = math.sqrt((arms.var() / arms.size()).sum())
+    assert arms.mean()[1] - arms.mean()[0] < study.ate - 5 * error
+    for column in ("recovery", "age", "severity", "bmi"):
+        assert frame[column].between(*study.bounds[column]).all()
+    assert study.propensity.min() > 0.1
+    assert study.propensity.max() < 0.9
+    assert study.tau.std() > 2
+    assert study.tau.min() < 0
+
+
+def test_clinic_effect_worked_by_hand():
+    frame = {"age": [80, 55], "severity": [4.5, 6.5], "ward": ["north", "south"]}
+    np.testing.assert_allclose(datasets.clinic_effect(frame), [8 - 4 + 2, 8 + 2 - 1])
+
+
+def test_clinic_outcome_has_a_true_mean_inside_its_bounds_at_every_corner():
+    grid = np.meshgrid([18, 95], [0.0, 10.0], [15.0, 50.0], datasets._WARDS)
+    names = ("age", "severity", "bmi", "ward")
+    columns = {c: v.ravel() for c, v in zip(names, grid, strict=True)}
+    truth = datasets._clinic_surface(columns)
+    for mean in (truth.baseline, truth.baseline + truth.tau):
+        assert mean.min() > 5
+        assert mean.max() < 95
+
+
+# --- errors and imports --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("draw", "known"),
+    [
+        (lambda: datasets.niu("F"), "'E-code'"),
+        (lambda: datasets.dpcate(3), "1, 2"),
+        (lambda: datasets.private_ate("1"), "1, 2"),
+    ],
+)
+def test_unknown_names_answer_with_the_known_ones(draw, known):
+    with pytest.raises(CapabilityError, match=known):
+        draw()
+
+
+@every
+def test_no_rows_is_an_error(name):
+    with pytest.raises(DataError, match="n=0"):
+        STUDIES[name](n=0)
+
+
+@pytest.mark.parametrize("sigma", [-1.0, math.nan])
+def test_sigma_must_be_a_standard_deviation(sigma):
+    with pytest.raises(DataError, match="sigma"):
+        datasets.betlei_sine(n=5, sigma=sigma)
+
+
+def test_unknown_ward_is_an_error_that_names_no_value():
+    frame = {"age": [50], "severity": [5.0], "ward": ["secret"]}
+    with pytest.raises(DataError, match="ward") as caught:
+        datasets.clinic_effect(frame)
+    assert "secret" not in str(caught.value)
+
+
+def test_import_is_light():
+    code = (
+        "import sys, privcausal.datasets\n"
+        "print([m for m in ('pandas', 'scipy', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_all_lists_the_public_names():
+    assert list(datasets.__all__) == sorted(datasets.__all__)
+    assert all(hasattr(datasets, name) for name in datasets.__all__)
