@@ -15,6 +15,9 @@ from typing import Any
 from privcausal.accounting.charge import PICO, is_number
 from privcausal.errors import BudgetError
 
+MIN_EPSILON = 1e-6
+"""Below this an epsilon buys noise only; it is a mistake, such as delta in its place."""
+
 MAX_EPSILON = 1e4
 """Above this an epsilon protects nobody, and the conversion nears the end of the floats."""
 
@@ -23,10 +26,10 @@ MAX_RHO = 50_000 * PICO
 
 
 def check_epsilon(epsilon: float) -> float:
-    """`epsilon` as a float in (0, 1e4], or a `BudgetError` that says what it must be."""
-    if not is_number(epsilon) or not 0 < epsilon <= MAX_EPSILON:
+    """`epsilon` as a float in [1e-6, 1e4], or a `BudgetError` that says what it must be."""
+    if not is_number(epsilon) or not MIN_EPSILON <= epsilon <= MAX_EPSILON:
         raise BudgetError(
-            f"epsilon must be a number in (0, {MAX_EPSILON:g}], not {epsilon!r}; "
+            f"epsilon must be a number from {MIN_EPSILON:g} to {MAX_EPSILON:g}, not {epsilon!r}; "
             "common choices are 0.1 to 4"
         )
     return float(epsilon)

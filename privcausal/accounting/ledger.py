@@ -98,7 +98,7 @@ class Ledger:
         wanted = header_of(dataset, eps, delta, allow_published)
         self._store = Store(path)
         self._store.create(wanted)
-        self._header = self._store.read().header
+        self._header = self._store.open()
         check_same(wanted, self._header, self._store.path.name)
 
     @classmethod
@@ -106,7 +106,7 @@ class Ledger:
         """The ledger that exists at `path`, with the data set and cap it was created with."""
         ledger = cls.__new__(cls)
         ledger._store = Store(path)
-        ledger._header = ledger._store.read().header
+        ledger._header = ledger._store.open()
         return ledger
 
     @property

@@ -124,6 +124,12 @@ class Store:
                 self._check_file()
                 self._advance_head(connection)
 
+    def open(self) -> dict[str, Any]:
+        """The header, once the whole file is found in order."""
+        header = self.read().header
+        self.check_pages()
+        return header
+
     def read(self) -> Book:
         """The whole book, checked against the head."""
         with self._refusing(), self._transaction() as (_, book):
@@ -151,7 +157,7 @@ class Store:
         """Whatever goes wrong with the files becomes a `LedgerError`."""
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise LedgerError(f"{self.path.name} {_cause(error)}; nothing is released") from error
         except OSError as error:
             raise LedgerError(
@@ -324,12 +330,12 @@ def _patiently(action: Callable[[], T]) -> T:
         time.sleep(0.01)
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     """SQLite's primary result code; extended codes add detail above the low byte."""
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
 
 
-def _cause(error: sqlite3.Error) -> str:
+def _cause(error: Exception) -> str:
     return _CAUSES.get(_code(error), "cannot be used, it may be damaged")
 
 

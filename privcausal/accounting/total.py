@@ -111,14 +111,14 @@ def _total(choice: Assignment, delta: float) -> Fraction | float:
     if choice.rho and not delta > 0:
         return math.inf
     converted = epsilon_of(choice.rho, delta) if choice.rho else 0.0
-    return Fraction(choice.pure, PICO) + Fraction(converted) if converted < math.inf else math.inf
+    return Fraction(choice.pure, PICO) + exact(converted) if converted < math.inf else math.inf
 
 
 def _fits(choice: Assignment, epsilon: float, delta: float) -> bool:
-    if choice.pure == 0 and choice.rho and delta > 0:
-        # integers against the integer a plan was made with: the last fit fits to the unit
-        return choice.rho <= largest_rho(epsilon, delta)
-    return _total(choice, delta) <= exact(epsilon)
+    if _total(choice, delta) <= exact(epsilon):
+        return True
+    # a plan made with exactly the cap's rho must fit, whatever the last digit of a conversion
+    return choice.pure == 0 and delta > 0 and choice.rho <= largest_rho(epsilon, delta)
 
 
 def _room(choice: Assignment, epsilon: float, delta: float) -> int:

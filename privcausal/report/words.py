@@ -21,7 +21,7 @@ ALERTS: dict[Kind, str] = {
 MARKS = {
     "pub": "declared public",
     "dp": "released with noise",
-    "post": "computed from releases",
+    "post": "from releases",
 }
 
 SYMBOLS = str.maketrans(

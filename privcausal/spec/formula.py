@@ -154,14 +154,23 @@ def formulaic_terms(terms: Sequence[Term]) -> Any:
 
     Evaluate it with ``context=ENVIRONMENT`` on a frame that holds the formula's own columns
     only: any other column could stand in for a function of its name.
+
+    Raises
+    ------
+    FormulaError
+        If a factor is not what `CausalFormula.parse` makes: a loaded file may hold anything.
     """
     from formulaic.formula import SimpleFormula
     from formulaic.parser.types import Factor as Formulaic
     from formulaic.parser.types import Term as Product
 
     def convert(factor: Factor) -> Any:
-        method = "lookup" if factor.kind == "numeric" else "python"
-        return Formulaic(factor.expr, eval_method=method)
+        if factor.kind == "numeric":
+            return Formulaic(factor.expr, eval_method="lookup")
+        # the last gate before formulaic evaluates the text
+        if call_factor(factor.expr) != replace(factor, ref=None):
+            raise FormulaError(f"{short(factor.expr)} is not a factor as this package writes it")
+        return Formulaic(factor.expr, eval_method="python")
 
     intercept = Product([Formulaic("1", eval_method="literal")])
     return SimpleFormula([intercept, *(Product(map(convert, t.factors)) for t in terms)])

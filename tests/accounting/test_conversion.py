@@ -13,7 +13,7 @@ from privcausal.accounting import PICO, epsilon_of, noise_multiplier, pico, rho_
 from privcausal.accounting.conversion import MAX_RHO, _distance
 from privcausal.errors import BudgetError
 
-BAD_EPSILON = [0, -1, math.nan, math.inf, True, "1", None, 1e6, 1j]
+BAD_EPSILON = [0, -1, 1e-12, math.nan, math.inf, True, "1", None, 1e6, 1j]
 BAD_DELTA = [0, 1, 2, -1e-5, math.nan, math.inf, True, "1e-5", None]
 
 

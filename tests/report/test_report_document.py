@@ -20,6 +20,13 @@ from privcausal.errors import CapabilityError
 from privcausal.report import FitView, Shape, render_report
 from privcausal.report.document import SECTIONS, template_root
 
+ALLOWED = {
+    "a", "b", "body", "caption", "circle", "clippath", "code", "dd", "defs", "details", "div",
+    "dl", "dt", "em", "figcaption", "figure", "footer", "g", "h1", "h2", "h3", "head", "header",
+    "html", "li", "main", "meta", "nav", "ol", "p", "path", "pattern", "pre", "rect", "section",
+    "span", "strong", "style", "summary", "svg", "table", "tbody", "td", "text", "th", "thead",
+    "title", "tr", "ul", "use",
+}  # fmt: skip
 VOID = {"meta", "link", "br", "hr", "img", "input", "path", "use", "rect"}
 PAGES = {
     "ate": lambda: render_report(ate_view()),
@@ -76,61 +83,7 @@ def test_tags_balance_and_ids_are_unique(outline: Outline) -> None:
 
 
 def test_no_script_no_network(page: str, outline: Outline) -> None:
-    allowed = {
-        *[
-            "a",
-            "b",
-            "body",
-            "caption",
-            "circle",
-            "clippath",
-            "code",
-            "dd",
-            "defs",
-            "details",
-            "div",
-            "dl",
-            "dt",
-            "em",
-            "figcaption",
-            "figure",
-            "footer",
-            "g",
-            "h1",
-            "h2",
-            "h3",
-            "head",
-            "header",
-            "html",
-            "li",
-            "main",
-            "meta",
-            "nav",
-            "ol",
-            "p",
-            "path",
-            "pattern",
-            "pre",
-            "rect",
-            "section",
-            "span",
-            "strong",
-            "style",
-            "summary",
-            "svg",
-            "table",
-            "tbody",
-            "td",
-            "text",
-            "th",
-            "thead",
-            "title",
-            "tr",
-            "ul",
-            "use",
-        ]
-    }
-    assert {tag for tag, _, _ in outline.tags} <= allowed
+    assert {tag for tag, _, _ in outline.tags} <= ALLOWED
     for tag, attrs, _ in outline.tags:
         assert not any(name.startswith("on") for name in attrs)
         link = attrs.get("href") or attrs.get("xlink:href") or attrs.get("src") or "#"

@@ -92,7 +92,7 @@ def test_no_stars_and_small_p() -> None:
 
 def test_only_the_marks_that_occur_are_explained() -> None:
     assert "[post]" not in str(summarize(ate_view()))
-    assert "[post] computed from" in str(summarize(cate_view()))
+    assert "[post] from releases" in str(summarize(cate_view()))
 
 
 def test_repr_is_the_text() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from privcausal.errors import FormulaError
 from privcausal.spec.factors import FUNCTIONS, Factor
-from privcausal.spec.formula import ENVIRONMENT, CausalFormula, formulaic_terms
+from privcausal.spec.formula import ENVIRONMENT, CausalFormula, Term, formulaic_terms
 
 # formula, names of the modifiers, names of the controls
 GOOD = [
@@ -478,6 +478,22 @@ def test_terms_materialise_on_a_skeleton_and_learn_nothing_later(text):
     assert np.isfinite(alone).all()
     np.testing.assert_array_equal(alone, among[:9])
     assert repr(spec.transform_state) == state
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [
+        Factor("__import__('os').getcwd()", "function", ("x",)),
+        Factor("I(open('x'))", "function", ("x",)),
+        Factor("scale(x)", "function", ("x",)),
+        Factor("log(z)", "function", ("x",), total=False),
+        Factor("log(x)", "categorical", ("x",), total=False),
+        Factor("poly(x, 2)", "poly", ("x",)),
+    ],
+)
+def test_a_factor_that_was_not_parsed_is_never_evaluated(factor):
+    with pytest.raises(FormulaError):
+        formulaic_terms([Term(factor.expr, (factor,))])
 
 
 def test_arithmetic_is_what_it_says():

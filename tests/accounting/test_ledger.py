@@ -1,0 +1,353 @@
+"""What a ledger answers while nothing is wrong with its file."""
+
+import dataclasses
+import datetime
+import os
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from privcausal.accounting import (
+    PICO,
+    BudgetExhaustedError,
+    Cost,
+    Ledger,
+    epsilon_of,
+    pico,
+    rho_of,
+)
+from privcausal.errors import BudgetError, LedgerError
+
+ONE = rho_of(1, 1e-5)
+
+
+def test_a_new_ledger_has_everything_left(ledger):
+    assert ledger.spent.epsilon == 0.0
+    assert ledger.spent.kind == "proven"
+    assert ledger.remaining.rho == rho_of(2, 1e-5) / PICO
+    assert ledger.remaining.epsilon == pytest.approx(2)
+    assert ledger.remaining.pure_epsilon == 2
+    assert ledger.fits == 0
+    assert (ledger.dataset, ledger.epsilon, ledger.delta) == ("rhc", 2.0, 1e-5)
+    assert repr(ledger) == "<Ledger 'rhc': eps 0.00 of 2.00 spent at delta=1e-05 in 0 fits>"
+
+
+def test_two_fits_of_one_spend_146(ledger, charge):
+    ledger.charge("a", [charge(rho=ONE // 2), charge(rho=ONE - ONE // 2)])
+    assert ledger.spent.epsilon <= 1
+    assert repr(ledger).endswith("eps 1.00 of 2.00 spent at delta=1e-05 in 1 fit>")
+    ledger.charge("b", [charge(rho=ONE)])
+    assert ledger.spent.epsilon == pytest.approx(1.46, abs=0.005)
+    assert ledger.spent.rho == 2 * ONE / PICO
+    assert ledger.fits == 2
+
+
+def test_what_remains_can_be_asked_for_and_then_nothing_remains(ledger, charge):
+    ledger.charge("a", [charge(rho=ONE)])
+    ledger.charge("b", [charge(rho=rho_of(ledger.remaining.epsilon, 1e-5))])
+    assert ledger.spent.epsilon <= 2
+    with pytest.raises(BudgetError):
+        ledger.charge("c", [charge(rho=10)])
+
+
+def test_all_charges_of_a_fit_or_none(ledger, charge):
+    with pytest.raises(BudgetExhaustedError):
+        ledger.charge("a", [charge(rho=1), charge(rho=rho_of(2, 1e-5))])
+    assert ledger.fits == 0
+    assert ledger.spent.rho == 0
+
+
+def test_exhausted_says_what_was_asked_and_what_is_left(path, charge):
+    ledger = Ledger(path, "rhc", 1.2)
+    ledger.charge("a", [charge(rho=ONE)])
+    with pytest.raises(BudgetExhaustedError) as caught:
+        ledger.charge("b", [charge(rho=ONE)])
+    left = epsilon_of(rho_of(1.2, 1e-5) - ONE, 1e-5)
+    assert str(caught.value) == (
+        "this fit needs more than ledger 'rhc' has left.\n"
+        f"  Requested  eps 1.00    Remaining  eps {int(left * 100) / 100:.2f} "
+        "(what the cap's rho leaves)\n"
+        "  Nothing was spent."
+    )
+    assert caught.value.remaining.epsilon == left
+    assert caught.value.requested == epsilon_of(ONE, 1e-5)
+
+
+def test_exhausted_speaks_in_the_currency_that_was_asked(path, charge):
+    ledger = Ledger(path, "rhc", 1)
+    ledger.charge("a", [charge(epsilon=pico(0.7))])
+    with pytest.raises(BudgetError, match=r"eps 0\.40    Remaining  eps 0\.30 \(as pure epsilon\)"):
+        ledger.charge("b", [charge(epsilon=pico(0.4))])
+    with pytest.raises(BudgetError, match="delta 2e-05    Remaining  delta 1e-05"):
+        ledger.charge("b", [charge(epsilon=1, delta=pico(2e-5))])
+
+
+def test_affordable(ledger, charge):
+    assert ledger.affordable(Cost(rho=rho_of(2, 1e-5)))
+    assert not ledger.affordable(Cost(rho=rho_of(2, 1e-5) + 1))
+    ledger.charge("a", [charge(rho=ONE)])
+    assert ledger.affordable(Cost(rho=ONE))
+    assert not ledger.affordable(Cost(rho=rho_of(2, 1e-5)))
+    assert not ledger.affordable(Cost(rho=10**30))
+
+
+def test_a_charge_larger_than_sqlite_can_hold_is_refused(ledger, charge):
+    with pytest.raises(BudgetError):
+        ledger.charge("a", [charge(rho=2**63)])
+    with pytest.raises(BudgetError):
+        ledger.charge("a", [charge(rho=2**63 - 1)])
+
+
+def test_no_run_is_charged_twice(ledger, charge):
+    ledger.charge("a", [charge(rho=5)])
+    with pytest.raises(LedgerError, match="run 'a' was charged to this ledger before"):
+        ledger.charge("a", [charge(rho=5)])
+    assert ledger.spent.rho == 5 / PICO
+
+
+def test_neighbours_are_not_mixed(ledger, charge):
+    with pytest.raises(LedgerError, match="mix substitute and add_remove"):
+        ledger.charge("a", [charge(rho=5), charge(rho=5, neighbors="add_remove")])
+    ledger.charge("a", [charge(rho=5)])
+    with pytest.raises(LedgerError, match="mix substitute and add_remove"):
+        ledger.charge("b", [charge(rho=5, neighbors="add_remove")])
+    assert ledger.fits == 1
+
+
+def test_a_spend_that_floats_would_lose_is_kept(path, charge):
+    ledger = Ledger(path, "rhc", 1e-4)
+    whole = rho_of(1e-4, 1e-5)
+    ledger.charge("a", [charge(rho=whole - 30)])
+    for k in range(30):
+        ledger.charge(f"b{k}", [charge(rho=pico(1e-17))])
+    with pytest.raises(BudgetError):
+        ledger.charge("c", [charge(rho=pico(1e-17))])
+    assert ledger.spent.rho == whole / PICO
+
+
+def test_pure_epsilon_is_not_counted_as_its_square(path, charge):
+    ledger = Ledger(path, "rhc", 2)
+    ledger.charge("adum", [charge(epsilon=PICO)])
+    assert ledger.spent.epsilon == 1.0
+    ledger.charge("r", [charge(rho=ONE)])
+    assert ledger.spent.epsilon == pytest.approx(2)
+    with pytest.raises(BudgetError):
+        ledger.charge("more", [charge(epsilon=1000)])
+
+
+def test_a_ledger_without_delta_takes_pure_epsilon_only(path, charge):
+    ledger = Ledger(path, "rhc", 1, delta=0)
+    with pytest.raises(BudgetError):
+        ledger.charge("a", [charge(rho=1)])
+    with pytest.raises(BudgetError):
+        ledger.charge("a", [charge(delta=1)])
+    ledger.charge("a", [charge(epsilon=PICO)])
+    assert ledger.spent.epsilon == 1.0
+
+
+def test_published_charges_are_refused_by_default(ledger, charge):
+    with pytest.raises(LedgerError, match="takes no paper-mode fits"):
+        ledger.charge("a", [charge(rho=5)], published=True)
+    assert ledger.fits == 0
+
+
+def test_a_published_charge_labels_the_total_for_ever(path, charge):
+    ledger = Ledger(path, "rhc", 2, allow_published=True)
+    ledger.charge("a", [charge(rho=5)])
+    assert ledger.spent.kind == "proven"
+    ledger.charge("b", [charge(rho=5)], published=True)
+    ledger.charge("c", [charge(rho=5)])
+    assert ledger.spent.kind == "published"
+    assert "published" in repr(ledger)
+    assert ledger.history["published"].tolist() == [False, True, False]
+
+
+def test_history_has_a_line_per_charge(ledger, charge):
+    ledger.charge("a", [charge(rho=pico(0.01)), charge(epsilon=pico(0.1), noise_sd=float("nan"))])
+    ledger.charge(
+        "b", [charge(rho=7, delta=pico(1e-6), query="C(région), ψ 'x'; DROP TABLE\ud800")]
+    )
+    frame = ledger.history
+    assert list(frame["run"]) == ["a", "a", "b"]
+    assert list(frame["rho"]) == [0.01, 0.0, 7e-12]
+    assert list(frame["epsilon"]) == [0.0, 0.1, 0.0]
+    assert list(frame["delta"]) == [0.0, 0.0, 1e-6]
+    assert list(frame["rows"]) == [0.25] * 3
+    assert frame["noise_sd"].isna().tolist() == [False, True, False]
+    assert frame["query"].iloc[2] == "C(région), ψ 'x'; DROP TABLE\\ud800"
+    assert frame["sensitivity"].iloc[0] == 1.5
+    assert "whole: 3 charges" in ledger.verify()
+
+
+def test_an_empty_history_has_the_same_columns(ledger, charge):
+    empty = ledger.history
+    ledger.charge("a", [charge(rho=1)])
+    assert list(empty.columns) == list(ledger.history.columns)
+    assert isinstance(empty, pd.DataFrame)
+    assert empty.empty
+
+
+def test_times_are_rounded_to_the_day(ledger, charge):
+    ledger.charge("a", [charge(rho=1)])
+    (day,) = ledger.history["day"]
+    assert abs(datetime.date.fromisoformat(day) - datetime.date.today()).days <= 1
+    stored = ledger._store.path.read_bytes()
+    assert f"{datetime.datetime.now():%H:%M}".encode() not in stored
+
+
+def test_a_clock_that_goes_back_changes_nothing(ledger, charge, monkeypatch):
+    class Past(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(1999, 12, 31, tzinfo=tz)
+
+    ledger.charge("a", [charge(rho=1)])
+    monkeypatch.setattr("privcausal.accounting.entries.datetime", Past)
+    ledger.charge("b", [charge(rho=1)])
+    assert list(ledger.history["run"]) == ["a", "b"]
+    assert ledger.history["day"].iloc[1] == "1999-12-31"
+    ledger.verify()
+
+
+def test_it_is_there_again_when_reopened(ledger, path, charge):
+    ledger.charge("a", [charge(rho=ONE)])
+    again = Ledger(path, dataset="rhc", eps=2, delta=1e-5)
+    assert again.spent == ledger.spent
+    assert Ledger.open(path).spent == ledger.spent
+    assert Ledger.open(str(path)).epsilon == 2.0
+
+
+def test_opening_does_not_create(path):
+    with pytest.raises(LedgerError, match="is missing"):
+        Ledger.open(path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dataset": "nsw"}, "a ledger for another data set"),
+        ({"eps": 3}, "a ledger for another eps: it was created with epsilon=2.0"),
+        ({"delta": 1e-6}, "a ledger for another delta: it was created with delta=1e-05"),
+        ({"delta": 0}, "a ledger for another delta"),
+        ({"allow_published": True}, "created with allow_published=False and keeps it"),
+    ],
+)
+def test_a_ledger_keeps_what_it_was_created_with(ledger, path, change, message):
+    with pytest.raises(LedgerError, match=message):
+        Ledger(path, **{"dataset": "rhc", "eps": 2, "delta": 1e-5} | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"dataset": ""}, LedgerError),
+        ({"dataset": None}, LedgerError),
+        ({"dataset": "a\nb"}, LedgerError),
+        ({"eps": 0}, BudgetError),
+        ({"eps": float("nan")}, BudgetError),
+        ({"eps": True}, BudgetError),
+        ({"eps": "2"}, BudgetError),
+        ({"eps": 1e6}, BudgetError),
+        ({"eps": 1e-12}, BudgetError),
+        ({"delta": 1}, BudgetError),
+        ({"delta": False}, BudgetError),
+        ({"delta": None}, BudgetError),
+        ({"allow_published": 1}, LedgerError),
+    ],
+)
+def test_bad_arguments_leave_no_file(path, change, error):
+    with pytest.raises(error):
+        Ledger(path, **{"dataset": "rhc", "eps": 2, "delta": 1e-5} | change)
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", [":memory:", "", "a\0b", b"study.db", None, 3])
+def test_bad_paths(where):
+    with pytest.raises(LedgerError):
+        Ledger(where, "rhc", 2)
+
+
+def test_a_folder_that_does_not_exist(tmp_path):
+    with pytest.raises(LedgerError, match=r"the folder of study\.db does not exist"):
+        Ledger(tmp_path / "none" / "study.db", "rhc", 2)
+
+
+def test_a_folder_is_no_ledger(tmp_path):
+    with pytest.raises(LedgerError):
+        Ledger(tmp_path, "rhc", 2)
+    with pytest.raises(LedgerError):
+        Ledger(tmp_path / ("x" * 300), "rhc", 2)
+
+
+@pytest.mark.parametrize("run", ["", "  ", "a\nb", None, 7])
+def test_bad_runs(ledger, charge, run):
+    with pytest.raises(LedgerError):
+        ledger.charge(run, [charge(rho=1)])
+
+
+@pytest.mark.parametrize("charges", [[], [None], [Cost(rho=1)]])
+def test_bad_charges(ledger, charges):
+    with pytest.raises(LedgerError):
+        ledger.charge("a", charges)
+    assert ledger.fits == 0
+
+
+def test_a_symlink_is_the_same_ledger(ledger, path, tmp_path, charge):
+    (tmp_path / "sub").mkdir()
+    link = tmp_path / "sub" / "alias.db"
+    link.symlink_to(path)
+    Ledger(link, "rhc", 2).charge("a", [charge(rho=5)])
+    assert ledger.fits == 1
+    assert os.listdir(tmp_path / "sub") == ["alias.db"]
+
+
+def test_a_relative_path_survives_a_change_of_folder(tmp_path, monkeypatch, charge):
+    monkeypatch.chdir(tmp_path)
+    ledger = Ledger("study.db", "rhc", 2)
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    ledger.charge("a", [charge(rho=5)])
+    assert Ledger.open(tmp_path / "study.db").fits == 1
+
+
+def test_strange_names_of_files(tmp_path, charge):
+    for name in ("a b?mode=memory.db", "100%41.db", "#x&y=z.db", "é'\".db", "no_suffix"):
+        Ledger(tmp_path / name, "rhc", 2).charge("a", [charge(rho=5)])
+        assert Ledger.open(tmp_path / name).fits == 1
+        assert (tmp_path / name).exists()
+
+
+def test_records_are_frozen(ledger):
+    for record in (ledger.spent, ledger.remaining):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            record.epsilon = 0.0
+
+
+amounts = st.builds(
+    Cost,
+    rho=st.integers(0, 10**9),
+    epsilon=st.integers(0, 10**10),
+    delta=st.sampled_from([0, 10**5]),
+)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.lists(amounts, min_size=1, max_size=3), max_size=5))
+def test_spent_is_the_sum_of_the_charges(tmp_path_factory, charge, fits):
+    ledger = Ledger(tmp_path_factory.mktemp("ledger") / "study.db", "rhc", 8)
+    for number, costs in enumerate(fits):
+        charges = [charge(c.rho, c.epsilon, c.delta) for c in costs]
+        ledger.charge(f"run {number}", charges)
+    total = sum((cost for costs in fits for cost in costs), Cost())
+    spent = ledger.spent
+    assert spent.rho == total.rho / PICO
+    assert spent.pure_epsilon == total.epsilon / PICO
+    assert spent.delta == total.delta / PICO
+    assert spent.epsilon <= 8
+    assert ledger.fits == len(fits)
+    ledger.verify()

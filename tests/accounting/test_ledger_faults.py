@@ -1,0 +1,508 @@
+"""Crashes, races, damage and old copies: never under-charged, and closed when in doubt."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from privcausal.accounting import Ledger, rho_of, store
+from privcausal.errors import BudgetError, LedgerError
+
+CAP = rho_of(2, 1e-5)
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+def start(work):
+    """Run `work(report)` in a forked child; returns (pid, end to read its one-byte reports)."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        return pid, reader
+    try:
+        os.close(reader)
+        work(lambda: os.write(writer, b"x"))
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
+
+
+def finish(child):
+    """The number of reports of a child, and whether it ended without an error."""
+    pid, reader = child
+    with os.fdopen(reader, "rb") as pipe:
+        reports = len(pipe.read())
+    _, status = os.waitpid(pid, 0)
+    return reports, status == 0
+
+
+class Gate:
+    """A start line: children wait in `wait` until the parent calls `open`."""
+
+    def __init__(self):
+        self._reader, self._writer = os.pipe()
+
+    def wait(self):
+        os.close(self._writer)
+        os.read(self._reader, 1)
+
+    def open(self):
+        os.close(self._writer)
+        os.close(self._reader)
+
+
+def copy(path, to):
+    """All files of a ledger, for putting them back later."""
+    to.mkdir()
+    for file in path.parent.glob("study.db*"):
+        shutil.copy2(file, to)
+    return to
+
+
+def used(ledger, charge, runs=("a", "b", "c")):
+    for run in runs:
+        ledger.charge(run, [charge(rho=10), charge(rho=20)])
+    return ledger
+
+
+def refused(path):
+    """Whether every way in is closed."""
+    with pytest.raises(LedgerError):
+        Ledger(path, "rhc", 2)
+    with pytest.raises(LedgerError):
+        Ledger.open(path)
+    return True
+
+
+def edit(path, *statements, triggers=False):
+    """Change the database behind the ledger's back, by default without its triggers."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        if not triggers:
+            for (name,) in connection.execute(
+                "SELECT name FROM sqlite_master WHERE type='trigger'"
+            ):
+                connection.execute(f"DROP TRIGGER {name}")
+        for statement in statements:
+            connection.execute(statement)
+        if not triggers:
+            for statement in store._SCHEMA[2:]:
+                connection.execute(statement)
+
+
+# crashes
+
+
+@needs_fork
+def test_killed_anywhere_never_loses_an_answered_charge(ledger, charge):
+    rng = random.Random(20)
+    for kill in range(20):
+
+        def spend(report, kill=kill):
+            for k in range(100_000):
+                ledger.charge(f"{kill}-{k}", [charge(rho=1), charge(rho=2)])
+                report()  # here the release would be drawn
+
+        before = ledger.fits
+        pid, reader = start(spend)
+        seen = sum(len(os.read(reader, 1)) for _ in range(rng.randrange(1, 5)))
+        time.sleep(rng.uniform(0.0, 0.01))  # some two charges: any point of one
+        os.kill(pid, signal.SIGKILL)
+        answered, charged = seen + finish((pid, reader))[0], ledger.fits - before
+        assert 1 <= answered <= charged <= answered + 1
+    ledger.verify()
+    assert ledger.spent.rho == pytest.approx(3e-12 * ledger.fits)
+
+
+@needs_fork
+def test_killed_while_created(tmp_path):
+    rng = random.Random(21)
+    for kill in range(20):
+        path = tmp_path / f"{kill}.db"
+        pid, reader = start(lambda report, path=path: Ledger(path, "rhc", 2))
+        time.sleep(rng.uniform(0.0, 0.01))
+        os.kill(pid, signal.SIGKILL)
+        finish((pid, reader))
+        assert Ledger(path, "rhc", 2).fits == 0
+
+
+@needs_fork
+@pytest.mark.parametrize("step", ["_insert", "_write_whole"])
+def test_killed_at_a_step_charges_at_most_once_too_often(ledger, charge, monkeypatch, step):
+    used(ledger, charge)
+    after = step == "_write_whole"  # the head is written after the commit
+
+    def die(*args):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def spend(report):
+        monkeypatch.setattr(store, step, die)
+        ledger.charge("d", [charge(rho=1)])
+        report()
+
+    assert finish(start(spend)) == (0, False)
+    assert ledger.fits == 3 + after
+    ledger.charge("e", [charge(rho=1)])
+    ledger.verify()
+
+
+@needs_fork
+def test_a_full_disk_never_answers_without_a_charge(tmp_path, charge):
+    import resource
+
+    for size in range(6_000, 80_000, 8_000):
+        path = tmp_path / f"{size}.db"
+        Ledger(path, "rhc", 2)
+
+        def spend(report, path=path, size=size):
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            ledger = Ledger.open(path)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+            with contextlib.suppress(LedgerError):
+                for k in range(60):
+                    ledger.charge(f"{k}", [charge(rho=1, query="q" * 2000)])
+                    report()
+
+        answered, clean = finish(start(spend))
+        assert clean  # what stopped it was a LedgerError
+        assert answered <= Ledger.open(path).fits <= answered + 1 < 60
+        Ledger.open(path).verify()
+
+
+# races
+
+
+@needs_fork
+def test_eight_processes_spend_exactly_the_cap(ledger, charge):
+    gate, price = Gate(), CAP // 60
+
+    def spend(report, name):
+        gate.wait()
+        for k in range(20):
+            with contextlib.suppress(BudgetError):
+                ledger.charge(f"{name}-{k}", [charge(rho=price)])
+                report()
+
+    children = [start(lambda report, name=name: spend(report, name)) for name in range(8)]
+    gate.open()
+    ends = [finish(child) for child in children]
+    assert all(clean for _, clean in ends)
+    assert sum(reports for reports, _ in ends) == ledger.fits == 60
+    ledger.verify()
+
+
+@needs_fork
+def test_eight_processes_create_one_ledger(path, charge):
+    gate = Gate()
+
+    def create(report, name):
+        gate.wait()
+        Ledger(path, "rhc", 2).charge(f"{name}", [charge(rho=1)])
+        report()
+
+    children = [start(lambda report, name=name: create(report, name)) for name in range(8)]
+    gate.open()
+    assert [finish(child) for child in children] == [(1, True)] * 8
+    assert Ledger.open(path).fits == 8
+
+
+@needs_fork
+def test_one_run_is_answered_once(ledger, charge):
+    gate = Gate()
+
+    def spend(report):
+        gate.wait()
+        with contextlib.suppress(LedgerError):
+            ledger.charge("same", [charge(rho=1)])
+            report()
+
+    children = [start(spend) for _ in range(6)]
+    gate.open()
+    assert sum(finish(child)[0] for child in children) == 1
+    assert ledger.fits == 1
+
+
+def test_threads_share_a_ledger(ledger, charge):
+    price, line, failures = CAP // 30, threading.Barrier(6), []
+
+    def spend(name):
+        line.wait()
+        for k in range(8):
+            try:
+                ledger.charge(f"{name}-{k}", [charge(rho=price)])
+            except BudgetError:
+                failures.append(name)
+
+    threads = [threading.Thread(target=spend, args=(name,)) for name in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ledger.fits == 30
+    assert len(failures) == 18
+
+
+def test_a_locked_ledger_waits_and_then_refuses(ledger, path, charge, monkeypatch):
+    monkeypatch.setattr(store, "BUSY_SECONDS", 0.2)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerError, match="locked by another process"):
+            ledger.charge("a", [charge(rho=1)])
+        assert "locked" in repr(ledger)
+    ledger.charge("a", [charge(rho=1)])
+    assert ledger.fits == 1
+
+
+# damage, edits and old copies
+
+
+def test_triggers_block_update_delete_and_replace(ledger, path, charge):
+    used(ledger, charge)
+    for statement in (
+        "UPDATE charges SET rho = 0",
+        "UPDATE ledger SET epsilon = 100",
+        "DELETE FROM charges WHERE seq = 6",
+        "DELETE FROM ledger",
+        "INSERT INTO ledger SELECT * FROM ledger",
+        "INSERT OR REPLACE INTO charges SELECT * FROM charges WHERE seq = 1",
+        "INSERT INTO charges SELECT 9, run || 'x', line, day, published, stage, query, mechanism,"
+        " neighbors, sensitivity, noise_sd, rho, epsilon, delta, rows, hash FROM charges LIMIT 1",
+    ):
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            edit(path, statement, triggers=True)
+    ledger.verify()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE charges SET rho = 0 WHERE seq = 2",
+        "UPDATE charges SET run = 'z' WHERE seq = 6",
+        "UPDATE charges SET noise_sd = NULL WHERE seq = 1",
+        "UPDATE charges SET hash = 'x' WHERE seq = 6",
+        "DELETE FROM charges WHERE seq = 6",
+        "DELETE FROM charges WHERE seq = 1",
+        "DELETE FROM charges",
+        "UPDATE ledger SET epsilon = 100",
+        "UPDATE ledger SET allow_published = 1",
+        "UPDATE ledger SET id = 'x'",
+        "DELETE FROM ledger",
+        "PRAGMA user_version = 2",
+        "PRAGMA user_version = 0",
+        "PRAGMA application_id = 0",
+        "DROP TABLE charges",
+        "CREATE TABLE more (x)",
+    ],
+)
+def test_an_edit_is_noticed(ledger, path, charge, statement):
+    used(ledger, charge)
+    if statement.startswith("DROP"):
+        edit(path, statement, triggers=True)
+    else:
+        edit(path, statement)
+    assert refused(path)
+    for call in (lambda: ledger.charge("d", [charge(rho=1)]), ledger.verify, lambda: ledger.spent):
+        with pytest.raises(LedgerError):
+            call()
+    assert "unusable" in repr(ledger)
+
+
+def test_a_dropped_trigger_is_noticed(ledger, path, charge):
+    used(ledger, charge)
+    edit(path, "DROP TRIGGER charges_no_update", triggers=True)
+    assert refused(path)
+
+
+def test_a_newer_version_is_named(ledger, path):
+    edit(path, "PRAGMA user_version = 2", triggers=True)
+    with pytest.raises(LedgerError, match="newer version of privcausal"):
+        Ledger.open(path)
+
+
+def test_damaged_bytes_change_no_answer(ledger, path, charge, tmp_path):
+    used(ledger, charge)
+    whole, history, rng = path.read_bytes(), ledger.history, random.Random(22)
+    noticed = 0
+    for _ in range(120):
+        place = rng.randrange(len(whole))
+        path.write_bytes(
+            whole[:place] + bytes([whole[place] ^ rng.randrange(1, 256)]) + whole[place + 1 :]
+        )
+        try:
+            # a byte that no table uses may change unseen; what is answered may not
+            assert Ledger.open(path).history.equals(history)
+        except LedgerError:
+            noticed += 1
+        for side in path.parent.glob("study.db-*"):
+            side.unlink()
+    assert noticed > 0
+    path.write_bytes(whole)
+    ledger.verify()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_truncated_file(ledger, path, charge, share):
+    used(ledger, charge)
+    os.truncate(path, int(path.stat().st_size * share))
+    assert refused(path)
+
+
+def test_a_deleted_file(ledger, path, charge):
+    used(ledger, charge)
+    path.unlink()
+    with pytest.raises(LedgerError, match="was deleted"):
+        Ledger(path, "rhc", 2)
+    with pytest.raises(LedgerError, match="was deleted"):
+        ledger.charge("d", [charge(rho=1)])
+    assert not path.exists()
+
+
+def test_a_deleted_head(ledger, path, charge):
+    used(ledger, charge)
+    os.unlink(f"{path}.head")
+    assert refused(path)
+
+
+def test_both_files_deleted_under_an_open_ledger(ledger, path, charge):
+    used(ledger, charge)
+    path.unlink()
+    os.unlink(f"{path}.head")
+    with pytest.raises(LedgerError, match="is missing"):
+        ledger.charge("d", [charge(rho=1)])
+    Ledger(path, "rhc", 2)  # a new budget, openly begun anew
+    with pytest.raises(LedgerError, match="replaced by another"):
+        ledger.charge("d", [charge(rho=1)])
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"id": 1, "lines": -1, "hash": ""}', "é"])
+def test_a_damaged_head(ledger, path, charge, text):
+    used(ledger, charge)
+    path.with_name("study.db.head").write_text(text, encoding="utf-8")
+    assert refused(path)
+
+
+def test_an_old_copy_of_the_database(ledger, path, charge, tmp_path):
+    used(ledger, charge)
+    old = copy(path, tmp_path / "old")
+    ledger.charge("d", [charge(rho=1)])
+    shutil.copy2(old / "study.db", path)
+    with pytest.raises(LedgerError, match="rolled back: it has lost charges"):
+        Ledger.open(path)
+    with pytest.raises(LedgerError, match="rolled back"):
+        ledger.charge("e", [charge(rho=1)])
+
+
+def test_an_old_copy_that_was_then_used(ledger, path, charge, tmp_path):
+    used(ledger, charge)
+    old = copy(path, tmp_path / "old")
+    used(ledger, charge, "de")
+    # the same length as the honest chain, but another chain
+    head = (tmp_path / "study.db.head").read_bytes()
+    for file in old.iterdir():
+        shutil.copy2(file, tmp_path)
+    used(Ledger.open(path), charge, "xyz")
+    (tmp_path / "study.db.head").write_bytes(head)
+    with pytest.raises(LedgerError, match="rolled back"):
+        Ledger.open(path)
+
+
+def test_a_lost_write_ahead_log(ledger, path, charge, tmp_path):
+    used(ledger, charge)
+    with contextlib.closing(sqlite3.connect(path)) as reader:
+        reader.execute("SELECT count(*) FROM charges").fetchall()  # keeps the log from being merged
+        ledger.charge("d", [charge(rho=1)])
+        crashed = copy(path, tmp_path / "crashed")
+    crashed_path = crashed / "study.db"
+    assert (crashed / "study.db-wal").stat().st_size > 0
+    whole = copy(crashed_path, tmp_path / "whole") / "study.db"
+    assert Ledger.open(whole).fits == 4  # SQLite replays the log
+    (crashed / "study.db-wal").unlink()
+    with pytest.raises(LedgerError, match="rolled back"):
+        Ledger.open(crashed_path)
+
+
+def test_a_head_that_is_behind_is_a_crash_and_not_a_fraud(ledger, path, charge):
+    used(ledger, charge)
+    file = path.with_name("study.db.head")
+    head = file.read_text()
+    ledger.charge("d", [charge(rho=1)])
+    file.write_text(head)
+    assert Ledger.open(path).fits == 4
+    ledger.charge("e", [charge(rho=1)])
+    assert file.read_text() != head
+
+
+def test_swapped_ledgers(tmp_path, charge):
+    for name in ("one", "two"):
+        used(Ledger(tmp_path / f"{name}.db", "rhc", 2), charge)
+    (tmp_path / "one.db").replace(tmp_path / "three.db")
+    (tmp_path / "two.db").replace(tmp_path / "one.db")
+    with pytest.raises(LedgerError, match="are of two ledgers"):
+        Ledger.open(tmp_path / "one.db")
+
+
+def test_a_read_only_ledger(ledger, path, charge):
+    used(ledger, charge)
+    path.chmod(0o444)
+    with pytest.raises(LedgerError, match="read-only"):
+        Ledger(path, "rhc", 2)
+    with pytest.raises(LedgerError, match="read-only"):
+        ledger.charge("d", [charge(rho=1)])
+    path.chmod(0o644)
+    assert ledger.fits == 3
+
+
+def test_a_hard_link_is_refused(ledger, path, tmp_path, charge):
+    os.link(path, tmp_path / "second.db")
+    with pytest.raises(LedgerError, match="hard link"):
+        Ledger.open(tmp_path / "second.db")
+    with pytest.raises(LedgerError, match="hard link"):
+        ledger.charge("a", [charge(rho=1)])
+
+
+def test_a_head_that_cannot_be_written_stops_the_release(ledger, path, charge, monkeypatch):
+    used(ledger, charge)
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_write_whole", full)
+        with pytest.raises(LedgerError, match="nothing is released"):
+            ledger.charge("d", [charge(rho=1)])
+    assert ledger.fits == 4  # spent, and not refunded
+
+
+def test_a_stranger_s_file_is_left_alone(path):
+    path.write_text("age,ward\n44,A\n")
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="not a ledger"):
+        Ledger(path, "rhc", 2)
+    assert path.read_bytes() == before
+
+
+def test_a_stranger_s_database_is_left_alone(path):
+    edit(path, "CREATE TABLE patients (name)", triggers=True)
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="not a ledger"):
+        Ledger(path, "rhc", 2)
+    assert path.read_bytes() == before
+    assert not os.path.exists(f"{path}.head")
+
+
+def test_an_error_inside_a_charge_spends_nothing(ledger, charge, monkeypatch):
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "_insert", stop)
+    with pytest.raises(KeyboardInterrupt):
+        ledger.charge("a", [charge(rho=1)])
+    monkeypatch.undo()
+    assert ledger.fits == 0
+    ledger.charge("a", [charge(rho=1)])
