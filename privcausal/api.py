@@ -17,11 +17,11 @@ from privcausal.spec.plan import Plan
 from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Schema
 from privcausal.typing import Frame, Neighbors, Split
-from privcausal.vault import Source, check_columns, check_types, open_vault, read
+from privcausal.vault import Source, check_columns, check_types, inspect, open_vault, read
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
-    from privcausal.vault.curator import Findings
+    from privcausal.vault import Findings
 
 Bounds = Mapping[str, Any] | Schema | None
 ResultT = TypeVar("ResultT", bound=Result)
@@ -154,8 +154,6 @@ def check_data(data: Frame, schema: Bounds) -> Findings:
     This is the curator channel. It is exact and costs no budget, so it must not be published; its
     output says so.
     """
-    from privcausal.vault.curator import inspect
-
     return inspect(read(data), Schema.of(schema))
 
 

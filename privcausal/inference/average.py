@@ -1,6 +1,7 @@
 """Average effects from one release of doubly robust scores: ATE, groups, best linear projection.
 
-Every mean is a ratio of noisy sums; covariances add sampling and privacy by the delta method.
+Every mean is a ratio of noisy sums; covariances add sampling, privacy noise (delta method), and
+allowances for cut scores and for the nuisances' remainder.
 """
 
 from __future__ import annotations
@@ -11,29 +12,116 @@ import numpy as np
 
 from privcausal.typing import Matrix, Vector
 
+FEW = 3.0
+"""A group whose noisy mass is below this many noise sd has no estimate."""
+
+BALANCE_SPREAD = 0.1
+"""Prior sd of the mean balance around 1, where it is 1 if the propensity is right."""
+
 
 @dataclass(frozen=True, eq=False)
-class Averages:
-    """Estimates with the two parts of their covariance.
+class ScoreData:
+    """Released sums of one study's scores, each with the noise sd of its entries.
 
     Attributes
     ----------
-    estimate : Vector
-        Shape (m,).
-    sampling, privacy : Matrix
-        Shape (m, m); their sum and bias**2 on the diagonal is the covariance.
-    bias : Vector
-        Allowance for clipping bias, shape (m,).
+    score, group_score : Vector
+        Sums of the centred score times a (shape (k,)), and in each group (shape (G,)).
+    outer : Matrix
+        Sum of a a', shape (k, k); its first entry counts complete rows.
+    mass, group_mass
+        Sums of the mass (the balance of the AIPW score), overall and by group.
+    square, group_square, meat
+        Sums of the squared score: overall, by group, and times a a' (0 x 0 if not bought).
     """
 
+    score: Vector
+    group_score: Vector
+    outer: Matrix
+    mass: float
+    group_mass: Vector
+    square: float
+    group_square: Vector
+    meat: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What is known beside the sums, all of it public or released.
+
+    Attributes
+    ----------
+    centre : float
+        Scores are differences from it.
+    size : float
+        (Noisy) number of complete rows.
+    model : Matrix
+        Sum of a a' in the synthetic population, shape (k, k).
+    units : Vector
+        Natural slope per slope on a, shape (k - 1,).
+    clipping, remainder : float
+        Allowances, in units of the outcome: bias of cut scores, and root mean square of the
+        product of nuisance errors.
+    least_square : float
+        Floor of the mean squared score.
+    mass_prior : (float, float)
+        Mean and sd of the mean mass before it is seen.
+    """
+
+    centre: float
+    size: float
+    model: Matrix
+    units: Vector
+    clipping: float
+    remainder: float
+    least_square: float
+    mass_prior: tuple[float, float] = (1.0, BALANCE_SPREAD)
+
+
+@dataclass(frozen=True, eq=False)
+class AverageEstimate:
+    """Names, estimates and the parts of their covariance, in natural units.
+
+    `terms` come first (the average effect, then the slopes), then the groups. `clipping` and
+    `remainder` are standard deviations allowed for bias, shape (m,).
+    """
+
+    terms: tuple[str, ...]
+    groups: tuple[str, ...]
     estimate: Vector
     sampling: Matrix
     privacy: Matrix
-    bias: Vector
+    clipping: Vector
+    remainder: Vector
+    size: float
 
     @property
     def cov(self) -> Matrix:
-        return np.asarray(self.sampling + self.privacy + np.diag(self.bias**2))
+        bias = np.diag(self.clipping**2 + self.remainder**2)
+        return np.asarray(self.sampling + self.privacy + bias)
+
+
+def estimate_averages(
+    terms: tuple[str, ...], groups: tuple[str, ...], value: ScoreData, sd: ScoreData, frame: Frame,
+    *, robust: bool,
+) -> AverageEstimate:
+    """ATE, slopes and groups with their covariance; see `ScoreData` and `Frame` for the inputs."""
+    mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
+    mean = float(value.score[0]) / mass
+    square = raised(value.square, sd.square, frame.least_square * frame.size) / frame.size
+    variance = max(square - mean**2, 0.1 * square)
+    lift, slopes, slope_noise = _slopes(value, sd, frame, mass)
+    sampling = lift @ _meat(value, sd, frame, slopes, variance, robust=robust) @ lift.T
+    sampling[0, 0] = variance / frame.size
+    privacy = lift @ np.diag(sd.score**2) @ lift.T
+    privacy += np.diag([(mean * mass_sd / mass) ** 2, *slope_noise])
+    own = np.r_[mean + frame.centre, frame.units * slopes[1:]]
+    spread = np.r_[1.0, np.sqrt(np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size)]
+    out = AverageEstimate(
+        terms, (), own, sampling, privacy, frame.clipping * spread, frame.remainder * spread,
+        frame.size,
+    )
+    return _with_groups(out, groups, value, sd, frame, variance) if groups else out
 
 
 def raised(total: float, noise_sd: float, floor: float) -> float:
@@ -45,49 +133,87 @@ def raised(total: float, noise_sd: float, floor: float) -> float:
     return max(total, floor) + noise_sd
 
 
-def ratio(
-    total: float, total_sd: float, mass: float, mass_sd: float, variance: float, centre: float,
-    bias: float,
-) -> Averages:
-    """centre + total/mass, with variance of one score `variance`.
-
-    The delta method on (total, mass), independent noise: var = (sd_t^2 + r^2 sd_m^2) / mass^2.
-    """
-    r = total / mass
-    privacy = (total_sd**2 + (r * mass_sd) ** 2) / mass**2
-    return Averages(
-        np.array([centre + r]), np.array([[variance / mass]]), np.array([[privacy]]),
-        np.array([bias]),
-    )
+def shrunken_mass(total: float, noise_sd: float, frame: Frame) -> tuple[float, float]:
+    """Sum of the masses: the noisy one and its prior mean, weighted by precision; and its sd."""
+    mean, spread = frame.mass_prior
+    prior, prior_var = frame.size * mean, (frame.size * spread) ** 2
+    keep = prior_var / (prior_var + noise_sd**2)
+    return prior + keep * (total - prior), float(np.sqrt(keep) * noise_sd)
 
 
-def projection(
-    cross: Vector, cross_sd: Vector, gram: Matrix, gram_sd: Matrix, meat: Matrix, centre: float,
-    bias: float,
-) -> Averages:
-    """Best linear projection H^-1 sum(psi a), with V = H^-1 (meat + noise) H^-1.
+def _slopes(
+    value: ScoreData, sd: ScoreData, frame: Frame, mass: float
+) -> tuple[Matrix, Vector, list[float]]:
+    """Linear map from sum(score a) to (average, natural slopes); slopes on a; noise via a a'."""
+    k = len(value.score)
+    lift = np.zeros((k, k))
+    lift[0, 0] = 1.0 / mass
+    if k == 1:
+        return lift, value.score / mass, []
+    inverse = np.linalg.inv(well_conditioned(value.outer, frame.model, sd.outer))
+    slopes = inverse @ value.score
+    lift[1:] = frame.units[:, None] * inverse[1:]
+    noise = lift[1:] ** 2 @ (sd.outer**2 @ slopes**2)
+    return lift, slopes, noise.tolist()
 
-    `gram` is the (noisy, positive) sum of a a' and `meat` the sampling covariance of sum(psi a).
-    The noise in H enters with the coefficients: its row i has sd `gram_sd[i]`.
-    """
-    inverse = np.linalg.inv(gram)
-    slopes = inverse @ cross
-    noise = np.diag(cross_sd**2 + gram_sd**2 @ slopes**2)
-    estimate = slopes.copy()
-    estimate[0] += centre
-    return Averages(
-        estimate, inverse @ meat @ inverse, inverse @ noise @ inverse,
-        bias * np.sqrt(np.diag(inverse) * gram[0, 0]),
+
+def _meat(
+    value: ScoreData, sd: ScoreData, frame: Frame, slopes: Vector, variance: float, *, robust: bool
+) -> Matrix:
+    """Sampling covariance of sum(score a)."""
+    model = frame.model
+    if robust and value.meat.size:
+        values, vectors = np.linalg.eigh(value.meat)
+        # raised by its own noise: eigenvalues of a noisy matrix err by about sqrt(k) sd
+        lift = float(sd.meat.mean()) * np.sqrt(len(model))
+        return np.asarray((vectors * np.maximum(values + lift, 0.0)) @ vectors.T)
+    centred = model - np.outer(model[0], model[0]) / model[0, 0]
+    explained = float(slopes[1:] @ centred[1:, 1:] @ slopes[1:]) / frame.size
+    return np.asarray(max(variance - explained, 0.25 * variance) * model)
+
+
+def _with_groups(
+    out: AverageEstimate, groups: tuple[str, ...], value: ScoreData, sd: ScoreData, frame: Frame,
+    variance: float,
+) -> AverageEstimate:
+    """The same with a row for each group; a group too small to see is NaN."""
+    m, k = len(out.terms), len(groups)
+    estimate = np.r_[out.estimate, np.full(k, np.nan)]
+    sampling, privacy = np.zeros((m + k, m + k)), np.zeros((m + k, m + k))
+    sampling[:m, :m], privacy[:m, :m] = out.sampling, out.privacy
+    for j, at in enumerate(range(m, m + k)):
+        mass, mass_sd = float(value.group_mass[j]), float(sd.group_mass[j])
+        if mass <= FEW * mass_sd:
+            sampling[at, at] = np.inf
+            continue
+        mean = float(value.group_score[j]) / mass
+        total = raised(float(value.group_square[j]), float(sd.group_square[j]), 0.25 * variance * mass)
+        estimate[at] = frame.centre + mean
+        sampling[at, at] = max(total / mass - mean**2, 0.1 * total / mass) / mass
+        privacy[at, at] = (float(sd.group_score[j]) ** 2 + (mean * mass_sd) ** 2) / mass**2
+    return AverageEstimate(
+        out.terms, groups, estimate, sampling, privacy,
+        np.r_[out.clipping, np.full(k, frame.clipping)],
+        np.r_[out.remainder, np.full(k, frame.remainder)], out.size,
     )
 
 
 def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> Matrix:
     """A noisy Gram moved towards the population's so far as the noise asks, and positive."""
     gap = gram - model
-    variance = float((noise_sd**2).mean())
-    signal = max(float((gap**2).mean()) - variance, 0.0)
-    keep = signal / (signal + variance) if signal > 0 else 0.0
+    noise = float((noise_sd**2).mean())
+    signal = max(float((gap**2).mean()) - noise, 0.0)
+    keep = 1.0 if noise == 0 else signal / (signal + noise)
     mixed = model + keep * gap
     values, vectors = np.linalg.eigh(mixed)
-    floor = 0.05 * np.linalg.eigvalsh(model)[0]
+    floor = 1e-3 * np.linalg.eigvalsh(model)[0]
     return np.asarray((vectors * np.maximum(values, max(floor, 1e-9))) @ vectors.T)
+
+
+def remainder_sd(weight: Matrix, propensity_cov: Matrix, outcome_cov: Matrix) -> float:
+    """Root mean square of the AIPW remainder E[(e - ê)(mu - μ̂)/(ê (1 - ê))] given the moments.
+
+    With errors phi'd_e and phi'd_y of independent normal coefficients, its variance is
+    tr(W V_e W V_y), W = `weight` = E[phi phi'/(ê (1 - ê))].
+    """
+    return float(np.sqrt(max(np.trace(weight @ propensity_cov @ weight @ outcome_cov), 0.0)))

@@ -11,8 +11,15 @@ from privcausal.inference.population import Population
 from privcausal.spec.features import FINE, Block, Column, Design, FeatureMap, fine_bins
 from privcausal.typing import Matrix, Vector
 
-AMPLITUDE = 0.5
-"""Size of a basis function against the intercept's 1."""
+
+
+def amplitude(blocks: int) -> float:
+    """Size of a basis function against the intercept's 1: smaller where there are many.
+
+    So the norm cut, and with it the noise on the intercept, stays bounded as columns are added.
+    """
+    return min(0.5, 1.2 / np.sqrt(max(blocks, 1)))
+
 
 DECAY = 0.6
 """Each further order is this much smaller: rough functions may cost less of the norm cut."""
@@ -61,8 +68,9 @@ def feature_map(
     """
     rows = population.rows()
     scaled = rows.scaled(design)
+    size = amplitude(len(design.columns))
     blocks = tuple(
-        _block(j, column, scaled[:, j], _functions(design, column, functions))
+        _block(j, column, scaled[:, j], _functions(design, column, functions), size)
         for j, column in enumerate(design.columns)
     )
     uncut = FeatureMap(design, blocks, np.inf)
@@ -76,18 +84,18 @@ def _functions(design: Design, column: Column, default: int) -> int:
     return default if asked is None or default == 1 else asked
 
 
-def _block(j: int, column: Column, values: Vector, functions: int) -> Block:
+def _block(j: int, column: Column, values: Vector, functions: int, size: float) -> Block:
     if column.kind == "indicator":
         # 2 x 0/1 has the sd of a standard variable at probability one half
-        return Block(j, (1,), column.term, 2 * AMPLITUDE, float(values.mean()))
+        return Block(j, (1,), column.term, 2 * size, float(values.mean()))
     if column.kind != "numeric" or functions == 1:
         sd = max(float(values.std()), 0.05)
-        return Block(j, (1,), column.term, AMPLITUDE / sd, float(values.mean()))
+        return Block(j, (1,), column.term, size / sd, float(values.mean()))
     p = np.bincount(fine_bins(values), minlength=FINE).astype(float)
     p = _smoothed(p / p.sum())
-    size = AMPLITUDE * DECAY ** np.arange(functions)
+    sizes = size * DECAY ** np.arange(functions)
     return Block(
-        j, tuple(range(1, functions + 1)), column.term, table=smooth_table(p, functions) * size
+        j, tuple(range(1, functions + 1)), column.term, table=smooth_table(p, functions) * sizes
     )
 
 

@@ -20,11 +20,12 @@ def edges(bound: float) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """What a noisy histogram says of |score|: cleaned counts per bin."""
+    """What a noisy histogram says of |score|: cleaned counts per bin; `silent`: it says nothing."""
 
     edges: Vector
     counts: Vector
     noise_sd: float
+    silent: bool = False
 
     @property
     def typical(self) -> Vector:
@@ -50,8 +51,7 @@ class Sizes:
     @property
     def reach(self) -> float:
         """Upper border of the last bin that stands out."""
-        seen = np.flatnonzero(self.counts > 0)
-        return float(self.edges[seen[-1]]) if len(seen) else float(self.edges[-1])
+        return float(self.edges[np.flatnonzero(self.counts > 0)[-1]])
 
 
 def read(counts: Vector, noise_sd: float, borders: Vector) -> Sizes:
@@ -61,9 +61,10 @@ def read(counts: Vector, noise_sd: float, borders: Vector) -> Sizes:
         if kept[i] >= TAIL * noise_sd and kept[i] > 0:
             break
         kept[i] = 0.0
-    if not kept.any():  # all noise: assume the widest, which costs accuracy and never the claim
+    silent = not kept.any()
+    if silent:  # all noise: assume the widest, which costs accuracy and never the claim
         kept[-1] = 1.0
-    return Sizes(borders, np.maximum(kept, 0.0), noise_sd)
+    return Sizes(borders, np.maximum(kept, 0.0), noise_sd, silent)
 
 
 def trade(sizes: Sizes, noise_per_cut: float, *, weight: float = 2.0, bias: float = 0.3) -> float:
@@ -73,19 +74,31 @@ def trade(sizes: Sizes, noise_per_cut: float, *, weight: float = 2.0, bias: floa
     return float(grid[int(np.argmin(loss))])
 
 
-def generous(sizes: Sizes) -> float:
-    """Half an octave beyond the last bin that stands out: for averages that claim coverage."""
-    return float(min(sizes.reach * np.sqrt(2.0), sizes.edges[-1]))
+def for_average(sizes: Sizes, noise_per_cut: float, ceiling: float) -> float:
+    """Cut for an average that claims coverage: wide where the histogram can see, else 3 rms.
+
+    Never beyond `ceiling` (a released bound on nearly all scores) nor half an octave beyond the
+    last bin that stands out.
+    """
+    if sizes.silent:
+        return ceiling
+    spread = sizes.rms(min(sizes.reach, ceiling))
+    wide = max(3.0 * spread, trade(sizes, noise_per_cut, weight=0.25, bias=1.0))
+    seen = min(sizes.reach * np.sqrt(2.0), sizes.edges[-1])
+    return float(max(min(wide, seen, ceiling), sizes.edges[0]))
 
 
 def unseen_bias(sizes: Sizes, cut: float) -> float:
-    """Clipping bias to allow for: the tail beyond the cut if bins keep falling as the last ones.
+    """Clipping bias to allow for, as a standard deviation.
 
-    Half of the noise threshold's rows might sit in the first bin beyond the cut without standing
-    out; counts are taken to halve from bin to bin after it, and signs to agree for a third.
+    Scores beyond the cut: those the histogram shows, and those it cannot show: at most half the
+    rows it would take to stand out, and at most the share 4/9 (rms/cut)^2 that a unimodal law can
+    have there (Vysochanskij and Petunin 1980), by half a cut each. A third of the excess is taken
+    to have one sign.
     """
-    if cut >= sizes.edges[-1]:
-        return 0.0
-    beyond = sizes.edges[sizes.edges > cut * (1 + 1e-9)]
-    rows = 0.5 * TAIL * sizes.noise_sd * 0.5 ** np.arange(len(beyond))
-    return float(rows @ (beyond - cut)) / sizes.total / 3.0
+    if sizes.silent or cut >= sizes.edges[-1]:
+        return 0.0  # silent: the cut is the ceiling of the scores
+    hidden = min(
+        0.5 * TAIL * sizes.noise_sd / sizes.total, (4.0 / 9.0) * (sizes.rms(cut) / cut) ** 2
+    )
+    return (sizes.excess(cut) + 0.5 * hidden * cut) / 3.0

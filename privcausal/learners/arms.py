@@ -18,11 +18,14 @@ from privcausal.learners.ground import Ground, arm_grams, complements
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
     LEAST_BELOW,
+    Propensity,
     cross_noise,
+    known_propensity,
     propensity,
     read_sizes,
+    remainder,
 )
-from privcausal.spec.functions import Additive, Constant, Difference, Function, Mixture, Nuisance
+from privcausal.spec.functions import Additive, Constant, Difference, Mixture, Nuisance
 from privcausal.spec.request import Request
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import ByFold, Cross, ImputedEffect, Transform
@@ -63,7 +66,7 @@ class _Arms(CateLearner):
             nuisances = tuple(
                 arm_nuisance(ground, self.means(ground, d), propensity_of(ground, d)) for d in folds
             )
-        return Learnt(ground, effect, nuisances, shown_arms(nuisances))
+        return Learnt(ground, effect, nuisances, shown_arms(nuisances), arm_remainder(ground, whole, fitted))
 
 
 @dataclass(frozen=True)
@@ -136,14 +139,15 @@ class X(T):
         mechanism = Cross(features, target, cut, "imputed effects", by_arm=True)
         release = ground.session.release("effect: imputed effects", mechanism)
         effect = self._joined(ground, whole, release.value, float(release.noise_sd[0]), sizes, cut)
-        return Learnt(ground, effect, nuisances, shown_arms(nuisances))
+        rest = arm_remainder(ground, whole, self.means(ground, whole))
+        return Learnt(ground, effect, nuisances, shown_arms(nuisances), rest)
 
     def _joined(
         self, ground: Ground, data: ArmData, value: Vector, sd: float, sizes: cuts.Sizes, cut: float
     ) -> Effect:
         below = max(sizes.below(cut), LEAST_BELOW)
         variance = max(sizes.rms(cut), 1e-3 * cut) ** 2
-        e, _ = propensity_of(ground, data)
+        e = propensity_of(ground, data).e
         one = Difference(Constant(1.0), e)
         pieces = []
         for gram, cross, weight in zip(data.grams, np.split(value, 2), (e, one), strict=True):
@@ -195,7 +199,7 @@ def contrast(ground: Ground, fitted: Posterior) -> Effect:
 
 
 def arm_nuisance(
-    ground: Ground, fitted: Posterior, e: tuple[Function, Function]
+    ground: Ground, fitted: Posterior, e: Propensity
 ) -> Nuisance:
     outcome, p = ground.outcome, ground.features.size
     middle = 0.5 * (outcome.lo + outcome.hi)
@@ -203,17 +207,25 @@ def arm_nuisance(
         Additive(ground.features, part, middle, outcome.lo, outcome.hi)
         for part in (fitted.mean[:p], fitted.mean[p:])
     )
-    return Nuisance(e[0], mu0, mu1)
+    return Nuisance(e.e, mu0, mu1)
 
 
-def propensity_of(ground: Ground, data: ArmData) -> tuple[Function, Function]:
+def propensity_of(ground: Ground, data: ArmData) -> Propensity:
     """e(x) for free: sum w T phi is the first row of the treated arm's Gram."""
     if ground.known is not None:
-        return ground.known, ground.known
+        return known_propensity(ground, ground.known)
     zero, one = data.grams
     gram = GramEstimate(zero.value + one.value, float(np.hypot(zero.sd, one.sd)), zero.model)
     cross = 0.5 * (one.value[0] - zero.value[0])
     return propensity(ground, gram, cross, 0.5 * float(np.hypot(zero.sd, one.sd)))
+
+
+def arm_remainder(ground: Ground, data: ArmData, fitted: Posterior) -> float:
+    """The product of nuisance errors, with the two arms' covariances averaged."""
+    p = ground.features.size
+    e = propensity_of(ground, data)
+    mean_cov = 0.5 * (fitted.cov[:p, :p] + fitted.cov[p:, p:])
+    return remainder(ground, e.e, e.cov, mean_cov)
 
 
 def shown_arms(nuisances: tuple[Nuisance, ...]) -> Nuisances:

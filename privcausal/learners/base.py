@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcausal.learners.averages import STAGES, AverageEstimate, averages
+from privcausal.inference.average import AverageEstimate
+from privcausal.learners.averages import STAGES, averages
 from privcausal.learners.bases import Base
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.ground import Ground, Session, lay
@@ -60,9 +61,9 @@ class CateLearner(Learner):
         return [
             Need("nuisance: marginals", 0.04, "nuisance"),
             *self.effect_needs(request, base),
-            Need(STAGES[0], 0.07, "average"),
-            Need(STAGES[1], 0.73, "average"),
-            Need(STAGES[2], 0.20, "average"),
+            Need(STAGES[0], 0.10, "average"),
+            Need(STAGES[1], 0.72, "average"),
+            Need(STAGES[2], 0.18, "average"),
         ]
 
     def run(self, session: Session) -> Estimate:
@@ -71,18 +72,24 @@ class CateLearner(Learner):
         found: AverageEstimate | None = None
         if session.plan.has(STAGES[1]):
             centre = float(np.mean(learnt.effect(ground.rows)))
-            found = averages(ground, learnt.nuisances, centre, STAGES, "ATE")
+            found = averages(
+                ground, learnt.nuisances, centre, learnt.remainder, STAGES, "ATE"
+            )
         return finish(ground, learnt.effect, learnt.shown, found)
 
 
 @dataclass(frozen=True, eq=False)
 class Learnt:
-    """The outcome of the nuisance and effect stages. `nuisances` holds one per fold, or one."""
+    """The outcome of the nuisance and effect stages. `nuisances` holds one per fold, or one.
+
+    `remainder` is the root mean square of the product of their errors, as far as it is known.
+    """
 
     ground: Ground
     effect: Effect
     nuisances: tuple[Nuisance, ...]
     shown: Nuisances
+    remainder: float
 
 
 def shown(partials: tuple[Partial, ...], nuisances: tuple[Nuisance, ...]) -> Nuisances:

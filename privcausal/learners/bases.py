@@ -16,6 +16,11 @@ ROUGHNESS_DECAY = 0.35
 """Prior sd of an effect's next rougher function against the one before."""
 
 
+NUISANCE_PULL = 0.25
+"""How strongly a nuisance's prior variance is held near its public centre (log sd sqrt 2): where
+the data cannot speak it stays there, so that neither the fit nor its error bar collapses."""
+
+
 class Base(Protocol):
     """What a base must offer: its width, and regression from noisy moments."""
 
@@ -63,7 +68,7 @@ class Gam:
     ) -> Posterior:
         group = by_order(features)
         prior = Prior(
-            group, np.ones(features.size), intercept_var, _centres(group, size_var),
+            group, np.ones(features.size), intercept_var, _centres(group, size_var), NUISANCE_PULL,
             fit_noise=fit_noise,
         )
         return fit(moments, prior)

@@ -21,6 +21,7 @@ from privcausal.learners.nuisances import (
     partial,
     partial_needs,
     read_sizes,
+    remainder,
     residual_effect,
 )
 from privcausal.spec.functions import Additive, Nuisance
@@ -60,7 +61,9 @@ class DR(CateLearner):
         first = residual_effect(ground, grams, partials, stages)
         nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
         effect = _second_stage(ground, grams, first, nuisances)
-        return Learnt(ground, effect, nuisances, shown(partials, nuisances))
+        one = partials[0]
+        rest = remainder(ground, one.e, one.e_cov, one.eta_cov)
+        return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
 
 
 def _second_stage(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from privcausal.accounting import Release
+from privcausal.inference.average import AverageEstimate
 from privcausal.inference.effect import Effect
 from privcausal.inference.population import Population
-from privcausal.learners.averages import AverageEstimate
 from privcausal.spec.features import Design
 from privcausal.spec.functions import Function, Known
 from privcausal.spec.plan import Plan

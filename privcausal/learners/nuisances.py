@@ -9,10 +9,13 @@ import numpy as np
 
 from privcausal.inference import cut as cuts
 from privcausal.inference.additive import Moments, Posterior
+from privcausal.inference.average import remainder_sd
+from privcausal.inference.basis import amplitude
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.gram import GramEstimate, population_gram
 from privcausal.learners.ground import Grams, Ground, complements
 from privcausal.learners.needs import Need
+from privcausal.spec.features import FeatureMap
 from privcausal.spec.functions import (
     Additive,
     ArmMean,
@@ -37,6 +40,12 @@ from privcausal.vault import (
 RESIDUAL_CLIP = 0.03
 """e is cut here where nothing is divided by it (the R-learner); `propensity_clip` elsewhere."""
 
+PROPENSITY_SPREAD = 0.12
+"""Public prior sd of e(x) over the covariates."""
+
+OUTCOME_SPREAD = 0.2
+"""Public prior sd of E[Y | x] over the covariates, as a share of half the outcome's range."""
+
 LEAST_BELOW = 0.6
 """A cut moment is scaled up by the share of scores below the cut, but by no more than 1/0.6."""
 
@@ -45,12 +54,23 @@ LEAST_BELOW = 0.6
 class Partial:
     """e(x) and eta(x) = E[Y | x] of one fold's rows, learned on the others.
 
-    `e` is cut to the arm clip, `e_soft` to `RESIDUAL_CLIP`.
+    `e` is cut to the arm clip, `e_soft` to `RESIDUAL_CLIP`; the covariances are of coefficients.
     """
 
     e: Function
     e_soft: Function
     eta: Function
+    e_cov: Matrix
+    eta_cov: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Propensity:
+    """e(x) at the arm clip and at the residual clip, with its coefficients' covariance."""
+
+    e: Function
+    soft: Function
+    cov: Matrix
 
 
 def partial_needs(ground_known: bool) -> list[Need]:
@@ -64,12 +84,18 @@ def partial(ground: Ground, grams: Grams) -> tuple[Partial, ...]:
     """Propensity and mean outcome, one pair per fold (one without cross-fitting)."""
     es = _propensities(ground, grams)
     etas = _outcomes(ground, grams)
-    return tuple(Partial(e, soft, eta) for (e, soft), eta in zip(es, etas, strict=True))
+    return tuple(
+        Partial(e.e, e.soft, eta, e.cov, cov) for e, (eta, cov) in zip(es, etas, strict=True)
+    )
 
 
-def _propensities(ground: Ground, grams: Grams) -> list[tuple[Function, Function]]:
+def known_propensity(ground: Ground, known: Function) -> Propensity:
+    return Propensity(known, known, np.zeros((ground.features.size,) * 2))
+
+
+def _propensities(ground: Ground, grams: Grams) -> list[Propensity]:
     if ground.known is not None:
-        return [(ground.known, ground.known)] * len(grams.outside)
+        return [known_propensity(ground, ground.known)] * len(grams.outside)
     mechanism = Cross(ground.features, Treatment(), 0.5, "treatment")
     releases = ground.session.moments("nuisance: treatment", mechanism)
     sd = float(releases[0].noise_sd[0])
@@ -82,18 +108,22 @@ def _propensities(ground: Ground, grams: Grams) -> list[tuple[Function, Function
 
 def propensity(
     ground: Ground, gram: GramEstimate, cross: Vector, cross_sd: float
-) -> tuple[Function, Function]:
-    """e(x) from moments of T - 1/2, at the arm clip and at the residual clip."""
+) -> Propensity:
+    """e(x) from moments of T - 1/2."""
     moments = Moments(gram.value, cross, gram.sd, cross_sd, 0.25)
-    fitted = ground.session.base.nuisance(
-        moments, ground.features, 0.25, np.exp(-5.0), fit_noise=False
-    )
+    size = PROPENSITY_SPREAD**2 / spread(ground.features)
+    fitted = ground.session.base.nuisance(moments, ground.features, 0.25, size, fit_noise=False)
     e = Additive(ground.features, fitted.mean, 0.5, ground.clip, 1 - ground.clip)
     soft = min(RESIDUAL_CLIP, ground.clip)
-    return e, replace(e, lo=soft, hi=1 - soft)
+    return Propensity(e, replace(e, lo=soft, hi=1 - soft), fitted.cov)
 
 
-def _outcomes(ground: Ground, grams: Grams) -> list[Function]:
+def spread(features: FeatureMap) -> float:
+    """Variance of phi'beta for slopes of unit variance on the linear functions."""
+    return float(max((features.order == 1).sum(), 1)) * amplitude(len(features.blocks)) ** 2
+
+
+def _outcomes(ground: Ground, grams: Grams) -> list[tuple[Function, Matrix]]:
     outcome = ground.outcome
     mechanism = Cross(ground.features, outcome, outcome.bound, "outcome")
     releases = ground.session.moments("nuisance: outcome", mechanism)
@@ -105,15 +135,26 @@ def _outcomes(ground: Ground, grams: Grams) -> list[Function]:
     ]
 
 
-def _mean(ground: Ground, gram: GramEstimate, cross: Vector, cross_sd: float) -> Function:
+def _mean(
+    ground: Ground, gram: GramEstimate, cross: Vector, cross_sd: float
+) -> tuple[Function, Matrix]:
     outcome = ground.outcome
     half = outcome.bound
     moments = Moments(gram.value, cross, gram.sd, cross_sd, (half / 4) ** 2)
+    size = (OUTCOME_SPREAD * half) ** 2 / spread(ground.features)
     fitted = ground.session.base.nuisance(
-        moments, ground.features, half**2 / 4, half**2 / 100, fit_noise=True
+        moments, ground.features, half**2 / 4, size, fit_noise=True
     )
     middle = 0.5 * (outcome.lo + outcome.hi)
-    return Additive(ground.features, fitted.mean, middle, outcome.lo, outcome.hi)
+    return Additive(ground.features, fitted.mean, middle, outcome.lo, outcome.hi), fitted.cov
+
+
+def remainder(ground: Ground, e: Function, e_cov: Matrix, mean_cov: Matrix) -> float:
+    """Root mean square of the product of nuisance errors over the synthetic population."""
+    rows = ground.rows
+    phi, p = rows.phi(ground.features), e(rows)
+    weight = (phi.T / (p * (1 - p))) @ phi / len(rows)
+    return remainder_sd(np.asarray(weight), e_cov, mean_cov)
 
 
 def by_fold(make: Callable[[Partial], Transform], partials: tuple[Partial, ...]) -> Transform:
@@ -143,7 +184,8 @@ def residual_effect(
         gram, release.value / below, gram_sd, float(release.noise_sd[0]) / below,
         max(sizes.rms(cut), 1e-3 * cut) ** 2 / mean_weight,
     )
-    return as_effect(ground, effect_fit(ground, moments, 16 * cut**2, cut**2 / 10))
+    constant = min(16 * cut**2, 0.25 * outcome.bound**2)
+    return as_effect(ground, effect_fit(ground, moments, constant, cut**2 / 10))
 
 
 def effect_fit(ground: Ground, moments: Moments, intercept: float, size: float) -> Posterior:
@@ -210,7 +252,7 @@ def overall(partials: tuple[Partial, ...]) -> Partial:
         return partials[0]
     first, second = partials
     half = Constant(0.5)
-    return Partial(
-        Mixture(half, first.e, second.e), Mixture(half, first.e_soft, second.e_soft),
-        Mixture(half, first.eta, second.eta),
+    return replace(
+        first, e=Mixture(half, first.e, second.e), e_soft=Mixture(half, first.e_soft, second.e_soft),
+        eta=Mixture(half, first.eta, second.eta),
     )

@@ -16,6 +16,7 @@ from privcausal.learners.nuisances import (
     nuisance_of,
     partial,
     partial_needs,
+    remainder,
     residual_effect,
 )
 from privcausal.spec.request import Request
@@ -49,9 +50,9 @@ class Private(Learner):
         sizes, scores, squares = STAGES
         return [
             *needs,
-            Need(sizes, 0.07, "effect"),
-            Need(scores, 0.73, "effect"),
-            Need(squares, 0.20, "effect"),
+            Need(sizes, 0.10, "effect"),
+            Need(scores, 0.72, "effect"),
+            Need(squares, 0.18, "effect"),
         ]
 
     def run(self, session: Session) -> Estimate:
@@ -61,5 +62,7 @@ class Private(Learner):
         tau = residual_effect(ground, grams, partials, (SIZES, MOMENTS, weights))
         nuisances = tuple(nuisance_of(p, tau, ground.outcome) for p in partials)
         centre = float(np.mean(tau(ground.rows)))
-        found = averages(ground, nuisances, centre, STAGES, session.plan.request.estimand)
+        first = partials[0]
+        rest = remainder(ground, first.e, first.e_cov, first.eta_cov)
+        found = averages(ground, nuisances, centre, rest, STAGES, session.plan.request.estimand)
         return finish(ground, None, shown(partials, nuisances), found)

@@ -12,6 +12,7 @@ from privcausal.learners.nuisances import (
     nuisance_of,
     partial,
     partial_needs,
+    remainder,
     residual_effect,
 )
 from privcausal.spec.request import Request
@@ -37,4 +38,6 @@ class R(CateLearner):
         weights = WEIGHTS if ground.session.plan.has(WEIGHTS) else None
         effect = residual_effect(ground, grams, partials, (SIZES, MOMENTS, weights))
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
-        return Learnt(ground, effect, nuisances, shown(partials, nuisances))
+        first = partials[0]
+        rest = remainder(ground, first.e, first.e_cov, first.eta_cov)
+        return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)

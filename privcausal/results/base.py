@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,15 +12,20 @@ from scipy.stats import norm
 
 from privcausal.errors import CapabilityError
 from privcausal.learners import Estimate
-from privcausal.learners.averages import AverageEstimate
+from privcausal.inference.average import AverageEstimate
 from privcausal.results import serial
+from privcausal.results.call import ledger_line
 from privcausal.results.frames import budget_frame, check_alpha, critical, rows_of, table
 from privcausal.results.guarantee import Guarantee, guarantee_of
+from privcausal.spec.request import Budget
+from privcausal.typing import Frame
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from privcausal.accounting import Ledger
     from privcausal.report import FitView, Summary
+    from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +66,7 @@ class Result:
         """Estimates: the average effect, then best-linear-projection slopes in natural units."""
         import pandas as pd
 
-        names, at = rows_of(self._averages, groups=False)
+        _, at = rows_of(self._averages, groups=False)
         return pd.Series(self._averages.estimate[at], index=self._terms(), name="estimate")
 
     @property
@@ -177,6 +183,46 @@ class Result:
         """The stages and shares by which the budget was spent."""
         return self.estimate.plan
 
+    # -- priced diagnostics --------------------------------------------------------------------
+
+    def overlap(
+        self, frame: Frame, *, eps: float, delta: float = 1e-5, ledger: Ledger | None = None
+    ) -> Overlap:
+        """Noisy counts of both arms by the released propensity, at a price of their own.
+
+        Parameters
+        ----------
+        frame : data frame
+            The table again: a fit holds no rows. The same rows count as in the fit.
+        eps, delta : float
+            What this look costs, in addition to the fit; same neighbours and unit.
+        ledger : Ledger, optional
+            Charged before any row is read.
+
+        Raises
+        ------
+        DataError, SchemaError, BudgetError, LedgerError, CapabilityError
+            Nothing was spent. `CapabilityError`: the propensity is one known number.
+        """
+        from privcausal.learners.diagnostics import overlap
+        from privcausal.results.diagnostics import Overlap
+
+        found = overlap(self.estimate, frame, Budget(eps, delta), ledger)
+        return Overlap(found, ledger_line(ledger))
+
+    def balance(
+        self, frame: Frame, *, eps: float, delta: float = 1e-5, ledger: Ledger | None = None
+    ) -> Balance:
+        """Noisy standardised mean differences before and after inverse-propensity weighting.
+
+        Parameters and errors as for `overlap`; `CapabilityError`: there are no covariates.
+        """
+        from privcausal.learners.diagnostics import balance
+        from privcausal.results.diagnostics import Balance
+
+        found = balance(self.estimate, frame, Budget(eps, delta), ledger)
+        return Balance(found, ledger_line(ledger))
+
     # -- output ------------------------------------------------------------------------------
 
     def _view(self, alpha: float = 0.05) -> FitView:
@@ -189,14 +235,24 @@ class Result:
         return summarize(self._view(check_alpha(alpha)))
 
     def report(
-        self, path: str | os.PathLike[str], audience: Literal["public", "technical"] = "technical"
+        self,
+        path: str | os.PathLike[str],
+        audience: Literal["public", "technical"] = "technical",
+        checks: Sequence[Diagnostic] = (),
     ) -> None:
-        """Write the self-contained HTML report to `path`."""
+        """Write the self-contained HTML report to `path`.
+
+        Parameters
+        ----------
+        checks : sequence
+            What `overlap` and `balance` returned, to be shown with its own price.
+        """
         from pathlib import Path
 
         from privcausal.report.document import render_report
 
-        Path(path).write_text(render_report(self._view(), audience), encoding="utf-8")
+        view = replace(self._view(), checks=tuple(check.check for check in checks))
+        Path(path).write_text(render_report(view, audience), encoding="utf-8")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit as versioned JSON: released numbers only. Read it by `privcausal.load`."""
@@ -221,7 +277,9 @@ class Result:
         drawings = self._drawings(check_alpha(alpha), ax)
         if kind not in drawings:
             known = ", ".join(map(repr, drawings))
-            raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) is unknown; choose one of {known}")
+            raise CapabilityError(
+                f"plot(kind={str(kind)[:40]!r}) is unknown; choose one of {known}"
+            )
         return drawings[kind]()
 
     def _drawings(self, alpha: float, ax: Any) -> dict[str, Any]:
@@ -236,5 +294,7 @@ class Result:
     def _gates(self) -> pd.DataFrame:
         frame = self.gate
         if frame.empty:
-            raise CapabilityError("no groups were declared: fit with groups=['region', 'age >= 65']")
+            raise CapabilityError(
+                "no groups were declared: fit with groups=['region', 'age >= 65']"
+            )
         return frame

@@ -81,4 +81,6 @@ def ledger_line(ledger: Ledger | None) -> str | None:
     """``Ledger 'rhc': 1.91 of 2.00 left.`` as the summary prints it."""
     if ledger is None:
         return None
-    return f"Ledger {ledger.dataset!r}: {ledger.remaining.epsilon:.2f} of {ledger.epsilon:.2f} left."
+    return (
+        f"Ledger {ledger.dataset!r}: {ledger.remaining.epsilon:.2f} of {ledger.epsilon:.2f} left."
+    )

@@ -18,6 +18,7 @@ from privcausal.typing import Frame
 
 if TYPE_CHECKING:
     import pandas as pd
+    from interpret.glassbox import ExplainableBoostingRegressor
 
     from privcausal.report import FitView, Shape
 
@@ -96,6 +97,21 @@ class CateResult(Result):
         names = ("propensity", "outcome", "mu0", "mu1")
         return {name: NuisanceFunction(name, self, getattr(found, name)) for name in names}
 
+    def to_interpret(self) -> ExplainableBoostingRegressor:
+        """The effect as a fitted `interpret.glassbox.ExplainableBoostingRegressor`.
+
+        Post-processing of released numbers: free. See `results.interpretable` for what is equal
+        and what is approximate.
+
+        Raises
+        ------
+        CapabilityError
+            The effect is no sum of functions of one modifier each (learner ``"x"``, interactions).
+        """
+        from privcausal.results.interpretable import as_booster
+
+        return as_booster(self.estimate)
+
     def plot(self, kind: str = "effect", *, ax: Any = None, alpha: float = 0.05) -> Any:
         """Draw ``"effect"``, ``"coef"``, ``"gate"`` or ``"budget"``; returns matplotlib axes."""
         return super().plot(kind, ax=ax, alpha=alpha)
@@ -114,7 +130,9 @@ class CateResult(Result):
         if not variables:
             raise CapabilityError("the formula has no effect modifiers: the effect is a constant")
         z = float(norm.ppf(1 - alpha / 2))
-        return shapes_of(self._effect, estimate.population, variables, estimate.known, z, 100 * (1 - alpha))
+        return shapes_of(
+            self._effect, estimate.population, variables, estimate.known, z, 100 * (1 - alpha)
+        )
 
     def _view(self, alpha: float = 0.05) -> FitView:
         from privcausal.results.view import cate_view

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.stats import norm
 
-from privcausal.accounting import PICO, epsilon_of
+from privcausal.accounting import PICO, Release, epsilon_of
 from privcausal.errors import CapabilityError
 from privcausal.learners import Estimate
-from privcausal.learners.averages import AverageEstimate
+from privcausal.inference.average import AverageEstimate
 from privcausal.typing import Matrix, Vector
 
 if TYPE_CHECKING:
@@ -76,17 +77,21 @@ def rows_of(found: AverageEstimate, *, groups: bool) -> tuple[tuple[str, ...], s
 
 def budget_frame(estimate: Estimate) -> pd.DataFrame:
     """A line per release; `epsilon` is what the line's rho alone would be at the fit's delta."""
+    return budget_lines(estimate.releases, estimate.plan.request.budget.delta)
+
+
+def budget_lines(releases: Sequence[Release], delta: float) -> pd.DataFrame:
+    """A line per release; `epsilon` is what its rho alone would be at `delta`."""
     import pandas as pd
 
     lines = []
-    for release in estimate.releases:
+    for release in releases:
         c = release.charge
         lines.append(
             {
                 "stage": c.stage, "query": c.query, "mechanism": c.mechanism,
                 "neighbors": c.neighbors, "sensitivity": c.sensitivity, "noise_sd": c.noise_sd,
-                "rho": c.cost.rho / PICO,
-                "epsilon": epsilon_of(c.cost.rho, estimate.plan.request.budget.delta),
+                "rho": c.cost.rho / PICO, "epsilon": epsilon_of(c.cost.rho, delta),
                 "delta": c.cost.delta / PICO, "rows": c.rows,
             }
         )  # fmt: skip

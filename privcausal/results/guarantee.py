@@ -7,6 +7,7 @@ from typing import Literal
 
 from privcausal.accounting import PICO, epsilon_of
 from privcausal.learners import Estimate
+from privcausal.spec.plan import Plan
 from privcausal.typing import Neighbors
 
 
@@ -37,17 +38,26 @@ class Guarantee:
 
 
 def guarantee_of(estimate: Estimate) -> Guarantee:
-    plan = estimate.plan
+    return promise(estimate.plan, real=estimate.real, what="all numbers of this fit together,")
+
+
+def promise(plan: Plan, *, real: bool, what: str) -> Guarantee:
+    """The guarantee of a plan that was spent; `what` it speaks of, in words."""
     trust, budget = plan.request.trust, plan.request.budget
-    spent = plan.rho
-    epsilon = epsilon_of(spent, budget.delta - plan.delta / PICO)
+    epsilon = epsilon_of(plan.rho, budget.delta - plan.delta / PICO)
     unit = "one row" if trust.unit is None else f"one {trust.unit} (at most {trust.max_rows} rows)"
-    kind: Literal["proven", "none"] = "proven" if estimate.real else "none"
     return Guarantee(
-        min(epsilon, budget.epsilon), budget.delta, spent / PICO, trust.neighbors, unit, kind,
-        _statement(estimate, unit),
+        epsilon=min(epsilon, budget.epsilon),
+        delta=budget.delta,
+        rho=plan.rho / PICO,
+        neighbors=trust.neighbors,
+        unit=unit,
+        kind="proven" if real else "none",
+        statement=_statement(plan, unit, what) if real else NOT_PRIVATE,
     )
 
+
+NOT_PRIVATE = "NOT PRIVATE: made with a test noise source; nothing is guaranteed."
 
 _VERBS = {
     "substitute": "have the data of {unit} replaced by any other",
@@ -55,14 +65,11 @@ _VERBS = {
 }
 
 
-def _statement(estimate: Estimate, unit: str) -> str:
-    plan = estimate.plan
-    budget, trust = plan.request.budget, plan.request.trust
-    if not estimate.real:
-        return "NOT PRIVATE: made with a test noise source; nothing is guaranteed."
-    change = _VERBS[trust.neighbors].format(unit=unit)
+def _statement(plan: Plan, unit: str, what: str) -> str:
+    budget = plan.request.budget
+    change = _VERBS[plan.request.trust.neighbors].format(unit=unit)
     return (
-        f"({budget.epsilon:g}, {budget.delta:g})-differential privacy, proven: all numbers of this "
-        f"fit together, for two tables that {change}, whatever the data are. "
+        f"({budget.epsilon:g}, {budget.delta:g})-differential privacy, proven: {what} for two "
+        f"tables that {change}, whatever the data are. "
         f"Spent: {plan.rho / PICO:.3g} zCDP of the {plan.rho_cap / PICO:.3g} this allows."
     )

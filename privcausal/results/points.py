@@ -70,7 +70,7 @@ def _known(domain: Levels | Binary) -> dict[str, int]:
     """Code of each label."""
     if isinstance(domain, Levels):
         return {label: i for i, label in enumerate(domain.labels)}
-    return {label: 0 for label in domain.zeros} | {label: 1 for label in domain.ones}
+    return dict.fromkeys(domain.zeros, 0) | dict.fromkeys(domain.ones, 1)
 
 
 def _middle(design: Design, name: str, size: int) -> Vector:

@@ -19,7 +19,7 @@ from privcausal.accounting import Charge, Cost, Release
 from privcausal.errors import DataError
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.population import Population
-from privcausal.learners.averages import AverageEstimate
+from privcausal.inference.average import AverageEstimate
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.spec.features import Block, Design, FeatureMap
 from privcausal.spec.formula import CausalFormula, Factor, Term
@@ -152,7 +152,8 @@ class _Reader:
             made: Any = Schema.from_dict(fields)
         elif name == "Design":
             made = Design(
-                self.decode(fields["terms"]), self.decode(fields["schema"]),
+                self.decode(fields["terms"]),
+                self.decode(fields["schema"]),
                 full_rank=fields["full_rank"],
             )
         else:
@@ -177,4 +178,7 @@ def _plain(number: float) -> Any:
 
 
 def _flat(array: Any) -> list[Any]:
-    return [v if not isinstance(v, float) or math.isfinite(v) else repr(v) for v in array.ravel().tolist()]
+    return [
+        v if not isinstance(v, float) or math.isfinite(v) else repr(v)
+        for v in array.ravel().tolist()
+    ]

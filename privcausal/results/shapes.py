@@ -17,8 +17,12 @@ BAND = "approximate {level:g}% band"
 
 
 def shapes_of(
-    effect: Effect, population: Population, variables: tuple[str, ...], known: Known | None,
-    z: float, level: float,
+    effect: Effect,
+    population: Population,
+    variables: tuple[str, ...],
+    known: Known | None,
+    z: float,
+    level: float,
 ) -> tuple[Shape, ...]:
     """One shape per modifier, with the posterior band of the averaged effect."""
     rows = population.rows(known)
@@ -27,8 +31,13 @@ def shapes_of(
 
 
 def _shape(
-    effect: Effect, population: Population, sample: dict[str, Vector], rows: Rows, name: str,
-    z: float, level: float,
+    effect: Effect,
+    population: Population,
+    sample: dict[str, Vector],
+    rows: Rows,
+    name: str,
+    z: float,
+    level: float,
 ) -> Shape:
     domain = population.schema[name]
     if isinstance(domain, Interval):
@@ -36,12 +45,18 @@ def _shape(
         grid: list[float] | list[str] = points.tolist()
     else:
         labels = domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
-        points = np.arange(len(labels), dtype=np.int64 if isinstance(domain, Levels) else np.float64)
+        points = np.arange(
+            len(labels), dtype=np.int64 if isinstance(domain, Levels) else np.float64
+        )
         grid = list(labels)
     mean, sd = _averaged(effect, sample, rows, name, points)
     return Shape(
-        name, "continuous" if isinstance(domain, Interval) else "levels", grid,
-        mean.tolist(), (mean - z * sd).tolist(), (mean + z * sd).tolist(),
+        name,
+        "continuous" if isinstance(domain, Interval) else "levels",
+        grid,
+        mean.tolist(),
+        (mean - z * sd).tolist(),
+        (mean + z * sd).tolist(),
         BAND.format(level=level),
     )
 

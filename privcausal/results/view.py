@@ -50,8 +50,10 @@ ASSUMPTIONS = (
 
 def ate_view(result: AteResult, alpha: float) -> FitView:
     estimand = result.estimate.plan.request.estimand
-    title = f"Private {ESTIMANDS[estimand].title().replace(' On The ', ' on the ').replace(' In The ', ' in the ')}"
-    return _view(result, alpha, title, ())
+    title = ESTIMANDS[estimand].title()
+    for word in ("On The", "In The"):
+        title = title.replace(word, word.lower())
+    return _view(result, alpha, f"Private {title}", ())
 
 
 def cate_view(result: CateResult, alpha: float) -> FitView:
@@ -75,7 +77,7 @@ def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -
         gates=None if averages is None or not averages.groups else _gates(result, alpha),
         shapes=shapes,
         uncertainty=_sources(result),
-        budget=_with_declared(result.budget, result),
+        budget=_with_declared(result.budget),
         total=(
             f"rho {promise.rho:.4f} = ({promise.epsilon:.2f}, {promise.delta:.3g})-DP"
             if estimate.real
@@ -169,13 +171,14 @@ def _sources(result: Result) -> tuple[Source, ...]:
         ("sampling", float(found.sampling[0, 0]), "who was sampled"),
         ("privacy", float(found.privacy[0, 0]), "noise added on purpose"),
         ("clipping", float(found.clipping[0] ** 2), "allowance for cut scores"),
+        ("nuisances", float(found.remainder[0] ** 2), "error in e(x) times mu(x)"),
     )
     return tuple(
         Source(name, float(np.sqrt(v)), v / total, words) for name, v, words in parts if v > 0
     )
 
 
-def _with_declared(budget: pd.DataFrame, result: Result) -> pd.DataFrame:
+def _with_declared(budget: pd.DataFrame) -> pd.DataFrame:
     """The budget with a free first line where bounds were declared."""
     import pandas as pd
 

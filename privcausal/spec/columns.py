@@ -7,6 +7,7 @@ the container, column names and data types.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,6 +26,8 @@ class Header:
     """What is public about a table before any release: column names and data types."""
 
     kinds: Mapping[str, Kind]
+    objects: frozenset[str] = frozenset()
+    """Text columns of Python objects: they may hold numbers too (decimals, say)."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -66,10 +69,13 @@ def _from_mapping(data: Mapping[Any, Any]) -> Any:
 
 
 def _one_dimensional(values: Any) -> Any:
-    array = values if hasattr(values, "dtype") else np.asarray(values)
+    import pandas as pd
+
+    array = values if hasattr(values, "dtype") else np.asarray(values, dtype=object)
     if getattr(array, "ndim", 1) != 1:
         raise ValueError
-    return array
+    # a list is typed as pandas would: None among numbers is a missing number
+    return array if array is values else pd.Series(list(values))
 
 
 def _refuse_duplicates(names: Iterable[Any]) -> None:
@@ -83,7 +89,17 @@ def _refuse_duplicates(names: Iterable[Any]) -> None:
 
 def header(frame: Any) -> Header:
     """Names and kinds of the columns; data types are public, values are not touched."""
-    return Header({name: _kind(dtype) for name, dtype in frame.schema.items()})
+    kinds = {name: _kind(dtype) for name, dtype in frame.schema.items()}
+    text = (name for name, kind in kinds.items() if kind == "text")
+    return Header(kinds, frozenset(name for name in text if _holds_objects(frame[name])))
+
+
+def _holds_objects(series: Any) -> bool:
+    import narwhals as nw
+
+    # narwhals calls a pandas column of objects text or not by its values: ask for the type itself
+    native = getattr(series.to_native(), "dtype", None)
+    return native == np.dtype(object) if isinstance(native, np.dtype) else series.dtype == nw.Object
 
 
 def _kind(dtype: Any) -> Kind:
@@ -104,9 +120,11 @@ def numbers(series: Any) -> Vector:
     if dtype.is_numeric() or str(dtype) == "Boolean":
         try:
             return np.asarray(series.to_numpy(), dtype=np.float64)
-        except (TypeError, ValueError):  # nullable and decimal types go value by value
+        except (TypeError, ValueError, ArithmeticError):  # decimals go value by value
             pass
-    return np.fromiter((_number(v) for v in series.to_list()), np.float64, len(series))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of complex numbers, say: it would tell that there is one
+        return np.fromiter((_number(v) for v in series.to_list()), np.float64, len(series))
 
 
 def _number(value: Any) -> float:
@@ -121,13 +139,21 @@ def labels(series: Any) -> tuple[Integers, tuple[str, ...]]:
     import pandas as pd
 
     values = series.to_list()
-    try:
-        codes, uniques = pd.factorize(np.fromiter(values, dtype=object, count=len(values)))
-    except (TypeError, ValueError):  # unhashable objects: label by their text
-        texts = [label_key(v) for v in values]
-        codes, uniques = pd.factorize(np.array(texts, dtype=object))
+    if not _is_plain(series.dtype):
+        # to a hash table True and 1 are one value, called after whichever came first: one row
+        # would name the others. So mixed objects are told apart by their texts, row by row
+        values = [label_key(value) for value in values]
+    codes, uniques = pd.factorize(np.fromiter(values, dtype=object, count=len(values)))
     keys = [label_key(value) for value in uniques]
     names = tuple(dict.fromkeys(key for key in keys if key is not None))
     position = {name: i for i, name in enumerate(names)}
     lookup = np.array([-1 if key is None else position[key] for key in keys] + [-1], np.int64)
     return lookup[codes], names
+
+
+def _is_plain(dtype: Any) -> bool:
+    """Whether all values are of one type, so that equal ones have equal texts."""
+    import narwhals as nw
+
+    same = (nw.String, nw.Boolean, nw.Categorical, nw.Enum)
+    return dtype.is_numeric() or isinstance(dtype, same)

@@ -74,7 +74,8 @@ class Design:
         self.smooth = {t.factors[0].variables[0]: _size(t) for t in terms if _is_smooth(t)}
         self.schema = schema
         self.full_rank = full_rank
-        self.variables = tuple(dict.fromkeys(v for t in terms for f in t.factors for v in f.variables))
+        names = (v for t in terms for f in t.factors for v in f.variables)
+        self.variables = tuple(dict.fromkeys(names))
         self._spec, self._keep, self.columns = self._materialise()
 
     def __len__(self) -> int:
@@ -140,7 +141,7 @@ class Design:
         for name in self.variables:
             domain = self.schema[name]
             if isinstance(domain, Levels):
-                categories = [*domain.labels, _UNDECLARED]
+                categories = pd.Index([*domain.labels, _UNDECLARED])
                 codes = np.where(frame[name] < 0, len(domain.labels), frame[name])
                 out[name] = pd.Categorical.from_codes(codes.astype(np.int64), categories=categories)
             else:
@@ -166,7 +167,8 @@ class Design:
         variables = list(dict.fromkeys(v for f in term.factors for v in f.variables))
         size = {1: 4097, 2: 129}.get(len(variables), 33)
         axes = [self._points(v, size) for v in variables]
-        grid = dict(zip(variables, (np.array(c) for c in zip(*itertools.product(*axes))), strict=True))
+        points = zip(*itertools.product(*axes), strict=True)
+        grid = dict(zip(variables, map(np.array, points), strict=True))
         rows = len(next(iter(grid.values())))
         full = {v: grid.get(v, np.resize(self._points(v, _GRID), rows)) for v in self.variables}
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -221,7 +223,10 @@ def _fit_spec(
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         matrix = model_matrix(
-            formulaic_terms(terms), skeleton, context=ENVIRONMENT, na_action="ignore",
+            formulaic_terms(terms),
+            skeleton,
+            context=ENVIRONMENT,
+            na_action="ignore",
             ensure_full_rank=full_rank,
         )
     spec = matrix.model_spec
@@ -274,7 +279,7 @@ class Block:
 
 
 def fine_bins(scaled: Vector) -> Integers:
-    """Index of the public fine bin of values in [-1, 1]; NaN goes to bin 0 (its row counts zero)."""
+    """Index of the public fine bin of values in [-1, 1]; a row with NaN counts zero anyway."""
     position = np.floor((np.nan_to_num(scaled) + 1.0) * (FINE / 2))
     return np.clip(position, 0, FINE - 1).astype(np.int64)
 
@@ -360,9 +365,9 @@ class Rows:
         The known propensity of each row.
     """
 
-    frame: Mapping[str, Vector | Integers]
+    frame: Mapping[str, Vector | Integers] = field(repr=False)
     size: int
-    propensity: Vector | None = None
+    propensity: Vector | None = field(default=None, repr=False)
     _scaled: dict[Design, Matrix] = field(default_factory=dict, repr=False)
     _phi: dict[FeatureMap, Matrix] = field(default_factory=dict, repr=False)
 

@@ -36,7 +36,7 @@ def parse_group(text: Any) -> Group:
             column, _, value = (part.strip() for part in text.partition(comparison))
             if not column or not value:
                 raise SchemaError(f"group {text!r} must read 'column {comparison} value'")
-            return Group(text.strip(), column, comparison, _group_value(text, comparison, value))  # type: ignore[arg-type]
+            return Group(text.strip(), column, comparison, _group_value(text, comparison, value))
     return Group(text.strip(), text.strip(), "==", "")
 
 
@@ -89,7 +89,8 @@ def _check_group(group: Group, domain: Any) -> None:
     elif isinstance(domain, Interval) and isinstance(group.value, str):
         raise SchemaError(f"group {group.label!r}: {group.column!r} is numeric")
     elif isinstance(domain, Binary) and str(_as_label(group, domain).value) not in (
-        *domain.zeros, *domain.ones,
+        *domain.zeros,
+        *domain.ones,
     ):
         raise SchemaError(
             f"group {group.label!r}: {group.column!r} is {domain.zero} or {domain.one}"

@@ -84,9 +84,7 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [f"{self.learner} on base {self.base}: {self.request.formula}"]
-        lines += [
-            f"  {s.name:<28} rho {s.rho / 1e12:.6f}  rows {s.rows:.2f}" for s in self.stages
-        ]
+        lines += [f"  {s.name:<28} rho {s.rho / 1e12:.6f}  rows {s.rows:.2f}" for s in self.stages]
         return "\n".join(lines)
 
 

@@ -121,7 +121,7 @@ class Request:
                     f"the propensity column {p!r} needs declared bounds inside (0, 1), "
                     f"such as bounds={{{p!r}: (0.1, 0.9)}}"
                 )
-            if not (0 < domain.lo and domain.hi < 1):
+            if domain.lo <= 0 or domain.hi >= 1:
                 raise SchemaError(f"the bounds of the propensity column {p!r} must be in (0, 1)")
         elif isinstance(p, bool) or not isinstance(p, int | float) or not 0 < p < 1:
             raise SchemaError("propensity must be a number in (0, 1) or the name of a column")

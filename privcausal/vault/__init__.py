@@ -3,6 +3,7 @@
 A `Vault` is an opaque handle; mechanisms and transforms are orders to it.
 """
 
+from privcausal.vault.curator import Findings, inspect
 from privcausal.vault.door import (
     Source,
     Vault,
@@ -13,12 +14,14 @@ from privcausal.vault.door import (
     read,
 )
 from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
+from privcausal.vault.mechanisms.diagnostics import ArmHistogram, ArmMeans
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.moments import Cross, Gram
 from privcausal.vault.mechanisms.quantiles import Grid, Magnitudes
 from privcausal.vault.mechanisms.scores import Regressors, ScoreSquares, ScoreSums
 from privcausal.vault.transforms.scores import (
     Aipw,
+    Balance,
     ByFold,
     ImputedEffect,
     Outcome,
@@ -32,8 +35,12 @@ from privcausal.vault.transforms.scores import (
 __all__ = [
     "BINS",
     "Aipw",
+    "ArmHistogram",
+    "ArmMeans",
+    "Balance",
     "ByFold",
     "Cross",
+    "Findings",
     "Gram",
     "Grid",
     "ImputedEffect",
@@ -54,6 +61,7 @@ __all__ = [
     "Vault",
     "check_columns",
     "check_types",
+    "inspect",
     "open_vault",
     "public_size",
     "read",

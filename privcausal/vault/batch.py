@@ -15,8 +15,8 @@ from privcausal.typing import Integers, Mask, Matrix, Vector
 from privcausal.vault.sealed import Sealed
 
 
-@dataclass(frozen=True)
-class RawColumn:
+@dataclass(frozen=True, eq=False, repr=False)
+class RawColumn(Sealed):
     """One column of a block as read: numbers (NaN missing), or codes into label texts (-1)."""
 
     numbers: Vector | None = None
@@ -135,7 +135,8 @@ def _clean_binary(column: RawColumn, domain: Binary) -> tuple[Vector, Mask]:
         is_one, is_zero = column.numbers == 1, column.numbers == 0
     else:
         assert column.codes is not None
-        value = [1 if label in domain.ones else 0 if label in domain.zeros else -1 for label in column.labels]
+        number = dict.fromkeys(domain.zeros, 0) | dict.fromkeys(domain.ones, 1)
+        value = [number.get(label, -1) for label in column.labels]
         coded = np.array([*value, -1], np.int64)[column.codes]
         is_one, is_zero = coded == 1, coded == 0
     return is_one.astype(np.float64), is_one | is_zero

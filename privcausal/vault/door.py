@@ -15,8 +15,8 @@ from privcausal.accounting.charge import PICO, Charge, Cost, Release
 from privcausal.errors import BudgetError, DataError, LedgerError, SchemaError
 from privcausal.spec.columns import Header
 from privcausal.spec.features import Design
-from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.groups import Group
+from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import FOLDS, Request
 from privcausal.spec.schema import Interval, Levels, Schema
 from privcausal.typing import Frame, Integers, Mask
@@ -44,7 +44,7 @@ class Ledger(Protocol):
     def charge(self, run: str, charges: Sequence[Charge]) -> None: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Source(Sealed):
     """An opened table, before its plan is known; only its header is public."""
 
@@ -83,7 +83,8 @@ def check_types(header: Header, request: Request) -> None:
     """Numeric bounds need numeric columns: data types are public, so this may be said."""
     for name in request.columns:
         domain = request.schema.get(name)
-        if isinstance(domain, Interval) and header.kinds[name] == "text":
+        text = header.kinds[name] == "text" and name not in header.objects
+        if isinstance(domain, Interval) and text:
             raise SchemaError(
                 f"column {name!r} holds text but has numeric bounds; convert the column to "
                 f"numbers, or declare its levels: bounds={{{name!r}: ['a', 'b']}}"
@@ -102,6 +103,9 @@ def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> V
     All charges are committed before any row is read; a fit that fails later stays paid for.
     """
     source_of_noise = noise.current()
+    # the number of rows may be told where it is public; under add_remove no rows are rows too
+    if plan.request.trust.neighbors == "substitute" and source.rows.size() == 0:
+        raise DataError("the data have no rows")
     if ledger is not None:
         if not source_of_noise.real:
             raise LedgerError("a ledger takes no fit made with test noise: it would not be private")
@@ -112,8 +116,13 @@ def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> V
 def _planned(stage: Stage, plan: Plan) -> Charge:
     name, _, query = stage.name.partition(": ")
     return Charge(
-        stage=name, query=query or name, mechanism="planned", rows=stage.rows,
-        neighbors=plan.request.trust.neighbors, sensitivity=0.0, noise_sd=0.0,
+        stage=name,
+        query=query or name,
+        mechanism="planned",
+        rows=stage.rows,
+        neighbors=plan.request.trust.neighbors,
+        sensitivity=0.0,
+        noise_sd=0.0,
         cost=Cost(rho=stage.charged, delta=stage.delta),
     )
 
@@ -122,8 +131,16 @@ class Vault(Sealed):
     """Opaque handle on the rows of one fit."""
 
     __slots__ = (
-        "_batches", "_keep", "_layout", "_noise", "_part", "_plan", "_rows", "_unspent",
-        "real_noise", "size",
+        "_batches",
+        "_keep",
+        "_layout",
+        "_noise",
+        "_part",
+        "_plan",
+        "_rows",
+        "_unspent",
+        "real_noise",
+        "size",
     )
 
     def __init__(self, source: Source, plan: Plan, noise_source: noise.NoiseSource) -> None:
@@ -142,7 +159,9 @@ class Vault(Sealed):
     def _assign(self) -> tuple[Mask, Integers]:
         """Which rows count (units cut to max_rows) and the part of each."""
         trust, size = self._plan.request.trust, self._rows.size()
-        codes, names, keep = None, (), np.ones(size, bool)
+        codes: Integers | None = None
+        names: tuple[str, ...] = ()
+        keep = np.ones(size, bool)
         if trust.unit is not None:
             column = _unit_column(self._rows, trust.unit)
             codes, names = column.codes, column.labels
@@ -187,8 +206,10 @@ class Vault(Sealed):
         domain = schema[name]
         if isinstance(domain, Interval):
             return False
-        return isinstance(domain, Levels) or self._rows.header.kinds[name] == "text" or (
-            domain.labels is not None
+        return (
+            isinstance(domain, Levels)
+            or self._rows.header.kinds[name] == "text"
+            or (domain.labels is not None)
         )
 
     # -- what leaves -------------------------------------------------------------------------
@@ -224,13 +245,24 @@ class Vault(Sealed):
         assert column.codes is not None
         codes = column.codes[self._keep & (column.codes >= 0)]
         counts = np.bincount(codes, minlength=len(column.labels)).astype(np.int64)
-        query = self._query(planned, selection.query, np.ones(len(counts)),
-                            selection.sensitivity(self._neighbors) / selection.max_rows)
-        noisy = self._noise.gaussian(counts, query) if len(counts) else counts
+        # only labels of rows that count: of the other rows' labels a unit may bring any number,
+        # and delta pays for max_rows of them
+        names = sorted(label for label, c in zip(column.labels, counts, strict=True) if c)
+        at = {label: code for code, label in enumerate(column.labels)}
+        exact = counts[[at[name] for name in names]]
+        query = self._query(
+            planned,
+            selection.query,
+            np.ones(len(exact)),
+            selection.sensitivity(self._neighbors) / selection.max_rows,
+        )
+        noisy = self._noise.gaussian(exact, query)
         passed = noisy >= selection.threshold(query.scale)
-        found = sorted(label for label, p in zip(column.labels, passed, strict=True) if p)
-        charge = self._charge(planned, selection.query, selection.name, query.sensitivity, query.scale)
-        return Release(np.zeros(0), np.zeros(0), charge, tuple(found))
+        found = tuple(name for name, p in zip(names, passed, strict=True) if p)
+        charge = self._charge(
+            planned, selection.query, selection.name, query.sensitivity, query.scale
+        )
+        return Release(np.zeros(0), np.zeros(0), charge, found)
 
     @property
     def _neighbors(self) -> Any:
@@ -274,8 +306,14 @@ class Vault(Sealed):
         self, stage: Stage, query: str, mechanism: str, sensitivity: float, noise_sd: float
     ) -> Charge:
         return Charge(
-            stage.name.partition(":")[0], query, mechanism, self._neighbors, float(sensitivity),
-            float(noise_sd), Cost(rho=stage.charged, delta=stage.delta), stage.rows,
+            stage.name.partition(":")[0],
+            query,
+            mechanism,
+            self._neighbors,
+            float(sensitivity),
+            float(noise_sd),
+            Cost(rho=stage.charged, delta=stage.delta),
+            stage.rows,
         )
 
 

@@ -21,6 +21,6 @@ class Sealed:
     __repr__ = __str__ = __format__ = __bytes__ = _refuse
     __bool__ = __int__ = __float__ = __complex__ = __index__ = __len__ = _refuse
     __iter__ = __next__ = __getitem__ = __contains__ = __reversed__ = _refuse
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse  # type: ignore[assignment]
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
-    __array__ = __hash__ = __dir__ = _refuse  # type: ignore[assignment]
+    __array__ = __hash__ = __dir__ = _refuse

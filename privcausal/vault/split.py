@@ -11,8 +11,13 @@ from privcausal.typing import Integers, Mask, Neighbors
 
 
 def parts(
-    size: int, shares: Sequence[float], *, neighbors: Neighbors, entropy: int,
-    units: Integers | None, names: Sequence[str],
+    size: int,
+    shares: Sequence[float],
+    *,
+    neighbors: Neighbors,
+    entropy: int,
+    units: Integers | None,
+    names: Sequence[str],
 ) -> Integers:
     """Part of each row, shape (n,), in proportion of `shares`.
 
@@ -44,8 +49,10 @@ def first_rows(units: Integers, max_rows: int) -> Mask:
     """
     order = np.argsort(units, kind="stable")
     ranked = units[order]
-    start = np.r_[True, ranked[1:] != ranked[:-1]]
-    rank = np.arange(len(units)) - np.maximum.accumulate(np.where(start, np.arange(len(units)), 0))
+    place = np.arange(len(units))
+    starts = np.ones(len(units), bool)
+    starts[1:] = ranked[1:] != ranked[:-1]
+    rank = place - np.maximum.accumulate(np.where(starts, place, 0))
     keep = np.zeros(len(units), bool)
     keep[order] = rank < max_rows
     return keep & (units >= 0)

@@ -52,6 +52,6 @@ class Mechanism(ABC):
 
 
 def on_grid(values: Vector, bound: float, bits: int) -> Vector:
-    """values / bound cut to [-1, 1] on multiples of 2^-bits, as whole float64 numbers."""
+    """values / bound cut to [-1, 1] on multiples of 2^-bits, as whole float64 numbers; NaN is 0."""
     scale = float(1 << bits)
-    return np.rint(np.minimum(np.maximum(values / bound, -1.0), 1.0) * scale)
+    return np.rint(np.clip(np.nan_to_num(values / bound), -1.0, 1.0) * scale)

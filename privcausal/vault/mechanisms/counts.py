@@ -61,10 +61,12 @@ class Marginals(Mechanism):
     def _bin(self, name: str, frame: Mapping[str, Vector | Integers]) -> Integers:
         domain, values = self.schema[name], frame[name]
         if isinstance(domain, Interval):
-            position = np.floor((values - domain.lo) * (BINS / domain.width))
+            position = np.floor((values - domain.lo) / domain.width * BINS)
             return np.clip(position, 0, BINS - 1).astype(np.int64)
         codes = values.astype(np.int64)
-        return np.where(codes < 0, len(domain.labels), codes) if isinstance(domain, Levels) else codes
+        if isinstance(domain, Levels):
+            return np.where(codes < 0, len(domain.labels), codes)
+        return codes
 
 
 def bins(schema: Schema, name: str) -> int:

@@ -24,12 +24,13 @@ def grid_rows(vectors: Matrix, norm: float) -> Matrix:
     counts zero, which keeps the proof without an exception that would depend on the data.
     """
     ints = np.rint(vectors * (grid_scale(vectors.shape[1]) / norm))
-    ints[squared_norm(ints) > UNIT * UNIT] = 0.0
+    fine = squared_norm(ints) <= UNIT * UNIT  # False for NaN
+    ints[~fine] = 0.0
     return ints
 
 
 def grid_scale(size: int) -> float:
-    return UNIT - np.ceil(np.sqrt(size) / 2) - 1.0
+    return float(UNIT - np.ceil(np.sqrt(size) / 2) - 1.0)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Gram(Mechanism):
         return np.asarray((u.T @ u)[self._upper], np.int64)
 
     def matrix(self, values: Vector) -> Matrix:
-        """Symmetric matrices from a release's values, shape (arms, p, p), or (p, p) without arms."""
+        """Symmetric matrices of a release's values, shape (arms, p, p), or (p, p) without arms."""
         p = self.features.size
         out = np.zeros((self._arms, p, p))
         i, j = self._upper

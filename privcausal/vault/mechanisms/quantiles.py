@@ -15,6 +15,8 @@ LOWEST, HIGHEST = -20, 40
 """Exponents told apart: sizes below 2^-20 count as zero, above 2^40 as 2^40."""
 
 CELLS = 64
+"""Cells of the second histogram."""
+
 
 class _Histograms(Mechanism):
     """Histograms of raw columns.
@@ -66,7 +68,7 @@ class Magnitudes(_Histograms):
     def cells(self) -> int:
         return 2 * (HIGHEST - LOWEST) + 1
 
-    def cell(self, name: str, values: Vector) -> Integers:
+    def cell(self, name: str, values: Vector) -> Integers:  # noqa: ARG002  # all names alike
         """Cells from the most negative through zero to the most positive."""
         with np.errstate(divide="ignore"):
             exponent = np.floor(np.log2(np.abs(values)))
@@ -96,5 +98,6 @@ class Grid(_Histograms):
 
     def cell(self, name: str, values: Vector) -> Integers:
         interval = self.ranges[self.variables.index(name)]
-        position = np.floor((values - interval.lo) * (CELLS / interval.width))
+        inside = np.clip(values, interval.lo, interval.hi)
+        position = np.floor((inside - interval.lo) / interval.width * CELLS)
         return np.clip(position, 0, CELLS - 1).astype(np.int64)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from privcausal.spec.features import Design, squared_norm
-from privcausal.typing import Integers, Matrix, Neighbors, Vector
+from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.mechanisms.base import ONE_FACTOR, Mechanism
 from privcausal.vault.transforms.scores import Transform
@@ -37,7 +37,7 @@ class Regressors:
         columns = self.design.columns
         factors = {c.term for c in columns if c.kind == "indicator"}
         free = sum(c.kind != "indicator" for c in columns)
-        return 1.0 / np.sqrt(max(free + len(factors), 1))
+        return float(1.0 / np.sqrt(max(free + len(factors), 1)))
 
     @property
     def norm2(self) -> float:
@@ -49,11 +49,10 @@ class Regressors:
         return np.hstack([np.ones((len(z), 1)), self.alpha * np.nan_to_num(z)])
 
 
-def grid_sum(vectors: Matrix, weights: Vector, norm: float, counted: Vector) -> Integers:
+def grid_sum(vectors: Matrix, weights: Vector, norm: float, counted: Mask) -> Integers:
     """Exact integer sum of `counted` rows whose weighted norm is at most `norm`.
 
-    Rounding moves the weighted norm by at most ||weights||/2; the scale leaves that room and a row
-    that still fails the check (a fault) counts zero.
+    A row that fails the check of its norm in integers (a fault) counts zero.
     """
     scale = grid_scale(weights, norm)
     ints = np.rint(np.nan_to_num(vectors) * scale)
@@ -62,30 +61,44 @@ def grid_sum(vectors: Matrix, weights: Vector, norm: float, counted: Vector) -> 
 
 
 def grid_scale(weights: Vector, norm: float) -> float:
-    return UNIT - np.ceil(np.sqrt(squared_norm(weights[None, :])[0]) / (2 * norm)) - 1.0
+    """Integers per unit: 2^k, less the room that rounding needs.
+
+    Rounding moves a row by at most r/2 in the weighted norm, r = ||weights||, and so the difference
+    of two rows by at most r. With r / norm taken off, one row stays within 2^k norm; and so does
+    the difference of two within 2^k Delta wherever Delta >= norm bounds it before rounding. (The
+    outer products are rounded entry by entry and need not be PSD any more: this pays for it.)
+    """
+    room = np.ceil(np.sqrt(squared_norm(weights[None, :])[0]) / norm)
+    return float(UNIT - room - 1.0)
+
+
+MASS_COST = 0.2
+"""Extra squared sensitivity paid for the masses: a tenth more noise on the scores."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreSums(Mechanism):
-    """Sums of x (a, g) and of the upper triangle of m a a' and m g, over complete rows.
+    """Sums of x (a, g), of the upper triangle of a a', and of q (1, g), over complete rows.
 
-    x is the score divided by its cut, in [-1, 1]; m in [0, 1] is the mass (1, or T, or
-    (T - e)^2), the denominator of the estimand.
+    x is the score divided by its cut, in [-1, 1]; q in [0, 1] is the mass, the estimand's
+    denominator divided by its bound.
 
     Privacy
     -------
-    Let C^2 = ||a||^2 + ||g||^2 at most, and give the masses the weight beta. Two complete rows
-    differ by at most 2C in the first part. In the second, sums of m a a' are PSD and m g is not
-    negative, so they differ by at most sqrt(2) S, S^2 = ||a||^4 + ||g||^2; where a = 1, no groups
-    and m = 1 they do not differ at all. A complete row against a missing one: C and S. So
-    Delta^2 = max(4 C^2 + beta^2 D^2, C^2 + beta^2 S^2) for substitution, C^2 + beta^2 S^2 else.
+    Let A = ||a||^2 and m = ||g||^2 at most, and give everything but the scores the weight beta.
+    Scores: a row has norm at most C, C^2 = A + m, and two rows differ by at most 2C. The rest: a
+    row has norm at most S, S^2 = A^2 + 1 + m. Two rows differ in a a' by at most sqrt(2) A (PSD
+    matrices have non-negative inner product; not at all where a = 1), in q (1, g) by 1 without
+    groups and by sqrt(2 (1 + m)) with (non-negative vectors); call the sum of squares D^2. A
+    complete row against a missing one: C and S. So substitution moves the sums by at most Delta,
+    Delta^2 = max(4 C^2 + beta^2 D^2, C^2 + beta^2 S^2), and adding a row by the second.
     """
 
     score: Transform
     cut: float
+    mass: Transform
     regressors: Regressors
     neighbors: Neighbors
-    mass: Transform | None = None
 
     @property
     def query(self) -> str:
@@ -101,28 +114,27 @@ class ScoreSums(Mechanism):
 
     @property
     def _s2(self) -> float:
-        return self.regressors.norm2**2 + self.regressors.group_sets
+        return self.regressors.norm2**2 + 1.0 + self.regressors.group_sets
 
     @property
     def _d2(self) -> float:
-        alone = self.regressors.width == 1 and self.regressors.group_sets == 0
-        return 0.0 if alone and self.mass is None else 2 * self._s2
+        r = self.regressors
+        slopes = 0.0 if r.width == 1 else 2 * r.norm2**2
+        return slopes + (1.0 if r.group_sets == 0 else 2 * (1.0 + r.group_sets))
 
     @cached_property
     def beta(self) -> float:
-        """Weight of the masses: free where possible, else a fifth of the squared sensitivity."""
+        """Weight of the masses."""
         if self.neighbors == "add_remove":
-            return float(np.sqrt(0.25 * self._c2 / self._s2))
-        if self._d2 == 0:
-            return float(np.sqrt(3 * self._c2 / self._s2))
-        return float(np.sqrt(self._c2 / self._d2))
+            return float(np.sqrt(MASS_COST * self._c2 / self._s2))
+        return float(np.sqrt(MASS_COST * 4 * self._c2 / self._d2))
 
     @property
     def weights(self) -> Vector:
         i, j = self._upper
         r = self.regressors
-        masses = self.beta * np.where(i == j, 1.0, np.sqrt(2.0))
-        return np.concatenate([np.ones(r.width + r.groups), masses, np.full(r.groups, self.beta)])
+        outer = self.beta * np.where(i == j, 1.0, np.sqrt(2.0))
+        return np.concatenate([np.ones(r.width + r.groups), outer, np.full(1 + r.groups, self.beta)])
 
     def _norm(self, neighbors: Neighbors) -> float:
         one = self._c2 + self.beta**2 * self._s2
@@ -140,25 +152,24 @@ class ScoreSums(Mechanism):
     @property
     def units(self) -> Vector:
         r, one = self.regressors, 1.0 / grid_scale(self.weights, self._row_norm)
-        return np.concatenate(
-            [np.full(r.width + r.groups, self.cut * one), np.full(len(self._upper[0]) + r.groups, one)]
-        )
+        sizes = [r.width + r.groups, len(self._upper[0]), 1 + r.groups]
+        return np.repeat([self.cut * one, one, self.mass.bound * one], sizes)
 
     def integers(self, batch: Batch) -> Integers:
         x = np.clip(self.score(batch) / self.cut, -1.0, 1.0)[:, None]
+        q = np.clip(self.mass(batch) / self.mass.bound, 0.0, 1.0)[:, None]
         a, g = self.regressors.a(batch), batch.member
-        m = np.ones_like(x) if self.mass is None else self.mass(batch)[:, None]
         i, j = self._upper
-        vectors = np.hstack([x * a, x * g, m * a[:, i] * a[:, j], m * g])
+        vectors = np.hstack([x * a, x * g, a[:, i] * a[:, j], q, q * g])
         return grid_sum(vectors, self.weights, self._row_norm, batch.complete)
 
-    def split(self, values: Vector) -> tuple[Vector, Vector, Matrix, Vector]:
-        """Sums of x a (natural units), of x g, of m a a' as a matrix, and of m g."""
+    def split(self, values: Vector) -> tuple[Vector, Vector, Matrix, float, Vector]:
+        """Sums of x a and x g (natural units), of a a' as a matrix, of q and of q g."""
         r = self.regressors
-        xa, xg, upper, mg = np.split(
-            values, np.cumsum([r.width, r.groups, len(self._upper[0])])
+        xa, xg, upper, q, qg = np.split(
+            values, np.cumsum([r.width, r.groups, len(self._upper[0]), 1])
         )
-        return xa, xg, symmetric(upper, r.width), mg
+        return xa, xg, symmetric(upper, r.width), float(q[0]), qg
 
 
 def symmetric(upper: Vector, size: int) -> Matrix:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from privcausal.errors import DataError
 from privcausal.spec.columns import Header, header, labels, numbers, open_frame
 from privcausal.typing import Frame
 from privcausal.vault.batch import RawColumn
@@ -22,8 +21,6 @@ class Memory(Sealed):
         self._size: int = self._frame.shape[0]
         self._cache: dict[tuple[str, bool], RawColumn] = {}
         self.header: Header = header(self._frame)
-        if self._size == 0:
-            raise DataError("the data have no rows")
 
     def size(self) -> int:
         """Number of rows: private under add_remove, so only the vault may ask."""

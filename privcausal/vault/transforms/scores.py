@@ -110,6 +110,26 @@ class Aipw:
 
 
 @dataclass(frozen=True)
+class Balance:
+    """(T - e)^2 / (e (1 - e)), the slope of the AIPW score in a shift of the effect.
+
+    If the arm means move by (t - e) kappa, psi moves by kappa (1 - balance). Its mean is 1 where e
+    is right. Between 0 and (1 - c)/c, since e lies in [c, 1 - c].
+    """
+
+    e: Function
+    clip: float
+
+    @property
+    def bound(self) -> float:
+        return (1 - self.clip) / self.clip
+
+    def __call__(self, batch: Batch) -> Vector:
+        e = self.e(batch.rows)
+        return (batch.t - e) ** 2 / (e * (1 - e))
+
+
+@dataclass(frozen=True)
 class TreatedScore:
     """T (Y - mu0) - (1 - T) e/(1 - e) (Y - mu0): its sum over that of T is the ATT.
 

@@ -1,0 +1,443 @@
+"""The command line: ``privcausal demo``, ``privcausal fit``, ``privcausal report``.
+
+Exit codes: 0; 2 for wrong input; 3 where a ledger has not enough left; 1 for anything unexpected.
+Messages go to stderr. They are built of arguments, column names and released numbers; an
+unexpected error shows a constant text, because tracebacks and the messages of other libraries
+quote values of rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privcausal import __version__
+from privcausal.errors import (
+    BudgetError,
+    CapabilityError,
+    DataError,
+    FormulaError,
+    LedgerError,
+    PrivcausalError,
+    PrivcausalWarning,
+    SchemaError,
+)
+
+if TYPE_CHECKING:
+    from privcausal.accounting import Ledger
+    from privcausal.results import AteResult, CateResult
+    from privcausal.spec.formula import CausalFormula
+    from privcausal.spec.schema import Schema
+
+FINE, UNEXPECTED, WRONG_INPUT, NO_BUDGET = 0, 1, 2, 3
+
+_SORRY = (
+    "unexpected error; its text may hold values of rows and is not shown. What was charged to a "
+    "ledger stays charged. The same call in Python shows the error to whoever may see the rows."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Words of the command line; those of this process if None.
+    """
+    chosen = _parser().parse_args(arguments)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning  # type: ignore[assignment]  # fewer names, same call
+        try:
+            chosen.run(chosen)
+            sys.stdout.flush()
+        except PrivcausalError as error:
+            _say(f"{type(error).__name__}: {error}")
+            return _code(error)
+        except BrokenPipeError:  # as in `privcausal demo | head`: nobody reads on
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return UNEXPECTED
+        except (Exception, KeyboardInterrupt):
+            _say(_SORRY)
+            return UNEXPECTED
+    return FINE
+
+
+def _code(error: PrivcausalError) -> int:
+    if not isinstance(error, BudgetError):
+        return WRONG_INPUT
+    from privcausal.accounting import BudgetExhaustedError
+
+    return NO_BUDGET if isinstance(error, BudgetExhaustedError) else WRONG_INPUT
+
+
+def _say(text: str) -> None:
+    print(f"privcausal: {text}", file=sys.stderr)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    # ours are made of released numbers; another library's may depend on a row
+    if issubclass(category, PrivcausalWarning):
+        _say(f"warning: {message}")
+
+
+_SPEC_HELP = """\
+a spec file:
+  formula = "visit ~ mailed | age + C(region) | income"
+  eps = 1.0            # and other options of the call: learner, groups, unit, ...
+  task = "privcate"    # or "private"
+  complete = false     # true: no used column can have a missing value
+
+  [bounds]             # public domains; what is missing here is bought with budget
+  visit = [0, 1]
+  age = [18, 95]
+  region = ["N", "S"]
+
+  [ledger]             # the path is taken from the folder of the spec file
+  path = "study.db"
+  dataset = "mailing"
+  eps = 2.0
+"""
+
+# -- arguments -------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="privcausal",
+        description="Causal inference under differential privacy.",
+        epilog="Exit codes: 0 done, 2 wrong input, 3 no budget left, 1 anything unexpected.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(metavar="command", required=True)
+    _add_demo(commands.add_parser("demo", help="fit invented data and write the report"))
+    _add_fit(commands.add_parser("fit", help="fit what a spec file asks for"))
+    _add_report(commands.add_parser("report", help="write the HTML report of a saved fit"))
+    return parser
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=_output, default=Path("report.html"), metavar="HTML")
+    parser.add_argument("--rows", type=int, default=5000, help="invented rows (default 5000)")
+    parser.add_argument("--eps", type=float, default=1.0, help="privacy budget (default 1)")
+    parser.set_defaults(run=_demo)
+
+
+def _add_fit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("spec", type=_input, help="TOML: formula, options, [bounds], [ledger]")
+    parser.add_argument("data", type=_input, help=f"a file that ends in {', '.join(_READERS)}")
+    parser.add_argument("--report", type=_output, metavar="HTML", help="write the report here")
+    parser.add_argument("--save", type=_output, metavar="JSON", help="write the fit here")
+    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _SPEC_HELP
+    parser.set_defaults(run=_fit)
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("fit", type=_input, help="a fit that was saved as JSON")
+    parser.add_argument("out", type=_output, metavar="HTML")
+    parser.add_argument("--audience", choices=["technical", "public"], default="technical")
+    parser.set_defaults(run=_report)
+
+
+def _input(text: str) -> Path:
+    path = Path(text)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text!r}")
+    return path
+
+
+def _output(text: str) -> Path:
+    """A path that can be written, found out before any budget is spent."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file in a folder that exists")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written")
+    return path
+
+
+def _check_distinct(*paths: Path | None) -> None:
+    places = [path.resolve() for path in paths if path is not None]
+    if len(set(places)) < len(places):
+        raise DataError("one file is named twice; an output would overwrite it")
+
+
+# -- commands --------------------------------------------------------------------------------
+
+_SUMMARIES: dict[str, Callable[[Any], str]] = {
+    "text": lambda summary: str(summary.as_text()),
+    "latex": lambda summary: str(summary.as_latex()),
+    "html": lambda summary: str(summary.as_html()),
+}
+
+
+def _demo(chosen: argparse.Namespace) -> None:
+    import privcausal as pc
+
+    study = pc.datasets.clinic(chosen.rows)
+    fit = pc.privcate(
+        study.formula, study.frame, eps=chosen.eps, bounds=study.bounds,
+        groups=["ward", "age >= 65"],
+    )  # fmt: skip
+    _hand_over(fit, "text", report=chosen.out)
+    _say(f"the data are invented; their true average effect is {study.ate:.2f}")
+
+
+def _fit(chosen: argparse.Namespace) -> None:
+    import privcausal as pc
+
+    job = _read_job(chosen.spec)
+    _check_distinct(chosen.spec, chosen.data, chosen.report, chosen.save, job.ledger_path)
+    data = _read_data(chosen.data, job)
+    call = getattr(pc, job.task)
+    fit = call(job.formula, data, bounds=job.schema, ledger=job.open_ledger(), **job.options)
+    _hand_over(fit, chosen.summary, report=chosen.report, save=chosen.save)
+
+
+def _report(chosen: argparse.Namespace) -> None:
+    from privcausal.results import load
+
+    _check_distinct(chosen.fit, chosen.out)
+    fit = load(chosen.fit)
+    _write(partial(fit.report, audience=chosen.audience), chosen.out, "report")
+
+
+def _hand_over(
+    fit: AteResult | CateResult, style: str, *, report: Path | None, save: Path | None = None
+) -> None:
+    """Save, report and print a fit."""
+    with ExitStack() as steps:  # it is paid for: where one step fails, the others are still taken
+        steps.callback(lambda: print(_SUMMARIES[style](fit.summary()).rstrip("\n")))
+        if report is not None:
+            steps.callback(_write, fit.report, report, "report")
+        if save is not None:
+            steps.callback(_write, fit.save, save, "fit")
+
+
+def _write(write: Callable[[Path], None], path: Path, word: str) -> None:
+    try:
+        write(path)
+    except OSError:
+        _say(f"the {word} {path} could not be written")
+        raise
+    _say(f"wrote the {word} {path}")
+
+
+# -- the spec file ---------------------------------------------------------------------------
+
+_TASKS = ("privcate", "private")
+_KEYS = ("formula", "task", "bounds", "complete", "ledger")
+_NOT_IN_A_FILE = {"formula", "data", "bounds", "ledger", "queries", "progress"}
+_LEDGER = ("path", "dataset", "eps", "delta")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a spec file asks for; `ledger` holds the arguments of `Ledger`, or is empty."""
+
+    task: str
+    formula: str
+    schema: Schema
+    options: Mapping[str, Any]
+    ledger: Mapping[str, Any]
+
+    @property
+    def ledger_path(self) -> Path | None:
+        return self.ledger.get("path")
+
+    def open_ledger(self) -> Ledger | None:
+        from privcausal.accounting import Ledger
+
+        return Ledger(**self.ledger) if self.ledger else None
+
+
+def _read_job(path: Path) -> Job:
+    from privcausal.spec.schema import Schema
+
+    content = _read_toml(path)
+    task = content.get("task", "privcate")
+    if task not in _TASKS:
+        raise CapabilityError(f"{path.name}: task must be one of {', '.join(_TASKS)}")
+    options = _options(task)
+    _check_keys(content, (*_KEYS, *options), path.name)
+    if not isinstance(content.get("formula"), str):
+        raise FormulaError(f'{path.name}: write formula = "outcome ~ treatment | modifiers"')
+    return Job(
+        task,
+        content["formula"],
+        Schema.from_toml(path),
+        {name: content[name] for name in options if name in content},
+        _ledger_settings(content["ledger"], path) if "ledger" in content else {},
+    )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        problem = str(error)
+    except (OSError, ValueError):
+        problem = "it cannot be read as UTF-8 text"
+    raise SchemaError(f"{path.name} is not valid TOML: {problem}")
+
+
+def _options(task: str) -> list[str]:
+    """The keywords of the call that a file can hold; the call itself checks their values."""
+    import inspect
+
+    import privcausal
+
+    keywords = inspect.signature(getattr(privcausal, task)).parameters
+    return [name for name in keywords if name not in _NOT_IN_A_FILE]
+
+
+def _check_keys(content: Mapping[str, Any], known: Sequence[str], place: str) -> None:
+    for name in content:
+        if name not in known:
+            words = ", ".join(sorted(known))
+            raise CapabilityError(f"{place}: unknown key {name!r}; known are {words}")
+
+
+def _ledger_settings(settings: Any, spec: Path) -> dict[str, Any]:
+    if not isinstance(settings, dict):
+        raise LedgerError(f"{spec.name}: ledger is a table: write [ledger]")
+    _check_keys(settings, _LEDGER, f"[ledger] in {spec.name}")
+    missing = [name for name in _LEDGER[:3] if name not in settings]
+    if missing or not isinstance(settings["path"], str):
+        raise LedgerError(f"[ledger] in {spec.name} needs path (text), dataset and eps")
+    # beside the spec file, wherever the command runs: another ledger would be a fresh budget
+    return {**settings, "path": spec.parent / settings["path"]}
+
+
+# -- the data --------------------------------------------------------------------------------
+
+
+def _parquet(path: Path) -> Any:
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path, partitioning=None)
+
+
+def _feather(path: Path) -> Any:
+    import pyarrow.feather
+
+    return pyarrow.feather.read_table(path, memory_map=False)
+
+
+def _csv(path: Path) -> Any:
+    """Every column as text."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    with csv.open_csv(path) as reader:
+        names = reader.schema.names
+    return csv.read_csv(
+        path,
+        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.large_string())),
+    )
+
+
+_READERS: dict[str, Callable[[Path], Any]] = {
+    ".parquet": _parquet, ".csv": _csv, ".feather": _feather, ".arrow": _feather,
+}  # fmt: skip
+
+
+def _read_data(path: Path, job: Job) -> Any:
+    """The table as a pyarrow table in memory.
+
+    Raises
+    ------
+    DataError
+        The suffix is unknown, or the file is not what its suffix says. The reader's own message
+        is not shown: it quotes rows.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in _READERS:
+        raise DataError(f"{path.name} cannot be read; known files end in {', '.join(_READERS)}")
+    try:
+        table = _READERS[suffix](path)
+    except Exception:  # whatever it is, it may quote a row
+        table = None
+    if table is None:
+        raise DataError(f"{path.name} is not a whole {suffix[1:]} file")
+    return _typed(table, job, path.name) if suffix == ".csv" else table
+
+
+_BLANKS = {"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None"}
+_WORDS = {"true": 1.0, "false": 0.0}
+
+
+def _typed(table: Any, job: Job, place: str) -> Any:
+    """The columns of a CSV file as numbers or labels, by what is declared and asked alone.
+
+    Guessing types from the values, as most readers do, would let one row decide how all others
+    are read. Here each value is read by itself, and what cannot be read is missing.
+    """
+    import pyarrow as pa
+
+    from privcausal.spec.formula import CausalFormula
+
+    formula = CausalFormula.parse(job.formula, table.column_names)
+    known = _label_columns(job, formula)
+    columns = []
+    for column, texts in zip(table.column_names, table.columns, strict=True):
+        coded = texts.combine_chunks().dictionary_encode()
+        words = coded.dictionary.to_pylist()
+        if column in known:
+            values = pa.array([_label(word, known[column]) for word in words], pa.large_string())
+        else:
+            values = pa.array([_number(word) for word in words], pa.float64())
+        columns.append(values.take(coded.indices))
+    unsure = [name for name in formula.variables if name not in job.schema and name not in known]
+    if unsure:
+        _say(
+            f"{place} holds no types; without a declaration, read as numbers: {', '.join(unsure)}. "
+            "Declare labels in [bounds], or write C(column)"
+        )
+    return pa.table(columns, names=table.column_names)
+
+
+def _label_columns(job: Job, formula: CausalFormula) -> dict[str, frozenset[str]]:
+    """Columns of labels, and the labels declared for each."""
+    asked = [*formula.categorical, job.options.get("unit")]
+    found = {column: frozenset[str]() for column in asked if isinstance(column, str)}
+    for column, domain in job.schema.columns.items():
+        labels = getattr(domain, "labels", None)  # an interval and the 0/1 coding have none
+        if labels is None:
+            found.pop(column, None)
+        else:
+            found[column] = frozenset(labels)
+    return found
+
+
+def _label(word: str, known: frozenset[str]) -> str | None:
+    """The label as written, or as the declared number it means ("3.0" for 3); None if missing."""
+    from privcausal.spec.schema import label_key
+
+    if word in known:
+        return word
+    number = label_key(_number(word))
+    return number if number in known else None if word in _BLANKS else word
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        return _WORDS.get(word.strip().lower(), float("nan"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Overlap and balance: priced looks at the rows through the propensity that a fit released.
+
+A result holds no rows, so the table is handed in again. Each look is one release with a charge of
+its own, beside what the fit has cost.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from privcausal.accounting import Ledger, Release
+from privcausal.accounting.conversion import rho_of
+from privcausal.errors import CapabilityError
+from privcausal.learners.estimate import Estimate
+from privcausal.spec.features import Design
+from privcausal.spec.functions import Constant
+from privcausal.spec.plan import Plan, Stage
+from privcausal.spec.request import Budget
+from privcausal.typing import Frame, Matrix, Vector
+from privcausal.vault import (
+    ArmHistogram,
+    ArmMeans,
+    Regressors,
+    Vault,
+    check_columns,
+    check_types,
+    open_vault,
+    read,
+)
+
+CELLS = 16
+"""Equal cells between the clips; one more on each side holds what was cut."""
+
+FEW = 3.0
+"""An arm whose noisy sum of weights is below this many noise sd has no mean."""
+
+LEAST_SD = 0.05
+"""Floor of a column's standard deviation, in its scaled units: a rare level has next to none."""
+
+
+@dataclass(frozen=True, eq=False)
+class OverlapCounts:
+    """Noisy counts by arm (control, treated) in cells of the propensity, shape (2, cells).
+
+    `edges`, shape (cells - 1,), are the borders between cells; every count has noise sd
+    `noise_sd`.
+    """
+
+    plan: Plan
+    release: Release
+    real: bool
+    edges: Vector
+    counts: Matrix
+    noise_sd: float
+
+
+@dataclass(frozen=True, eq=False)
+class BalanceMeans:
+    """Standardised differences of the arms' means, and their noise sds, shape (q,) each."""
+
+    plan: Plan
+    release: Release
+    real: bool
+    terms: tuple[str, ...]
+    before: Vector
+    before_sd: Vector
+    after: Vector
+    after_sd: Vector
+
+
+def overlap(
+    estimate: Estimate, frame: Frame, budget: Budget, ledger: Ledger | None
+) -> OverlapCounts:
+    """Release how the rows of each arm are spread over the propensity.
+
+    Raises
+    ------
+    CapabilityError
+        The propensity is one known number, so there is nothing to look at.
+    """
+    e, clip = estimate.nuisances.propensity, estimate.plan.request.arm_clip
+    if isinstance(e, Constant):
+        raise CapabilityError(
+            f"the propensity is known to be {e.value:g} for everyone: overlap holds by design; "
+            "look at the balance instead. Nothing was spent"
+        )
+    mechanism = ArmHistogram(e, np.linspace(clip, 1.0 - clip, CELLS + 1))
+    plan = _plan(estimate, budget, "overlap: propensity")
+    vault = _open(plan, frame, ledger)
+    vault.arrange(estimate.schema, [estimate.design], ())
+    release = vault.release("overlap: propensity", mechanism)
+    return OverlapCounts(
+        plan, release, vault.real_noise, mechanism.edges, mechanism.split(release.value),
+        float(release.noise_sd[0]),
+    )  # fmt: skip
+
+
+def balance(
+    estimate: Estimate, frame: Frame, budget: Budget, ledger: Ledger | None
+) -> BalanceMeans:
+    """Release the arms' means of every design column, plain and weighted by 1/e and 1/(1 - e).
+
+    Raises
+    ------
+    CapabilityError
+        The formula has no covariates.
+    """
+    request = estimate.plan.request
+    terms = (*request.formula.modifiers, *request.formula.controls)
+    design = Design(terms, estimate.schema, full_rank=True)
+    if not design.columns:
+        raise CapabilityError(
+            "the formula has no covariates whose balance could be shown. Nothing was spent"
+        )
+    regressors = Regressors(design, 0, 0)
+    mechanism = ArmMeans(estimate.nuisances.propensity, request.arm_clip, regressors)
+    plan = _plan(estimate, budget, "balance: means")
+    vault = _open(plan, frame, ledger)
+    vault.arrange(estimate.schema, [estimate.design, design], ())
+    release = vault.release("balance: means", mechanism)
+    sums, sds = mechanism.split(release.value), mechanism.split(release.noise_sd)
+    unit = regressors.alpha * _spread(estimate, design)
+    plain, weighted = (_difference(sums[:, k], sds[:, k], unit) for k in (0, 1))
+    names = tuple(column.name for column in design.columns)
+    return BalanceMeans(plan, release, vault.real_noise, names, *plain, *weighted)
+
+
+def _plan(estimate: Estimate, budget: Budget, stage: str) -> Plan:
+    """One stage with the whole budget, under the fit's own neighbours, unit and domains."""
+    request = replace(
+        estimate.plan.request, schema=estimate.schema, budget=budget, split="full", groups=(),
+        cov_type="nonrobust",
+    )  # fmt: skip
+    rho = rho_of(budget.epsilon, budget.delta)
+    return Plan(request, estimate.plan.learner, estimate.plan.base, (Stage(stage, rho),), rho)
+
+
+def _open(plan: Plan, frame: Frame, ledger: Ledger | None) -> Vault:
+    """Check what can be checked without rows, charge the ledger, and open the vault."""
+    source = read(frame)
+    check_columns(source.header, plan.request.columns)
+    check_types(source.header, plan.request)
+    return open_vault(source, plan, ledger, secrets.token_hex(8))
+
+
+def _spread(estimate: Estimate, design: Design) -> Vector:
+    """Standard deviation of each scaled column in the released population, shape (q,)."""
+    rows = estimate.population.rows(estimate.known)
+    return np.maximum(rows.scaled(design).std(axis=0), LEAST_SD)
+
+
+def _difference(sums: Matrix, sds: Matrix, unit: Vector) -> tuple[Vector, Vector]:
+    """Treated minus control mean in multiples of `unit`, and its noise sd, shape (q,) each.
+
+    `sums` holds an arm a row (control, treated): the sum of weights, then those of the columns.
+    A mean is a ratio of noisy sums; by the delta method its variance is
+    (sd_sum^2 + mean^2 sd_mass^2) / mass^2.
+    """
+    mass, mass_sd = sums[:, :1], sds[:, :1]
+    if (mass <= FEW * mass_sd).any():
+        return np.full(len(unit), np.nan), np.full(len(unit), np.nan)
+    means = sums[:, 1:] / mass
+    variance = (sds[:, 1:] ** 2 + (means * mass_sd) ** 2) / mass**2
+    return (means[1] - means[0]) / unit, np.sqrt(variance.sum(axis=0)) / unit

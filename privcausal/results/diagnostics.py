@@ -1,0 +1,260 @@
+"""What `fit.overlap` and `fit.balance` hand back: one priced release each, to print and to plot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from privcausal.learners.diagnostics import BalanceMeans, OverlapCounts
+from privcausal.report import numbers
+from privcausal.report.summary import Summary
+from privcausal.report.table import Block, Column, Grid, Prose, Rule, Table
+from privcausal.report.tables import budget_grid
+from privcausal.report.view import Check
+from privcausal.report.words import ALERTS, clean
+from privcausal.results.frames import budget_lines
+from privcausal.results.guarantee import Guarantee, promise
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+LARGE = 0.1
+"""A standardised difference beyond this is commonly called an imbalance (Austin 2009)."""
+
+CLEAR = 2.0
+"""A difference is called large only if it is so by this many noise standard deviations."""
+
+NAMED = 3
+"""Columns that the sentence on balance names; the table has all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnostic:
+    """A finished look at the data: released numbers, with a price of their own; no rows.
+
+    Attributes
+    ----------
+    measured : OverlapCounts or BalanceMeans
+    ledger_line : str or None
+        State of the ledger after the charge.
+    """
+
+    measured: OverlapCounts | BalanceMeans
+    ledger_line: str | None = None
+
+    title: ClassVar[str] = ""
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The released numbers."""
+        raise NotImplementedError
+
+    @property
+    def sentence(self) -> str:
+        """What the numbers say, in words."""
+        raise NotImplementedError
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the frame; returns matplotlib axes."""
+        raise NotImplementedError
+
+    def _grid(self) -> Grid:
+        raise NotImplementedError
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What this look promises; it adds to what the fit has spent."""
+        found = self.measured
+        return promise(found.plan, real=found.real, what="this diagnostic, which adds to the fit,")
+
+    @property
+    def budget(self) -> pd.DataFrame:
+        """One line; columns as in the fit's `budget`."""
+        found = self.measured
+        return budget_lines((found.release,), found.plan.request.budget.delta)
+
+    @property
+    def check(self) -> Check:
+        """For the report: caption, sentence with the price, and a small frame."""
+        price = "NOT PRIVATE: made with a test noise source."
+        if self.measured.real:
+            price = f"Bought for {_price(self.guarantee)}, in addition to the fit."
+        return Check(self.title, f"{self.sentence} {price}", self._shown())
+
+    def _shown(self) -> pd.DataFrame:
+        return self.frame
+
+    def summary(self) -> Summary:
+        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
+        found = self.measured
+        total = f"This look: {_price(self.guarantee)}." if found.real else "Not private."
+        lines = (total + (f"  {self.ledger_line}" if self.ledger_line else ""),)
+        blocks: tuple[Block, ...] = (
+            Rule("="), self._grid(), Rule("-"), Prose((self.sentence,)), Rule("="),
+            budget_grid(self.budget), Prose(lines), Rule("-"),
+            Prose((f"Guarantee: {self.guarantee.statement}",)), Rule("="),
+        )  # fmt: skip
+        return Summary(Table(self.title, blocks, ALERTS[self.guarantee.kind]))
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    def __repr__(self) -> str:
+        promised = self.guarantee
+        return f"<{type(self).__name__}: {_price(promised)}, {promised.kind}>"
+
+    def _repr_html_(self) -> str:
+        return self.summary().as_html()
+
+
+def _price(promised: Guarantee) -> str:
+    return f"({promised.epsilon:.3g}, {promised.delta:.3g})-DP"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Overlap(Diagnostic):
+    """How the rows of each arm are spread over the released propensity."""
+
+    measured: OverlapCounts
+
+    title: ClassVar[str] = "Private Overlap of Treated and Control"
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """low high treated control std_error, a row per cell of the propensity.
+
+        Counts are noisy and unbiased, so an empty cell may be negative; `std_error` is their
+        noise standard deviation. The first and last cell hold what the clip cut.
+        """
+        import pandas as pd
+
+        borders = np.r_[0.0, self.measured.edges, 1.0]
+        control, treated = self.measured.counts
+        return pd.DataFrame(
+            {
+                "low": borders[:-1], "high": borders[1:], "treated": treated, "control": control,
+                "std_error": self.measured.noise_sd,
+            },
+            index=pd.Index(self._labels(), name="propensity"),
+        )  # fmt: skip
+
+    def _labels(self) -> list[str]:
+        ends = [f"{edge:.2f}" for edge in self.measured.edges]
+        inner = [f"{a} to {b}" for a, b in pairwise(ends)]
+        return [f"{ends[0]} or less", *inner, f"{ends[-1]} or more"]
+
+    def _shown(self) -> pd.DataFrame:
+        return self.frame[["treated", "control", "std_error"]]
+
+    @property
+    def sentence(self) -> str:
+        """The share of each arm in the outer cells."""
+        low, high = self.measured.edges[[0, -1]]
+        (control, control_sd), (treated, treated_sd) = map(self._outside, self.measured.counts)
+        return (
+            f"{numbers.percent(treated)} of the treated (noise sd {numbers.percent(treated_sd)}) "
+            f"and {numbers.percent(control)} of the controls "
+            f"(noise sd {numbers.percent(control_sd)}) have a propensity at or beyond the ends of "
+            f"[{low:.2f}, {high:.2f}]. Each count has noise sd "
+            f"{numbers.number(self.measured.noise_sd, 3)}."
+        )
+
+    def _outside(self, counts: np.ndarray) -> tuple[float, float]:
+        """Share of an arm in the outer cells, with its noise sd by the delta method."""
+        total = float(counts.sum())
+        if total <= self.measured.noise_sd * np.sqrt(len(counts)):
+            return np.nan, np.nan
+        share = float(counts[0] + counts[-1]) / total
+        # the outer counts enter with 1 - share, the others with -share
+        spread = np.sqrt(2 * (1 - share) ** 2 + (len(counts) - 2) * share**2)
+        return min(max(share, 0.0), 1.0), float(self.measured.noise_sd * spread / total)
+
+    def _grid(self) -> Grid:
+        columns = (
+            Column("Propensity [dp]", "left", "propensity"),
+            Column("treated", words="treated (noisy count)"),
+            Column("control", words="control (noisy count)"),
+        )
+        frame = self.frame
+        rows = tuple(
+            (str(label), numbers.count(treated), numbers.count(control))
+            for label, treated, control in zip(
+                frame.index, frame["treated"], frame["control"], strict=True
+            )
+        )
+        return Grid("Rows by propensity and arm", columns, rows, frame)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Histograms of both arms: the treated upwards, the controls downwards."""
+        from privcausal.results.drawings import overlap_plot
+
+        return overlap_plot(self.frame, ax)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Balance(Diagnostic):
+    """Standardised mean differences, treated minus control, before and after weighting."""
+
+    measured: BalanceMeans
+
+    title: ClassVar[str] = "Private Balance of Covariates"
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """before std_error_before after std_error_after, a row per design column.
+
+        Differences of the arms' means in standard deviations of the column, which are taken from
+        the fit's released marginals; `after` weights rows by 1/e(x) and 1/(1 - e(x)). Standard
+        errors are those of the privacy noise: a difference describes these very rows.
+        """
+        import pandas as pd
+
+        found = self.measured
+        return pd.DataFrame(
+            {
+                "before": found.before, "std_error_before": found.before_sd,
+                "after": found.after, "std_error_after": found.after_sd,
+            },
+            index=pd.Index(found.terms, name="term"),
+        )  # fmt: skip
+
+    @property
+    def sentence(self) -> str:
+        """How many columns are clearly out of balance after weighting."""
+        found = self.measured
+        if np.isnan(found.after).any():
+            return "The budget is too small to see the means of both arms."
+        clear = np.abs(found.after) > LARGE + CLEAR * found.after_sd
+        names = [clean(name) for name, bad in zip(found.terms, clear, strict=True) if bad]
+        more = ", ..." if len(names) > NAMED else ""
+        listed = f" ({', '.join(names[:NAMED])}{more})" if names else ""
+        return (
+            f"After weighting, {len(names)} of {len(found.terms)} standardised differences{listed} "
+            f"exceed {LARGE:g} by more than {CLEAR:g} noise standard deviations, which are up to "
+            f"{numbers.number(float(found.after_sd.max()), 2)}."
+        )
+
+    def _grid(self) -> Grid:
+        columns = (
+            Column("Differences [dp]", "left", "term"),
+            Column("before", words="before weighting"),
+            Column("noise sd", words="noise (standard deviation)"),
+            Column("after", words="after weighting"),
+            Column("noise sd", words="noise (standard deviation)"),
+        )
+        frame = self.frame
+        rows = tuple(
+            (str(row[0]), *(numbers.fixed(float(v), 3) for v in row[1:]))
+            for row in frame.itertuples()
+        )
+        return Grid("Standardised mean differences", columns, rows, frame)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """A row per column: hollow before weighting, filled after; lines are 95% of the noise."""
+        from privcausal.results.drawings import balance_plot
+
+        return balance_plot(self.frame, ax)

@@ -1,0 +1,119 @@
+"""Pictures of overlap and balance, in the style of the report's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from privcausal.report.plots import (
+    BLUE,
+    GREY,
+    INK,
+    PLAIN,
+    SKY,
+    VERMILION,
+    _calm,
+    _finite,
+    _height,
+    _include,
+    _one,
+    _rows,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+NOISE_95 = 1.96
+
+REFERENCE = 0.1
+"""Where the dotted lines of the balance plot stand."""
+
+
+def overlap_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Rows by propensity: treated upwards, controls downwards, whiskers for the noise.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns low, high, treated, control, std_error; the outer cells hold what was cut.
+    """
+    ax = _one(ax, height=3.4)
+    _calm(ax, across="y")
+    places = np.arange(len(frame), dtype=float)
+    places[[0, -1]] += [-0.5, 0.5]  # what was cut stands apart
+    noise = NOISE_95 * _finite(frame["std_error"])
+    for name, sign, color, hatch in (("treated", 1, BLUE, ""), ("control", -1, SKY, "///")):
+        counts = _finite(frame[name])
+        ax.bar(
+            places, sign * np.maximum(counts, 0.0), width=0.9, color=color, hatch=hatch,
+            edgecolor="white" if not hatch else INK, linewidth=0.5, zorder=2,
+        )  # fmt: skip
+        low, high = np.maximum(counts - noise, 0.0), np.maximum(counts + noise, 0.0)
+        ax.vlines(places, sign * low, sign * high, color=INK, linewidth=1, zorder=3)
+    ax.axhline(0, color=INK, linewidth=0.8, zorder=4)
+    _name_arms(ax, frame, noise)
+    _name_cells(ax, frame, places)
+    return ax
+
+
+def _name_arms(ax: Axes, frame: pd.DataFrame, noise: np.ndarray) -> None:
+    """Words in the corners in place of a legend, and counts without a sign."""
+    most = float(np.nanmax(np.r_[frame["treated"] + noise, frame["control"] + noise, 1.0]))
+    ax.set_ylim(-1.3 * most, 1.3 * most)
+    ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
+    for text, height in (("treated", 0.96), ("control (hatched)", 0.04)):
+        ax.annotate(
+            text, (0.01, height), xycoords="axes fraction", va="top" if height > 0.5 else "bottom",
+            color=INK, fontsize=9.5, fontweight="bold", bbox={"color": "white", "pad": 1.5},
+        )  # fmt: skip
+    ax.set_ylabel("rows (noisy count)")
+
+
+def _name_cells(ax: Axes, frame: pd.DataFrame, places: np.ndarray) -> None:
+    """Borders as ticks, and the two cells of what was cut."""
+    borders = frame["high"].to_numpy()[:-1]
+    step = max(1, (len(borders) - 1) // 4)
+    shown = np.arange(0, len(borders), step)
+    ticks = np.r_[places[0], shown + 0.5, places[-1]]
+    ends = (f"≤ {borders[0]:.2g}", f"≥ {borders[-1]:.2g}")
+    inner = [f"{borders[k]:.2g}" for k in shown]
+    inner[0] = inner[-1] = ""  # the outer cells' own labels say it
+    ax.set_xticks(ticks, [ends[0], *inner, ends[1]])
+    ax.set_xlabel("released propensity; lines: 95% of the noise")
+
+
+def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Standardised differences: hollow before weighting, filled after.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Index: terms; columns before, std_error_before, after, std_error_after.
+    """
+    ax = _one(ax, height=_height(len(frame)) + 0.35)
+    places = _rows(ax, [str(name) for name in frame.index])
+    ax.axvline(0, color=GREY, linewidth=0.8, zorder=1)
+    for reference in (-REFERENCE, REFERENCE):
+        ax.axvline(reference, color=GREY, linewidth=0.8, linestyle=(0, (2, 3)), zorder=1)
+    limits = [-REFERENCE, REFERENCE]
+    for name, shift, color, marker, face in (
+        ("before", 0.14, VERMILION, "D", "white"), ("after", -0.14, BLUE, "o", BLUE),
+    ):  # fmt: skip
+        value, noise = _finite(frame[name]), NOISE_95 * _finite(frame[f"std_error_{name}"])
+        ax.hlines(places + shift, value - noise, value + noise, color=color, linewidth=1.4)
+        ax.plot(
+            value, places + shift, marker, color=color, markerfacecolor=face, markersize=6,
+            label=f"{name} weighting", zorder=4,
+        )  # fmt: skip
+        limits += [*(value - noise), *(value + noise)]
+    _include(ax, limits)
+    ax.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=9,
+        handletextpad=0.2, borderaxespad=0.2,
+    )  # fmt: skip
+    ax.set_xlabel(
+        "standardised difference, treated minus control;\nlines: 95% of the noise", **PLAIN
+    )
+    return ax

@@ -1,0 +1,243 @@
+"""An additive effect as a booster of the package interpret, to use its displays.
+
+Each modifier becomes one main effect: on the 256 public fine bins of its interval, or on its
+levels. Terms are centred on the released synthetic population, which also gives the weights of
+bins; standard deviations are posterior ones, of the centred terms.
+
+Predictions equal those of `CateResult.predict` inside the bounds where every numeric modifier is
+smooth (base "gam"). A term that is not a table on the fine bins (base "linear", ``log(x)``) is
+continuous, and becomes steps that are right at the middle of each bin. The booster does not cut
+the effect to the outcome's range, reads a missing value as the average, and a level that was not
+declared as the fit reads one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privcausal.errors import CapabilityError
+from privcausal.inference.effect import Piece
+from privcausal.inference.population import Population
+from privcausal.learners import Estimate
+from privcausal.spec.features import FINE, Column, FeatureMap, Rows, fine_bins
+from privcausal.spec.schema import Binary, Interval, Levels
+from privcausal.typing import Integers, Matrix, Vector
+
+if TYPE_CHECKING:
+    from interpret.glassbox import ExplainableBoostingRegressor
+
+
+@dataclass(frozen=True, eq=False)
+class _Term:
+    """One main effect on its bins; the last bin is for values that were not declared.
+
+    Attributes
+    ----------
+    kind : str
+        ``"continuous"`` or ``"nominal"``, as interpret names them.
+    bins : Vector or dict
+        Cuts between the bins, or label to number of bin.
+    bounds : (float, float)
+        Of the axis; NaN for levels.
+    weights, scores, sd : Vector
+        Shape (bins + 1,).
+    mean : float
+        What was taken from the scores to centre them.
+    """
+
+    name: str
+    kind: str
+    bins: Vector | dict[str, int]
+    bounds: tuple[float, float]
+    weights: Vector
+    scores: Vector
+    sd: Vector
+    mean: float
+
+
+def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
+    """The estimate's effect as a fitted booster.
+
+    Raises
+    ------
+    CapabilityError
+        The effect is constant, or no sum of functions of one modifier each.
+    """
+    piece = _only_piece(estimate)
+    owned = _owned(piece.additive.features)
+    population = estimate.population
+    terms = [_term(piece, population, name, at) for name, at in owned.items()]
+    additive = piece.additive
+    intercept = additive.offset + float(additive.coef[0]) + sum(t.mean for t in terms)
+    assert estimate.effect is not None
+    return _fitted(terms, intercept, population.count, estimate.effect.reach)
+
+
+def _only_piece(estimate: Estimate) -> Piece:
+    """The effect's additive function with its covariance."""
+    effect, learner = estimate.effect, estimate.plan.learner
+    if effect is None or len(effect.pieces) != 1 or effect.pieces[0].weight is not None:
+        raise CapabilityError(
+            f"the effect of learner {learner!r} is no additive function: its parts are joined by "
+            "the propensity. Use learner 'r', 'dr', 's' or 't'"
+        )
+    if effect.pieces[0].additive.features.size == 1:
+        raise CapabilityError("the effect is a constant: there are no shapes to show")
+    return effect.pieces[0]
+
+
+def _owned(features: FeatureMap) -> dict[str, Integers]:
+    """Positions of the basis functions that belong to each modifier."""
+    design = features.design
+    variables = {term.name: _variables(term) for term in design.terms}
+    owned: dict[str, list[int]] = {}
+    for position, column in enumerate(features.column):
+        if column < 0:
+            continue
+        term = design.columns[column].term
+        if len(variables[term]) > 1:
+            raise CapabilityError(
+                f"term {term!r} depends on {' and '.join(variables[term])}: only functions of one "
+                "modifier become main effects"
+            )
+        owned.setdefault(variables[term][0], []).append(position)
+    return {name: np.array(at, np.int64) for name, at in owned.items()}
+
+
+def _variables(term: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(v for factor in term.factors for v in factor.variables))
+
+
+def _term(piece: Piece, population: Population, name: str, at: Integers) -> _Term:
+    """Centred scores of one modifier on its bins, with posterior standard deviations."""
+    features = piece.additive.features
+    domain = population.schema[name]
+    points, share = _points(population, name)
+    phi = _features_at(features, name, points)[:, at]
+    centre = share @ phi
+    scores = (phi - centre) @ piece.additive.coef[at]
+    cov = piece.cov[np.ix_(at, at)]
+    sd = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", phi - centre, cov, phi - centre), 0.0))
+    bins: Vector | dict[str, int]
+    if isinstance(domain, Interval):
+        kind, bins = "continuous", _cuts(_smooth_column(features, name, domain), points[:-1])
+    elif isinstance(domain, Binary) and domain.labels is None:
+        kind, bins = "continuous", np.array([0.5])  # however 0/1 is written: bool, int or float
+    else:
+        labels = domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
+        kind, bins = "nominal", {label: i for i, label in enumerate(labels or (), start=1)}
+    bounds = (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
+    return _Term(
+        name, kind, bins, bounds if kind == "continuous" else (np.nan, np.nan),
+        share * population.count, scores, sd, float(centre @ piece.additive.coef[at]),
+    )  # fmt: skip
+
+
+def _points(population: Population, name: str) -> tuple[Vector | Integers, Vector]:
+    """A value in each bin, then one for undeclared values; and the population's shares of both."""
+    domain, share = population.schema[name], population.probabilities[name]
+    if isinstance(domain, Interval):
+        middle = domain.lo + (np.arange(FINE) + 0.5) * (domain.width / FINE)
+        return np.r_[middle, domain.mid], np.r_[share, 0.0]
+    if isinstance(domain, Levels):
+        codes = np.arange(len(domain.labels))
+        undeclared = domain.labels.index("other") if domain.other else -1
+        return np.r_[codes, undeclared], share
+    return np.array([0.0, 1.0, 0.0]), np.r_[share, 0.0]
+
+
+def _features_at(features: FeatureMap, name: str, points: Vector | Integers) -> Matrix:
+    """Basis functions where `name` takes the points, shape (m, p); only its own ones matter."""
+    schema = features.design.schema
+    frame: dict[str, Vector | Integers] = {}
+    for other in features.design.variables:
+        domain = schema[other]
+        level = isinstance(domain, Levels)
+        middle = domain.mid if isinstance(domain, Interval) else 0.0
+        frame[other] = np.full(len(points), middle, np.int64 if level else np.float64)
+    frame[name] = points
+    return Rows(frame, len(points)).phi(features)
+
+
+def _smooth_column(features: FeatureMap, name: str, domain: Interval) -> Column:
+    """The design column of `name` itself, by whose scale rows are binned."""
+    for block in features.blocks:
+        column = features.design.columns[block.column]
+        if column.variable == name:
+            return column
+    return Column(name, name, "numeric", domain.lo, domain.hi, name)
+
+
+def _cuts(column: Column, middle: Vector) -> Vector:
+    """The least number in each bin but the first, to the last bit, shape (FINE - 1,).
+
+    Bins are those of `fine_bins` on the scaled value, so the borders are found by bisection
+    between neighbouring middles with that very function.
+    """
+    low, high, number = middle[:-1].copy(), middle[1:].copy(), np.arange(1, FINE)
+    while True:
+        half = low + 0.5 * (high - low)
+        if np.all((half <= low) | (half >= high)):
+            return high
+        above = fine_bins(column.scale(half)) >= number
+        low, high = np.where(above, low, half), np.where(above, half, high)
+
+
+def _fitted(
+    terms: list[_Term], intercept: float, count: float, reach: float
+) -> ExplainableBoostingRegressor:
+    """A booster with the attributes that `fit` would have set."""
+    from interpret.glassbox import ExplainableBoostingRegressor
+
+    names = [t.name for t in terms]
+    kinds = [t.kind for t in terms]
+    made = ExplainableBoostingRegressor(
+        feature_names=names, feature_types=kinds, interactions=0, outer_bags=1
+    )
+    for attribute, value in _attributes(terms, intercept, count, reach).items():
+        setattr(made, attribute, value)
+    return made
+
+
+def _attributes(
+    terms: list[_Term], intercept: float, count: float, reach: float
+) -> Mapping[str, Any]:
+    """Fitted attributes as of interpret 0.7; bin 0 of a term is for missing values."""
+    names = [t.name for t in terms]
+    scores = [np.r_[0.0, t.scores] for t in terms]
+    weights = [np.r_[0.0, t.weights] for t in terms]
+    edges = [None if t.kind == "nominal" else _edges(t) for t in terms]
+    return {
+        "n_features_in_": len(terms),
+        "feature_names_in_": names,
+        "feature_types_in_": [t.kind for t in terms],
+        "feature_bounds_": np.array([t.bounds for t in terms]),
+        "bins_": [[t.bins] for t in terms],
+        "histogram_edges_": edges,
+        "histogram_weights_": [w.copy() for w in weights],
+        "unique_val_counts_": np.array([len(t.weights) - 1 for t in terms], np.int64),
+        "term_features_": [(i,) for i in range(len(terms))],
+        "term_names_": names,
+        "bin_weights_": weights,
+        "term_scores_": scores,
+        "bagged_scores_": [s[None, :].copy() for s in scores],
+        "standard_deviations_": [np.r_[0.0, t.sd] for t in terms],
+        "intercept_": float(intercept),
+        "bagged_intercept_": np.array([intercept]),
+        "bag_weights_": np.array([count]),
+        "best_iteration_": np.zeros((1, 1), np.int64),
+        "link_": "identity",
+        "link_param_": np.nan,
+        "min_target_": -reach,
+        "max_target_": reach,
+        "has_fitted_": True,
+    }
+
+
+def _edges(term: _Term) -> Vector:
+    """Borders of the histogram's bins: equal parts of the interval."""
+    return np.linspace(*term.bounds, len(term.weights))

@@ -1,0 +1,146 @@
+"""What overlap and balance need of the rows: counts and bounded sums within the arms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from privcausal.spec.features import squared_norm
+from privcausal.spec.functions import Function
+from privcausal.typing import Integers, Matrix, Neighbors, Vector
+from privcausal.vault.batch import Batch
+from privcausal.vault.mechanisms.base import ONE_FACTOR, Mechanism
+from privcausal.vault.mechanisms.scores import Regressors
+
+UNIT = float(1 << ONE_FACTOR)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmHistogram(Mechanism):
+    """Counts of a released propensity e(x) in public cells, within each arm.
+
+    The cells are (-inf, edges[0]], the gaps (edges[k], edges[k + 1]), closed above but for the
+    last one, and [edges[-1], inf): where e was cut to the edges, the outer cells hold what was cut.
+
+    Privacy
+    -------
+    e is a public function, so a row's cell depends on that row alone. A complete row adds one to
+    one cell of one arm, any other row nothing: replacing a row moves the counts by at most sqrt(2)
+    in l2, adding one by 1.
+    """
+
+    e: Function
+    edges: Vector
+
+    @property
+    def query(self) -> str:
+        return f"propensity by arm, {self.cells} cells"
+
+    @property
+    def cells(self) -> int:
+        return len(self.edges) + 1
+
+    @property
+    def units(self) -> Vector:
+        return np.ones(2 * self.cells)
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return float(np.sqrt(2.0)) if neighbors == "substitute" else 1.0
+
+    def integers(self, batch: Batch) -> Integers:
+        e = self.e(batch.rows)
+        inner = np.searchsorted(self.edges, e, side="left")
+        cell = np.where(e >= self.edges[-1], len(self.edges), inner)
+        at = np.where(batch.t == 1, self.cells, 0) + cell
+        return np.bincount(at[batch.complete], minlength=2 * self.cells).astype(np.int64)
+
+    def split(self, values: Vector) -> Matrix:
+        """Counts of the control and of the treated arm, shape (2, cells)."""
+        return values.reshape(2, self.cells)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmMeans(Mechanism):
+    """Sums of a and of h a over the rows of each arm; a = (1, alpha z), z scaled design columns.
+
+    h = clip / e(x) for the treated and clip / (1 - e(x)) for the controls: the inverse-propensity
+    weight times its bound, so h lies in [0, 1]. The mean of z in an arm is a ratio of its sums,
+    with weights or without.
+
+    Privacy
+    -------
+    ||a||^2 <= A (1 without columns, else 2, see `Regressors`). Let gamma be the norm's weight of
+    the weighted sums. A row adds v = (a, h a) to the block of its arm, whose weighted norm is at
+    most N, N^2 = (1 + gamma^2) A. Two rows of different arms are orthogonal. For two rows of one
+    arm a . a' = 1 + alpha^2 z . z' >= 0, since alpha ||z|| <= 1, and h >= 0, so v . v' is not
+    negative either. So replacing a row moves the sums by at most sqrt(2) N, adding one by N.
+
+    On the integer grid, v times a scale s becomes its nearest grid point, at most r / 2 away, r
+    the norm of the coordinates' weights in a block. So a row has norm at most s N + r / 2, and two
+    rows differ by at most sqrt(2) s N + r; with s <= 2^k - r / N, for units of 2^-k, both stay
+    below the bounds. A row that fails the check of its norm (a fault) counts zero.
+    """
+
+    e: Function
+    clip: float
+    regressors: Regressors
+
+    @property
+    def query(self) -> str:
+        return f"means by arm, {self.regressors.width - 1} columns"
+
+    @cached_property
+    def gamma(self) -> float:
+        """gamma^2 = 1 / (2 clip).
+
+        The noise sd of an arm's mean is sd / (rows of the arm) without weights, and with them
+        sd / (gamma clip x all rows), since the weights of an arm sum to the number of all rows;
+        sd^2 is proportional to 1 + gamma^2. With equal arms this gamma gives the least sum of both
+        variances.
+        """
+        return float(np.sqrt(0.5 / self.clip))
+
+    @property
+    def weights(self) -> Vector:
+        return np.tile(self._block, 2)
+
+    @property
+    def _block(self) -> Vector:
+        """Weights of one arm's coordinates in the norm, shape (2 width,)."""
+        return np.repeat([1.0, self.gamma], self.regressors.width)
+
+    @property
+    def _norm(self) -> float:
+        return float(np.sqrt((1 + self.gamma**2) * self.regressors.norm2))
+
+    @cached_property
+    def _scale(self) -> float:
+        room = np.sqrt(float((self._block**2).sum())) / self._norm
+        return UNIT - float(np.ceil(room)) - 1.0
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return (np.sqrt(2.0) if neighbors == "substitute" else 1.0) * self._norm * UNIT
+
+    @property
+    def units(self) -> Vector:
+        """Natural units: the weighted sums are given with the weight 1 / e itself."""
+        one = np.repeat([1.0, 1.0 / self.clip], self.regressors.width) / self._scale
+        return np.tile(one, 2)
+
+    def integers(self, batch: Batch) -> Integers:
+        a, e = self.regressors.a(batch), self.e(batch.rows)
+        own = np.where(batch.t == 1, e, 1.0 - e)
+        h = np.minimum(np.maximum(self.clip / own, 0.0), 1.0)[:, None]
+        ints = np.rint(np.nan_to_num(np.hstack([a, h * a])) * self._scale)
+        fine = squared_norm(ints * self._block) <= (self._norm * UNIT) ** 2
+        arms = [batch.complete & fine & (batch.t == arm) for arm in (0, 1)]
+        return np.concatenate([ints[rows].astype(np.int64).sum(axis=0) for rows in arms])
+
+    def split(self, values: Vector) -> Matrix:
+        """Sums by arm (control, treated) and weighting (plain, weighted), shape (2, 2, width).
+
+        Entry 0 of the last axis is the sum of weights, the others are sums of alpha z.
+        """
+        return values.reshape(2, 2, self.regressors.width)

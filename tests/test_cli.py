@@ -1,0 +1,473 @@
+"""The command line on real files: every command, every exit code, and nothing of a row on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+import privcausal as pc
+from privcausal import cli
+from privcausal.errors import PrivcausalWarning
+from privcausal.testing import seeded_noise
+
+ROOT = Path(__file__).resolve().parents[1]
+
+BOUNDS = """
+[bounds]
+recovery = [0, 100]
+programme = [0, 1]
+age = [18, 95]
+severity = [0, 10]
+bmi = [15, 50]
+ward = ["east", "north", "south", "west"]
+"""
+SPEC = f"""
+formula = "recovery ~ programme | age + C(ward) | bmi"
+eps = 2.0
+complete = true
+{BOUNDS}
+"""
+ATE_SPEC = f"""
+formula = "recovery ~ programme | age"
+task = "private"
+{BOUNDS}
+"""
+CANARY = "8675309.25"
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return pc.datasets.clinic(300).frame
+
+
+@pytest.fixture
+def here(tmp_path: Path, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a spec file and the clinic in every format, as the current directory."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    pyarrow.parquet.write_table(table, tmp_path / "data.parquet")
+    pyarrow.feather.write_feather(table, tmp_path / "data.feather")
+    pyarrow.feather.write_feather(table, tmp_path / "data.arrow", compression="uncompressed")
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    (tmp_path / "spec.toml").write_text(SPEC)
+    (tmp_path / "ate.toml").write_text(ATE_SPEC)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def shell(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "privcausal.cli", *words], cwd=cwd, capture_output=True, text=True,
+        check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+# -- commands --------------------------------------------------------------------------------
+
+
+def test_demo_prints_a_summary_and_writes_the_report(tmp_path):
+    done = shell("demo", "--rows", "800", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Private Conditional Average Treatment Effect" in done.stdout
+    assert "ward[north]" in done.stdout
+    assert "Records:                     800 [pub]" in done.stdout
+    assert "(1.00, 1e-05)-DP, proven" in done.stdout
+    assert "wrote the report report.html" in done.stderr
+    assert "true average effect is 6.80" in done.stderr
+    page = (tmp_path / "report.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert sorted(os.listdir(tmp_path)) == ["report.html"]
+
+
+def test_demo_takes_its_budget_and_its_place(here, capsys):
+    assert cli.main(["demo", "--rows", "400", "--eps", "3", "--out", "there.html"]) == 0
+    assert "(3.00, 1e-05)-DP" in capsys.readouterr().out
+    assert (here / "there.html").exists()
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "feather", "arrow"])
+def test_fit_reads_every_format(here, capsys, suffix):
+    words = ["fit", "ate.toml", f"data.{suffix}", "--report", "out.html", "--save", "fit.json"]
+    assert cli.main(words) == 0
+    said = capsys.readouterr()
+    assert "Private Average Treatment Effect" in said.out
+    assert said.err.splitlines() == [
+        "privcausal: wrote the fit fit.json",
+        "privcausal: wrote the report out.html",
+    ]
+    assert "</html>" in (here / "out.html").read_text()
+    assert isinstance(pc.load("fit.json"), pc.AteResult)
+
+
+@pytest.mark.parametrize(
+    ("style", "start"), [("text", " "), ("latex", "\\begin"), ("html", "<div")]
+)
+def test_fit_prints_the_summary_asked_for(here, capsys, style, start):
+    assert cli.main(["fit", "ate.toml", "data.parquet", "--summary", style]) == 0
+    said = capsys.readouterr()
+    assert start in said.out[:200]
+    assert said.err == ""
+
+
+def test_fit_passes_every_option_on(here):
+    (here / "spec.toml").write_text(f"""
+        formula = "recovery ~ programme | age | bmi"
+        learner = "dr"
+        base = "linear"
+        eps = 3
+        delta = 1e-6
+        neighbors = "add_remove"
+        propensity = 0.5
+        split = "crossfit"
+        groups = ["ward", "age >= 65"]
+        cov_type = "HC0"
+        [shares]
+        nuisance = 0.4
+        {BOUNDS}""")
+    assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "fit.json"]) == 0
+    fit = pc.load("fit.json")
+    request = fit.plan.request
+    assert (fit.plan.learner, fit.plan.base) == ("dr", "linear")
+    assert (request.budget.epsilon, request.budget.delta) == (3, 1e-6)
+    assert request.trust.neighbors == "add_remove"
+    assert (request.propensity, request.split, request.cov_type) == (0.5, "crossfit", "HC0")
+    assert request.groups == ("ward", "age >= 65")
+    assert request.budget.shares == {"nuisance": 0.4}
+    assert request.schema["age"] == pc.Interval(18, 95)
+
+
+def test_complete_and_bounds_reach_the_schema(here):
+    assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "fit.json"]) == 0
+    request = pc.load("fit.json").plan.request
+    assert request.schema.complete
+    assert request.schema["ward"] == pc.Levels(["east", "north", "south", "west"])
+
+
+def test_report_of_a_saved_fit(here, capsys):
+    assert cli.main(["fit", "ate.toml", "data.parquet", "--save", "f.json", "--report", "a"]) == 0
+    assert cli.main(["report", "f.json", "b"]) == 0
+    assert (here / "a").read_bytes() == (here / "b").read_bytes()
+    assert cli.main(["report", "f.json", "c", "--audience", "public"]) == 0
+    assert len((here / "c").read_bytes()) < len((here / "b").read_bytes())
+    assert "wrote the report c" in capsys.readouterr().err
+
+
+def test_version_and_help():
+    done = shell("--version", cwd=ROOT)
+    assert done.stdout == f"privcausal {pc.__version__}\n"
+    assert "demo" in shell("--help", cwd=ROOT).stdout
+    assert "[ledger]" in shell("fit", "--help", cwd=ROOT).stdout
+    assert shell(cwd=ROOT).returncode == 2
+
+
+# -- the ledger ------------------------------------------------------------------------------
+
+LEDGER = '\n[ledger]\npath = "study.db"\ndataset = "clinic"\neps = 2.5\n'
+
+
+def test_an_exhausted_ledger_is_exit_3_and_writes_nothing(here, capsys):
+    study = here / "study"
+    study.mkdir()
+    (study / "spec.toml").write_text(ATE_SPEC + LEDGER)
+    words = ["fit", "study/spec.toml", "data.parquet", "--save"]
+    assert cli.main([*words, "1.json"]) == 0
+    assert "Ledger 'clinic'" in capsys.readouterr().out
+    # beside the spec file, not in the current directory
+    assert pc.Ledger.open(study / "study.db").fits == 1
+    (study / "spec.toml").write_text(ATE_SPEC.replace("task", "eps = 2.4\ntask") + LEDGER)
+    assert cli.main([*words, "2.json"]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "this fit needs more than ledger 'clinic' has left" in said.err
+    assert not (here / "2.json").exists()
+    assert pc.Ledger.open(study / "study.db").fits == 1
+
+
+def test_a_broken_ledger_is_exit_2(here, capsys):
+    (here / "spec.toml").write_text(ATE_SPEC + LEDGER)
+    (here / "study.db").write_text("no database")
+    assert cli.main(["fit", "spec.toml", "data.parquet"]) == 2
+    assert "LedgerError" in capsys.readouterr().err
+
+
+def test_no_output_may_overwrite_a_ledger_or_an_input(here, capsys):
+    (here / "spec.toml").write_text(ATE_SPEC + LEDGER)
+    before = (here / "data.parquet").read_bytes()
+    for option in ("study.db", "data.parquet", "spec.toml"):
+        assert cli.main(["fit", "spec.toml", "data.parquet", "--save", option]) == 2
+    assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "a", "--report", "./a"]) == 2
+    assert "would overwrite" in capsys.readouterr().err
+    assert (here / "data.parquet").read_bytes() == before
+    assert not (here / "study.db").exists()
+
+
+# -- wrong input: 2 --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('formula = "recovery ~ programme | age"\nepsilon = 1', "unknown key 'epsilon'"),
+        ('formula = "recovery ~ programme | age"\nepsilon = 1', "delta, eps, formula"),
+        ("eps = 1", "write formula ="),
+        ("formula = 3", "write formula ="),
+        ('formula = "recovery ~ "', "FormulaError"),
+        ('formula = "recovery ~ programme | nobody"', "nobody"),
+        ("formula = ", "is not valid TOML"),
+        ('task = "fit"', "task must be one of privcate, private"),
+        ('task = ["private"]', "task must be one of"),
+        (f'task = "private"\nlearner = "dr"\n{SPEC}', "unknown key 'learner'"),
+        (f'queries = "points"\n{SPEC}', "unknown key 'queries'"),
+        (f'data = "data.csv"\n{SPEC}', "unknown key 'data'"),
+        (f'learner = "z"\n{SPEC}', "choose one of"),
+        (f"base = 4\n{SPEC}", "CapabilityError"),
+        (SPEC.replace("eps = 2.0", "eps = 0"), "BudgetError"),
+        (SPEC.replace("eps = 2.0", 'eps = "one"'), "BudgetError"),
+        (SPEC.replace("eps = 2.0", "eps = 2000-01-01"), "BudgetError"),
+        (SPEC.replace("complete = true", "complete = 1"), "complete must be"),
+        (SPEC.replace("[18, 95]", "[95, 18]"), "reversed"),
+        (SPEC.replace("[18, 95]", "18"), "SchemaError"),
+        (SPEC + "complete = true", "above [bounds]"),
+        (f"groups = 3\n{SPEC}", "groups"),
+        (f"groups = [3]\n{SPEC}", "groups"),
+        (f"shares = 3\n{SPEC}", "shares"),
+        (f"max_rows = 2\n{SPEC}", "max_rows"),
+        (f'unit = "nobody"\n{SPEC}', "nobody"),
+        (f"unit = 3\n{SPEC}", "unit"),
+        (f'propensity_clip = "a"\n{SPEC}', "propensity_clip"),
+        (f"neighbors = []\n{SPEC}", "neighbors"),
+        (f'ledger = "study.db"\n{SPEC}', "write [ledger]"),
+        (SPEC + LEDGER + "cap = 1", "unknown key 'cap'"),
+        (SPEC + "[ledger]\npath = 'l.db'\neps = 1", "needs path (text), dataset and eps"),
+        (SPEC + "[ledger]\npath = 1\ndataset = 'a'\neps = 1", "needs path (text)"),
+        (SPEC + "[ledger]\npath = 'l.db'\ndataset = 3\neps = 1", "dataset is a label"),
+        (SPEC + "[ledger]\npath = 'no/l.db'\ndataset = 'a'\neps = 1", "LedgerError"),
+        (SPEC + "[ledger]\npath = 'l.db'\ndataset = 'a'\neps = -1", "BudgetError"),
+    ],
+)
+def test_a_bad_spec_is_exit_2_and_says_what_to_write(here, capsys, text, problem):
+    (here / "spec.toml").write_text(text)
+    assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "fit.json"]) == 2
+    said = capsys.readouterr()
+    assert problem in said.err
+    assert said.err.startswith("privcausal: ")
+    assert said.out == ""
+    assert not (here / "fit.json").exists()
+
+
+def test_a_spec_that_is_not_text_is_exit_2(here, capsys):
+    (here / "spec.toml").write_bytes(b"\xff\xfe\x00")
+    assert cli.main(["fit", "spec.toml", "data.parquet"]) == 2
+    assert "UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["fit", "no.toml", "data.csv"], "there is no file 'no.toml'"),
+        (["fit", "ate.toml", "no.csv"], "there is no file 'no.csv'"),
+        (["fit", "ate.toml", "data.csv", "--save", "no/fit.json"], "folder that exists"),
+        (["fit", "ate.toml", "data.csv", "--report", "."], "folder that exists"),
+        (["fit", "ate.toml", "data.csv", "--summary", "pdf"], "invalid choice"),
+        (["demo", "--rows", "many"], "invalid int"),
+        (["report", "no.json", "out.html"], "there is no file"),
+        (["plan"], "invalid choice"),
+    ],
+)
+def test_bad_arguments_are_exit_2_before_anything_is_read(here, capsys, words, problem):
+    with pytest.raises(SystemExit) as leave:
+        cli.main(words)
+    assert leave.value.code == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="the superuser may write anywhere")
+def test_an_output_that_cannot_be_written_is_refused_first(here, capsys):
+    (here / "old.json").write_text("")
+    (here / "old.json").chmod(0o400)
+    with pytest.raises(SystemExit):
+        cli.main(["fit", "ate.toml", "data.csv", "--save", "old.json"])
+    assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--rows", "0"], ["--eps", "nan"], ["--eps", "-1"]])
+def test_bad_numbers_of_the_demo_are_exit_2(here, capsys, words):
+    assert cli.main(["demo", *words]) == 2
+    assert not (here / "report.html").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": "privcausal fit", "version": 9}'])
+def test_a_file_that_is_no_fit_is_exit_2(here, capsys, text):
+    (here / "fit.json").write_text(text)
+    assert cli.main(["report", "fit.json", "out.html"]) == 2
+    assert "DataError" in capsys.readouterr().err
+    assert not (here / "out.html").exists()
+
+
+def test_a_damaged_fit_is_exit_2(here, capsys):
+    assert cli.main(["fit", "ate.toml", "data.parquet", "--save", "fit.json"]) == 0
+    document = json.loads((here / "fit.json").read_text())
+    document["body"]["estimate"]["fields"].pop("plan")
+    (here / "fit.json").write_text(json.dumps(document))
+    assert cli.main(["report", "fit.json", "out.html"]) == 2
+    assert "damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("data.xlsx", CANARY),
+        ("data", CANARY),
+        ("bad.parquet", CANARY),
+        ("bad.feather", CANARY),
+        ("empty.csv", ""),
+        ("head.csv", "recovery,programme,age\n"),
+        ("ragged.csv", f"recovery,programme,age\n1,1,30\n2,0,{CANARY},4\n"),
+        ("latin.csv", f"recovery,programme,age\n1,1,{CANARY}\xe9\n"),
+        ("twice.csv", f"recovery,programme,age,age\n1,1,30,{CANARY}\n"),
+        ("other.csv", f"recovery,programme,years\n1,1,{CANARY}\n"),
+    ],
+)
+def test_bad_data_files_are_exit_2_and_quote_no_row(here, capsys, name, content):
+    (here / name).write_bytes(content.encode("latin-1"))
+    assert cli.main(["fit", "ate.toml", name, "--save", "fit.json"]) == 2
+    said = capsys.readouterr()
+    assert "DataError" in said.err or "FormulaError" in said.err
+    assert CANARY not in said.err + said.out
+    assert not (here / "fit.json").exists()
+
+
+# -- the unexpected: 1 -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError, MemoryError, KeyboardInterrupt, OSError])
+def test_an_unexpected_error_shows_a_constant_text(here, capsys, monkeypatch, error):
+    def broken(*_, **__):
+        raise error(f"could not convert string to float: {CANARY}")
+
+    monkeypatch.setattr(cli, "_options", lambda task: [])
+    monkeypatch.setattr(pc, "private", broken)
+    assert cli.main(["fit", "ate.toml", "data.parquet"]) == 1
+    said = capsys.readouterr()
+    assert said.err == f"privcausal: {cli._SORRY}\n"
+    assert said.out == ""
+
+
+def test_a_fit_that_is_paid_for_is_saved_even_if_its_report_fails(here, capsys, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pc.AteResult, "report", full)
+    words = ["fit", "ate.toml", "data.parquet", "--report", "r.html", "--save", "f.json"]
+    assert cli.main(words) == 1
+    said = capsys.readouterr()
+    assert "the report r.html could not be written" in said.err
+    assert "wrote the report" not in said.err
+    assert "Private Average Treatment Effect" in said.out
+    assert pc.load("f.json").ate.shape == (1, 5)
+
+
+def test_only_our_own_warnings_are_shown(here, capsys, monkeypatch):
+    def warns(*_, **__):
+        warnings.warn(f"mixed types near {CANARY}", RuntimeWarning, stacklevel=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("the released count is small", PrivcausalWarning, stacklevel=1)
+        raise pc.DataError("stop")
+
+    monkeypatch.setattr(cli, "_options", lambda task: [])
+    monkeypatch.setattr(pc, "private", warns)
+    before = warnings.showwarning
+    assert cli.main(["fit", "ate.toml", "data.parquet"]) == 2
+    assert warnings.showwarning is before
+    assert capsys.readouterr().err == (
+        "privcausal: warning: the released count is small\nprivcausal: DataError: stop\n"
+    )
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback(tmp_path):
+    command = [sys.executable, "-m", "privcausal.cli", "demo", "--rows", "400"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        process.stdout.close()
+        said = process.stderr.read()
+    assert process.returncode == 1
+    assert "Traceback" not in said
+    assert "BrokenPipe" not in said
+    assert (tmp_path / "report.html").exists()
+
+
+# -- CSV -------------------------------------------------------------------------------------
+
+
+def estimate(name: str, spec: str = "ate.toml") -> float:
+    with seeded_noise(1):
+        assert cli.main(["fit", spec, name, "--save", "fit.json"]) == 0
+    return float(pc.load("fit.json").params.iloc[0])
+
+
+def test_csv_and_parquet_give_the_same_fit(here, capsys, frame):
+    assert estimate("data.csv", "spec.toml") == estimate("data.parquet", "spec.toml")
+
+
+def test_csv_spellings_of_the_same_values_give_the_same_fit(here, frame):
+    written = frame.astype(object)
+    written["programme"] = np.where(frame["programme"] == 1, "True", "false")
+    written.loc[:9, "age"] = frame["age"][:10].astype(float)
+    written.to_csv("data.csv", index=False)
+    assert estimate("data.csv") == estimate("data.parquet")
+    for column, missing in (("recovery", "NA"), ("age", "")):
+        written.loc[4, column] = missing
+        frame = frame.astype({column: float})
+        frame.loc[4, column] = np.nan
+    written.to_csv("data.csv", index=False)
+    pyarrow.parquet.write_table(pa.Table.from_pandas(frame), "data.parquet")
+    assert estimate("data.csv") == estimate("data.parquet")
+
+
+def typed(text: str, spec: str, tmp_path: Path) -> pa.Table:
+    (tmp_path / "t.csv").write_text(text)
+    (tmp_path / "t.toml").write_text(spec)
+    return cli._read_data(tmp_path / "t.csv", cli._read_job(tmp_path / "t.toml"))
+
+
+TYPED = """
+formula = "y ~ t | x + C(w)"
+[bounds]
+k = ["1", "2", "NA"]
+t = ["no", "yes"]
+"""
+
+
+def test_csv_columns_get_their_types_from_the_spec(tmp_path, capsys):
+    table = typed("y,t,x,w,k\n1,yes,0.5,a,1.0\n,no,?,NA,2\ninf,,1e3,3.0,NA\n", TYPED, tmp_path)
+    assert table["y"].to_pylist()[0] == 1.0
+    assert np.isnan(table["y"].to_pylist()[1])
+    assert table["y"].to_pylist()[2] == np.inf
+    assert np.isnan(table["x"].to_pylist()[1])
+    assert table["t"].to_pylist() == ["yes", "no", None]
+    assert table["w"].to_pylist() == ["a", None, "3.0"]
+    assert table["k"].to_pylist() == ["1", "2", "NA"]
+    said = capsys.readouterr().err
+    assert "read as numbers: y, x. Declare" in said
+
+
+def test_one_strange_value_in_a_csv_changes_no_other_row(tmp_path):
+    rows = ["1,yes,0.5,a,1.0"] * 3
+    plain = typed("\n".join(["y,t,x,w,k", *rows, "2,no,1,b,2"]), TYPED, tmp_path)
+    strange = typed("\n".join(["y,t,x,w,k", *rows, "high,maybe,1 kg,3,x"]), TYPED, tmp_path)
+    assert plain.schema == strange.schema
+    assert plain.slice(0, 3) == strange.slice(0, 3)

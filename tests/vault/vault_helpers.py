@@ -1,0 +1,404 @@
+"""A small study for the vault's tests: hostile rows, public functions with extremes, orders."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from hypothesis import strategies as st
+
+from privcausal import testing
+from privcausal.inference.basis import feature_map
+from privcausal.inference.population import Population
+from privcausal.spec.features import FINE, Design, FeatureMap
+from privcausal.spec.formula import CausalFormula
+from privcausal.spec.functions import Additive, Constant, Known, Mixture, Nuisance
+from privcausal.spec.groups import resolve_groups
+from privcausal.spec.plan import Plan, Stage
+from privcausal.spec.request import Budget, Request, Trust
+from privcausal.spec.schema import Interval, Levels, Schema
+from privcausal.vault import (
+    Aipw,
+    Balance,
+    ByFold,
+    Cross,
+    Gram,
+    Grid,
+    ImputedEffect,
+    Magnitudes,
+    Marginals,
+    Outcome,
+    Regressors,
+    ResidualProduct,
+    ScoreSquares,
+    ScoreSums,
+    SizeHistogram,
+    TreatedScore,
+    Treatment,
+    TreatmentResidual,
+    Vault,
+    open_vault,
+    read,
+)
+from privcausal.vault.mechanisms.base import Mechanism
+from privcausal.vault.mechanisms.diagnostics import ArmHistogram, ArmMeans
+
+FORMULA = "Y ~ T | X1 + s(X2) + C(G) + B"
+DOMAINS: dict[str, Any] = {
+    "Y": (-2.0, 6.0),
+    "X1": (0.0, 10.0),
+    "X2": (99.0, 100.0),  # far from zero
+    "G": ["a", "b", "c"],
+    "B": {"labels": ["no", "yes"], "ref": "no"},
+    "P": (0.2, 0.7),
+}
+GROUPS = ("G", "X1 >= 5", "B == yes")
+CLIP = 0.1
+RELATIONS = ("substitute", "add_remove")
+ROUNDING = 1 + 2.0**-40
+"""The door raises every noise scale by this, for the rounding of the floats behind it."""
+
+Row = dict[str, Any]
+
+
+# -- rows ------------------------------------------------------------------------------------
+
+_EXTREME = [np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, -0.0, 77310.4142]
+
+
+def _number(lo: float, hi: float) -> st.SearchStrategy[float]:
+    return st.one_of(
+        st.sampled_from([lo, hi, 0.5 * (lo + hi), np.nextafter(hi, lo), *_EXTREME]),
+        st.floats(lo, hi),
+        st.floats(allow_nan=True, allow_infinity=True),
+    )
+
+
+def _label(*known: str) -> st.SearchStrategy[Any]:
+    strange = ["zzz", "", None, "A", "nan", "other"]
+    return st.one_of(st.sampled_from(known), st.sampled_from(strange))
+
+
+HOSTILE_ROWS: st.SearchStrategy[Row] = st.fixed_dictionaries(
+    {
+        "Y": _number(-2.0, 6.0),
+        "T": st.one_of(
+            st.sampled_from([0.0, 1.0]), st.sampled_from([np.nan, 2.0, -1.0, 0.5, np.inf, 1 + 1e-12])
+        ),
+        "X1": _number(0.0, 10.0),
+        "X2": _number(99.0, 100.0),
+        "G": _label("a", "b", "c"),
+        "B": _label("no", "yes"),
+        "P": _number(0.2, 0.7),
+    }
+)
+
+
+def hostile_tables(low: int, high: int) -> st.SearchStrategy[list[Row]]:
+    return st.lists(HOSTILE_ROWS, min_size=low, max_size=high)
+
+
+@cache
+def corner_rows() -> tuple[Row, ...]:
+    """Every complete row with all numbers at a bound."""
+    axes = {
+        "Y": (-2.0, 6.0),
+        "T": (0.0, 1.0),
+        "X1": (0.0, 10.0),
+        "X2": (99.0, 100.0),
+        "G": ("a", "b", "c"),
+        "B": ("no", "yes"),
+        "P": (0.2, 0.7),
+    }
+    return tuple(dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values()))
+
+
+def random_rows(n: int, seed: int) -> list[Row]:
+    """Ordinary rows, one in six of them hostile in one place."""
+    rng = np.random.default_rng(seed)
+    rows: list[Row] = [
+        {
+            "Y": float(rng.uniform(-3, 7)),
+            "T": float(rng.integers(2)),
+            "X1": float(rng.uniform(-1, 11)),
+            "X2": float(rng.uniform(98.9, 100.1)),
+            "G": str(rng.choice(["a", "b", "c"])),
+            "B": str(rng.choice(["no", "yes"])),
+            "P": float(rng.uniform(0.1, 0.8)),
+        }
+        for _ in range(n)
+    ]
+    for row in rows[::6]:
+        name = str(rng.choice(["Y", "T", "X1", "X2", "P"]))
+        row[name] = float(rng.choice(_EXTREME))
+    for row in rows[::13]:
+        row[str(rng.choice(["G", "B"]))] = rng.choice(["zzz", None])
+    return rows
+
+
+def table(rows: Sequence[Row], units: Sequence[Any] | None = None) -> pd.DataFrame:
+    names = list(HOSTILE_ROWS_COLUMNS)
+    frame = pd.DataFrame({name: [row[name] for row in rows] for name in names})
+    for name in ("G", "B"):
+        frame[name] = pd.Series([row[name] for row in rows], dtype="str")
+    for name in ("Y", "T", "X1", "X2", "P"):
+        frame[name] = frame[name].astype(float)
+    if units is not None:
+        frame["pid"] = pd.Series(list(units), dtype="str")
+    return frame
+
+
+HOSTILE_ROWS_COLUMNS = ("Y", "T", "X1", "X2", "G", "B", "P")
+
+
+# -- the study -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Public side of one analysis: request, domains, designs, features and public functions."""
+
+    neighbors: Any
+    max_rows: int = 1
+    split: Any = "full"
+    unit: str | None = None
+    schema: Schema = field(init=False)
+    request: Request = field(init=False)
+    design: Design = field(init=False)
+    linear: Design = field(init=False)
+    features: FeatureMap = field(init=False)
+    groups: tuple[Any, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        schema = Schema({**DOMAINS, "T": {"labels": [0, 1]}})
+        schema = schema.with_columns({"T": Schema({"T": {"labels": [0, 1], "ref": 0}})["T"]})
+        formula = CausalFormula.parse(FORMULA, HOSTILE_ROWS_COLUMNS)
+        request = Request(
+            formula,
+            schema,
+            Budget(1.0),
+            Trust(self.neighbors, self.unit, self.max_rows),
+            propensity="P",
+            split=self.split,
+            groups=GROUPS,
+        )
+        design = Design(formula.modifiers, schema, full_rank=False)
+        values = {
+            "schema": schema,
+            "request": request,
+            "design": design,
+            "linear": Design(formula.modifiers, schema, full_rank=True),
+            "features": feature_map(design, population(schema, design.variables), 3, 0.5),
+            "groups": resolve_groups(GROUPS, schema),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    # public functions that reach their limits on many rows
+
+    def additive(self, seed: int, lo: float, hi: float) -> Additive:
+        coef = np.random.default_rng(seed).normal(scale=3 * (hi - lo), size=self.features.size)
+        return Additive(self.features, coef, 0.5 * (lo + hi), lo, hi)
+
+    @property
+    def e(self) -> Additive:
+        return self.additive(1, CLIP, 1 - CLIP)
+
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome(-2.0, 6.0)
+
+    @property
+    def nuisance(self) -> Nuisance:
+        return Nuisance(self.e, self.additive(2, -2.0, 6.0), self.additive(3, -2.0, 6.0))
+
+    @property
+    def aipw(self) -> Aipw:
+        return Aipw(self.nuisance, self.outcome, CLIP)
+
+    @property
+    def balance(self) -> Balance:
+        return Balance(self.e, CLIP)
+
+    def plan(self, names: Sequence[str], rho: float = 1e-3) -> Plan:
+        amount = round(rho * 1e12)
+        if self.split == "disjoint":
+            stages = tuple(
+                Stage(n, amount, charged=amount if i == 0 else 0, rows=0.5, part=part)
+                for i, (n, part) in enumerate(zip(names, itertools.cycle(PARTS), strict=False))
+            )
+        else:
+            stages = tuple(Stage(n, amount) for n in names)
+        return Plan(self.request, "test", "gam", stages, 10**18)
+
+    def vault(self, data: Any, plan: Plan, *, groups: bool = False) -> Vault:
+        vault = open_vault(read(data), plan, None, "run")
+        self.arrange(vault, groups=groups)
+        return vault
+
+    def arrange(self, vault: Vault, *, groups: bool) -> None:
+        vault.arrange(self.schema, [self.design, self.linear], self.groups if groups else ())
+
+
+PARTS = ("nuisance", "effect")
+
+
+def population(schema: Schema, variables: Sequence[str]) -> Population:
+    probabilities = {}
+    for name in variables:
+        domain = schema[name]
+        if isinstance(domain, Interval):
+            probabilities[name] = np.full(FINE, 1 / FINE)
+        else:
+            size = len(domain.labels) if isinstance(domain, Levels) else 2  # type: ignore[arg-type]
+            extra = isinstance(domain, Levels)
+            probabilities[name] = np.r_[np.full(size, 1 / size), np.zeros(int(extra))]
+    numeric = sum(isinstance(schema[v], Interval) for v in variables)
+    return Population(schema, probabilities, np.eye(numeric), 100.0)
+
+
+@cache
+def study(neighbors: str, max_rows: int = 1, split: str = "full", unit: str | None = None) -> Study:
+    return Study(neighbors, max_rows, split, unit)
+
+
+# -- orders ----------------------------------------------------------------------------------
+
+REGRESSORS = {
+    "mean": (False, False),
+    "groups": (False, True),
+    "slopes": (True, False),
+    "slopes and groups": (True, True),
+}
+
+
+def regressors(s: Study, which: str) -> Regressors:
+    slopes, groups = REGRESSORS[which]
+    design = s.linear if slopes else Design((), s.schema, full_rank=True)
+    return Regressors(design, len(s.groups) if groups else 0, len(GROUPS) if groups else 0)
+
+
+@dataclass(frozen=True)
+class TreatedMass:
+    """T itself: the mass of the effect on the treated."""
+
+    bound: float = 1.0
+
+    def __call__(self, batch: Any) -> Any:
+        return batch.t
+
+
+def mechanisms(s: Study) -> dict[str, Mechanism]:
+    """Every additive mechanism over cleaned rows, with public functions that reach their limits."""
+    f, e = s.features, s.e
+    residual = TreatmentResidual(e, CLIP)
+    product = ResidualProduct(e, s.additive(4, -2.0, 6.0), s.outcome, CLIP)
+    found: dict[str, Mechanism] = {
+        "gram": Gram(f),
+        "gram by arm": Gram(f, by_arm=True),
+        "gram with factor": Gram(f, factor=residual),
+        "cross treatment": Cross(f, Treatment(), 0.5, "treatment"),
+        "cross outcome": Cross(f, s.outcome, s.outcome.bound, "outcome"),
+        "cross by arm": Cross(f, ImputedEffect(s.nuisance, s.outcome), 8.0, "imputed", by_arm=True),
+        "cross cut": Cross(f, product, 0.25 * product.bound, "product"),
+        "marginals": Marginals(s.design.variables, s.schema),
+        "count": Marginals((), s.schema),
+        "sizes": SizeHistogram(s.aipw, s.aipw.bound * 0.5 ** np.arange(8)[::-1]),
+        "arm histogram": ArmHistogram(e, np.array([0.1, 0.3, 0.5, 0.7, 0.9])),
+    }
+    for which in REGRESSORS:
+        r = regressors(s, which)
+        score, cut = s.aipw, 0.5 * s.aipw.bound
+        found[f"sums, {which}"] = ScoreSums(score, cut, s.balance, r, s.neighbors)
+        found[f"sums of the treated, {which}"] = ScoreSums(
+            TreatedScore(s.nuisance, s.outcome, CLIP), 8.0, TreatedMass(), r, s.neighbors
+        )
+        found[f"squares, {which}"] = ScoreSquares(score, cut, r)
+        found[f"squares with meat, {which}"] = ScoreSquares(score, cut, r, meat=True)
+        if "groups" not in which:
+            found[f"arm means, {which}"] = ArmMeans(e, CLIP, r)
+    return found
+
+
+RAW = ("Y", "X1", "X2")
+
+
+def raw_mechanisms() -> dict[str, Mechanism]:
+    """Mechanisms over raw columns, whose domains are not known yet."""
+    ranges = (Interval(-1.0, 1.0), Interval(0.0, 2.0**40), Interval(64.0, 128.0))
+    return {"magnitudes": Magnitudes(RAW), "grid": Grid(RAW, ranges)}
+
+
+def needs_groups(mechanism: Mechanism) -> bool:
+    found = getattr(mechanism, "regressors", None)
+    return found is not None and found.groups > 0
+
+
+NAMES = (*mechanisms(study("substitute")), *raw_mechanisms())
+
+
+def release(vault: Vault, stage: str, mechanism: Mechanism) -> Any:
+    if isinstance(mechanism, Magnitudes | Grid):
+        return vault.release_raw(stage, mechanism, RAW)
+    return vault.release(stage, mechanism)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """Exact integers of one query, with what the noise source was told of it."""
+
+    exact: Any
+    weights: Any
+    sensitivity: float
+    scale: float
+
+    def distance(self, other: Answer) -> float:
+        """Weighted l2 distance of two exact answers."""
+        return float(np.linalg.norm((self.exact - other.exact).astype(float) * self.weights))
+
+    @property
+    def size(self) -> float:
+        return float(np.linalg.norm(self.exact.astype(float) * self.weights))
+
+
+def answers(s: Study, data: Any, wanted: Mapping[str, Mechanism] | None = None) -> dict[str, Answer]:
+    """Exact answers of every mechanism on one table, as the vault's door sees them."""
+    chosen = {**mechanisms(s), **raw_mechanisms()} if wanted is None else dict(wanted)
+    chosen = dict(sorted(chosen.items(), key=lambda item: needs_groups(item[1])))
+    with testing.recorded() as recorder:
+        vault, groups = s.vault(data, s.plan(list(chosen))), False
+        for name, mechanism in chosen.items():
+            if needs_groups(mechanism) and not groups:
+                s.arrange(vault, groups=(groups := True))
+            release(vault, name, mechanism)
+    return {
+        name: Answer(c.exact, c.query.weights, c.query.sensitivity, c.query.scale)
+        for name, c in zip(chosen, recorder.calls, strict=True)
+    }
+
+
+def corner_answers(s: Study) -> Iterator[tuple[Row, dict[str, Answer]]]:
+    for row in corner_rows():
+        yield row, answers(s, table([row], ["u"] if s.unit else None))
+
+
+def constant_nuisance(mu0: float, mu1: float, e: float) -> Nuisance:
+    return Nuisance(Constant(e), Constant(mu0), Constant(mu1))
+
+
+__all__ = [
+    "CLIP",
+    "ByFold",
+    "Known",
+    "Mixture",
+    "NAMES",
+    "Study",
+    "answers",
+    "study",
+    "table",
+]
