@@ -1,4 +1,4 @@
-"""The command line on real files: every command, every exit code, and nothing of a row on stderr."""
+"""The command line on real files: every command, every exit code, and no row on stderr."""
 
 from __future__ import annotations
 

@@ -90,7 +90,10 @@ def total_epsilon(events: Events, delta: float) -> float:
 def within(events: Events, epsilon: float, delta: float) -> bool:
     """Whether the total is at most `epsilon` at `delta`, decided without rounding."""
     left = delta_after(delta, events.delta)
-    return left >= 0 and any(_fits(choice, epsilon, left) for choice in _shortlist(events, left))
+    # `rho_of` searches by this very comparison: a plan that takes the cap's whole rho fits
+    return left >= 0 and any(
+        _total(choice, left) <= exact(epsilon) for choice in _shortlist(events, left)
+    )
 
 
 def remaining(events: Events, epsilon: float, delta: float) -> Remaining:
@@ -112,13 +115,6 @@ def _total(choice: Assignment, delta: float) -> Fraction | float:
         return math.inf
     converted = epsilon_of(choice.rho, delta) if choice.rho else 0.0
     return Fraction(choice.pure, PICO) + exact(converted) if converted < math.inf else math.inf
-
-
-def _fits(choice: Assignment, epsilon: float, delta: float) -> bool:
-    if _total(choice, delta) <= exact(epsilon):
-        return True
-    # a plan made with exactly the cap's rho must fit, whatever the last digit of a conversion
-    return choice.pure == 0 and delta > 0 and choice.rho <= largest_rho(epsilon, delta)
 
 
 def _room(choice: Assignment, epsilon: float, delta: float) -> int:

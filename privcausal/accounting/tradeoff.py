@@ -29,7 +29,7 @@ from privcausal.errors import BudgetError
 from privcausal.typing import Vector
 
 MARGIN = 4e-15
-"""Relative step down of every knot, some 20 units of the last place: covers float rounding."""
+"""Some 20 units of the last place, by which knots and answers are moved to cover rounding."""
 
 MAX_LOSS = 700.0
 """Privacy losses above this count as certain: exp(700) is the end of the floats."""
@@ -147,7 +147,7 @@ class TradeOff:
         above = self.power > delta
         with np.errstate(divide="ignore"):
             slopes = np.log(self.power[above] - delta) - np.log(self.level[above])
-        return float(max(0.0, slopes.max(initial=0.0)))
+        return float(max(0.0, slopes.max(initial=0.0))) * (1 + MARGIN)
 
     def __repr__(self) -> str:
         pairs = ", ".join(f"{self.epsilon(d):.3g} at delta={d:g}" for d in (1e-6, 1e-5))

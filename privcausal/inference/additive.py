@@ -140,7 +140,9 @@ class _Problem:
         shift = x[:-1] - self.prior.log_var
         value = 2 * np.log(np.diag(factor[0])).sum() + b @ z + self.prior.pull * shift @ shift
         by_coef = t * ((inv_design * self.design).sum(0) - (self.design.T @ z) ** 2)
-        grad = np.bincount(self.prior.group, by_coef, len(shift) + 1)[1:] + 2 * self.prior.pull * shift
+        grad = (
+            np.bincount(self.prior.group, by_coef, len(shift) + 1)[1:] + 2 * self.prior.pull * shift
+        )
         noise_grad = 0.0
         if self.prior.fit_noise:
             value += 0.5 * x[-1] ** 2
@@ -179,12 +181,13 @@ def least_squares(moments: Moments, spread: Vector, basis: Matrix | None = None)
     gram = positive_part(moments.gram)
     basis = np.eye(len(moments.cross)) if basis is None else basis
     design = gram @ basis
-    theta, cov = np.zeros(basis.shape[1]), np.eye(basis.shape[1])
+    theta = np.zeros(basis.shape[1])
+    cov: Matrix = np.eye(basis.shape[1])
     for _ in range(ROUNDS):
         noise = _noise_cov(moments, basis @ theta)
         share = np.trace(noise) / (np.trace(noise) + moments.noise_var * np.trace(gram))
         inverse = np.linalg.pinv(moments.noise_var * gram + noise, hermitian=True)
         precision = design.T @ inverse @ design + np.diag(share / spread**2)
-        cov = np.linalg.pinv(precision, hermitian=True)
+        cov = np.asarray(np.linalg.pinv(precision, hermitian=True))
         theta = cov @ design.T @ inverse @ moments.cross
     return Posterior(basis @ theta, basis @ cov @ basis.T, 0.0)

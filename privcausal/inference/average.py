@@ -7,6 +7,7 @@ allowances for cut scores and for the nuisances' remainder.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -55,8 +56,8 @@ class Frame:
         Scores are differences from it.
     size : float
         (Noisy) number of complete rows.
-    model : Matrix
-        Sum of a a' in the synthetic population, shape (k, k).
+    points : Matrix
+        The regressors a of a synthetic population, shape (N, k).
     units : Vector
         Natural slope per slope on a, shape (k - 1,).
     clipping, remainder : float
@@ -70,12 +71,22 @@ class Frame:
 
     centre: float
     size: float
-    model: Matrix
+    points: Matrix
     units: Vector
     clipping: float
     remainder: float
     least_square: float
     mass_prior: tuple[float, float] = (1.0, BALANCE_SPREAD)
+
+    @cached_property
+    def model(self) -> Matrix:
+        """Sum of a a' in the synthetic population, scaled to the study's size, shape (k, k)."""
+        return self.weighted(np.ones(len(self.points)))
+
+    def weighted(self, weight: Vector) -> Matrix:
+        """The same with a weight for each point."""
+        scale = self.size / len(self.points)
+        return np.asarray((self.points.T * weight) @ self.points * scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +113,13 @@ class AverageEstimate:
 
 
 def estimate_averages(
-    terms: tuple[str, ...], groups: tuple[str, ...], value: ScoreData, sd: ScoreData, frame: Frame,
-    *, robust: bool,
+    terms: tuple[str, ...],
+    groups: tuple[str, ...],
+    value: ScoreData,
+    sd: ScoreData,
+    frame: Frame,
+    *,
+    robust: bool,
 ) -> AverageEstimate:
     """ATE, slopes and groups with their covariance; see `ScoreData` and `Frame` for the inputs."""
     mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
@@ -116,9 +132,17 @@ def estimate_averages(
     privacy = lift @ np.diag(sd.score**2) @ lift.T
     privacy += np.diag([(mean * mass_sd / mass) ** 2, *slope_noise])
     own = np.r_[mean + frame.centre, frame.units * slopes[1:]]
-    spread = np.r_[1.0, np.sqrt(np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size)]
+    spread = np.r_[
+        1.0, np.sqrt(np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size)
+    ]
     out = AverageEstimate(
-        terms, (), own, sampling, privacy, frame.clipping * spread, frame.remainder * spread,
+        terms,
+        (),
+        own,
+        sampling,
+        privacy,
+        frame.clipping * spread,
+        frame.remainder * spread,
         frame.size,
     )
     return _with_groups(out, groups, value, sd, frame, variance) if groups else out
@@ -160,20 +184,30 @@ def _slopes(
 def _meat(
     value: ScoreData, sd: ScoreData, frame: Frame, slopes: Vector, variance: float, *, robust: bool
 ) -> Matrix:
-    """Sampling covariance of sum(score a)."""
+    """Sampling covariance of sum(score a): HC0's sum of squared residuals times a a', or s2 H.
+
+    The rows give sum(score^2 a a'); the fitted part (a'b)^2 a a' is taken off by its mean in the
+    synthetic population, since E[score | a] = a'b under the projection.
+    """
     model = frame.model
     if robust and value.meat.size:
-        values, vectors = np.linalg.eigh(value.meat)
+        fitted = frame.weighted((frame.points @ slopes) ** 2)
+        values, vectors = np.linalg.eigh(value.meat - fitted)
         # raised by its own noise: eigenvalues of a noisy matrix err by about sqrt(k) sd
         lift = float(sd.meat.mean()) * np.sqrt(len(model))
-        return np.asarray((vectors * np.maximum(values + lift, 0.0)) @ vectors.T)
+        least = 0.1 * float(np.linalg.eigvalsh(value.meat)[0])
+        return np.asarray((vectors * np.maximum(values + lift, max(least, 0.0))) @ vectors.T)
     centred = model - np.outer(model[0], model[0]) / model[0, 0]
     explained = float(slopes[1:] @ centred[1:, 1:] @ slopes[1:]) / frame.size
     return np.asarray(max(variance - explained, 0.25 * variance) * model)
 
 
 def _with_groups(
-    out: AverageEstimate, groups: tuple[str, ...], value: ScoreData, sd: ScoreData, frame: Frame,
+    out: AverageEstimate,
+    groups: tuple[str, ...],
+    value: ScoreData,
+    sd: ScoreData,
+    frame: Frame,
     variance: float,
 ) -> AverageEstimate:
     """The same with a row for each group; a group too small to see is NaN."""
@@ -187,14 +221,21 @@ def _with_groups(
             sampling[at, at] = np.inf
             continue
         mean = float(value.group_score[j]) / mass
-        total = raised(float(value.group_square[j]), float(sd.group_square[j]), 0.25 * variance * mass)
+        total = raised(
+            float(value.group_square[j]), float(sd.group_square[j]), 0.25 * variance * mass
+        )
         estimate[at] = frame.centre + mean
         sampling[at, at] = max(total / mass - mean**2, 0.1 * total / mass) / mass
         privacy[at, at] = (float(sd.group_score[j]) ** 2 + (mean * mass_sd) ** 2) / mass**2
     return AverageEstimate(
-        out.terms, groups, estimate, sampling, privacy,
+        out.terms,
+        groups,
+        estimate,
+        sampling,
+        privacy,
         np.r_[out.clipping, np.full(k, frame.clipping)],
-        np.r_[out.remainder, np.full(k, frame.remainder)], out.size,
+        np.r_[out.remainder, np.full(k, frame.remainder)],
+        out.size,
     )
 
 

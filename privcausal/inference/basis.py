@@ -12,13 +12,12 @@ from privcausal.spec.features import FINE, Block, Column, Design, FeatureMap, fi
 from privcausal.typing import Matrix, Vector
 
 
-
 def amplitude(blocks: int) -> float:
     """Size of a basis function against the intercept's 1: smaller where there are many.
 
     So the norm cut, and with it the noise on the intercept, stays bounded as columns are added.
     """
-    return min(0.5, 1.2 / np.sqrt(max(blocks, 1)))
+    return float(min(0.5, 1.2 / np.sqrt(max(blocks, 1))))
 
 
 DECAY = 0.6

@@ -8,7 +8,7 @@ import numpy as np
 
 from privcausal.inference.population import Population, with_correlation
 from privcausal.spec.features import FeatureMap, Rows
-from privcausal.typing import Mask, Matrix, Vector
+from privcausal.typing import Integers, Mask, Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +19,7 @@ class GramEstimate:
     sd: float
     model: Matrix
 
-    def sub(self, keep: Vector) -> GramEstimate:
+    def sub(self, keep: Integers) -> GramEstimate:
         """The block of some features."""
         at = np.ix_(keep, keep)
         return GramEstimate(self.value[at], self.sd, self.model[at])

@@ -52,9 +52,7 @@ class Population:
             root = np.linalg.cholesky(self.correlation)
             scores[:, : len(numeric)] = scores[:, : len(numeric)] @ root.T
         order = [*numeric, *(v for v in self.probabilities if v not in numeric)]
-        frame = {
-            name: self._draw(name, ndtr(scores[:, j])) for j, name in enumerate(order)
-        }
+        frame = {name: self._draw(name, ndtr(scores[:, j])) for j, name in enumerate(order)}
         propensity = None if known is None else np.full(SIZE, 0.5 * (known.lo + known.hi))
         return Rows(frame, SIZE, propensity)
 
@@ -66,7 +64,9 @@ class Population:
             return np.asarray(domain.lo + (at + 0.5) * (domain.width / FINE))
         undeclared = len(p) - 1
         is_levels = hasattr(domain, "values")
-        return np.where(at == undeclared, -1, at).astype(np.int64) if is_levels else at.astype(float)
+        return (
+            np.where(at == undeclared, -1, at).astype(np.int64) if is_levels else at.astype(float)
+        )
 
 
 def _normal_scores(width: int) -> Matrix:
@@ -99,7 +99,7 @@ def level_probabilities(counts: Vector, noise_sd: float, *, undeclared: bool) ->
         kept[-1] = 0.0
     levels = len(kept) - 1 if undeclared else len(kept)
     if kept.sum() <= 3 * noise_sd * np.sqrt(len(kept)):
-        return np.r_[np.full(levels, 1.0 / levels), np.zeros(len(kept) - levels)]
+        return np.asarray(np.r_[np.full(levels, 1.0 / levels), np.zeros(len(kept) - levels)])
     share = kept / kept.sum()
     floor = np.r_[np.full(levels, 0.02 / levels), np.zeros(len(kept) - levels)]
     return np.asarray(0.98 * share + floor)
@@ -126,6 +126,8 @@ def with_correlation(population: Population, noisy: Matrix, noise_sd: float) -> 
     positive = (vectors * np.maximum(values, 0.05)) @ vectors.T
     scale = np.sqrt(np.diag(positive))
     return Population(
-        population.schema, population.probabilities, positive / np.outer(scale, scale),
+        population.schema,
+        population.probabilities,
+        positive / np.outer(scale, scale),
         population.count,
     )

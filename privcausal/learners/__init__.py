@@ -24,4 +24,16 @@ def find(learner: object) -> CateLearner:
     raise CapabilityError(f"learner {shown} is unknown; choose one of {known}")
 
 
-__all__ = ["DR", "LEARNERS", "CateLearner", "Estimate", "Learner", "Private", "R", "S", "T", "X", "find"]
+__all__ = [
+    "DR",
+    "LEARNERS",
+    "CateLearner",
+    "Estimate",
+    "Learner",
+    "Private",
+    "R",
+    "S",
+    "T",
+    "X",
+    "find",
+]

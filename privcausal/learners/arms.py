@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -47,7 +48,7 @@ class ArmData:
 class _Arms(CateLearner):
     """What the three share: moments of the outcome within each arm."""
 
-    name: str = "arms"
+    name: ClassVar[str] = "arms"
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         return [Need(GRAMS, 0.2, "nuisance"), Need(OUTCOMES, 0.5, "effect")]
@@ -60,13 +61,12 @@ class _Arms(CateLearner):
         ground, folds, whole = arm_data(ground, OUTCOMES)
         fitted = self.means(ground, whole)
         effect = contrast(ground, fitted)
-        if len(folds) == 1:
-            nuisances = (arm_nuisance(ground, fitted, propensity_of(ground, whole)),)
-        else:
-            nuisances = tuple(
-                arm_nuisance(ground, self.means(ground, d), propensity_of(ground, d)) for d in folds
-            )
-        return Learnt(ground, effect, nuisances, shown_arms(nuisances), arm_remainder(ground, whole, fitted))
+        nuisances = tuple(
+            arm_nuisance(ground, self.means(ground, d), propensity_of(ground, d)) for d in folds
+        )
+        return Learnt(
+            ground, effect, nuisances, shown_arms(nuisances), arm_remainder(ground, whole, fitted)
+        )
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class S(_Arms):
     """
 
     interactions: bool = True
-    name: str = "s"
+    name: ClassVar[str] = "s"
 
     def means(self, ground: Ground, data: ArmData) -> Posterior:
         half = ground.outcome.bound
@@ -96,7 +96,7 @@ class S(_Arms):
 class T(_Arms):
     """One regression per arm; tau is their difference."""
 
-    name: str = "t"
+    name: ClassVar[str] = "t"
 
     def means(self, ground: Ground, data: ArmData) -> Posterior:
         half = ground.outcome.bound
@@ -104,7 +104,10 @@ class T(_Arms):
         fits = [
             ground.session.base.nuisance(
                 Moments(g.value, c, g.sd, data.cross_sd, (half / 4) ** 2),
-                ground.features, half**2 / 4, half**2 / 100, fit_noise=True,
+                ground.features,
+                half**2 / 4,
+                half**2 / 100,
+                fit_noise=True,
             )
             for g, c in zip(data.grams, (data.cross[:p], data.cross[p:]), strict=True)
         ]
@@ -116,7 +119,7 @@ class T(_Arms):
 class X(T):
     """Imputed effects regressed within each arm and joined: tau = e tau_0 + (1 - e) tau_1."""
 
-    name: str = "x"
+    name: ClassVar[str] = "x"
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         return [
@@ -186,7 +189,9 @@ def arm_data(ground: Ground, stage: str) -> tuple[Ground, tuple[ArmData, ...], A
 def joined(data: ArmData) -> tuple[Matrix, float]:
     """Block-diagonal Gram of both arms."""
     zero, one = data.grams
-    return np.asarray(block_diag(zero.value, one.value)), float(np.hypot(zero.sd, one.sd) / np.sqrt(2))
+    return np.asarray(block_diag(zero.value, one.value)), float(
+        np.hypot(zero.sd, one.sd) / np.sqrt(2)
+    )
 
 
 def contrast(ground: Ground, fitted: Posterior) -> Effect:
@@ -198,9 +203,7 @@ def contrast(ground: Ground, fitted: Posterior) -> Effect:
     return Effect((Piece(function, cov),), 2 * ground.outcome.bound)
 
 
-def arm_nuisance(
-    ground: Ground, fitted: Posterior, e: Propensity
-) -> Nuisance:
+def arm_nuisance(ground: Ground, fitted: Posterior, e: Propensity) -> Nuisance:
     outcome, p = ground.outcome, ground.features.size
     middle = 0.5 * (outcome.lo + outcome.hi)
     mu0, mu1 = (
@@ -235,6 +238,8 @@ def shown_arms(nuisances: tuple[Nuisance, ...]) -> Nuisances:
     else:
         first, second = nuisances
         e, mu0, mu1 = (
-            mixed(first.e, second.e), mixed(first.mu0, second.mu0), mixed(first.mu1, second.mu1)
+            mixed(first.e, second.e),
+            mixed(first.mu0, second.mu0),
+            mixed(first.mu1, second.mu1),
         )
     return Nuisances(e, Mixture(e, mu1, mu0), mu0, mu1)

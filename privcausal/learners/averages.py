@@ -22,8 +22,12 @@ STAGES: Stages = ("average: score sizes", "average: scores", "average: squared s
 
 
 def averages(
-    ground: Ground, nuisances: tuple[Nuisance, ...], centre: float, remainder: float,
-    stages: Stages, name: str,
+    ground: Ground,
+    nuisances: tuple[Nuisance, ...],
+    centre: float,
+    remainder: float,
+    stages: Stages,
+    name: str,
 ) -> AverageEstimate:
     """Release sums of psi (1, z, g) and of their squares; return estimates with covariances.
 
@@ -41,7 +45,9 @@ def averages(
     score, mass = _scores(ground, nuisances, centre)
     sizes = read_sizes(ground, score, stages[0])
     regressors, robust = ground.regressors, request.cov_type == "HC0"
-    noise = _noise_per_cut(ground, ScoreSums(score, 1.0, mass, regressors, request.trust.neighbors), stages[1])
+    noise = _noise_per_cut(
+        ground, ScoreSums(score, 1.0, mass, regressors, request.trust.neighbors), stages[1]
+    )
     cut = cuts.for_average(sizes, noise, _ceiling(ground, nuisances[0], centre))
     sums = ScoreSums(score, cut, mass, regressors, request.trust.neighbors)
     first = ground.session.release(stages[1], sums)
@@ -54,9 +60,13 @@ def averages(
     size = _size(ground, value, sd)
     columns = ground.linear.columns
     frame = Frame(
-        centre, size, _model(ground, size),
+        centre,
+        size,
+        _points(ground),
         regressors.alpha * np.array([c.per_unit for c in columns]),
-        cuts.unseen_bias(sizes, cut), remainder, 0.0 if sizes.silent else 0.25 * sizes.rms(cut) ** 2,
+        cuts.unseen_bias(sizes, cut),
+        remainder,
+        0.0 if sizes.silent else 0.25 * sizes.rms(cut) ** 2,
     )
     terms = (name, *(c.name for c in columns))
     groups = tuple(g.label for g in ground.groups)
@@ -92,7 +102,7 @@ def _noise_per_cut(ground: Ground, sums: ScoreSums, stage: str) -> float:
     plan = ground.session.plan
     trust = plan.request.trust
     change = sums.sensitivity(trust.neighbors) * trust.max_rows * float(sums.units[0])
-    return change / np.sqrt(2 * plan.stage(stage).rho / 1e12) / ground.population.count
+    return float(change / np.sqrt(2 * plan.stage(stage).rho / 1e12) / ground.population.count)
 
 
 def _size(ground: Ground, value: ScoreData, sd: ScoreData) -> float:
@@ -107,8 +117,7 @@ def _size(ground: Ground, value: ScoreData, sd: ScoreData) -> float:
     return float(np.clip(noisy, 1.0, public * share))
 
 
-def _model(ground: Ground, size: float) -> Matrix:
-    """Sum of a a' in the synthetic population."""
+def _points(ground: Ground) -> Matrix:
+    """Regressors a of the synthetic population."""
     z = ground.rows.scaled(ground.linear)
-    a = np.hstack([np.ones((len(z), 1)), ground.regressors.alpha * z])
-    return np.asarray(a.T @ a * (size / len(z)))
+    return np.hstack([np.ones((len(z), 1)), ground.regressors.alpha * z])

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from privcausal.inference.average import AverageEstimate
+from privcausal.inference.effect import Effect
 from privcausal.learners.averages import STAGES, averages
 from privcausal.learners.bases import Base
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.ground import Ground, Session, lay
 from privcausal.learners.needs import Need, Undeclared, make_plan
 from privcausal.learners.nuisances import Partial, overall
-from privcausal.inference.effect import Effect
 from privcausal.spec.functions import Constant, Function, Mixture, Nuisance
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import Request
@@ -25,7 +26,7 @@ from privcausal.vault import Vault
 class Learner(ABC):
     """Plans its releases from a request, and fits by asking a vault for them."""
 
-    name: str
+    name: ClassVar[str]
 
     @abstractmethod
     def needs(self, request: Request, base: Base) -> list[Need]:
@@ -72,9 +73,7 @@ class CateLearner(Learner):
         found: AverageEstimate | None = None
         if session.plan.has(STAGES[1]):
             centre = float(np.mean(learnt.effect(ground.rows)))
-            found = averages(
-                ground, learnt.nuisances, centre, learnt.remainder, STAGES, "ATE"
-            )
+            found = averages(ground, learnt.nuisances, centre, learnt.remainder, STAGES, "ATE")
         return finish(ground, learnt.effect, learnt.shown, found)
 
 
@@ -98,7 +97,9 @@ def shown(partials: tuple[Partial, ...], nuisances: tuple[Nuisance, ...]) -> Nui
     if len(nuisances) == 1:
         return Nuisances(whole.e, whole.eta, nuisances[0].mu0, nuisances[0].mu1)
     return Nuisances(
-        whole.e, whole.eta, mixed(nuisances[0].mu0, nuisances[1].mu0),
+        whole.e,
+        whole.eta,
+        mixed(nuisances[0].mu0, nuisances[1].mu0),
         mixed(nuisances[0].mu1, nuisances[1].mu1),
     )
 
@@ -113,6 +114,14 @@ def finish(
 ) -> Estimate:
     session = ground.session
     return Estimate(
-        session.plan, session.schema, ground.design, ground.population, effect, nuisances, found,
-        tuple(session.releases), session.vault.size, session.vault.real_noise,
+        session.plan,
+        session.schema,
+        ground.design,
+        ground.population,
+        effect,
+        nuisances,
+        found,
+        tuple(session.releases),
+        session.vault.size,
+        session.vault.real_noise,
     )

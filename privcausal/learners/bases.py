@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,31 +22,55 @@ NUISANCE_PULL = 0.25
 the data cannot speak it stays there, so that neither the fit nor its error bar collapses."""
 
 
-class Base(Protocol):
-    """What a base must offer: its width, and regression from noisy moments."""
+class Base(ABC):
+    """What a base must offer: its width, and regression from noisy moments.
 
-    name: str
+    Attributes
+    ----------
+    functions : int
+        Basis functions of a smooth numeric column.
+    released_weights : bool
+        Release the second-stage Gram (textbook), rather than compute it by post-processing.
+    """
 
-    @property
-    def functions(self) -> int:
-        """Basis functions of a smooth numeric column."""
+    name: ClassVar[str]
+    released_weights: ClassVar[bool]
+    functions: int
 
-    @property
-    def released_weights(self) -> bool:
-        """Release the second-stage Gram (textbook), rather than compute it by post-processing."""
+    @abstractmethod
+    def nuisance(
+        self,
+        moments: Moments,
+        features: FeatureMap,
+        intercept_var: float,
+        size_var: float,
+        *,
+        fit_noise: bool,
+    ) -> Posterior:
+        """Regression for a nuisance, with public prior variances of the intercept and slopes."""
 
-    def nuisance(self, moments: Moments, features: FeatureMap, intercept_var: float,
-                 size_var: float, *, fit_noise: bool) -> Posterior: ...
+    @abstractmethod
+    def effect(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
+    ) -> Posterior:
+        """Regression for the effect."""
 
-    def effect(self, moments: Moments, features: FeatureMap, intercept_var: float,
-               size_var: float) -> Posterior: ...
-
-    def arms(self, moments: Moments, features: FeatureMap, intercept_var: float,
-             mean_var: float, effect_var: float, *, kept: Integers) -> Posterior: ...
+    @abstractmethod
+    def arms(
+        self,
+        moments: Moments,
+        features: FeatureMap,
+        intercept_var: float,
+        mean_var: float,
+        effect_var: float,
+        *,
+        kept: Integers,
+    ) -> Posterior:
+        """Both arms' means at once, their difference depending on the `kept` features."""
 
 
 @dataclass(frozen=True)
-class Gam:
+class Gam(Base):
     """Private additive regression (the default): smooth terms, empirical Bayes.
 
     Parameters
@@ -55,20 +80,29 @@ class Gam:
     """
 
     functions: int = 3
-    name: str = "gam"
-    released_weights: bool = False
+    name: ClassVar[str] = "gam"
+    released_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not (isinstance(self.functions, int) and 1 <= self.functions <= 8):
             raise CapabilityError("Gam(functions=) must be a whole number from 1 to 8")
 
     def nuisance(
-        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float,
-        *, fit_noise: bool,
+        self,
+        moments: Moments,
+        features: FeatureMap,
+        intercept_var: float,
+        size_var: float,
+        *,
+        fit_noise: bool,
     ) -> Posterior:
         group = by_order(features)
         prior = Prior(
-            group, np.ones(features.size), intercept_var, _centres(group, size_var), NUISANCE_PULL,
+            group,
+            np.ones(features.size),
+            intercept_var,
+            _centres(group, size_var),
+            NUISANCE_PULL,
             fit_noise=fit_noise,
         )
         return fit(moments, prior)
@@ -90,8 +124,14 @@ class Gam:
         return average(fits)
 
     def arms(
-        self, moments: Moments, features: FeatureMap, intercept_var: float, mean_var: float,
-        effect_var: float, *, kept: Integers,
+        self,
+        moments: Moments,
+        features: FeatureMap,
+        intercept_var: float,
+        mean_var: float,
+        effect_var: float,
+        *,
+        kept: Integers,
     ) -> Posterior:
         """Both arms' means at once: mu_0 = phi'alpha, mu_1 = phi'(alpha + gamma).
 
@@ -105,22 +145,25 @@ class Gam:
         size = np.where(np.arange(len(group)) < features.size, mean_var, effect_var)
         centre = np.array([np.log(size[group == g][0]) for g in range(1, group.max() + 1)])
         scale = np.r_[np.ones(features.size), own_scale]
-        return fit(
-            moments, Prior(group, scale, intercept_var, centre, fit_noise=True, basis=basis)
-        )
+        return fit(moments, Prior(group, scale, intercept_var, centre, fit_noise=True, basis=basis))
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(Base):
     """Least squares on the formula's own columns, steadied only as far as noise asks."""
 
-    name: str = "linear"
-    functions: int = 1
-    released_weights: bool = True
+    functions: int = field(default=1, init=False)
+    name: ClassVar[str] = "linear"
+    released_weights: ClassVar[bool] = True
 
     def nuisance(
-        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float,
-        *, fit_noise: bool,
+        self,
+        moments: Moments,
+        features: FeatureMap,
+        intercept_var: float,
+        size_var: float,
+        *,
+        fit_noise: bool,
     ) -> Posterior:
         return least_squares(moments, _spread(features, intercept_var))
 
@@ -130,8 +173,14 @@ class Linear:
         return least_squares(moments, _spread(features, intercept_var))
 
     def arms(
-        self, moments: Moments, features: FeatureMap, intercept_var: float, mean_var: float,
-        effect_var: float, *, kept: Integers,
+        self,
+        moments: Moments,
+        features: FeatureMap,
+        intercept_var: float,
+        mean_var: float,
+        effect_var: float,
+        *,
+        kept: Integers,
     ) -> Posterior:
         spread = _spread(features, intercept_var)
         basis = arm_basis(features.size, kept)
@@ -146,7 +195,9 @@ def _spread(features: FeatureMap, intercept_var: float) -> Vector:
 def arm_basis(size: int, kept: Integers) -> Matrix:
     """Matrix from (alpha, gamma) to both arms' coefficients, shape (2 size, size + len(kept))."""
     one = np.eye(size)
-    return np.vstack([np.hstack([one, np.zeros((size, len(kept)))]), np.hstack([one, one[:, kept]])])
+    return np.vstack(
+        [np.hstack([one, np.zeros((size, len(kept)))]), np.hstack([one, one[:, kept]])]
+    )
 
 
 def compact(group: Integers) -> Integers:
@@ -192,7 +243,7 @@ def find_base(base: object) -> Base:
     """The base of this name, or the option object itself."""
     if isinstance(base, str) and base in BASES:
         return BASES[base]
-    if isinstance(base, Gam | Linear):
+    if isinstance(base, Base):
         return base
     shown = repr(base)[:40] if isinstance(base, str) else f"of type {type(base).__name__}"
     raise CapabilityError(f"base {shown} is unknown; choose one of {', '.join(map(repr, BASES))}")

@@ -32,7 +32,7 @@ from privcausal.vault import (
 )
 
 CELLS = 16
-"""Equal cells between the clips; one more on each side holds what was cut."""
+"""Equal cells between the limits of e(x); one more on each side holds what was cut to them."""
 
 FEW = 3.0
 """An arm whose noisy sum of weights is below this many noise sd has no mean."""
@@ -81,13 +81,15 @@ def overlap(
     CapabilityError
         The propensity is one known number, so there is nothing to look at.
     """
-    e, clip = estimate.nuisances.propensity, estimate.plan.request.arm_clip
+    e, known = estimate.nuisances.propensity, estimate.known
+    clip = estimate.plan.request.arm_clip
     if isinstance(e, Constant):
         raise CapabilityError(
             f"the propensity is known to be {e.value:g} for everyone: overlap holds by design; "
             "look at the balance instead. Nothing was spent"
         )
-    mechanism = ArmHistogram(e, np.linspace(clip, 1.0 - clip, CELLS + 1))
+    low, high = (clip, 1.0 - clip) if known is None else (known.lo, known.hi)
+    mechanism = ArmHistogram(e, np.linspace(low, high, CELLS + 1))
     plan = _plan(estimate, budget, "overlap: propensity")
     vault = _open(plan, frame, ledger)
     vault.arrange(estimate.schema, [estimate.design], ())
@@ -149,7 +151,7 @@ def _open(plan: Plan, frame: Frame, ledger: Ledger | None) -> Vault:
 def _spread(estimate: Estimate, design: Design) -> Vector:
     """Standard deviation of each scaled column in the released population, shape (q,)."""
     rows = estimate.population.rows(estimate.known)
-    return np.maximum(rows.scaled(design).std(axis=0), LEAST_SD)
+    return np.asarray(np.maximum(rows.scaled(design).std(axis=0), LEAST_SD))
 
 
 def _difference(sums: Matrix, sds: Matrix, unit: Vector) -> tuple[Vector, Vector]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class DR(CateLearner):
     What is regressed has the smaller the range the better tau_1 is; tau(x) = tau_1(x) + its fit.
     """
 
-    name: str = "dr"
+    name: ClassVar[str] = "dr"
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         needs = [*partial_needs(request.propensity is not None), Need(FIRST_SIZES, 0.01, "effect")]
@@ -76,11 +77,16 @@ def _second_stage(
     sizes = read_sizes(ground, target, SIZES)
     features = ground.effect_features
     cut = cuts.trade(sizes, cross_noise(ground, MOMENTS, features.cut) / ground.population.count)
-    release = ground.session.release(MOMENTS, Cross(features, target, cut, "score minus first pass"))
+    release = ground.session.release(
+        MOMENTS, Cross(features, target, cut, "score minus first pass")
+    )
     below = max(sizes.below(cut), LEAST_BELOW)
     gram = grams.whole.sub(ground.effect_index)
     moments = Moments(
-        gram.value, release.value / below, gram.sd, float(release.noise_sd[0]) / below,
+        gram.value,
+        release.value / below,
+        gram.sd,
+        float(release.noise_sd[0]) / below,
         max(sizes.rms(cut), 1e-3 * cut) ** 2,
     )
     fitted = effect_fit(ground, moments, 4 * cut**2, cut**2 / 40)

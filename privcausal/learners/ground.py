@@ -98,7 +98,9 @@ class Session:
             stage.name, LabelSelection(name, trust.max_rows, stage.delta / 1e12)
         )
         self.releases.append(chosen)
-        return Levels(chosen.labels, other=True) if chosen.labels else Levels(("other",), other=True)
+        return (
+            Levels(chosen.labels, other=True) if chosen.labels else Levels(("other",), other=True)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,8 +171,15 @@ def lay(session: Session, *, linear_terms: bool = True) -> Ground:
     domain = schema[known] if known else None
     kept = Known(domain.lo, domain.hi) if isinstance(domain, Interval) else None
     return Ground(
-        session, design, linear, groups, _group_sets(request.groups), population, features,
-        effect, population.rows(kept),
+        session,
+        design,
+        linear,
+        groups,
+        _group_sets(request.groups),
+        population,
+        features,
+        effect,
+        population.rows(kept),
     )
 
 
@@ -225,9 +234,7 @@ def gram_of(ground: Ground) -> tuple[Ground, Grams]:
     sd = off_diagonal_sd(mechanism, releases[0])
     total = np.sum(noisy, axis=0)
     # each fold has its own noise of the same size
-    population = correlated(
-        ground.population, ground.features, total, sd * np.sqrt(len(noisy))
-    )
+    population = correlated(ground.population, ground.features, total, sd * np.sqrt(len(noisy)))
     known = ground.known if isinstance(ground.known, Known) else None
     ground = replace(ground, population=population, rows=population.rows(known))
     outside = tuple(
@@ -263,9 +270,7 @@ def complements(parts: Sequence[Any], sd: float) -> list[tuple[Any, float, float
     return [(total - part, sd * np.sqrt(k - 1), (k - 1) / k) for part in parts]
 
 
-def arm_grams(
-    ground: Ground, stage: str
-) -> tuple[Ground, ArmPair, tuple[ArmPair, ...]]:
+def arm_grams(ground: Ground, stage: str) -> tuple[Ground, ArmPair, tuple[ArmPair, ...]]:
     """Grams by arm: over all rows, and for each fold those of the other folds."""
     mechanism = Gram(ground.features, by_arm=True)
     releases = ground.session.moments(stage, mechanism)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from privcausal.accounting.charge import PICO
-from privcausal.accounting.conversion import rho_of
+from privcausal.accounting import PICO, delta_after, rho_of
 from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.spec.columns import Header
 from privcausal.spec.groups import parse_group, resolve_groups
@@ -146,7 +145,7 @@ def make_plan(
     """Integer budgets for every stage; their sum never passes what (eps, delta) allows."""
     selection = _selection_delta(request, undeclared)
     budget = request.budget
-    total = rho_of(budget.epsilon, budget.delta - selection * len(undeclared.labels) / PICO)
+    total = rho_of(budget.epsilon, delta_after(budget.delta, selection * len(undeclared.labels)))
     groups = list(dict.fromkeys(need.group for need in needs))
     defaults = {g: TOP[g] for g in groups} | ({"bounds": TOP["bounds"]} if undeclared else {})
     shares = divide({k: defaults[k] for k in TOP if k in defaults}, budget.shares)

@@ -106,9 +106,7 @@ def _propensities(ground: Ground, grams: Grams) -> list[Propensity]:
     ]
 
 
-def propensity(
-    ground: Ground, gram: GramEstimate, cross: Vector, cross_sd: float
-) -> Propensity:
+def propensity(ground: Ground, gram: GramEstimate, cross: Vector, cross_sd: float) -> Propensity:
     """e(x) from moments of T - 1/2."""
     moments = Moments(gram.value, cross, gram.sd, cross_sd, 0.25)
     size = PROPENSITY_SPREAD**2 / spread(ground.features)
@@ -181,7 +179,10 @@ def residual_effect(
     below = max(sizes.below(cut), LEAST_BELOW)
     gram, gram_sd, mean_weight = _weights_gram(ground, grams, partials, stages[2])
     moments = Moments(
-        gram, release.value / below, gram_sd, float(release.noise_sd[0]) / below,
+        gram,
+        release.value / below,
+        gram_sd,
+        float(release.noise_sd[0]) / below,
         max(sizes.rms(cut), 1e-3 * cut) ** 2 / mean_weight,
     )
     constant = min(16 * cut**2, 0.25 * outcome.bound**2)
@@ -210,7 +211,7 @@ def cross_noise(ground: Ground, stage: str, norm: float) -> float:
     trust = plan.request.trust
     change = 2.0 if trust.neighbors == "substitute" else 1.0
     rho = plan.stage(stage).rho / 1e12
-    return change * trust.max_rows * norm / np.sqrt(2 * rho)
+    return float(change * trust.max_rows * norm / np.sqrt(2 * rho))
 
 
 def _weights_gram(
@@ -253,6 +254,8 @@ def overall(partials: tuple[Partial, ...]) -> Partial:
     first, second = partials
     half = Constant(0.5)
     return replace(
-        first, e=Mixture(half, first.e, second.e), e_soft=Mixture(half, first.e_soft, second.e_soft),
+        first,
+        e=Mixture(half, first.e, second.e),
+        e_soft=Mixture(half, first.e_soft, second.e_soft),
         eta=Mixture(half, first.eta, second.eta),
     )

@@ -1,8 +1,9 @@
-"""Average effects with private confidence intervals (PrivATE, Schroeder et al. 2025, made proven)."""
+"""Average effects with private confidence intervals: PrivATE (Schroeder et al. 2025), proven."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,7 +23,9 @@ from privcausal.learners.nuisances import (
 from privcausal.spec.request import Request
 
 SIZES, MOMENTS, WEIGHTS = (
-    "nuisance: residual sizes", "nuisance: residual moments", "nuisance: weights",
+    "nuisance: residual sizes",
+    "nuisance: residual moments",
+    "nuisance: weights",
 )
 STAGES = ("effect: score sizes", "effect: scores", "variance: squared scores")
 
@@ -36,7 +39,7 @@ class Private(Learner):
     error is made of released ones only.
     """
 
-    name: str = "private"
+    name: ClassVar[str] = "private"
 
     def needs(self, request: Request, base: Base) -> list[Need]:
         needs = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from privcausal.learners.base import CateLearner, Learnt, shown
 from privcausal.learners.bases import Base
@@ -24,7 +25,7 @@ SIZES, MOMENTS, WEIGHTS = "effect: residual sizes", "effect: residual moments", 
 class R(CateLearner):
     """tau(x) minimising sum [(Y - eta) - (T - e) tau(x)]^2; never divides by the propensity."""
 
-    name: str = "r"
+    name: ClassVar[str] = "r"
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         needs = [*partial_needs(request.propensity is not None), Need(SIZES, 0.02, "effect")]

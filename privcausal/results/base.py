@@ -11,8 +11,8 @@ import numpy as np
 from scipy.stats import norm
 
 from privcausal.errors import CapabilityError
-from privcausal.learners import Estimate
 from privcausal.inference.average import AverageEstimate
+from privcausal.learners import Estimate
 from privcausal.results import serial
 from privcausal.results.call import ledger_line
 from privcausal.results.frames import budget_frame, check_alpha, critical, rows_of, table
@@ -120,6 +120,9 @@ class Result:
         found = self._averages
         names, at = rows_of(found, groups=groups)
         return table(names, found.estimate[at], found.cov[at, at], found.privacy[at, at], z)
+
+    def _terms_table(self, alpha: float) -> pd.DataFrame:
+        return self._table(groups=False, z=float(norm.ppf(1 - alpha / 2)))
 
     @property
     def ate(self) -> pd.DataFrame:
@@ -286,7 +289,7 @@ class Result:
         from privcausal.report import plots
 
         return {
-            "coef": lambda: plots.coef_plot(self._view(alpha).effects, ax=ax, alpha=alpha),
+            "coef": lambda: plots.coef_plot(self._terms_table(alpha), ax=ax, alpha=alpha),
             "gate": lambda: plots.gate_plot(self._gates(), ax=ax, alpha=alpha),
             "budget": lambda: plots.budget_plot(self.budget, ax=ax),
         }

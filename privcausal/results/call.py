@@ -26,7 +26,7 @@ def call_text(learner: Learner, base: Base, request: Request) -> str:
     options += [("eps", budget.epsilon), ("delta", budget.delta)]
     if len(request.schema) or request.schema.complete:
         options.append(("bounds", _Source(_bounds(request.schema))))
-    chosen = {
+    chosen: dict[str, tuple[Any, Any]] = {  # value, default
         "neighbors": (trust.neighbors, Trust().neighbors),
         "unit": (trust.unit, None),
         "max_rows": (trust.max_rows, 1),
@@ -39,7 +39,8 @@ def call_text(learner: Learner, base: Base, request: Request) -> str:
     }
     options += [(key, value) for key, (value, default) in chosen.items() if value != default]
     written = "".join(f"    {key}={value!r},\n" for key, value in options)
-    return f"import privcausal as pc\n\npc.{name}(\n    {request.formula.text!r},\n    data,\n{written})"
+    head = f"import privcausal as pc\n\npc.{name}(\n    {request.formula.text!r},\n    data,\n"
+    return f"{head}{written})"
 
 
 class _Source:

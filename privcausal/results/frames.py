@@ -10,8 +10,8 @@ from scipy.stats import norm
 
 from privcausal.accounting import PICO, Release, epsilon_of
 from privcausal.errors import CapabilityError
-from privcausal.learners import Estimate
 from privcausal.inference.average import AverageEstimate
+from privcausal.learners import Estimate
 from privcausal.typing import Matrix, Vector
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from privcausal.accounting import PICO, epsilon_of
+from privcausal.accounting import PICO, delta_after, epsilon_of
 from privcausal.learners import Estimate
 from privcausal.spec.plan import Plan
 from privcausal.typing import Neighbors
@@ -44,7 +44,7 @@ def guarantee_of(estimate: Estimate) -> Guarantee:
 def promise(plan: Plan, *, real: bool, what: str) -> Guarantee:
     """The guarantee of a plan that was spent; `what` it speaks of, in words."""
     trust, budget = plan.request.trust, plan.request.budget
-    epsilon = epsilon_of(plan.rho, budget.delta - plan.delta / PICO)
+    epsilon = epsilon_of(plan.rho, delta_after(budget.delta, plan.delta))
     unit = "one row" if trust.unit is None else f"one {trust.unit} (at most {trust.max_rows} rows)"
     return Guarantee(
         epsilon=min(epsilon, budget.epsilon),

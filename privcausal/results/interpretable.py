@@ -23,6 +23,7 @@ from privcausal.errors import CapabilityError
 from privcausal.inference.effect import Piece
 from privcausal.inference.population import Population
 from privcausal.learners import Estimate
+from privcausal.results.points import middle
 from privcausal.spec.features import FINE, Column, FeatureMap, Rows, fine_bins
 from privcausal.spec.schema import Binary, Interval, Levels
 from privcausal.typing import Integers, Matrix, Vector
@@ -124,7 +125,7 @@ def _term(piece: Piece, population: Population, name: str, at: Integers) -> _Ter
     sd = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", phi - centre, cov, phi - centre), 0.0))
     bins: Vector | dict[str, int]
     if isinstance(domain, Interval):
-        kind, bins = "continuous", _cuts(_smooth_column(features, name, domain), points[:-1])
+        kind, bins = "continuous", _cuts(_smooth_column(features, name, domain), _middles(domain))
     elif isinstance(domain, Binary) and domain.labels is None:
         kind, bins = "continuous", np.array([0.5])  # however 0/1 is written: bool, int or float
     else:
@@ -141,8 +142,7 @@ def _points(population: Population, name: str) -> tuple[Vector | Integers, Vecto
     """A value in each bin, then one for undeclared values; and the population's shares of both."""
     domain, share = population.schema[name], population.probabilities[name]
     if isinstance(domain, Interval):
-        middle = domain.lo + (np.arange(FINE) + 0.5) * (domain.width / FINE)
-        return np.r_[middle, domain.mid], np.r_[share, 0.0]
+        return np.r_[_middles(domain), domain.mid], np.r_[share, 0.0]
     if isinstance(domain, Levels):
         codes = np.arange(len(domain.labels))
         undeclared = domain.labels.index("other") if domain.other else -1
@@ -150,15 +150,16 @@ def _points(population: Population, name: str) -> tuple[Vector | Integers, Vecto
     return np.array([0.0, 1.0, 0.0]), np.r_[share, 0.0]
 
 
+def _middles(domain: Interval) -> Vector:
+    """The middle of each fine bin, shape (FINE,)."""
+    return np.asarray(domain.lo + (np.arange(FINE) + 0.5) * (domain.width / FINE))
+
+
 def _features_at(features: FeatureMap, name: str, points: Vector | Integers) -> Matrix:
     """Basis functions where `name` takes the points, shape (m, p); only its own ones matter."""
     schema = features.design.schema
-    frame: dict[str, Vector | Integers] = {}
-    for other in features.design.variables:
-        domain = schema[other]
-        level = isinstance(domain, Levels)
-        middle = domain.mid if isinstance(domain, Interval) else 0.0
-        frame[other] = np.full(len(points), middle, np.int64 if level else np.float64)
+    others = features.design.variables
+    frame = {other: middle(schema[other], len(points)) for other in others}
     frame[name] = points
     return Rows(frame, len(points)).phi(features)
 
@@ -172,13 +173,13 @@ def _smooth_column(features: FeatureMap, name: str, domain: Interval) -> Column:
     return Column(name, name, "numeric", domain.lo, domain.hi, name)
 
 
-def _cuts(column: Column, middle: Vector) -> Vector:
+def _cuts(column: Column, middles: Vector) -> Vector:
     """The least number in each bin but the first, to the last bit, shape (FINE - 1,).
 
     Bins are those of `fine_bins` on the scaled value, so the borders are found by bisection
     between neighbouring middles with that very function.
     """
-    low, high, number = middle[:-1].copy(), middle[1:].copy(), np.arange(1, FINE)
+    low, high, number = middles[:-1], middles[1:], np.arange(1, FINE)
     while True:
         half = low + 0.5 * (high - low)
         if np.all((half <= low) | (half >= high)):

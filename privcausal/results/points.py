@@ -9,8 +9,8 @@ import numpy as np
 from privcausal.errors import DataError
 from privcausal.spec.columns import labels, numbers, open_frame
 from privcausal.spec.features import Design, Rows
-from privcausal.spec.schema import Binary, Interval, Levels
-from privcausal.typing import Frame, Mask, Vector
+from privcausal.spec.schema import Binary, Domain, Interval, Levels
+from privcausal.typing import Frame, Integers, Mask, Vector
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,29 +31,28 @@ def read_points(
     """
     frame = open_frame(newdata)
     size = frame.shape[0]
-    cleaned: dict[str, Any] = {}
+    cleaned: dict[str, Vector | Integers] = {}
     present = np.ones(size, bool)
     for name in design.variables:
         if name in frame.columns:
-            values, there = _read(design, name, frame[name])
+            cleaned[name], there = _read(design, name, frame[name])
             present &= there
         elif name in variables:
             raise DataError(f"column {name!r} is needed for prediction and not in the new data")
         else:
-            values = _middle(design, name, size)
-        cleaned[name] = values
+            cleaned[name] = middle(design.schema[name], size)
     known = None
     if propensity is not None and propensity in frame.columns:
         known = numbers(frame[propensity])
     return Rows(cleaned, size, known), present, _index(newdata, size)
 
 
-def _read(design: Design, name: str, series: Any) -> tuple[Any, Mask]:
+def _read(design: Design, name: str, series: Any) -> tuple[Vector | Integers, Mask]:
     domain = design.schema[name]
     if isinstance(domain, Interval):
-        values = numbers(series)
-        there = ~np.isnan(values)
-        return np.clip(np.where(there, values, domain.mid), domain.lo, domain.hi), there
+        found = numbers(series)
+        there = ~np.isnan(found)
+        return np.clip(np.where(there, found, domain.mid), domain.lo, domain.hi), there
     codes, texts = labels(series)
     known = _known(domain)
     strange = [text for text in texts if text not in known]
@@ -73,12 +72,11 @@ def _known(domain: Levels | Binary) -> dict[str, int]:
     return dict.fromkeys(domain.zeros, 0) | dict.fromkeys(domain.ones, 1)
 
 
-def _middle(design: Design, name: str, size: int) -> Vector:
-    """A harmless value for a column the effect does not depend on."""
-    domain = design.schema[name]
-    if isinstance(domain, Interval):
-        return np.full(size, domain.mid)
-    return np.zeros(size, np.int64 if isinstance(domain, Levels) else np.float64)  # type: ignore[return-value]
+def middle(domain: Domain, size: int) -> Vector | Integers:
+    """A harmless value, for a column on which nothing depends."""
+    if isinstance(domain, Levels):
+        return np.zeros(size, np.int64)
+    return np.full(size, domain.mid if isinstance(domain, Interval) else 0.0)
 
 
 def _index(newdata: Frame, size: int) -> pd.Index:

@@ -17,9 +17,9 @@ import numpy as np
 
 from privcausal.accounting import Charge, Cost, Release
 from privcausal.errors import DataError
+from privcausal.inference.average import AverageEstimate
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.population import Population
-from privcausal.inference.average import AverageEstimate
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.spec.features import Block, Design, FeatureMap
 from privcausal.spec.formula import CausalFormula, Factor, Term
@@ -36,6 +36,9 @@ from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Schema
 
 FORMAT, VERSION = "privcausal fit", 1
+
+CONTENT = {"estimate", "call", "ledger_line"}
+"""What a file holds of a result."""
 
 CLASSES: dict[str, type] = {
     c.__name__: c
@@ -65,20 +68,23 @@ def load(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
     """
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise DataError(f"{os.fspath(path)!r} is not a fit saved by privcausal")
     if document.get("version") != VERSION:
-        raise DataError(f"{os.fspath(path)!r} was saved by another version of privcausal")
+        raise DataError(
+            f"{os.fspath(path)!r} was saved by another version of privcausal, in format "
+            f"{str(document.get('version'))[:20]}; this one reads format {VERSION}"
+        )
     try:
         reader = _Reader()
         content = {name: reader.decode(value) for name, value in document["body"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-        content = {}
-    if not content:
-        raise DataError(f"{os.fspath(path)!r} is damaged")
-    return str(document["kind"]), content
+        if set(content) != CONTENT or not isinstance(content["estimate"], Estimate):
+            raise ValueError("content")
+        return str(document["kind"]), content
+    except Exception:  # whatever is wrong with the content, the file is at fault
+        raise DataError(f"{os.fspath(path)!r} is damaged") from None
 
 
 class _Writer:
@@ -89,18 +95,9 @@ class _Writer:
         self._kept: list[Any] = []  # references keep ids from being used again
 
     def encode(self, value: Any) -> Any:
-        if value is None or isinstance(value, str | bool):
-            return value
-        if isinstance(value, int | np.integer):
-            return int(value)
-        if isinstance(value, float | np.floating):
-            return _plain(float(value))
-        if isinstance(value, np.ndarray):
-            return {"array": _flat(value), "shape": list(value.shape), "dtype": str(value.dtype)}
-        if isinstance(value, tuple | list):
-            return {"tuple": [self.encode(v) for v in value]}
-        if isinstance(value, Mapping):
-            return {"map": [[self.encode(k), self.encode(v)] for k, v in value.items()]}
+        for kinds, write in _WRITERS:
+            if isinstance(value, kinds):
+                return write(self, value)
         return self._instance(value)
 
     def _instance(self, value: Any) -> Any:
@@ -125,6 +122,27 @@ class _Writer:
         return {f.name: self.encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
 
 
+# in this order: a bool is an int to Python
+_WRITERS: tuple[tuple[Any, Callable[[_Writer, Any], Any]], ...] = (
+    (type(None) | str | bool, lambda _, value: value),
+    (int | np.integer, lambda _, value: int(value)),
+    (float | np.floating, lambda _, value: _plain(float(value))),
+    (
+        np.ndarray,
+        lambda _, value: {
+            "array": _flat(value), "shape": list(value.shape), "dtype": str(value.dtype),
+        },
+    ),
+    (tuple | list, lambda writer, value: {"tuple": [writer.encode(v) for v in value]}),
+    (
+        Mapping,
+        lambda writer, value: {
+            "map": [[writer.encode(k), writer.encode(v)] for k, v in value.items()]
+        },
+    ),
+)  # fmt: skip
+
+
 class _Reader:
     """Rebuilds what `_Writer` wrote."""
 
@@ -134,8 +152,8 @@ class _Reader:
     def decode(self, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        (tag, handler), *_ = [(t, h) for t, h in _TAGS.items() if t in value]
-        return handler(self, value)
+        tag = next(tag for tag in value if tag in _TAGS)
+        return _TAGS[tag](self, value)
 
     def _array(self, value: dict[str, Any]) -> Any:
         if value["dtype"] not in ("float64", "int64", "bool"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from privcausal.inference.effect import Effect
@@ -10,7 +12,7 @@ from privcausal.report import Shape
 from privcausal.spec.features import Rows
 from privcausal.spec.functions import Known
 from privcausal.spec.schema import Interval, Levels
-from privcausal.typing import Vector
+from privcausal.typing import Integers, Vector
 
 POINTS, SAMPLE = 41, 200
 BAND = "approximate {level:g}% band"
@@ -33,7 +35,7 @@ def shapes_of(
 def _shape(
     effect: Effect,
     population: Population,
-    sample: dict[str, Vector],
+    sample: dict[str, Vector | Integers],
     rows: Rows,
     name: str,
     z: float,
@@ -62,11 +64,11 @@ def _shape(
 
 
 def _averaged(
-    effect: Effect, sample: dict[str, Vector], rows: Rows, name: str, points: Vector
+    effect: Effect, sample: dict[str, Vector | Integers], rows: Rows, name: str, points: Vector
 ) -> tuple[Vector, Vector]:
     """Mean effect and its posterior sd at each point, shape (m,)."""
     m, size = len(points), len(next(iter(sample.values())))
-    frame = {v: np.tile(values, m) for v, values in sample.items()}
+    frame: dict[str, Any] = {v: np.tile(values, m) for v, values in sample.items()}
     frame[name] = np.repeat(points, size)
     propensity = None if rows.propensity is None else np.tile(rows.propensity[:size], m)
     at = Rows(frame, m * size, propensity)

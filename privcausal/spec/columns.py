@@ -34,36 +34,36 @@ class Header:
         return tuple(self.kinds)
 
 
-def open_frame(data: Frame) -> Any:
-    """A narwhals data frame over `data` (pandas, polars, pyarrow, or a mapping of arrays)."""
+def open_frame(native: Frame) -> Any:
+    """A narwhals data frame over `native` (pandas, polars, pyarrow, or a mapping of arrays)."""
     import narwhals as nw
 
-    if isinstance(data, Mapping):
-        data = _from_mapping(data)
-    _refuse_duplicates(getattr(data, "column_names", getattr(data, "columns", ())))
+    if isinstance(native, Mapping):
+        native = _from_mapping(native)
+    _refuse_duplicates(getattr(native, "column_names", getattr(native, "columns", ())))
     try:
-        frame = nw.from_native(data, eager_only=True)
+        frame = nw.from_native(native, eager_only=True)
     except TypeError:
         frame = None
     if frame is None or not hasattr(frame, "columns"):
         raise DataError(
-            f"data of type {type(data).__name__} cannot be read; pass a pandas, polars or pyarrow "
-            "data frame, or a dict of equally long arrays"
+            f"data of type {type(native).__name__} cannot be read; pass a pandas, polars or "
+            "pyarrow data frame, or a dict of equally long arrays"
         )
     return frame
 
 
-def _from_mapping(data: Mapping[Any, Any]) -> Any:
+def _from_mapping(columns: Mapping[Any, Any]) -> Any:
     import pandas as pd
 
-    if not all(isinstance(name, str) for name in data):
+    if not all(isinstance(name, str) for name in columns):
         raise DataError("column names must be text")
     try:
-        arrays = {name: _one_dimensional(values) for name, values in data.items()}
+        arrays = {name: _one_dimensional(values) for name, values in columns.items()}
     except (TypeError, ValueError):
         arrays = {}
     lengths = {len(a) for a in arrays.values()}
-    if len(arrays) != len(data) or len(lengths) > 1:
+    if len(arrays) != len(columns) or len(lengths) > 1:
         raise DataError("a dict of columns needs one-dimensional arrays of one length")
     return pd.DataFrame(arrays)
 

@@ -41,6 +41,9 @@ SAFETY = 1.0 + 2.0**-40
 class Ledger(Protocol):
     """What the vault needs of a ledger."""
 
+    @property
+    def delta(self) -> float: ...
+
     def charge(self, run: str, charges: Sequence[Charge]) -> None: ...
 
 
@@ -109,6 +112,11 @@ def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> V
     if ledger is not None:
         if not source_of_noise.real:
             raise LedgerError("a ledger takes no fit made with test noise: it would not be private")
+        if ledger.delta != plan.request.budget.delta:
+            raise LedgerError(
+                f"the ledger counts at delta={ledger.delta:g} and this fit asks for "
+                f"delta={plan.request.budget.delta:g}; fit with the ledger's"
+            )
         ledger.charge(run, [_planned(stage, plan) for stage in plan.stages])
     return Vault(source, plan, source_of_noise)
 

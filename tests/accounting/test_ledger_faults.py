@@ -156,7 +156,7 @@ def test_killed_at_a_step_charges_at_most_once_too_often(ledger, charge, monkeyp
 def test_a_full_disk_never_answers_without_a_charge(tmp_path, charge):
     import resource
 
-    for size in range(6_000, 80_000, 8_000):
+    for size in range(6_000, 80_000, 15_000):
         path = tmp_path / f"{size}.db"
         Ledger(path, "rhc", 2)
 
@@ -341,7 +341,7 @@ def test_damaged_bytes_change_no_answer(ledger, path, charge, tmp_path):
             noticed += 1
         for side in path.parent.glob("study.db-*"):
             side.unlink()
-    assert noticed > 0
+    assert noticed > 0  # no chance in it: the seed and the layout of the pages are fixed
     path.write_bytes(whole)
     ledger.verify()
 

@@ -1,6 +1,7 @@
 """Trade-off functions: never above the truth, and close to it."""
 
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -79,10 +80,22 @@ def test_from_dp_is_the_definition_rounded_down(epsilon, delta):
 def test_from_dp_there_and_back(epsilon, delta):
     f = TradeOff.from_dp(epsilon, delta)
     back = f.epsilon(delta)
-    # rounding is towards less privacy, by a share of e^epsilon alpha
-    assert epsilon <= back + 1e-15
+    assert back >= epsilon  # rounding is towards less privacy
     assert back == pytest.approx(epsilon, rel=1e-12, abs=1e-13)
+    assert f.delta(epsilon) >= delta
     assert f.delta(epsilon) == pytest.approx(delta, abs=1e-13)
+
+
+@settings(deadline=None)
+@given(st.floats(0, 30), st.floats(0, 0.5), st.floats(0, 1))
+def test_from_dp_never_promises_a_last_digit_too_much(epsilon, delta, alpha):
+    with localcontext() as context:
+        context.prec = 60
+        factor, one = Decimal(epsilon).exp(), Decimal(1)
+        steep = one - Decimal(delta) - factor * Decimal(alpha)
+        flat = (one - Decimal(delta) - Decimal(alpha)) / factor
+        ours = Decimal(float(TradeOff.from_dp(epsilon, delta)(alpha)))
+        assert ours <= max(Decimal(0), steep, flat)
 
 
 def test_below_its_delta_a_dp_function_promises_nothing():

@@ -1,4 +1,4 @@
-"""Bounds for undeclared numbers: noisy histograms, first on powers of two, then on a grid."""
+"""Bounds for undeclared numbers: noisy histograms, first on powers of four, then on a grid."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from privcausal.typing import Integers, Neighbors, Vector
 from privcausal.vault.batch import RawBatch
 from privcausal.vault.mechanisms.base import Mechanism
 
-LOWEST, HIGHEST = -20, 40
-"""Exponents told apart: sizes below 2^-20 count as zero, above 2^40 as 2^40."""
+LOWEST, STEPS = -20, 30
+"""Sizes told apart: below 2^-20 counts as zero; then steps by a factor of four, to 2^40."""
 
 CELLS = 64
 """Cells of the second histogram."""
@@ -66,18 +66,18 @@ class Magnitudes(_Histograms):
 
     @property
     def cells(self) -> int:
-        return 2 * (HIGHEST - LOWEST) + 1
+        return 2 * STEPS + 1
 
     def cell(self, name: str, values: Vector) -> Integers:  # noqa: ARG002  # all names alike
         """Cells from the most negative through zero to the most positive."""
         with np.errstate(divide="ignore"):
-            exponent = np.floor(np.log2(np.abs(values)))
-        size = np.clip(exponent - LOWEST + 1, 0, HIGHEST - LOWEST)
-        return np.asarray(HIGHEST - LOWEST + np.sign(values) * size, np.int64)
+            exponent = np.floor((np.log2(np.abs(values)) - LOWEST) / 2)
+        size = np.clip(exponent + 1, 0, STEPS)
+        return np.asarray(STEPS + np.sign(values) * size, np.int64)
 
     def edges(self) -> Vector:
         """Cell borders, shape (cells + 1,)."""
-        positive = 2.0 ** np.arange(LOWEST, HIGHEST + 1)
+        positive = 2.0 ** (LOWEST + 2.0 * np.arange(STEPS + 1))
         return np.concatenate([-positive[::-1], positive])
 
 

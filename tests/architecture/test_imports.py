@@ -1,0 +1,150 @@
+"""Imports point down, and the rows stay behind the vault's door: security, not taste."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+from trees import FILES, PACKAGE, exported, imports, room, tree
+
+_GROUND = {"errors", "typing"}
+_BELOW_LEARNERS = {"accounting", "spec", *_GROUND}
+_BELOW_RESULTS = {"learners", "inference", "vault", *_BELOW_LEARNERS}
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "typing": set(),
+    "accounting": _GROUND,
+    "spec": {"accounting", *_GROUND},
+    "vault": _BELOW_LEARNERS,
+    "inference": _BELOW_LEARNERS,
+    "learners": {"vault", "inference", *_BELOW_LEARNERS},
+    "report": _GROUND,  # plain tables only
+    "results": {"report", *_BELOW_RESULTS},
+    "api": {"results", *_BELOW_RESULTS},
+    "cli": {"", "results", *_BELOW_LEARNERS},
+    "datasets": _GROUND,
+    "testing": {"vault", *_GROUND},  # a test room: it puts other noise sources in place
+    "__init__": {"api", "results", "learners", "datasets", "testing", *_BELOW_LEARNERS},
+}
+"""Room -> rooms it may import from, besides itself; "" is the package's public names."""
+
+HANDLES_DATA = {"api", "cli", "vault"}
+
+HIDDEN = re.compile(r"privcausal\.vault(\.\w+)*")
+
+
+def problems(module: ast.Module, file: str) -> Iterator[str]:
+    """What the imports of one file do against the rules, in words."""
+    own = room(file)
+    rooms = {room(other) for other in FILES} - {"__init__"}
+    for module_name, name, line in imports(module, file):
+        top, *path = module_name.split(".")
+        if top != "privcausal":
+            continue
+        at = path[0] if path else name if name in rooms else ""
+        if at != own and at not in MAY_IMPORT[own]:
+            yield f"{file}:{line}: {own} may not import from {at or 'the public names'}"
+        if "vault" in (at, *path) and own != "vault":
+            # `import privcausal.vault`, or a module of it, would open every private name
+            by_name = module_name == "privcausal.vault" and name in _vault_names(own)
+            if not by_name:
+                yield f"{file}:{line}: take {name or module_name} from vault by a name of __all__"
+    if own != "vault":
+        yield from _side_doors(module, file)
+
+
+def _vault_names(own: str) -> set[str]:
+    return exported("vault/__init__.py") | ({"noise"} if own == "testing" else set())
+
+
+def _side_doors(module: ast.Module, file: str) -> Iterator[str]:
+    """Ways to the vault that are no imports: its dotted name as text, or as an attribute."""
+    for node in ast.walk(module):
+        match node:
+            case ast.Constant(value=str(text)) if HIDDEN.fullmatch(text):
+                yield f"{file}:{node.lineno}: names the vault in a string"
+            case ast.Attribute(value=ast.Name("privcausal" | "pc"), attr="vault"):
+                yield f"{file}:{node.lineno}: reaches for privcausal.vault"
+
+
+def test_every_room_is_known():
+    assert {room(file) for file in FILES} == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_imports_point_down(file):
+    assert list(problems(tree(file), file)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("learners/r.py", "from privcausal.vault.door import read"),
+        ("learners/r.py", "import privcausal.vault.door"),
+        ("learners/r.py", "import privcausal.vault"),
+        ("learners/r.py", "from privcausal import vault"),
+        ("learners/r.py", "from privcausal.vault import noise"),
+        ("learners/r.py", "from privcausal.vault import Batch"),
+        ("learners/r.py", "from privcausal.vault import *"),
+        ("learners/r.py", "from ..vault import door"),
+        ("learners/r.py", "from ..vault.door import Vault"),
+        ("learners/r.py", "from .. import vault"),
+        ("learners/r.py", "from privcausal.results import load"),
+        ("learners/r.py", "def f():\n    from privcausal import results"),
+        ("learners/r.py", "__import__('importlib').import_module('privcausal.vault.door')"),
+        ("learners/r.py", "import privcausal as pc\npc.vault.door"),
+        ("inference/cut.py", "from privcausal.vault import Vault"),
+        ("report/text.py", "from privcausal.results import Result"),
+        ("report/text.py", "from privcausal.spec.schema import Schema"),
+        ("spec/plan.py", "import privcausal.learners"),
+        ("accounting/ledger.py", "from privcausal.spec.plan import Plan"),
+        ("vault/door.py", "from privcausal.learners import R"),
+        ("datasets.py", "from privcausal import privcate"),
+        ("testing.py", "from privcausal.vault import door"),
+        ("api.py", "from privcausal.vault.curator import inspect"),
+    ],
+)
+def test_the_rule_sees_what_is_forbidden(file, line):
+    assert list(problems(ast.parse(line), file))
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("learners/r.py", "from privcausal.vault import Vault, Gram"),
+        ("learners/r.py", "from ..vault import Vault"),
+        ("learners/r.py", "ground.vault.release(stage)"),
+        ("vault/door.py", "from privcausal.vault.batch import Batch"),
+        ("testing.py", "from privcausal.vault import noise"),
+        ("results/base.py", "from privcausal import report"),
+        ("cli.py", "import privcausal as pc"),
+    ],
+)
+def test_the_rule_lets_pass_what_is_meant(file, line):
+    assert list(problems(ast.parse(line), file)) == []
+
+
+def parameters(module: ast.Module) -> Iterator[tuple[str, int]]:
+    """Every parameter of every function, method and lambda."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            given = node.args
+            named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+            for argument in (*named, given.vararg, given.kwarg):
+                if argument is not None:
+                    yield argument.arg, argument.lineno
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if room(f) not in HANDLES_DATA])
+def test_only_the_front_and_the_vault_take_data(file):
+    found = [f"{file}:{line}" for name, line in parameters(tree(file)) if name == "data"]
+    assert found == [], "rows are called data; name anything else for what it is"
+
+
+def test_every_file_of_the_package_was_read():
+    assert len(FILES) > 50
+    assert (PACKAGE / "vault" / "door.py").is_file()
+    assert ("data", 1) in parameters(ast.parse("lambda *, data: 0"))

@@ -1,0 +1,111 @@
+"""The synthetic population, the basis built on it, and Gram matrices helped by it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privcausal.inference.basis import feature_map, smooth_table
+from privcausal.inference.gram import correlated, population_gram, shrunken
+from privcausal.inference.population import (
+    Population,
+    interval_probabilities,
+    level_probabilities,
+    with_correlation,
+)
+from privcausal.spec.features import FINE, Design, Rows
+from privcausal.spec.formula import CausalFormula
+from privcausal.spec.schema import Schema
+
+SCHEMA = Schema({"a": (0.0, 1.0), "b": (-2.0, 2.0), "g": ["u", "v", "w"]})
+
+
+def population(correlation: float = 0.0) -> Population:
+    uniform = np.full(FINE, 1.0 / FINE)
+    return Population(
+        SCHEMA,
+        {"a": uniform, "b": uniform, "g": np.array([0.5, 0.3, 0.2, 0.0])},
+        np.array([[1.0, correlation], [correlation, 1.0]]),
+        1000.0,
+    )
+
+
+def design(text: str = "y ~ t | a + b + C(g)") -> Design:
+    return Design(CausalFormula.parse(text).terms, SCHEMA, full_rank=False)
+
+
+def test_population_has_its_marginals_and_dependence() -> None:
+    rows = population(0.6).rows()
+    assert np.corrcoef(rows.frame["a"], rows.frame["b"])[0, 1] == pytest.approx(0.58, abs=0.06)
+    shares = np.bincount(rows.frame["g"], minlength=3) / len(rows)
+    np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=0.03)
+    assert rows.frame["a"].min() >= 0 and rows.frame["b"].max() <= 2
+
+
+def test_population_is_the_same_each_time() -> None:
+    one, two = population(0.3).rows(), population(0.3).rows()
+    assert all(np.array_equal(one.frame[v], two.frame[v]) for v in one.frame)
+
+
+def test_histogram_of_noise_becomes_uniform() -> None:
+    counts = np.random.default_rng(0).normal(0, 50, 16)
+    np.testing.assert_allclose(interval_probabilities(counts, 50.0), 1 / FINE)
+
+
+def test_exact_histogram_is_kept() -> None:
+    counts = np.arange(1.0, 17.0) * 100
+    p = interval_probabilities(counts, 0.0).reshape(16, -1).sum(axis=1)
+    np.testing.assert_allclose(p, 0.98 * counts / counts.sum() + 0.02 / 16, rtol=1e-12)
+
+
+def test_level_probabilities_drop_a_silent_undeclared_cell() -> None:
+    p = level_probabilities(np.array([500.0, 300.0, 3.0]), 10.0, undeclared=True)
+    assert p[2] == 0.0 and p.sum() == pytest.approx(1.0)
+    noisy = level_probabilities(np.array([3.0, -2.0, 1.0]), 100.0, undeclared=True)
+    np.testing.assert_allclose(noisy, [0.5, 0.5, 0.0])
+
+
+def test_smooth_table_is_orthonormal_and_linear_first() -> None:
+    p = np.full(FINE, 1.0 / FINE)
+    table = smooth_table(p, 3)
+    full = np.c_[np.ones(FINE), table]
+    np.testing.assert_allclose(full.T @ (full * p[:, None]), np.eye(4), atol=1e-8)
+    assert np.corrcoef(table[:, 0], np.arange(FINE))[0, 1] > 0.999
+
+
+def test_norm_cut_bounds_weighted_features() -> None:
+    features = feature_map(design(), population(), 3, 0.5)
+    scaled = np.random.default_rng(1).uniform(-1, 1, (500, 5))
+    scaled[:, 2:] = scaled[:, 2:] > 0
+    phi = features.phi(scaled)
+    w = features.weight(phi)
+    norms = np.linalg.norm(phi, axis=1)
+    assert (np.sqrt(w) * norms <= features.cut * (1 + 1e-12)).all()
+    assert (w * norms <= features.cut * (1 + 1e-12)).all() and (w <= 1).all()
+
+
+def test_gram_shrinks_to_the_model_under_noise_and_not_without() -> None:
+    features = feature_map(design(), population(), 2, 0.5)
+    rows = population().rows()
+    model = population_gram(features, rows, 1000.0, np.ones(len(rows)))
+    seen = model * 1.2
+    np.testing.assert_allclose(shrunken(seen, model, 0.0, features).value, seen)
+    kept = shrunken(seen, model, 1e6, features)
+    np.testing.assert_allclose(kept.value, model)
+    assert kept.sd == 0.0
+
+
+def test_dependence_is_learnt_from_the_gram() -> None:
+    features = feature_map(design(), population(), 2, 0.5)
+    rows = population(0.7).rows()
+    gram = population_gram(features, rows, 1000.0, np.ones(len(rows)))
+    learnt = correlated(population(), features, gram, 0.01)
+    assert learnt.correlation[0, 1] == pytest.approx(0.7, abs=0.12)
+    independent = with_correlation(population(), np.array([[1.0, 0.1], [0.1, 1.0]]), 10.0)
+    assert independent.correlation[0, 1] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_rows_remember_features_of_each_map() -> None:
+    rows = Rows({"a": np.array([0.2]), "b": np.array([0.0]), "g": np.array([1])}, 1)
+    features = feature_map(design(), population(), 2, 0.5)
+    assert rows.phi(features) is rows.phi(features)

@@ -1,0 +1,62 @@
+"""On a large and easy study every learner finds the truth, within its own standard errors."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+from learners_contract import GROUPS, SPLITS, TRUE_ATE, fit, study, tau
+
+from privcausal.testing import seeded_noise
+
+SIZE = 20_000
+LEARNERS = ("r", "dr", "s", "t", "x")
+TRUE_SLOPES = [0.2, 0.2, 0.0]  # X1, G = b, G = c
+TRUE_GROUPS = [0.5, 0.7, 0.5, TRUE_ATE + 0.1]  # G = a, b, c, X1 >= 0
+
+
+@lru_cache
+def large_fit(learner: str, base: str, split: str = "full") -> Any:
+    with seeded_noise(3):
+        return fit(learner, base, study(SIZE), split=split, groups=GROUPS)
+
+
+@pytest.mark.parametrize("base", ["gam", "linear"])
+@pytest.mark.parametrize("learner", [*LEARNERS, "private"])
+class TestTruth:
+    def test_average(self, learner: str, base: str) -> None:
+        fitted = large_fit(learner, base)
+        assert abs(fitted.params["ATE"] - TRUE_ATE) < 4 * fitted.bse["ATE"]
+        assert fitted.bse["ATE"] < 0.005
+
+    def test_groups(self, learner: str, base: str) -> None:
+        gate = large_fit(learner, base).gate
+        assert (np.abs(gate["estimate"] - TRUE_GROUPS) < 4 * gate["std_error"]).all()
+        assert (gate["std_error"] < 0.02).all()
+
+
+@pytest.mark.parametrize("base", ["gam", "linear"])
+@pytest.mark.parametrize("learner", LEARNERS)
+class TestTrueEffect:
+    def test_slopes(self, learner: str, base: str) -> None:
+        fitted = large_fit(learner, base)
+        assert (np.abs(fitted.params.iloc[1:] - TRUE_SLOPES) < 4 * fitted.bse.iloc[1:]).all()
+        assert (fitted.bse < 0.03).all()
+
+    def test_effect(self, learner: str, base: str) -> None:
+        points = study(200, seed=9)
+        found = large_fit(learner, base).predict(points)
+        error = found["estimate"] - tau(points["X1"], points["G"])
+        assert np.sqrt(np.mean(error**2)) < 0.04
+        if learner != "x":  # whose band leaves out the error of the imputed means
+            assert (error.abs() < 4 * found["std_error"]).all()
+
+
+@pytest.mark.parametrize("split", SPLITS[1:])
+@pytest.mark.parametrize("learner", [*LEARNERS, "private"])
+def test_average_by_other_splits(learner: str, split: str) -> None:
+    fitted = large_fit(learner, "linear", split)
+    assert abs(fitted.params["ATE"] - TRUE_ATE) < 4 * fitted.bse["ATE"]
+    assert fitted.bse["ATE"] < 0.007

@@ -1,0 +1,122 @@
+"""What leaves the vault is the exact answer plus noise of exactly the stated size.
+
+Every test draws real noise, through the door. A false alarm has probability 1e-6 in each
+(Kolmogorov-Smirnov or binomial, two-sided); the same draws must fail at a scale 30 % off, which
+8,000 of them do but for a chance below 1e-6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binomtest, kstest, norm
+from vault_helpers import (
+    NAMES,
+    answers,
+    mechanisms,
+    needs_groups,
+    random_rows,
+    raw_mechanisms,
+    release,
+    study,
+    table,
+)
+
+from privcausal.typing import Vector
+from privcausal.vault import LabelSelection
+
+LEVEL = 1e-6
+DRAWS = 8_000
+RHO = 1e-3  # the noise on a count is then some 20 rows or more: nearly continuous
+
+
+def p_value(z: Vector) -> float:
+    return float(kstest(z, "norm").pvalue)
+
+
+def draws(name: str) -> Vector:
+    """Standardised noise of many releases of one query, made continuous within a unit."""
+    s = study("substitute")
+    data = table(random_rows(4, 5))
+    mechanism: Any = {**mechanisms(s), **raw_mechanisms()}[name]
+    asked = answers(s, data, {name: mechanism})[name]
+    exact = asked.exact * mechanism.units
+    sd = asked.scale / asked.weights * mechanism.units
+    plan = s.plan(["draw"], RHO)
+    vault = s.vault(data, plan, groups=needs_groups(mechanism))
+    released = [release(vault, "draw", mechanism)]
+    # the sum is the same each time, so only the exit itself is repeated
+    times = -(-DRAWS // len(exact))
+    released += [vault._exit(plan.stages[0], mechanism, asked.exact) for _ in range(times - 1)]
+    assert all(out.noise_sd == pytest.approx(sd, rel=1e-12) for out in released[:3])
+    noise = np.array([out.value for out in released]) - exact
+    half = 0.5 * mechanism.units
+    noise += np.random.default_rng(0).uniform(-half, half, noise.shape)
+    return np.concatenate(noise / np.hypot(sd, half / np.sqrt(3)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_noise_has_the_stated_law(name: str) -> None:
+    z = draws(name)
+    assert p_value(z) > LEVEL
+    assert p_value(z * 1.3) < LEVEL
+    assert p_value(z * 0.7) < LEVEL
+
+
+@pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
+def test_the_sd_is_that_of_the_price(neighbors: str) -> None:
+    """sd = sensitivity / sqrt(2 rho), raised by 2^-40 for the floats' rounding."""
+    s = study(neighbors)
+    for found in answers(s, table(random_rows(3, 1))).values():
+        rho = (found.sensitivity / found.scale) ** 2 / 2
+        assert RHO * (1 - 1e-9) < rho <= RHO
+
+
+# -- labels ----------------------------------------------------------------------------------
+
+LABELS, SIGMA = 4_000, 3.0
+
+
+def passed(count: int) -> int:
+    """How many of many labels, each with the same count, pass the threshold."""
+    s = study("substitute")
+    texts = np.repeat([f"label {i}" for i in range(LABELS)], count)
+    frame = pd.DataFrame({"G": pd.Series(texts, dtype="str")})
+    rho = 2 / (2 * SIGMA**2)
+    found = s.vault(frame, s.plan(["levels"], rho)).select("levels", SELECTION)
+    assert found.charge.noise_sd == pytest.approx(SIGMA)
+    assert list(found.labels) == sorted(found.labels)
+    return len(found.labels)
+
+
+SELECTION = LabelSelection("G", 1, 0.01)
+
+
+@pytest.fixture(scope="module")
+def let_through() -> Iterator[tuple[int, int]]:
+    threshold = SELECTION.threshold(SIGMA)
+    yield threshold, passed(threshold - 4)
+
+
+def chance(least: int, sigma: float) -> float:
+    """P(discrete Gaussian >= least)."""
+    support = np.arange(-200, 201)
+    density = np.exp(-(support**2) / (2 * sigma**2))
+    return float(density[support >= least].sum() / density.sum())
+
+
+def test_labels_pass_with_the_stated_noise(let_through: tuple[int, int]) -> None:
+    _, found = let_through
+    assert binomtest(found, LABELS, chance(4, SIGMA)).pvalue > LEVEL
+    assert binomtest(found, LABELS, chance(4, 1.3 * SIGMA)).pvalue < LEVEL
+    assert binomtest(found, LABELS, chance(4, 0.7 * SIGMA)).pvalue < LEVEL
+
+
+def test_a_label_of_one_row_passes_rarely() -> None:
+    """With probability at most delta = 0.01: of 4,000, more than 90 pass with chance < 1e-6."""
+    assert passed(1) <= LABELS * 0.01 + 4.9 * np.sqrt(LABELS * 0.01)
+    assert norm.sf(4.9) < LEVEL

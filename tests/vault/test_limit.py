@@ -1,0 +1,262 @@
+"""Without noise, what leaves the vault is the textbook sum, to the error of the integer grid.
+
+The sums here are made by plain NumPy from the raw table, with code of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from vault_helpers import (
+    CLIP,
+    DOMAINS,
+    NAMES,
+    RAW,
+    RELATIONS,
+    Study,
+    answers,
+    mechanisms,
+    needs_groups,
+    random_rows,
+    raw_mechanisms,
+    release,
+    study,
+    table,
+)
+
+from privcausal import testing
+from privcausal.spec.features import Rows
+from privcausal.typing import Matrix, Vector
+from privcausal.vault import door
+
+N = 300
+
+
+class Clean:
+    """The rows that count, cleaned by hand: no missing value, everything inside its bounds.
+
+    A label of G that nobody declared is in no level (code -1), and its row counts.
+    """
+
+    def __init__(self, s: Study, rows: list[Any]) -> None:
+        frame = table(rows)
+        numbers = frame[["Y", "T", "X1", "X2", "P"]].to_numpy()
+        keep = ~np.isnan(numbers).any(axis=1) & frame["T"].isin([0.0, 1.0]).to_numpy()
+        keep &= frame["G"].notna().to_numpy() & frame["B"].isin(["no", "yes"]).to_numpy()
+        frame = frame[keep]
+        inside = {
+            name: np.clip(frame[name].to_numpy(), *DOMAINS[name]) for name in ("Y", "X1", "X2", "P")
+        }
+        self.n = len(frame)
+        self.y, self.t = inside["Y"], frame["T"].to_numpy()
+        codes = {"a": 0, "b": 1, "c": 2}
+        self.levels = np.array([codes.get(label, -1) for label in frame["G"]], np.int64)
+        self.yes = (frame["B"] == "yes").to_numpy().astype(float)
+        columns = {"X1": inside["X1"], "X2": inside["X2"], "G": self.levels, "B": self.yes}
+        self.frame = columns
+        self.rows = Rows(columns, self.n, inside["P"])
+        self.e = s.e(self.rows)
+        self.mu0, self.mu1 = s.nuisance.mu0(self.rows), s.nuisance.mu1(self.rows)
+        self.psi = np.where(
+            self.t == 1,
+            self.mu1 - self.mu0 + (self.y - self.mu1) / self.e,
+            self.mu1 - self.mu0 - (self.y - self.mu0) / (1 - self.e),
+        )
+        phi = s.features.phi(s.design.scaled(columns, self.n))
+        self.phi = phi
+        self.w = np.minimum(1.0, (s.features.cut / np.linalg.norm(phi, axis=1)) ** 2)
+        indicators = [self.levels == k for k in range(3)]
+        self.g = np.stack([*indicators, columns["X1"] >= 5, self.yes == 1], axis=1).astype(float)
+
+    def a(self, *, slopes: bool) -> Matrix:
+        """(1, z/2): X1 and X2 on [-1, 1], two indicators of G and one of B: four factors."""
+        one = np.ones((self.n, 1))
+        if not slopes:
+            return one
+        z = [
+            self.frame["X1"] / 5 - 1,
+            2 * (self.frame["X2"] - 99) - 1,
+            self.levels == 1,
+            self.levels == 2,
+            self.yes,
+        ]
+        return np.hstack([one, 0.5 * np.stack(z, axis=1)])
+
+
+def cells(e: Vector) -> list[int]:
+    """Rows cut to 0.1, in the cells between, and cut to 0.9."""
+    inner = np.histogram(e[(e > 0.1) & (e < 0.9)], [0.1, 0.3, 0.5, 0.7, 0.9])[0]
+    return [(e <= 0.1).sum(), *inner, (e >= 0.9).sum()]
+
+
+def upper(matrix: Matrix) -> Vector:
+    return matrix[np.triu_indices(len(matrix))]
+
+
+def cut(values: Vector, bound: float) -> Vector:
+    return np.clip(values, -bound, bound)
+
+
+def expected(s: Study, c: Clean) -> dict[str, Vector]:
+    """Textbook sums by the name of the mechanism."""
+    arms = [c.t == 0, c.t == 1]
+
+    def gram(weight: Vector, rows: Any = slice(None)) -> Vector:
+        return upper((c.phi[rows].T * weight[rows]) @ c.phi[rows])
+
+    def cross(target: Vector, rows: Any = slice(None)) -> Vector:
+        return c.phi[rows].T @ (c.w * target)[rows]
+
+    imputed = np.where(c.t == 1, c.y - c.mu0, c.mu1 - c.y)
+    eta = s.additive(4, -2.0, 6.0)(c.rows)
+    product = (c.t - c.e) * (c.y - eta)
+    largest = 0.9 * 8
+    histograms = [
+        np.histogram(c.frame["X1"], np.linspace(0, 10, 17))[0],
+        np.histogram(c.frame["X2"], np.linspace(99, 100, 17))[0],
+        [(c.levels == code).sum() for code in (0, 1, 2, -1)],
+        [(c.yes == 0).sum(), (c.yes == 1).sum()],
+    ]
+    edges = 80.0 * 0.5 ** np.arange(8)[::-1]
+    found = {
+        "gram": gram(c.w),
+        "gram by arm": np.concatenate([gram(c.w, arm) for arm in arms]),
+        "gram with factor": gram(c.w * (c.t - c.e) ** 2),
+        "cross treatment": cross(c.t - 0.5),
+        "cross outcome": cross(c.y - 2.0),
+        "cross by arm": np.concatenate([cross(imputed, arm) for arm in arms]),
+        "cross cut": cross(cut(product, 0.25 * largest)),
+        "marginals": np.concatenate(histograms),
+        "count": np.array([c.n]),
+        "sizes": np.histogram(np.minimum(np.abs(c.psi), 80.0), np.r_[0, edges])[0],
+        "arm histogram": np.concatenate([cells(c.e[arm]) for arm in arms]),
+    }
+    balance = np.where(c.t == 1, (1 - c.e) / c.e, c.e / (1 - c.e))
+    att = np.where(c.t == 1, 1.0, -c.e / (1 - c.e)) * (c.y - c.mu0)
+    for slopes, groups, which in (
+        (False, False, "mean"),
+        (False, True, "groups"),
+        (True, False, "slopes"),
+        (True, True, "slopes and groups"),
+    ):
+        a = c.a(slopes=slopes)
+        g = c.g if groups else np.zeros((c.n, 0))
+        x, x2 = cut(c.psi, 40.0), cut(c.psi, 40.0) ** 2
+        outer = upper(a.T @ a)
+        found[f"sums, {which}"] = np.r_[x @ a, x @ g, outer, balance.sum(), balance @ g]
+        x = cut(att, 8.0)
+        found[f"sums of the treated, {which}"] = np.r_[x @ a, x @ g, outer, c.t.sum(), c.t @ g]
+        found[f"squares, {which}"] = np.r_[x2.sum(), x2 @ g]
+        meat = upper((a.T * x2) @ a)
+        found[f"squares with meat, {which}"] = np.r_[x2.sum(), x2 @ g, meat]
+        if not groups:
+            own = np.where(c.t == 1, c.e, 1 - c.e)
+            weighted = [(a[arm] / own[arm, None]).sum(axis=0) for arm in arms]
+            plain = [a[arm].sum(axis=0) for arm in arms]
+            found[f"arm means, {which}"] = np.r_[plain[0], weighted[0], plain[1], weighted[1]]
+    return found
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[Study, list[Any], Clean]:
+    s, rows = study("substitute"), random_rows(N, 11)
+    return s, rows, Clean(s, rows)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in raw_mechanisms()])
+def test_no_noise_gives_the_textbook_sums(name: str, made: tuple[Study, list[Any], Clean]) -> None:
+    s, rows, clean = made
+    assert 0.5 * N < clean.n < N
+    mechanism = mechanisms(s)[name]
+    with testing.zero_noise():
+        vault = s.vault(table(rows), s.plan(["s"]), groups=needs_groups(mechanism))
+        out = release(vault, "s", mechanism)
+    truth = expected(s, clean)[name]
+    # each row errs by about a unit of a factor's grid in each coordinate
+    grain = np.sqrt(mechanism.units) if name.startswith("gram") else mechanism.units
+    if name.startswith("gram"):
+        grain = 2 * s.features.cut * grain
+    elif name.startswith("cross"):
+        grain = mechanism.units * 2.0**17
+    allowed = np.zeros_like(grain) if np.all(mechanism.units == 1) else clean.n * grain * 1.01
+    assert np.all(np.abs(out.value - truth) <= allowed + 1e-9 * np.abs(truth))
+    assert np.all(np.abs(truth) < 1e12 * mechanism.units)  # no test of zero against zero
+    assert np.abs(truth).max() > 100 * allowed.max()
+    assert not out.noise_sd.any()
+
+
+@pytest.mark.parametrize("name", list(raw_mechanisms()))
+def test_no_noise_gives_the_raw_histograms(name: str) -> None:
+    s = study("substitute")
+    rows = random_rows(N, 12)
+    mechanism: Any = raw_mechanisms()[name]
+    with testing.zero_noise():
+        out = release(s.vault(table(rows), s.plan(["s"])), "s", mechanism)
+    if name == "magnitudes":
+        edges = [mechanism.edges()] * 3
+        inner = 2.0**40
+    else:
+        edges = [np.linspace(r.lo, r.hi, 65) for r in mechanism.ranges]
+        inner = np.inf
+    frame = table(rows)
+    truth = []
+    for column, borders in zip(RAW, edges, strict=True):
+        values = frame[column].dropna().to_numpy()
+        values = np.clip(values, max(borders[0], -inner), min(borders[-1], inner))
+        values = np.where(np.abs(values) < 2.0**-20, 0.0, values) if name == "magnitudes" else values
+        truth.append(np.histogram(values, borders)[0])
+    assert out.value.tolist() == np.concatenate(truth).tolist()
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_integers_do_not_depend_on_batches_or_order(
+    relation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s, rows = study(relation), random_rows(97, 13)
+    first = answers(s, table(rows))
+    order = np.random.default_rng(0).permutation(len(rows))
+    for batch, data in (
+        (1, table(rows)),
+        (7, table(rows)),
+        (97, table([rows[i] for i in order])),
+        (16, table(rows[::-1])),
+    ):
+        monkeypatch.setattr(door, "BATCH", batch)
+        again = answers(s, data)
+        for name, found in first.items():
+            assert np.array_equal(found.exact, again[name].exact), (name, batch)
+
+
+def test_integers_do_not_depend_on_what_is_kept_between_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s, data = study("substitute"), table(random_rows(50, 14))
+    kept = answers(s, data)
+    monkeypatch.setattr(door, "KEEP_ROWS", 0)
+    again = answers(s, data)
+    assert all(np.array_equal(kept[name].exact, again[name].exact) for name in kept)
+
+
+def test_rows_with_a_missing_value_add_nothing() -> None:
+    """Also where a feature is not finite; and nothing else is dropped."""
+    s = study("substitute")
+    whole = answers(s, table(random_rows(20, 15)))
+    row: Any = {"Y": 1.0, "T": 1.0, "X1": 5.0, "X2": 99.5, "G": "b", "B": "yes", "P": 0.5}
+    spoilt = [row | {name: np.nan} for name in ("Y", "T", "X1", "X2", "P")]
+    spoilt += [row | {name: None} for name in ("G", "B")]
+    spoilt += [row | {"T": 0.5}, row | {"B": "unknown"}]
+    more = answers(s, table([*random_rows(20, 15), *spoilt]))
+    for name in mechanisms(s):
+        assert np.array_equal(whole[name].exact, more[name].exact), name
+    counted = answers(s, table([*random_rows(20, 15), row | {"G": "unknown"}]))
+    assert counted["count"].exact[0] == whole["count"].exact[0] + 1
+
+
+def test_the_clip_of_the_public_functions_is_reached(made: tuple[Study, list[Any], Clean]) -> None:
+    """The functions of these tests are extreme enough to tell a wrong bound from a right one."""
+    _, _, clean = made
+    assert clean.e.min() == pytest.approx(CLIP)
+    assert clean.e.max() == pytest.approx(1 - CLIP)
+    assert np.abs(clean.psi).max() > 40.0

@@ -1,0 +1,149 @@
+"""The noise source: the right law at every scale, fresh each time, and honest about tests.
+
+Random tests have a false alarm with probability 1e-6 each.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import chisquare, kstest, spearmanr
+
+import privcausal as pc
+from privcausal import testing
+from privcausal.errors import LedgerError
+from privcausal.typing import Vector
+from privcausal.vault import noise
+
+LEVEL = 1e-6
+DRAWS = 20_000
+
+
+def drawn(scale: float, size: int = DRAWS, exact: int = 0) -> Vector:
+    query = noise.Query("test", np.ones(size), 1.0, scale)
+    return noise.OperatingSystem().gaussian(np.full(size, exact, np.int64), query) - exact
+
+
+def discrete_p(values: Vector, scale: float) -> float:
+    """Chi-square p-value of the discrete Gaussian, cells of at least 10 expected."""
+    reach = int(np.ceil(12 * scale)) + 2
+    support = np.arange(-reach, reach + 1)
+    density = np.exp(-(support**2) / (2 * scale**2))
+    expected = len(values) * density / density.sum()
+    counts = np.bincount(np.clip(values, -reach, reach).astype(int) + reach, minlength=2 * reach + 1)
+    big = expected >= 10
+    grouped = [*counts[big], counts[~big].sum()], [*expected[big], expected[~big].sum()]
+    return float(chisquare(*grouped).pvalue)
+
+
+@pytest.mark.parametrize("scale", [0.4, 1.0, 3.7])
+def test_small_scales_have_the_discrete_law(scale: float) -> None:
+    values = drawn(scale)
+    assert discrete_p(values, scale) > LEVEL
+    assert discrete_p(values, 0.8 * scale) < LEVEL
+    assert discrete_p(values, 1.2 * scale) < LEVEL
+
+
+def test_a_tiny_scale_adds_nothing() -> None:
+    """At sd 0.1 one draw in 1e-21 is not zero."""
+    assert not drawn(0.1, 2_000).any()
+
+
+@pytest.mark.parametrize("scale", [30.0, 1e4, 3.3e9, 1e13])
+@pytest.mark.parametrize("exact", [0, -(2**40)])
+def test_large_scales_are_normal(scale: float, exact: int) -> None:
+    values = drawn(scale, exact=exact) + np.random.default_rng(0).uniform(-0.5, 0.5, DRAWS)
+    z = values / np.hypot(scale, 1 / np.sqrt(12))
+    assert kstest(z, "norm").pvalue > LEVEL
+    assert kstest(1.3 * z, "norm").pvalue < LEVEL
+    assert kstest(0.7 * z, "norm").pvalue < LEVEL
+
+
+def test_weights_scale_each_coordinate() -> None:
+    weights = np.tile([1.0, np.sqrt(2.0), 5.0], DRAWS // 2)
+    query = noise.Query("test", weights, 1.0, 500.0)
+    values = noise.OperatingSystem().gaussian(np.zeros(len(weights), np.int64), query)
+    assert noise.OperatingSystem().sd(query) == pytest.approx(500.0 / weights)
+    for weight in (1.0, np.sqrt(2.0), 5.0):
+        z = values[weights == weight] * weight / 500.0
+        assert kstest(z + np.random.default_rng(0).uniform(-1e-3, 1e-3, len(z)), "norm").pvalue > LEVEL
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan])
+def test_a_scale_that_is_no_scale_is_refused(scale: float) -> None:
+    with pytest.raises(Exception, match=r"scale|finite|positive|infinite|nan"):
+        drawn(scale, 3)
+
+
+def test_noise_is_fresh_each_time() -> None:
+    """The law test alone would pass a source that repeats itself."""
+    np.random.seed(0)  # noqa: NPY002  # no seed of anyone's reaches the noise
+    first = drawn(1e9, 500)
+    np.random.seed(0)  # noqa: NPY002
+    second = drawn(1e9, 500)
+    assert not (first == second).any()
+    assert len(np.unique(first)) > 490
+    assert spearmanr(first[:-1], first[1:]).pvalue > LEVEL
+
+
+def test_the_default_source_is_real_in_every_thread() -> None:
+    found: list[Any] = []
+    with testing.seeded_noise(1):
+        assert not noise.current().real
+        thread = threading.Thread(target=lambda: found.append(noise.current().real))
+        thread.start()
+        thread.join()
+    assert found == [True]
+    assert noise.current().real
+
+
+def test_a_test_source_is_left_when_its_block_fails() -> None:
+    def fail() -> None:
+        with testing.zero_noise():
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert noise.current().real
+
+
+def study() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"Y": rng.random(80), "T": rng.integers(0, 2, 80), "X": rng.random(80)})
+
+
+SOURCES = {
+    "zero": testing.zero_noise,
+    "seeded": lambda: testing.seeded_noise(1),
+    "recorded": lambda: testing.recorded(1),
+}
+CALLS: dict[str, Any] = {"privcate": pc.privcate, "private": pc.private}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_fit_with_test_noise_says_so(source: str, call: str) -> None:
+    with SOURCES[source]():
+        fit = CALLS[call]("Y ~ T | X", study(), bounds={"Y": (0, 1), "X": (0, 1)})
+    assert fit.guarantee.kind == "none"
+    assert "NOT PRIVATE" in fit.guarantee.statement
+    assert "NOT PRIVATE" in str(fit.summary())
+    assert "NOT PRIVATE" in fit.summary().as_html()
+    assert "NOT PRIVATE" in fit.summary().as_latex()
+    assert "none" in repr(fit)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_ledger_takes_no_test_noise(source: str, tmp_path: Path) -> None:
+    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=5)
+    with SOURCES[source](), pytest.raises(LedgerError, match="test noise"):
+        pc.private("Y ~ T | X", study(), bounds={"Y": (0, 1), "X": (0, 1)}, ledger=ledger)
+    assert ledger.history.empty
+    fit = pc.private("Y ~ T | X", study(), bounds={"Y": (0, 1), "X": (0, 1)}, ledger=ledger)
+    assert fit.guarantee.kind == "proven"
+    assert len(ledger.history) > 0

@@ -1,0 +1,222 @@
+"""Nothing in the vault can be shown, tested, looped over, copied or stored; no result holds it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import gc
+import io
+import json
+import logging
+import pickle
+import pprint
+import reprlib
+import types
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import privcausal as pc
+from privcausal.errors import PrivacyBreach
+from privcausal.vault.batch import RawBatch, RawColumn
+from privcausal.vault.door import read
+from privcausal.vault.sealed import Sealed
+
+CANARY = 77310.4142
+N = 613  # a number of rows that no public array of a fit has
+
+
+@cache
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "Y": np.r_[rng.random(N - 1), CANARY],
+            "T": rng.integers(0, 2, N),
+            "X1": rng.random(N),
+            "X2": rng.choice(["a", "b"], N),
+        }
+    )
+
+
+BOUNDS = {"Y": (0, 1), "X1": (0, 1), "X2": ["a", "b"]}
+
+
+@cache
+def sealed_objects() -> dict[str, Any]:
+    """One of each sealed class, caught where the package makes it."""
+    from vault_helpers import mechanisms, random_rows, study, table
+
+    s = study("substitute")
+    vault = s.vault(table(random_rows(9, 0)), s.plan(["s"]))
+    vault.release("s", mechanisms(s)["gram"])
+    source = read(frame())
+    column = RawColumn(numbers=np.array([CANARY]))
+    return {
+        "Vault": vault,
+        "Batch": vault._batches[0],
+        "RawBatch": RawBatch({"Y": column}, np.ones(1, bool)),
+        "RawColumn": column,
+        "Source": source,
+        "Memory": source.rows,
+    }
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "repr": repr,
+    "str": str,
+    "ascii": ascii,
+    "format": format,
+    "f-string": lambda v: f"{v}",
+    "f-string with !r": lambda v: f"{v!r}",
+    "percent": lambda v: "%s" % v,  # noqa: UP031
+    "bytes": bytes,
+    "bool": bool,
+    "if": lambda v: 1 if v else 0,
+    "not": lambda v: not v,
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "index": lambda v: [0, 1][v],
+    "len": len,
+    "iter": iter,
+    "next": next,
+    "list": list,
+    "tuple": tuple,
+    "unpacking": lambda v: (lambda *a: a)(*v),
+    "sorted": sorted,
+    "max": max,
+    "reversed": reversed,
+    "getitem": lambda v: v[0],
+    "in": lambda v: CANARY in v,
+    "hash": hash,
+    "set": lambda v: {v},
+    "dict key": lambda v: {v: 0},
+    "==": lambda v: v == v,  # noqa: PLR0124
+    "== another": lambda v: v == 0,
+    "!=": lambda v: v != 0,
+    "<": lambda v: v < 0,
+    ">=": lambda v: v >= 0,
+    "in a list": lambda v: 0 in [v],
+    "dir": dir,
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    **{f"pickle {p}": lambda v, p=p: pickle.dumps(v, p) for p in range(pickle.HIGHEST_PROTOCOL + 1)},
+    "json as text": lambda v: json.dumps(v, default=str),
+    "json of a repr": lambda v: json.dumps({"v": v}, default=repr),
+    "np.asarray": np.asarray,
+    "np.array": np.array,
+    "np.sum": np.sum,
+    "pprint": pprint.pformat,
+    "print": lambda v: print(v, file=io.StringIO()),
+    "a list's repr": lambda v: repr([v]),
+    "a frame": lambda v: str(pd.DataFrame({"v": [v]}, dtype=object)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["Vault", "Batch", "RawBatch", "RawColumn", "Source", "Memory"])
+def test_every_way_of_looking_is_refused(kind: str, way: str) -> None:
+    sealed = sealed_objects()[kind]
+    with pytest.raises(PrivacyBreach) as caught:
+        WAYS[way](sealed)
+    assert "77310" not in str(caught.value)
+    assert kind in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", list(sealed_objects()))
+def test_json_and_asdict_are_refused(kind: str) -> None:
+    sealed = sealed_objects()[kind]
+    with pytest.raises(TypeError):
+        json.dumps(sealed)
+    with pytest.raises(TypeError):
+        dataclasses.asdict(sealed) if kind == "Source" else pickle.dumps({"v": [sealed]})
+    assert "77310" not in reprlib.repr({"v": object}) + object.__repr__(sealed)
+
+
+def test_a_log_line_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    logger, handler = logging.getLogger("sealed"), logging.StreamHandler(stream)
+    logger.propagate = False  # pytest's own handler would raise
+    logger.addHandler(handler)
+    for sealed in sealed_objects().values():
+        logger.warning("%s", sealed)  # logging prints the error of the failed format
+    logger.removeHandler(handler)
+    shown = stream.getvalue() + "".join(capsys.readouterr())
+    assert "PrivacyBreach" in shown
+    assert "77310" not in shown
+
+
+def test_rows_of_covariates_do_not_print() -> None:
+    """`Rows` holds public points too, so it is not sealed; but its repr shows no value."""
+    batch = sealed_objects()["Batch"]
+    assert repr(batch.rows).startswith("Rows(size=")
+    assert "array" not in repr(batch.rows)
+
+
+# -- results ---------------------------------------------------------------------------------
+
+_LEAVES = (type, types.ModuleType, types.BuiltinFunctionType, str, bytes, int, float, complex)
+
+
+def reachable(start: Any) -> Iterator[tuple[str, Any]]:
+    """Everything a value leads to by any reference, with the path; code and modules are left out."""
+    seen: set[int] = set()
+    stack = [("result", start)]
+    while stack:
+        path, value = stack.pop()
+        if isinstance(value, _LEAVES) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        yield path, value
+        if isinstance(value, types.FunctionType):
+            # not its globals: they are the module's
+            parts = [*(value.__closure__ or ()), *(value.__defaults__ or ())]
+        elif isinstance(value, np.ndarray):
+            parts = [value.base, *(value.ravel() if value.dtype == object else ())]
+        else:
+            parts = gc.get_referents(value)
+        stack += [(f"{path}.{type(value).__name__}", part) for part in parts]
+
+
+def private_parts(result: Any) -> list[str]:
+    """Paths in a result that lead to sealed values or to anything with a line per row."""
+    return [path for path, value in reachable(result) if isinstance(value, Sealed) or long(value)]
+
+
+def long(value: Any) -> bool:
+    """Whether some side of it has the number of rows."""
+    if isinstance(value, np.ndarray | pd.DataFrame | pd.Series | pd.Index):
+        return N in value.shape
+    return isinstance(value, list | tuple | dict | set) and len(value) == N
+
+
+@pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "private"])
+@pytest.mark.parametrize("split", ["full", "disjoint", "crossfit"])
+def test_no_result_leads_to_a_row(learner: str, split: str) -> None:
+    options: dict[str, Any] = {"bounds": BOUNDS, "split": split, "groups": ["X2"]}
+    formula = "Y ~ T | X1 + X2"
+    if learner == "private":
+        result: Any = pc.private(formula, frame(), **options)
+    else:
+        result = pc.privcate(formula, frame(), learner=learner, **options)
+        result.predict(frame())  # predicting keeps nothing either
+        assert result.nuisances["propensity"](frame()) is not None
+    str(result)
+    assert private_parts(result) == []
+    kinds = {type(value).__name__ for _, value in reachable(result)}  # it did look
+    assert kinds >= {"Design", "ModelSpec", "Population", "Release", "FeatureMap", "ndarray"}
+
+
+@pytest.mark.parametrize("kind", list(sealed_objects()))
+def test_a_planted_row_would_be_found(kind: str) -> None:
+    result = pc.private("Y ~ T | X1", frame(), bounds=BOUNDS)
+    secret = sealed_objects()[kind]
+    object.__setattr__(result.estimate.design, "left", lambda: secret)
+    assert private_parts(result)
+    object.__setattr__(result.estimate.design, "left", {"x": [frame()["X1"].to_numpy()[:]]})
+    assert private_parts(result)
