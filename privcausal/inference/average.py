@@ -30,8 +30,10 @@ class ScoreData:
         Sums of the centred score times a (shape (k,)), and in each group (shape (G,)).
     outer : Matrix
         Sum of a a', shape (k, k); its first entry counts complete rows.
-    mass, group_mass
-        Sums of the mass (the balance of the AIPW score), overall and by group.
+    mass : float
+        Sum of the mass (the balance of the AIPW score).
+    group_size : Vector
+        Complete rows in each group.
     square, group_square, meat
         Sums of the squared score: overall, by group, and times a a' (0 x 0 if not bought).
     """
@@ -40,7 +42,7 @@ class ScoreData:
     group_score: Vector
     outer: Matrix
     mass: float
-    group_mass: Vector
+    group_size: Vector
     square: float
     group_square: Vector
     meat: Matrix
@@ -145,7 +147,7 @@ def estimate_averages(
         frame.remainder * spread,
         frame.size,
     )
-    return _with_groups(out, groups, value, sd, frame, variance) if groups else out
+    return _with_groups(out, groups, value, sd, frame) if groups else out
 
 
 def raised(total: float, noise_sd: float, floor: float) -> float:
@@ -208,25 +210,32 @@ def _with_groups(
     value: ScoreData,
     sd: ScoreData,
     frame: Frame,
-    variance: float,
 ) -> AverageEstimate:
-    """The same with a row for each group; a group too small to see is NaN."""
+    """The same with a row for each group; a group too small to see is NaN.
+
+    Within groups the balance is taken to be its overall mean.
+    """
     m, k = len(out.terms), len(groups)
     estimate = np.r_[out.estimate, np.full(k, np.nan)]
     sampling, privacy = np.zeros((m + k, m + k)), np.zeros((m + k, m + k))
     sampling[:m, :m], privacy[:m, :m] = out.sampling, out.privacy
+    variance, balance = (
+        float(out.sampling[0, 0]) * out.size,
+        shrunken_mass(value.mass, sd.mass, frame)[0] / out.size,
+    )
     for j, at in enumerate(range(m, m + k)):
-        mass, mass_sd = float(value.group_mass[j]), float(sd.group_mass[j])
-        if mass <= FEW * mass_sd:
+        rows, rows_sd = float(value.group_size[j]), float(sd.group_size[j])
+        if rows <= FEW * rows_sd:
             sampling[at, at] = np.inf
             continue
-        mean = float(value.group_score[j]) / mass
+        mean = float(value.group_score[j]) / (rows * balance)
         total = raised(
-            float(value.group_square[j]), float(sd.group_square[j]), 0.25 * variance * mass
+            float(value.group_square[j]), float(sd.group_square[j]), 0.25 * variance * rows
         )
         estimate[at] = frame.centre + mean
-        sampling[at, at] = max(total / mass - mean**2, 0.1 * total / mass) / mass
-        privacy[at, at] = (float(sd.group_score[j]) ** 2 + (mean * mass_sd) ** 2) / mass**2
+        sampling[at, at] = max(total / rows - mean**2, 0.1 * total / rows) / rows
+        noise = (float(sd.group_score[j]) / balance) ** 2 + (mean * rows_sd) ** 2
+        privacy[at, at] = noise / rows**2
     return AverageEstimate(
         out.terms,
         groups,

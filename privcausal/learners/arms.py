@@ -53,7 +53,7 @@ class _Arms(CateLearner):
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         return [Need(GRAMS, 0.2, "nuisance"), Need(OUTCOMES, 0.5, "effect")]
 
-    def means(self, ground: Ground, data: ArmData) -> Posterior:
+    def means(self, ground: Ground, found: ArmData) -> Posterior:
         """Coefficients (2p,) of both arms' means around the midpoint of the outcome."""
         raise NotImplementedError
 
@@ -82,10 +82,10 @@ class S(_Arms):
     interactions: bool = True
     name: ClassVar[str] = "s"
 
-    def means(self, ground: Ground, data: ArmData) -> Posterior:
+    def means(self, ground: Ground, found: ArmData) -> Posterior:
         half = ground.outcome.bound
-        gram, sd = joined(data)
-        moments = Moments(gram, data.cross, sd, data.cross_sd, (half / 4) ** 2)
+        gram, sd = joined(found)
+        moments = Moments(gram, found.cross, sd, found.cross_sd, (half / 4) ** 2)
         kept = ground.effect_index if self.interactions else ground.effect_index[:1]
         return ground.session.base.arms(
             moments, ground.features, half**2 / 4, half**2 / 100, half**2 / 400, kept=kept
@@ -98,18 +98,18 @@ class T(_Arms):
 
     name: ClassVar[str] = "t"
 
-    def means(self, ground: Ground, data: ArmData) -> Posterior:
+    def means(self, ground: Ground, found: ArmData) -> Posterior:
         half = ground.outcome.bound
         p = ground.features.size
         fits = [
             ground.session.base.nuisance(
-                Moments(g.value, c, g.sd, data.cross_sd, (half / 4) ** 2),
+                Moments(g.value, c, g.sd, found.cross_sd, (half / 4) ** 2),
                 ground.features,
                 half**2 / 4,
                 half**2 / 100,
                 fit_noise=True,
             )
-            for g, c in zip(data.grams, (data.cross[:p], data.cross[p:]), strict=True)
+            for g, c in zip(found.grams, (found.cross[:p], found.cross[p:]), strict=True)
         ]
         mean = np.concatenate([f.mean for f in fits])
         return Posterior(mean, block_diag(*(f.cov for f in fits)), sum(f.evidence for f in fits))
@@ -146,14 +146,14 @@ class X(T):
         return Learnt(ground, effect, nuisances, shown_arms(nuisances), rest)
 
     def _joined(
-        self, ground: Ground, data: ArmData, value: Vector, sd: float, sizes: cuts.Sizes, cut: float
+        self, ground: Ground, found: ArmData, value: Vector, sd: float, sizes: cuts.Sizes, cut: float
     ) -> Effect:
         below = max(sizes.below(cut), LEAST_BELOW)
         variance = max(sizes.rms(cut), 1e-3 * cut) ** 2
-        e = propensity_of(ground, data).e
+        e = propensity_of(ground, found).e
         one = Difference(Constant(1.0), e)
         pieces = []
-        for gram, cross, weight in zip(data.grams, np.split(value, 2), (e, one), strict=True):
+        for gram, cross, weight in zip(found.grams, np.split(value, 2), (e, one), strict=True):
             own = gram.sub(ground.effect_index)
             moments = Moments(own.value, cross / below, own.sd, sd / below, variance)
             fitted = ground.session.base.effect(
@@ -186,9 +186,9 @@ def arm_data(ground: Ground, stage: str) -> tuple[Ground, tuple[ArmData, ...], A
     return ground, folds, total
 
 
-def joined(data: ArmData) -> tuple[Matrix, float]:
+def joined(found: ArmData) -> tuple[Matrix, float]:
     """Block-diagonal Gram of both arms."""
-    zero, one = data.grams
+    zero, one = found.grams
     return np.asarray(block_diag(zero.value, one.value)), float(
         np.hypot(zero.sd, one.sd) / np.sqrt(2)
     )
@@ -213,20 +213,20 @@ def arm_nuisance(ground: Ground, fitted: Posterior, e: Propensity) -> Nuisance:
     return Nuisance(e.e, mu0, mu1)
 
 
-def propensity_of(ground: Ground, data: ArmData) -> Propensity:
+def propensity_of(ground: Ground, found: ArmData) -> Propensity:
     """e(x) for free: sum w T phi is the first row of the treated arm's Gram."""
     if ground.known is not None:
         return known_propensity(ground, ground.known)
-    zero, one = data.grams
+    zero, one = found.grams
     gram = GramEstimate(zero.value + one.value, float(np.hypot(zero.sd, one.sd)), zero.model)
     cross = 0.5 * (one.value[0] - zero.value[0])
     return propensity(ground, gram, cross, 0.5 * float(np.hypot(zero.sd, one.sd)))
 
 
-def arm_remainder(ground: Ground, data: ArmData, fitted: Posterior) -> float:
+def arm_remainder(ground: Ground, found: ArmData, fitted: Posterior) -> float:
     """The product of nuisance errors, with the two arms' covariances averaged."""
     p = ground.features.size
-    e = propensity_of(ground, data)
+    e = propensity_of(ground, found)
     mean_cov = 0.5 * (fitted.cov[:p, :p] + fitted.cov[p:, p:])
     return remainder(ground, e.e, e.cov, mean_cov)
 

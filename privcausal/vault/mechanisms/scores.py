@@ -78,7 +78,7 @@ MASS_COST = 0.2
 
 @dataclass(frozen=True, eq=False)
 class ScoreSums(Mechanism):
-    """Sums of x (a, g), of the upper triangle of a a', and of q (1, g), over complete rows.
+    """Sums of x (a, g), of the upper triangle of a a', of q and of g, over complete rows.
 
     x is the score divided by its cut, in [-1, 1]; q in [0, 1] is the mass, the estimand's
     denominator divided by its bound.
@@ -88,8 +88,8 @@ class ScoreSums(Mechanism):
     Let A = ||a||^2 and m = ||g||^2 at most, and give everything but the scores the weight beta.
     Scores: a row has norm at most C, C^2 = A + m, and two rows differ by at most 2C. The rest: a
     row has norm at most S, S^2 = A^2 + 1 + m. Two rows differ in a a' by at most sqrt(2) A (PSD
-    matrices have non-negative inner product; not at all where a = 1), in q (1, g) by 1 without
-    groups and by sqrt(2 (1 + m)) with (non-negative vectors); call the sum of squares D^2. A
+    matrices have non-negative inner product; not at all where a = 1), in q by 1, in g by
+    sqrt(2 m) (non-negative vectors); call the sum of squares D^2. A
     complete row against a missing one: C and S. So substitution moves the sums by at most Delta,
     Delta^2 = max(4 C^2 + beta^2 D^2, C^2 + beta^2 S^2), and adding a row by the second.
     """
@@ -120,7 +120,7 @@ class ScoreSums(Mechanism):
     def _d2(self) -> float:
         r = self.regressors
         slopes = 0.0 if r.width == 1 else 2 * r.norm2**2
-        return slopes + (1.0 if r.group_sets == 0 else 2 * (1.0 + r.group_sets))
+        return slopes + 1.0 + 2.0 * r.group_sets
 
     @cached_property
     def beta(self) -> float:
@@ -134,7 +134,9 @@ class ScoreSums(Mechanism):
         i, j = self._upper
         r = self.regressors
         outer = self.beta * np.where(i == j, 1.0, np.sqrt(2.0))
-        return np.concatenate([np.ones(r.width + r.groups), outer, np.full(1 + r.groups, self.beta)])
+        return np.concatenate(
+            [np.ones(r.width + r.groups), outer, np.full(1 + r.groups, self.beta)]
+        )
 
     def _norm(self, neighbors: Neighbors) -> float:
         one = self._c2 + self.beta**2 * self._s2
@@ -152,19 +154,19 @@ class ScoreSums(Mechanism):
     @property
     def units(self) -> Vector:
         r, one = self.regressors, 1.0 / grid_scale(self.weights, self._row_norm)
-        sizes = [r.width + r.groups, len(self._upper[0]), 1 + r.groups]
-        return np.repeat([self.cut * one, one, self.mass.bound * one], sizes)
+        sizes = [r.width + r.groups, len(self._upper[0]), 1, r.groups]
+        return np.repeat([self.cut * one, one, self.mass.bound * one, one], sizes)
 
     def integers(self, batch: Batch) -> Integers:
         x = np.clip(self.score(batch) / self.cut, -1.0, 1.0)[:, None]
         q = np.clip(self.mass(batch) / self.mass.bound, 0.0, 1.0)[:, None]
         a, g = self.regressors.a(batch), batch.member
         i, j = self._upper
-        vectors = np.hstack([x * a, x * g, a[:, i] * a[:, j], q, q * g])
+        vectors = np.hstack([x * a, x * g, a[:, i] * a[:, j], q, g])
         return grid_sum(vectors, self.weights, self._row_norm, batch.complete)
 
     def split(self, values: Vector) -> tuple[Vector, Vector, Matrix, float, Vector]:
-        """Sums of x a and x g (natural units), of a a' as a matrix, of q and of q g."""
+        """Sums of x a and x g (natural units), of a a' as a matrix, of the mass and of g."""
         r = self.regressors
         xa, xg, upper, q, qg = np.split(
             values, np.cumsum([r.width, r.groups, len(self._upper[0]), 1])

@@ -1,0 +1,211 @@
+"""Neighbouring tables, and a fit played again on the neighbour with the first one's answers."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import privcausal as pc
+from privcausal import testing
+from privcausal.accounting import PICO
+from privcausal.errors import PrivcausalError
+from privcausal.spec.schema import label_key
+from privcausal.testing import Call
+
+ROUNDING = 1 + 2.0**-40
+"""The vault raises every noise scale by this, for the rounding of the floats behind it."""
+
+NEVER = -(2**60)
+"""A noisy count that passes no threshold."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One fit with recorded answers: what it asked, what came of it, what was seen outside."""
+
+    calls: tuple[Call, ...]
+    result: Any
+    error: tuple[str, str] | None
+    warned: tuple[str, ...]
+
+    @property
+    def document(self) -> bytes:
+        """Everything that is released, as it is saved."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "fit.json"
+            self.result.save(path)
+            return path.read_bytes()
+
+
+def fit(call: dict[str, Any], data: Any, frozen: Sequence[Call] | None = None) -> Fit:
+    """Run `call` on `data` with a recorder; with `frozen`, answered from another table's fit."""
+    options = {k: v for k, v in call.items() if k not in ("formula", "learner")}
+    learner = call["learner"]
+    result, error = None, None
+    with warnings.catch_warnings(record=True) as caught, testing.recorded(11, frozen) as recorder:
+        warnings.simplefilter("always")
+        try:
+            if learner == "private":
+                result = pc.private(call["formula"], data, **options)
+            else:
+                result = pc.privcate(call["formula"], data, learner=learner, **options)
+        except PrivcausalError as problem:
+            error = type(problem).__name__, str(problem)
+    warned = tuple(f"{w.category.__name__}: {w.message}" for w in caught)
+    return Fit(tuple(recorder.calls), result, error, warned)
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two neighbouring tables and the call made on both. `call` holds keyword arguments."""
+
+    name: str
+    call: dict[str, Any]
+    one: Any
+    two: Any
+    text: tuple[str, ...] = ()
+    """Text columns whose levels are bought."""
+
+
+def selected(pair: Pair, data: Any, column: str) -> list[str]:
+    """Labels of the rows that count, as the vault tries them."""
+    frame = pd.DataFrame(data)
+    unit = pair.call.get("unit")
+    if unit is not None:
+        frame = frame[frame[unit].notna()]
+        frame = frame[frame.groupby(unit).cumcount() < pair.call["max_rows"]]
+    return sorted({key for v in frame[column].tolist() if (key := label_key(v)) is not None})
+
+
+def aligned(pair: Pair, calls: Sequence[Call]) -> list[Call]:
+    """The first table's answers, where levels are bought by label: others never pass."""
+    out = []
+    for call in calls:
+        if call.query.name.startswith("levels of "):
+            column = call.query.name.removeprefix("levels of ")
+            of_one, of_two = (selected(pair, d, column) for d in (pair.one, pair.two))
+            assert len(of_one) == len(call.noisy)
+            answers = dict(zip(of_one, call.noisy.tolist(), strict=True))
+            noisy = np.array([answers.get(label, NEVER) for label in of_two], np.int64)
+            call = replace(call, noisy=noisy)  # noqa: PLW2901
+        out.append(call)
+    return out
+
+
+def change(pair: Pair, one: Call, two: Call) -> float:
+    """Weighted distance of two exact answers; of the labels both tables have, where bought."""
+    before, after, weights = one.exact, two.exact, one.query.weights
+    if one.query.name.startswith("levels of "):
+        column = one.query.name.removeprefix("levels of ")
+        a, b = (selected(pair, d, column) for d in (pair.one, pair.two))
+        most = pair.call.get("max_rows", 1)
+        for own, other, call in ((a, b, one), (b, a, two)):
+            # labels of one table only come from one unit: few, rare, and delta pays for them
+            alone = [i for i, label in enumerate(own) if label not in other]
+            assert len(alone) <= most
+            assert all(call.exact[i] <= most for i in alone)
+        common = [label for label in a if label in b]
+        before = before[[a.index(label) for label in common]] if common else before[:0]
+        after = after[[b.index(label) for label in common]] if common else after[:0]
+        weights = np.ones(len(common))
+    return float(np.linalg.norm((before - after).astype(float) * weights))
+
+
+@dataclass
+class Report:
+    """How much of its budget a pair used, for tests that a bound is not idle."""
+
+    share: float = 0.0
+    reached: dict[str, float] = field(default_factory=dict)
+
+
+def check(pair: Pair) -> Report:
+    """Replay `pair`; raises AssertionError where the second fit departs from the first."""
+    one = fit(pair.call, pair.one)
+    two = fit(pair.call, pair.two, aligned(pair, one.calls))
+    report = Report()
+    assert len(one.calls) == len(two.calls), pair.name
+    loss = 0.0
+    for a, b in zip(one.calls, two.calls, strict=True):
+        assert a.query.name == b.query.name
+        assert a.query.scale == b.query.scale
+        assert a.query.sensitivity == b.query.sensitivity
+        if not a.query.name.startswith("levels of "):
+            assert np.array_equal(a.query.weights, b.query.weights)
+        moved = change(pair, a, b)
+        assert moved <= a.query.sensitivity * ROUNDING, (pair.name, a.query.name)
+        loss += (moved / a.query.scale) ** 2 / 2
+        report.reached[a.query.name] = moved / a.query.sensitivity
+    assert one.error == two.error, pair.name
+    assert one.warned == two.warned, pair.name
+    if one.result is not None:
+        planned = one.result.estimate.plan.rho
+        assert loss * PICO <= planned, pair.name
+        report.share = loss * PICO / planned
+        assert_same_outside(pair, one, two)
+    return report
+
+
+def assert_same_outside(pair: Pair, one: Fit, two: Fit) -> None:
+    """All that is released is a function of the answers: not a byte of it may differ."""
+    assert one.document == two.document, pair.name
+    assert one.result.budget.equals(two.result.budget)
+    assert one.result.guarantee == two.result.guarantee
+    assert one.result.glance().equals(two.result.glance())
+    assert str(one.result.summary()) == str(two.result.summary())
+    assert repr(one.result) == repr(two.result)
+
+
+# -- tables ----------------------------------------------------------------------------------
+
+FORMULA = "Y ~ T | X1 + C(G) | X2"
+BOUNDS: dict[str, Any] = {"Y": (-2, 3), "X1": (-1, 1), "X2": (0, 10), "G": ["a", "b", "c"]}
+ROW: dict[str, Any] = {"Y": 0.5, "T": 1.0, "X1": 0.0, "X2": 5.0, "G": "a", "P": 0.4}
+LOW: dict[str, Any] = {"Y": -2.0, "T": 0.0, "X1": -1.0, "X2": 0.0, "G": "a", "P": 0.2}
+HIGH: dict[str, Any] = {"Y": 3.0, "T": 1.0, "X1": 1.0, "X2": 10.0, "G": "c", "P": 0.7}
+MISSING: dict[str, Any] = dict.fromkeys(ROW, np.nan) | {"G": None}
+HUGE: dict[str, Any] = {"Y": 1e308, "T": 1.0, "X1": -np.inf, "X2": 77310.4142, "G": "z", "P": 9.0}
+
+_EXTREME = [np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, 77310.4142]
+
+
+def ordinary(n: int, seed: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "Y": float(rng.normal(0.5, 1.0)),
+            "T": float(rng.integers(2)),
+            "X1": float(rng.uniform(-1, 1)),
+            "X2": float(rng.uniform(0, 10)),
+            "G": str(rng.choice(["a", "b", "c"])),
+            "P": float(rng.uniform(0.2, 0.7)),
+        }
+        for _ in range(n)
+    ]
+
+
+def hostile(rng: np.random.Generator) -> dict[str, Any]:
+    """A row of corner values, with now and then something that is no value at all."""
+    row = {name: (LOW, HIGH)[rng.integers(2)][name] for name in ROW}
+    for name in ("Y", "T", "X1", "X2", "P"):
+        if rng.random() < 0.15:
+            row[name] = float(rng.choice(_EXTREME))
+    if rng.random() < 0.2:
+        row["G"] = rng.choice(["z", "b", None])
+    return row
+
+
+def frame(rows: Sequence[dict[str, Any]], **columns: Any) -> pd.DataFrame:
+    names = list(ROW)
+    made = pd.DataFrame({name: [row[name] for row in rows] for name in names})
+    numbers = made.columns.drop("G")
+    made[numbers] = made[numbers].astype(float)
+    made["G"] = made["G"].astype("str") if len(made) else pd.Series([], dtype="str")
+    return made.assign(**columns)

@@ -1,0 +1,290 @@
+"""Replay: fit a table, then fit its neighbour on the answers the first one got.
+
+Every query must then be asked again in the same words and at the same price, its exact answer may
+move by no more than the stated sensitivity, the moves of the whole fit together may cost no more
+than its plan, and nothing that leaves the package may differ by a byte. So a row's value reaches
+the outside only through the noisy answers; and these are paid for. No randomness is tested here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from replay_helpers import (
+    BOUNDS,
+    FORMULA,
+    HIGH,
+    HUGE,
+    LOW,
+    MISSING,
+    ROW,
+    Pair,
+    aligned,
+    check,
+    fit,
+    frame,
+    hostile,
+    ordinary,
+)
+
+from privcausal.accounting import PICO
+
+LEARNERS = ("r", "dr", "s", "t", "x", "private")
+BASES = ("gam", "linear")
+SPLITS = ("full", "disjoint", "crossfit")
+RELATIONS = ("substitute", "add_remove")
+N = 61
+
+
+def call(**options: Any) -> dict[str, Any]:
+    made = {"formula": FORMULA, "learner": "r", "bounds": BOUNDS, "eps": 1.0}
+    return made | options
+
+
+def neighbours(relation: str, rows: list[Any], new: Any) -> tuple[Any, Any]:
+    """The last row replaced by `new`, or `new` added as the last.
+
+    Coins of a split go to rows in order, so that only the last row leaves the others' alone; a
+    fit does not depend on the order otherwise.
+    """
+    if relation == "substitute":
+        return frame(rows), frame([*rows[:-1], new])
+    return frame(rows), frame([*rows, new])
+
+
+# -- every learner on every base and split ---------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_declared_bounds(learner: str, base: str, split: str, relation: str) -> None:
+    rng = np.random.default_rng([len(learner), len(base), len(split), len(relation)])
+    rows = [*ordinary(N, 1), hostile(rng)]
+    options = call(
+        learner=learner, base=base, split=split, neighbors=relation, groups=["G", "X1 >= 0"]
+    )
+    one, two = neighbours(relation, rows, hostile(rng))
+    report = check(Pair("hostile", options, one, two))
+    assert report.share < 1
+    corner, other = neighbours(relation, [*ordinary(N, 2), LOW], HIGH)
+    report = check(Pair("low to high", options, corner, other))
+    assert report.share > 0.1  # a real change of a whole row: the check is not idle
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_bought_bounds(learner: str, split: str, relation: str) -> None:
+    """Bounds and levels bought with a share of the budget, generous enough to find some."""
+    rng = np.random.default_rng([len(learner), len(split), len(relation), 5])
+    rows = ordinary(150, 3)
+    for new in (hostile(rng) | {"G": "b"}, HUGE, MISSING):
+        options = call(learner=learner, split=split, neighbors=relation, eps=40.0, bounds=None)
+        options |= {"shares": {"bounds": 0.5}}
+        one, two = neighbours(relation, rows, new)
+        check(Pair("bought", options, one, two))
+    first = fit(options, one)
+    assert first.error is None  # it got as far as an answer
+    assert any(c.query.name.startswith("levels of ") for c in first.calls)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_units(learner: str, split: str, relation: str) -> None:
+    """All rows of a unit replaced, or added: of any number only max_rows count."""
+    rows = ordinary(N, 4)
+    ids = [f"u{i // 3}" for i in range(N)]
+    options = call(learner=learner, split=split, neighbors=relation, unit="pid", max_rows=2)
+    one = frame([LOW, *rows, LOW], pid=["x", *ids, "x"])
+    if relation == "substitute":
+        # a unit of another name has another coin, but of the same law; here it keeps its own
+        two = frame([*rows[:9], *[HIGH] * 4, *rows[9:]], pid=[*ids[:9], *["x"] * 4, *ids[9:]])
+    else:
+        two = frame(rows, pid=ids)
+    check(Pair("unit", options, one, two))
+    if split == "full":
+        nobody = frame([*rows, HIGH], pid=[*ids, None])
+        check(Pair("a row of nobody", options, frame(rows, pid=ids), nobody))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_units_with_bought_bounds(relation: str) -> None:
+    rows = ordinary(240, 6)
+    ids = [f"u{i // 2}" for i in range(240)]
+    options = call(
+        neighbors=relation, unit="pid", max_rows=2, bounds=None, eps=60.0, shares={"bounds": 0.5}
+    )
+    # far more rows than count, each with a level of its own
+    many = [HIGH | {"G": f"only {i}"} for i in range(50)]
+    one, two = frame(rows, pid=ids), frame([*rows, *many], pid=[*ids, *["x"] * 50])
+    if relation == "substitute":
+        one = frame([*rows, LOW], pid=[*ids, "x"])
+    check(Pair("many levels of one unit", options, one, two))
+
+
+# -- hand-made corners -----------------------------------------------------------------------
+
+
+def corner_pairs(relation: str) -> list[tuple[str, dict[str, Any], list[Any], Any]]:
+    rows = ordinary(40, 8)
+    far = {"Y": (99, 100)}
+    return [
+        ("all at a bound", {}, [LOW] * 40, HIGH),
+        ("both ends", {}, [LOW, HIGH] * 20, LOW),
+        ("one class only", {}, [r | {"T": 1.0} for r in rows], ROW | {"T": 0.0}),
+        ("only treated", {}, [*(r | {"T": 1.0} for r in rows), ROW | {"T": 0.0}], LOW | {"T": 1.0}),
+        ("a single level", {}, [r | {"G": "a"} for r in rows], ROW | {"G": "b"}),
+        ("off-centre", {"bounds": BOUNDS | far}, [r | {"Y": 99.5} for r in rows], HIGH | {"Y": 99.0}),
+        ("value for missing", {}, [*rows, MISSING], ROW),
+        ("missing for value", {}, [*rows, HIGH], MISSING),
+        *(
+            (f"missing {name}", {}, [*rows, HIGH], HIGH | {name: MISSING[name]})
+            for name in ("Y", "T", "X1", "X2", "G")
+        ),
+        ("new level", {}, [*rows, LOW], LOW | {"G": "CANARY_ZQX"}),
+        ("treatment of 2", {}, [*rows, LOW], LOW | {"T": 2.0}),
+        ("outlier", {}, [*rows, LOW], HUGE),
+        ("all equal", {}, [ROW] * 40, HIGH),
+        ("all missing but one", {}, [MISSING] * 40, ROW),
+        ("one row", {}, [LOW], HIGH),
+        ("two rows", {}, [LOW, HIGH], HUGE),
+        ("known propensity", {"propensity": "P", "bounds": BOUNDS | {"P": (0.2, 0.7)}}, rows, HIGH),
+        ("known number", {"propensity": 0.3}, rows, LOW),
+        ("no covariates", {"formula": "Y ~ T"}, rows, HIGH),
+        ("functions", {"formula": "Y ~ T | log(X2 + 1) * X1 + bs(X2, df=5)"}, [*rows, LOW], HUGE),
+        ("sandwich", {"cov_type": "HC0", "groups": ["X1 >= 0"]}, [*rows, LOW], HIGH),
+    ]
+
+
+CORNERS = [name for name, *_ in corner_pairs("substitute")]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("corner", CORNERS)
+def test_corners(corner: str, relation: str) -> None:
+    for name, options, rows, new in corner_pairs(relation):
+        if name != corner:
+            continue
+        learners = itertools.cycle(("r", "dr", "x", "private", "s", "t"))
+        at = CORNERS.index(name)
+        for learner in itertools.islice(learners, at % 6, at % 6 + 2):
+            own = {k: v for k, v in options.items() if (k, learner) != ("cov_type", "private")}
+            made = call(learner=learner, neighbors=relation, base=BASES[at % 2], **own)
+            check(Pair(name, made, *neighbours(relation, rows, new)))
+
+
+def test_the_last_row_of_all_may_leave() -> None:
+    """Under add_remove a table without rows is a table: its neighbour must not tell of it."""
+    for learner in ("r", "private"):
+        made = call(learner=learner, neighbors="add_remove")
+        check(Pair("none left", made, frame([HIGH]), frame([])))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_mixed_objects(relation: str) -> None:
+    """True and 1 are equal to Python: the first of them must not name all others."""
+    labels = [True, 1, 1.0, "1", "x"] * 30
+    data = frame(ordinary(150, 9)).drop(columns="G").assign(G=pd.Series(labels, dtype=object))
+    other = data.copy()
+    other["G"] = pd.Series(["x", *labels[1:]], dtype=object)
+    if relation == "add_remove":
+        other = data.iloc[:-1]
+    for options in ({"bounds": BOUNDS | {"G": ["1", "True", "x"]}}, {"bounds": None, "eps": 40.0}):
+        made = call(neighbors=relation, **options)
+        check(Pair("mixed objects", made, data, other))
+
+
+@pytest.mark.parametrize("kind", ["float", "nullable", "polars", "pyarrow", "dict"])
+def test_containers(kind: str) -> None:
+    rows = [*ordinary(40, 10), LOW]
+    one, two = neighbours("substitute", rows, HIGH | {"X1": np.nan, "G": None})
+    check(Pair(kind, call(), held(one, kind), held(two, kind)))
+
+
+def held(data: pd.DataFrame, kind: str) -> Any:
+    if kind == "nullable":
+        return data.convert_dtypes()
+    if kind == "polars":
+        import polars as pl
+
+        return pl.from_pandas(data)
+    if kind == "pyarrow":
+        import pyarrow as pa
+
+        return pa.Table.from_pandas(data)
+    if kind == "dict":
+        return {name: [None if pd.isna(v) else v for v in data[name]] for name in data}
+    return data
+
+
+# -- the check itself ------------------------------------------------------------------------
+
+
+def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forgotten factor, a peek at a row and a split by treatment: each is found."""
+    from privcausal.vault import door
+    from privcausal.vault.mechanisms import moments
+
+    one, two = neighbours("substitute", [*ordinary(N, 2), LOW], HIGH)
+    pair = Pair("planted", call(), one, two)
+    check(pair)
+    with monkeypatch.context() as patch:
+        patch.setattr(moments.Cross, "sensitivity", lambda self, _: moments.UNIT**2)
+        with pytest.raises(AssertionError):
+            check(pair)
+    with monkeypatch.context() as patch:
+        true = door.Vault.public_size if hasattr(door.Vault, "public_size") else None
+        assert true is None
+        patch.setattr(
+            door, "public_size", lambda source, _: int(source.rows.column("Y", as_labels=False).numbers.sum())
+        )
+        with pytest.raises(AssertionError):
+            check(pair)
+    with monkeypatch.context() as patch:
+
+        def by_treatment(self: Any) -> Any:
+            t = self._rows.column("T", as_labels=False).numbers
+            return np.ones(len(t), bool), np.argsort(np.argsort(t)) % 2
+
+        patch.setattr(door.Vault, "_assign", by_treatment)
+        with pytest.raises(AssertionError):
+            check(replace(pair, call=call(split="disjoint")))
+    with monkeypatch.context() as patch:
+        # folds charged once, but every row in both
+        patch.setattr(door.Vault, "_sum", lambda self, m, _: sum_all(self, m))
+        with pytest.raises(AssertionError):
+            check(replace(pair, call=call(split="crossfit", learner="t")))
+
+
+def sum_all(vault: Any, mechanism: Any) -> Any:
+    return sum(mechanism.integers(batch) for batch in vault._clean())
+
+
+def test_the_accounting_is_of_the_parts() -> None:
+    """Disjoint stages cost the dearest part once, and a row moves the answers of one part only."""
+    rows = [*ordinary(N, 2), LOW]
+    one, two = neighbours("substitute", rows, HIGH)
+    for learner in LEARNERS:
+        made = call(learner=learner, split="disjoint")
+        first = fit(made, one)
+        second = fit(made, two, aligned(Pair("", made, one, two), first.calls))
+        plan = first.result.estimate.plan
+        parts = [s.part for s in plan.stages]
+        moved = [
+            bool((a.exact != b.exact).any())
+            for a, b in zip(first.calls, second.calls, strict=True)
+        ]
+        touched = {part for part, m in zip(parts, moved, strict=True) if m}
+        assert len(touched) == 1
+        totals = {p: sum(s.rho for s in plan.stages if s.part == p) for p in set(parts)}
+        assert max(totals.values()) <= plan.rho <= plan.rho_cap
+        assert sum(totals.values()) > 1.9 * plan.rho
+        assert plan.rho / PICO == pytest.approx(first.result.guarantee.rho)

@@ -1,0 +1,239 @@
+"""What a result prints, draws and writes: plain, the same each time, and without rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import struct
+from html.parser import HTMLParser
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+from results_fits import (
+    CANARY,
+    RARE,
+    VARIANTS,
+    points,
+    proven,
+    proven_average,
+    study,
+    variant,
+)
+
+import privcausal as pc
+from privcausal.errors import CapabilityError
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402  # the backend is chosen first
+
+BOTH = ["r on gam", "private on linear"]
+
+
+@pytest.fixture(params=BOTH)
+def fitted(request: pytest.FixtureRequest) -> Any:
+    return variant(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Any:
+    yield
+    plt.close("all")
+
+
+class Page(HTMLParser):
+    """Fails on tags that do not close in order."""
+
+    EMPTY = frozenset({"meta", "br", "img", "link", "hr", "input", "col"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.add(tag)
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+# -- summary ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_summary_is_narrow_ascii_and_marked(name: str) -> None:
+    text = variant(name).summary().as_text()
+    assert text.isascii()
+    assert max(map(len, text.split("\n"))) <= 80
+    lines = text.split("\n")
+    assert "NOT PRIVATE" in lines[0]
+    assert "NOT PRIVATE" in lines[-1]
+
+
+@pytest.mark.parametrize("make", [proven, proven_average])
+def test_a_proven_summary_says_all_that_matters(make: Any) -> None:
+    text = str(make().summary())
+    assert "NOT PRIVATE" not in text
+    for words in (
+        "Records:", "[pub]", "Bounds:", "declared", "Neighbours:", "substitute", "clipped to",
+        "Estimand:", "Nuisances:", "Privacy budget", "Where the uncertainty", "proven",
+        "Guarantee: (20.00, 1e-05)-DP", "Causal reading",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+def test_units_and_private_sizes_are_said() -> None:
+    assert "Units:" in str(variant("units").summary())
+    assert "[dp]" in str(variant("add_remove").summary()).split("Records:")[1].split("\n")[0]
+    assert "bought privately" in str(variant("bought bounds").summary())
+
+
+def test_summary_in_three_formats(fitted: Any) -> None:
+    summary = fitted.summary(alpha=0.1)
+    assert str(summary) == summary.as_text() == repr(summary)
+    assert str(fitted) == str(fitted.summary())
+    assert "[0.05" in str(summary)
+    latex, page = summary.as_latex(), summary.as_html()
+    assert latex.count("\\begin{") == latex.count("\\end{") > 0
+    assert "table" in Page(page).seen
+    assert fitted._repr_html_() == fitted.summary().as_html()
+    for term in fitted.params.index:
+        assert term.split("[")[0] in page
+    assert len(summary.tables) >= 3
+
+
+def test_without_averages_the_summary_stands() -> None:
+    text = str(variant("no averages").summary())
+    assert "Effect by modifier" in text
+    assert "P>|z|" not in text
+
+
+# -- plots -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["coef", "gate", "budget"])
+def test_axes_in_axes_out(fitted: Any, kind: str) -> None:
+    _, ax = plt.subplots()
+    assert fitted.plot(kind, ax=ax) is ax
+    assert len(ax.lines) + len(ax.collections) + len(ax.patches) > 0
+    assert fitted.plot(kind=kind) is not ax
+
+
+def test_effect_has_a_panel_per_modifier() -> None:
+    panels = variant("r on gam").plot()
+    assert [panel.get_title(loc="left") for panel in panels] == ["age", "ward", "smoker"]
+    _, axes = plt.subplots(1, 3)
+    assert list(variant("t on linear").plot(ax=axes)) == list(axes)
+
+
+def test_default_kind_of_an_average_is_its_coefficients() -> None:
+    assert variant("private on gam").plot().get_xlabel().startswith("coefficient")
+
+
+def test_unknown_kinds_answer_with_the_known(fitted: Any) -> None:
+    with pytest.raises(CapabilityError, match=r"'nope'.*'coef', 'gate', 'budget'"):
+        fitted.plot("nope")
+
+
+def test_what_is_not_there_cannot_be_drawn() -> None:
+    with pytest.raises(CapabilityError, match="groups"):
+        variant("bought bounds").plot("gate")
+    with pytest.raises(CapabilityError, match="average"):
+        variant("no averages").plot("coef")
+
+
+# -- report ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("audience", ["technical", "public"])
+def test_report_is_one_page_and_the_same_each_time(
+    fitted: Any, audience: str, tmp_path: Any
+) -> None:
+    one, other = tmp_path / "one.html", tmp_path / "other.html"
+    fitted.report(one, audience=audience)
+    fitted.report(str(other), audience=audience)
+    assert one.read_bytes() == other.read_bytes()
+    page = one.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>") or page.startswith("<!DOCTYPE html>")
+    assert {"h1", "svg", "table"} <= Page(page).seen
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "NOT PRIVATE" in page
+
+
+def test_report_refuses_unknown_audiences(fitted: Any, tmp_path: Any) -> None:
+    with pytest.raises(CapabilityError, match="audience"):
+        fitted.report(tmp_path / "x.html", audience="children")
+    assert not (tmp_path / "x.html").exists()
+
+
+# -- frozen, and free of rows ----------------------------------------------------------------
+
+
+def test_results_are_frozen(fitted: Any) -> None:
+    for name in ("estimate", "call", "ledger_line", "params", "something"):
+        with pytest.raises((dataclasses.FrozenInstanceError, AttributeError)):
+            setattr(fitted, name, None)
+    with pytest.raises((dataclasses.FrozenInstanceError, AttributeError)):
+        fitted.estimate.real = True
+    with pytest.raises((dataclasses.FrozenInstanceError, AttributeError)):
+        del fitted.estimate
+
+
+def traces(blob: bytes) -> list[str]:
+    """Which of the canaries are in there, as text or as a float in either order."""
+    wanted = {
+        "level": RARE.encode(), "text": str(CANARY).encode(), "little": struct.pack("<d", CANARY),
+        "big": struct.pack(">d", CANARY),
+    }  # fmt: skip
+    return [name for name, piece in wanted.items() if piece in blob]
+
+
+def test_the_canaries_would_be_found() -> None:
+    assert {"level", "little"} <= set(traces(pickle.dumps(study())))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_no_output_holds_a_row(name: str, tmp_path: Any) -> None:
+    fitted = variant(name)
+    outputs = {
+        "text": str(fitted), "latex": fitted.summary().as_latex(), "html": fitted._repr_html_(),
+        "repr": repr(fitted), "parts": repr(fitted.estimate), "budget": fitted.budget.to_csv(),
+    }  # fmt: skip
+    if name in BOTH:
+        fitted.report(tmp_path / "r.html")
+        outputs["report"] = (tmp_path / "r.html").read_text(encoding="utf-8")
+    if hasattr(fitted, "predict"):
+        outputs["predict"] = fitted.predict(points()).to_csv()
+    for what, text in outputs.items():
+        assert not traces(text.encode()), what
+    fitted.save(tmp_path / "fit.json")
+    assert not traces((tmp_path / "fit.json").read_bytes())
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_pickle_has_no_rows_or_is_refused(name: str) -> None:
+    fitted = variant(name)
+    try:
+        blob = pickle.dumps(fitted)
+    except Exception:
+        return
+    assert not traces(blob)
+    assert pickle.loads(blob).params.equals(fitted.params)
+
+
+def test_call_reproduces_the_fit() -> None:
+    for name in ("constant effect", "units", "propensity column", "complete", "robust covariance"):
+        fitted = variant(name)
+        scope: dict[str, Any] = {"data": study()}
+        source = fitted.call.replace("pc.private", "again = pc.private")
+        source = source.replace("pc.privcate(", "again = pc.privcate(")
+        with pc.testing.seeded_noise(11):
+            exec(source, scope)
+        assert scope["again"].params.equals(fitted.params), name
+        assert scope["again"].call == fitted.call

@@ -1,0 +1,156 @@
+"""Saved fits come back whole, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+from results_fits import VARIANTS, points, proven, variant
+
+import privcausal as pc
+from privcausal.errors import CapabilityError, DataError
+
+
+@pytest.fixture
+def document(tmp_path: Any) -> dict[str, Any]:
+    variant("r on linear").save(tmp_path / "fit.json")
+    made: dict[str, Any] = json.loads((tmp_path / "fit.json").read_text(encoding="utf-8"))
+    return made
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_round_trip_is_exact(name: str, tmp_path: Any) -> None:
+    fitted = variant(name)
+    fitted.save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json")
+    assert type(again) is type(fitted)
+    assert str(again.summary()) == str(fitted.summary())
+    assert repr(again) == repr(fitted)
+    assert again.call == fitted.call
+    assert again.guarantee == fitted.guarantee
+    exactly = {"check_exact": True}
+    pd.testing.assert_frame_equal(again.budget, fitted.budget, **exactly)
+    pd.testing.assert_frame_equal(again.glance(), fitted.glance(), **exactly)
+    if name != "no averages":
+        pd.testing.assert_frame_equal(again.cov_params(), fitted.cov_params(), **exactly)
+        pd.testing.assert_frame_equal(again.gate, fitted.gate, **exactly)
+        both = {"simultaneous": True}
+        pd.testing.assert_frame_equal(again.conf_int(**both), fitted.conf_int(**both), **exactly)
+    if isinstance(fitted, pc.CateResult):
+        pd.testing.assert_frame_equal(again.predict(points()), fitted.predict(points()), **exactly)
+        for key, function in fitted.nuisances.items():
+            found = again.nuisances[key](points())
+            pd.testing.assert_series_equal(found, function(points()), **exactly)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_same_fit_gives_the_same_bytes(name: str, tmp_path: Any) -> None:
+    fitted, paths = variant(name), [tmp_path / f"{i}.json" for i in range(3)]
+    fitted.save(paths[0])
+    fitted.save(str(paths[1]))
+    pc.load(paths[0]).save(paths[2])
+    assert len({path.read_bytes() for path in paths}) == 1
+
+
+def test_a_proven_fit_stays_proven(tmp_path: Any) -> None:
+    proven().save(tmp_path / "fit.json")
+    again = pc.load(str(tmp_path / "fit.json"))
+    assert again.guarantee.kind == "proven"
+    again.report(tmp_path / "again.html")
+    proven().report(tmp_path / "first.html")
+    assert (tmp_path / "again.html").read_bytes() == (tmp_path / "first.html").read_bytes()
+
+
+def test_a_loaded_fit_draws_and_looks_again(tmp_path: Any) -> None:
+    variant("r on gam").save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json")
+    booster, first = again.to_interpret(), variant("r on gam").to_interpret()
+    new = points()[["age", "ward", "smoker"]]
+    assert booster.predict(new).tolist() == first.predict(new).tolist()
+
+
+def test_the_file_is_plain_json_of_this_format(document: dict[str, Any]) -> None:
+    assert set(document) == {"format", "version", "kind", "body"}
+    assert document["format"] == "privcausal fit"
+    assert document["kind"] == "CateResult"
+    assert set(document["body"]) == {"estimate", "call", "ledger_line"}
+
+
+def refuse(tmp_path: Any, content: str | bytes, words: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match=words):
+        pc.load(path)
+
+
+def test_no_file(tmp_path: Any) -> None:
+    with pytest.raises(DataError, match="not a fit"):
+        pc.load(tmp_path / "none.json")
+    with pytest.raises(DataError, match="not a fit"):
+        pc.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "null", "[]", "3", '"privcausal fit"', "{}", '{"format": "other"}', b"\xff\xfe\x00", "[" * 99_999],
+    ids=["empty", "cut", "null", "list", "number", "text", "bare", "other", "bytes", "deep"],
+)  # fmt: skip
+def test_foreign_files(tmp_path: Any, content: str | bytes) -> None:
+    refuse(tmp_path, content, "not a fit saved by privcausal")
+
+
+@pytest.mark.parametrize("version", [0, 2, 99, "1", None, [1]])
+def test_other_versions(tmp_path: Any, document: dict[str, Any], version: Any) -> None:
+    refuse(tmp_path, json.dumps(document | {"version": version}), "another version")
+
+
+def damaged(document: dict[str, Any]) -> dict[str, Any]:
+    """Documents that are wrong in one place each."""
+    body, estimate = document["body"], document["body"]["estimate"]
+    fields = estimate["fields"]
+
+    def with_fields(**changes: Any) -> dict[str, Any]:
+        new = estimate | {"fields": {k: v for k, v in (fields | changes).items() if v is not ...}}
+        return document | {"body": body | {"estimate": new}}
+
+    return {
+        "no kind": {k: v for k, v in document.items() if k != "kind"},
+        "kind": document | {"kind": "Schema"},
+        "no body": {k: v for k, v in document.items() if k != "body"},
+        "body": document | {"body": 3},
+        "empty body": document | {"body": {}},
+        "part of the body": document | {"body": {"estimate": estimate}},
+        "more body": document | {"body": body | {"extra": 1}},
+        "estimate": document | {"body": body | {"estimate": 3}},
+        "another class": document | {"body": body | {"estimate": fields["plan"]}},
+        "unknown class": document | {"body": body | {"estimate": estimate | {"class": "Popen"}}},
+        "missing field": with_fields(plan=...),
+        "unknown field": with_fields(code="import os"),
+        "unknown tag": with_fields(plan={"call": "os.system"}),
+        "dangling reference": with_fields(plan={"ref": 10**9}),
+        "array type": with_fields(plan={"array": [1], "shape": [1], "dtype": "object"}),
+        "array shape": with_fields(plan={"array": [1.0], "shape": [2], "dtype": "float64"}),
+    }
+
+
+def test_damaged_files(tmp_path: Any, document: dict[str, Any]) -> None:
+    for name, content in damaged(document).items():
+        try:
+            refuse(tmp_path, json.dumps(content), "damaged|no fit")
+        except BaseException as error:
+            raise AssertionError(name) from error
+
+
+def test_half_a_file(tmp_path: Any) -> None:
+    variant("r on gam").save(tmp_path / "fit.json")
+    whole = (tmp_path / "fit.json").read_text(encoding="utf-8")
+    for share in (0.1, 0.5, 0.999):
+        refuse(tmp_path, whole[: int(share * len(whole))], "not a fit")
+
+
+def test_capabilities_are_the_saved_fits(tmp_path: Any) -> None:
+    variant("no averages").save(tmp_path / "fit.json")
+    with pytest.raises(CapabilityError, match="average"):
+        _ = pc.load(tmp_path / "fit.json").params
