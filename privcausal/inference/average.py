@@ -20,6 +20,10 @@ BALANCE_SPREAD = 0.1
 """Prior sd of the mean balance around 1, where it is 1 if the propensity is right."""
 
 
+ALIGNED, MOST_ALIGNED = 0.5, 1.5
+"""How far errors of propensity and outcome are taken to point the same way; see `remainder_sd`."""
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreData:
     """Released sums of one study's scores, each with the noise sd of its entries.
@@ -264,6 +268,12 @@ def remainder_sd(weight: Matrix, propensity_cov: Matrix, outcome_cov: Matrix) ->
     """Root mean square of the AIPW remainder E[(e - ê)(mu - μ̂)/(ê (1 - ê))] given the moments.
 
     With errors phi'd_e and phi'd_y of independent normal coefficients, its variance is
-    tr(W V_e W V_y), W = `weight` = E[phi phi'/(ê (1 - ê))].
+    tr(W V_e W V_y), W = `weight` = E[phi phi'/(ê (1 - ê))]. What confounds drives both, so the
+    errors are taken to agree to the degree `ALIGNED`: if they did in full, the remainder would be
+    the sum of the roots of the eigenvalues of W V_e W V_y. Their agreement counts at most
+    `MOST_ALIGNED` times the independent part, because many directions cannot all agree.
     """
-    return float(np.sqrt(max(np.trace(weight @ propensity_cov @ weight @ outcome_cov), 0.0)))
+    product = weight @ propensity_cov @ weight @ outcome_cov
+    independent = max(float(np.trace(product)), 0.0)
+    along = float(np.sqrt(np.maximum(np.linalg.eigvals(product).real, 0.0)).sum())
+    return float(np.sqrt(independent + min((ALIGNED * along) ** 2, MOST_ALIGNED * independent)))

@@ -146,7 +146,13 @@ class X(T):
         return Learnt(ground, effect, nuisances, shown_arms(nuisances), rest)
 
     def _joined(
-        self, ground: Ground, found: ArmData, value: Vector, sd: float, sizes: cuts.Sizes, cut: float
+        self,
+        ground: Ground,
+        found: ArmData,
+        value: Vector,
+        sd: float,
+        sizes: cuts.Sizes,
+        cut: float,
     ) -> Effect:
         below = max(sizes.below(cut), LEAST_BELOW)
         variance = max(sizes.rms(cut), 1e-3 * cut) ** 2

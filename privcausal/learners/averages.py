@@ -57,7 +57,7 @@ def averages(
         ScoreData(*sums.split(a), *squares.split(b))
         for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
     )
-    size = _size(ground, value, sd)
+    size = _size(ground, value, sd, ground.session.plan.stage(stages[1]).rows)
     columns = ground.linear.columns
     frame = Frame(
         centre,
@@ -105,11 +105,11 @@ def _noise_per_cut(ground: Ground, sums: ScoreSums, stage: str) -> float:
     return float(change / np.sqrt(2 * plan.stage(stage).rho / 1e12) / ground.population.count)
 
 
-def _size(ground: Ground, value: ScoreData, sd: ScoreData) -> float:
+def _size(ground: Ground, value: ScoreData, sd: ScoreData, share: float) -> float:
     """Complete rows: the noisy count, or the declared size where nothing can be missing."""
     session = ground.session
     noisy, noise = float(value.outer[0, 0]), float(sd.outer[0, 0])
-    public, share = session.vault.size, session.plan.stages[-1].rows
+    public = session.vault.size
     if public is None or session.plan.request.trust.unit is not None:
         return float(max(noisy, noise, 1.0))
     if session.schema.complete and share == 1.0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from privcausal.learners.averages import STAGES, averages
 from privcausal.learners.bases import Base
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.ground import Ground, Session, lay
-from privcausal.learners.needs import Need, Undeclared, make_plan
+from privcausal.learners.needs import TOP, Need, Undeclared, make_plan
 from privcausal.learners.nuisances import Partial, overall
 from privcausal.spec.functions import Constant, Function, Mixture, Nuisance
 from privcausal.spec.plan import Plan
@@ -27,6 +28,7 @@ class Learner(ABC):
     """Plans its releases from a request, and fits by asking a vault for them."""
 
     name: ClassVar[str]
+    shares: ClassVar[Mapping[str, float]] = TOP
 
     @abstractmethod
     def needs(self, request: Request, base: Base) -> list[Need]:
@@ -38,7 +40,8 @@ class Learner(ABC):
 
     def plan(self, request: Request, base: Base, undeclared: Undeclared) -> Plan:
         """Stages with integer budgets; no data are needed."""
-        return make_plan(request, self.name, base.name, self.needs(request, base), undeclared)
+        needs = self.needs(request, base)
+        return make_plan(request, self.name, base.name, needs, self.shares, undeclared)
 
     def fit(
         self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: Base

@@ -58,8 +58,9 @@ class DR(CateLearner):
         ground, grams = gram_of(ground)
         partials = partial(ground, grams)
         weights = FIRST_WEIGHTS if ground.session.plan.has(FIRST_WEIGHTS) else None
-        stages = (FIRST_SIZES, FIRST_MOMENTS, weights)
-        first = residual_effect(ground, grams, partials, stages)
+        first = residual_effect(
+            ground, grams, partials, sizes=FIRST_SIZES, moments=FIRST_MOMENTS, weights=weights
+        )
         nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
         effect = _second_stage(ground, grams, first, nuisances)
         one = partials[0]

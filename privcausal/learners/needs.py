@@ -140,15 +140,20 @@ def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> N
 
 
 def make_plan(
-    request: Request, learner: str, base: str, needs: Sequence[Need], undeclared: Undeclared
+    request: Request,
+    learner: str,
+    base: str,
+    needs: Sequence[Need],
+    top: Mapping[str, float],
+    undeclared: Undeclared,
 ) -> Plan:
     """Integer budgets for every stage; their sum never passes what (eps, delta) allows."""
     selection = _selection_delta(request, undeclared)
     budget = request.budget
     total = rho_of(budget.epsilon, delta_after(budget.delta, selection * len(undeclared.labels)))
     groups = list(dict.fromkeys(need.group for need in needs))
-    defaults = {g: TOP[g] for g in groups} | ({"bounds": TOP["bounds"]} if undeclared else {})
-    shares = divide({k: defaults[k] for k in TOP if k in defaults}, budget.shares)
+    defaults = {g: top[g] for g in groups} | ({"bounds": top["bounds"]} if undeclared else {})
+    shares = divide({k: defaults[k] for k in top if k in defaults}, budget.shares)
     stages = list(_bounds_stages(undeclared, int(total * shares.get("bounds", 0.0)), selection))
     left = total - sum(s.rho for s in stages)
     wanted = [n for n in needs if shares[n.group] > 0]

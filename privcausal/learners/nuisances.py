@@ -161,32 +161,46 @@ def by_fold(make: Callable[[Partial], Transform], partials: tuple[Partial, ...])
     return transforms[0] if len(transforms) == 1 else ByFold(transforms)
 
 
+RESIDUAL_SHARE = 0.25
+"""Public cut of the residual product, as a share of the outcome's range, where no histogram of it
+is bought: (T - e)(Y - eta) is mostly below half the residual's size."""
+
+
 def residual_effect(
-    ground: Ground, grams: Grams, partials: tuple[Partial, ...], stages: tuple[str, str, str | None]
+    ground: Ground,
+    grams: Grams,
+    partials: tuple[Partial, ...],
+    *,
+    sizes: str | None,
+    moments: str,
+    weights: str | None,
 ) -> Effect:
     """tau(x) minimising sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
 
-    `stages` names the releases: the histogram of the residual product, its moments, and with a
-    textbook base the weights' Gram.
+    The names are those of stages: the histogram of the residual product (None: a public cut), its
+    moments, and the Gram of the weights (None: by post-processing).
     """
     features, outcome = ground.effect_features, ground.outcome
     soft = min(RESIDUAL_CLIP, ground.clip)
     target = by_fold(lambda p: ResidualProduct(p.e_soft, p.eta, outcome, soft), partials)
-    sizes = read_sizes(ground, target, stages[0])
-    per_cut = cross_noise(ground, stages[1], features.cut) / ground.population.count
-    cut = cuts.trade(sizes, per_cut)
-    release = ground.session.release(stages[1], Cross(features, target, cut, "residual product"))
-    below = max(sizes.below(cut), LEAST_BELOW)
-    gram, gram_sd, mean_weight = _weights_gram(ground, grams, partials, stages[2])
-    moments = Moments(
+    if sizes is None:
+        cut = 2 * RESIDUAL_SHARE * outcome.bound
+        below, spread = 1.0, 0.5 * cut
+    else:
+        law = read_sizes(ground, target, sizes)
+        cut = cuts.trade(law, cross_noise(ground, moments, features.cut) / ground.population.count)
+        below, spread = max(law.below(cut), LEAST_BELOW), max(law.rms(cut), 1e-3 * cut)
+    release = ground.session.release(moments, Cross(features, target, cut, "residual product"))
+    gram, gram_sd, mean_weight = _weights_gram(ground, grams, partials, weights)
+    found = Moments(
         gram,
         release.value / below,
         gram_sd,
         float(release.noise_sd[0]) / below,
-        max(sizes.rms(cut), 1e-3 * cut) ** 2 / mean_weight,
+        spread**2 / mean_weight,
     )
     constant = min(16 * cut**2, 0.25 * outcome.bound**2)
-    return as_effect(ground, effect_fit(ground, moments, constant, cut**2 / 10))
+    return as_effect(ground, effect_fit(ground, found, constant, cut**2 / (10 if sizes else 40)))
 
 
 def effect_fit(ground: Ground, moments: Moments, intercept: float, size: float) -> Posterior:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,17 +17,12 @@ from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
     nuisance_of,
     partial,
-    partial_needs,
     remainder,
     residual_effect,
 )
 from privcausal.spec.request import Request
 
-SIZES, MOMENTS, WEIGHTS = (
-    "nuisance: residual sizes",
-    "nuisance: residual moments",
-    "nuisance: weights",
-)
+MOMENTS, WEIGHTS = "nuisance: residual moments", "nuisance: weights"
 STAGES = ("effect: score sizes", "effect: scores", "variance: squared scores")
 
 
@@ -40,29 +36,30 @@ class Private(Learner):
     """
 
     name: ClassVar[str] = "private"
+    shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.36, "effect": 0.54}
 
     def needs(self, request: Request, base: Base) -> list[Need]:
+        sizes, scores, squares = STAGES
         needs = [
-            Need("nuisance: marginals", 0.04, "nuisance"),
-            *partial_needs(request.propensity is not None),
-            Need(SIZES, 0.01, "nuisance"),
-            Need(MOMENTS, 0.08, "nuisance"),
+            Need("nuisance: marginals", 0.08, "nuisance"),
+            Need("nuisance: moments", 0.10, "nuisance"),
+            Need("nuisance: outcome", 0.45, "nuisance"),
+            Need(MOMENTS, 0.06, "nuisance"),
+            Need(sizes, 0.12, "effect"),
+            Need(scores, 0.78, "effect"),
+            Need(squares, 0.10, "effect"),
         ]
+        if request.propensity is None:
+            needs.append(Need("nuisance: treatment", 0.31, "nuisance"))
         if base.released_weights:
             needs.append(Need(WEIGHTS, 0.04, "nuisance"))
-        sizes, scores, squares = STAGES
-        return [
-            *needs,
-            Need(sizes, 0.10, "effect"),
-            Need(scores, 0.72, "effect"),
-            Need(squares, 0.18, "effect"),
-        ]
+        return needs
 
     def run(self, session: Session) -> Estimate:
         ground, grams = gram_of(lay(session, linear_terms=False))
         partials = partial(ground, grams)
         weights = WEIGHTS if session.plan.has(WEIGHTS) else None
-        tau = residual_effect(ground, grams, partials, (SIZES, MOMENTS, weights))
+        tau = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=weights)
         nuisances = tuple(nuisance_of(p, tau, ground.outcome) for p in partials)
         centre = float(np.mean(tau(ground.rows)))
         first = partials[0]

@@ -37,7 +37,9 @@ class R(CateLearner):
         ground, grams = gram_of(ground)
         partials = partial(ground, grams)
         weights = WEIGHTS if ground.session.plan.has(WEIGHTS) else None
-        effect = residual_effect(ground, grams, partials, (SIZES, MOMENTS, weights))
+        effect = residual_effect(
+            ground, grams, partials, sizes=SIZES, moments=MOMENTS, weights=weights
+        )
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
         first = partials[0]
         rest = remainder(ground, first.e, first.e_cov, first.eta_cov)

@@ -266,7 +266,7 @@ class Result:
         plan, promise = self.estimate.plan, self.guarantee
         return (
             f"<{type(self).__name__} {plan.request.formula!s}: learner {plan.learner!r}, "
-            f"base {plan.base!r}, ({promise.epsilon:.3g}, {promise.delta:g})-DP {promise.kind}>"
+            f"base {plan.base!r}, {promise.short}>"
         )
 
     def __str__(self) -> str:

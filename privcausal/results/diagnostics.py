@@ -104,8 +104,7 @@ class Diagnostic:
         return str(self.summary())
 
     def __repr__(self) -> str:
-        promised = self.guarantee
-        return f"<{type(self).__name__}: {_price(promised)}, {promised.kind}>"
+        return f"<{type(self).__name__}: {self.guarantee.short}>"
 
     def _repr_html_(self) -> str:
         return self.summary().as_html()
@@ -148,7 +147,7 @@ class Overlap(Diagnostic):
         return [f"{ends[0]} or less", *inner, f"{ends[-1]} or more"]
 
     def _shown(self) -> pd.DataFrame:
-        return self.frame[["treated", "control", "std_error"]]
+        return self.frame[["treated", "control"]].round().astype(int)  # the sentence has the noise
 
     @property
     def sentence(self) -> str:
@@ -221,6 +220,10 @@ class Balance(Diagnostic):
             },
             index=pd.Index(found.terms, name="term"),
         )  # fmt: skip
+
+    def _shown(self) -> pd.DataFrame:
+        words = {"std_error_before": "noise sd before", "std_error_after": "noise sd after"}
+        return self.frame.rename(columns=words)
 
     @property
     def sentence(self) -> str:

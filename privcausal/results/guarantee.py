@@ -36,6 +36,13 @@ class Guarantee:
     kind: Literal["proven", "published", "none"]
     statement: str
 
+    @property
+    def short(self) -> str:
+        """``"(1, 1e-05)-DP, proven"``."""
+        if self.kind == "none":
+            return "NOT PRIVATE"
+        return f"({self.epsilon:.3g}, {self.delta:.3g})-DP, {self.kind}"
+
 
 def guarantee_of(estimate: Estimate) -> Guarantee:
     return promise(estimate.plan, real=estimate.real, what="all numbers of this fit together,")

@@ -74,8 +74,12 @@ def _one_dimensional(values: Any) -> Any:
     array = values if hasattr(values, "dtype") else np.asarray(values, dtype=object)
     if getattr(array, "ndim", 1) != 1:
         raise ValueError
-    # a list is typed as pandas would: None among numbers is a missing number
-    return array if array is values else pd.Series(list(values))
+    if array is not values:
+        # a list is typed as pandas would: None among numbers, or alone, is a missing number
+        series = pd.Series(array.tolist())
+        return series.astype(np.float64) if series.isna().all() else series
+    # columns of a dict belong together by position, not by their index
+    return array.reset_index(drop=True) if isinstance(array, pd.Series) else array
 
 
 def _refuse_duplicates(names: Iterable[Any]) -> None:

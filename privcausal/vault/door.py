@@ -5,14 +5,21 @@ Each passes one function that adds noise to exact integers at a planned price.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import wraps
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
 from privcausal.accounting.charge import PICO, Charge, Cost, Release
-from privcausal.errors import BudgetError, DataError, LedgerError, SchemaError
+from privcausal.errors import (
+    BudgetError,
+    DataError,
+    LedgerError,
+    PrivcausalError,
+    SchemaError,
+)
 from privcausal.spec.columns import Header
 from privcausal.spec.features import Design
 from privcausal.spec.groups import Group
@@ -38,6 +45,35 @@ SAFETY = 1.0 + 2.0**-40
 """Noise scales are raised by this, far more than the rounding of the floats they come from."""
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def guarded(step: Callable[P, R]) -> Callable[P, R]:
+    """A step on rows, whose failures are told in constant words.
+
+    A message of NumPy's may quote a value, and that of a memory error the number of rows.
+    """
+
+    @wraps(step)
+    def inside(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return step(*args, **options)
+        except PrivcausalError:
+            raise
+        except Exception:
+            if not noise.current().real:
+                raise  # with test noise nothing is private, and the fault can be found
+        # raised here, not in the handler: the other exception would hang on it as its context
+        raise DataError(
+            "a step on the rows failed, and its message could quote one. What was charged stays "
+            "spent. Whoever holds the data sees the fault by the same call within "
+            "privcausal.testing.zero_noise(): do not publish that"
+        )
+
+    return inside
+
+
 class Ledger(Protocol):
     """What the vault needs of a ledger."""
 
@@ -58,11 +94,13 @@ class Source(Sealed):
         return self.rows.header
 
 
+@guarded
 def read(data: Frame) -> Source:
     """Open `data`; nothing is released."""
     return Source(Memory(data))
 
 
+@guarded
 def public_size(source: Source, request: Request) -> int | None:
     """Number of rows, or of units: public under substitution, None under add_remove."""
     if request.trust.neighbors == "add_remove":
@@ -110,6 +148,11 @@ def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> V
     if plan.request.trust.neighbors == "substitute" and source.rows.size() == 0:
         raise DataError("the data have no rows")
     if ledger is not None:
+        if not callable(getattr(ledger, "charge", None)):
+            raise LedgerError(
+                f"ledger= takes a Ledger, not a value of type {type(ledger).__name__}; write "
+                "ledger=pc.Ledger('study.db', 'study', eps=2)"
+            )
         if not source_of_noise.real:
             raise LedgerError("a ledger takes no fit made with test noise: it would not be private")
         if ledger.delta != plan.request.budget.delta:
@@ -151,6 +194,7 @@ class Vault(Sealed):
         "size",
     )
 
+    @guarded
     def __init__(self, source: Source, plan: Plan, noise_source: noise.NoiseSource) -> None:
         self._rows = source.rows
         self._plan = plan
@@ -222,11 +266,13 @@ class Vault(Sealed):
 
     # -- what leaves -------------------------------------------------------------------------
 
+    @guarded
     def release(self, stage: str, mechanism: Mechanism) -> Release:
         """One noisy sum over the rows of the stage's part, at the stage's price."""
         planned = self._take(stage)
         return self._exit(planned, mechanism, self._sum(mechanism, self._select(planned.part)))
 
+    @guarded
     def release_raw(self, stage: str, mechanism: Mechanism, variables: Sequence[str]) -> Release:
         """The same over raw columns, before domains are known."""
         planned = self._take(stage)
@@ -235,6 +281,7 @@ class Vault(Sealed):
             total += mechanism.integers(batch)  # type: ignore[arg-type]  # a raw mechanism
         return self._exit(planned, mechanism, total)
 
+    @guarded
     def release_folds(self, stage: str, mechanism: Mechanism) -> tuple[Release, ...]:
         """One noisy sum per fold. Folds are disjoint, so together they cost the stage once.
 
@@ -246,6 +293,7 @@ class Vault(Sealed):
             self._exit(planned, mechanism, self._sum(mechanism, fold)) for fold in range(FOLDS)
         )
 
+    @guarded
     def select(self, stage: str, selection: LabelSelection) -> Release:
         """Labels of an undeclared text column whose noisy counts pass the threshold, sorted."""
         planned = self._take(stage)

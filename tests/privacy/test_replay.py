@@ -8,7 +8,6 @@ the outside only through the noisy answers; and these are paid for. No randomnes
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -70,9 +69,9 @@ def test_declared_bounds(learner: str, base: str, split: str, relation: str) -> 
     options = call(
         learner=learner, base=base, split=split, neighbors=relation, groups=["G", "X1 >= 0"]
     )
-    one, two = neighbours(relation, rows, hostile(rng))
-    report = check(Pair("hostile", options, one, two))
-    assert report.share < 1
+    if split == "full":
+        one, two = neighbours(relation, rows, hostile(rng))
+        check(Pair("hostile", options, one, two))
     corner, other = neighbours(relation, [*ordinary(N, 2), LOW], HIGH)
     report = check(Pair("low to high", options, corner, other))
     assert report.share > 0.1  # a real change of a whole row: the check is not idle
@@ -80,16 +79,16 @@ def test_declared_bounds(learner: str, base: str, split: str, relation: str) -> 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", ["r", "s", "x", "private"])
 def test_bought_bounds(learner: str, split: str, relation: str) -> None:
     """Bounds and levels bought with a share of the budget, generous enough to find some."""
     rng = np.random.default_rng([len(learner), len(split), len(relation), 5])
     rows = ordinary(150, 3)
-    for new in (hostile(rng) | {"G": "b"}, HUGE, MISSING):
-        options = call(learner=learner, split=split, neighbors=relation, eps=40.0, bounds=None)
-        options |= {"shares": {"bounds": 0.5}}
-        one, two = neighbours(relation, rows, new)
-        check(Pair("bought", options, one, two))
+    new = {"full": hostile(rng) | {"G": "b"}, "disjoint": HUGE, "crossfit": MISSING}[split]
+    options = call(learner=learner, split=split, neighbors=relation, eps=40.0, bounds=None)
+    options |= {"shares": {"bounds": 0.5}}
+    one, two = neighbours(relation, rows, new)
+    check(Pair("bought", options, one, two))
     first = fit(options, one)
     assert first.error is None  # it got as far as an answer
     assert any(c.query.name.startswith("levels of ") for c in first.calls)
@@ -97,7 +96,7 @@ def test_bought_bounds(learner: str, split: str, relation: str) -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", ["r", "t", "private"])
 def test_units(learner: str, split: str, relation: str) -> None:
     """All rows of a unit replaced, or added: of any number only max_rows count."""
     rows = ordinary(N, 4)
@@ -142,7 +141,12 @@ def corner_pairs(relation: str) -> list[tuple[str, dict[str, Any], list[Any], An
         ("one class only", {}, [r | {"T": 1.0} for r in rows], ROW | {"T": 0.0}),
         ("only treated", {}, [*(r | {"T": 1.0} for r in rows), ROW | {"T": 0.0}], LOW | {"T": 1.0}),
         ("a single level", {}, [r | {"G": "a"} for r in rows], ROW | {"G": "b"}),
-        ("off-centre", {"bounds": BOUNDS | far}, [r | {"Y": 99.5} for r in rows], HIGH | {"Y": 99.0}),
+        (
+            "off-centre",
+            {"bounds": BOUNDS | far},
+            [r | {"Y": 99.5} for r in rows],
+            HIGH | {"Y": 99.0},
+        ),
         ("value for missing", {}, [*rows, MISSING], ROW),
         ("missing for value", {}, [*rows, HIGH], MISSING),
         *(
@@ -173,12 +177,11 @@ def test_corners(corner: str, relation: str) -> None:
     for name, options, rows, new in corner_pairs(relation):
         if name != corner:
             continue
-        learners = itertools.cycle(("r", "dr", "x", "private", "s", "t"))
-        at = CORNERS.index(name)
-        for learner in itertools.islice(learners, at % 6, at % 6 + 2):
-            own = {k: v for k, v in options.items() if (k, learner) != ("cov_type", "private")}
-            made = call(learner=learner, neighbors=relation, base=BASES[at % 2], **own)
-            check(Pair(name, made, *neighbours(relation, rows, new)))
+        at = CORNERS.index(name) + 3 * (relation == "substitute")
+        learner = LEARNERS[at % 6]
+        own = {k: v for k, v in options.items() if (k, learner) != ("cov_type", "private")}
+        made = call(learner=learner, neighbors=relation, base=BASES[at % 2], **own)
+        check(Pair(name, made, *neighbours(relation, rows, new)), texts=True)
 
 
 def test_the_last_row_of_all_may_leave() -> None:
@@ -241,11 +244,11 @@ def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(AssertionError):
             check(pair)
     with monkeypatch.context() as patch:
-        true = door.Vault.public_size if hasattr(door.Vault, "public_size") else None
-        assert true is None
-        patch.setattr(
-            door, "public_size", lambda source, _: int(source.rows.column("Y", as_labels=False).numbers.sum())
-        )
+
+        def peek(source: Any, _: Any) -> int:
+            return int(source.rows.column("Y", as_labels=False).numbers.sum())
+
+        patch.setattr(door, "public_size", peek)
         with pytest.raises(AssertionError):
             check(pair)
     with monkeypatch.context() as patch:
@@ -279,8 +282,7 @@ def test_the_accounting_is_of_the_parts() -> None:
         plan = first.result.estimate.plan
         parts = [s.part for s in plan.stages]
         moved = [
-            bool((a.exact != b.exact).any())
-            for a, b in zip(first.calls, second.calls, strict=True)
+            bool((a.exact != b.exact).any()) for a, b in zip(first.calls, second.calls, strict=True)
         ]
         touched = {part for part, m in zip(parts, moved, strict=True) if m}
         assert len(touched) == 1

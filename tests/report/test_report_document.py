@@ -278,12 +278,11 @@ def test_templates_are_found_in_an_installed_package(tmp_path: Path) -> None:
     assert done.stdout.strip() == str(package / "templates"), done.stderr
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the path")
 @pytest.mark.parametrize("name", ["cate", "hostile"])
-def test_browser_shows_no_side_scroll_on_a_phone_and_prints(name: str, tmp_path: Path) -> None:
+def test_browser_shows_no_side_scroll_on_a_phone_and_prints(
+    name: str, tmp_path: Path, needs: Callable[..., str]
+) -> None:
+    browser = needs("chromium", "chromium-browser")
     page = PAGES[name]()
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     # a copy may run one script: it reports whether the page is wider than its window
@@ -291,7 +290,7 @@ def test_browser_shows_no_side_scroll_on_a_phone_and_prints(name: str, tmp_path:
     free = re.sub(r"<meta http-equiv=[^>]*>", "", page).replace("</body>", probe + "</body>")
     (tmp_path / "probe.html").write_text(free, encoding="utf-8")
     chromium = [
-        str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+        browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync",
         f"--user-data-dir={tmp_path / 'profile'}", "--window-size=360,800",
     ]  # fmt: skip

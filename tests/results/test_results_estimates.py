@@ -209,5 +209,7 @@ class TestGuarantee:
 def test_repr_is_short_and_says_what_it_is(fitted: Any) -> None:
     assert type(fitted).__name__ in repr(fitted)
     assert FORMULA in repr(fitted)
+    assert "NOT PRIVATE" in repr(fitted)
+    assert "(20, 1e-05)-DP, proven" in repr(proven())
     assert len(repr(fitted)) < 200
     assert isinstance(fitted, pc.CateResult | pc.AteResult)

@@ -25,7 +25,7 @@ import privcausal as pc
 from privcausal.errors import CapabilityError
 
 mpl.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  # the backend is chosen first
+import matplotlib.pyplot as plt  # the backend is chosen first
 
 BOTH = ["r on gam", "private on linear"]
 
@@ -160,7 +160,7 @@ def test_report_is_one_page_and_the_same_each_time(
     fitted.report(str(other), audience=audience)
     assert one.read_bytes() == other.read_bytes()
     page = one.read_text(encoding="utf-8")
-    assert page.startswith("<!doctype html>") or page.startswith("<!DOCTYPE html>")
+    assert page.startswith(("<!doctype html>", "<!DOCTYPE html>"))
     assert {"h1", "svg", "table"} <= Page(page).seen
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "NOT PRIVATE" in page

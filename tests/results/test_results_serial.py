@@ -92,11 +92,14 @@ def test_no_file(tmp_path: Any) -> None:
         pc.load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "{", "null", "[]", "3", '"privcausal fit"', "{}", '{"format": "other"}', b"\xff\xfe\x00", "[" * 99_999],
-    ids=["empty", "cut", "null", "list", "number", "text", "bare", "other", "bytes", "deep"],
-)  # fmt: skip
+FOREIGN: dict[str, str | bytes] = {
+    "empty": "", "cut": "{", "null": "null", "list": "[]", "number": "3", "bare": "{}",
+    "text": '"privcausal fit"', "other": '{"format": "other"}', "bytes": b"\xff\xfe\x00",
+    "deep": "[" * 99_999,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=list(FOREIGN))
 def test_foreign_files(tmp_path: Any, content: str | bytes) -> None:
     refuse(tmp_path, content, "not a fit saved by privcausal")
 

@@ -145,9 +145,10 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         g = c.g if groups else np.zeros((c.n, 0))
         x, x2 = cut(c.psi, 40.0), cut(c.psi, 40.0) ** 2
         outer = upper(a.T @ a)
-        found[f"sums, {which}"] = np.r_[x @ a, x @ g, outer, balance.sum(), balance @ g]
+        sizes = g.sum(axis=0)
+        found[f"sums, {which}"] = np.r_[x @ a, x @ g, outer, balance.sum(), sizes]
         x = cut(att, 8.0)
-        found[f"sums of the treated, {which}"] = np.r_[x @ a, x @ g, outer, c.t.sum(), c.t @ g]
+        found[f"sums of the treated, {which}"] = np.r_[x @ a, x @ g, outer, c.t.sum(), sizes]
         found[f"squares, {which}"] = np.r_[x2.sum(), x2 @ g]
         meat = upper((a.T * x2) @ a)
         found[f"squares with meat, {which}"] = np.r_[x2.sum(), x2 @ g, meat]
@@ -205,7 +206,9 @@ def test_no_noise_gives_the_raw_histograms(name: str) -> None:
     for column, borders in zip(RAW, edges, strict=True):
         values = frame[column].dropna().to_numpy()
         values = np.clip(values, max(borders[0], -inner), min(borders[-1], inner))
-        values = np.where(np.abs(values) < 2.0**-20, 0.0, values) if name == "magnitudes" else values
+        values = (
+            np.where(np.abs(values) < 2.0**-20, 0.0, values) if name == "magnitudes" else values
+        )
         truth.append(np.histogram(values, borders)[0])
     assert out.value.tolist() == np.concatenate(truth).tolist()
 

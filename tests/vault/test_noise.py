@@ -35,7 +35,9 @@ def discrete_p(values: Vector, scale: float) -> float:
     support = np.arange(-reach, reach + 1)
     density = np.exp(-(support**2) / (2 * scale**2))
     expected = len(values) * density / density.sum()
-    counts = np.bincount(np.clip(values, -reach, reach).astype(int) + reach, minlength=2 * reach + 1)
+    counts = np.bincount(
+        np.clip(values, -reach, reach).astype(int) + reach, minlength=2 * reach + 1
+    )
     big = expected >= 10
     grouped = [*counts[big], counts[~big].sum()], [*expected[big], expected[~big].sum()]
     return float(chisquare(*grouped).pvalue)
@@ -71,7 +73,9 @@ def test_weights_scale_each_coordinate() -> None:
     assert noise.OperatingSystem().sd(query) == pytest.approx(500.0 / weights)
     for weight in (1.0, np.sqrt(2.0), 5.0):
         z = values[weights == weight] * weight / 500.0
-        assert kstest(z + np.random.default_rng(0).uniform(-1e-3, 1e-3, len(z)), "norm").pvalue > LEVEL
+        assert (
+            kstest(z + np.random.default_rng(0).uniform(-1e-3, 1e-3, len(z)), "norm").pvalue > LEVEL
+        )
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan])

@@ -87,7 +87,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "next": next,
     "list": list,
     "tuple": tuple,
-    "unpacking": lambda v: (lambda *a: a)(*v),
+    "unpacking": lambda v: [*v],
     "sorted": sorted,
     "max": max,
     "reversed": reversed,
@@ -96,7 +96,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "hash": hash,
     "set": lambda v: {v},
     "dict key": lambda v: {v: 0},
-    "==": lambda v: v == v,  # noqa: PLR0124
+    "==": lambda v: v == v,
     "== another": lambda v: v == 0,
     "!=": lambda v: v != 0,
     "<": lambda v: v < 0,
@@ -105,7 +105,9 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "dir": dir,
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
-    **{f"pickle {p}": lambda v, p=p: pickle.dumps(v, p) for p in range(pickle.HIGHEST_PROTOCOL + 1)},
+    **{
+        f"pickle {p}": lambda v, p=p: pickle.dumps(v, p) for p in range(pickle.HIGHEST_PROTOCOL + 1)
+    },
     "json as text": lambda v: json.dumps(v, default=str),
     "json of a repr": lambda v: json.dumps({"v": v}, default=repr),
     "np.asarray": np.asarray,
@@ -164,7 +166,7 @@ _LEAVES = (type, types.ModuleType, types.BuiltinFunctionType, str, bytes, int, f
 
 
 def reachable(start: Any) -> Iterator[tuple[str, Any]]:
-    """Everything a value leads to by any reference, with the path; code and modules are left out."""
+    """Everything a value leads to by any reference, with the path; no code and no modules."""
     seen: set[int] = set()
     stack = [("result", start)]
     while stack:

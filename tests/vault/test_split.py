@@ -45,9 +45,7 @@ def test_parts_do_not_depend_on_values(neighbors: str, kind: str) -> None:
 def test_sizes_are_fixed_under_substitution(size: int) -> None:
     for entropy in range(20):
         assert np.count_nonzero(split(size, "substitute", entropy) == 0) == size // 2
-    shares = parts(
-        size, (0.25, 0.5, 0.25), neighbors="substitute", entropy=1, units=None, names=()
-    )
+    shares = parts(size, (0.25, 0.5, 0.25), neighbors="substitute", entropy=1, units=None, names=())
     assert np.count_nonzero(shares == 0) == size // 4
 
 

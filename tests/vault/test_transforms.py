@@ -116,9 +116,7 @@ def everywhere(make: Any) -> Vector:
     s = study("substitute")
     rows = [CORNER | {"Y": y, "T": t} for y, t in itertools.product(ENDS, (0.0, 1.0))]
     corners = itertools.product(ENDS, ENDS, (CLIP, 1 - CLIP, 0.5))
-    made = [
-        make(Nuisance(Constant(e), Constant(mu0), Constant(mu1))) for mu0, mu1, e in corners
-    ]
+    made = [make(Nuisance(Constant(e), Constant(mu0), Constant(mu1))) for mu0, mu1, e in corners]
     return values(s, rows, *made)[0]
 
 

@@ -88,7 +88,8 @@ HOSTILE_ROWS: st.SearchStrategy[Row] = st.fixed_dictionaries(
     {
         "Y": _number(-2.0, 6.0),
         "T": st.one_of(
-            st.sampled_from([0.0, 1.0]), st.sampled_from([np.nan, 2.0, -1.0, 0.5, np.inf, 1 + 1e-12])
+            st.sampled_from([0.0, 1.0]),
+            st.sampled_from([np.nan, 2.0, -1.0, 0.5, np.inf, 1 + 1e-12]),
         ),
         "X1": _number(0.0, 10.0),
         "X2": _number(99.0, 100.0),
@@ -366,7 +367,9 @@ class Answer:
         return float(np.linalg.norm(self.exact.astype(float) * self.weights))
 
 
-def answers(s: Study, data: Any, wanted: Mapping[str, Mechanism] | None = None) -> dict[str, Answer]:
+def answers(
+    s: Study, data: Any, wanted: Mapping[str, Mechanism] | None = None
+) -> dict[str, Answer]:
     """Exact answers of every mechanism on one table, as the vault's door sees them."""
     chosen = {**mechanisms(s), **raw_mechanisms()} if wanted is None else dict(wanted)
     chosen = dict(sorted(chosen.items(), key=lambda item: needs_groups(item[1])))

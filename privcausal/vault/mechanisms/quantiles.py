@@ -68,7 +68,7 @@ class Magnitudes(_Histograms):
     def cells(self) -> int:
         return 2 * STEPS + 1
 
-    def cell(self, name: str, values: Vector) -> Integers:  # noqa: ARG002  # all names alike
+    def cell(self, name: str, values: Vector) -> Integers:
         """Cells from the most negative through zero to the most positive."""
         with np.errstate(divide="ignore"):
             exponent = np.floor((np.log2(np.abs(values)) - LOWEST) / 2)

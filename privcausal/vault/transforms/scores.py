@@ -105,7 +105,8 @@ class Aipw:
     def __call__(self, batch: Batch) -> Vector:
         n, rows = self.nuisance, batch.rows
         mu0, mu1, e = n.mu0(rows), n.mu1(rows), n.e(rows)
-        score = mu1 - mu0 + batch.t * (batch.y - mu1) / e - (1 - batch.t) * (batch.y - mu0) / (1 - e)
+        treated, control = batch.t * (batch.y - mu1) / e, (1 - batch.t) * (batch.y - mu0) / (1 - e)
+        score = mu1 - mu0 + treated - control
         return score if self.centre is None else score - self.centre(rows)
 
 

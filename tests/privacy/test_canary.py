@@ -1,0 +1,427 @@
+"""A canary row: an outlier in every number and a rare level in every text, sought in every output.
+
+Noise is seeded where an output is searched for short forms of the number, so that no test can find
+them by chance.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import pickle
+import re
+import struct
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import privcausal as pc
+from privcausal import testing
+from privcausal.errors import PrivcausalError
+
+NUMBER, LABEL = 77310.4142, "CANARY_ZQX"
+ROW, N = 17, 240
+
+
+def exactly(needle: bytes) -> re.Pattern[bytes]:
+    return re.compile(re.escape(needle), re.IGNORECASE if needle.isascii() else 0)
+
+
+LONG = {
+    "label": exactly(LABEL.encode()),
+    "label in utf-16": exactly(LABEL.encode("utf-16-le")),
+    "number": exactly(b"77310.414"),
+    "hexadecimal": exactly(NUMBER.hex().encode()),
+    **{f"float {code}": exactly(struct.pack(code, NUMBER)) for code in ("<d", ">d")},
+}
+"""Forms too long to be met by chance."""
+
+NEEDLES = LONG | {
+    # not the same digits further right in another number
+    "five digits": re.compile(rb"(?<![\d.])77[,_ ]?310"),
+    "%g": exactly(b"7.731e+04"),
+    "scientific": exactly(b"7.731041"),
+    **{f"float {code}": exactly(struct.pack(code, NUMBER)) for code in ("<f", ">f")},
+}
+
+
+def found_in(content: bytes | str, needles: dict[str, re.Pattern[bytes]] = NEEDLES) -> list[str]:
+    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    return [name for name, needle in needles.items() if needle.search(data)]
+
+
+@cache
+def rows() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    x = rng.random(N)
+    t = rng.integers(0, 2, N)
+    frame = pd.DataFrame(
+        {
+            "Y": x + t + rng.normal(0, 0.1, N),
+            "T": t.astype(float),
+            "X1": x,
+            "X2": rng.choice(["a", "b"], N),
+            "P": np.clip(x, 0.3, 0.7),
+            "pid": [f"id{i // 2}" for i in range(N)],
+            "secret": rng.random(N),
+            "note": "nothing",
+            "when": pd.Timestamp("2020-01-01"),
+        }
+    )
+    for name in ("Y", "X1", "P", "secret"):
+        frame.loc[ROW, name] = NUMBER
+    for name in ("X2", "pid", "note"):
+        frame.loc[ROW, name] = LABEL
+    return frame.set_index(np.where(np.arange(N) == ROW, NUMBER, np.arange(N)))
+
+
+FORMULA = "Y ~ T | X1 + C(X2)"
+BOUNDS: dict[str, Any] = {"Y": (-1, 3), "X1": (0, 1), "X2": ["a", "b"]}
+KINDS: dict[str, dict[str, Any]] = {
+    **{learner: {"learner": learner, "bounds": BOUNDS} for learner in ("r", "dr", "s", "t", "x")},
+    "private": {"bounds": BOUNDS, "groups": ["X2", "X1 >= 0.5"]},
+    "bought": {"learner": "r", "eps": 60.0, "shares": {"bounds": 0.5}},
+    "bought private": {"eps": 60.0, "shares": {"bounds": 0.5}, "base": "linear"},
+    "units": {"learner": "r", "bounds": BOUNDS, "unit": "pid", "max_rows": 2},
+    "add_remove": {"bounds": BOUNDS, "neighbors": "add_remove", "split": "crossfit"},
+    "column": {"learner": "x", "bounds": BOUNDS | {"P": (0.3, 0.7)}, "propensity": "P"},
+    "other": {
+        "learner": "dr",
+        "bounds": BOUNDS | {"X2": pc.Levels(["a", "b"], other=True)},
+        "groups": ["X2"],
+        "split": "disjoint",
+    },
+}
+
+
+def fitted(kind: str, data: Any = None, **more: Any) -> Any:
+    options = KINDS[kind] | more
+    frame = rows() if data is None else data
+    if "learner" in options:
+        return pc.privcate(FORMULA, frame, **options)
+    return pc.private(FORMULA, frame, **options)
+
+
+# -- what comes out of a fit -----------------------------------------------------------------
+
+
+def outputs(fit: Any, folder: Path) -> Iterator[tuple[str, bytes | str]]:
+    """Everything a fit offers to look at, to store or to print."""
+    fit.save(folder / "fit.json")
+    yield "JSON", (folder / "fit.json").read_bytes()
+    for audience in ("technical", "public"):
+        fit.report(folder / "fit.html", audience)
+        yield f"{audience} report", (folder / "fit.html").read_bytes()
+    yield "loaded", repr(pc.load(folder / "fit.json").estimate)
+    summary = fit.summary()
+    yield "text", str(summary)
+    yield "LaTeX", summary.as_latex()
+    yield "HTML", summary.as_html()
+    yield "notebook", fit._repr_html_()
+    yield "repr", repr(fit)
+    yield "everything's repr", repr(vars(fit)) + repr(fit.estimate.releases)
+    yield "plan", str(fit.plan) + repr(fit.plan)
+    yield "guarantee", repr(fit.guarantee)
+    yield "pickle", pickled(fit)
+    for name in ("budget", "params", "bse", "pvalues", "ate", "gate"):
+        frame = getattr(fit, name)
+        yield name, frame.to_csv() + frame.to_json() + repr(frame)
+    for name in ("tidy", "glance", "conf_int", "cov_params"):
+        yield name, getattr(fit, name)().to_csv()
+    points = pd.DataFrame({"X1": np.linspace(0, 1, 9), "X2": ["a", "b", "a"] * 3, "P": 0.5})
+    if hasattr(fit, "predict"):
+        yield "predictions", fit.predict(points).to_csv()
+        for name, nuisance in fit.nuisances.items():
+            yield name, nuisance(points).to_csv() + repr(nuisance) + pickled(nuisance).hex()
+    for kind in ("coef", "gate", "budget", "effect"):
+        yield f"plot {kind}", drawn(fit, kind)
+
+
+def pickled(value: Any) -> bytes:
+    """Its pickle, or what refuses it."""
+    try:
+        return pickle.dumps(value)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        return told(error).encode()
+
+
+def drawn(fit: Any, kind: str) -> str:
+    import matplotlib.pyplot as plt
+
+    try:
+        axes = fit.plot(kind)
+    except PrivcausalError as error:
+        return told(error)
+    figure = np.ravel(axes)[0].figure
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_output_holds_the_canary(kind: str, tmp_path: Path) -> None:
+    with testing.seeded_noise(3):
+        fit = fitted(kind)
+    for name, content in outputs(fit, tmp_path):
+        assert found_in(content) == [], name
+        assert len(content) > 0, name
+
+
+@pytest.mark.parametrize("kind", ["bought", "units", "private"])
+def test_no_real_fit_holds_the_canary(kind: str, tmp_path: Path) -> None:
+    """With real noise, in forms too long to come about by chance."""
+    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=200)
+    fit = fitted(kind, ledger=ledger)
+    for name, content in outputs(fit, tmp_path):
+        assert found_in(content, LONG) == [], name
+    for path in tmp_path.iterdir():
+        assert found_in(path.read_bytes(), LONG) == [], path.name
+    assert found_in(repr(ledger) + ledger.history.to_csv() + ledger.verify(), LONG) == []
+
+
+@pytest.mark.parametrize("look", ["overlap", "balance"])
+def test_no_diagnostic_holds_the_canary(look: str) -> None:
+    with testing.seeded_noise(3):
+        fit = fitted("r")
+        found = getattr(fit, look)(rows(), eps=1.0)
+    texts = (str(found), repr(found), found.sentence, found._repr_html_(), repr(vars(found)))
+    frames = (found.frame.to_csv(), found.budget.to_csv())
+    assert all(found_in(text) == [] for text in (*texts, *frames))
+    assert found_in(pickled(found)) == []
+
+
+def test_the_search_would_find_it() -> None:
+    """Each form of the canary is found where it stands, and a planted one in an output."""
+    forms = [f"{NUMBER:g}", f"{NUMBER:e}", f"{NUMBER:,.2f}", repr(NUMBER), str(np.float32(NUMBER))]
+    assert all(found_in(form) for form in forms)
+    assert found_in(np.array([1.0, NUMBER]).tobytes())
+    assert found_in(np.array([NUMBER], ">f4").tobytes())
+    assert found_in(json.dumps({"a": [NUMBER]}))
+    assert found_in(LABEL.lower())
+    assert found_in(rows().to_csv())
+    with testing.seeded_noise(3):
+        fit = fitted("r")
+    object.__setattr__(fit.estimate, "notes", (f"largest outcome {NUMBER:.0f}",))
+    assert found_in(str(fit.summary()))
+
+
+# -- errors ----------------------------------------------------------------------------------
+
+
+def told(error: BaseException | None) -> str:
+    """All that an exception and those behind it say: texts, arguments, notes and attributes."""
+    texts, seen = [], set()
+    stack = [error]
+    while stack:
+        e = stack.pop()
+        if e is None or id(e) in seen:
+            continue
+        seen.add(id(e))
+        texts += [str(e), repr(e), repr(e.args), repr(vars(e)), repr(getattr(e, "__notes__", ()))]
+        stack += [e.__cause__, e.__context__]
+    return "\n".join(texts)
+
+
+def points(**columns: Any) -> pd.DataFrame:
+    return pd.DataFrame({"X1": [0.5, NUMBER], "X2": ["a", LABEL]}).assign(**columns)
+
+
+WRONG: dict[str, Callable[[], Any]] = {
+    "unknown column": lambda: fitted("r", rows().rename(columns={"X1": "X9"})),
+    "text with numeric bounds": lambda: fitted("r", bounds=BOUNDS | {"X2": (0, 1)}),
+    "undeclared text treatment": lambda: pc.private("Y ~ pid | X1", rows(), bounds=BOUNDS),
+    "undeclared text outcome": lambda: pc.private("note ~ T | X1", rows(), bounds=BOUNDS),
+    "a date": lambda: pc.private("Y ~ T | when", rows(), bounds=BOUNDS),
+    "unknown reference": lambda: pc.private("Y ~ T | C(X2, ref='z')", rows(), bounds=BOUNDS),
+    "unknown group": lambda: fitted("r", groups=["X2 == z"]),
+    "undeclared group": lambda: fitted("r", groups=["secret >= 1"]),
+    "numeric group": lambda: fitted("r", groups=["X1"]),
+    "log of bounds with zero": lambda: pc.private("Y ~ T | log(X1)", rows(), bounds=BOUNDS),
+    "log of bought bounds": lambda: pc.private("Y ~ T | log(secret)", rows(), bounds=BOUNDS),
+    "unit in the formula": lambda: fitted("r", unit="X2"),
+    "propensity undeclared": lambda: fitted("r", propensity="P"),
+    "propensity of text": lambda: fitted(
+        "r", propensity="note", bounds=BOUNDS | {"note": (0.1, 0.9)}
+    ),
+    "too little for bounds": lambda: fitted("r", bounds=None, eps=1e-3),
+    "labels without delta": lambda: fitted("r", bounds=None, delta=1e-12),
+    "ragged columns": lambda: pc.private("Y ~ T", {"Y": [NUMBER, 1], "T": [LABEL]}),
+    "nested columns": lambda: pc.private("Y ~ T", {"Y": np.full((2, 2), NUMBER), "T": [0, 1]}),
+    "a list of rows": lambda: pc.private("Y ~ T", rows().to_numpy().tolist()),
+    "an array": lambda: pc.private("Y ~ T", rows()[["Y", "T"]].to_numpy()),
+    "a column twice": lambda: fitted("r", pd.concat([rows(), rows()[["Y"]]], axis=1)),
+    "numbers as names": lambda: fitted("r", rows().rename(columns={"note": 5})),
+    "no rows": lambda: fitted("r", rows().iloc[:0]),
+    "prediction at an unknown level": lambda: kept().predict(points()),
+    "prediction without a column": lambda: kept().predict(points()[["X2"]]),
+    "nuisance at an unknown level": lambda: kept().nuisances["propensity"](points()),
+    "prediction of no frame": lambda: kept().predict([NUMBER, LABEL]),
+    "unknown plot": lambda: kept().plot("scatter"),
+    "no gate": lambda: kept().plot("gate"),
+    "overlap of another frame": lambda: kept().overlap(rows()[["Y", "T"]], eps=1),
+    "balance of another type": lambda: kept().balance(rows().assign(X1=LABEL), eps=1),
+    "levels of dates": lambda: pc.Schema.from_dtypes([NUMBER, LABEL]),
+}
+
+
+@cache
+def kept() -> Any:
+    with testing.seeded_noise(3):
+        return fitted("r")
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_no_error_holds_the_canary(wrong: str) -> None:
+    with pytest.raises(PrivcausalError) as caught:
+        WRONG[wrong]()
+    assert found_in(told(caught.value)) == []
+
+
+class Vicious(str):
+    """A text whose every use quotes the canary."""
+
+    def __str__(self) -> str:
+        raise ValueError(LABEL)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise KeyError(NUMBER)
+
+
+class Unreadable:
+    def __float__(self) -> float:
+        raise OverflowError(str(NUMBER))
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError(LABEL)
+
+    def __hash__(self) -> int:
+        raise RuntimeError(LABEL)
+
+    def __bool__(self) -> bool:
+        raise RuntimeError(LABEL)
+
+
+@pytest.mark.parametrize(
+    "value", [Vicious("b"), Unreadable(), [LABEL], {"a": NUMBER}, 1e400, 1 + 2j]
+)
+def test_objects_that_resist_reading_are_missing(value: Any) -> None:
+    """No value of a row may raise, whatever it is: that it did would tell of the row."""
+    column = rows()["X2"].astype(object)
+    column.iloc[3] = value
+    with warnings.catch_warnings(), testing.seeded_noise(1):
+        warnings.simplefilter("error")
+        for bounds in (BOUNDS, {**BOUNDS, "X2": pc.Levels(["a"], other=True)}):
+            assert fitted("private", rows().assign(X2=column), bounds=bounds).params.notna().all()
+        numbers = rows()["X1"].astype(object)
+        numbers.iloc[3] = value
+        fit = fitted("private", rows().assign(X1=numbers))
+    assert np.isfinite(fit.params.iloc[0])
+
+
+# -- faults inside the vault -----------------------------------------------------------------
+
+STEPS = [
+    "privcausal.vault.door.Memory",
+    "privcausal.vault.sources.memory.numbers",
+    "privcausal.vault.sources.memory.labels",
+    "privcausal.vault.door.first_rows",
+    "privcausal.vault.door.parts",
+    "privcausal.vault.batch._clean",
+    "privcausal.vault.batch.group_mask",
+    "privcausal.vault.batch.Rows.scaled",
+    "privcausal.vault.mechanisms.counts.Marginals.integers",
+    "privcausal.vault.mechanisms.moments.Gram.integers",
+    "privcausal.vault.mechanisms.scores.grid_sum",
+    "privcausal.vault.transforms.scores.Aipw.__call__",
+    "privcausal.vault.noise.OperatingSystem.gaussian",
+]
+FAULTS: list[Exception] = [
+    ValueError(f"could not convert string to float: '{LABEL}'"),
+    KeyError(NUMBER),
+    MemoryError(f"Unable to allocate an array with shape ({N}, 9) and data type <U10"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda f: type(f).__name__)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_fault_inside_shows_nothing(
+    step: str, fault: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What a user sees of a fault is constant; what was charged stays charged."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise fault
+
+    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=5)
+    options = {
+        "unit": "pid",
+        "max_rows": 2,
+        "split": "disjoint",
+        "bounds": BOUNDS,
+        "groups": ["X2"],
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(step, fail)
+        with pytest.raises(PrivcausalError) as caught:
+            pc.privcate(FORMULA, rows(), ledger=ledger, **options)
+    text = told(caught.value)
+    assert found_in(text) == []
+    assert str(N) not in text
+    assert caught.value.__context__ is None
+    assert len(ledger.history) == (0 if step.endswith("Memory") else len(planned(options)))
+
+
+def planned(options: dict[str, Any]) -> Any:
+    with testing.seeded_noise(1):
+        return pc.privcate(FORMULA, rows(), **options).plan.stages
+
+
+def test_with_test_noise_a_fault_shows_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody must be able to find it; nothing made so is private, and says so."""
+
+    def fail(*_: Any) -> Any:
+        raise ZeroDivisionError("the fault")
+
+    monkeypatch.setattr("privcausal.vault.mechanisms.moments.Gram.integers", fail)
+    with testing.zero_noise(), pytest.raises(ZeroDivisionError, match="the fault"):
+        fitted("r")
+    with pytest.raises(PrivcausalError, match="zero_noise"):
+        fitted("r")
+
+
+# -- warnings, logs and streams --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_printed_logged_or_warned(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    loggers = [logging.getLogger(), *map(logging.getLogger, logging.root.manager.loggerDict)]
+    levels = [logger.level for logger in loggers]
+    logging.getLogger().addHandler(handler)
+    for logger in loggers:
+        logger.setLevel(logging.DEBUG)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with testing.seeded_noise(3):
+                fit = fitted(kind)
+            str(fit.summary())
+    finally:
+        logging.getLogger().removeHandler(handler)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+    printed = "".join(capfd.readouterr())
+    assert printed == ""
+    assert found_in(stream.getvalue()) == []
+    assert [str(w.message) for w in caught] == []

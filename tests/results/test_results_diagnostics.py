@@ -1,0 +1,244 @@
+"""Bought overlap and balance: what they show, promise and charge."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from functools import lru_cache
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from results_fits import CANARY, EPSILON, RARE, fit, proven, proven_average, study, variant
+
+import privcausal as pc
+from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerError, SchemaError
+from privcausal.testing import seeded_noise
+from privcausal.vault import Vault
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt  # the backend is chosen first
+
+TERMS = ["age", "C(ward)[T.S]", "C(ward)[T.W]", "smoker", "income"]
+
+
+@lru_cache
+def look(what: str) -> Any:
+    """Bought with real noise."""
+    return getattr(proven(), what)(study(), eps=1.0)
+
+
+@pytest.fixture(params=["overlap", "balance"])
+def what(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_overlap_has_a_row_per_cell() -> None:
+    frame = look("overlap").frame
+    assert list(frame.columns) == ["low", "high", "treated", "control", "std_error"]
+    assert frame["low"].iloc[1:].tolist() == frame["high"].iloc[:-1].tolist()
+    assert (frame["std_error"] > 0).all()
+    assert frame["std_error"].nunique() == 1
+    total = frame[["treated", "control"]].to_numpy().sum()
+    assert abs(total - len(study())) < 6 * 6 * frame["std_error"].iloc[0]
+    assert frame.index[0] == "0.10 or less"
+    assert frame.index[-1] == "0.90 or more"
+
+
+def test_balance_has_a_row_per_column() -> None:
+    frame = look("balance").frame
+    assert [term.split("[T.True")[0] for term in frame.index] == TERMS
+    assert list(frame.columns) == ["before", "std_error_before", "after", "std_error_after"]
+    assert np.isfinite(frame).all(axis=None)
+    assert (frame[["std_error_before", "std_error_after"]] > 0).all(axis=None)
+
+
+def test_it_promises_what_was_asked(what: str) -> None:
+    promise = look(what).guarantee
+    assert promise.kind == "proven"
+    assert 0.99 < promise.epsilon <= 1.0
+    assert promise.delta == 1e-5
+    assert "adds to the fit" in promise.statement
+    assert proven().guarantee.epsilon <= EPSILON, "the fit's own price is what it was"
+
+
+def test_the_budget_has_the_columns_of_a_fits(what: str) -> None:
+    assert list(look(what).budget.columns) == list(proven().budget.columns)
+    line = look(what).budget.iloc[0]
+    assert line["stage"] == what
+    assert line["rows"] == 1.0
+    assert line["rho"] == pytest.approx(0.5 * (line["sensitivity"] / line["noise_sd"]) ** 2)
+
+
+def test_text_html_and_words(what: str) -> None:
+    found = look(what)
+    text = str(found)
+    assert text.isascii()
+    assert max(map(len, text.split("\n"))) <= 80
+    assert "Guarantee: (1, 1e-05)-differential privacy, proven" in text
+    assert "NOT PRIVATE" not in text
+    assert found._repr_html_().startswith("<div")
+    assert "(1, 1e-05)-DP, proven" in repr(found)
+    check = found.check
+    assert check.sentence.endswith("in addition to the fit.")
+    assert len(check.frame) == len(found.frame)
+
+
+def test_axes_in_axes_out(what: str) -> None:
+    _, ax = plt.subplots()
+    assert look(what).plot(ax) is ax
+    assert look(what).plot(ax=ax) is ax
+    assert look(what).plot() is not ax
+    plt.close("all")
+
+
+def test_it_is_frozen_and_holds_no_row(what: str) -> None:
+    found = look(what)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.measured = None
+    texts = [str(found), repr(found), repr(found.measured), found._repr_html_()]
+    for text in [*texts, found.frame.to_csv()]:
+        assert str(CANARY) not in text
+        assert RARE not in text
+    blob = pickle.dumps((found.frame, found.budget, found.guarantee))
+    assert RARE.encode() not in blob
+    assert np.float64(CANARY).tobytes() not in blob
+
+
+def test_test_noise_is_marked_everywhere(what: str) -> None:
+    with seeded_noise(1):
+        found = getattr(variant("r on linear"), what)(study(), eps=1.0)
+    assert found.guarantee.kind == "none"
+    for text in (str(found), repr(found), found._repr_html_(), found.check.sentence):
+        assert "NOT PRIVATE" in text
+
+
+def test_the_report_shows_what_was_bought(tmp_path: Any) -> None:
+    one, other = look("overlap"), look("balance")
+    proven().report(tmp_path / "r.html", checks=[one, other])
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert one.title in page
+    assert other.title in page
+    assert "No check of overlap or balance was bought" not in page
+    proven().report(tmp_path / "none.html")
+    assert "No check of overlap" in (tmp_path / "none.html").read_text(encoding="utf-8")
+
+
+def test_average_effects_and_loaded_fits_look_too(what: str, tmp_path: Any) -> None:
+    proven_average().save(tmp_path / "fit.json")
+    found = getattr(pc.load(tmp_path / "fit.json"), what)(study(), eps=1.0)
+    assert len(found.frame) == len(look(what).frame)
+
+
+@pytest.mark.parametrize(
+    "name", ["disjoint", "crossfit", "units", "add_remove", "bought bounds", "propensity column"]
+)
+def test_every_kind_of_fit_can_look(name: str, what: str) -> None:
+    with seeded_noise(3):
+        found = getattr(variant(name), what)(study(), eps=1.0)
+    assert len(found.budget) == 1
+    assert found.guarantee.neighbors == variant(name).guarantee.neighbors
+    assert found.guarantee.unit == variant(name).guarantee.unit
+
+
+# -- the ledger ------------------------------------------------------------------------------
+
+
+class Unread(Exception):
+    """Raised in place of a release."""
+
+
+@pytest.fixture
+def ledger(tmp_path: Any) -> pc.Ledger:
+    return pc.Ledger(tmp_path / "led.db", dataset="study", eps=2.0)
+
+
+def test_the_ledger_is_charged(what: str, ledger: pc.Ledger) -> None:
+    found = getattr(proven(), what)(study(), eps=1.0, ledger=ledger)
+    assert len(ledger.history) == 1
+    assert ledger.history["stage"].item() == what
+    assert ledger.spent.rho == pytest.approx(found.guarantee.rho)
+    assert found.ledger_line.startswith("Ledger 'study': ")
+    assert found.ledger_line in " ".join(str(found).split())
+
+
+def test_it_is_charged_before_rows_are_read(
+    what: str, ledger: pc.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unread(*_: Any) -> Any:
+        assert len(ledger.history) == 1
+        raise Unread
+
+    monkeypatch.setattr(Vault, "_clean", unread)
+    with pytest.raises(Unread):
+        getattr(proven(), what)(study(), eps=1.0, ledger=ledger)
+    assert len(ledger.history) == 1, "what touched rows stays spent"
+
+
+def test_what_is_not_left_is_refused(what: str, ledger: pc.Ledger) -> None:
+    with pytest.raises(BudgetError, match="Nothing was spent"):
+        getattr(proven(), what)(study(), eps=5.0, ledger=ledger)
+    assert ledger.history.empty
+
+
+def test_a_ledger_takes_no_test_noise(what: str, ledger: pc.Ledger) -> None:
+    with seeded_noise(1), pytest.raises(LedgerError, match="test noise"):
+        getattr(proven(), what)(study(), eps=1.0, ledger=ledger)
+    assert ledger.history.empty
+
+
+def as_text(data: pd.DataFrame) -> pd.DataFrame:
+    return data.assign(income=data["income"].astype(str))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"frame": study().drop(columns="age")}, DataError, "'age'"),
+        ({"frame": study().drop(columns="mailed")}, DataError, "'mailed'"),
+        ({"frame": study().drop(columns="cost")}, DataError, "'cost'"),
+        ({"frame": as_text(study())}, SchemaError, "'income'"),
+        ({"frame": study().iloc[:0]}, DataError, "no rows"),
+        ({"frame": 3}, DataError, "cannot be read"),
+        ({"eps": 0}, BudgetError, "eps"),
+        ({"eps": -1}, BudgetError, "eps"),
+        ({"eps": np.nan}, BudgetError, "eps"),
+        ({"eps": "1"}, BudgetError, "eps"),
+        ({"delta": 0}, BudgetError, "delta"),
+        ({"delta": 1}, BudgetError, "delta"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_spent(
+    what: str, ledger: pc.Ledger, change: Any, error: type[Exception], words: str
+) -> None:
+    call = {"frame": study(), "eps": 1.0, "ledger": ledger} | change
+    with pytest.raises(error, match=words):
+        getattr(proven(), what)(call.pop("frame"), **call)
+    assert ledger.history.empty
+
+
+def test_the_price_must_be_named(what: str) -> None:
+    with pytest.raises(TypeError, match="eps"):
+        getattr(proven(), what)(study())
+
+
+def test_what_has_nothing_to_show_is_refused_unspent(ledger: pc.Ledger) -> None:
+    trial = variant("propensity number")
+    with pytest.raises(CapabilityError, match="by design"):
+        trial.overlap(study(), eps=1.0, ledger=ledger)
+    with seeded_noise(1):
+        bare = pc.private("cost ~ mailed", study(), bounds={"cost": (0, 20)})
+    with pytest.raises(CapabilityError, match="no covariates"):
+        bare.balance(study(), eps=1.0, ledger=ledger)
+    assert ledger.history.empty
+
+
+def test_too_little_budget_says_so() -> None:
+    with seeded_noise(1):
+        found = fit("r", base="linear").balance(study().head(30), eps=0.01)
+    assert "too small" in found.sentence
+    assert "nan" in str(found)
+    assert found.plot() is not None
+    plt.close("all")

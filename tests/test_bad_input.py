@@ -1,0 +1,577 @@
+"""Wrong calls: each is refused in its own words before anything is spent, and quotes no row.
+
+And what must never be refused: whatever the rows hold. A value outside its bounds, a level nobody
+declared, no treated row, one row only: each gives a result, because a refusal would tell of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+import warnings
+from collections.abc import Callable
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import privcausal as pc
+from privcausal import testing
+from privcausal.accounting import store
+from privcausal.errors import (
+    BudgetError,
+    CapabilityError,
+    DataError,
+    FormulaError,
+    LedgerError,
+    PrivcausalError,
+    SchemaError,
+)
+
+CANARY, RARE = 77310.4142, "CANARY_ZQX"
+N = 60
+FORMULA = "Y ~ T | X1 + C(G)"
+BOUNDS: dict[str, Any] = {"Y": (0, 1), "X1": (0, 10), "G": ["a", "b"]}
+
+
+@cache
+def _study() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "Y": rng.random(N),
+            "T": rng.integers(0, 2, N),
+            "X1": rng.uniform(0, 10, N),
+            "G": rng.choice(["a", "b"], N),
+            "P": rng.uniform(0.3, 0.6, N),
+            "arm": rng.choice(["no", "yes"], N),
+            "pid": [f"id{i // 2}" for i in range(N)],
+            "day": pd.Timestamp("2020-01-01"),
+        }
+    )
+    frame.loc[7, ["Y", "X1", "P"]] = CANARY
+    frame.loc[7, ["G", "arm", "pid"]] = RARE
+    return frame
+
+
+def study(**columns: Any) -> pd.DataFrame:
+    return _study().copy().assign(**columns)
+
+
+def ate(formula: str = FORMULA, data: Any = None, **options: Any) -> Callable[[Any], Any]:
+    """`private` on the study, waiting for a ledger."""
+    frame = study() if data is None else data
+    return lambda ledger: pc.private(
+        formula, frame, **({"bounds": BOUNDS} | options), ledger=ledger
+    )
+
+
+def cate(formula: str = FORMULA, data: Any = None, **options: Any) -> Callable[[Any], Any]:
+    frame = study() if data is None else data
+    return lambda ledger: pc.privcate(
+        formula, frame, **({"bounds": BOUNDS} | options), ledger=ledger
+    )
+
+
+def bounds(**columns: Any) -> dict[str, Any]:
+    return BOUNDS | columns
+
+
+Case = tuple[Callable[[Any], Any], type[PrivcausalError], str]
+
+BUDGET: dict[str, Case] = {
+    **{
+        f"eps {eps!r}": (cate(eps=eps), BudgetError, "eps must be a finite number above 0")
+        for eps in (0, 0.0, -1, -1e-300, np.nan, np.inf, -np.inf, "1", None, True, [1.0], 1 + 0j)
+    },
+    **{
+        f"delta {delta!r}": (ate(delta=delta), BudgetError, r"delta must be a number in \(0, 1\)")
+        for delta in (0, 1, 1.5, -1e-5, np.nan, np.inf, "1e-5", None, False)
+    },
+    "eps too small to count": (ate(eps=1e-9), BudgetError, "epsilon must be a number from"),
+    "shares above one": (
+        cate(shares={"nuisance": 0.7, "effect": 0.6}),
+        BudgetError,
+        "shares must sum to 1",
+    ),
+    "shares below one": (
+        cate(shares={"bounds": 0.1, "nuisance": 0.1, "effect": 0.1, "average": 0.1}),
+        BudgetError,
+        "shares must sum to 1",
+    ),
+    "a share of text": (cate(shares={"effect": "half"}), BudgetError, "number from 0 to 1"),
+    "a negative share": (cate(shares={"effect": -0.1}), BudgetError, "number from 0 to 1"),
+    "a share of nan": (cate(shares={"effect": np.nan}), BudgetError, "number from 0 to 1"),
+    "an unknown share": (cate(shares={"tea": 0.1}), BudgetError, "shares has no 'tea'"),
+    "shares as a list": (cate(shares=[0.5, 0.5]), BudgetError, "shares is a dict"),
+    "max_rows without unit": (cate(max_rows=2), BudgetError, "max_rows needs unit="),
+    **{
+        f"max_rows {k!r}": (cate(unit="pid", max_rows=k), BudgetError, "whole number from 1")
+        for k in (0, -1, 1.5, "2", True, 10**6)
+    },
+}
+
+SCHEMA: dict[str, Case] = {
+    "reversed": (ate(bounds=bounds(X1=(10, 0))), SchemaError, r"reversed; write \(0, 10\)"),
+    "equal": (ate(bounds=bounds(X1=(1, 1))), SchemaError, "both ends"),
+    "infinite": (ate(bounds=bounds(X1=(0, np.inf))), SchemaError, "not finite"),
+    "nan": (ate(bounds=bounds(X1=(np.nan, 1))), SchemaError, "not finite"),
+    "too wide": (ate(bounds=bounds(X1=(-1e30, 1e30))), SchemaError, "wider"),
+    "three ends": (ate(bounds=bounds(X1=(0, 1, 2))), SchemaError, "pair"),
+    "text ends": (ate(bounds=bounds(X1=("0", "1"))), SchemaError, "the ends are text"),
+    "one number": (ate(bounds=bounds(X1=5)), SchemaError, "is no domain"),
+    "an ambiguous list": (ate(bounds=bounds(X1=[0, 10])), SchemaError, "interval or two labels"),
+    "a list of bounds": (ate(bounds=[(0, 1)]), SchemaError, "must be a dict"),
+    "no label": (ate(bounds=bounds(G=[])), SchemaError, "no level"),
+    "labels alike": (ate(bounds=bounds(G=["1", 1])), SchemaError, "read alike"),
+    "a missing label": (ate(bounds=bounds(G=["a", None])), SchemaError, "missing"),
+    "one label of treatment": (
+        ate("Y ~ arm | X1", bounds=bounds(arm=["no"])),
+        SchemaError,
+        "must be binary",
+    ),
+    "three labels of treatment": (
+        ate("Y ~ arm | X1", bounds=bounds(arm=["no", "yes", "maybe"])),
+        SchemaError,
+        "must be binary",
+    ),
+    "a range of treatment": (ate(bounds=bounds(T=(0, 2))), SchemaError, "must be binary"),
+    "text treatment": (ate("Y ~ arm | X1"), SchemaError, "declare its two labels"),
+    "text outcome": (ate("arm ~ T | X1"), SchemaError, "declare its two labels"),
+    "three labels of outcome": (
+        ate("G ~ T | X1", bounds=bounds(G=["a", "b", "c"])),
+        SchemaError,
+        "two labels",
+    ),
+    "text with numeric bounds": (ate(bounds=bounds(G=(0, 1))), SchemaError, "holds text"),
+    "numbers of a text outcome": (
+        ate("arm ~ T | X1", bounds=bounds(arm=(0, 1))),
+        SchemaError,
+        "holds text",
+    ),
+    **{
+        f"propensity {p!r}": (ate(propensity=p), SchemaError, "propensity must be a number in")
+        for p in (0, 1, 1.2, -0.1, np.nan, np.inf, True, [0.5])
+    },
+    "propensity column undeclared": (ate(propensity="P"), SchemaError, "needs declared bounds"),
+    "propensity column too wide": (
+        ate(propensity="P", bounds=bounds(P=(0, 0.9))),
+        SchemaError,
+        r"must be in \(0, 1\)",
+    ),
+    "propensity column above one": (
+        ate(propensity="P", bounds=bounds(P=(0.1, 1))),
+        SchemaError,
+        r"must be in \(0, 1\)",
+    ),
+    **{
+        f"clip {c!r}": (ate(propensity_clip=c), SchemaError, "propensity_clip must be a number")
+        for c in (0, 0.5, 0.7, -0.1, np.nan, "0.1", None)
+    },
+    "unit in the formula": (ate(unit="G"), SchemaError, "cannot also be in the formula"),
+    "log without bounds": (cate("Y ~ T | log(P)"), SchemaError, "needs declared bounds"),
+    "a reference nobody declared": (cate("Y ~ T | C(G, ref='z')"), SchemaError, "among declared"),
+}
+
+GROUPS: dict[str, Case] = {
+    "numeric group": (cate(groups=["X1"]), SchemaError, "X1 >= 65"),
+    "unknown level": (cate(groups=["G == z"]), SchemaError, "unknown level"),
+    "order of levels": (cate(groups=["G >= a"]), SchemaError, "compare with a number"),
+    "number for a level": (cate(groups=["G >= 5"]), SchemaError, "== or != only"),
+    "undeclared column": (cate(groups=["P >= 0.5"]), SchemaError, "declared domain"),
+    "no such column": (cate(groups=["nope"]), DataError, "not in the data"),
+    "half a comparison": (cate(groups=["X1 >="]), SchemaError, "must read"),
+    "text for a number": (cate(groups=["X1 >= old"]), SchemaError, "compare with a number"),
+    "infinite": (cate(groups=["X1 >= inf"]), SchemaError, "finite"),
+    "a number": (cate(groups=[5]), SchemaError, "column names or comparisons"),
+    "empty": (cate(groups=[""]), SchemaError, "column names or comparisons"),
+    "no list": (cate(groups=5), CapabilityError, "a list of column names"),
+}
+
+UNKNOWN: dict[str, Case] = {
+    "learner": (cate(learner="z"), CapabilityError, "learner 'z' is unknown; choose one of 'r'"),
+    "learner of another type": (cate(learner=5), CapabilityError, "learner of type int"),
+    "base": (ate(base="forest"), CapabilityError, "base 'forest' is unknown; choose one of 'gam'"),
+    "base of another type": (ate(base=None), CapabilityError, "base of type NoneType"),
+    "split": (ate(split="half"), CapabilityError, "'full', 'disjoint', 'crossfit'"),
+    "neighbors": (ate(neighbors="swap"), CapabilityError, "'substitute', 'add_remove'"),
+    "cov_type": (cate(cov_type="HC3"), CapabilityError, "'nonrobust', 'HC0'"),
+    "column": (ate("Y ~ T | X7"), FormulaError, "column 'X7' is not in the data"),
+    "outcome": (ate("Z ~ T | X1"), FormulaError, "column 'Z' is not in the data"),
+    "treatment": (ate("Y ~ Z | X1"), FormulaError, "column 'Z' is not in the data"),
+    "unit": (ate(unit="person"), DataError, "'person' is not in the data"),
+    "propensity column": (
+        ate(propensity="Q", bounds=bounds(Q=(0.1, 0.9))),
+        DataError,
+        "'Q' is not in the data",
+    ),
+}
+
+local_secret = "a local variable"
+
+FORMULAS: dict[str, Case] = {
+    "no treatment": (ate("Y"), FormulaError, "outcome and ~ are missing"),
+    "nothing after ~": (ate("Y ~ "), FormulaError, "treatment is missing"),
+    "nothing before ~": (ate(" ~ T | X1"), FormulaError, "outcome is missing"),
+    "empty": (ate(""), FormulaError, "missing"),
+    "no text": (ate(5), FormulaError, "a formula is text"),  # type: ignore[arg-type]
+    "two outcomes": (ate("Y + X1 ~ T"), FormulaError, "one column name"),
+    "two treatments": (ate("Y ~ T + X1"), FormulaError, "one column name"),
+    "outcome on the right": (ate("Y ~ T | X1 + Y"), FormulaError, "also on the right"),
+    "outcome in a function": (ate("Y ~ T | log(Y + 1)"), FormulaError, "also on the right"),
+    "outcome among controls": (ate("Y ~ T | X1 | Y"), FormulaError, "also on the right"),
+    "treatment on the right": (ate("Y ~ T | X1:T"), FormulaError, "among the covariates"),
+    "itself": (ate("Y ~ Y | X1"), FormulaError, "both outcome and treatment"),
+    "a call": (ate("Y ~ T | __import__('os').getcwd()"), FormulaError, ""),
+    "an attribute": (ate("Y ~ T | X1.__class__"), FormulaError, ""),
+    "a subscript": (ate("Y ~ T | I(X1[0])"), FormulaError, "subscripts"),
+    "braces": (ate("Y ~ T | {local_secret}"), FormulaError, "never run"),
+    "a local variable": (ate("Y ~ T | local_secret"), FormulaError, "not in the data"),
+    "a local variable in I": (ate("Y ~ T | I(X1 * local_secret)"), FormulaError, "not in the data"),
+    "a lambda": (ate("Y ~ T | (lambda: 1)()"), FormulaError, ""),
+    "a learned scale": (ate("Y ~ T | scale(X1)"), FormulaError, "learnt from the rows"),
+    "a learned centre": (ate("Y ~ T | center(X1)"), FormulaError, "learnt from the rows"),
+    "numpy": (ate("Y ~ T | np.log(X1)"), FormulaError, r"write log\(x\)"),
+    "no intercept": (ate("Y ~ T | X1 - 1"), FormulaError, "intercept cannot be removed"),
+    "four parts": (ate("Y ~ T | X1 | G | P"), FormulaError, "more than three parts"),
+    "division by zero": (ate("Y ~ T | I(X1 / 0)"), FormulaError, "divides by zero"),
+    "a bracket": (ate("Y ~ T | log(X1"), FormulaError, "never closed"),
+    "too many terms": (ate("Y ~ T | (X1 + P + G)**9"), FormulaError, ""),
+    "a smooth of levels": (ate("Y ~ T | s(G)", bounds={"Y": (0, 1)}), SchemaError, "text"),
+}
+
+DATA: dict[str, Case] = {
+    "empty": (ate(data=_study().iloc[:0]), DataError, "no rows"),
+    "a list": (ate(data=[[1.0, 2.0]]), DataError, "cannot be read"),
+    "an array": (ate(data=np.ones((3, 3))), DataError, "cannot be read"),
+    "None": (ate(data=5), DataError, "cannot be read"),
+    "a path": (ate(data="data.csv"), DataError, "cannot be read"),
+    "ragged": (ate(data={"Y": [1, 0], "T": [1]}), DataError, "of one length"),
+    "two dimensions": (ate(data={"Y": np.ones((2, 2)), "T": [0, 1]}), DataError, "one-dimensional"),
+    "a number as column": (ate(data={"Y": 5, "T": 1}), DataError, "one-dimensional"),
+    "a column twice": (
+        ate(data=pd.concat([_study(), _study()[["X1"]]], axis=1)),
+        DataError,
+        "'X1' stands twice",
+    ),
+    "a number as name": (ate(data=_study().rename(columns={"X1": 1})), DataError, "must be text"),
+    "a number as key": (ate(data={1: [1.0], "T": [1]}), DataError, "must be text"),
+    "two levels of names": (
+        ate(data=pd.concat({"a": _study()}, axis=1)),
+        DataError,
+        "must be text",
+    ),
+    "dates": (ate("Y ~ T | day"), DataError, "cannot be read; convert"),
+    "dates as unit": (ate(unit="day"), DataError, "cannot be read; convert"),
+    "complex numbers": (
+        ate("Y ~ T | Z", data=_study().assign(Z=1j)),
+        DataError,
+        "cannot be read; convert",
+    ),
+    "a unit that is no name": (ate(unit=5), BudgetError, "name of a column"),
+}
+
+CASES: dict[str, Case] = {
+    f"{kind}: {name}": case
+    for kind, cases in (
+        ("budget", BUDGET),
+        ("schema", SCHEMA),
+        ("groups", GROUPS),
+        ("unknown", UNKNOWN),
+        ("formula", FORMULAS),
+        ("data", DATA),
+    )
+    for name, case in cases.items()
+}
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return pc.Ledger(tmp_path_factory.mktemp("ledger") / "study.db", "study", eps=5)
+
+
+def told(error: BaseException | None) -> str:
+    if error is None:
+        return ""
+    parts = [str(error), repr(error.args), told(error.__cause__), told(error.__context__)]
+    return "\n".join(parts)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_wrong_calls_are_refused_before_anything_is_spent(name: str, ledger: Any) -> None:
+    call, kind, message = CASES[name]
+    before, start = len(ledger.history), time.perf_counter()
+    with pytest.raises(PrivcausalError, match=message) as caught:
+        call(ledger)
+    assert time.perf_counter() - start < 10
+    assert isinstance(caught.value, kind)
+    assert len(ledger.history) == before
+    text = told(caught.value)
+    assert "77310" not in text
+    assert RARE not in text
+    assert "Traceback" not in text
+
+
+def test_a_formula_that_is_infinite_on_its_bounds_is_refused_first(ledger: Any) -> None:
+    before = len(ledger.history)
+    with pytest.raises(FormulaError, match="not finite everywhere"):
+        cate("Y ~ T | log(X1)")(ledger)
+    assert len(ledger.history) == before
+
+
+@pytest.mark.parametrize("name", ["effect", "nuisance"])
+def test_a_stage_without_a_share_is_refused_first(name: str, ledger: Any) -> None:
+    """A fit needs its nuisances and its effect."""
+    before = len(ledger.history)
+    for call in (cate(shares={name: 0}), ate(shares={name: 0})):
+        with pytest.raises(BudgetError):
+            call(ledger)
+    assert len(ledger.history) == before
+
+
+def test_a_right_call_is_charged(ledger: Any) -> None:
+    """So that the ledger above was one that would have been."""
+    before = len(ledger.history)
+    cate(eps=0.5)(ledger)
+    assert len(ledger.history) > before
+
+
+# -- ledgers ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "study.db"
+
+
+def test_a_ledger_at_another_delta(path: Path) -> None:
+    ledger = pc.Ledger(path, "study", eps=5, delta=1e-6)
+    with pytest.raises(LedgerError, match="counts at delta=1e-06"):
+        ate()(ledger)
+    assert ledger.history.empty
+
+
+def test_an_exhausted_ledger(path: Path) -> None:
+    ledger = pc.Ledger(path, "study", eps=1)
+    ate(eps=0.9)(ledger)
+    before = ledger.history
+    with pytest.raises(BudgetError, match=r"(?s)more than ledger 'study' has left.*Nothing was"):
+        ate(eps=0.9)(ledger)
+    assert ledger.history.equals(before)
+
+
+def test_a_locked_ledger(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "BUSY_SECONDS", 0.2)
+    ledger = pc.Ledger(path, "study", eps=5)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerError, match="locked"):
+            ate()(ledger)
+    assert ledger.history.empty
+
+
+def test_a_read_only_ledger(path: Path) -> None:
+    ledger = pc.Ledger(path, "study", eps=5)
+    path.chmod(0o444)
+    with pytest.raises(LedgerError, match="read-only"):
+        ate()(ledger)
+    path.chmod(0o644)
+    assert ledger.history.empty
+
+
+@pytest.mark.parametrize("damage", ["zeros", "text", "cut", "gone", "head gone"])
+def test_a_damaged_ledger(path: Path, damage: str) -> None:
+    ledger = pc.Ledger(path, "study", eps=5)
+    ate(eps=0.5)(ledger)
+    head = path.with_name(path.name + ".head")
+    content = path.read_bytes()
+    for extra in ("-wal", "-shm"):
+        path.with_name(path.name + extra).unlink(missing_ok=True)
+    if damage == "zeros":
+        path.write_bytes(bytes(len(content)))
+    elif damage == "text":
+        path.write_text("this is no ledger " * 500)
+    elif damage == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "gone":
+        path.unlink()
+    else:
+        head.unlink()
+    with pytest.raises(LedgerError):
+        ate(eps=0.5)(ledger)
+
+
+def test_something_that_is_no_ledger() -> None:
+    for wrong in ("study.db", 5, {"eps": 1}):
+        with pytest.raises(LedgerError, match="takes a Ledger"):
+            ate()(wrong)
+
+
+# -- what must never be refused --------------------------------------------------------------
+
+ONE: dict[str, Any] = {"Y": 0.5, "T": 1, "X1": 5.0, "G": "a"}
+
+
+def column(name: str, *values: Any) -> Callable[[pd.DataFrame], Any]:
+    """The study with the first values of a column replaced."""
+
+    def change(frame: pd.DataFrame) -> pd.DataFrame:
+        made = list(frame[name])
+        made[: len(values)] = values[: len(made)]
+        return frame.assign(**{name: made})
+
+    return change
+
+
+def whole(**columns: Any) -> Callable[[pd.DataFrame], Any]:
+    return lambda frame: frame.assign(**columns)
+
+
+def polars(frame: pd.DataFrame) -> Any:
+    import polars as pl
+
+    return pl.from_pandas(frame)
+
+
+def pyarrow(frame: pd.DataFrame) -> Any:
+    import pyarrow as pa
+
+    return pa.Table.from_pandas(frame)
+
+
+def decimals(frame: pd.DataFrame) -> Any:
+    made = [None if np.isnan(v) else Decimal(repr(float(v))) for v in frame["X1"]]
+    return frame.assign(X1=pd.Series(made, dtype=object, index=frame.index))
+
+
+def arrow_decimals(frame: pd.DataFrame) -> Any:
+    import pyarrow as pa
+
+    values = [Decimal(f"{v:.3f}") for v in frame["X1"].clip(0, 10)]
+    return pyarrow(frame).set_column(2, "X1", pa.array(values, pa.decimal128(10, 3)))
+
+
+def polars_decimals(frame: pd.DataFrame) -> Any:
+    import polars as pl
+
+    return polars(frame).with_columns(pl.col("X1").clip(0, 10).cast(pl.Decimal(10, 3)))
+
+
+def mixed(frame: pd.DataFrame) -> Any:
+    values = [True, 1, "1", 2.5, None, b"a", Decimal("1.5"), float("nan"), ("a",), ["a"], object()]
+    made = (values * len(frame))[: len(frame)]
+    return frame.assign(
+        G=pd.Series(made, dtype=object, index=frame.index),
+        X1=pd.Series(made, dtype=object, index=frame.index),
+        T=pd.Series([True, 0, 1.0, False] * len(frame), dtype=object).iloc[: len(frame)].values,
+    )
+
+
+def mixed_numbers(frame: pd.DataFrame) -> Any:
+    return frame.assign(X1=pd.Series([1, 2.5, "3", None] * len(frame), dtype=object)[: len(frame)])
+
+
+ANYTHING: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "as it is": lambda frame: frame,
+    "outside its bounds": column("X1", -1e9, CANARY, 11),
+    "outcome outside its bounds": column("Y", -5.0, 1e9),
+    "undeclared level": column("G", RARE, "z", ""),
+    "no level": column("G", None, np.nan),
+    "treatment that is no treatment": column("T", 2, -1, 0.5),
+    "all treated": whole(T=1),
+    "none treated": whole(T=0),
+    "all treatments strange": whole(T=7.5),
+    "all outcomes equal": whole(Y=0.25),
+    "all outcomes at a bound": whole(Y=1),
+    "outcomes missing": whole(Y=np.nan),
+    "treatments missing": whole(T=np.nan),
+    "covariate missing": whole(X1=np.nan),
+    "levels missing": whole(G=pd.Series(np.nan, dtype="str")),
+    "constant columns": whole(X1=5.0, G="a"),
+    "infinite": column("X1", np.inf, -np.inf),
+    "huge": column("X1", 1e308, -1e308, np.finfo(float).max),
+    "all huge": whole(Y=1e308, X1=-1e308),
+    "subnormal": column("X1", 5e-324, -5e-324, 2.2e-308),
+    "negative zero": column("X1", -0.0),
+    "large integers": whole(X1=2**63 - 1, T=np.int8(1)),
+    "unsigned": lambda frame: frame.assign(T=frame["T"].astype("uint8")),
+    "float32": lambda frame: frame.astype({"X1": "float32", "Y": "float16"}),
+    "bool": lambda frame: frame.assign(T=frame["T"] == 1, Y=frame["Y"] > 0.5),
+    "nullable": lambda frame: column("T", None, 1, 0)(frame).astype({"T": "Int64"}),
+    "nullable bool": lambda frame: frame.assign(
+        T=pd.array([None, True, False, *[True] * len(frame)][: len(frame)], dtype="boolean")
+    ),
+    "nullable float": lambda frame: frame.convert_dtypes(),
+    "arrow-backed": lambda frame: frame.convert_dtypes(dtype_backend="pyarrow"),
+    "category": lambda frame: frame.astype({"G": "category"}),
+    "numeric category": lambda frame: frame.assign(G=pd.Categorical([3] * len(frame))),
+    "mixed objects": mixed,
+    "mixed numbers": mixed_numbers,
+    "decimals": decimals,
+    "decimals in polars": polars_decimals,
+    "decimals in pyarrow": arrow_decimals,
+    "polars": polars,
+    "pyarrow": pyarrow,
+    "dict of arrays": lambda frame: {name: frame[name].to_numpy() for name in frame},
+    "dict of lists": lambda frame: {name: frame[name].tolist() for name in frame},
+    "lists with None": lambda frame: {
+        name: [None, *frame[name].tolist()[1:]] for name in ("Y", "T", "X1", "G")
+    },
+    "index twice": lambda frame: frame.set_index(np.zeros(len(frame))),
+    "two levels of index": lambda frame: frame.set_index([frame.index, frame["Y"]]),
+}
+
+
+OWN_BOUNDS = {"mixed objects": {"T": pc.Binary(), "G": ["1", "True", "a"]}}
+
+
+def usable(n: int) -> pd.DataFrame:
+    rows = _study().drop(index=7)[["Y", "T", "X1", "G"]].reset_index(drop=True)
+    return rows.head(n)
+
+
+@pytest.mark.parametrize("n", [1, 2, N - 1])
+@pytest.mark.parametrize("name", ANYTHING)
+def test_no_value_of_a_row_is_refused(name: str, n: int) -> None:
+    data, domains = ANYTHING[name](usable(n)), BOUNDS | OWN_BOUNDS.get(name, {})
+    with warnings.catch_warnings(), testing.seeded_noise(n):
+        warnings.simplefilter("error")  # what a row could cause would tell of it
+        first = pc.privcate(FORMULA, data, bounds=domains)
+        second = pc.private(FORMULA, data, bounds=domains)
+    for fit in (first, second):
+        assert isinstance(float(fit.params.iloc[0]), float)  # finite, or NaN
+        assert str(fit.summary())
+    points = pd.DataFrame({"X1": [0.0, 10.0], "G": ["a", "a"]})
+    assert len(first.predict(points)) == 2
+
+
+@pytest.mark.parametrize("split", ["full", "disjoint", "crossfit"])
+@pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
+@pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "private"])
+def test_hardly_any_rows(learner: str, neighbors: Any, split: Any) -> None:
+    for n in (1, 2):
+        with testing.seeded_noise(n):
+            made = ate if learner == "private" else cate
+            options = {} if learner == "private" else {"learner": learner}
+            data = usable(n)
+            fit = made(data=data, neighbors=neighbors, split=split, **options)(None)
+        assert str(fit)
+
+
+def test_no_rows_under_add_remove() -> None:
+    """There the number of rows is private, so that none of them is no mistake."""
+    with testing.seeded_noise(1):
+        fit = ate(data=usable(0), neighbors="add_remove")(None)
+    assert str(fit)
+
+
+def test_units_may_be_missing_or_one() -> None:
+    for pid in (pd.Series([None] * 9, dtype="str"), "same", pd.Series(range(9))):
+        with testing.seeded_noise(1):
+            fit = ate(data=usable(9).assign(pid=pid), unit="pid", max_rows=3)(None)
+        assert str(fit)
