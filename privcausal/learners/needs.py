@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from privcausal.accounting import PICO, delta_after, rho_of
 from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.spec.columns import Header
+from privcausal.spec.features import Design
 from privcausal.spec.groups import parse_group, resolve_groups
 from privcausal.spec.plan import Plan, Stage, divide, portions
 from privcausal.spec.request import Request
@@ -66,6 +67,7 @@ def settle(request: Request, header: Header) -> tuple[Schema, Undeclared]:
     schema = _referenced(as_coded(request.schema.with_columns(free), request), request)
     _check_factors(request, undeclared)
     _check_smooths(request)
+    _check_finite(request, schema)
     _check_groups(request, schema, undeclared)
     return schema, undeclared
 
@@ -121,6 +123,12 @@ def _check_smooths(request: Request) -> None:
             )
 
 
+def _check_finite(request: Request, schema: Schema) -> None:
+    """Terms whose domains are all declared must be finite on them: `Design` looks on a grid."""
+    known = [t for t in request.formula.terms if all(v in schema for v in t.variables)]
+    Design(known, schema, full_rank=False)
+
+
 def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> None:
     bought = {*undeclared.numbers, *undeclared.labels} & set(request.formula.variables)
     known = []
@@ -156,6 +164,9 @@ def make_plan(
     shares = divide({k: defaults[k] for k in top if k in defaults}, budget.shares)
     stages = list(_bounds_stages(undeclared, int(total * shares.get("bounds", 0.0)), selection))
     left = total - sum(s.rho for s in stages)
+    for name, share in shares.items():
+        if share <= 0 and name != "average":
+            raise BudgetError(f"shares leave nothing for {name!r}, which every such fit needs")
     wanted = [n for n in needs if shares[n.group] > 0]
     stages += (_parallel if request.split == "disjoint" else _sequential)(wanted, shares, left)
     return Plan(request, learner, base, tuple(stages), total)

@@ -40,7 +40,7 @@ class Guarantee:
     def short(self) -> str:
         """``"(1, 1e-05)-DP, proven"``."""
         if self.kind == "none":
-            return "NOT PRIVATE"
+            return "NOT PRIVATE, guarantee none"
         return f"({self.epsilon:.3g}, {self.delta:.3g})-DP, {self.kind}"
 
 

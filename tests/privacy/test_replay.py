@@ -8,6 +8,7 @@ the outside only through the noisy answers; and these are paid for. No randomnes
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,9 @@ from replay_helpers import (
     HUGE,
     LOW,
     MISSING,
+    ROUNDING,
     ROW,
+    Fit,
     Pair,
     aligned,
     check,
@@ -31,6 +34,8 @@ from replay_helpers import (
     ordinary,
 )
 
+import privcausal as pc
+from privcausal import testing
 from privcausal.accounting import PICO
 
 LEARNERS = ("r", "dr", "s", "t", "x", "private")
@@ -226,6 +231,62 @@ def held(data: pd.DataFrame, kind: str) -> Any:
     if kind == "dict":
         return {name: [None if pd.isna(v) else v for v in data[name]] for name in data}
     return data
+
+
+# -- looks at the data by a fit, and structure -------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("look", ["overlap", "balance"])
+def test_diagnostics(look: str, relation: str) -> None:
+    """One more release each, by the fit's own public functions."""
+    options = call(learner="dr", neighbors=relation, propensity_clip=0.05)
+    one, two = neighbours(relation, [*ordinary(N, 7), LOW], HIGH)
+    first = fit(options, one).result
+    with testing.recorded(3) as recorder:
+        before = getattr(first, look)(one, eps=1.0)
+    with testing.recorded(3, recorder.calls) as again:
+        after = getattr(first, look)(two, eps=1.0)
+    (a,), (b,) = recorder.calls, again.calls
+    assert (a.query.name, a.query.scale) == (b.query.name, b.query.scale)
+    moved = float(np.linalg.norm((a.exact - b.exact) * a.query.weights))
+    assert 0 < moved <= a.query.sensitivity * ROUNDING
+    rho = before.measured.plan.rho / PICO
+    assert (moved / a.query.scale) ** 2 / 2 <= rho
+    assert before.frame.equals(after.frame)
+    assert str(before) == str(after)
+
+
+def skeleton(value: Any) -> Any:
+    """A document with every number taken out."""
+    if isinstance(value, dict):
+        if "array" in value:
+            return value["shape"], value["dtype"]
+        return {key: skeleton(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [skeleton(v) for v in value]
+    return "number" if isinstance(value, int | float) else value
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_structure_does_not_depend_on_the_rows(learner: str) -> None:
+    """Without frozen answers: names, shapes, types and lines are those of the call."""
+    documents, frames = [], []
+    for rows in ([*ordinary(N, 7), LOW], [HUGE, MISSING] * 20, [LOW]):
+        options = {k: v for k, v in call(groups=["G"]).items() if k != "learner"}
+        formula = options.pop("formula")
+        if learner == "private":
+            result: Any = pc.private(formula, frame(rows), **options)
+        else:
+            result = pc.privcate(formula, frame(rows), learner=learner, **options)
+        body = json.loads(Fit((), result, None, ()).document)
+        documents.append(json.dumps(skeleton(body)))
+        text = result.budget.select_dtypes("str")
+        frames.append(
+            (result.budget.dtypes.to_dict(), text.to_csv(), result.tidy()["term"].tolist())
+        )
+    assert documents[0] == documents[1] == documents[2]
+    assert frames[0] == frames[1] == frames[2]
 
 
 # -- the check itself ------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def test_a_fit_with_test_noise_says_so(source: str, call: str) -> None:
     assert "NOT PRIVATE" in str(fit.summary())
     assert "NOT PRIVATE" in fit.summary().as_html()
     assert "NOT PRIVATE" in fit.summary().as_latex()
-    assert "none" in repr(fit)
+    assert "NOT PRIVATE" in repr(fit)
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -1,0 +1,161 @@
+"""Columns of any frame as arrays: row by row, total, and typed by what is public."""
+
+from __future__ import annotations
+
+import warnings
+from decimal import Decimal
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privcausal.errors import DataError
+from privcausal.spec.columns import header, labels, numbers, open_frame
+from privcausal.spec.schema import label_key
+
+ANY = st.one_of(
+    st.sampled_from([True, False, None, np.nan, pd.NA, pd.NaT, 1, 0, 1.0, -0.0, "1", "True", ""]),
+    st.sampled_from([b"a", "a", 1 + 0j, (1,), (True,), [1], {"a": 1}, frozenset({1}), {1}]),
+    st.sampled_from([Decimal("1"), Decimal("NaN"), Decimal("sNaN"), np.int8(1), np.float32(1.5)]),
+    st.sampled_from([10**400, pd.Timestamp("2020-01-01"), np.datetime64("2020-01-01"), object]),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=3),
+)
+
+
+def series(values: list[Any]) -> Any:
+    column = pd.Series(values, dtype=object)
+    return open_frame(pd.DataFrame({"x": column}))["x"]
+
+
+def read(values: list[Any]) -> list[str | None]:
+    """Labels row by row."""
+    codes, names = labels(series(values))
+    return [None if code < 0 else names[code] for code in codes]
+
+
+@given(st.lists(ANY, max_size=8))
+@settings(deadline=None, database=None)
+def test_labels_are_row_by_row(values: list[Any]) -> None:
+    """A row's label is the text of its own value, whatever the other rows hold."""
+    assert read(values) == [label_key(value) for value in values]
+
+
+@given(st.lists(ANY, max_size=8))
+@settings(deadline=None, database=None)
+def test_numbers_are_row_by_row(values: list[Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        together = numbers(series(values))
+        alone = [numbers(series([value]))[0] for value in values]
+    assert np.array_equal(together, np.array(alone, np.float64), equal_nan=True)
+
+
+def test_equal_values_of_different_types_keep_their_labels() -> None:
+    """Python holds True, 1 and 1 + 0j to be equal; the first must not name the others."""
+    values = [True, 1, 1.0, 1 + 0j, "1", np.True_, Decimal(1)]
+    assert read(values) == ["True", "1", "1", "(1+0j)", "1", "True", "1"]
+    assert read(values[::-1]) == ["1", "True", "1", "(1+0j)", "1", "1", "True"]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pd.Series([1, 2]), "numeric"),
+        (pd.Series([1.5, np.nan]), "numeric"),
+        (pd.array([1, None], dtype="Int64"), "numeric"),
+        (pd.array([True, None], dtype="boolean"), "bool"),
+        (pd.Series([True, False]), "bool"),
+        (pd.Series(["a", None], dtype="str"), "text"),
+        (pd.Categorical(["a", "b"]), "text"),
+        (pd.Series(["a", 1], dtype=object), "text"),
+        (pd.Series([1, 2], dtype=object), "text"),
+        (pd.Series(pd.Timestamp("2020-01-01"), index=[0, 1]), "other"),
+        (np.array([1j, 2j]), "other"),
+    ],
+)
+def test_kinds_come_from_types(column: Any, kind: str) -> None:
+    assert header(open_frame(pd.DataFrame({"x": column}))).kinds["x"] == kind
+
+
+@pytest.mark.parametrize("values", [["a", "b"], ["a", 1], [1, 2], [None, None], [1.5, None]])
+def test_columns_of_objects_are_known_by_their_type(values: list[Any]) -> None:
+    """Not by what they hold: one row could change that."""
+    found = header(open_frame(pd.DataFrame({"x": pd.Series(values, dtype=object)})))
+    assert found.kinds["x"] == "text"
+    assert found.objects == {"x"}
+    assert not header(open_frame(pd.DataFrame({"x": ["a", "b"]}, dtype="str"))).objects
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"x": pd.array([1, None, 3], dtype="Int64")}),
+        pd.DataFrame({"x": [1.0, None, 3.0]}),
+        pd.DataFrame({"x": pd.Series([1, None, Decimal(3)], dtype=object)}),
+        pd.DataFrame({"x": pd.Series(["1", "?", "3"], dtype=object)}),
+        pl.DataFrame({"x": [1, None, 3]}),
+        pl.DataFrame({"x": [Decimal(1), None, Decimal(3)]}),
+        pa.table({"x": [1, None, 3]}),
+        pa.table({"x": pa.array([Decimal(1), None, Decimal(3)])}),
+        {"x": [1, None, 3]},
+        {"x": np.array([1.0, np.nan, 3.0])},
+        {"x": pa.array([1, None, 3])},
+        {"x": pl.Series([1, None, 3])},
+    ],
+    ids=lambda frame: type(frame).__module__.split(".")[0],
+)
+def test_numbers_of_every_container(frame: Any) -> None:
+    found = numbers(open_frame(frame)["x"])
+    assert found.dtype == np.float64
+    assert np.array_equal(found, [1.0, np.nan, 3.0], equal_nan=True)
+
+
+def test_columns_of_a_dict_belong_together_by_position() -> None:
+    frame = open_frame({"x": pd.Series([1, 2], index=[5, 5]), "y": pd.Series([3, 4])})
+    assert frame.shape == (2, 2)
+    assert numbers(frame["y"]).tolist() == [3.0, 4.0]
+
+
+def test_a_list_is_typed_as_a_column_would_be() -> None:
+    frame = open_frame({"x": [1, None], "y": [None, None], "z": ["a", None], "w": (True, False)})
+    kinds = header(frame).kinds
+    assert dict(kinds) == {"x": "numeric", "y": "numeric", "z": "text", "w": "bool"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"x": 5},
+        {"x": "abc"},
+        {"x": [1, 2], "y": [1]},
+        {"x": [[1, 2], [3, 4]]},
+        {"x": np.ones((2, 2))},
+        {"x": {1, 2}},
+        {1: [1]},
+        [1, 2],
+        "x",
+        None,
+        pd.Series([1]),
+        pl.LazyFrame({"x": [1]}),
+        np.ones(3),
+        pd.DataFrame([[1, 2]], columns=["x", "x"]),
+        pd.DataFrame([[1, 2]], columns=["x", 1]),
+    ],
+    ids=lambda wrong: type(wrong).__name__,
+)
+def test_other_things_are_refused(wrong: Any) -> None:
+    with pytest.raises(DataError):
+        open_frame(wrong)
+
+
+def test_narwhals_frames_are_frames() -> None:
+    frame = nw.from_native(pd.DataFrame({"x": [1, 2]}))
+    assert numbers(open_frame(frame)["x"]).tolist() == [1.0, 2.0]
