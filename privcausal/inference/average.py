@@ -24,6 +24,10 @@ ALIGNED, MOST_ALIGNED = 0.5, 1.5
 """How far errors of propensity and outcome are taken to point the same way; see `remainder_sd`."""
 
 
+RELATIVE = (0.4, 2.5)
+"""Range of a noisy Gram's eigenvalues relative to those of the synthetic population."""
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreData:
     """Released sums of one study's scores, each with the noise sd of its entries.
@@ -180,10 +184,11 @@ def _slopes(
     lift[0, 0] = 1.0 / mass
     if k == 1:
         return lift, value.score / mass, []
-    inverse = np.linalg.inv(well_conditioned(value.outer, frame.model, sd.outer))
+    gram, keep = well_conditioned(value.outer, frame.model, sd.outer)
+    inverse = np.linalg.pinv(gram, hermitian=True)
     slopes = inverse @ value.score
     lift[1:] = frame.units[:, None] * inverse[1:]
-    noise = lift[1:] ** 2 @ (sd.outer**2 @ slopes**2)
+    noise = keep**2 * lift[1:] ** 2 @ (sd.outer**2 @ slopes**2)
     return lift, slopes, noise.tolist()
 
 
@@ -252,16 +257,23 @@ def _with_groups(
     )
 
 
-def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> Matrix:
-    """A noisy Gram moved towards the population's so far as the noise asks, and positive."""
-    gap = gram - model
-    noise = float((noise_sd**2).mean())
+def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> tuple[Matrix, float]:
+    """A noisy Gram moved towards the population's as far as its noise asks, and the share kept.
+
+    Both are compared in the population's own metric, L^-1 (.) L^-T with model = L L', where the
+    model is the identity; there, a noisy Gram's eigenvalues are held in `RELATIVE`.
+    """
+    factor = np.linalg.inv(np.linalg.cholesky(model + 1e-9 * np.trace(model) * np.eye(len(model))))
+    gap = factor @ (gram - model) @ factor.T
+    noise = float((factor**2 @ noise_sd**2 @ factor.T**2).mean())
+    if noise == 0:
+        return gram, 1.0
     signal = max(float((gap**2).mean()) - noise, 0.0)
-    keep = 1.0 if noise == 0 else signal / (signal + noise)
-    mixed = model + keep * gap
-    values, vectors = np.linalg.eigh(mixed)
-    floor = 1e-3 * np.linalg.eigvalsh(model)[0]
-    return np.asarray((vectors * np.maximum(values, max(floor, 1e-9))) @ vectors.T)
+    keep = signal / (signal + noise)
+    values, vectors = np.linalg.eigh(np.eye(len(model)) + keep * gap)
+    held = (vectors * np.clip(values, *RELATIVE)) @ vectors.T
+    back = np.linalg.inv(factor)
+    return np.asarray(back @ held @ back.T), keep
 
 
 def remainder_sd(weight: Matrix, propensity_cov: Matrix, outcome_cov: Matrix) -> float:

@@ -51,7 +51,8 @@ def correlated(
     rows = population.rows()
     model = population_gram(features, rows, population.count, np.ones(len(rows)))
     block = gram[np.ix_([at[i] for i in known], [at[i] for i in known])]
-    size = np.sqrt(np.outer(*(np.diag(model)[[at[i] for i in known]],) * 2))
+    diagonal = np.maximum(np.diag(model)[[at[i] for i in known]], 1e-9 * population.count)
+    size = np.sqrt(np.outer(diagonal, diagonal))
     estimate = with_correlation(population, block / size, gram_sd / float(size.mean())).correlation
     correlation[np.ix_(known, known)] = estimate
     return Population(population.schema, population.probabilities, correlation, population.count)

@@ -101,8 +101,10 @@ def level_probabilities(counts: Vector, noise_sd: float, *, undeclared: bool) ->
     if kept.sum() <= 3 * noise_sd * np.sqrt(len(kept)):
         return np.asarray(np.r_[np.full(levels, 1.0 / levels), np.zeros(len(kept) - levels)])
     share = kept / kept.sum()
-    floor = np.r_[np.full(levels, 0.02 / levels), np.zeros(len(kept) - levels)]
-    return np.asarray(0.98 * share + floor)
+    # as much as noise might hide is spread over the levels, so that none is taken to be empty
+    hidden = min(0.02, 2 * noise_sd / float(kept.sum()))
+    floor = np.r_[np.full(levels, hidden / levels), np.zeros(len(kept) - levels)]
+    return np.asarray((1 - hidden) * share + floor)
 
 
 def with_correlation(population: Population, noisy: Matrix, noise_sd: float) -> Population:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from privcausal.learners.base import CateLearner, Learnt, mixed
 from privcausal.learners.bases import Base
 from privcausal.learners.estimate import Nuisances
 from privcausal.learners.ground import Ground, arm_grams, complements
-from privcausal.learners.needs import Need
+from privcausal.learners.needs import TOP, Need
 from privcausal.learners.nuisances import (
     LEAST_BELOW,
     Propensity,
@@ -31,7 +32,7 @@ from privcausal.spec.request import Request
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import ByFold, Cross, ImputedEffect, Transform
 
-GRAMS, OUTCOMES = "nuisance: arm moments", "effect: arm outcomes"
+GRAMS, OUTCOMES = "nuisance: arm moments", "nuisance: arm outcomes"
 FIRST_OUTCOMES = "nuisance: arm outcomes"
 
 
@@ -49,9 +50,10 @@ class _Arms(CateLearner):
     """What the three share: moments of the outcome within each arm."""
 
     name: ClassVar[str] = "arms"
+    shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.75, "average": 0.15}
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
-        return [Need(GRAMS, 0.2, "nuisance"), Need(OUTCOMES, 0.5, "effect")]
+        return [Need(GRAMS, 0.24, "nuisance"), Need(OUTCOMES, 0.72, "nuisance")]
 
     def means(self, ground: Ground, found: ArmData) -> Posterior:
         """Coefficients (2p,) of both arms' means around the midpoint of the outcome."""
@@ -120,6 +122,7 @@ class X(T):
     """Imputed effects regressed within each arm and joined: tau = e tau_0 + (1 - e) tau_1."""
 
     name: ClassVar[str] = "x"
+    shares: ClassVar[Mapping[str, float]] = TOP
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         return [

@@ -44,12 +44,12 @@ class DR(CateLearner):
     name: ClassVar[str] = "dr"
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
-        needs = [*partial_needs(request.propensity is not None), Need(FIRST_SIZES, 0.01, "effect")]
-        if base.released_weights:
-            needs.append(Need(FIRST_WEIGHTS, 0.04, "effect"))
+        weights = [Need(FIRST_WEIGHTS, 0.04, "effect")] if base.released_weights else []
         return [
-            *needs,
+            *partial_needs(request.propensity is not None),
+            Need(FIRST_SIZES, 0.01, "effect"),
             Need(FIRST_MOMENTS, 0.24, "effect"),
+            *weights,
             Need(SIZES, 0.01, "effect"),
             Need(MOMENTS, 0.24, "effect"),
         ]

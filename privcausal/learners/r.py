@@ -29,9 +29,10 @@ class R(CateLearner):
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         needs = [*partial_needs(request.propensity is not None), Need(SIZES, 0.02, "effect")]
+        needs.append(Need(MOMENTS, 0.48, "effect"))
         if base.released_weights:
             needs.append(Need(WEIGHTS, 0.08, "effect"))
-        return [*needs, Need(MOMENTS, 0.48, "effect")]
+        return needs
 
     def learn(self, ground: Ground) -> Learnt:
         ground, grams = gram_of(ground)

@@ -172,8 +172,8 @@ def _planned(stage: Stage, plan: Plan) -> Charge:
         mechanism="planned",
         rows=stage.rows,
         neighbors=plan.request.trust.neighbors,
-        sensitivity=0.0,
-        noise_sd=0.0,
+        sensitivity=float("nan"),  # of a score these are known only once its cut is
+        noise_sd=float("nan"),
         cost=Cost(rho=stage.charged, delta=stage.delta),
     )
 

@@ -104,9 +104,13 @@ def test_remainder_covers_the_product_of_independent_errors() -> None:
 def test_well_conditioned_keeps_an_exact_gram_and_mends_a_noisy_one() -> None:
     model = np.array([[10.0, 1.0], [1.0, 5.0]])
     exact = np.array([[10.0, 2.0], [2.0, 4.0]])
-    np.testing.assert_allclose(well_conditioned(exact, model, np.zeros((2, 2))), exact)
+    np.testing.assert_allclose(well_conditioned(exact, model, np.zeros((2, 2)))[0], exact)
     broken = np.array([[10.0, 30.0], [30.0, -4.0]])
-    assert (np.linalg.eigvalsh(well_conditioned(broken, model, np.full((2, 2), 1.0))) > 0).all()
+    mended, _ = well_conditioned(broken, model, np.full((2, 2), 1.0))
+    assert (np.linalg.eigvalsh(mended) > 1.0).all()
+    drowned, keep = well_conditioned(exact, model, np.full((2, 2), 1e6))
+    np.testing.assert_allclose(drowned, model, rtol=1e-6)
+    assert keep == 0.0
 
 
 def test_cut_follows_the_histogram() -> None:

@@ -262,6 +262,8 @@ def skeleton(value: Any) -> Any:
     if isinstance(value, dict):
         if "array" in value:
             return value["shape"], value["dtype"]
+        if "float" in value:
+            return "number"  # nan and infinity have a form of their own
         return {key: skeleton(v) for key, v in value.items()}
     if isinstance(value, list):
         return [skeleton(v) for v in value]
