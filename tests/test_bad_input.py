@@ -575,3 +575,50 @@ def test_units_may_be_missing_or_one() -> None:
         with testing.seeded_noise(1):
             fit = ate(data=usable(9).assign(pid=pid), unit="pid", max_rows=3)(None)
         assert str(fit)
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        ["<undeclared>", "a"],
+        ["<undeclared>", "<<undeclared>>"],
+        ["a]", "[T.a]"],
+        ["other", "Other"],
+        ["", " "],
+        ["`q`", "{z}"],
+        ["C(G)", "X1"],
+        ["nan", "None"],
+        ["1", "True"],
+        ["<script>alert(1)</script>", "\\alpha & %s"],
+    ],
+)
+def test_levels_may_be_any_text(levels: list[str], tmp_path: Path) -> None:
+    """Bought levels are what the rows hold often enough, whatever that is."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"Y": rng.random(400), "T": [0, 1] * 200, "G": np.repeat(levels, 200)})
+    with testing.seeded_noise(1):
+        fit = pc.privcate("Y ~ T | C(G)", data, bounds={"Y": (0, 1)}, eps=60.0)
+    found = fit.estimate.schema["G"].labels
+    assert set(found) == {*levels, "other"}
+    assert len(fit.params) == len(found)
+    assert len({c.name for c in fit.estimate.design.columns}) == len(found)
+    fit.save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json").predict(data)
+    assert again.equals(fit.predict(data))
+    assert "<script>alert" not in fit.summary().as_html()
+
+
+@pytest.mark.xfail(
+    raises=np.linalg.LinAlgError,
+    strict=True,
+    reason="inference/additive.py: a covariance is not positive definite where noise is tiny",
+)
+def test_few_rows_and_hardly_any_noise() -> None:
+    for seed, n, split, eps, formula in (
+        (954756668, 10, "full", 5000.0, "Y ~ T | C(G)*X1"),
+        (174623135, 30, "crossfit", 300.0, FORMULA),
+        (147626592, 59, "crossfit", 5000.0, "Y ~ T | C(G)*X1"),
+    ):
+        with testing.seeded_noise(seed):
+            fit = cate(formula, usable(n), learner="s", split=split, eps=eps)(None)
+        assert str(fit)

@@ -24,7 +24,6 @@ from privcausal.typing import Integers, Matrix, Vector
 FINE = 256
 """Public fine bins over a column's range; basis functions are tables on them."""
 _GRID = 257  # prime, so that strides give every variable the same uniform skeleton marginal
-_UNDECLARED = "<undeclared>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +75,7 @@ class Design:
         self.full_rank = full_rank
         names = (v for t in terms for f in t.factors for v in f.variables)
         self.variables = tuple(dict.fromkeys(names))
+        self._undeclared = _unlike([*self.variables, *self._labels()])
         self._spec, self._keep, self.columns = self._materialise()
 
     def __len__(self) -> int:
@@ -96,6 +96,10 @@ class Design:
 
     # -- materialisation ---------------------------------------------------------------------
 
+    def _labels(self) -> list[str]:
+        domains = [self.schema[name] for name in self.variables]
+        return [label for d in domains if isinstance(d, Levels) for label in d.labels]
+
     def _materialise(self) -> tuple[Any, list[int], tuple[Column, ...]]:
         if not self.terms:
             return None, [], ()
@@ -103,7 +107,7 @@ class Design:
         keep, columns = [], []
         ranges = {term.name: self._ranges(term, spec, names, owners) for term in self.terms}
         for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
-            if owner is None or _UNDECLARED in name:
+            if owner is None or self._undeclared in name:
                 continue
             lo, hi = ranges[owner.name][j]
             if hi > lo:  # a constant column says what the intercept says
@@ -141,7 +145,7 @@ class Design:
         for name in self.variables:
             domain = self.schema[name]
             if isinstance(domain, Levels):
-                categories = pd.Index([*domain.labels, _UNDECLARED])
+                categories = pd.Index([*domain.labels, self._undeclared])
                 codes = np.where(frame[name] < 0, len(domain.labels), frame[name])
                 out[name] = pd.Categorical.from_codes(codes.astype(np.int64), categories=categories)
             else:
@@ -178,7 +182,7 @@ class Design:
             )
         out = {}
         for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
-            if owner is not term or _UNDECLARED in name:
+            if owner is not term or self._undeclared in name:
                 continue
             column = values[:, j]
             if not np.isfinite(column).all():
@@ -188,6 +192,14 @@ class Design:
                 )
             out[j] = float(column.min()), float(column.max())
         return out
+
+
+def _unlike(texts: Sequence[str]) -> str:
+    """A label for undeclared levels that is part of none of `texts`: labels may be bought."""
+    marker = "<undeclared>"
+    while any(marker in text for text in texts):
+        marker = f"<{marker}>"
+    return marker
 
 
 def _is_smooth(term: Term) -> bool:

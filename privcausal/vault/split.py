@@ -24,6 +24,11 @@ def parts(
     By index with fixed sizes under substitution; by independent coins under add_remove, where
     fixed sizes would move other rows when one leaves (Niu et al.'s Theorem 6 then fails); by
     coins keyed on the unit's own identifier where there are units.
+
+    Coins are independent and all of one law. So a unit that takes another's place may be given
+    its coin, and the rows that stay when one leaves may keep theirs: the law of the output is the
+    same mixture over coins, and a mixture is no easier to tell apart than its worst member. With
+    the coins fixed, neighbours differ in one part only.
     """
     cut = np.cumsum(np.asarray(shares, float)) / sum(shares)
     if units is not None:
