@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from threadpoolctl import threadpool_limits
+
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.learners import Learner, Private, find
 from privcausal.learners.bases import Base, find_base
@@ -182,7 +184,9 @@ def _fit(
     plan, schema, undeclared = _planned(learner, base, source, request)
     run = secrets.token_hex(8)
     vault = open_vault(source, plan, ledger, run)
-    estimate = learner.fit(plan, vault, schema, undeclared, base)
+    # the matrices are small: handing them to several BLAS threads takes five times as long
+    with threadpool_limits(limits=1, user_api="blas"):
+        estimate = learner.fit(plan, vault, schema, undeclared, base)
     return result(estimate, call_text(learner, base, request), ledger_line(ledger))
 
 

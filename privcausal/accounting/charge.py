@@ -70,6 +70,8 @@ class Charge:
     cost : Cost
     rows : float
         Public share of the rows that were seen, in (0, 1]; never a count.
+    unit : str
+        Whose data the price protects: ``"row"``, or ``"patient_id (at most 3 rows)"``.
     """
 
     stage: str
@@ -80,6 +82,7 @@ class Charge:
     noise_sd: float
     cost: Cost
     rows: float = 1.0
+    unit: str = "row"
 
     def __post_init__(self) -> None:
         if self.neighbors not in get_args(Neighbors):
@@ -87,6 +90,8 @@ class Charge:
         # a count of rows may be private; a share is public
         if not 0 < self.rows <= 1:
             raise BudgetError("rows of a charge is a share in (0, 1], never a count")
+        if not isinstance(self.unit, str) or not self.unit.strip():
+            raise BudgetError("unit of a charge is a text that is not empty")
 
 
 @dataclass(frozen=True, slots=True)

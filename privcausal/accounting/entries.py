@@ -77,6 +77,7 @@ def _stored(charge: Charge) -> dict[str, Any]:
         "epsilon": cost.epsilon,
         "delta": cost.delta,
         "rows": _real(charge.rows),
+        "unit": _text(charge.unit),
     }
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     "run", "day", "published", "stage", "query", "mechanism", "neighbors",
-    "sensitivity", "noise_sd", "rho", "epsilon", "delta", "rows",
+    "sensitivity", "noise_sd", "rho", "epsilon", "delta", "rows", "unit",
 )  # fmt: skip
 
 
@@ -176,8 +176,9 @@ class Ledger:
         BudgetExhaustedError
             A `BudgetError`: the total would pass the cap. Nothing was spent.
         LedgerError
-            The ledger cannot be used, or the run or the neighbours do not fit what it holds. If
-            the disk failed midway the charge may have been spent, and must not be answered.
+            The ledger cannot be used, or the run, the neighbours or the unit do not fit what it
+            holds. If the disk failed midway the charge may have been spent, and must not be
+            answered.
         """
         charges = tuple(charges)
         lines = lines_of(run, charges, published)
@@ -196,13 +197,15 @@ class Ledger:
         self._store.append(decide)
 
     def verify(self) -> str:
-        """Check pages, chain, head, neighbours and sums; a short report, or a `LedgerError`."""
+        """Check pages, chain, head, neighbours, units and sums; a report, or a `LedgerError`."""
         book = self._read()
         self._store.check_pages()
         if not within(_events(book), self.epsilon, self.delta):
             raise LedgerError(f"ledger {self.dataset!r} holds more charges than its cap allows")
         if len({line["neighbors"] for line in book.lines}) > 1:
             raise LedgerError(f"ledger {self.dataset!r} mixes two neighbour relations")
+        if len({line["unit"] for line in book.lines}) > 1:
+            raise LedgerError(f"ledger {self.dataset!r} mixes two protected units")
         return f"ledger {self.dataset!r} is whole: {len(book.lines)} charges, {self._status(book)}"
 
     def __repr__(self) -> str:
@@ -239,7 +242,7 @@ class Ledger:
             raise LedgerError(f"{self._store.path.name} was replaced by another ledger")
 
     def _check_run(self, book: Book, lines: Sequence[dict[str, Any]]) -> None:
-        """Raise unless the run is new and its neighbours are those of the runs before."""
+        """Raise unless the run is new, and its neighbours and unit those of the runs before."""
         run = lines[0]["run"]
         if any(line["run"] == run for line in book.lines):
             raise LedgerError(f"run {run!r} was charged to this ledger before; use a new name")
@@ -247,6 +250,12 @@ class Ledger:
             # a total over both relations would be a statement about neither
             raise LedgerError(
                 f"ledger {self.dataset!r} would mix substitute and add_remove neighbours; "
+                "keep one ledger for each"
+            )
+        units = dict.fromkeys(line["unit"] for line in (*book.lines, *lines))
+        if len(units) > 1:
+            raise LedgerError(
+                f"ledger {self.dataset!r} would mix the units {' and '.join(map(repr, units))}; "
                 "keep one ledger for each"
             )
 

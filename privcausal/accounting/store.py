@@ -44,7 +44,7 @@ _APPLICATION_ID = 0x70727663  # "prvc": tells our files from other SQLite databa
 _HEADER = ("id", "dataset", "epsilon", "delta", "allow_published")
 _LINE = (
     "run", "line", "day", "published", "stage", "query", "mechanism", "neighbors",
-    "sensitivity", "noise_sd", "rho", "epsilon", "delta", "rows",
+    "sensitivity", "noise_sd", "rho", "epsilon", "delta", "rows", "unit",
 )  # fmt: skip
 
 _SCHEMA = (
@@ -55,8 +55,8 @@ _SCHEMA = (
     " day TEXT NOT NULL, published INTEGER NOT NULL, stage TEXT NOT NULL, query TEXT NOT NULL,"
     " mechanism TEXT NOT NULL, neighbors TEXT NOT NULL, sensitivity REAL, noise_sd REAL,"
     " rho INTEGER NOT NULL CHECK (rho >= 0), epsilon INTEGER NOT NULL CHECK (epsilon >= 0),"
-    " delta INTEGER NOT NULL CHECK (delta >= 0), rows REAL NOT NULL, hash TEXT NOT NULL,"
-    " UNIQUE (run, line)) STRICT",
+    " delta INTEGER NOT NULL CHECK (delta >= 0), rows REAL NOT NULL, unit TEXT NOT NULL,"
+    " hash TEXT NOT NULL, UNIQUE (run, line)) STRICT",
     *(
         f"CREATE TRIGGER {table}_no_{action} BEFORE {action} ON {table}"
         " BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"

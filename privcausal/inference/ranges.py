@@ -20,25 +20,59 @@ PAD = 0.25
 """The range found is widened by this share of itself on each side, for tails below the noise."""
 
 
-def coarse_range(counts: Vector, noise_sd: float, edges: Vector, name: str) -> Interval:
-    """Union of the powers of four whose noisy counts stand out."""
+MISSED, FAR_MISSED = 0.02, 0.1
+"""Shares of the rows beyond what stands out at which the coarse range is made symmetric, and at
+which it is also widened by a factor of four."""
+
+BEYOND = 0.05
+"""Share of the rows that may lie beyond the fine range before `PAD`, by estimate and noise."""
+
+
+def present_rows(counts: Vector, noise_sd: float, public: float | None) -> float:
+    """Rows with a value: the public number, unless the noisy count says that many lack one."""
+    seen, noise = float(counts.sum()), noise_sd * np.sqrt(len(counts))
+    if public is None or public - seen > 3 * noise:
+        return max(seen, 1.0)
+    return float(public)
+
+
+def coarse_range(
+    counts: Vector, noise_sd: float, edges: Vector, name: str, public: float | None
+) -> Interval:
+    """Powers of four whose noisy counts stand out, widened where rows are missing from them."""
     occupied = np.flatnonzero(counts > COARSE_STANDS_OUT * noise_sd)
     if len(occupied) == 0:
         raise BudgetError(
             f"the budget is too small to find bounds for {name!r} among this many rows; declare "
-            f"them, bounds={{{name!r}: (lo, hi)}}, or give shares={{'bounds': ...}} more. The "
-            "bounds stage was spent"
+            f"them, bounds={{{name!r}: (lo, hi)}}, or give shares={{'bounds': ...}} more. What "
+            "this fit was charged stays spent"
         )
-    return Interval(float(edges[occupied[0]]), float(edges[occupied[-1] + 1]))
+    lo, hi = float(edges[occupied[0]]), float(edges[occupied[-1] + 1])
+    inside = float(counts[occupied[0] : occupied[-1] + 1].sum())
+    missed = 1.0 - inside / present_rows(counts, noise_sd, public)
+    if missed > MISSED:
+        hi = max(abs(lo), abs(hi)) * (4.0 if missed > FAR_MISSED else 1.0)
+        lo = -hi
+    return Interval(lo, hi)
 
 
-def fine_range(counts: Vector, noise_sd: float, coarse: Interval) -> Interval:
-    """Cells that stand out, widened by `PAD`, inside the coarse range."""
-    occupied = np.flatnonzero(counts > FINE_STANDS_OUT * noise_sd)
-    if len(occupied) == 0:
-        return coarse
-    step = coarse.width / len(counts)
-    lo = coarse.lo + occupied[0] * step
-    hi = coarse.lo + (occupied[-1] + 1) * step
-    pad = PAD * (hi - lo)
-    return Interval(max(coarse.lo, lo - pad), min(coarse.hi, hi + pad))
+def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -> Interval:
+    """The cells of the coarse range that hold nearly all rows, widened by `PAD`.
+
+    Cells are merged until they stand out from the noise; where too many rows might lie beyond
+    those that do, the coarse range is kept: a wide bound costs noise, a tight one biases.
+    """
+    for merged in (1, 2, 4, 8):
+        cells, sd = counts.reshape(-1, merged).sum(axis=1), noise_sd * np.sqrt(merged)
+        occupied = np.flatnonzero(cells > FINE_STANDS_OUT * sd)
+        if len(occupied) == 0:
+            continue
+        first, last = occupied[0], occupied[-1] + 1
+        outside = np.r_[cells[:first], cells[last:]]
+        beyond = float(outside.sum()) + 2 * sd * np.sqrt(len(outside))
+        if beyond <= BEYOND * rows:
+            step = coarse.width / len(cells)
+            lo, hi = coarse.lo + first * step, coarse.lo + last * step
+            pad = PAD * (hi - lo)
+            return Interval(max(coarse.lo, lo - pad), min(coarse.hi, hi + pad))
+    return coarse

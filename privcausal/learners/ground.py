@@ -16,7 +16,7 @@ from privcausal.inference.population import (
     interval_probabilities,
     level_probabilities,
 )
-from privcausal.inference.ranges import coarse_range, fine_range
+from privcausal.inference.ranges import coarse_range, fine_range, present_rows
 from privcausal.learners.bases import Base
 from privcausal.learners.needs import Undeclared
 from privcausal.spec.features import Design, FeatureMap, Rows
@@ -79,17 +79,23 @@ class Session:
         rough = self.vault.release_raw("bounds: magnitudes", first, names)
         self.releases.append(rough)
         counts = np.split(rough.value, len(names))
+        sd, public = float(rough.noise_sd[0]), self._public_rows()
         coarse = tuple(
-            coarse_range(c, float(rough.noise_sd[0]), first.edges(), name)
+            coarse_range(c, sd, first.edges(), name, public)
             for c, name in zip(counts, names, strict=True)
         )
+        rows = [present_rows(c, sd, public) for c in counts]
         fine = self.vault.release_raw("bounds: grid", Grid(names, coarse), names)
         self.releases.append(fine)
-        counts = np.split(fine.value, len(names))
+        cells = np.split(fine.value, len(names))
         return {
-            name: fine_range(c, float(fine.noise_sd[0]), r)
-            for name, c, r in zip(names, counts, coarse, strict=True)
+            name: fine_range(c, float(fine.noise_sd[0]), r, m)
+            for name, c, r, m in zip(names, cells, coarse, rows, strict=True)
         }
+
+    def _public_rows(self) -> float | None:
+        """The number of rows where it is public (not where units are)."""
+        return self.vault.size if self.plan.request.trust.unit is None else None
 
     def _buy_levels(self, name: str) -> Levels:
         stage = self.plan.stage(f"bounds: levels of {name}")

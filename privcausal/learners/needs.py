@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from privcausal.accounting import PICO, delta_after, rho_of
 from privcausal.errors import BudgetError, CapabilityError, SchemaError
@@ -168,7 +168,12 @@ def make_plan(
         if share <= 0 and name != "average":
             raise BudgetError(f"shares leave nothing for {name!r}, which every such fit needs")
     wanted = [n for n in needs if shares[n.group] > 0]
-    stages += (_parallel if request.split == "disjoint" else _sequential)(wanted, shares, left)
+    if request.split != "disjoint":
+        stages += _sequential(wanted, shares, left)
+    elif request.trust.unit is None or request.trust.neighbors == "add_remove":
+        stages += _parallel(wanted, shares, left)
+    else:
+        stages += _in_parts(wanted, shares, left)
     return Plan(request, learner, base, tuple(stages), total)
 
 
@@ -203,6 +208,18 @@ def _sequential(needs: Sequence[Need], shares: Mapping[str, float], total: int) 
     """Every stage reads all rows (or every fold) and has its share of rho."""
     amounts = portions(total, _weights(needs, shares))
     return [Stage(n.name, amount) for n, amount in zip(needs, amounts, strict=True)]
+
+
+def _in_parts(needs: Sequence[Need], shares: Mapping[str, float], total: int) -> list[Stage]:
+    """Two disjoint halves that share rho: for units under substitution.
+
+    Units go to the halves by their names, so a unit replaced by another may change both halves,
+    and the two do not compose in parallel.
+    """
+    return [
+        replace(s, rows=0.5, part="nuisance" if n.group == "nuisance" else "effect")
+        for s, n in zip(_sequential(needs, shares, total), needs, strict=True)
+    ]
 
 
 def _parallel(needs: Sequence[Need], shares: Mapping[str, float], total: int) -> list[Stage]:

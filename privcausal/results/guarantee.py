@@ -52,7 +52,7 @@ def promise(plan: Plan, *, real: bool, what: str) -> Guarantee:
     """The guarantee of a plan that was spent; `what` it speaks of, in words."""
     trust, budget = plan.request.trust, plan.request.budget
     epsilon = epsilon_of(plan.rho, delta_after(budget.delta, plan.delta))
-    unit = "one row" if trust.unit is None else f"one {trust.unit} (at most {trust.max_rows} rows)"
+    unit = f"one {trust.protected}"
     return Guarantee(
         epsilon=min(epsilon, budget.epsilon),
         delta=budget.delta,

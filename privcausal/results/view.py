@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import norm
 
+from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
 from privcausal.report.words import odds_sentence
 from privcausal.spec.request import Request
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 ESTIMANDS = {
     "CATE": "conditional average treatment effect",
     "ATE": "average treatment effect",
-    "ATT": "average treatment effect on the treated",
-    "ATO": "average treatment effect in the overlap population",
 }
 LEARNERS = {
     "r": "R-learner", "dr": "DR-learner", "s": "S-learner", "t": "T-learner", "x": "X-learner",
@@ -49,11 +48,7 @@ ASSUMPTIONS = (
 
 
 def ate_view(result: AteResult, alpha: float) -> FitView:
-    estimand = result.estimate.plan.request.estimand
-    title = ESTIMANDS[estimand].title()
-    for word in ("On The", "In The"):
-        title = title.replace(word, word.lower())
-    return _view(result, alpha, f"Private {title}", ())
+    return _view(result, alpha, "Private Average Treatment Effect", ())
 
 
 def cate_view(result: CateResult, alpha: float) -> FitView:
@@ -246,6 +241,11 @@ def _notes(result: Result) -> tuple[str, ...]:
         else f"{public[0]} is declared public.",
         "Causal reading needs no unmeasured confounding, overlap and no interference.",
     ]
+    if _bounds(result).startswith("bought"):
+        notes.append(
+            "Bounds were bought from the rows with noise; values beyond them were cut, and no "
+            "interval allows for that."
+        )
     if request.estimand == "CATE":
         notes.append(
             "Bands for the effect's shape cover its projection on the basis, approximately and on "
@@ -261,11 +261,23 @@ def _methods(result: Result) -> tuple[str, ...]:
         f"{LEARNERS.get(plan.learner, plan.learner)} with base {plan.base!r}. The rows were read "
         "through sums of bounded row vectors only, computed exactly on an integer grid; discrete "
         "Gaussian noise (OpenDP) was added to each sum. Everything after that is post-processing.",
-        f"Propensities are cut to [{request.arm_clip:.2f}, {1 - request.arm_clip:.2f}]; outcome "
-        f"and covariates to their bounds. Split: {SPLITS[request.split]}.",
+        _propensity_text(request) + "Outcome and covariates are cut to their bounds. "
+        f"Split: {SPLITS[request.split]}.",
         "Averages are ratios of noisy sums of doubly robust scores; standard errors add sampling, "
         "privacy noise (delta method) and an allowance for cut scores.",
         "A row with a missing value adds nothing to any sum; how many there were is not shown.",
+    )
+
+
+def _propensity_text(request: Request) -> str:
+    if isinstance(request.propensity, str):
+        return f"Propensities are known, from column {request.propensity!r}. "
+    if request.propensity is not None:
+        return f"The propensity is known to be {request.propensity:g}. "
+    clip = request.arm_clip
+    return (
+        f"Propensities are cut to [{clip:.2f}, {1 - clip:.2f}] where a score divides by them, and "
+        f"to [{min(RESIDUAL_CLIP, clip):.2f}, {1 - min(RESIDUAL_CLIP, clip):.2f}] elsewhere. "
     )
 
 

@@ -58,6 +58,10 @@ def _from_mapping(columns: Mapping[Any, Any]) -> Any:
 
     if not all(isinstance(name, str) for name in columns):
         raise DataError("column names must be text")
+    for name, values in columns.items():
+        if not hasattr(values, "dtype"):
+            # the type of a list is that of its values: one row would decide how it is read
+            raise DataError(f"column {name!r} of the dict has no type; pass np.array(...)")
     try:
         arrays = {name: _one_dimensional(values) for name, values in columns.items()}
     except (TypeError, ValueError):
@@ -71,15 +75,10 @@ def _from_mapping(columns: Mapping[Any, Any]) -> Any:
 def _one_dimensional(values: Any) -> Any:
     import pandas as pd
 
-    array = values if hasattr(values, "dtype") else np.asarray(values, dtype=object)
-    if getattr(array, "ndim", 1) != 1:
+    if getattr(values, "ndim", 1) != 1:
         raise ValueError
-    if array is not values:
-        # a list is typed as pandas would: None among numbers, or alone, is a missing number
-        series = pd.Series(array.tolist())
-        return series.astype(np.float64) if series.isna().all() else series
     # columns of a dict belong together by position, not by their index
-    return array.reset_index(drop=True) if isinstance(array, pd.Series) else array
+    return values.reset_index(drop=True) if isinstance(values, pd.Series) else values
 
 
 def _refuse_duplicates(names: Iterable[Any]) -> None:

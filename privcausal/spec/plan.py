@@ -103,6 +103,8 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number and math.isfinite(value) and 0 <= value <= 1):
             raise BudgetError(f"shares[{name!r}] must be a number from 0 to 1")
+    if given.get("average") and "average" not in defaults:
+        raise BudgetError("shares has no 'average' here: the average is the effect itself")
     left = 1.0 - sum(given.values())
     rest = {name: share for name, share in defaults.items() if name not in given}
     if left < -TOLERANCE or (set(KNOWN_SHARES) <= set(given) and abs(left) > TOLERANCE):

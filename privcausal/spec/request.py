@@ -13,7 +13,7 @@ from privcausal.spec.groups import parse_group
 from privcausal.spec.schema import Binary, Interval, Levels, Schema
 from privcausal.typing import Neighbors, Split
 
-Estimand = Literal["CATE", "ATE", "ATT", "ATO"]
+Estimand = Literal["CATE", "ATE"]
 NEIGHBORS: tuple[Neighbors, ...] = ("substitute", "add_remove")
 SPLITS: tuple[Split, ...] = ("full", "disjoint", "crossfit")
 FOLDS = 2
@@ -73,6 +73,11 @@ class Trust:
             raise BudgetError("max_rows needs unit=: name the column that tells whose row it is")
         if self.unit is not None and not isinstance(self.unit, str):
             raise BudgetError("unit= is the name of a column")
+
+    @property
+    def protected(self) -> str:
+        """Whose data are protected: ``"row"``, or ``"patient_id (at most 3 rows)"``."""
+        return "row" if self.unit is None else f"{self.unit} (at most {self.max_rows} rows)"
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from privcausal.vault.transforms.scores import (
     Outcome,
     ResidualProduct,
     Transform,
-    TreatedScore,
     Treatment,
     TreatmentResidual,
 )
@@ -55,7 +54,6 @@ __all__ = [
     "SizeHistogram",
     "Source",
     "Transform",
-    "TreatedScore",
     "Treatment",
     "TreatmentResidual",
     "Vault",

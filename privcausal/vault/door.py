@@ -175,6 +175,7 @@ def _planned(stage: Stage, plan: Plan) -> Charge:
         sensitivity=float("nan"),  # of a score these are known only once its cut is
         noise_sd=float("nan"),
         cost=Cost(rho=stage.charged, delta=stage.delta),
+        unit=plan.request.trust.protected,
     )
 
 
@@ -370,6 +371,7 @@ class Vault(Sealed):
             float(noise_sd),
             Cost(rho=stage.charged, delta=stage.delta),
             stage.rows,
+            self._plan.request.trust.protected,
         )
 
 

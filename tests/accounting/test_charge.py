@@ -51,3 +51,14 @@ def test_a_charge_holds_a_share_of_rows_never_a_count(change):
     fields = {"neighbors": "substitute", "rows": 0.5} | change
     with pytest.raises(BudgetError):
         Charge("a", "b", "c", sensitivity=1.0, noise_sd=1.0, cost=Cost(), **fields)
+
+
+def test_a_charge_protects_a_row_unless_told(charge):
+    assert charge().unit == "row"
+    assert charge(unit="id (at most 3 rows)").unit == "id (at most 3 rows)"
+
+
+@pytest.mark.parametrize("unit", ["", "  ", None, 3, b"row"])
+def test_a_charge_names_its_unit(charge, unit):
+    with pytest.raises(BudgetError, match="unit of a charge"):
+        charge(unit=unit)

@@ -116,6 +116,46 @@ def test_neighbours_are_not_mixed(ledger, charge):
     assert ledger.fits == 1
 
 
+ID = "id (at most 5 rows)"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("row", ID), (ID, "row"), (ID, "id (at most 3 rows)"), (ID, ID.upper())]
+)
+def test_units_are_not_mixed(ledger, charge, first, second):
+    with pytest.raises(LedgerError, match="would mix the units"):
+        ledger.charge("a", [charge(rho=5, unit=first), charge(rho=5, unit=second)])
+    assert ledger.history.empty
+    ledger.charge("a", [charge(rho=5, unit=first)])
+    spent = ledger.spent
+    with pytest.raises(LedgerError) as caught:
+        ledger.charge("b", [charge(rho=5, unit=second)])
+    assert str(caught.value) == (
+        f"ledger 'rhc' would mix the units {first!r} and {second!r}; keep one ledger for each"
+    )
+    assert ledger.spent == spent
+    assert list(ledger.history["unit"]) == [first]
+    ledger.verify()
+
+
+def test_charges_of_one_unit_add_up(ledger, path, charge):
+    ledger.charge("a", [charge(rho=5, unit=ID), charge(rho=5, unit=ID)])
+    Ledger.open(path).charge("b", [charge(rho=5, unit=ID)])
+    assert list(ledger.history["unit"]) == [ID] * 3
+    assert ledger.spent.rho == 15 / PICO
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"unit": ID}, "two protected units"), ({"neighbors": "add_remove"}, "two neighbour")],
+)
+def test_verify_finds_a_mixture(ledger, charge, monkeypatch, change, message):
+    monkeypatch.setattr(Ledger, "_check_run", lambda *args: None)
+    ledger.charge("a", [charge(rho=5), charge(rho=5, **change)])
+    with pytest.raises(LedgerError, match=message):
+        ledger.verify()
+
+
 def test_a_spend_that_floats_would_lose_is_kept(path, charge):
     ledger = Ledger(path, "rhc", 1e-4)
     whole = rho_of(1e-4, 1e-5)
@@ -175,6 +215,7 @@ def test_history_has_a_line_per_charge(ledger, charge):
     assert list(frame["epsilon"]) == [0.0, 0.1, 0.0]
     assert list(frame["delta"]) == [0.0, 0.0, 1e-6]
     assert list(frame["rows"]) == [0.25] * 3
+    assert list(frame["unit"]) == ["row"] * 3
     assert frame["noise_sd"].isna().tolist() == [False, True, False]
     assert frame["query"].iloc[2] == "C(région), ψ 'x'; DROP TABLE\\ud800"
     assert frame["sensitivity"].iloc[0] == 1.5

@@ -272,7 +272,8 @@ def test_triggers_block_update_delete_and_replace(ledger, path, charge):
         "INSERT INTO ledger SELECT * FROM ledger",
         "INSERT OR REPLACE INTO charges SELECT * FROM charges WHERE seq = 1",
         "INSERT INTO charges SELECT 9, run || 'x', line, day, published, stage, query, mechanism,"
-        " neighbors, sensitivity, noise_sd, rho, epsilon, delta, rows, hash FROM charges LIMIT 1",
+        " neighbors, sensitivity, noise_sd, rho, epsilon, delta, rows, unit, hash FROM charges"
+        " LIMIT 1",
     ):
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             edit(path, statement, triggers=True)
@@ -285,6 +286,8 @@ def test_triggers_block_update_delete_and_replace(ledger, path, charge):
         "UPDATE charges SET rho = 0 WHERE seq = 2",
         "UPDATE charges SET run = 'z' WHERE seq = 6",
         "UPDATE charges SET noise_sd = NULL WHERE seq = 1",
+        "UPDATE charges SET unit = 'id (at most 5 rows)'",
+        "UPDATE charges SET unit = 'Row' WHERE seq = 6",
         "UPDATE charges SET hash = 'x' WHERE seq = 6",
         "DELETE FROM charges WHERE seq = 6",
         "DELETE FROM charges WHERE seq = 1",

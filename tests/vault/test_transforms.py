@@ -22,7 +22,6 @@ from privcausal.vault import (
     ImputedEffect,
     Outcome,
     ResidualProduct,
-    TreatedScore,
     Treatment,
     TreatmentResidual,
 )
@@ -80,7 +79,6 @@ def transforms(s: Study) -> list[Any]:
         Aipw(s.nuisance, OUTCOME, CLIP, s.additive(7, -8.0, 8.0), 8.0),
         Aipw(mixed, OUTCOME, CLIP),
         Aipw(Nuisance(known, s.nuisance.mu0, s.nuisance.mu1), OUTCOME, 0.2),
-        TreatedScore(s.nuisance, OUTCOME, CLIP),
         ImputedEffect(s.nuisance, OUTCOME),
         Balance(s.e, CLIP),
         Balance(known, 0.2),
@@ -124,7 +122,6 @@ def everywhere(make: Any) -> Vector:
     "make",
     [
         pytest.param(lambda n: Aipw(n, OUTCOME, CLIP), id="aipw"),
-        pytest.param(lambda n: TreatedScore(n, OUTCOME, CLIP), id="treated"),
         pytest.param(lambda n: ImputedEffect(n, OUTCOME), id="imputed"),
         pytest.param(lambda n: ResidualProduct(n.e, n.mu0, OUTCOME, CLIP), id="residual product"),
         pytest.param(lambda n: TreatmentResidual(n.e, CLIP), id="residual"),

@@ -38,7 +38,6 @@ from privcausal.vault import (
     ScoreSquares,
     ScoreSums,
     SizeHistogram,
-    TreatedScore,
     Treatment,
     TreatmentResidual,
     Vault,
@@ -317,7 +316,7 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         score, cut = s.aipw, 0.5 * s.aipw.bound
         found[f"sums, {which}"] = ScoreSums(score, cut, s.balance, r, s.neighbors)
         found[f"sums of the treated, {which}"] = ScoreSums(
-            TreatedScore(s.nuisance, s.outcome, CLIP), 8.0, TreatedMass(), r, s.neighbors
+            ImputedEffect(s.nuisance, s.outcome), 8.0, TreatedMass(), r, s.neighbors
         )
         found[f"squares, {which}"] = ScoreSquares(score, cut, r)
         found[f"squares with meat, {which}"] = ScoreSquares(score, cut, r, meat=True)

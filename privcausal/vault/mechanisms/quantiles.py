@@ -56,7 +56,7 @@ class _Histograms(Mechanism):
 
 @dataclass(frozen=True)
 class Magnitudes(_Histograms):
-    """Histogram of sign and binary exponent of each variable."""
+    """Histogram of the sign and size of each variable, in steps of a factor of four."""
 
     variables: tuple[str, ...]
 
@@ -98,6 +98,7 @@ class Grid(_Histograms):
 
     def cell(self, name: str, values: Vector) -> Integers:
         interval = self.ranges[self.variables.index(name)]
+        # what lies beyond the coarse range is piled up at its ends: it was seen there, coarsely
         inside = np.clip(values, interval.lo, interval.hi)
         position = np.floor((inside - interval.lo) / interval.width * CELLS)
         return np.clip(position, 0, CELLS - 1).astype(np.int64)

@@ -131,27 +131,6 @@ class Balance:
 
 
 @dataclass(frozen=True)
-class TreatedScore:
-    """T (Y - mu0) - (1 - T) e/(1 - e) (Y - mu0): its sum over that of T is the ATT.
-
-    |.| <= R max(1, (1 - c)/c), since Y and mu0 lie in [a, b] and e <= 1 - c.
-    """
-
-    nuisance: Nuisance
-    outcome: Outcome
-    clip: float
-
-    @property
-    def bound(self) -> float:
-        return 2 * self.outcome.bound * max(1.0, (1 - self.clip) / self.clip)
-
-    def __call__(self, batch: Batch) -> Vector:
-        e = self.nuisance.e(batch.rows)
-        odds = batch.t - (1 - batch.t) * e / (1 - e)
-        return odds * (batch.y - self.nuisance.mu0(batch.rows))
-
-
-@dataclass(frozen=True)
 class ImputedEffect:
     """The X-learner's imputed effect (Kuenzel et al. 2019): Y - mu0(x) if treated, else mu1(x) - Y.
 
