@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -102,7 +103,8 @@ def fit(moments: Moments, prior: Prior) -> Posterior:
 def _noise_cov(moments: Moments, beta: Vector) -> Matrix:
     """Covariance of the noise in b - G beta: that of b, and that of G times beta."""
     p, g2 = len(beta), moments.gram_sd**2
-    tiny = 1e-12 * max(float(np.trace(moments.gram)), 1e-300) * moments.noise_var / p
+    # a floor far below any noise, so that the covariance can be factored where noise is tiny
+    tiny = 1e-9 * max(float(np.trace(moments.gram)), 1e-300) * moments.noise_var / p
     diagonal = moments.cross_sd**2 + g2 * float(beta @ beta) + tiny
     return np.asarray(diagonal * np.eye(p) + g2 * np.outer(beta, beta))
 
@@ -133,7 +135,7 @@ class _Problem:
         t, s2 = self._unpack(x)
         b = self.moments.cross
         cov = s2 * self.gram + self.noise + (self.design * t) @ self.design.T
-        factor = cho_factor(cov, lower=True, check_finite=False)
+        factor = _factored(cov)
         solved = cho_solve(factor, np.c_[self.design, self.gram, b], check_finite=False)
         d, g = self.design.shape[1], len(b)
         inv_design, inv_gram, z = solved[:, :d], solved[:, d : d + g], solved[:, -1]
@@ -152,11 +154,20 @@ class _Problem:
     def posterior(self, x: Vector) -> tuple[Vector, Matrix]:
         t, s2 = self._unpack(x)
         cov = s2 * self.gram + self.noise + (self.design * t) @ self.design.T
-        factor = cho_factor(cov, lower=True, check_finite=False)
+        factor = _factored(cov)
         gain = t[:, None] * self.design.T
         mean = gain @ cho_solve(factor, self.moments.cross, check_finite=False)
         spread = np.diag(t) - gain @ cho_solve(factor, gain.T, check_finite=False)
         return mean, spread
+
+
+def _factored(cov: Matrix) -> Any:
+    """Cholesky factor, after a ridge far below what floats can tell from the prior's part.
+
+    Where noise is tiny and prior variances are huge, rounding alone makes eigenvalues negative.
+    """
+    ridge = 1e-10 * float(np.diag(cov).max()) * np.eye(len(cov))
+    return cho_factor(cov + ridge, lower=True, check_finite=False)
 
 
 def average(posteriors: Sequence[Posterior]) -> Posterior:

@@ -13,7 +13,7 @@ import numpy as np
 
 from privcausal.accounting import Ledger, Release
 from privcausal.accounting.conversion import rho_of
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, LedgerError
 from privcausal.learners.estimate import Estimate
 from privcausal.spec.features import Design
 from privcausal.spec.functions import Constant
@@ -45,6 +45,7 @@ LEAST_SD = 0.05
 class OverlapCounts:
     """Noisy counts by arm (control, treated) in cells of the propensity, shape (2, cells).
 
+    `real` is False if the noise of this look or of the fit was not: nothing is guaranteed then.
     `edges`, shape (cells - 1,), are the borders between cells; every count has noise sd
     `noise_sd`.
     """
@@ -59,7 +60,10 @@ class OverlapCounts:
 
 @dataclass(frozen=True, eq=False)
 class BalanceMeans:
-    """Standardised differences of the arms' means, and their noise sds, shape (q,) each."""
+    """Standardised differences of the arms' means, and their noise sds, shape (q,) each.
+
+    `real` as for `OverlapCounts`.
+    """
 
     plan: Plan
     release: Release
@@ -80,6 +84,8 @@ def overlap(
     ------
     CapabilityError
         The propensity is one known number, so there is nothing to look at.
+    LedgerError
+        The fit was made with test noise.
     """
     e, known = estimate.nuisances.propensity, estimate.known
     clip = estimate.plan.request.arm_clip
@@ -91,11 +97,12 @@ def overlap(
     low, high = (clip, 1.0 - clip) if known is None else (known.lo, known.hi)
     mechanism = ArmHistogram(e, np.linspace(low, high, CELLS + 1))
     plan = _plan(estimate, budget, "overlap: propensity")
-    vault = _open(plan, frame, ledger)
+    vault = _open(estimate, plan, frame, ledger)
     vault.arrange(estimate.schema, [estimate.design], ())
     release = vault.release("overlap: propensity", mechanism)
+    real = estimate.real and vault.real_noise
     return OverlapCounts(
-        plan, release, vault.real_noise, mechanism.edges, mechanism.split(release.value),
+        plan, release, real, mechanism.edges, mechanism.split(release.value),
         float(release.noise_sd[0]),
     )  # fmt: skip
 
@@ -109,6 +116,8 @@ def balance(
     ------
     CapabilityError
         The formula has no covariates.
+    LedgerError
+        The fit was made with test noise.
     """
     request = estimate.plan.request
     terms = (*request.formula.modifiers, *request.formula.controls)
@@ -120,14 +129,15 @@ def balance(
     regressors = Regressors(design, 0, 0)
     mechanism = ArmMeans(estimate.nuisances.propensity, request.arm_clip, regressors)
     plan = _plan(estimate, budget, "balance: means")
-    vault = _open(plan, frame, ledger)
+    vault = _open(estimate, plan, frame, ledger)
     vault.arrange(estimate.schema, [estimate.design, design], ())
     release = vault.release("balance: means", mechanism)
     sums, sds = mechanism.split(release.value), mechanism.split(release.noise_sd)
     unit = regressors.alpha * _spread(estimate, design)
     plain, weighted = (_difference(sums[:, k], sds[:, k], unit) for k in (0, 1))
     names = tuple(column.name for column in design.columns)
-    return BalanceMeans(plan, release, vault.real_noise, names, *plain, *weighted)
+    real = estimate.real and vault.real_noise
+    return BalanceMeans(plan, release, real, names, *plain, *weighted)
 
 
 def _plan(estimate: Estimate, budget: Budget, stage: str) -> Plan:
@@ -140,8 +150,14 @@ def _plan(estimate: Estimate, budget: Budget, stage: str) -> Plan:
     return Plan(request, estimate.plan.learner, estimate.plan.base, (Stage(stage, rho),), rho)
 
 
-def _open(plan: Plan, frame: Frame, ledger: Ledger | None) -> Vault:
+def _open(estimate: Estimate, plan: Plan, frame: Frame, ledger: Ledger | None) -> Vault:
     """Check what can be checked without rows, charge the ledger, and open the vault."""
+    if ledger is not None and not estimate.real:
+        # what is counted depends on the fit's propensity, which is not private
+        raise LedgerError(
+            "a ledger takes no look at a fit made with test noise: it would not be private. "
+            "Nothing was spent"
+        )
     source = read(frame)
     check_columns(source.header, plan.request.columns)
     check_types(source.header, plan.request)

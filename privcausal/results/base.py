@@ -1,4 +1,4 @@
-"""What both results share: estimates with statsmodels' names, budget, guarantee, output."""
+"""What both results share: estimates with statsmodels' names, nuisances, budget, output."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from privcausal.results import serial
 from privcausal.results.call import ledger_line
 from privcausal.results.frames import budget_frame, check_alpha, critical, rows_of, table
 from privcausal.results.guarantee import Guarantee, guarantee_of
+from privcausal.results.points import read_points
+from privcausal.spec.functions import Function
 from privcausal.spec.request import Budget
 from privcausal.typing import Frame
 
@@ -26,6 +28,28 @@ if TYPE_CHECKING:
     from privcausal.accounting import Ledger
     from privcausal.report import FitView, Summary
     from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
+
+
+@dataclass(frozen=True, eq=False)
+class NuisanceFunction:
+    """A released nuisance: call it with new data; gives a Series with its index."""
+
+    name: str
+    result: Result
+    function: Function
+
+    def __call__(self, newdata: Frame) -> pd.Series[float]:
+        import pandas as pd
+
+        design = self.result.estimate.design
+        rows, present, index = read_points(
+            design, design.variables, newdata, self.result._propensity
+        )
+        values = np.where(present, self.function(rows), np.nan)
+        return pd.Series(values, index=index, name=self.name)
+
+    def __repr__(self) -> str:
+        return f"<released nuisance {self.name!r}: call it with new data>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,6 +192,20 @@ class Result:
             ]
         )  # fmt: skip
 
+    # -- nuisances ---------------------------------------------------------------------------
+
+    @property
+    def _propensity(self) -> str | None:
+        known = self.estimate.plan.request.propensity
+        return known if isinstance(known, str) else None
+
+    @property
+    def nuisances(self) -> dict[str, NuisanceFunction]:
+        """Released nuisances by name: ``propensity``, ``outcome``, ``mu0``, ``mu1``."""
+        found = self.estimate.nuisances
+        names = ("propensity", "outcome", "mu0", "mu1")
+        return {name: NuisanceFunction(name, self, getattr(found, name)) for name in names}
+
     # -- price -------------------------------------------------------------------------------
 
     @property
@@ -189,7 +227,7 @@ class Result:
     # -- priced diagnostics --------------------------------------------------------------------
 
     def overlap(
-        self, frame: Frame, *, eps: float, delta: float = 1e-5, ledger: Ledger | None = None
+        self, frame: Frame, *, eps: float, delta: float | None = None, ledger: Ledger | None = None
     ) -> Overlap:
         """Noisy counts of both arms by the released propensity, at a price of their own.
 
@@ -198,9 +236,10 @@ class Result:
         frame : data frame
             The table again: a fit holds no rows. The same rows count as in the fit.
         eps, delta : float
-            What this look costs, in addition to the fit; same neighbours and unit.
+            What this look costs, in addition to the fit; same neighbours and unit. `delta` is
+            the fit's own unless given.
         ledger : Ledger, optional
-            Charged before any row is read.
+            Charged before any row is read. It takes no look at a fit made with test noise.
 
         Raises
         ------
@@ -210,11 +249,11 @@ class Result:
         from privcausal.learners.diagnostics import overlap
         from privcausal.results.diagnostics import Overlap
 
-        found = overlap(self.estimate, frame, Budget(eps, delta), ledger)
+        found = overlap(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return Overlap(found, ledger_line(ledger))
 
     def balance(
-        self, frame: Frame, *, eps: float, delta: float = 1e-5, ledger: Ledger | None = None
+        self, frame: Frame, *, eps: float, delta: float | None = None, ledger: Ledger | None = None
     ) -> Balance:
         """Noisy standardised mean differences before and after inverse-propensity weighting.
 
@@ -223,8 +262,11 @@ class Result:
         from privcausal.learners.diagnostics import balance
         from privcausal.results.diagnostics import Balance
 
-        found = balance(self.estimate, frame, Budget(eps, delta), ledger)
+        found = balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return Balance(found, ledger_line(ledger))
+
+    def _budget_of(self, eps: float, delta: float | None) -> Budget:
+        return Budget(eps, self.estimate.plan.request.budget.delta if delta is None else delta)
 
     # -- output ------------------------------------------------------------------------------
 

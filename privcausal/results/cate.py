@@ -13,7 +13,6 @@ from privcausal.inference.effect import Effect
 from privcausal.results.base import Result
 from privcausal.results.frames import check_alpha
 from privcausal.results.points import read_points
-from privcausal.spec.functions import Function
 from privcausal.typing import Frame
 
 if TYPE_CHECKING:
@@ -21,28 +20,6 @@ if TYPE_CHECKING:
     from interpret.glassbox import ExplainableBoostingRegressor
 
     from privcausal.report import FitView, Shape
-
-
-@dataclass(frozen=True, eq=False)
-class NuisanceFunction:
-    """A released nuisance: call it with new data; gives a Series with its index."""
-
-    name: str
-    result: CateResult
-    function: Function
-
-    def __call__(self, newdata: Frame) -> pd.Series[float]:
-        import pandas as pd
-
-        design = self.result.estimate.design
-        rows, present, index = read_points(
-            design, design.variables, newdata, self.result._propensity
-        )
-        values = np.where(present, self.function(rows), np.nan)
-        return pd.Series(values, index=index, name=self.name)
-
-    def __repr__(self) -> str:
-        return f"<released nuisance {self.name!r}: call it with new data>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,11 +31,6 @@ class CateResult(Result):
         effect = self.estimate.effect
         assert effect is not None
         return effect
-
-    @property
-    def _propensity(self) -> str | None:
-        known = self.estimate.plan.request.propensity
-        return known if isinstance(known, str) else None
 
     def predict(self, newdata: Frame, alpha: float = 0.05) -> pd.DataFrame:
         """tau(x) at new points: estimate std_error conf_low conf_high, index of `newdata`.
@@ -89,13 +61,6 @@ class CateResult(Result):
         )  # fmt: skip
         frame[~present] = np.nan
         return frame
-
-    @property
-    def nuisances(self) -> dict[str, NuisanceFunction]:
-        """Released nuisances by name: ``propensity``, ``outcome``, ``mu0``, ``mu1``."""
-        found = self.estimate.nuisances
-        names = ("propensity", "outcome", "mu0", "mu1")
-        return {name: NuisanceFunction(name, self, getattr(found, name)) for name in names}
 
     def to_interpret(self) -> ExplainableBoostingRegressor:
         """The effect as a fitted `interpret.glassbox.ExplainableBoostingRegressor`.

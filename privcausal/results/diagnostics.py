@@ -16,7 +16,7 @@ from privcausal.report.tables import budget_grid
 from privcausal.report.view import Check
 from privcausal.report.words import ALERTS, clean
 from privcausal.results.frames import budget_lines
-from privcausal.results.guarantee import Guarantee, promise
+from privcausal.results.guarantee import NOT_PRIVATE, Guarantee, promise
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +80,7 @@ class Diagnostic:
     @property
     def check(self) -> Check:
         """For the report: caption, sentence with the price, and a small frame."""
-        price = "NOT PRIVATE: made with a test noise source."
+        price = NOT_PRIVATE
         if self.measured.real:
             price = f"Bought for {_price(self.guarantee)}, in addition to the fit."
         return Check(self.title, f"{self.sentence} {price}", self._shown())
@@ -91,7 +91,7 @@ class Diagnostic:
     def summary(self) -> Summary:
         """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
         found = self.measured
-        total = f"This look: {_price(self.guarantee)}." if found.real else "Not private."
+        total = f"This look: {_price(self.guarantee)}." if found.real else "NOT PRIVATE."
         lines = (total + (f"  {self.ledger_line}" if self.ledger_line else ""),)
         blocks: tuple[Block, ...] = (
             Rule("="), self._grid(), Rule("-"), Prose((self.sentence,)), Rule("="),

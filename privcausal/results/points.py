@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def read_points(
     DataError
         A needed column is absent, or holds a level that was not declared.
     """
-    frame = open_frame(newdata)
+    frame = open_frame(_typed(newdata))
     size = frame.shape[0]
     cleaned: dict[str, Vector | Integers] = {}
     present = np.ones(size, bool)
@@ -45,6 +46,19 @@ def read_points(
     if propensity is not None and propensity in frame.columns:
         known = numbers(frame[propensity])
     return Rows(cleaned, size, known), present, _index(newdata, size)
+
+
+def _typed(newdata: Frame) -> Frame:
+    """Lists as arrays: unlike the rows of a study, new points may be typed by their values."""
+    if not isinstance(newdata, Mapping):
+        return newdata
+    return {k: v if hasattr(v, "dtype") else _array(v) for k, v in newdata.items()}
+
+
+def _array(values: Any) -> Any:
+    import pandas as pd
+
+    return pd.Series(list(values)).to_numpy() if isinstance(values, Sequence) else values
 
 
 def _read(design: Design, name: str, series: Any) -> tuple[Vector | Integers, Mask]:

@@ -195,8 +195,11 @@ class Design:
 
 
 def _unlike(texts: Sequence[str]) -> str:
-    """A label for undeclared levels that is part of none of `texts`: labels may be bought."""
-    marker = "<undeclared>"
+    """A label for undeclared levels that is part of none of `texts`: labels may be bought.
+
+    No formula holds a control character, so no other text can bring the label into a column name.
+    """
+    marker = "<\x1fundeclared>"
     while any(marker in text for text in texts):
         marker = f"<{marker}>"
     return marker

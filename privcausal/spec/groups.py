@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from privcausal.errors import SchemaError
-from privcausal.spec.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.spec.schema import Binary, Domain, Interval, Levels, Schema, label_key
 from privcausal.typing import Integers, Mask, Vector
 
 
@@ -98,10 +98,10 @@ def _check_group(group: Group, domain: Any) -> None:
 
 
 def _as_label(group: Group, domain: Any) -> Group:
-    """For levels, a numeric right-hand side is the level's text."""
+    """For levels, a numeric right-hand side is the level's text, as `label_key` writes it."""
     if isinstance(domain, Interval) or isinstance(group.value, str):
         return group
-    return replace(group, value=f"{group.value:g}")
+    return replace(group, value=str(label_key(group.value)))
 
 
 def group_mask(group: Group, values: Vector | Integers, domain: Domain) -> Mask:

@@ -138,13 +138,14 @@ def test_bounds_are_found_around_the_data_and_refused_where_all_is_noise() -> No
     assert coarse_range(np.array([3.0, 900.0, 700.0, -10.0]), 20.0, edges, "x", 1700.0) == Interval(
         -4.0, 4.0
     )
-    assert coarse_range(np.array([3.0, 900.0, 700.0, 60.0]), 20.0, edges, "x", 1900.0) == Interval(
-        -16.0, 16.0
-    )
+    assert coarse_range(
+        np.array([300.0, 900.0, 700.0, 300.0]), 100.0, edges, "x", 2200.0
+    ) == Interval(-16.0, 16.0)
     with pytest.raises(BudgetError, match="bounds for 'x'"):
         coarse_range(np.zeros(4), 20.0, edges, "x", None)
     counts = np.r_[np.zeros(20), np.full(10, 900.0), np.zeros(34)]
-    fine = fine_range(counts, 20.0, found, 9000.0)
+    assert fine_range(counts, 200.0, found, 9000.0) == found, "too many rows might lie beyond"
+    fine = fine_range(counts, 2.0, found, 9000.0)
     assert found.lo < fine.lo < 0.6 < 1.3 < fine.hi < found.hi
     thin = np.r_[np.full(60, 20.0), 300.0, np.full(3, 20.0)]
     assert fine_range(thin, 20.0, found, 1560.0) == found, "a pile at one end is not the range"

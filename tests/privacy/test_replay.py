@@ -229,7 +229,7 @@ def held(data: pd.DataFrame, kind: str) -> Any:
 
         return pa.Table.from_pandas(data)
     if kind == "dict":
-        return {name: [None if pd.isna(v) else v for v in data[name]] for name in data}
+        return {name: data[name].to_numpy() for name in data}
     return data
 
 
@@ -326,8 +326,10 @@ def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         # folds charged once, but every row in both
         patch.setattr(door.Vault, "_sum", lambda self, m, _: sum_all(self, m))
+        made = call(split="crossfit", learner="t", neighbors="add_remove")
+        added = neighbours("add_remove", [*ordinary(N, 2), LOW], HIGH)
         with pytest.raises(AssertionError):
-            check(replace(pair, call=call(split="crossfit", learner="t")))
+            check(Pair("planted", made, *added))
 
 
 def sum_all(vault: Any, mechanism: Any) -> Any:

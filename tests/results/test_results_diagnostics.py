@@ -115,6 +115,31 @@ def test_test_noise_is_marked_everywhere(what: str) -> None:
         assert "NOT PRIVATE" in text
 
 
+def test_real_noise_does_not_make_a_test_fit_private(what: str) -> None:
+    found = getattr(variant("r on linear"), what)(study(), eps=1.0)
+    assert not found.measured.real
+    assert found.guarantee.kind == "none"
+    for text in (str(found), repr(found), found._repr_html_(), found.check.sentence):
+        assert "NOT PRIVATE" in text
+        assert "proven" not in text
+
+
+def test_test_noise_makes_no_private_look_at_a_real_fit(what: str) -> None:
+    with seeded_noise(1):
+        found = getattr(proven(), what)(study(), eps=1.0)
+    assert found.guarantee.kind == "none"
+    assert "NOT PRIVATE" in found.check.sentence
+
+
+def test_delta_is_the_fits_unless_given(what: str) -> None:
+    with seeded_noise(1):
+        fitted = fit("r", base="linear", delta=1e-7)
+        own = getattr(fitted, what)(study(), eps=1.0)
+        given = getattr(fitted, what)(study(), eps=1.0, delta=1e-6)
+    assert own.guarantee.delta == fitted.guarantee.delta == 1e-7
+    assert given.guarantee.delta == 1e-6
+
+
 def test_the_report_shows_what_was_bought(tmp_path: Any) -> None:
     one, other = look("overlap"), look("balance")
     proven().report(tmp_path / "r.html", checks=[one, other])
@@ -186,6 +211,20 @@ def test_a_ledger_takes_no_test_noise(what: str, ledger: pc.Ledger) -> None:
     with seeded_noise(1), pytest.raises(LedgerError, match="test noise"):
         getattr(proven(), what)(study(), eps=1.0, ledger=ledger)
     assert ledger.history.empty
+
+
+def test_a_ledger_takes_no_look_at_a_test_fit(what: str, ledger: pc.Ledger) -> None:
+    with pytest.raises(LedgerError, match="Nothing was spent"):
+        getattr(variant("r on linear"), what)(study(), eps=1.0, ledger=ledger)
+    assert ledger.history.empty
+
+
+def test_a_ledger_with_the_delta_of_the_fit_needs_no_delta(what: str, tmp_path: Any) -> None:
+    ledger = pc.Ledger(tmp_path / "own.db", dataset="study", eps=40.0, delta=1e-7)
+    fitted = fit("r", base="linear", delta=1e-7, ledger=ledger)
+    before = len(ledger.history)
+    getattr(fitted, what)(study(), eps=1.0, ledger=ledger)
+    assert len(ledger.history) == before + 1
 
 
 def as_text(data: pd.DataFrame) -> pd.DataFrame:

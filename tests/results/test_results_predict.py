@@ -138,6 +138,17 @@ class TestNuisances:
         column = variant("propensity column").nuisances["propensity"](points())
         assert column.tolist() == [0.3, 0.5, 0.7, 0.8], "cut to the declared 0.8"
 
+    @pytest.mark.parametrize("base", ["gam", "linear"])
+    def test_an_average_effect_has_them_too(self, base: str) -> None:
+        fitted = variant(f"private on {base}")
+        assert set(fitted.nuisances) == {"propensity", "outcome", "mu0", "mu1"}
+        for name, function in fitted.nuisances.items():
+            found = function(points())
+            assert found.name == name
+            assert found.index.equals(points().index)
+            limits = (0.1, 0.9) if name == "propensity" else (0, 20)
+            assert found.between(*limits).all()
+
     def test_an_average_effect_alone_has_no_predictions(self) -> None:
         fitted = variant("private on gam")
         assert not hasattr(fitted, "predict")

@@ -105,9 +105,7 @@ def test_columns_of_objects_are_known_by_their_type(values: list[Any]) -> None:
         pl.DataFrame({"x": [Decimal(1), None, Decimal(3)]}),
         pa.table({"x": [1, None, 3]}),
         pa.table({"x": pa.array([Decimal(1), None, Decimal(3)])}),
-        {"x": [1, None, 3]},
         {"x": np.array([1.0, np.nan, 3.0])},
-        {"x": pa.array([1, None, 3])},
         {"x": pl.Series([1, None, 3])},
     ],
     ids=lambda frame: type(frame).__module__.split(".")[0],
@@ -124,10 +122,11 @@ def test_columns_of_a_dict_belong_together_by_position() -> None:
     assert numbers(frame["y"]).tolist() == [3.0, 4.0]
 
 
-def test_a_list_is_typed_as_a_column_would_be() -> None:
-    frame = open_frame({"x": [1, None], "y": [None, None], "z": ["a", None], "w": (True, False)})
-    kinds = header(frame).kinds
-    assert dict(kinds) == {"x": "numeric", "y": "numeric", "z": "text", "w": "bool"}
+@pytest.mark.parametrize("values", [[1.0, 2.0], [1, None], ["a", 1], (True, False), range(2)])
+def test_a_list_has_no_type(values: Any) -> None:
+    """Its values would decide how it is read, so that one row would decide for all."""
+    with pytest.raises(DataError, match=r"column 'x' of the dict has no type; pass np.array"):
+        open_frame({"x": values})
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,9 @@ def test_examples_are_a_few_and_rows_are_all():
 
 
 def test_text_with_numeric_bounds_is_refused_and_explained():
-    found = lines(pc.check_data({"x": ["1", "2,5", None, "200", "nan"]}, {"x": (0, 9)}))
+    found = lines(
+        pc.check_data(pd.DataFrame({"x": ["1", "2,5", None, "200", "nan"]}), {"x": (0, 9)})
+    )
     assert found == {
         ("x", "text, but its bounds are numbers"): [],
         ("x", "not a number"): [1, 4],
@@ -119,12 +121,12 @@ def test_a_type_that_cannot_be_read_is_one_line_even_if_declared():
 
 def test_missing_values_of_a_complete_schema_say_so():
     schema = pc.Schema({"x": (0, 1)}, complete=True)
-    found = lines(pc.check_data({"x": [np.nan, 0.5]}, schema))
+    found = lines(pc.check_data(pd.DataFrame({"x": [np.nan, 0.5]}), schema))
     assert found == {("x", "missing, though declared complete"): [0]}
 
 
 def test_bounds_are_named_in_full():
-    found = lines(pc.check_data({"x": [1e9, 0]}, {"x": (0.1, 123456789.5)}))
+    found = lines(pc.check_data(pd.DataFrame({"x": [1e9, 0]}), {"x": (0.1, 123456789.5)}))
     assert found == {("x", "below 0.1"): [1], ("x", "above 123456789.5"): [0]}
 
 
@@ -188,7 +190,9 @@ def test_it_says_do_not_publish_above_and_below():
 
 
 def test_many_lines_are_cut_in_print_and_not_in_the_frame():
-    findings = pc.check_data({"x": [f"name {i:03}" for i in range(500)]}, {"x": ["a"]})
+    findings = pc.check_data(
+        pd.DataFrame({"x": [f"name {i:03}" for i in range(500)]}), {"x": ["a"]}
+    )
     assert len(findings.frame) == 500
     shown = str(findings).splitlines()
     assert len(shown) == MOST_LINES + 4
@@ -198,7 +202,7 @@ def test_many_lines_are_cut_in_print_and_not_in_the_frame():
 
 def test_names_and_levels_cannot_change_the_page_or_the_terminal():
     evil = "<script>alert(1)</script>\x1b[31m\u202e\n"
-    findings = pc.check_data({evil: ["b", evil * 9]}, {evil: ["a", "b"]})
+    findings = pc.check_data(pd.DataFrame({evil: ["b", evil * 9]}), {evil: ["a", "b"]})
     for text in (str(findings), findings._repr_html_()):
         assert "\x1b" not in text
         assert "\u202e" not in text
@@ -237,4 +241,4 @@ def test_columns_come_as_declared_and_then_as_in_the_data():
 
 def test_a_column_of_names_takes_one_sort():
     names = np.arange(200_000).astype(str)
-    assert len(pc.check_data({"x": names}, {"x": ["a"]}).found) == 200_000
+    assert len(pc.check_data(pd.DataFrame({"x": names}), {"x": ["a"]}).found) == 200_000

@@ -134,7 +134,6 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         "arm histogram": np.concatenate([cells(c.e[arm]) for arm in arms]),
     }
     balance = np.where(c.t == 1, (1 - c.e) / c.e, c.e / (1 - c.e))
-    att = np.where(c.t == 1, 1.0, -c.e / (1 - c.e)) * (c.y - c.mu0)
     for slopes, groups, which in (
         (False, False, "mean"),
         (False, True, "groups"),
@@ -147,7 +146,7 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         outer = upper(a.T @ a)
         sizes = g.sum(axis=0)
         found[f"sums, {which}"] = np.r_[x @ a, x @ g, outer, balance.sum(), sizes]
-        x = cut(att, 8.0)
+        x = cut(imputed, 8.0)
         found[f"sums of the treated, {which}"] = np.r_[x @ a, x @ g, outer, c.t.sum(), sizes]
         found[f"squares, {which}"] = np.r_[x2.sum(), x2 @ g]
         meat = upper((a.T * x2) @ a)

@@ -1,0 +1,56 @@
+"""Declared groups: a numeric right side names a level as the level's own label does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privcausal.errors import SchemaError
+from privcausal.spec.groups import group_mask, resolve_groups
+from privcausal.spec.schema import Binary, Levels, Schema
+
+
+@pytest.mark.parametrize(
+    ("level", "written"),
+    [
+        (1000000, "1000000"),
+        ("1000000", "1e6"),
+        (1234567, "1234567"),
+        (94110, "94110.0"),
+        (0.1234567, "0.1234567"),
+        (-3, "-3"),
+        (3.0, "3"),
+        (0, "-0.0"),
+        ("01234", "'01234'"),
+    ],
+)
+@pytest.mark.parametrize("comparison", ["==", "!="])
+def test_a_number_names_a_level(level: Any, written: str, comparison: str) -> None:
+    schema = Schema({"zip": Levels([level, "b", "c"])})
+    (group,) = resolve_groups([f"zip {comparison} {written}"], schema)
+    assert group.value == schema["zip"].labels[0]
+    assert group.label == f"zip {comparison} {written}"
+    mask = group_mask(group, np.array([0, 1, 2, 0]), schema["zip"])
+    same = [True, False, False, True]
+    assert mask.tolist() == [s == (comparison == "==") for s in same]
+
+
+def test_a_number_names_one_of_two_labels() -> None:
+    schema = Schema({"code": Binary([1000000, 2000000])})
+    (group,) = resolve_groups(["code == 2000000"], schema)
+    assert group_mask(group, np.array([0.0, 1.0]), schema["code"]).tolist() == [False, True]
+
+
+def test_every_spelling_of_a_zero_one_column() -> None:
+    schema = Schema({"smoker": Binary()})
+    for text in ("smoker == 1", "smoker == 1.0", "smoker == True"):
+        (group,) = resolve_groups([text], schema)
+        assert group_mask(group, np.array([0.0, 1.0]), schema["smoker"]).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("text", ["zip == 1000001", "zip == 1e+06x", "zip >= 1000000"])
+def test_a_level_that_is_not_there_is_refused(text: str) -> None:
+    with pytest.raises(SchemaError):
+        resolve_groups([text], Schema({"zip": [1000000, "b", "c"]}))
