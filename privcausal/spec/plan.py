@@ -56,7 +56,6 @@ class Plan:
     base: str
     stages: tuple[Stage, ...]
     rho_cap: int
-    delta_selection: int = 0
 
     def __post_init__(self) -> None:
         names = [s.name for s in self.stages]
