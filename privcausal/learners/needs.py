@@ -213,8 +213,9 @@ def _sequential(needs: Sequence[Need], shares: Mapping[str, float], total: int) 
 def _in_parts(needs: Sequence[Need], shares: Mapping[str, float], total: int) -> list[Stage]:
     """Two disjoint halves that share rho: for units under substitution.
 
-    Units go to the halves by their names, so a unit replaced by another may change both halves,
-    and the two do not compose in parallel.
+    Units go to the halves by coins keyed on their names. On average over the key the halves compose
+    in parallel; for a given key a unit replaced by another may change both. Sharing rho makes the
+    guarantee hold for every key, also for one that became known.
     """
     return [
         replace(s, rows=0.5, part="nuisance" if n.group == "nuisance" else "effect")
