@@ -21,6 +21,7 @@ from privcausal.learners.needs import TOP, Need
 from privcausal.learners.nuisances import (
     LEAST_BELOW,
     Propensity,
+    by_fold,
     cross_noise,
     known_propensity,
     propensity,
@@ -30,7 +31,7 @@ from privcausal.learners.nuisances import (
 from privcausal.spec.functions import Additive, Constant, Difference, Mixture, Nuisance
 from privcausal.spec.request import Request
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import ByFold, Cross, ImputedEffect, Transform
+from privcausal.vault import Cross, ImputedEffect
 
 GRAMS, OUTCOMES = "nuisance: arm moments", "nuisance: arm outcomes"
 FIRST_OUTCOMES = "nuisance: arm outcomes"
@@ -137,7 +138,7 @@ class X(T):
         nuisances = tuple(
             arm_nuisance(ground, self.means(ground, d), propensity_of(ground, d)) for d in folds
         )
-        target = imputed(nuisances, ground)
+        target = by_fold(lambda n: ImputedEffect(n, ground.outcome), nuisances)
         sizes = read_sizes(ground, target, "effect: imputed sizes")
         features = ground.effect_features
         per_cut = cross_noise(ground, "effect: imputed effects", features.cut)
@@ -171,12 +172,6 @@ class X(T):
             additive = Additive(ground.effect_features, fitted.mean)
             pieces.append(Piece(additive, fitted.cov, weight))
         return Effect(tuple(pieces), 2 * ground.outcome.bound)
-
-
-def imputed(nuisances: tuple[Nuisance, ...], ground: Ground) -> Transform:
-    """The imputed effect of each row, by the nuisances of its fold."""
-    made = tuple(ImputedEffect(n, ground.outcome) for n in nuisances)
-    return made[0] if len(made) == 1 else ByFold(made)
 
 
 def arm_data(ground: Ground, stage: str) -> tuple[Ground, tuple[ArmData, ...], ArmData]:

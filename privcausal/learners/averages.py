@@ -12,10 +12,10 @@ from privcausal.inference.average import (
     estimate_averages,
 )
 from privcausal.learners.ground import Ground
-from privcausal.learners.nuisances import read_sizes
+from privcausal.learners.nuisances import by_fold, read_sizes
 from privcausal.spec.functions import Constant, Nuisance
 from privcausal.typing import Matrix
-from privcausal.vault import Aipw, Balance, ByFold, ScoreSquares, ScoreSums, Transform
+from privcausal.vault import Aipw, Balance, ScoreSquares, ScoreSums, Transform
 
 Stages = tuple[str, str, str]
 STAGES: Stages = ("average: score sizes", "average: scores", "average: squared scores")
@@ -78,11 +78,10 @@ def _scores(
 ) -> tuple[Transform, Transform]:
     """The centred score and its balance, by the nuisances of each row's fold."""
     clip = ground.clip
-    score = [Aipw(n, ground.outcome, clip, Constant(centre), abs(centre)) for n in nuisances]
-    mass = [Balance(n.e, clip) for n in nuisances]
-    if len(nuisances) == 1:
-        return score[0], mass[0]
-    return ByFold(tuple(score)), ByFold(tuple(mass))
+    score = by_fold(
+        lambda n: Aipw(n, ground.outcome, clip, Constant(centre), abs(centre)), nuisances
+    )
+    return score, by_fold(lambda n: Balance(n.e, clip), nuisances)
 
 
 def _ceiling(ground: Ground, nuisance: Nuisance, centre: float) -> float:

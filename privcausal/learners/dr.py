@@ -16,6 +16,7 @@ from privcausal.learners.ground import Grams, Ground, gram_of
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
     LEAST_BELOW,
+    by_fold,
     cross_noise,
     effect_fit,
     nuisance_of,
@@ -27,7 +28,7 @@ from privcausal.learners.nuisances import (
 )
 from privcausal.spec.functions import Additive, Nuisance
 from privcausal.spec.request import Request
-from privcausal.vault import Aipw, ByFold, Cross, Transform
+from privcausal.vault import Aipw, Cross
 
 FIRST_SIZES, FIRST_MOMENTS = "effect: residual sizes", "effect: residual moments"
 FIRST_WEIGHTS = "effect: weights"
@@ -73,8 +74,7 @@ def _second_stage(
 ) -> Effect:
     """Regress psi - tau_1(x) on the effect's features and add tau_1 back."""
     reach = 2 * ground.outcome.bound
-    made = tuple(Aipw(n, ground.outcome, ground.clip, first, reach) for n in nuisances)
-    target: Transform = made[0] if len(made) == 1 else ByFold(made)
+    target = by_fold(lambda n: Aipw(n, ground.outcome, ground.clip, first, reach), nuisances)
     sizes = read_sizes(ground, target, SIZES)
     features = ground.effect_features
     cut = cuts.trade(sizes, cross_noise(ground, MOMENTS, features.cut) / ground.population.count)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -36,6 +37,8 @@ from privcausal.vault import (
     Treatment,
     TreatmentResidual,
 )
+
+F = TypeVar("F")
 
 RESIDUAL_CLIP = 0.03
 """e is cut here where nothing is divided by it (the R-learner); `propensity_clip` elsewhere."""
@@ -155,9 +158,9 @@ def remainder(ground: Ground, e: Function, e_cov: Matrix, mean_cov: Matrix) -> f
     return remainder_sd(np.asarray(weight), e_cov, mean_cov)
 
 
-def by_fold(make: Callable[[Partial], Transform], partials: tuple[Partial, ...]) -> Transform:
+def by_fold(make: Callable[[F], Transform], folds: Sequence[F]) -> Transform:
     """The transform of the only nuisance, or each row's own fold's."""
-    transforms = tuple(make(p) for p in partials)
+    transforms = tuple(make(fold) for fold in folds)
     return transforms[0] if len(transforms) == 1 else ByFold(transforms)
 
 

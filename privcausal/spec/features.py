@@ -49,11 +49,6 @@ class Column:
         """Scaled units per natural unit: a slope in natural units is slope x per_unit."""
         return 1.0 if self.kind == "indicator" else 2.0 / (self.hi - self.lo)
 
-    @property
-    def origin(self) -> float:
-        """Scaled value at natural zero shift: scaled = per_unit * (natural - origin)."""
-        return 0.0 if self.kind == "indicator" else 0.5 * (self.lo + self.hi)
-
 
 class Design:
     """Design columns of some formula terms over a schema, each scaled to a known range.
