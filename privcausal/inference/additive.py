@@ -19,6 +19,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
+from privcausal.inference.confounding import Regression
 from privcausal.typing import Integers, Matrix, Vector
 
 ROUNDS = 3
@@ -72,11 +73,15 @@ class Prior:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Coefficients with posterior covariance and log marginal likelihood."""
+    """Coefficients with posterior covariance, log marginal likelihood, and the model they are of.
+
+    `regression` is None where the coefficients are a mixture, or made of others (``basis``).
+    """
 
     mean: Vector
     cov: Matrix
     evidence: float
+    regression: Regression | None = None
 
 
 def positive_part(matrix: Matrix) -> Matrix:
@@ -97,7 +102,8 @@ def fit(moments: Moments, prior: Prior) -> Posterior:
         start, value = problem.maximise(start)
         theta, cov = problem.posterior(start)
         beta = basis @ theta
-    return Posterior(beta, basis @ cov @ basis.T, value)
+    regression = problem.regression(start) if prior.basis is None else None
+    return Posterior(beta, basis @ cov @ basis.T, value, regression)
 
 
 def _noise_cov(moments: Moments, beta: Vector) -> Matrix:
@@ -151,6 +157,10 @@ class _Problem:
             noise_grad = s2 * float(np.trace(inv_gram) - z @ self.gram @ z) + x[-1]
         return 0.5 * float(value), 0.5 * np.r_[grad, noise_grad]
 
+    def regression(self, x: Vector) -> Regression:
+        t, s2 = self._unpack(x)
+        return Regression(self.gram, self.moments.cross, s2 * self.gram + self.noise, t)
+
     def posterior(self, x: Vector) -> tuple[Vector, Matrix]:
         t, s2 = self._unpack(x)
         cov = s2 * self.gram + self.noise + (self.design * t) @ self.design.T
@@ -197,8 +207,10 @@ def least_squares(moments: Moments, spread: Vector, basis: Matrix | None = None)
     for _ in range(ROUNDS):
         noise = _noise_cov(moments, basis @ theta)
         share = np.trace(noise) / (np.trace(noise) + moments.noise_var * np.trace(gram))
-        inverse = np.linalg.pinv(moments.noise_var * gram + noise, hermitian=True)
+        error = moments.noise_var * gram + noise
+        inverse = np.linalg.pinv(error, hermitian=True)
         precision = design.T @ inverse @ design + np.diag(share / spread**2)
         cov = np.asarray(np.linalg.pinv(precision, hermitian=True))
         theta = cov @ design.T @ inverse @ moments.cross
-    return Posterior(basis @ theta, basis @ cov @ basis.T, 0.0)
+    regression = Regression(gram, moments.cross, error, spread**2 / max(share, 1e-9))
+    return Posterior(basis @ theta, basis @ cov @ basis.T, 0.0, regression)

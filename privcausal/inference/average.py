@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from privcausal.inference.confounding import Remainder
 from privcausal.typing import Matrix, Vector
 
 FEW = 3.0
@@ -18,11 +19,6 @@ FEW = 3.0
 
 BALANCE_SPREAD = 0.1
 """Prior sd of the mean balance around 1, where it is 1 if the propensity is right."""
-
-
-ALIGNED, MOST_ALIGNED = 0.5, 1.5
-"""How far errors of propensity and outcome are taken to point the same way; see `remainder_sd`."""
-
 
 RELATIVE = (0.4, 2.5)
 """Range of a noisy Gram's eigenvalues relative to those of the synthetic population."""
@@ -70,9 +66,10 @@ class Frame:
         The regressors a of a synthetic population, shape (N, k).
     units : Vector
         Natural slope per slope on a, shape (k - 1,).
-    clipping, remainder : float
-        Allowances, in units of the outcome: bias of cut scores, and root mean square of the
-        product of nuisance errors.
+    clipping : float
+        Allowance for the bias of cut scores, in units of the outcome.
+    remainder : Remainder
+        Bias from the product of nuisance errors: its mean is taken off, its sd allowed for.
     least_square : float
         Floor of the mean squared score.
     mass_prior : (float, float)
@@ -84,7 +81,7 @@ class Frame:
     points: Matrix
     units: Vector
     clipping: float
-    remainder: float
+    remainder: Remainder
     least_square: float
     mass_prior: tuple[float, float] = (1.0, BALANCE_SPREAD)
 
@@ -141,7 +138,7 @@ def estimate_averages(
     sampling[0, 0] = variance / frame.size
     privacy = lift @ np.diag(sd.score**2) @ lift.T
     privacy += np.diag([(mean * mass_sd / mass) ** 2, *slope_noise])
-    own = np.r_[mean + frame.centre, frame.units * slopes[1:]]
+    own = np.r_[mean + frame.centre - frame.remainder.mean, frame.units * slopes[1:]]
     spread = np.r_[
         1.0, np.sqrt(np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size)
     ]
@@ -152,7 +149,7 @@ def estimate_averages(
         sampling,
         privacy,
         frame.clipping * spread,
-        frame.remainder * spread,
+        frame.remainder.sd * spread,
         frame.size,
     )
     return _with_groups(out, groups, value, sd, frame) if groups else out
@@ -241,7 +238,7 @@ def _with_groups(
         total = raised(
             float(value.group_square[j]), float(sd.group_square[j]), 0.25 * variance * rows
         )
-        estimate[at] = frame.centre + mean
+        estimate[at] = frame.centre - frame.remainder.mean + mean
         sampling[at, at] = max(total / rows - mean**2, 0.1 * total / rows) / rows
         noise = (float(sd.group_score[j]) / balance) ** 2 + (mean * rows_sd) ** 2
         privacy[at, at] = noise / rows**2
@@ -252,7 +249,7 @@ def _with_groups(
         sampling,
         privacy,
         np.r_[out.clipping, np.full(k, frame.clipping)],
-        np.r_[out.remainder, np.full(k, frame.remainder)],
+        np.r_[out.remainder, np.full(k, frame.remainder.sd)],
         out.size,
     )
 
@@ -274,18 +271,3 @@ def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> tuple[Mat
     held = (vectors * np.clip(values, *RELATIVE)) @ vectors.T
     back = np.linalg.inv(factor)
     return np.asarray(back @ held @ back.T), keep
-
-
-def remainder_sd(weight: Matrix, propensity_cov: Matrix, outcome_cov: Matrix) -> float:
-    """Root mean square of the AIPW remainder E[(e - ê)(mu - μ̂)/(ê (1 - ê))] given the moments.
-
-    With errors phi'd_e and phi'd_y of independent normal coefficients, its variance is
-    tr(W V_e W V_y), W = `weight` = E[phi phi'/(ê (1 - ê))]. What confounds drives both, so the
-    errors are taken to agree to the degree `ALIGNED`: if they did in full, the remainder would be
-    the sum of the roots of the eigenvalues of W V_e W V_y. Their agreement counts at most
-    `MOST_ALIGNED` times the independent part, because many directions cannot all agree.
-    """
-    product = weight @ propensity_cov @ weight @ outcome_cov
-    independent = max(float(np.trace(product)), 0.0)
-    along = float(np.sqrt(np.maximum(np.linalg.eigvals(product).real, 0.0)).sum())
-    return float(np.sqrt(independent + min((ALIGNED * along) ** 2, MOST_ALIGNED * independent)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcausal.inference.population import Population, with_correlation
-from privcausal.spec.features import FeatureMap, Rows
+from privcausal.spec.features import FeatureMap, Features, Rows
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
 
@@ -25,7 +25,7 @@ class GramEstimate:
         return GramEstimate(self.value[at], self.sd, self.model[at])
 
 
-def population_gram(features: FeatureMap, rows: Rows, count: float, weight: Vector) -> Matrix:
+def population_gram(features: Features, rows: Rows, count: float, weight: Vector) -> Matrix:
     """count x mean of weight w phi phi' over the synthetic rows."""
     phi = rows.phi(features)
     w = features.weight(phi) * weight

@@ -11,6 +11,7 @@ from scipy.linalg import block_diag
 
 from privcausal.inference import cut as cuts
 from privcausal.inference.additive import Moments, Posterior
+from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.gram import GramEstimate
 from privcausal.learners.base import CateLearner, Learnt, mixed
@@ -26,7 +27,7 @@ from privcausal.learners.nuisances import (
     known_propensity,
     propensity,
     read_sizes,
-    remainder,
+    remainder_weight,
 )
 from privcausal.spec.functions import Additive, Constant, Difference, Mixture, Nuisance
 from privcausal.spec.request import Request
@@ -227,12 +228,12 @@ def propensity_of(ground: Ground, found: ArmData) -> Propensity:
     return propensity(ground, gram, cross, 0.5 * float(np.hypot(zero.sd, one.sd)))
 
 
-def arm_remainder(ground: Ground, found: ArmData, fitted: Posterior) -> float:
+def arm_remainder(ground: Ground, found: ArmData, fitted: Posterior) -> Remainder:
     """The product of nuisance errors, with the two arms' covariances averaged."""
     p = ground.features.size
     e = propensity_of(ground, found)
     mean_cov = 0.5 * (fitted.cov[:p, :p] + fitted.cov[p:, p:])
-    return remainder(ground, e.e, e.cov, mean_cov)
+    return unrelated(remainder_weight(ground, ground.features, e.e), e.cov, mean_cov)
 
 
 def shown_arms(nuisances: tuple[Nuisance, ...]) -> Nuisances:

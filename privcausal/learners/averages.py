@@ -11,6 +11,7 @@ from privcausal.inference.average import (
     ScoreData,
     estimate_averages,
 )
+from privcausal.inference.confounding import Remainder
 from privcausal.learners.ground import Ground
 from privcausal.learners.nuisances import by_fold, read_sizes
 from privcausal.spec.functions import Constant, Nuisance
@@ -25,7 +26,7 @@ def averages(
     ground: Ground,
     nuisances: tuple[Nuisance, ...],
     centre: float,
-    remainder: float,
+    remainder: Remainder,
     stages: Stages,
     name: str,
 ) -> AverageEstimate:
@@ -36,8 +37,8 @@ def averages(
     nuisances : one per fold, or one.
     centre : float
         Public number near the average effect; scores are cut around it.
-    remainder : float
-        Root mean square of the product of nuisance errors, as far as it is known.
+    remainder : Remainder
+        Bias from the nuisances' errors, as far as it is known.
     """
     request = ground.session.plan.request
     reach = 2 * ground.outcome.bound

@@ -10,9 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.inference.average import AverageEstimate
+from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
 from privcausal.learners.averages import STAGES, averages
-from privcausal.learners.bases import Base
+from privcausal.learners.bases import AnyBase, Base, moment_base
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.ground import Ground, Session, lay
 from privcausal.learners.needs import TOP, Need, Undeclared, make_plan
@@ -38,15 +39,16 @@ class Learner(ABC):
     def run(self, session: Session) -> Estimate:
         """Spend the plan's stages in order and return the estimate."""
 
-    def plan(self, request: Request, base: Base, undeclared: Undeclared) -> Plan:
+    def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
         """Stages with integer budgets; no data are needed."""
+        base = moment_base(base)
         needs = self.needs(request, base)
         return make_plan(request, self.name, base.name, needs, self.shares, undeclared)
 
     def fit(
-        self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: Base
+        self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
     ) -> Estimate:
-        return self.run(Session(plan, vault, schema, undeclared, base))
+        return self.run(Session(plan, vault, schema, undeclared, moment_base(base)))
 
 
 @dataclass(frozen=True)
@@ -84,14 +86,14 @@ class CateLearner(Learner):
 class Learnt:
     """The outcome of the nuisance and effect stages. `nuisances` holds one per fold, or one.
 
-    `remainder` is the root mean square of the product of their errors, as far as it is known.
+    `remainder` is the law of the bias that their errors leave in an average.
     """
 
     ground: Ground
     effect: Effect
     nuisances: tuple[Nuisance, ...]
     shown: Nuisances
-    remainder: float
+    remainder: Remainder
 
 
 def shown(partials: tuple[Partial, ...], nuisances: tuple[Nuisance, ...]) -> Nuisances:
@@ -127,4 +129,22 @@ def finish(
         tuple(session.releases),
         session.vault.size,
         session.vault.real_noise,
+        () if found is None else doubts(found),
     )
+
+
+MOST_REMAINDER = 0.5
+"""Share of an average's variance by nuisance errors above which the result says so."""
+
+NUISANCE_NOTE = (
+    "What is not known of confounding makes up {share:.0%} of the average effect's variance (from "
+    "released numbers): more rows or budget, fewer covariates or a known propensity would help. "
+    "Where it is this large, intervals can cover less than they say."
+)
+
+
+def doubts(found: AverageEstimate) -> tuple[str, ...]:
+    """A note where the bias that nuisances may leave is most of an average's variance."""
+    total = float(found.cov[0, 0])
+    share = float(found.remainder[0]) ** 2 / total if np.isfinite(total) and total > 0 else 0.0
+    return (NUISANCE_NOTE.format(share=share),) if share > MOST_REMAINDER else ()

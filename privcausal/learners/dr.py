@@ -25,6 +25,7 @@ from privcausal.learners.nuisances import (
     read_sizes,
     remainder,
     residual_effect,
+    settled,
 )
 from privcausal.spec.functions import Additive, Nuisance
 from privcausal.spec.request import Request
@@ -62,10 +63,10 @@ class DR(CateLearner):
         first = residual_effect(
             ground, grams, partials, sizes=FIRST_SIZES, moments=FIRST_MOMENTS, weights=weights
         )
+        partials = settled(ground, partials, first)
         nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
         effect = _second_stage(ground, grams, first, nuisances)
-        one = partials[0]
-        rest = remainder(ground, one.e, one.e_cov, one.eta_cov)
+        rest = remainder(ground, partials[0])
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
 
 

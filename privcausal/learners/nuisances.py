@@ -10,21 +10,23 @@ import numpy as np
 
 from privcausal.inference import cut as cuts
 from privcausal.inference.additive import Moments, Posterior
-from privcausal.inference.average import remainder_sd
 from privcausal.inference.basis import amplitude
+from privcausal.inference.confounding import Pair, Remainder
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.gram import GramEstimate, population_gram
 from privcausal.learners.ground import Grams, Ground, complements
 from privcausal.learners.needs import Need
-from privcausal.spec.features import FeatureMap
+from privcausal.spec.features import FeatureMap, Features
 from privcausal.spec.functions import (
     Additive,
     ArmMean,
     Constant,
+    Extended,
     Function,
     Mixture,
     Nuisance,
 )
+from privcausal.spec.interactions import Interactions
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import (
     ByFold,
@@ -57,14 +59,15 @@ LEAST_BELOW = 0.6
 class Partial:
     """e(x) and eta(x) = E[Y | x] of one fold's rows, learned on the others.
 
-    `e` is cut to the arm clip, `e_soft` to `RESIDUAL_CLIP`; the covariances are of coefficients.
+    `e` is cut to the arm clip, `e_soft` to `RESIDUAL_CLIP`; `pair` is the joint law of their
+    coefficients (None where the propensity is known).
     """
 
     e: Function
     e_soft: Function
     eta: Function
-    e_cov: Matrix
-    eta_cov: Matrix
+    pair: Pair | None
+    beyond: tuple[Interactions, Pair] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,38 +88,92 @@ def partial_needs(ground_known: bool) -> list[Need]:
 
 def partial(ground: Ground, grams: Grams) -> tuple[Partial, ...]:
     """Propensity and mean outcome, one pair per fold (one without cross-fitting)."""
-    es = _propensities(ground, grams)
+    known = ground.known
+    if known is not None:
+        etas = _outcomes(ground, grams)
+        return tuple(Partial(known, known, _mean(ground, eta.mean), None) for eta in etas)
+    es = _treatments(ground, grams)
     etas = _outcomes(ground, grams)
-    return tuple(
-        Partial(e.e, e.soft, eta, e.cov, cov) for e, (eta, cov) in zip(es, etas, strict=True)
+    return tuple(_paired(ground, e, eta) for e, eta in zip(es, etas, strict=True))
+
+
+def _paired(ground: Ground, e: Posterior, eta: Posterior) -> Partial:
+    assert e.regression is not None
+    assert eta.regression is not None
+    group = np.minimum(ground.features.order, 2)
+    return _from_pair(ground, Pair(e.regression, eta.regression, group))
+
+
+def _from_pair(ground: Ground, joint: Pair) -> Partial:
+    e, eta = joint.mean
+    one = _propensity(ground, e, np.zeros((0, 0)))
+    return Partial(one.e, one.soft, _mean(ground, eta), joint)
+
+
+def settled(ground: Ground, partials: tuple[Partial, ...], tau: Function) -> tuple[Partial, ...]:
+    """The same moments read again once the effect is known: only the baseline confounds."""
+    effect = float(np.mean(tau(ground.rows)))
+    return tuple(_settled(ground, p, effect) for p in partials)
+
+
+def _settled(ground: Ground, part: Partial, effect: float) -> Partial:
+    if part.pair is None:
+        return part
+    again = _from_pair(ground, replace(part.pair, effect=effect))
+    if part.beyond is None:
+        return again
+    psi, joint = part.beyond
+    return extended(again, psi, replace(joint, effect=effect))
+
+
+def extended(part: Partial, psi: Interactions, joint: Pair) -> Partial:
+    """Additive nuisances plus interactions."""
+    e, eta = joint.mean
+    return replace(
+        part,
+        e=_more(part.e, psi, e),
+        e_soft=_more(part.e_soft, psi, e),
+        eta=_more(part.eta, psi, eta),
+        beyond=(psi, joint),
     )
+
+
+def _more(base: Function, psi: Interactions, coef: Vector) -> Function:
+    assert isinstance(base, Additive)
+    return Extended(base, psi, coef)
 
 
 def known_propensity(ground: Ground, known: Function) -> Propensity:
     return Propensity(known, known, np.zeros((ground.features.size,) * 2))
 
 
-def _propensities(ground: Ground, grams: Grams) -> list[Propensity]:
-    if ground.known is not None:
-        return [known_propensity(ground, ground.known)] * len(grams.outside)
+def _treatments(ground: Ground, grams: Grams) -> list[Posterior]:
     mechanism = Cross(ground.features, Treatment(), 0.5, "treatment")
     releases = ground.session.moments("nuisance: treatment", mechanism)
     sd = float(releases[0].noise_sd[0])
     crosses = complements([r.value for r in releases], sd)
     return [
-        propensity(ground, gram, cross, noise)
+        _treatment_fit(ground, gram, cross, noise)
         for gram, (cross, noise, _) in zip(grams.outside, crosses, strict=True)
     ]
 
 
+def _treatment_fit(ground: Ground, gram: GramEstimate, cross: Vector, sd: float) -> Posterior:
+    moments = Moments(gram.value, cross, gram.sd, sd, 0.25)
+    size = PROPENSITY_SPREAD**2 / spread(ground.features)
+    return ground.session.base.nuisance(moments, ground.features, 0.25, size, fit_noise=False)
+
+
 def propensity(ground: Ground, gram: GramEstimate, cross: Vector, cross_sd: float) -> Propensity:
     """e(x) from moments of T - 1/2."""
-    moments = Moments(gram.value, cross, gram.sd, cross_sd, 0.25)
-    size = PROPENSITY_SPREAD**2 / spread(ground.features)
-    fitted = ground.session.base.nuisance(moments, ground.features, 0.25, size, fit_noise=False)
-    e = Additive(ground.features, fitted.mean, 0.5, ground.clip, 1 - ground.clip)
+    fitted = _treatment_fit(ground, gram, cross, cross_sd)
+    return _propensity(ground, fitted.mean, fitted.cov)
+
+
+def _propensity(ground: Ground, coef: Vector, cov: Matrix) -> Propensity:
+    e = Additive(ground.features, coef, 0.5, ground.clip, 1 - ground.clip)
     soft = min(RESIDUAL_CLIP, ground.clip)
-    return Propensity(e, replace(e, lo=soft, hi=1 - soft), fitted.cov)
+    return Propensity(e, replace(e, lo=soft, hi=1 - soft), cov)
 
 
 def spread(features: FeatureMap) -> float:
@@ -124,38 +181,50 @@ def spread(features: FeatureMap) -> float:
     return float(max((features.order == 1).sum(), 1)) * amplitude(len(features.blocks)) ** 2
 
 
-def _outcomes(ground: Ground, grams: Grams) -> list[tuple[Function, Matrix]]:
+def _outcomes(ground: Ground, grams: Grams) -> list[Posterior]:
     outcome = ground.outcome
     mechanism = Cross(ground.features, outcome, outcome.bound, "outcome")
     releases = ground.session.moments("nuisance: outcome", mechanism)
     sd = float(releases[0].noise_sd[0])
     crosses = complements([r.value for r in releases], sd)
+    half = outcome.bound
+    size = (OUTCOME_SPREAD * half) ** 2 / spread(ground.features)
     return [
-        _mean(ground, gram, cross, noise)
+        ground.session.base.nuisance(
+            Moments(gram.value, cross, gram.sd, noise, (half / 4) ** 2),
+            ground.features,
+            half**2 / 4,
+            size,
+            fit_noise=True,
+        )
         for gram, (cross, noise, _) in zip(grams.outside, crosses, strict=True)
     ]
 
 
-def _mean(
-    ground: Ground, gram: GramEstimate, cross: Vector, cross_sd: float
-) -> tuple[Function, Matrix]:
+def _mean(ground: Ground, coef: Vector) -> Function:
     outcome = ground.outcome
-    half = outcome.bound
-    moments = Moments(gram.value, cross, gram.sd, cross_sd, (half / 4) ** 2)
-    size = (OUTCOME_SPREAD * half) ** 2 / spread(ground.features)
-    fitted = ground.session.base.nuisance(
-        moments, ground.features, half**2 / 4, size, fit_noise=True
-    )
     middle = 0.5 * (outcome.lo + outcome.hi)
-    return Additive(ground.features, fitted.mean, middle, outcome.lo, outcome.hi), fitted.cov
+    return Additive(ground.features, coef, middle, outcome.lo, outcome.hi)
 
 
-def remainder(ground: Ground, e: Function, e_cov: Matrix, mean_cov: Matrix) -> float:
-    """Root mean square of the product of nuisance errors over the synthetic population."""
+def remainder(ground: Ground, part: Partial) -> Remainder:
+    """Bias of an average from the errors of both nuisances, over the synthetic population."""
+    if part.pair is None:
+        return Remainder(0.0, 0.0)
+    found = part.pair.remainder(remainder_weight(ground, ground.features, part.e))
+    if part.beyond is not None:
+        psi, joint = part.beyond
+        found = found + joint.remainder(remainder_weight(ground, psi, part.e))
+    return found
+
+
+def remainder_weight(ground: Ground, features: Features, e: Function) -> Matrix:
+    """E[phi phi' / (e (1 - e))] over the synthetic population: how errors enter the AIPW score."""
     rows = ground.rows
-    phi, p = rows.phi(ground.features), e(rows)
-    weight = (phi.T / (p * (1 - p))) @ phi / len(rows)
-    return remainder_sd(np.asarray(weight), e_cov, mean_cov)
+    phi = rows.phi(features)
+    p = e(rows)
+    weight = 1 / (p * (1 - p))
+    return np.asarray((phi.T * weight) @ phi / len(rows))
 
 
 def by_fold(make: Callable[[F], Transform], folds: Sequence[F]) -> Transform:

@@ -13,12 +13,15 @@ from privcausal.learners.base import Learner, finish, shown
 from privcausal.learners.bases import Base
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import Session, gram_of, lay
+from privcausal.learners.interactions import TREATMENT as INTERACTIONS
+from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
     nuisance_of,
     partial,
     remainder,
     residual_effect,
+    settled,
 )
 from privcausal.spec.request import Request
 
@@ -36,7 +39,7 @@ class Private(Learner):
     """
 
     name: ClassVar[str] = "private"
-    shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.36, "effect": 0.54}
+    shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.42, "effect": 0.48}
 
     def needs(self, request: Request, base: Base) -> list[Need]:
         sizes, scores, squares = STAGES
@@ -51,6 +54,8 @@ class Private(Learner):
         ]
         if request.propensity is None:
             needs.append(Need("nuisance: treatment", 0.31, "nuisance"))
+            if base.interactions:
+                needs += interaction_needs(0.16, 0.22)
         if base.released_weights:
             needs.append(Need(WEIGHTS, 0.04, "nuisance"))
         return needs
@@ -58,11 +63,13 @@ class Private(Learner):
     def run(self, session: Session) -> Estimate:
         ground, grams = gram_of(lay(session, linear_terms=False))
         partials = partial(ground, grams)
+        if session.plan.has(INTERACTIONS):
+            partials = refine(ground, partials)
         weights = WEIGHTS if session.plan.has(WEIGHTS) else None
         tau = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=weights)
+        partials = settled(ground, partials, tau)
         nuisances = tuple(nuisance_of(p, tau, ground.outcome) for p in partials)
         centre = float(np.mean(tau(ground.rows)))
-        first = partials[0]
-        rest = remainder(ground, first.e, first.e_cov, first.eta_cov)
+        rest = remainder(ground, partials[0])
         found = averages(ground, nuisances, centre, rest, STAGES, session.plan.request.estimand)
         return finish(ground, None, shown(partials, nuisances), found)

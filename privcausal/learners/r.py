@@ -15,6 +15,7 @@ from privcausal.learners.nuisances import (
     partial_needs,
     remainder,
     residual_effect,
+    settled,
 )
 from privcausal.spec.request import Request
 
@@ -41,7 +42,7 @@ class R(CateLearner):
         effect = residual_effect(
             ground, grams, partials, sizes=SIZES, moments=MOMENTS, weights=weights
         )
+        partials = settled(ground, partials, effect)
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
-        first = partials[0]
-        rest = remainder(ground, first.e, first.e_cov, first.eta_cov)
+        rest = remainder(ground, partials[0])
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)

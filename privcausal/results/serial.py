@@ -28,9 +28,11 @@ from privcausal.spec.functions import (
     ArmMean,
     Constant,
     Difference,
+    Extended,
     Known,
     Mixture,
 )
+from privcausal.spec.interactions import Index, Interactions
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Schema
@@ -44,8 +46,8 @@ CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
         Additive, ArmMean, AverageEstimate, Block, Budget, CausalFormula, Charge, Constant, Cost,
-        Difference, Effect, Estimate, Factor, FeatureMap, Known, Mixture, Nuisances, Piece, Plan,
-        Population, Release, Request, Stage, Term, Trust,
+        Difference, Effect, Estimate, Extended, Factor, FeatureMap, Index, Interactions, Known,
+        Mixture, Nuisances, Piece, Plan, Population, Release, Request, Stage, Term, Trust,
     )
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -294,6 +294,20 @@ def fine_bins(scaled: Vector) -> Integers:
     return np.clip(position, 0, FINE - 1).astype(np.int64)
 
 
+class Features(Protocol):
+    """A vector of `size` functions of a row, with weights that hold its norm below `cut`."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def cut(self) -> float: ...
+
+    def of(self, rows: Rows) -> Matrix: ...
+
+    def weight(self, phi: Matrix) -> Vector: ...
+
+
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
     """phi(x) = (1, basis functions), with row weight w = min(1, (C / ||phi||)^2).
@@ -334,6 +348,9 @@ class FeatureMap:
             out[:, at:stop] = block(scaled)
             at = stop
         return out
+
+    def of(self, rows: Rows) -> Matrix:
+        return self.phi(rows.scaled(self.design))
 
     def weight(self, phi: Matrix) -> Vector:
         """Row weights, shape (n,), in (0, 1]."""
@@ -379,7 +396,7 @@ class Rows:
     size: int
     propensity: Vector | None = field(default=None, repr=False)
     _scaled: dict[Design, Matrix] = field(default_factory=dict, repr=False)
-    _phi: dict[FeatureMap, Matrix] = field(default_factory=dict, repr=False)
+    _phi: dict[Features, Matrix] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return self.size
@@ -389,7 +406,7 @@ class Rows:
             self._scaled[design] = design.scaled(self.frame, self.size)
         return self._scaled[design]
 
-    def phi(self, features: FeatureMap) -> Matrix:
+    def phi(self, features: Features) -> Matrix:
         if features not in self._phi:
-            self._phi[features] = features.phi(self.scaled(features.design))
+            self._phi[features] = features.of(self)
         return self._phi[features]

@@ -9,6 +9,7 @@ import numpy as np
 
 from privcausal.errors import DataError
 from privcausal.spec.features import FeatureMap, Rows, combine
+from privcausal.spec.interactions import Interactions
 from privcausal.typing import Vector
 
 
@@ -54,6 +55,21 @@ class Additive:
     def __call__(self, rows: Rows) -> Vector:
         value = self.offset + combine(rows.phi(self.features), self.coef)
         return np.minimum(np.maximum(value, self.lo), self.hi)
+
+
+@dataclass(frozen=True, eq=False)
+class Extended:
+    """An additive function plus psi(x)' coef, cut to the additive one's [lo, hi]."""
+
+    base: Additive
+    features: Interactions
+    coef: Vector
+
+    def __call__(self, rows: Rows) -> Vector:
+        base = self.base
+        value = base.offset + combine(rows.phi(base.features), base.coef)
+        value = value + combine(rows.phi(self.features), self.coef)
+        return np.minimum(np.maximum(value, base.lo), base.hi)
 
 
 @dataclass(frozen=True)

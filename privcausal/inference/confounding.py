@@ -1,0 +1,142 @@
+"""Propensity and mean outcome learned together, and the bias their errors leave in an average.
+
+The mean outcome is eta = b + e tau with a baseline b. What confounds drives both e(x) and b(x), so
+their coefficients are taken to be correlated, by an unknown rho that is uniform on (-1, 1) until
+the moments speak:
+
+    (beta_e, beta_b)_j ~ N(0, [[t_e, rho sqrt(t_e t_b)], [., t_b]]_j),
+    beta_y = beta_b + tau beta_e,   moments_k ~ N(G_k beta_k, N_k) for k = e, y.
+
+An average from doubly robust scores errs by the remainder d_e' W (d_y - tau d_e), d the errors of
+the coefficients and W = E[phi phi' / (e (1 - e))]. Learned apart, both are pulled to zero where
+noise is large, the remainder is what was pulled away, and nobody knows of it: the average becomes
+the unadjusted difference with a narrow interval. Learned together, the remainder has a mean, which
+is taken off, and a spread, which widens the interval, both from released moments only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from scipy.linalg import block_diag, cho_factor, cho_solve
+
+from privcausal.typing import Integers, Matrix, Vector
+
+CORRELATIONS = (-0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9)
+"""Values of each rho that are averaged over."""
+
+
+@dataclass(frozen=True, eq=False)
+class Regression:
+    """cross ~ N(gram beta, error), beta ~ N(0, diag(prior)); shapes (p,), (p, p), (p, p), (p,)."""
+
+    gram: Matrix
+    cross: Vector
+    error: Matrix
+    prior: Vector
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """Mean and standard deviation of the bias that errors of nuisances leave, given the moments."""
+
+    mean: float
+    sd: float
+
+    def __add__(self, other: Remainder) -> Remainder:
+        return Remainder(self.mean + other.mean, float(np.hypot(self.sd, other.sd)))
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two regressions learned together, given the constant part of the effect.
+
+    `group` (p,) is 0 for coefficients that share nothing (the intercept), else tells whose rho is
+    theirs: linear terms may confound where rough ones do not.
+    """
+
+    e: Regression
+    y: Regression
+    group: Integers
+    effect: float = 0.0
+
+    @cached_property
+    def _laws(self) -> list[tuple[float, Vector, Matrix]]:
+        """For each choice of correlations: log likelihood, joint mean (2p,), covariance."""
+        design = block_diag(self.e.gram, self.y.gram)
+        cross, error = np.r_[self.e.cross, self.y.cross], block_diag(self.e.error, self.y.error)
+        used = int(self.group.max(initial=0))
+        return [
+            _posterior(design, cross, error, self._prior(np.r_[0.0, rhos][self.group]))
+            for rhos in product(CORRELATIONS, repeat=used)
+        ]
+
+    def _prior(self, rho: Vector) -> Matrix:
+        """Covariance of (beta_e, beta_y), beta_y = beta_b + effect beta_e."""
+        e, effect = self.e.prior, self.effect
+        baseline = np.maximum(self.y.prior - effect**2 * e, 0.25 * self.y.prior)
+        across = rho * np.sqrt(e * baseline) + effect * e
+        own = baseline + 2 * effect * across - effect**2 * e
+        return np.block([[np.diag(e), np.diag(across)], [np.diag(across), np.diag(own)]])
+
+    @cached_property
+    def _weights(self) -> Vector:
+        logs = np.array([law[0] for law in self._laws])
+        weights = np.exp(logs - logs.max())
+        return np.asarray(weights / weights.sum())
+
+    @cached_property
+    def mean(self) -> tuple[Vector, Vector]:
+        """Posterior means of beta_e and beta_y."""
+        whole = self._weights @ np.array([law[1] for law in self._laws])
+        return whole[: len(self.group)], whole[len(self.group) :]
+
+    def remainder(self, weight: Matrix) -> Remainder:
+        """Law of d_e' W (d_y - effect d_e) under the posterior; `weight` is W, shape (p, p)."""
+        p = len(self.group)
+        one = np.eye(p)
+        turn = np.block([[one, 0 * one], [-self.effect * one, one]])
+        centre = turn @ np.concatenate(self.mean)
+        first, second = [], []
+        for _, joint_mean, joint_cov in self._laws:
+            gap, cov = turn @ joint_mean - centre, turn @ joint_cov @ turn.T
+            gap_e, gap_y = weight @ gap[:p], weight @ gap[p:]
+            v_e, v_y, across = weight @ cov[:p, :p], weight @ cov[p:, p:], weight @ cov[p:, :p]
+            own = float(np.trace(across) + gap[:p] @ gap_y)
+            spread = np.trace(v_e @ v_y) + np.trace(across @ across)
+            spread += gap_e @ cov[p:, p:] @ gap_e + gap_y @ cov[:p, :p] @ gap_y
+            first.append(own)
+            second.append(float(spread) + own**2)
+        mean = float(self._weights @ first)
+        variance = float(self._weights @ second) - mean**2
+        return Remainder(mean, float(np.sqrt(max(variance, 0.0))))
+
+
+def _posterior(
+    design: Matrix, cross: Vector, error: Matrix, prior: Matrix
+) -> tuple[float, Vector, Matrix]:
+    """Log marginal likelihood, mean and covariance of a linear normal model."""
+    lead = design @ prior
+    total = lead @ design.T + error
+    # both regressions in their own units, or rounding decides
+    scale = 1.0 / np.sqrt(np.diag(total))
+    scaled = total * np.outer(scale, scale) + 1e-10 * np.eye(len(total))
+    factor = cho_factor(scaled, lower=True, check_finite=False)
+    lead, cross = lead * scale[:, None], cross * scale
+    gain = cho_solve(factor, lead, check_finite=False).T
+    z = cho_solve(factor, cross, check_finite=False)
+    value = -np.log(np.diag(factor[0])).sum() - 0.5 * float(cross @ z)
+    return float(value), gain @ cross, prior - gain @ lead
+
+
+def unrelated(weight: Matrix, e_cov: Matrix, y_cov: Matrix) -> Remainder:
+    """The same where the two were learned apart: errors correlated by a rho uniform on (-1, 1).
+
+    Var = tr(W V_e W V_y) + E[rho^2] (sum of the roots of the eigenvalues of W V_e W V_y)^2.
+    """
+    product = weight @ e_cov @ weight @ y_cov
+    along = float(np.sqrt(np.maximum(np.linalg.eigvals(product).real, 0.0)).sum())
+    return Remainder(0.0, float(np.sqrt(max(float(np.trace(product)), 0.0) + along**2 / 3)))
