@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 _PUBLIC: dict[str, tuple[str, str | None]] = {
     "privcate": ("privcausal.api", "privcate"),
     "private": ("privcausal.api", "private"),
+    "plan": ("privcausal.api", "plan"),
     "check_data": ("privcausal.api", "check_data"),
     "load": ("privcausal.results", "load"),
     "Ledger": ("privcausal.accounting", "Ledger"),
@@ -25,6 +26,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Levels": ("privcausal.spec.schema", "Levels"),
     "Binary": ("privcausal.spec.schema", "Binary"),
     "AteResult": ("privcausal.results", "AteResult"),
+    "PlanResult": ("privcausal.results", "PlanResult"),
     "CateResult": ("privcausal.results", "CateResult"),
     "learners": ("privcausal.learners", None),
     "bases": ("privcausal.learners.bases", None),
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from privcausal.accounting import Ledger as Ledger
     from privcausal.accounting import TradeOff as TradeOff
     from privcausal.api import check_data as check_data
+    from privcausal.api import plan as plan
     from privcausal.api import private as private
     from privcausal.api import privcate as privcate
     from privcausal.errors import BudgetError as BudgetError
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from privcausal.learners import bases as bases
     from privcausal.results import AteResult as AteResult
     from privcausal.results import CateResult as CateResult
+    from privcausal.results import PlanResult as PlanResult
     from privcausal.results import load as load
     from privcausal.spec.schema import Binary as Binary
     from privcausal.spec.schema import Interval as Interval

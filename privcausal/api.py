@@ -8,18 +8,31 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from threadpoolctl import threadpool_limits
 
+from privcausal.accounting import BudgetExhaustedError
 from privcausal.errors import BudgetError, CapabilityError
-from privcausal.learners import Learner, Private, find
-from privcausal.learners.bases import Base, find_base
+from privcausal.learners import Learner, find, for_average
+from privcausal.learners.bases import AnyBase, Base, find_base
+from privcausal.learners.forecast import Planner
 from privcausal.learners.needs import Undeclared, settle
-from privcausal.results import AteResult, CateResult, Result
+from privcausal.results import AteResult, CateResult, PlanResult, Result
 from privcausal.results.call import call_text, ledger_line
+from privcausal.results.question import Question
+from privcausal.results.refusal import with_plan
+from privcausal.spec.assumed import assume
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.plan import Plan
-from privcausal.spec.request import Budget, Request, Trust
+from privcausal.spec.request import BelowMinimum, Budget, Mode, Request, Trust
 from privcausal.spec.schema import Schema
 from privcausal.typing import Frame, Neighbors, Split
-from privcausal.vault import Source, check_columns, check_types, inspect, open_vault, read
+from privcausal.vault import (
+    Source,
+    check_columns,
+    check_types,
+    inspect,
+    open_vault,
+    public_size,
+    read,
+)
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
@@ -113,7 +126,7 @@ def private(
     formula: str,
     data: Frame,
     *,
-    base: str | Base = "gam",
+    base: str | AnyBase = "gam",
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
@@ -125,11 +138,29 @@ def private(
     split: Split = "full",
     groups: Sequence[str] = (),
     shares: Mapping[str, float] | None = None,
+    mode: Mode = "proven",
+    below_minimum: BelowMinimum = "refuse",
     ledger: Ledger | None = None,
 ) -> AteResult:
     """The average treatment effect with a private confidence interval.
 
-    Parameters are those of `privcate`; covariates of both parts of the formula are controls.
+    Parameters are those of `privcate`; covariates of both parts of the formula are controls. A
+    formula without covariates, ``"Y ~ T"`` or ``"Y ~ T | 1"``, gives the difference in means of a
+    randomised trial, with Welch's (HC2) standard error and the noise. It needs no propensity, so
+    a known number changes nothing; with a column of known ones, which differ between rows, the
+    doubly robust score weighs by them.
+
+    Parameters
+    ----------
+    mode : {"proven", "paper"}
+        "paper" runs PrivATE (Schroeder et al. 2025) as printed, for comparison: the AIPW mean with
+        the noise of its Theorems 4.3, 4.5 and 4.6. It takes ``base=pc.bases.Sklearn(...)``
+        (``Sklearn.kernel()`` and ``Sklearn.network()`` are the paper's own), or a private base with
+        ``split="disjoint"``, and ``shares={"effect": .5, "variance": .5}``. What it promises is the
+        paper's claim, which `guarantee.statement` tells where to doubt; a ledger takes it only if
+        opened with ``allow_published=True``.
+    below_minimum : {"refuse", "published"}
+        "published": run the paper's mechanism on fewer rows than its claim needs.
 
     Returns
     -------
@@ -146,8 +177,102 @@ def private(
         clip=propensity_clip,
         split=split,
         groups=_groups(groups),
+        mode=mode,
+        below_minimum=below_minimum,
     )
-    return _fit(Private(), find_base(base), source, request, ledger, AteResult)
+    return _fit(for_average(request), find_base(base), source, request, ledger, AteResult)
+
+
+def plan(
+    formula: str,
+    *,
+    n: int | Sequence[int] | None = None,
+    eps: float | Sequence[float] | None = None,
+    width: float | None = None,
+    bounds: Bounds = None,
+    learner: str | Learner = "private",
+    base: str | AnyBase = "gam",
+    delta: float = 1e-5,
+    neighbors: Neighbors = "substitute",
+    unit: str | None = None,
+    max_rows: int = 1,
+    propensity: float | str | None = None,
+    propensity_clip: float = 0.1,
+    split: Split = "full",
+    groups: Sequence[str] = (),
+    shares: Mapping[str, float] | None = None,
+    cov_type: Literal["nonrobust", "HC0"] = "nonrobust",
+    outcome_sd: float | None = None,
+    r2: float = 0.0,
+    treated: float = 0.5,
+    alpha: float = 0.05,
+    power: float = 0.8,
+) -> PlanResult:
+    """How wide the interval of the average effect will be, before there are data.
+
+    The fit is rehearsed on invented rows, so its stages, cuts, noise and allowances are those of
+    the fit itself: the part of privacy is exact for the cut that the assumptions lead to. The part
+    of sampling rests on `outcome_sd`, `r2` and `treated`. Nothing is read, charged or released.
+
+    Parameters
+    ----------
+    formula : str
+        As for `private` and `privcate`.
+    n : int or sequence of int, optional
+        Numbers of rows. Left out: found from `width` and `eps`.
+    eps : float or sequence of float, optional
+        Default 1; with `width` and `n`, it is what is looked for.
+    width : float, optional
+        The half-width wanted, in units of the outcome.
+    bounds : dict or Schema, optional
+        A column without bounds is taken to hold numbers, or labels where the formula has C(), and
+        its bounds are bought as in a fit.
+    learner : str or option object
+        ``"private"`` plans `privcausal.private`, any other name `privcausal.privcate`.
+    outcome_sd : float, optional
+        Standard deviation of the outcome within an arm. Default: a quarter of its declared width
+        (half of it for two labels); the worst case, half the width, is then shown too.
+    r2 : float
+        Share of that variance which the covariates explain alike in both arms. The default 0 is
+        cautious.
+    treated : float
+        Share of rows treated, where the propensity is estimated.
+    alpha, power : float
+        Intervals are at level 1 - alpha; detectable effects are found with this power.
+
+    Other parameters are those of the fit.
+
+    Returns
+    -------
+    PlanResult
+
+    Raises
+    ------
+    FormulaError, SchemaError, BudgetError, CapabilityError
+        As the fit would on its arguments; or no eps or n reaches the width.
+    """
+    question = Question.of(n, eps, width, alpha, power)
+    average = learner == "private"
+    request = Request(
+        CausalFormula.parse(formula),
+        Schema.of(bounds),
+        _budget(question.first_epsilon, delta, shares),
+        Trust(neighbors, unit, max_rows),
+        estimand="ATE" if average else "CATE",
+        propensity=propensity,
+        clip=propensity_clip,
+        split=split,
+        groups=_groups(groups),
+        cov_type=cov_type,
+    )
+    planner = Planner.of(
+        for_average(request) if average else find(learner, "private"),
+        find_base(base),
+        request,
+        assume(request, outcome_sd, r2, treated),
+    )
+    worst = planner.worst() if outcome_sd is None else None
+    return PlanResult(planner, question, question.points(planner), worst)
 
 
 def check_data(data: Frame, schema: Bounds) -> Findings:
@@ -175,7 +300,7 @@ def _groups(groups: Sequence[str]) -> tuple[str, ...]:
 
 def _fit(
     learner: Learner,
-    base: Base,
+    base: AnyBase,
     source: Source,
     request: Request,
     ledger: Ledger | None,
@@ -183,7 +308,16 @@ def _fit(
 ) -> ResultT:
     plan, schema, undeclared = _planned(learner, base, source, request)
     run = secrets.token_hex(8)
-    vault = open_vault(source, plan, ledger, run)
+    try:
+        vault = open_vault(source, plan, ledger, run)
+    except BudgetExhaustedError as refused:
+        # where units are protected, their number is public and that of the rows is not
+        rows = public_size(source, request) if request.trust.unit is None else None
+
+        def planner() -> Planner:
+            return Planner(learner, base, request, schema, undeclared, assume(request))
+
+        raise with_plan(refused, planner, request.budget.epsilon, rows) from None
     # the matrices are small: handing them to several BLAS threads takes five times as long
     with threadpool_limits(limits=1, user_api="blas"):
         estimate = learner.fit(plan, vault, schema, undeclared, base)
@@ -191,7 +325,7 @@ def _fit(
 
 
 def _planned(
-    learner: Learner, base: Base, source: Source, request: Request
+    learner: Learner, base: AnyBase, source: Source, request: Request
 ) -> tuple[Plan, Schema, Undeclared]:
     """Everything that can be checked without rows, in one place."""
     check_columns(source.header, request.columns)

@@ -1,4 +1,4 @@
-"""The command line: ``privcausal demo``, ``privcausal fit``, ``privcausal report``.
+"""The command line: ``privcausal demo``, ``fit``, ``plan`` and ``report``.
 
 Exit codes: 0; 2 for wrong input; 3 where a ledger has not enough left; 1 for anything unexpected.
 Messages go to stderr. They are built of arguments, column names and released numbers; an
@@ -33,8 +33,7 @@ from privcausal.errors import (
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
-    from privcausal.results import AteResult, CateResult
-    from privcausal.spec.formula import CausalFormula
+    from privcausal.results import AteResult, CateResult, PlanResult
     from privcausal.spec.schema import Schema
 
 FINE, UNEXPECTED, WRONG_INPUT, NO_BUDGET = 0, 1, 2, 3
@@ -120,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="command", required=True)
     _add_demo(commands.add_parser("demo", help="fit invented data and write the report"))
     _add_fit(commands.add_parser("fit", help="fit what a spec file asks for"))
+    _add_plan(commands.add_parser("plan", help="how wide the interval will be, without data"))
     _add_report(commands.add_parser("report", help="write the HTML report of a saved fit"))
     return parser
 
@@ -133,13 +133,26 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
 
 def _add_fit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("spec", type=_input, help="TOML: formula, options, [bounds], [ledger]")
-    parser.add_argument("data", type=_input, help=f"a file that ends in {', '.join(_READERS)}")
+    parser.add_argument("data", type=_input, help="a Parquet, Feather or CSV file")
     parser.add_argument("--report", type=_output, metavar="HTML", help="write the report here")
     parser.add_argument("--save", type=_output, metavar="JSON", help="write the fit here")
     parser.add_argument("--summary", choices=list(_SUMMARIES), default="text")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _SPEC_HELP
     parser.set_defaults(run=_fit)
+
+
+def _add_plan(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("spec", type=_input, help="TOML, as for fit")
+    parser.add_argument("--n", type=int, nargs="+", help="numbers of rows")
+    parser.add_argument("--eps", type=float, nargs="+", help="default: that of the spec file")
+    parser.add_argument("--width", type=float, help="half-width wanted: finds eps, or n")
+    parser.add_argument("--outcome-sd", type=float, help="standard deviation within an arm")
+    parser.add_argument("--r2", type=float, default=0.0, help="share that covariates explain")
+    parser.add_argument("--treated", type=float, default=0.5, help="share of rows treated")
+    parser.add_argument("--plot", type=_output, metavar="PNG", help="draw half-width against eps")
+    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text")
+    parser.set_defaults(run=_plan)
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
@@ -202,6 +215,50 @@ def _fit(chosen: argparse.Namespace) -> None:
     call = getattr(pc, job.task)
     fit = call(job.formula, data, bounds=job.schema, ledger=job.open_ledger(), **job.options)
     _hand_over(fit, chosen.summary, report=chosen.report, save=chosen.save)
+
+
+def _plan(chosen: argparse.Namespace) -> None:
+    import privcausal as pc
+
+    job = _read_job(chosen.spec)
+    _check_distinct(chosen.spec, chosen.plot)
+    options = _planned_options(job, chosen.spec.name)
+    eps = options.pop("eps", None)
+    # a half-width and n ask for eps: then the one in the spec file is not meant
+    if chosen.eps is not None or (chosen.width is not None and chosen.n is not None):
+        eps = chosen.eps
+    plan = pc.plan(
+        job.formula, n=chosen.n, eps=eps, width=chosen.width, bounds=job.schema,
+        outcome_sd=chosen.outcome_sd, r2=chosen.r2, treated=chosen.treated, **options,
+    )  # fmt: skip
+    print(_SUMMARIES[chosen.summary](plan.summary()).rstrip("\n"))
+    if job.ledger_path is not None and job.ledger_path.exists():  # opening it would found one
+        _tell_affordable(plan, job.open_ledger())
+    if chosen.plot is not None:
+        _write(plan.plot().figure.savefig, chosen.plot, "plot")
+
+
+def _planned_options(job: Job, place: str) -> dict[str, Any]:
+    """The options of the fit that a plan has too; the others must stand at their defaults."""
+    import inspect
+
+    import privcausal as pc
+
+    defaults = inspect.signature(getattr(pc, job.task)).parameters
+    known = inspect.signature(pc.plan).parameters
+    found = {"learner": "private" if job.task == "private" else "r", **job.options}
+    for name in [name for name in found if name not in known]:
+        if found.pop(name) != defaults[name].default:
+            raise CapabilityError(f"{place}: {name} is not at its default, and has no plan")
+    return found
+
+
+def _tell_affordable(plan: PlanResult, ledger: Ledger | None) -> None:
+    if ledger is not None:
+        for row in plan.fits(ledger).to_dict("records"):
+            left = f"can pay; eps {row['left']:.2f} would be left"
+            answer = left if row["affordable"] else "cannot pay"
+            print(f"n {row['n']:,}, eps {row['eps']:g}: ledger {ledger.dataset!r} {answer}")
 
 
 def _report(chosen: argparse.Namespace) -> None:
@@ -324,93 +381,18 @@ def _ledger_settings(settings: Any, spec: Path) -> dict[str, Any]:
 # -- the data --------------------------------------------------------------------------------
 
 
-def _parquet(path: Path) -> Any:
-    import pyarrow.parquet
-
-    return pyarrow.parquet.read_table(path, partitioning=None)
-
-
-def _feather(path: Path) -> Any:
-    import pyarrow.feather
-
-    return pyarrow.feather.read_table(path, memory_map=False)
-
-
-def _csv(path: Path) -> Any:
-    """Every column as text."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    with csv.open_csv(path) as reader:
-        names = reader.schema.names
-    return csv.read_csv(
-        path,
-        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.large_string())),
-    )
-
-
-_READERS: dict[str, Callable[[Path], Any]] = {
-    ".parquet": _parquet, ".csv": _csv, ".feather": _feather, ".arrow": _feather,
-}  # fmt: skip
-
-
 def _read_data(path: Path, job: Job) -> Any:
-    """The table as a pyarrow table in memory.
+    """The table as a pyarrow table in memory."""
+    from privcausal.vault import read_file
 
-    Raises
-    ------
-    DataError
-        The suffix is unknown, or the file is not what its suffix says. The reader's own message
-        is not shown: it quotes rows.
-    """
-    suffix = path.suffix.lower()
-    if suffix not in _READERS:
-        raise DataError(f"{path.name} cannot be read; known files end in {', '.join(_READERS)}")
-    try:
-        table = _READERS[suffix](path)
-    except Exception:  # whatever it is, it may quote a row
-        table = None
-    if table is None:
-        raise DataError(f"{path.name} is not a whole {suffix[1:]} file")
-    return _typed(table, job, path.name) if suffix == ".csv" else table
+    return read_file(path, partial(_label_columns, job, path.name))
 
 
-_BLANKS = {"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None"}
-_WORDS = {"true": 1.0, "false": 0.0}
-
-
-def _typed(table: Any, job: Job, place: str) -> Any:
-    """The columns of a CSV file as numbers or labels, by what is declared and asked alone.
-
-    Guessing types from the values, as most readers do, would let one row decide how all others
-    are read. Here each value is read by itself, and what cannot be read is missing.
-    """
-    import pyarrow as pa
-
+def _label_columns(job: Job, place: str, names: Sequence[str]) -> dict[str, frozenset[str]]:
+    """Columns of labels in a file without types, and the labels declared for each."""
     from privcausal.spec.formula import CausalFormula
 
-    formula = CausalFormula.parse(job.formula, table.column_names)
-    known = _label_columns(job, formula)
-    columns = []
-    for column, texts in zip(table.column_names, table.columns, strict=True):
-        coded = texts.combine_chunks().dictionary_encode()
-        words = coded.dictionary.to_pylist()
-        if column in known:
-            values = pa.array([_label(word, known[column]) for word in words], pa.large_string())
-        else:
-            values = pa.array([_number(word) for word in words], pa.float64())
-        columns.append(values.take(coded.indices))
-    unsure = [name for name in formula.variables if name not in job.schema and name not in known]
-    if unsure:
-        _say(
-            f"{place} holds no types; without a declaration, read as numbers: {', '.join(unsure)}. "
-            "Declare labels in [bounds], or write C(column)"
-        )
-    return pa.table(columns, names=table.column_names)
-
-
-def _label_columns(job: Job, formula: CausalFormula) -> dict[str, frozenset[str]]:
-    """Columns of labels, and the labels declared for each."""
+    formula = CausalFormula.parse(job.formula, names)
     asked = [*formula.categorical, job.options.get("unit")]
     found = {column: frozenset[str]() for column in asked if isinstance(column, str)}
     for column, domain in job.schema.columns.items():
@@ -419,24 +401,13 @@ def _label_columns(job: Job, formula: CausalFormula) -> dict[str, frozenset[str]
             found.pop(column, None)
         else:
             found[column] = frozenset(labels)
+    unsure = [name for name in formula.variables if name not in job.schema and name not in found]
+    if unsure:
+        _say(
+            f"{place} holds no types; without a declaration, read as numbers: {', '.join(unsure)}. "
+            "Declare labels in [bounds], or write C(column)"
+        )
     return found
-
-
-def _label(word: str, known: frozenset[str]) -> str | None:
-    """The label as written, or as the declared number it means ("3.0" for 3); None if missing."""
-    from privcausal.spec.schema import label_key
-
-    if word in known:
-        return word
-    number = label_key(_number(word))
-    return number if number in known else None if word in _BLANKS else word
-
-
-def _number(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        return _WORDS.get(word.strip().lower(), float("nan"))
 
 
 if __name__ == "__main__":

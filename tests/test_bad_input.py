@@ -122,6 +122,7 @@ SCHEMA: dict[str, Case] = {
     "infinite": (ate(bounds=bounds(X1=(0, np.inf))), SchemaError, "not finite"),
     "nan": (ate(bounds=bounds(X1=(np.nan, 1))), SchemaError, "not finite"),
     "too wide": (ate(bounds=bounds(X1=(-1e30, 1e30))), SchemaError, "wider"),
+    "too narrow": (ate(bounds=bounds(X1=(0, 1e-200))), SchemaError, "too narrow"),
     "three ends": (ate(bounds=bounds(X1=(0, 1, 2))), SchemaError, "pair"),
     "text ends": (ate(bounds=bounds(X1=("0", "1"))), SchemaError, "the ends are text"),
     "one number": (ate(bounds=bounds(X1=5)), SchemaError, "is no domain"),
@@ -175,6 +176,21 @@ SCHEMA: dict[str, Case] = {
     },
     "unit in the formula": (ate(unit="G"), SchemaError, "cannot also be in the formula"),
     "log without bounds": (cate("Y ~ T | log(P)"), SchemaError, "needs declared bounds"),
+    "levels of numbers": (
+        cate("Y ~ T | C(X1)"),
+        SchemaError,
+        r"C\(X1\) needs levels, but 'X1' has numeric bounds; declare its levels",
+    ),
+    "levels of numbers in a product": (
+        ate("Y ~ T | G:C(X1)"),
+        SchemaError,
+        r"C\(X1\) needs levels",
+    ),
+    "a split of a difference in means": (
+        ate("Y ~ T", split="crossfit"),
+        CapabilityError,
+        "no nuisances",
+    ),
     "a reference nobody declared": (cate("Y ~ T | C(G, ref='z')"), SchemaError, "among declared"),
 }
 
@@ -620,3 +636,27 @@ def test_few_rows_and_hardly_any_noise() -> None:
         with testing.seeded_noise(seed):
             fit = cate(formula, usable(n), learner="s", split=split, eps=eps)(None)
         assert str(fit)
+
+
+# -- test noise ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
+@pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "private", "difference"])
+def test_without_noise_and_without_a_complete_row(learner: str, neighbors: Any) -> None:
+    """The textbook has no estimate; with noise there is one, which tells of nothing."""
+    data, options = study(Y=np.nan), {"bounds": BOUNDS, "neighbors": neighbors, "eps": 1.0}
+
+    def fit(data: Any) -> Any:
+        if learner == "difference":
+            return pc.private("Y ~ T", data, **options)
+        if learner == "private":
+            return pc.private(FORMULA, data, **options)
+        return pc.privcate(FORMULA, data, learner=learner, **options)
+
+    tables = [data] if neighbors == "substitute" else [data, data.head(0)]
+    for rows in tables:
+        with testing.zero_noise(), pytest.raises(DataError, match="is complete: without noise"):
+            fit(rows)
+        with testing.seeded_noise(1):
+            assert fit(rows).bse.notna().all()

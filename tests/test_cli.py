@@ -282,7 +282,7 @@ def test_a_spec_that_is_not_text_is_exit_2(here, capsys):
         (["fit", "ate.toml", "data.csv", "--summary", "pdf"], "invalid choice"),
         (["demo", "--rows", "many"], "invalid int"),
         (["report", "no.json", "out.html"], "there is no file"),
-        (["plan"], "invalid choice"),
+        (["audit"], "invalid choice"),
     ],
 )
 def test_bad_arguments_are_exit_2_before_anything_is_read(here, capsys, words, problem):

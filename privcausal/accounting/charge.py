@@ -15,6 +15,10 @@ PICO = 10**12
 """Privacy amounts are integers in units of 1e-12: float budgets lose small spends."""
 
 
+PARALLEL = "(parallel)"
+"""Ends the query of a charge of zero for work on rows of its own, which others have paid for."""
+
+
 def is_number(value: object) -> TypeGuard[float]:
     """Whether `value` is a real number; a bool or a string is not, though Python might add it."""
     return isinstance(value, Real) and not isinstance(value, bool)
@@ -92,6 +96,13 @@ class Charge:
             raise BudgetError("rows of a charge is a share in (0, 1], never a count")
         if not isinstance(self.unit, str) or not self.unit.strip():
             raise BudgetError("unit of a charge is a text that is not empty")
+
+    @property
+    def alone(self) -> int:
+        """pico-rho of this release by itself: that of its noise where others have paid for it."""
+        if not self.query.endswith(PARALLEL):
+            return self.cost.rho
+        return pico((self.sensitivity / self.noise_sd) ** 2 / 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,12 @@ class Ledger:
         costs = [*_costs(self._read()), cost]
         return within(Events.of(costs), self.epsilon, self.delta)
 
+    def after(self, cost: Cost) -> Remaining | None:
+        """What would be left once `cost` is paid as well; None where it cannot be paid."""
+        events = Events.of([*_costs(self._read()), cost])
+        payable = within(events, self.epsilon, self.delta)
+        return remaining(events, self.epsilon, self.delta) if payable else None
+
     def charge(self, run: str, charges: Sequence[Charge], published: bool = False) -> None:
         """Spend all `charges` of one fit, in one transaction, committed before this returns.
 

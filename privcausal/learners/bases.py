@@ -10,6 +10,7 @@ import numpy as np
 
 from privcausal.errors import CapabilityError
 from privcausal.inference.additive import Moments, Posterior, Prior, average, fit, least_squares
+from privcausal.learners.estimators import Sklearn
 from privcausal.spec.features import FeatureMap
 from privcausal.typing import Integers, Matrix, Vector
 
@@ -36,6 +37,7 @@ class Base(ABC):
     name: ClassVar[str]
     released_weights: ClassVar[bool]
     functions: int
+    interactions: bool
 
     @abstractmethod
     def nuisance(
@@ -77,9 +79,12 @@ class Gam(Base):
     ----------
     functions : int
         Basis functions per smooth numeric term, 1 to 8.
+    interactions : bool
+        Learn products of covariates in the nuisances of average effects.
     """
 
     functions: int = 3
+    interactions: bool = True
     name: ClassVar[str] = "gam"
     released_weights: ClassVar[bool] = False
 
@@ -153,6 +158,7 @@ class Linear(Base):
     """Least squares on the formula's own columns, steadied only as far as noise asks."""
 
     functions: int = field(default=1, init=False)
+    interactions: bool = field(default=False, init=False)
     name: ClassVar[str] = "linear"
     released_weights: ClassVar[bool] = True
 
@@ -239,11 +245,24 @@ def _rough(group: Integers, features: FeatureMap, factor: float) -> Vector:
 BASES: dict[str, Base] = {"gam": Gam(), "linear": Linear()}
 
 
-def find_base(base: object) -> Base:
+AnyBase = Base | Sklearn
+
+
+def find_base(base: object) -> AnyBase:
     """The base of this name, or the option object itself."""
     if isinstance(base, str) and base in BASES:
         return BASES[base]
-    if isinstance(base, Base):
+    if isinstance(base, Base | Sklearn):
         return base
     shown = repr(base)[:40] if isinstance(base, str) else f"of type {type(base).__name__}"
     raise CapabilityError(f"base {shown} is unknown; choose one of {', '.join(map(repr, BASES))}")
+
+
+def moment_base(base: AnyBase) -> Base:
+    """`base` where it learns from noisy moments; estimators that read the rows are refused."""
+    if isinstance(base, Sklearn):
+        raise CapabilityError(
+            "base Sklearn(...) fits on the rows themselves and nothing protects what it learns: "
+            "only private(..., mode='paper') takes it. Here write base='gam' or base='linear'"
+        )
+    return base

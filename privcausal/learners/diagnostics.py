@@ -16,13 +16,14 @@ from privcausal.accounting.conversion import rho_of
 from privcausal.errors import CapabilityError, LedgerError
 from privcausal.learners.estimate import Estimate
 from privcausal.spec.features import Design
-from privcausal.spec.functions import Constant
+from privcausal.spec.functions import Constant, Function
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import Budget
 from privcausal.typing import Frame, Matrix, Vector
 from privcausal.vault import (
     ArmHistogram,
     ArmMeans,
+    OfCovariates,
     Regressors,
     Vault,
     check_columns,
@@ -83,11 +84,11 @@ def overlap(
     Raises
     ------
     CapabilityError
-        The propensity is one known number, so there is nothing to look at.
+        The propensity is one known number, or none was released: there is nothing to look at.
     LedgerError
         The fit was made with test noise.
     """
-    e, known = estimate.nuisances.propensity, estimate.known
+    e, known = _propensity(estimate), estimate.known
     clip = estimate.plan.request.arm_clip
     if isinstance(e, Constant):
         raise CapabilityError(
@@ -95,7 +96,8 @@ def overlap(
             "look at the balance instead. Nothing was spent"
         )
     low, high = (clip, 1.0 - clip) if known is None else (known.lo, known.hi)
-    mechanism = ArmHistogram(e, np.linspace(low, high, CELLS + 1))
+    edges = np.linspace(low, high, CELLS + 1)
+    mechanism = ArmHistogram(OfCovariates(e, 1.0), edges, "propensity")
     plan = _plan(estimate, budget, "overlap: propensity")
     vault = _open(estimate, plan, frame, ledger)
     vault.arrange(estimate.schema, [estimate.design], ())
@@ -127,7 +129,7 @@ def balance(
             "the formula has no covariates whose balance could be shown. Nothing was spent"
         )
     regressors = Regressors(design, 0, 0)
-    mechanism = ArmMeans(estimate.nuisances.propensity, request.arm_clip, regressors)
+    mechanism = ArmMeans(_propensity(estimate), request.arm_clip, regressors)
     plan = _plan(estimate, budget, "balance: means")
     vault = _open(estimate, plan, frame, ledger)
     vault.arrange(estimate.schema, [estimate.design, design], ())
@@ -140,11 +142,19 @@ def balance(
     return BalanceMeans(plan, release, real, names, *plain, *weighted)
 
 
+def _propensity(estimate: Estimate) -> Function:
+    if estimate.nuisances is None:
+        raise CapabilityError(
+            f"learner {estimate.plan.learner!r} released no propensity. Nothing was spent"
+        )
+    return estimate.nuisances.propensity
+
+
 def _plan(estimate: Estimate, budget: Budget, stage: str) -> Plan:
     """One stage with the whole budget, under the fit's own neighbours, unit and domains."""
     request = replace(
         estimate.plan.request, schema=estimate.schema, budget=budget, split="full", groups=(),
-        cov_type="nonrobust",
+        cov_type="nonrobust", mode="proven", below_minimum="refuse",
     )  # fmt: skip
     rho = rho_of(budget.epsilon, budget.delta)
     return Plan(request, estimate.plan.learner, estimate.plan.base, (Stage(stage, rho),), rho)

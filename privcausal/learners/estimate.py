@@ -32,6 +32,8 @@ class Estimate:
     ----------
     effect : Effect or None
         tau(x) with its posterior; None for average effects only.
+    nuisances : Nuisances or None
+        None where none were learned, or they are not private.
     averages : AverageEstimate or None
         None where no budget was given to averages.
     size : int or None
@@ -45,7 +47,7 @@ class Estimate:
     design: Design
     population: Population
     effect: Effect | None
-    nuisances: Nuisances
+    nuisances: Nuisances | None
     averages: AverageEstimate | None
     releases: tuple[Release, ...]
     size: int | None

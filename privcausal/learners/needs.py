@@ -100,10 +100,19 @@ def _referenced(schema: Schema, request: Request) -> Schema:
 
 
 def _check_factors(request: Request, undeclared: Undeclared) -> None:
-    """A function that is not finite everywhere needs declared bounds before anything is spent."""
+    """What a factor needs of its column's domain, before anything is spent.
+
+    A function that is not finite everywhere needs declared bounds; dummies need levels.
+    """
     for term in request.formula.terms:
         for factor in term.factors:
             for name in factor.variables:
+                declared = request.schema.get(name)
+                if factor.kind == "categorical" and isinstance(declared, Interval):
+                    raise SchemaError(
+                        f"C({name}) needs levels, but {name!r} has numeric bounds; declare its "
+                        f"levels: bounds={{{name!r}: ['1', '2']}}"
+                    )
                 if name in undeclared.numbers and not factor.total:
                     raise SchemaError(
                         f"term {factor.expr!r} needs declared bounds for {name!r} on which it is "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from privcausal.report.curves import plan_plot, utility_plot
 from privcausal.report.document import render_report
 from privcausal.report.plots import (
     budget_plot,
@@ -9,7 +10,6 @@ from privcausal.report.plots import (
     effect_plot,
     gate_plot,
     interval_plot,
-    plan_plot,
     uplift_plot,
 )
 from privcausal.report.summary import Summary, summarize
@@ -22,5 +22,5 @@ __all__ = [
     "Check", "Column", "FitView", "Grid", "Pairs", "Prose", "Rule", "Shape", "Source", "Summary",
     "Table", "budget_plot", "coef_plot", "effect_plot", "figure_svg", "gate_plot",
     "interval_plot", "odds_sentence", "plan_plot", "render_report", "shape_line", "summarize",
-    "uplift_plot",
+    "uplift_plot", "utility_plot",
 ]  # fmt: skip

@@ -15,6 +15,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from privcausal.errors import DataError
+from privcausal.report.axes import (
+    BLUE,
+    GREY,
+    INK,
+    MIDDLE,
+    PLAIN,
+    SKY,
+    VERMILION,
+    axes_of,
+    calm,
+    finite,
+    height_of,
+    include,
+    name_rows,
+    titles,
+)
 from privcausal.report.numbers import alike, amounts, level, percent
 from privcausal.report.tables import budget_prices
 from privcausal.report.view import Shape, Source
@@ -26,15 +42,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 AxesIn: TypeAlias = "Axes | Sequence[Axes] | np.ndarray[Any, Any] | None"
-
-BLUE, VERMILION, SKY = "#0072B2", "#D55E00", "#56B4E9"
-MIDDLE = "#3a8fc4"  # between blue and sky: 3.5 to 1 on white, as a shape without an edge needs
-INK, GREY, PALE = "#1d2733", "#4a5664", "#d9dee3"
-
-NAME = 30
-"""Characters of a name that a picture shows; tables have it whole."""
-
-PLAIN: dict[str, Any] = {"parse_math": False}
 
 
 def effect_plot(
@@ -62,19 +69,19 @@ def effect_plot(
     panels = _panels(ax, len(shapes))
     low, high = ylim or effect_limits(shapes)
     for shape, panel in zip(shapes, panels, strict=True):
-        _calm(panel, across="y")
+        calm(panel, across="y")
         panel.axhline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
         _levels(panel, shape) if shape.kind == "levels" else _curve(panel, shape)
         panel.set_ylim(low, high)
         panel.set_ylabel(clean(ylabel), **PLAIN)
         what = "bars" if shape.kind == "levels" else "shaded"
-        _titles(panel, clean(shape.name), f"{what}: {clean(shape.interval_label)}")
+        titles(panel, clean(shape.name), f"{what}: {clean(shape.interval_label)}")
     return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
 
 
 def effect_limits(shapes: Iterable[Shape]) -> tuple[float, float]:
     """One scale for several shapes: all finite limits, zero, and some air."""
-    parts = [_finite(v) for s in shapes for v in (s.estimate, s.conf_low, s.conf_high)]
+    parts = [finite(v) for s in shapes for v in (s.estimate, s.conf_low, s.conf_high)]
     values = np.concatenate([np.zeros(1), *parts])
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     air = 0.06 * (high - low) or 1.0
@@ -82,21 +89,21 @@ def effect_limits(shapes: Iterable[Shape]) -> tuple[float, float]:
 
 
 def _curve(ax: Axes, shape: Shape) -> None:
-    x = _finite([float(point) for point in shape.grid])
+    x = finite([float(point) for point in shape.grid])
     ax.fill_between(
-        x, _finite(shape.conf_low), _finite(shape.conf_high), color=SKY, alpha=0.35, linewidth=0
+        x, finite(shape.conf_low), finite(shape.conf_high), color=SKY, alpha=0.35, linewidth=0
     )
     for limit in (shape.conf_low, shape.conf_high):  # an edge, so that the band prints in grey
-        ax.plot(x, _finite(limit), color=BLUE, linewidth=0.6)
-    ax.plot(x, _finite(shape.estimate), color=BLUE, linewidth=2)
+        ax.plot(x, finite(limit), color=BLUE, linewidth=0.6)
+    ax.plot(x, finite(shape.estimate), color=BLUE, linewidth=2)
     ax.margins(x=0.02)
     ax.locator_params(axis="x", nbins=4)
 
 
 def _levels(ax: Axes, shape: Shape) -> None:
     places = np.arange(len(shape.grid), dtype=float)
-    estimate = _finite(shape.estimate)
-    ax.vlines(places, _finite(shape.conf_low), _finite(shape.conf_high), color=BLUE, linewidth=2)
+    estimate = finite(shape.estimate)
+    ax.vlines(places, finite(shape.conf_low), finite(shape.conf_high), color=BLUE, linewidth=2)
     ax.plot(places, estimate, "o", color=BLUE, markersize=6, markeredgecolor="white")
     names = [cut(clean(point), 14) for point in shape.grid]
     crowded = sum(len(name) for name in names) > 26
@@ -115,8 +122,8 @@ def coef_plot(effects: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0
     effects : DataFrame
         Index: terms; columns estimate, conf_low, conf_high.
     """
-    ax = _one(ax, height=_height(len(effects)))
-    places = _rows(ax, [str(name) for name in effects.index])
+    ax = axes_of(ax, height=height_of(len(effects)))
+    places = name_rows(ax, [str(name) for name in effects.index])
     _intervals(ax, places, effects)
     ax.set_xlabel(f"coefficient; lines: {level(alpha)} intervals")
     return ax
@@ -130,14 +137,14 @@ def gate_plot(gates: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0.0
     gates : DataFrame
         Index: groups; columns estimate, conf_low, conf_high, privacy_share (of the variance).
     """
-    ax = _one(ax, height=_height(len(gates)))
-    places = _rows(ax, [str(name) for name in gates.index])
+    ax = axes_of(ax, height=height_of(len(gates)))
+    places = name_rows(ax, [str(name) for name in gates.index])
     _intervals(ax, places, gates)
-    estimate = _finite(gates["estimate"])
+    estimate = finite(gates["estimate"])
     # variances add up, so half-widths shrink by the root of the share that is left
-    kept = np.sqrt(np.clip(1 - _finite(gates["privacy_share"]), 0, 1))
-    low = estimate - kept * (estimate - _finite(gates["conf_low"]))
-    high = estimate + kept * (_finite(gates["conf_high"]) - estimate)
+    kept = np.sqrt(np.clip(1 - finite(gates["privacy_share"]), 0, 1))
+    low = estimate - kept * (estimate - finite(gates["conf_low"]))
+    high = estimate + kept * (finite(gates["conf_high"]) - estimate)
     ax.hlines(places, low, high, color=MIDDLE, linewidth=7, zorder=2)
     ax.set_xlabel(
         f"average effect; thin line: {level(alpha)} interval,\nthick: from sampling alone"
@@ -161,11 +168,11 @@ def interval_plot(
     sources : sequence of Source
         Sampling first; each adds to the ones before it.
     """
-    ax = _one(ax, height=2.1)
-    _calm(ax, across="x")
+    ax = axes_of(ax, height=2.1)
+    calm(ax, across="x")
     estimate = float(effect["estimate"])
     bars = nested(effect, sources)
-    _include(ax, [0.0, estimate, *(limit for _, low, high in bars for limit in (low, high))])
+    include(ax, [0.0, estimate, *(limit for _, low, high in bars for limit in (low, high))])
     ax.axvline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     for depth, (label, low, high) in enumerate(bars):
         outermost = depth == len(bars) - 1
@@ -229,9 +236,9 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     the fit also pays in rho; on their own they are drawn in epsilon.
     """
     currency, prices = budget_prices(budget)
-    ax = _one(ax, height=_height(len(budget)))
+    ax = axes_of(ax, height=height_of(len(budget)))
     names = [f"{stage}: {query}" for stage, query in budget[["stage", "query"]].itertuples(False)]
-    places = _rows(ax, names, grid=False)
+    places = name_rows(ax, names, grid=False)
     ax.barh(places, prices, height=0.55, color=BLUE, edgecolor=INK, linewidth=0.6, zorder=2)
     total = float(prices.sum()) or 1.0
     for place, price, text in zip(places, prices, amounts(list(prices)), strict=True):
@@ -255,81 +262,29 @@ def uplift_plot(curve: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0
     curve : DataFrame
         Columns share (0 to 1), estimate, conf_low, conf_high.
     """
-    ax = _one(ax, height=3.2)
-    _calm(ax, across="y")
-    x = 100 * _finite(curve["share"])
-    low, high, gain = (_finite(curve[k]) for k in ("conf_low", "conf_high", "estimate"))
+    ax = axes_of(ax, height=3.2)
+    calm(ax, across="y")
+    x = 100 * finite(curve["share"])
+    low, high, gain = (finite(curve[k]) for k in ("conf_low", "conf_high", "estimate"))
     ax.fill_between(x, low, high, color=SKY, alpha=0.35, linewidth=0)
     ax.plot(x, gain, color=BLUE, linewidth=2)
     # treating at random gains in proportion: the straight line to the same end
     ax.plot([x[0], x[-1]], [gain[0], gain[-1]], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
     ax.set_xlabel("share treated, largest predicted effect first (%)")
     ax.set_ylabel("gain")
-    _titles(ax, "Uplift", f"shaded: {level(alpha)} band; dashed: treated at random")
-    return ax
-
-
-def plan_plot(plan: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0.05) -> Axes:
-    """Planned half-width of the interval against epsilon.
-
-    Parameters
-    ----------
-    plan : DataFrame
-        Columns epsilon and half_width, and optionally sampling: the half-width without privacy.
-    """
-    ax = _one(ax, height=3.2)
-    _calm(ax, across="y")
-    epsilon = _finite(plan["epsilon"])
-    ax.plot(epsilon, _finite(plan["half_width"]), "o-", color=BLUE, label="with privacy noise")
-    if "sampling" in plan.columns:
-        without = _finite(plan["sampling"])
-        ax.plot(epsilon, without, "s--", color=VERMILION, label="sampling alone")
-        ax.legend(frameon=False)
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel("epsilon")
-    ax.set_ylabel(f"half-width of the {level(alpha)} interval")
+    titles(ax, "Uplift", f"shaded: {level(alpha)} band; dashed: treated at random")
     return ax
 
 
 def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame) -> None:
-    low, high = _finite(frame["conf_low"]), _finite(frame["conf_high"])
+    low, high = finite(frame["conf_low"]), finite(frame["conf_high"])
     ax.axvline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     ax.hlines(places, low, high, color=BLUE, linewidth=1.6, zorder=3)
     ax.plot(
-        _finite(frame["estimate"]), places, "o", color=BLUE, markersize=6.5,
+        finite(frame["estimate"]), places, "o", color=BLUE, markersize=6.5,
         markeredgecolor="white", zorder=4,
     )  # fmt: skip
-    _include(ax, [0.0, *low, *high])
-
-
-def _include(ax: Axes, values: Iterable[float]) -> None:
-    seen = _finite(list(values))
-    low, high = float(np.nanmin(seen)), float(np.nanmax(seen))
-    air = 0.05 * (high - low) or 1.0
-    ax.set_xlim(low - air, high + air)
-    ax.locator_params(axis="x", nbins=5)
-
-
-def _rows(ax: Axes, names: list[str], *, grid: bool = True) -> Vector:
-    """A row per name, from the top; returns their heights."""
-    _calm(ax, across="x" if grid else "")
-    places = -np.arange(len(names), dtype=float)
-    ax.set_yticks(places, [cut(clean(name), NAME) for name in names], **PLAIN)
-    ax.tick_params(axis="y", length=0)
-    ax.set_ylim(-len(names) + 0.4, 0.6)
-    return places
-
-
-def _height(rows: int) -> float:
-    return 1.0 + 0.34 * max(rows, 1)
-
-
-def _one(ax: Axes | None, height: float) -> Axes:
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=(6.4, height), layout="constrained")[1]
+    include(ax, [0.0, *low, *high])
 
 
 def _panels(ax: AxesIn, count: int) -> list[Axes]:
@@ -354,33 +309,3 @@ def _new_panels(count: int) -> list[Axes]:
     for empty in panels[count:]:
         figure.delaxes(empty)
     return panels[:count]
-
-
-def _calm(ax: Axes, across: str) -> None:
-    """Few lines: no box, light grid lines across one direction, dark labels."""
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(GREY)
-    ax.tick_params(colors=INK, labelsize=9, color=GREY)
-    ax.xaxis.label.set_color(INK)
-    ax.yaxis.label.set_color(INK)
-    ax.set_axisbelow(True)
-    if across:
-        ax.grid(axis=across, color=PALE, linewidth=0.7)  # type: ignore[arg-type]  # "x" or "y"
-
-
-def _titles(ax: Axes, title: str, below: str) -> None:
-    ax.set_title(
-        cut(title, NAME), loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=20, **PLAIN
-    )
-    note = ax.annotate(
-        cut(below, 44), (0, 1), xytext=(0, 6), xycoords="axes fraction",
-        textcoords="offset points", fontsize=8.5, color=GREY, **PLAIN,
-    )  # fmt: skip
-    note.set_in_layout(False)  # a long name must not squeeze the panel
-
-
-def _finite(values: Any) -> Vector:
-    """Floats with infinities as gaps: matplotlib cannot scale an axis to them."""
-    array = np.asarray(values, dtype=float)
-    # beyond 1e300 the span of an axis overflows
-    return np.where(np.abs(array) < 1e300, array, np.nan)

@@ -116,9 +116,15 @@ def source_grid(sources: Sequence[Source], of: str = "") -> Grid:
 
 CURRENCIES = ("rho", "epsilon", "delta")
 
+PARALLEL = "(parallel)"
+"""Ends the query of a release from rows of its own, beside others that have paid as much."""
+
 
 def budget_grid(budget: pd.DataFrame) -> Grid:
-    """A line per release with its price, in the currencies that were paid."""
+    """A line per release with its price, in the currencies that were paid.
+
+    A price in brackets is what a parallel release would cost by itself; it is not charged.
+    """
     paid = [c for c in CURRENCIES if bool((budget[c] > 0).any())] or ["rho"]
     columns = (
         Column("Privacy budget", "left", "stage"),
@@ -127,11 +133,11 @@ def budget_grid(budget: pd.DataFrame) -> Grid:
         Column("noise sd", words="noise (standard deviation)"),
         *(Column(currency) for currency in paid),
     )
-    prices = zip(*(_prices(budget[c], c) for c in paid), strict=True)
+    prices = zip(*(_prices(budget, currency) for currency in paid), strict=True)
     rows = tuple(
         (
             f"{line} {row['stage']}",
-            str(row["query"]),
+            str(row["query"]).removesuffix(f" {PARALLEL}"),  # the brackets say it
             str(row["mechanism"]),
             numbers.noise(_real(row, "noise_sd")),
             *price,
@@ -141,11 +147,18 @@ def budget_grid(budget: pd.DataFrame) -> Grid:
     return Grid("Privacy budget, release by release", columns, rows, budget)
 
 
-def _prices(column: pd.Series[float], currency: str) -> tuple[str, ...]:
-    values = [float(v) for v in column]
+def _prices(budget: pd.DataFrame, currency: str) -> tuple[str, ...]:
+    values = budget[currency].to_numpy(dtype=float)
     if currency == "delta":  # a failure chance is read by its power of ten
         return tuple(numbers.number(v, 2) if v > 0 else "" for v in values)
-    return numbers.amounts(values)
+    if currency == "epsilon":
+        parallel = budget["query"].astype(str).str.endswith(PARALLEL)
+        texts = numbers.amounts(values)
+        return tuple(f"({text})" if p else text for text, p in zip(texts, parallel, strict=True))
+    own = own_rho(budget)
+    texts = numbers.amounts(np.where(np.isnan(values), values, own))
+    free = own / 2 > np.nan_to_num(values)
+    return tuple(f"({text})" if f else text for text, f in zip(texts, free, strict=True))
 
 
 def share_grid(budget: pd.DataFrame) -> Grid:
@@ -163,14 +176,24 @@ def share_grid(budget: pd.DataFrame) -> Grid:
 
 
 def budget_prices(budget: pd.DataFrame) -> tuple[str, Vector]:
-    """One currency for all releases, and the price of each in it, shape (lines,).
+    """One currency for all releases, and the price of each by itself, shape (lines,).
 
-    Pure epsilon beside rho is counted at the zCDP it implies, rho = epsilon^2 / 2.
+    Pure epsilon beside rho is counted at the zCDP it implies, rho = epsilon^2 / 2. A release with
+    a rho has an epsilon too, which is the same price again.
     """
-    rho, epsilon = (np.nan_to_num(budget[c].to_numpy(dtype=float)) for c in ("rho", "epsilon"))
+    rho, epsilon = own_rho(budget), np.nan_to_num(budget["epsilon"].to_numpy(dtype=float))
     if epsilon.any() and not rho.any():
         return "epsilon", epsilon
-    return "rho", rho + epsilon**2 / 2
+    return "rho", np.where(rho > 0, rho, epsilon**2 / 2)
+
+
+def own_rho(budget: pd.DataFrame) -> Vector:
+    """rho of each release, and where others have paid, that of its noise: (Delta / sd)^2 / 2."""
+    rho, change, noise = (
+        np.nan_to_num(budget[c].to_numpy(dtype=float)) for c in ("rho", "sensitivity", "noise_sd")
+    )
+    marked = np.array([str(q).endswith(PARALLEL) for q in budget["query"]], bool) & (noise > 0)
+    return np.asarray(np.where(marked, (change / np.where(marked, noise, 1.0)) ** 2 / 2, rho))
 
 
 def shape_grid(shape: Shape, most: int = 11) -> Grid:

@@ -10,6 +10,7 @@ from privcausal.results.ate import AteResult
 from privcausal.results.base import Result
 from privcausal.results.cate import CateResult
 from privcausal.results.guarantee import Guarantee
+from privcausal.results.plan import PlanResult
 
 _KINDS: dict[str, type[Result]] = {"AteResult": AteResult, "CateResult": CateResult}
 
@@ -28,4 +29,4 @@ def load(path: str | os.PathLike[str]) -> AteResult | CateResult:
     return _KINDS[kind](**content)  # type: ignore[return-value]
 
 
-__all__ = ["AteResult", "CateResult", "Guarantee", "Result", "load"]
+__all__ = ["AteResult", "CateResult", "Guarantee", "PlanResult", "Result", "load"]

@@ -143,7 +143,10 @@ class Result:
     def _table(self, *, groups: bool, z: float) -> pd.DataFrame:
         found = self._averages
         names, at = rows_of(found, groups=groups)
-        return table(names, found.estimate[at], found.cov[at, at], found.privacy[at, at], z)
+        privacy = found.privacy[at, at]
+        if self.estimate.plan.request.mode == "paper":  # its part would tell the noise scale
+            privacy = np.full_like(privacy, np.nan)
+        return table(names, found.estimate[at], found.cov[at, at], privacy, z)
 
     def _terms_table(self, alpha: float) -> pd.DataFrame:
         return self._table(groups=False, z=float(norm.ppf(1 - alpha / 2)))
@@ -201,8 +204,17 @@ class Result:
 
     @property
     def nuisances(self) -> dict[str, NuisanceFunction]:
-        """Released nuisances by name: ``propensity``, ``outcome``, ``mu0``, ``mu1``."""
+        """Released nuisances by name: ``propensity``, ``outcome``, ``mu0``, ``mu1``.
+
+        Raises
+        ------
+        CapabilityError
+            None were released: the fit needs none, or they are not private.
+        """
         found = self.estimate.nuisances
+        if found is None:
+            learner = self.estimate.plan.learner
+            raise CapabilityError(f"learner {learner!r} has no nuisances that could be shown")
         names = ("propensity", "outcome", "mu0", "mu1")
         return {name: NuisanceFunction(name, self, getattr(found, name)) for name in names}
 

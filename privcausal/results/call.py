@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
-from privcausal.learners import LEARNERS, Learner
-from privcausal.learners.bases import BASES, Base
+from privcausal.learners import LEARNERS, CateLearner, Learner
+from privcausal.learners.bases import BASES, AnyBase
+from privcausal.learners.estimators import Sklearn
 from privcausal.spec.request import Request, Trust
 from privcausal.spec.schema import Binary, Interval, Levels, Schema
 
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
     from privcausal.accounting import Ledger
 
 
-def call_text(learner: Learner, base: Base, request: Request) -> str:
+def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     """Python source of the call; options at their defaults are left out."""
-    name = "private" if learner.name == "private" else "privcate"
+    name = "privcate" if isinstance(learner, CateLearner) else "private"
     options: list[tuple[str, Any]] = []
     if name == "privcate":
         options.append(("learner", _Source(_option(learner, LEARNERS, "pc.learners"))))
@@ -36,6 +37,8 @@ def call_text(learner: Learner, base: Base, request: Request) -> str:
         "groups": (list(request.groups), []),
         "shares": (dict(budget.shares), {}),
         "cov_type": (request.cov_type, "nonrobust"),
+        "mode": (request.mode, "proven"),
+        "below_minimum": (request.below_minimum, "refuse"),
     }
     options += [(key, value) for key, (value, default) in chosen.items() if value != default]
     written = "".join(f"    {key}={value!r},\n" for key, value in options)
@@ -55,6 +58,8 @@ class _Source:
 
 def _option(option: Any, known: dict[str, Any], module: str) -> str:
     """The short name, or the option object with what differs from its defaults."""
+    if isinstance(option, Sklearn):
+        return f"{module}.{option.source}"
     if known.get(option.name) == option:
         return repr(option.name)
     changed = [

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privcausal.report.plots import (
+from privcausal.report.axes import (
     BLUE,
     GREY,
     INK,
     PLAIN,
     SKY,
     VERMILION,
-    _calm,
-    _finite,
-    _height,
-    _include,
-    _one,
-    _rows,
+    axes_of,
+    calm,
+    finite,
+    height_of,
+    include,
+    name_rows,
 )
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ def overlap_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     frame : DataFrame
         Columns low, high, treated, control, std_error; the outer cells hold what was cut.
     """
-    ax = _one(ax, height=3.4)
-    _calm(ax, across="y")
+    ax = axes_of(ax, height=3.4)
+    calm(ax, across="y")
     places = np.arange(len(frame), dtype=float)
     places[[0, -1]] += [-0.5, 0.5]  # what was cut stands apart
-    noise = NOISE_95 * _finite(frame["std_error"])
+    noise = NOISE_95 * finite(frame["std_error"])
     for name, sign, color, hatch in (("treated", 1, BLUE, ""), ("control", -1, SKY, "///")):
-        counts = _finite(frame[name])
+        counts = finite(frame[name])
         ax.bar(
             places, sign * np.maximum(counts, 0.0), width=0.9, color=color, hatch=hatch,
             edgecolor="white" if not hatch else INK, linewidth=0.5, zorder=2,
@@ -92,8 +92,8 @@ def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     frame : DataFrame
         Index: terms; columns before, std_error_before, after, std_error_after.
     """
-    ax = _one(ax, height=_height(len(frame)) + 0.35)
-    places = _rows(ax, [str(name) for name in frame.index])
+    ax = axes_of(ax, height=height_of(len(frame)) + 0.35)
+    places = name_rows(ax, [str(name) for name in frame.index])
     ax.axvline(0, color=GREY, linewidth=0.8, zorder=1)
     for reference in (-REFERENCE, REFERENCE):
         ax.axvline(reference, color=GREY, linewidth=0.8, linestyle=(0, (2, 3)), zorder=1)
@@ -101,14 +101,14 @@ def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     for name, shift, color, marker, face in (
         ("before", 0.14, VERMILION, "D", "white"), ("after", -0.14, BLUE, "o", BLUE),
     ):  # fmt: skip
-        value, noise = _finite(frame[name]), NOISE_95 * _finite(frame[f"std_error_{name}"])
+        value, noise = finite(frame[name]), NOISE_95 * finite(frame[f"std_error_{name}"])
         ax.hlines(places + shift, value - noise, value + noise, color=color, linewidth=1.4)
         ax.plot(
             value, places + shift, marker, color=color, markerfacecolor=face, markersize=6,
             label=f"{name} weighting", zorder=4,
         )  # fmt: skip
         limits += [*(value - noise), *(value + noise)]
-    _include(ax, limits)
+    include(ax, limits)
     ax.legend(
         loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=9,
         handletextpad=0.2, borderaxespad=0.2,

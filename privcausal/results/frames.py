@@ -56,7 +56,8 @@ def table(
 
     variance = np.diag(cov)
     se = np.sqrt(variance)
-    share = np.where(np.isfinite(variance) & (variance > 0), np.diag(privacy) / variance, np.nan)
+    share, known = np.full(len(variance), np.nan), np.isfinite(variance) & (variance > 0)
+    share[known] = np.diag(privacy)[known] / variance[known]
     return pd.DataFrame(
         {
             "estimate": estimate,
@@ -81,17 +82,23 @@ def budget_frame(estimate: Estimate) -> pd.DataFrame:
 
 
 def budget_lines(releases: Sequence[Release], delta: float) -> pd.DataFrame:
-    """A line per release; `epsilon` is what its rho alone would be at `delta`."""
+    """A line per release; `epsilon` is what its rho alone would be at `delta`, or its own price.
+
+    The column rho sums to the total. A release from rows of its own, whose query is marked
+    (parallel), is charged none: releases from other rows have paid as much. Its epsilon is that of
+    its noise.
+    """
     import pandas as pd
 
     lines = []
     for release in releases:
         c = release.charge
+        epsilon = c.cost.epsilon / PICO + epsilon_of(c.alone, delta)
         lines.append(
             {
                 "stage": c.stage, "query": c.query, "mechanism": c.mechanism,
                 "neighbors": c.neighbors, "sensitivity": c.sensitivity, "noise_sd": c.noise_sd,
-                "rho": c.cost.rho / PICO, "epsilon": epsilon_of(c.cost.rho, delta),
+                "rho": c.cost.rho / PICO, "epsilon": epsilon,
                 "delta": c.cost.delta / PICO, "rows": c.rows,
             }
         )  # fmt: skip

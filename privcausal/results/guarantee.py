@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from privcausal.accounting import PICO, delta_after, epsilon_of
 from privcausal.learners import Estimate
+from privcausal.results import published
 from privcausal.spec.plan import Plan
 from privcausal.typing import Neighbors
 
@@ -20,7 +22,7 @@ class Guarantee:
     epsilon, delta : float
         The price as asked for: what was spent is at most this.
     rho : float
-        What was spent, in zCDP.
+        What was spent, in zCDP; NaN where the price is in epsilon and delta.
     neighbors : {"substitute", "add_remove"}
     unit : str
         Whose data are protected: ``"one row"``, or ``"one patient_id (at most 3 rows)"``.
@@ -45,7 +47,26 @@ class Guarantee:
 
 
 def guarantee_of(estimate: Estimate) -> Guarantee:
+    if estimate.plan.request.mode == "paper":
+        return _published(estimate)
     return promise(estimate.plan, real=estimate.real, what="all numbers of this fit together,")
+
+
+def _published(estimate: Estimate) -> Guarantee:
+    plan = estimate.plan
+    trust, budget = plan.request.trust, plan.request.budget
+    unit = f"one {trust.protected}"
+    change = _VERBS[trust.neighbors].format(unit=unit)
+    sentences = (published.claim(plan, change), *published.doubts(plan, estimate.size))
+    return Guarantee(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        rho=math.nan,
+        neighbors=trust.neighbors,
+        unit=unit,
+        kind="published" if estimate.real else "none",
+        statement=" ".join(sentences) if estimate.real else NOT_PRIVATE,
+    )
 
 
 def promise(plan: Plan, *, real: bool, what: str) -> Guarantee:

@@ -11,6 +11,8 @@ from scipy.stats import norm
 from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
 from privcausal.report.words import odds_sentence
+from privcausal.results import published, trial
+from privcausal.results.guarantee import Guarantee
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Binary, Interval, Schema
 
@@ -27,7 +29,8 @@ ESTIMANDS = {
 }
 LEARNERS = {
     "r": "R-learner", "dr": "DR-learner", "s": "S-learner", "t": "T-learner", "x": "X-learner",
-    "private": "doubly robust / PrivATE",
+    "private": "doubly robust / PrivATE", "published": "PrivATE as published",
+    trial.NAME: "difference in means",
 }  # fmt: skip
 SPLITS = {
     "full": "all rows, rho split",
@@ -73,11 +76,7 @@ def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -
         shapes=shapes,
         uncertainty=_sources(result),
         budget=_with_declared(result.budget),
-        total=(
-            f"rho {promise.rho:.4f} = ({promise.epsilon:.2f}, {promise.delta:.3g})-DP"
-            if estimate.real
-            else "not private"
-        ),
+        total=_price(promise) if estimate.real else "not private",
         ledger=result.ledger_line,
         guarantee=_promise(result),
         kind=promise.kind,
@@ -88,7 +87,7 @@ def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -
         unit_sentence=_unit_sentence(result),
         headline=_headline(result, alpha),
         notes=_notes(result),
-        assumptions=ASSUMPTIONS,
+        assumptions=trial.ASSUMPTIONS if _is_trial(result) else ASSUMPTIONS,
         methods=_methods(result),
         call=result.call,
         versions=_versions(),
@@ -115,13 +114,33 @@ def _right(result: Result) -> tuple[tuple[str, str], ...]:
     request = plan.request
     clip = request.arm_clip
     known = request.propensity is not None
+    learned = (
+        ("Nuisances", f"{plan.base}, {_split(result)}"),
+        ("Propensity", "known" if known else f"clipped to [{clip:.2f}, {1 - clip:.2f}]"),
+    )
     return (
         ("Estimand", request.estimand),
         ("Estimator", LEARNERS.get(plan.learner, plan.learner)),
-        ("Nuisances", f"{plan.base}, {SPLITS[request.split]}"),
-        ("Propensity", "known" if known else f"clipped to [{clip:.2f}, {1 - clip:.2f}]"),
+        *(trial.HEAD if _is_trial(result) else learned),
         ("Neighbours", request.trust.neighbors.replace("_", "/")),
     )
+
+
+def _is_trial(result: Result) -> bool:
+    return bool(result.plan.learner == trial.NAME)
+
+
+def _split(result: Result) -> str:
+    request = result.plan.request
+    bare = request.mode == "paper" and not published.private_nuisances(result.plan)
+    return "all rows, not private" if bare else SPLITS[request.split]
+
+
+def _price(promise: Guarantee) -> str:
+    price = f"({promise.epsilon:.2f}, {promise.delta:.3g})-DP"
+    if promise.kind == "published":
+        return f"{price} as published"
+    return f"rho {promise.rho:.4f} = {price}"
 
 
 def _records(result: Result) -> str:
@@ -159,7 +178,7 @@ def _gates(result: Result, alpha: float) -> pd.DataFrame:
 
 def _sources(result: Result) -> tuple[Source, ...]:
     found = result.estimate.averages
-    if found is None:
+    if found is None or result.plan.request.mode == "paper":  # one number: see its note
         return ()
     total = float(found.cov[0, 0])
     parts = (
@@ -191,10 +210,12 @@ def _promise(result: Result) -> tuple[str, ...]:
     if promise.kind == "none":
         return (promise.statement,)
     unit = NEIGHBORS[promise.neighbors].format(unit=promise.unit)
-    return (
-        f"({promise.epsilon:.2f}, {promise.delta:.3g})-DP, {promise.kind}; {unit}",
-        odds_sentence(promise.epsilon, promise.delta, promise.neighbors),
-    )
+    head = f"({promise.epsilon:.2f}, {promise.delta:.3g})-DP, {promise.kind}"
+    odds = odds_sentence(promise.epsilon, promise.delta, promise.neighbors)
+    if promise.kind == "published":
+        doubts = published.doubts(result.plan, result.estimate.size)
+        return (f"{head}, not proven; {unit}", *doubts, f"If the claim held: {odds}")
+    return f"{head}; {unit}", odds
 
 
 def _unit_sentence(result: Result) -> str:
@@ -205,42 +226,55 @@ def _unit_sentence(result: Result) -> str:
 
 
 def _headline(result: Result, alpha: float) -> tuple[str, ...]:
-    estimate, promise = result.estimate, result.guarantee
+    estimate = result.estimate
     request = estimate.plan.request
     outcome, treatment = request.formula.outcome, request.formula.treatment
-    protected = (
-        f"Everything here satisfies ({promise.epsilon:.2g}, {promise.delta:.3g})-differential "
-        f"privacy for {promise.unit}."
-        if estimate.real
-        else "NOT PRIVATE: made with a test noise source."
-    )
+    protected = _protected(result.guarantee)
     if estimate.averages is None:
         return (f"The effect of {treatment} on {outcome} was estimated by covariates.", protected)
     row = result._table(groups=False, z=float(norm.ppf(1 - alpha / 2))).iloc[0]
     share = 0.0 if np.isnan(row["privacy_share"]) else float(row["privacy_share"])
+    noise = (
+        "that counts sampling and the noise added for privacy."
+        if request.mode == "paper"
+        else f"{share:.0%} of that uncertainty (in variance) is noise added for privacy."
+    )
     return (
         f"On average, {treatment} changes {outcome} by {row['estimate']:.3g}.",
         f"With {100 * (1 - alpha):g} % confidence the change lies between {row['conf_low']:.3g} "
-        f"and {row['conf_high']:.3g}; {share:.0%} of that uncertainty (in variance) is noise "
-        "added for privacy.",
+        f"and {row['conf_high']:.3g}; {noise}",
         protected,
     )
+
+
+def _protected(promise: Guarantee) -> str:
+    price = f"({promise.epsilon:.2g}, {promise.delta:.3g})-differential privacy"
+    return {
+        "proven": f"Everything here satisfies {price} for {promise.unit}.",
+        "published": f"The method's paper claims {price} for {promise.unit}; that is not proven, "
+        "and fails in known cases.",
+        "none": "NOT PRIVATE: made with a test noise source.",
+    }[promise.kind]
 
 
 def _notes(result: Result) -> tuple[str, ...]:
     estimate = result.estimate
     request = estimate.plan.request
-    public = ["clip"]
+    public = [] if _is_trial(result) else ["clip"]
     if _bounds(result).startswith("declared"):
         public.insert(0, "bounds")
     if estimate.size is not None:
         public.insert(0, "n" if request.trust.unit is None else "the number of units")
-    notes = [
-        f"{', '.join(public[:-1])} and {public[-1]} are declared public."
-        if len(public) > 1
-        else f"{public[0]} is declared public.",
-        "Causal reading needs no unmeasured confounding, overlap and no interference.",
-    ]
+    notes = []
+    if public:
+        *most, last = public
+        words = f"{', '.join(most)} and {last} are" if most else f"{last} is"
+        notes.append(f"{words} declared public.")
+    notes.append(
+        trial.NOTE
+        if _is_trial(result)
+        else "Causal reading needs no unmeasured confounding, overlap and no interference."
+    )
     if _bounds(result).startswith("bought"):
         notes.append(
             "Bounds were bought from the rows with noise; values beyond them were cut, and no "
@@ -251,12 +285,23 @@ def _notes(result: Result) -> tuple[str, ...]:
             "Bands for the effect's shape cover its projection on the basis, approximately and on "
             "average over x."
         )
+    if any(stage.charged < stage.rho for stage in estimate.plan.stages):
+        notes.append(
+            "A rho in brackets is not charged: the release reads rows of its own, in parallel with "
+            "others that have paid as much."
+        )
+    if request.mode == "paper":
+        notes.append(published.NOTE)
     return (*notes, *estimate.notes)
 
 
 def _methods(result: Result) -> tuple[str, ...]:
     plan = result.estimate.plan
     request = plan.request
+    if request.mode == "paper":
+        return published.methods(plan)
+    if _is_trial(result):
+        return trial.METHODS
     return (
         f"{LEARNERS.get(plan.learner, plan.learner)} with base {plan.base!r}. The rows were read "
         "through sums of bounded row vectors only, computed exactly on an integer grid; discrete "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -78,7 +78,22 @@ def _one_dimensional(values: Any) -> Any:
     if getattr(values, "ndim", 1) != 1:
         raise ValueError
     # columns of a dict belong together by position, not by their index
-    return values.reset_index(drop=True) if isinstance(values, pd.Series) else values
+    if isinstance(values, pd.Series):
+        return values.reset_index(drop=True)
+    return _READ_AS.get(getattr(values.dtype, "kind", ""), lambda array: array)(values)
+
+
+def _as_objects(array: Any) -> Any:
+    import pandas as pd
+
+    return pd.Series(array, dtype=object)
+
+
+# pandas would call a column of objects text or not by its values, and refuse half a character
+_READ_AS: dict[str, Callable[[Any], Any]] = {
+    "O": _as_objects,
+    "U": lambda array: np.char.decode(np.char.encode(array, "utf-8", "backslashreplace"), "utf-8"),
+}
 
 
 def _refuse_duplicates(names: Iterable[Any]) -> None:

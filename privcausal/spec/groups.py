@@ -98,8 +98,8 @@ def _check_group(group: Group, domain: Any) -> None:
 
 
 def _as_label(group: Group, domain: Any) -> Group:
-    """For levels, a numeric right-hand side is the level's text, as `label_key` writes it."""
-    if isinstance(domain, Interval) or isinstance(group.value, str):
+    """For levels, the right-hand side is the level's text, as `label_key` writes it."""
+    if isinstance(domain, Interval):
         return group
     return replace(group, value=str(label_key(group.value)))
 

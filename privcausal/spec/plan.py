@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from privcausal.accounting.charge import PICO
 from privcausal.errors import BudgetError
 from privcausal.spec.request import Request
 
@@ -22,15 +23,17 @@ class Stage:
         Unique within the plan, e.g. ``"nuisance: outcome"``; the part before the colon is the
         stage of the budget table.
     rho : int
-        pico-rho that sets its noise.
+        pico-rho that sets its noise; 0 where `epsilon` does.
     delta : int
-        pico-delta, for label selection only.
+        pico-delta: of label selection, or of a mechanism priced in (epsilon, delta).
     charged : int
         pico-rho that enters the total: 0 for work in parallel with an equally dear part.
     rows : float
         Public share of the rows it reads.
     part : str
         Which rows: ``"all"``, ``"nuisance"`` or ``"effect"``.
+    epsilon : int
+        pico-epsilon of a mechanism priced in (epsilon, delta) and not in rho.
     """
 
     name: str
@@ -39,9 +42,10 @@ class Stage:
     charged: int = -1
     rows: float = 1.0
     part: str = "all"
+    epsilon: int = 0
 
     def __post_init__(self) -> None:
-        if self.rho <= 0:
+        if self.rho <= 0 and self.epsilon <= 0:
             raise BudgetError(f"stage {self.name!r} would get no budget: give it a share above 0")
         if self.charged < 0:
             object.__setattr__(self, "charged", self.rho)
@@ -49,13 +53,22 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages of one fit. `rho` and `delta` are its totals in pico-units."""
+    """The stages of one fit. `rho`, `epsilon` and `delta` are its totals in pico-units.
+
+    Attributes
+    ----------
+    rho_cap : int
+        What the budget allows, in pico-rho.
+    least_rows : int
+        Fewest rows for which the claim of ``mode="paper"`` holds; 0 elsewhere.
+    """
 
     request: Request
     learner: str
     base: str
     stages: tuple[Stage, ...]
     rho_cap: int
+    least_rows: int = 0
 
     def __post_init__(self) -> None:
         names = [s.name for s in self.stages]
@@ -67,6 +80,10 @@ class Plan:
     @property
     def rho(self) -> int:
         return sum(s.charged for s in self.stages)
+
+    @property
+    def epsilon(self) -> int:
+        return sum(s.epsilon for s in self.stages)
 
     @property
     def delta(self) -> int:
@@ -83,7 +100,7 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [f"{self.learner} on base {self.base}: {self.request.formula}"]
-        lines += [f"  {s.name:<28} rho {s.rho / 1e12:.6f}  rows {s.rows:.2f}" for s in self.stages]
+        lines += [f"  {s.name:<28} rho {s.rho / PICO:.6f}  rows {s.rows:.2f}" for s in self.stages]
         return "\n".join(lines)
 
 

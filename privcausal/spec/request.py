@@ -15,6 +15,8 @@ from privcausal.typing import Neighbors, Split
 
 Estimand = Literal["CATE", "ATE"]
 NEIGHBORS: tuple[Neighbors, ...] = ("substitute", "add_remove")
+Mode = Literal["proven", "paper"]
+BelowMinimum = Literal["refuse", "published"]
 SPLITS: tuple[Split, ...] = ("full", "disjoint", "crossfit")
 FOLDS = 2
 
@@ -92,6 +94,10 @@ class Request:
         Propensities are cut to [clip, 1 - clip] (0 < clip < 0.5).
     groups : tuple of str
         Column names or comparisons whose average effects are wanted.
+    mode : {"proven", "paper"}
+        "paper" is a published mechanism as printed, whose guarantee is the paper's claim.
+    below_minimum : {"refuse", "published"}
+        What to do with fewer rows than the paper's claim needs.
     """
 
     formula: CausalFormula
@@ -104,8 +110,17 @@ class Request:
     split: Split = "full"
     groups: tuple[str, ...] = ()
     cov_type: Literal["nonrobust", "HC0"] = "nonrobust"
+    mode: Mode = "proven"
+    below_minimum: BelowMinimum = "refuse"
 
     def __post_init__(self) -> None:
+        _choice("mode", self.mode, ("proven", "paper"))
+        _choice("below_minimum", self.below_minimum, ("refuse", "published"))
+        if self.mode == "proven" and self.below_minimum != "refuse":
+            raise CapabilityError(
+                "below_minimum='published' belongs to mode='paper': what is proven holds for any "
+                "number of rows"
+            )
         _choice("split", self.split, SPLITS)
         _choice("cov_type", self.cov_type, ("nonrobust", "HC0"))
         if not (isinstance(self.clip, int | float) and 0 < self.clip < 0.5):

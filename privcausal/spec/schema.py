@@ -21,6 +21,10 @@ from privcausal.typing import Frame
 MAX_WIDTH = 2.0**60
 """An interval must be narrower: beyond it a grid of 2^-11 of the width means nothing."""
 
+LEAST_WIDTH, LEAST_RELATIVE_WIDTH = 2.0**-60, 2.0**-30
+"""An interval must be wider than the first, and than the second times its larger end: below, the
+squares of moments leave what float64 can hold, or its steps are coarser than the vault's grid."""
+
 OTHER = "other"
 """The level that takes labels nobody declared, where the user asked for one."""
 
@@ -34,12 +38,14 @@ def label_key(value: object) -> str | None:
 
     ``None``, NaN, NaT and NA are missing; a bool is ``"True"`` or ``"False"``; a whole
     number of any type (3, 3.0, ``np.int8(3)``) is ``"3"``; any other number is the repr of
-    its float; bytes are read as UTF-8; everything else is its ``str``. A value that
-    refuses to be turned into text is missing too, because an exception would tell that
-    such a row exists.
+    its float; bytes are read as UTF-8; everything else is its ``str``, with halves of
+    characters (lone surrogates) spelt out, ``\\udc80``, since no file takes them. A value
+    that refuses to be turned into text is missing too, because an exception would tell
+    that such a row exists.
     """
     try:
-        return _key(value)
+        key = _key(value)
+        return key if key is None else key.encode("utf-8", "backslashreplace").decode("utf-8")
     except Exception:
         return None
 
@@ -79,7 +85,8 @@ class Interval:
     Raises
     ------
     SchemaError
-        Unless both are finite numbers, ``lo < hi`` and ``hi - lo < 2**60``.
+        Unless both are finite numbers, ``lo < hi`` and ``2**-60 < hi - lo < 2**60``, and the
+        width is more than ``2**-30`` of the larger end.
     """
 
     lo: float
@@ -99,6 +106,11 @@ class Interval:
     @property
     def mid(self) -> float:
         return self.lo + self.width / 2
+
+
+def least_width(lo: float, hi: float) -> float:
+    """An interval between numbers of this size must be wider."""
+    return max(LEAST_WIDTH, LEAST_RELATIVE_WIDTH * max(abs(lo), abs(hi)))
 
 
 @dataclass(frozen=True, init=False)
@@ -418,8 +430,10 @@ def _interval_problem(lo: Any, hi: Any) -> str | None:
         return f"both ends of {pair} are the same; write lo < hi, or leave out a constant column"
     if low > high:
         return f"{pair} is reversed; write ({_number_key(high)}, {_number_key(low)})"
-    if high - low >= MAX_WIDTH:
-        return f"{pair} is wider than 2**60; change the unit of the column"
+    if not least_width(low, high) < high - low < MAX_WIDTH:
+        narrow = high - low < MAX_WIDTH
+        problem = "too narrow to be told from a point" if narrow else "wider than 2**60"
+        return f"{pair} is {problem}; shift the column or change its unit"
     return None
 
 

@@ -13,18 +13,25 @@ from privcausal.vault.door import (
     public_size,
     read,
 )
+from privcausal.vault.estimators import Estimators
+from privcausal.vault.mechanisms.arms import ArmHistogram, ArmSums
 from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
-from privcausal.vault.mechanisms.diagnostics import ArmHistogram, ArmMeans
+from privcausal.vault.mechanisms.diagnostics import ArmMeans
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.moments import Cross, Gram
+from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.mechanisms.quantiles import Grid, Magnitudes
 from privcausal.vault.mechanisms.scores import Regressors, ScoreSquares, ScoreSums
+from privcausal.vault.rehearsal import rehearse
+from privcausal.vault.sources.files import read_file
 from privcausal.vault.transforms.scores import (
     Aipw,
     Balance,
     ByFold,
     ImputedEffect,
+    OfCovariates,
     Outcome,
+    OutcomeResidual,
     ResidualProduct,
     Transform,
     Treatment,
@@ -36,9 +43,11 @@ __all__ = [
     "Aipw",
     "ArmHistogram",
     "ArmMeans",
+    "ArmSums",
     "Balance",
     "ByFold",
     "Cross",
+    "Estimators",
     "Findings",
     "Gram",
     "Grid",
@@ -46,7 +55,10 @@ __all__ = [
     "LabelSelection",
     "Magnitudes",
     "Marginals",
+    "OfCovariates",
     "Outcome",
+    "OutcomeResidual",
+    "PublishedAte",
     "Regressors",
     "ResidualProduct",
     "ScoreSquares",
@@ -63,4 +75,6 @@ __all__ = [
     "open_vault",
     "public_size",
     "read",
+    "read_file",
+    "rehearse",
 ]

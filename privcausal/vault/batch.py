@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privcausal.spec.columns import Kind
 from privcausal.spec.features import Design, Rows
 from privcausal.spec.groups import Group, group_mask
 from privcausal.spec.request import Request
@@ -103,6 +104,13 @@ class Layout:
     @property
     def variables(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys([*self.needed, *(g.column for g in self.groups)]))
+
+
+def reads_labels(domain: Domain, kind: Kind) -> bool:
+    """Whether a column of this kind is read as labels for this domain, and not as numbers."""
+    if isinstance(domain, Interval):
+        return False
+    return isinstance(domain, Levels) or kind == "text" or domain.labels is not None
 
 
 def _clean(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]:

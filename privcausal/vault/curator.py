@@ -16,7 +16,7 @@ from privcausal.errors import DataError
 from privcausal.spec.columns import Kind
 from privcausal.spec.schema import OTHER, Binary, Domain, Interval, Levels, Schema, label_key
 from privcausal.typing import Integers, Mask
-from privcausal.vault.batch import RawColumn
+from privcausal.vault.batch import RawColumn, reads_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,11 +184,7 @@ Problem = tuple[str, str, Integers]
 
 def _problems(source: Source, name: str, domain: Domain, *, complete: bool) -> Iterator[Problem]:
     kind = source.header.kinds[name]
-    # the same choice as the vault's own, so that both see the same values
-    as_labels = not isinstance(domain, Interval) and (
-        isinstance(domain, Levels) or kind == "text" or domain.labels is not None
-    )
-    column = source.rows.column(name, as_labels=as_labels)
+    column = source.rows.column(name, as_labels=reads_labels(domain, kind))
     absent = _absent(column)
     if isinstance(domain, Interval) and kind == "text":
         # text may be there and still not read as a number

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from privcausal.accounting.charge import PICO, Charge, Cost, Release
+from privcausal.accounting.charge import PARALLEL, PICO, Charge, Cost, Release
 from privcausal.errors import (
     BudgetError,
     DataError,
@@ -25,12 +25,13 @@ from privcausal.spec.features import Design
 from privcausal.spec.groups import Group
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import FOLDS, Request
-from privcausal.spec.schema import Interval, Levels, Schema
+from privcausal.spec.schema import Interval, Schema
 from privcausal.typing import Frame, Integers, Mask
 from privcausal.vault import noise
-from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn
+from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, reads_labels
 from privcausal.vault.mechanisms.base import Mechanism
 from privcausal.vault.mechanisms.labels import LabelSelection
+from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.sealed import Sealed
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.split import first_rows, parts
@@ -80,7 +81,7 @@ class Ledger(Protocol):
     @property
     def delta(self) -> float: ...
 
-    def charge(self, run: str, charges: Sequence[Charge]) -> None: ...
+    def charge(self, run: str, charges: Sequence[Charge], published: bool = False) -> None: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -147,6 +148,7 @@ def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> V
     # the number of rows may be told where it is public; under add_remove no rows are rows too
     if plan.request.trust.neighbors == "substitute" and source.rows.size() == 0:
         raise DataError("the data have no rows")
+    _check_size(source.rows.size(), plan)
     if ledger is not None:
         if not callable(getattr(ledger, "charge", None)):
             raise LedgerError(
@@ -155,28 +157,46 @@ def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> V
             )
         if not source_of_noise.real:
             raise LedgerError("a ledger takes no fit made with test noise: it would not be private")
-        if ledger.delta != plan.request.budget.delta:
+        published = plan.request.mode == "paper"
+        # a delta that is spent only has to be left; one at which rho is converted must be the same
+        if not published and ledger.delta != plan.request.budget.delta:
             raise LedgerError(
                 f"the ledger counts at delta={ledger.delta:g} and this fit asks for "
                 f"delta={plan.request.budget.delta:g}; fit with the ledger's"
             )
-        ledger.charge(run, [_planned(stage, plan) for stage in plan.stages])
+        ledger.charge(run, [_planned(stage, plan) for stage in plan.stages], published=published)
     return Vault(source, plan, source_of_noise)
+
+
+def _check_size(size: int, plan: Plan) -> None:
+    """``mode="paper"`` needs a number of rows, which is public under substitution."""
+    if size < plan.least_rows and plan.request.below_minimum == "refuse":
+        raise BudgetError(
+            f"mode='paper' needs at least {plan.least_rows} rows for this eps, delta and shares: "
+            "below max(55, 8 (1 + 2 ln(2/delta)) / eps), for each share of eps and delta, the "
+            "published claim does not even hold with nuisances known beforehand. Nothing was "
+            "spent. Ask for a larger eps, or write below_minimum='published', which every output "
+            "then tells"
+        )
 
 
 def _planned(stage: Stage, plan: Plan) -> Charge:
     name, _, query = stage.name.partition(": ")
     return Charge(
         stage=name,
-        query=query or name,
+        query=_marked(query or name, stage),
         mechanism="planned",
         rows=stage.rows,
         neighbors=plan.request.trust.neighbors,
         sensitivity=float("nan"),  # of a score these are known only once its cut is
         noise_sd=float("nan"),
-        cost=Cost(rho=stage.charged, delta=stage.delta),
+        cost=Cost(stage.charged, stage.epsilon, stage.delta),
         unit=plan.request.trust.protected,
     )
+
+
+def _marked(query: str, stage: Stage) -> str:
+    return f"{query} {PARALLEL}" if stage.charged < stage.rho else query
 
 
 class Vault(Sealed):
@@ -246,7 +266,8 @@ class Vault(Sealed):
             return
         layout = self._layout
         assert layout is not None
-        wanted = [(name, self._as_labels(name, layout.schema)) for name in layout.variables]
+        kinds, schema = self._rows.header.kinds, layout.schema
+        wanted = [(name, reads_labels(schema[name], kinds[name])) for name in layout.variables]
         made = []
         for at, columns in self._rows.blocks(wanted, BATCH):
             batch = Batch(columns, self._part[at], self._keep[at], layout)
@@ -255,15 +276,11 @@ class Vault(Sealed):
             yield batch
         self._batches = made or None
 
-    def _as_labels(self, name: str, schema: Schema) -> bool:
-        domain = schema[name]
-        if isinstance(domain, Interval):
-            return False
-        return (
-            isinstance(domain, Levels)
-            or self._rows.header.kinds[name] == "text"
-            or (domain.labels is not None)
-        )
+    @property
+    def _is_silent(self) -> bool:
+        """Whether the noise is that of `privcausal.testing.zero_noise`."""
+        probe = noise.Query("probe", np.ones(1), 1.0, 1.0)
+        return not self.real_noise and not self._noise.sd(probe).any()
 
     # -- what leaves -------------------------------------------------------------------------
 
@@ -293,6 +310,36 @@ class Vault(Sealed):
         return tuple(
             self._exit(planned, mechanism, self._sum(mechanism, fold)) for fold in range(FOLDS)
         )
+
+    @guarded
+    def release_published(
+        self, effect: str, variance: str, mechanism: PublishedAte
+    ) -> tuple[Release, Release]:
+        """An estimate and its squared standard error, at the price that a paper claims.
+
+        No noise scale is told: it depends on the rows.
+        """
+        stages = self._take(effect), self._take(variance)
+        part = self._select(stages[0].part)
+        batches = [b if part is None else b.only(part) for b in self._clean()]
+
+        def add_noise(name: str, exact: float, unit: float, sd: float) -> float:
+            whole = np.array([np.rint(exact / unit)], np.int64)
+            query = noise.Query(name, np.ones(1), float("nan"), float(sd / unit * SAFETY))
+            return float(self._noise.gaussian(whole, query)[0]) * unit
+
+        values = mechanism.answer(batches, *stages, add_noise)
+        words = ("AIPW mean", "squared error")
+        unknown = float("nan")
+        first, second = (
+            Release(
+                np.array([value]),
+                np.array([unknown]),
+                self._charge(stage, query, mechanism.name, unknown, unknown),
+            )
+            for value, stage, query in zip(values, stages, words, strict=True)
+        )
+        return first, second
 
     @guarded
     def select(self, stage: str, selection: LabelSelection) -> Release:
@@ -335,9 +382,16 @@ class Vault(Sealed):
         return {"all": None, "nuisance": 0, "effect": 1}[part]
 
     def _sum(self, mechanism: Mechanism, part: int | None) -> Integers:
-        total = np.zeros(len(mechanism.units), np.int64)
+        total, seen = np.zeros(len(mechanism.units), np.int64), False
         for batch in self._clean():
-            total += mechanism.integers(batch if part is None else batch.only(part))
+            own = batch if part is None else batch.only(part)
+            total += mechanism.integers(own)
+            seen = seen or bool(own.complete.any())
+        if not seen and self._is_silent:
+            raise DataError(
+                "no row of the data, or of a part of them, is complete: without noise there is "
+                "nothing to estimate. With the noise of a real fit nobody would be told"
+            )
         return total
 
     def _query(self, stage: Stage, name: str, weights: Any, sensitivity: float) -> noise.Query:
@@ -364,12 +418,12 @@ class Vault(Sealed):
     ) -> Charge:
         return Charge(
             stage.name.partition(":")[0],
-            query,
+            _marked(query, stage),
             mechanism,
             self._neighbors,
             float(sensitivity),
             float(noise_sd),
-            Cost(rho=stage.charged, delta=stage.delta),
+            Cost(stage.charged, stage.epsilon, stage.delta),
             stage.rows,
             self._plan.request.trust.protected,
         )

@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": _GROUND,  # plain tables only
     "results": {"report", *_BELOW_RESULTS},
     "api": {"results", *_BELOW_RESULTS},
-    "cli": {"", "results", *_BELOW_LEARNERS},
+    "cli": {"", "results", "vault", *_BELOW_LEARNERS},
     "datasets": _GROUND,
     "testing": {"vault", *_GROUND},  # a test room: it puts other noise sources in place
     "__init__": {"api", "results", "learners", "datasets", "testing", *_BELOW_LEARNERS},

@@ -42,10 +42,13 @@ TRUE_ATE = 0.5 + 0.2 / 3
 
 
 def fit(learner: Any, base: str, data: pd.DataFrame, **options: Any) -> Any:
-    """`private` or `privcate` on the study, by the learner's name or option object."""
+    """`private` or `privcate` on the study, by the learner's name or option object.
+
+    "difference" is what `private` does without covariates.
+    """
     options = {"base": base, "eps": 2.0, "bounds": BOUNDS, **options}
-    if learner == "private":
-        return pc.private(FORMULA, data, **options)
+    if learner in ("private", "difference"):
+        return pc.private("Y ~ T" if learner == "difference" else FORMULA, data, **options)
     return pc.privcate(FORMULA, data, learner=learner, **options)
 
 
@@ -57,9 +60,8 @@ def quiet_fit(learner: Any, base: str, split: str) -> Any:
         return fit(learner, base, study(), split=split, groups=GROUPS)
 
 
-@pytest.mark.parametrize("split", SPLITS)
 class Contract:
-    """Inherit, and set `learner` and `base`."""
+    """Inherit, set `learner` and `base`, and parametrise `split`."""
 
     learner: Any
     base: str
@@ -103,3 +105,8 @@ class Contract:
         fitted.save(tmp_path / "one.json")
         again.save(tmp_path / "other.json")
         assert (tmp_path / "one.json").read_bytes() == (tmp_path / "other.json").read_bytes()
+
+
+@pytest.mark.parametrize("split", SPLITS)
+class EverySplit(Contract):
+    """The contract of a learner with nuisances, whose rows can be kept apart."""

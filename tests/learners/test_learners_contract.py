@@ -2,62 +2,68 @@
 
 from __future__ import annotations
 
-from learners_contract import Contract
+import pytest
+from learners_contract import Contract, EverySplit
 
 from privcausal.learners import S
 
 
-class TestRGam(Contract):
+class TestRGam(EverySplit):
     learner, base = "r", "gam"
 
 
-class TestRLinear(Contract):
+class TestRLinear(EverySplit):
     learner, base = "r", "linear"
 
 
-class TestDRGam(Contract):
+class TestDRGam(EverySplit):
     learner, base = "dr", "gam"
 
 
-class TestDRLinear(Contract):
+class TestDRLinear(EverySplit):
     learner, base = "dr", "linear"
 
 
-class TestSGam(Contract):
+class TestSGam(EverySplit):
     learner, base = "s", "gam"
 
 
-class TestSLinear(Contract):
+class TestSLinear(EverySplit):
     learner, base = "s", "linear"
 
 
-class TestConstantSGam(Contract):
+class TestConstantSGam(EverySplit):
     learner, base = S(interactions=False), "gam"
 
 
-class TestConstantSLinear(Contract):
+class TestConstantSLinear(EverySplit):
     learner, base = S(interactions=False), "linear"
 
 
-class TestTGam(Contract):
+class TestTGam(EverySplit):
     learner, base = "t", "gam"
 
 
-class TestTLinear(Contract):
+class TestTLinear(EverySplit):
     learner, base = "t", "linear"
 
 
-class TestXGam(Contract):
+class TestXGam(EverySplit):
     learner, base = "x", "gam"
 
 
-class TestXLinear(Contract):
+class TestXLinear(EverySplit):
     learner, base = "x", "linear"
 
 
-class TestPrivateGam(Contract):
+class TestPrivateGam(EverySplit):
     learner, base = "private", "gam"
 
 
-class TestPrivateLinear(Contract):
+class TestPrivateLinear(EverySplit):
     learner, base = "private", "linear"
+
+
+@pytest.mark.parametrize("split", ["full"])
+class TestDifference(Contract):
+    learner, base = "difference", "gam"

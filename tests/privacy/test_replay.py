@@ -134,6 +134,34 @@ def test_units_with_bought_bounds(relation: str) -> None:
     check(Pair("many levels of one unit", options, one, two))
 
 
+# -- the difference in means -------------------------------------------------------------------
+
+TRIALS: dict[str, dict[str, Any]] = {
+    "numbers": {},
+    "two values": {"bounds": {"Y": pc.Binary(["0", "1"])}},
+    "groups": {"groups": ["G", "X1 >= 0"]},
+    "bought": {"bounds": None, "eps": 40.0, "shares": {"bounds": 0.5}},
+    "units": {"unit": "pid", "max_rows": 2},
+}
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("kind", TRIALS)
+def test_difference_in_means(kind: str, relation: str) -> None:
+    """A table with many rows, so that windows are narrow, and one with so few that none is seen."""
+    made = call(learner="private", formula="Y ~ T", neighbors=relation) | TRIALS[kind]
+    for n, new in ((150, HIGH), *((4000, row) for row in (HIGH, MISSING, HUGE, LOW | {"T": 1}))):
+        rows = [*ordinary(n, 5), LOW]
+        if kind == "two values":
+            rows = [row | {"Y": float(row["Y"] > 0.5)} for row in rows]
+        one, two = neighbours(relation, rows, new)
+        if kind == "units":
+            one, two = (d.assign(pid=np.arange(len(d)).astype(str)) for d in (one, two))
+        report = check(Pair(kind, made, one, two), texts=True)
+        if n > 150 and new is HIGH and kind == "numbers":
+            assert report.share > 0.9  # from one end to the other: the bound is not idle
+
+
 # -- hand-made corners -----------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import matplotlib as mpl
+import pandas as pd
 import pytest
 from results_fits import (
     CANARY,
@@ -22,7 +23,12 @@ from results_fits import (
 )
 
 import privcausal as pc
+from privcausal import testing
+from privcausal.accounting import epsilon_of
+from privcausal.accounting.charge import PARALLEL, pico
 from privcausal.errors import CapabilityError
+from privcausal.report import tables
+from privcausal.report.tables import budget_prices
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt  # the backend is chosen first
@@ -237,3 +243,47 @@ def test_call_reproduces_the_fit() -> None:
             exec(source, scope)
         assert scope["again"].params.equals(fitted.params), name
         assert scope["again"].call == fitted.call
+
+
+def test_a_level_with_half_a_character_is_spelt_out(tmp_path: Any) -> None:
+    """A lone surrogate, as files read with errors="surrogateescape" hold, fits in no file."""
+    data = study().head(400).copy()
+    data["ward"] = pd.Series(["N", "S\udc80"] * 200, data.index, dtype=object)
+    with testing.seeded_noise(1):
+        fit = pc.privcate("cost ~ mailed | C(ward)", data, eps=40, bounds={"cost": (0, 20)})
+    assert "C(ward)[T.S\\udc80]" in fit.params.index
+    fit.report(tmp_path / "fit.html")
+    fit.save(tmp_path / "fit.json")
+    assert "\\udc80" in (tmp_path / "fit.html").read_text(encoding="utf-8")
+    assert pc.load(tmp_path / "fit.json").params.equals(fit.params)
+    effect = fit.predict(data.head(4))["estimate"]
+    assert effect.iloc[0] == effect.iloc[2] != effect.iloc[1] == effect.iloc[3]
+
+
+def test_releases_in_parallel_show_their_own_price() -> None:
+    """Their rho is not charged, so the column sums to the total; their epsilon is their own."""
+    fit = variant("disjoint")
+    budget = fit.budget
+    assert tables.PARALLEL == PARALLEL  # the report may not import it
+    free = budget["query"].str.endswith(PARALLEL)
+    assert free.tolist() == (budget["stage"] != "nuisance").tolist()
+    own = (budget["sensitivity"] / budget["noise_sd"]) ** 2 / 2
+    assert (budget["rho"][free] < 1e-9).all()  # what the halves differ by, in rounding
+    assert budget["rho"].sum() == pytest.approx(fit.guarantee.rho, rel=1e-12)
+    assert own[free].sum() == pytest.approx(fit.guarantee.rho, rel=1e-6)
+    alone = [epsilon_of(pico(rho), fit.guarantee.delta) for rho in own]
+    assert budget["epsilon"].tolist() == pytest.approx(alone, rel=1e-6)
+    text = str(fit.summary())
+    shown = [line.split()[-2] for line in text.splitlines() if "discrete Gaussian" in line]
+    assert [rho.startswith("(") for rho in shown] == free.tolist()
+    assert sum(float(rho.strip("()")) for rho in shown) == pytest.approx(2 * own[free].sum(), 0.01)
+    assert "in brackets is not charged" in " ".join(text.split())
+    _, prices = budget_prices(budget)
+    assert prices == pytest.approx(own, rel=1e-9)
+
+
+def test_prices_are_not_counted_twice() -> None:
+    """The frame gives a release's rho and the epsilon it comes to: one price in two currencies."""
+    budget = variant("r on linear").budget
+    _, prices = budget_prices(budget)
+    assert prices.tolist() == budget["rho"].tolist()

@@ -88,9 +88,11 @@ def test_kinds_come_from_types(column: Any, kind: str) -> None:
 @pytest.mark.parametrize("values", [["a", "b"], ["a", 1], [1, 2], [None, None], [1.5, None]])
 def test_columns_of_objects_are_known_by_their_type(values: list[Any]) -> None:
     """Not by what they hold: one row could change that."""
-    found = header(open_frame(pd.DataFrame({"x": pd.Series(values, dtype=object)})))
-    assert found.kinds["x"] == "text"
-    assert found.objects == {"x"}
+    for column in (pd.Series(values, dtype=object), np.array(values, dtype=object)):
+        for table in ({"x": column}, pd.DataFrame({"x": pd.Series(column, dtype=object)})):
+            found = header(open_frame(table))
+            assert found.kinds["x"] == "text"
+            assert found.objects == {"x"}
     assert not header(open_frame(pd.DataFrame({"x": ["a", "b"]}, dtype="str"))).objects
 
 
@@ -114,6 +116,14 @@ def test_numbers_of_every_container(frame: Any) -> None:
     found = numbers(open_frame(frame)["x"])
     assert found.dtype == np.float64
     assert np.array_equal(found, [1.0, np.nan, 3.0], equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [object, "U2"])
+def test_half_a_character_is_spelt_out(dtype: Any) -> None:
+    """pandas' own text columns cannot hold it: an exception would tell of that row."""
+    codes, names = labels(open_frame({"x": np.array(["a", "b\udc80"], dtype=dtype)})["x"])
+    assert names == ("a", "b\\udc80")
+    assert codes.tolist() == [0, 1]
 
 
 def test_columns_of_a_dict_belong_together_by_position() -> None:

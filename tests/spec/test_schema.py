@@ -19,7 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcausal.errors import SchemaError
-from privcausal.spec.schema import MAX_WIDTH, Binary, Interval, Levels, Schema, label_key
+from privcausal.spec.schema import (
+    MAX_WIDTH,
+    Binary,
+    Interval,
+    Levels,
+    Schema,
+    label_key,
+    least_width,
+)
 
 
 class Hostile:
@@ -75,6 +83,8 @@ class Shouting(str):
         (Colour.RED, "red"),
         (b"caf\xc3\xa9", "café"),
         (b"\xff", "\ufffd"),
+        ("N\udc80", "N\\udc80"),
+        (("N\udc80",), "('N\\udc80',)"),
         (bytearray(b"a"), "a"),
         (datetime.date(2020, 1, 2), "2020-01-02"),
         (1 + 2j, "(1+2j)"),
@@ -135,8 +145,9 @@ def test_interval():
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(0, 2.0**59, exclude_min=True))
 def test_the_middle_of_an_interval_is_inside(lo, width):
-    if lo < lo + width < float("inf") and lo + width - lo < MAX_WIDTH:
-        interval = Interval(lo, lo + width)
+    hi = lo + width
+    if hi < float("inf") and least_width(lo, hi) < hi - lo < MAX_WIDTH:
+        interval = Interval(lo, hi)
         assert interval.lo <= interval.mid <= interval.hi
 
 
@@ -149,6 +160,10 @@ BAD_INTERVALS = [
     (0, 10**400, "not finite"),
     (0, 2.0**60, "wider than 2**60"),
     (-1e308, 1e308, "wider than 2**60"),
+    (0, 1e-200, "too narrow"),
+    (1e-300, 3e-300, "too narrow"),
+    (1e9, 1e9 + 0.5, "too narrow"),
+    (-1 - 2.0**-40, -1, "too narrow"),
     ("0", 1, "two numbers"),
     (0, None, "two numbers"),
     (False, True, "Binary() for bool"),

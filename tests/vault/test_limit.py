@@ -156,6 +156,13 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
             weighted = [(a[arm] / own[arm, None]).sum(axis=0) for arm in arms]
             plain = [a[arm].sum(axis=0) for arm in arms]
             found[f"arm means, {which}"] = np.r_[plain[0], weighted[0], plain[1], weighted[1]]
+    outcomes = [cut(c.y[arms[0]] - 2.0, 4.0), cut(c.y[arms[1]] - 2.5, 2.5)]
+    places = [np.hstack([np.ones((arm.sum(), 1)), c.g[arm]]) for arm in arms]
+    kinds = [[y, np.ones_like(y), y**2] for y in outcomes]
+    by_arm = [[kind @ p for kind in k] for k, p in zip(kinds, places, strict=True)]
+    found["arm sums, groups"] = np.concatenate([np.concatenate(k) for k in by_arm])
+    found["arm sums"] = np.array([kind[0] for k in by_arm for kind in k])
+    found["arm sums of two values"] = np.array([kind[0] for k in by_arm for kind in k[:2]])
     return found
 
 

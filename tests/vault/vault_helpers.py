@@ -32,6 +32,7 @@ from privcausal.vault import (
     ImputedEffect,
     Magnitudes,
     Marginals,
+    OfCovariates,
     Outcome,
     Regressors,
     ResidualProduct,
@@ -44,8 +45,9 @@ from privcausal.vault import (
     open_vault,
     read,
 )
+from privcausal.vault.mechanisms.arms import ArmHistogram, ArmSums
 from privcausal.vault.mechanisms.base import Mechanism
-from privcausal.vault.mechanisms.diagnostics import ArmHistogram, ArmMeans
+from privcausal.vault.mechanisms.diagnostics import ArmMeans
 
 FORMULA = "Y ~ T | X1 + s(X2) + C(G) + B"
 DOMAINS: dict[str, Any] = {
@@ -309,7 +311,9 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         "marginals": Marginals(s.design.variables, s.schema),
         "count": Marginals((), s.schema),
         "sizes": SizeHistogram(s.aipw, s.aipw.bound * 0.5 ** np.arange(8)[::-1]),
-        "arm histogram": ArmHistogram(e, np.array([0.1, 0.3, 0.5, 0.7, 0.9])),
+        "arm histogram": ArmHistogram(
+            OfCovariates(e, 1.0), np.array([0.1, 0.3, 0.5, 0.7, 0.9]), "propensity"
+        ),
     }
     for which in REGRESSORS:
         r = regressors(s, which)
@@ -322,6 +326,10 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         found[f"squares with meat, {which}"] = ScoreSquares(score, cut, r, meat=True)
         if "groups" not in which:
             found[f"arm means, {which}"] = ArmMeans(e, CLIP, r)
+    windows = Interval(-2.0, 6.0), Interval(0.0, 5.0)
+    found["arm sums"] = ArmSums(windows, 0, 0, s.neighbors)
+    found["arm sums of two values"] = ArmSums(windows, 0, 0, s.neighbors, squares=False)
+    found["arm sums, groups"] = ArmSums(windows, len(s.groups), len(GROUPS), s.neighbors)
     return found
 
 
@@ -335,8 +343,8 @@ def raw_mechanisms() -> dict[str, Mechanism]:
 
 
 def needs_groups(mechanism: Mechanism) -> bool:
-    found = getattr(mechanism, "regressors", None)
-    return found is not None and found.groups > 0
+    counted = getattr(mechanism, "regressors", mechanism)
+    return getattr(counted, "groups", 0) > 0
 
 
 NAMES = (*mechanisms(study("substitute")), *raw_mechanisms())

@@ -55,3 +55,12 @@ def on_grid(values: Vector, bound: float, bits: int) -> Vector:
     """values / bound cut to [-1, 1] on multiples of 2^-bits, as whole float64 numbers; NaN is 0."""
     scale = float(1 << bits)
     return np.rint(np.clip(np.nan_to_num(values / bound), -1.0, 1.0) * scale)
+
+
+def grid_scale(bits: int, room: float) -> float:
+    """Integers per unit on a grid of 2^bits to the unit, less the room that rounding needs.
+
+    `room` is by how many integers rounding may lengthen a vector whose bound is one unit; one
+    more pays for the floats of the scaling itself.
+    """
+    return float((1 << bits) - np.ceil(room) - 1.0)

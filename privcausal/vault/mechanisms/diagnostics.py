@@ -1,4 +1,4 @@
-"""What overlap and balance need of the rows: counts and bounded sums within the arms."""
+"""What balance needs of the rows: bounded sums of design columns within the arms."""
 
 from __future__ import annotations
 
@@ -11,54 +11,8 @@ from privcausal.spec.features import squared_norm
 from privcausal.spec.functions import Function
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.mechanisms.base import ONE_FACTOR, Mechanism
-from privcausal.vault.mechanisms.scores import Regressors
-
-UNIT = float(1 << ONE_FACTOR)
-
-
-@dataclass(frozen=True, eq=False)
-class ArmHistogram(Mechanism):
-    """Counts of a released propensity e(x) in public cells, within each arm.
-
-    The cells are (-inf, edges[0]], the gaps (edges[k], edges[k + 1]), closed above but for the
-    last one, and [edges[-1], inf): where e was cut to the edges, the outer cells hold what was cut.
-
-    Privacy
-    -------
-    e is a public function, so a row's cell depends on that row alone. A complete row adds one to
-    one cell of one arm, any other row nothing: replacing a row moves the counts by at most sqrt(2)
-    in l2, adding one by 1.
-    """
-
-    e: Function
-    edges: Vector
-
-    @property
-    def query(self) -> str:
-        return f"propensity by arm, {self.cells} cells"
-
-    @property
-    def cells(self) -> int:
-        return len(self.edges) + 1
-
-    @property
-    def units(self) -> Vector:
-        return np.ones(2 * self.cells)
-
-    def sensitivity(self, neighbors: Neighbors) -> float:
-        return float(np.sqrt(2.0)) if neighbors == "substitute" else 1.0
-
-    def integers(self, batch: Batch) -> Integers:
-        e = self.e(batch.rows)
-        inner = np.searchsorted(self.edges, e, side="left")
-        cell = np.where(e >= self.edges[-1], len(self.edges), inner)
-        at = np.where(batch.t == 1, self.cells, 0) + cell
-        return np.bincount(at[batch.complete], minlength=2 * self.cells).astype(np.int64)
-
-    def split(self, values: Vector) -> Matrix:
-        """Counts of the control and of the treated arm, shape (2, cells)."""
-        return values.reshape(2, self.cells)
+from privcausal.vault.mechanisms.base import Mechanism
+from privcausal.vault.mechanisms.scores import UNIT, Regressors, sum_scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +71,7 @@ class ArmMeans(Mechanism):
 
     @cached_property
     def _scale(self) -> float:
-        room = np.sqrt(float((self._block**2).sum())) / self._norm
-        return UNIT - float(np.ceil(room)) - 1.0
+        return sum_scale(self._block, self._norm)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return (np.sqrt(2.0) if neighbors == "substitute" else 1.0) * self._norm * UNIT

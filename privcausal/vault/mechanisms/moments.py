@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from privcausal.spec.features import FeatureMap, squared_norm
+from privcausal.spec.features import FeatureMap, Features, squared_norm
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, on_grid
+from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, grid_scale, on_grid
 from privcausal.vault.transforms.scores import Transform
 
 UNIT = float(1 << TWO_FACTOR)
@@ -23,14 +23,15 @@ def grid_rows(vectors: Matrix, norm: float) -> Matrix:
     scale leaves that much room; the integer check then only fails on a fault, and such a row
     counts zero, which keeps the proof without an exception that would depend on the data.
     """
-    ints = np.rint(vectors * (grid_scale(vectors.shape[1]) / norm))
+    ints = np.rint(vectors * (row_scale(vectors.shape[1]) / norm))
     fine = squared_norm(ints) <= UNIT * UNIT  # False for NaN
     ints[~fine] = 0.0
     return ints
 
 
-def grid_scale(size: int) -> float:
-    return float(UNIT - np.ceil(np.sqrt(size) / 2) - 1.0)
+def row_scale(size: int) -> float:
+    """Integers per bound of a row of `size` entries."""
+    return grid_scale(TWO_FACTOR, np.sqrt(size) / 2)
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Gram(Mechanism):
 
     @property
     def units(self) -> Vector:
-        unit = (self.features.cut / grid_scale(self.features.size)) ** 2
+        unit = (self.features.cut / row_scale(self.features.size)) ** 2
         return np.full(self._arms * len(self._upper[0]), unit)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
@@ -114,7 +115,7 @@ class Cross(Mechanism):
     row's vector sits in one of two blocks: same bounds.
     """
 
-    features: FeatureMap
+    features: Features
     target: Transform
     cut: float
     what: str
@@ -126,7 +127,7 @@ class Cross(Mechanism):
 
     @property
     def units(self) -> Vector:
-        unit = self.features.cut / grid_scale(self.features.size) * self.cut / UNIT
+        unit = self.features.cut / row_scale(self.features.size) * self.cut / UNIT
         return np.full(self.features.size * (2 if self.by_arm else 1), unit)
 
     def sensitivity(self, neighbors: Neighbors) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from privcausal.spec.features import Design, squared_norm
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.mechanisms.base import ONE_FACTOR, Mechanism
+from privcausal.vault.mechanisms.base import ONE_FACTOR, Mechanism, grid_scale
 from privcausal.vault.transforms.scores import Transform
 
 UNIT = float(1 << ONE_FACTOR)
@@ -54,22 +54,21 @@ def grid_sum(vectors: Matrix, weights: Vector, norm: float, counted: Mask) -> In
 
     A row that fails the check of its norm in integers (a fault) counts zero.
     """
-    scale = grid_scale(weights, norm)
+    scale = sum_scale(weights, norm)
     ints = np.rint(np.nan_to_num(vectors) * scale)
     fine = squared_norm(ints * weights) <= (norm * UNIT) ** 2
     return np.asarray(ints[counted & fine].astype(np.int64).sum(axis=0))
 
 
-def grid_scale(weights: Vector, norm: float) -> float:
-    """Integers per unit: 2^k, less the room that rounding needs.
+def sum_scale(weights: Vector, norm: float) -> float:
+    """Integers per unit of a row of weighted norm at most `norm`.
 
     Rounding moves a row by at most r/2 in the weighted norm, r = ||weights||, and so the difference
     of two rows by at most r. With r / norm taken off, one row stays within 2^k norm; and so does
     the difference of two within 2^k Delta wherever Delta >= norm bounds it before rounding. (The
     outer products are rounded entry by entry and need not be PSD any more: this pays for it.)
     """
-    room = np.ceil(np.sqrt(squared_norm(weights[None, :])[0]) / norm)
-    return float(UNIT - room - 1.0)
+    return grid_scale(ONE_FACTOR, float(np.sqrt(squared_norm(weights[None, :])[0])) / norm)
 
 
 MASS_COST = 0.2
@@ -153,7 +152,7 @@ class ScoreSums(Mechanism):
 
     @property
     def units(self) -> Vector:
-        r, one = self.regressors, 1.0 / grid_scale(self.weights, self._row_norm)
+        r, one = self.regressors, 1.0 / sum_scale(self.weights, self._row_norm)
         sizes = [r.width + r.groups, len(self._upper[0]), 1, r.groups]
         return np.repeat([self.cut * one, one, self.mass.bound * one, one], sizes)
 
@@ -225,7 +224,7 @@ class ScoreSquares(Mechanism):
 
     @property
     def units(self) -> Vector:
-        one = self.cut**2 / grid_scale(self.weights, self._row_norm)
+        one = self.cut**2 / sum_scale(self.weights, self._row_norm)
         return np.full(len(self.weights), one)
 
     def integers(self, batch: Batch) -> Integers:

@@ -50,6 +50,17 @@ class TreatmentResidual:
 
 
 @dataclass(frozen=True)
+class OfCovariates:
+    """A public function of the covariates, |.| <= bound."""
+
+    function: Function
+    bound: float
+
+    def __call__(self, batch: Batch) -> Vector:
+        return self.function(batch.rows)
+
+
+@dataclass(frozen=True)
 class Outcome:
     """Y minus the public midpoint of its bounds; |.| <= R/2 for a range R = hi - lo."""
 
@@ -62,6 +73,21 @@ class Outcome:
 
     def __call__(self, batch: Batch) -> Vector:
         return batch.y - 0.5 * (self.lo + self.hi)
+
+
+@dataclass(frozen=True)
+class OutcomeResidual:
+    """Y - eta(x), whose size is at most the range R, since both lie in [a, b]."""
+
+    eta: Function
+    outcome: Outcome
+
+    @property
+    def bound(self) -> float:
+        return 2 * self.outcome.bound
+
+    def __call__(self, batch: Batch) -> Vector:
+        return batch.y - self.eta(batch.rows)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,124 @@
+"""The difference in means of a randomised trial: what is left to do where there are no covariates.
+
+What ``smf.ols("Y ~ T", data).fit(cov_type="HC2")`` gives, privately (Neyman 1923; Welch 1947).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from privcausal.errors import CapabilityError
+from privcausal.inference.difference import (
+    Totals,
+    Window,
+    estimate_difference,
+    unseen,
+    window,
+)
+from privcausal.inference.population import Population
+from privcausal.learners.base import Learner
+from privcausal.learners.bases import AnyBase, Base, moment_base
+from privcausal.learners.estimate import Estimate
+from privcausal.learners.ground import Session
+from privcausal.learners.needs import Need, Undeclared, make_plan
+from privcausal.spec.features import Design
+from privcausal.spec.groups import resolve_groups
+from privcausal.spec.plan import Plan
+from privcausal.spec.request import Request
+from privcausal.spec.schema import Interval
+from privcausal.vault import ArmHistogram, ArmSums, Outcome
+
+WINDOW, SUMS = "effect: outcome", "effect: sums"
+
+CELLS = 16
+"""Equal cells of an outcome's declared interval, from which each arm's window is read."""
+
+UNSEEN = (
+    "An arm has too few rows to be told from the noise; of its mean only the bounds of the "
+    "outcome are used."
+)
+
+
+@dataclass(frozen=True)
+class Difference(Learner):
+    """Difference of the arms' mean outcomes, from one release of bounded sums within the arms.
+
+    Valid where treatment was randomised with one probability for all; for such a trial it needs
+    no propensity, and the average effect, that on the treated and the overlap-weighted one are
+    the same. An outcome with declared numeric bounds is first looked at through a histogram, so
+    that wide bounds cost little where there are many rows; one with two labels needs no squares.
+    """
+
+    name: ClassVar[str] = "difference"
+    shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "effect": 0.9}
+
+    def needs(self, request: Request, base: Base) -> list[Need]:
+        # bounds that are bought are narrow already
+        declared = isinstance(request.schema.get(request.formula.outcome), Interval)
+        return [
+            *([Need(WINDOW, 0.08, "effect")] if declared else []),
+            Need(SUMS, 0.92, "effect"),
+        ]
+
+    def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
+        """Stages with integer budgets.
+
+        Raises
+        ------
+        CapabilityError
+            A split is asked for: there are no nuisances whose rows could be kept apart.
+        """
+        if request.split != "full":
+            raise CapabilityError(
+                f"split={request.split!r} keeps the rows of nuisances apart, and a formula without "
+                "covariates has no nuisances: leave split='full'"
+            )
+        needs = self.needs(request, moment_base(base))
+        return make_plan(request, self.name, "none", needs, self.shares, undeclared)
+
+    def run(self, session: Session) -> Estimate:
+        session.buy_bounds()
+        request, schema = session.plan.request, session.schema
+        groups = resolve_groups(request.groups, schema)
+        session.vault.arrange(schema, (), groups)
+        domain = schema[request.formula.outcome]
+        bounds = domain if isinstance(domain, Interval) else Interval(0.0, 1.0)
+        windows = _windows(session, bounds)
+        sums = ArmSums(
+            (windows[0].interval, windows[1].interval), len(groups), len(request.groups),
+            request.trust.neighbors, squares=isinstance(domain, Interval),
+        )  # fmt: skip
+        release = session.release(SUMS, sums)
+        value, sd = (Totals(*sums.split(part)) for part in (release.value, release.noise_sd))
+        labels = tuple(g.label for g in groups)
+        found = estimate_difference(request.estimand, labels, value, sd, windows, bounds)
+        return Estimate(
+            session.plan,
+            schema,
+            Design((), schema, full_rank=True),
+            Population(schema, {}, np.eye(0), found.size),
+            None,
+            None,
+            found,
+            tuple(session.releases),
+            session.vault.size,
+            session.vault.real_noise,
+            (UNSEEN,) if unseen(value, sd)[:, 0].any() else (),
+        )
+
+
+def _windows(session: Session, bounds: Interval) -> tuple[Window, Window]:
+    """Where the outcomes of each arm are cut: by a histogram if the plan has one."""
+    if not session.plan.has(WINDOW):
+        return Window(bounds), Window(bounds)
+    outcome = Outcome(bounds.lo, bounds.hi)
+    edges = np.linspace(-outcome.bound, outcome.bound, CELLS + 1)
+    cells = ArmHistogram(outcome, edges[1:-1], "outcome")
+    release = session.release(WINDOW, cells)
+    control, treated = cells.split(release.value)
+    noise_sd = float(release.noise_sd[0])
+    return window(control, noise_sd, bounds), window(treated, noise_sd, bounds)

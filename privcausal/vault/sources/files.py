@@ -1,0 +1,108 @@
+"""Tables in files, read into memory: Parquet, Feather, and CSV, which has no types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from privcausal.errors import DataError
+from privcausal.spec.schema import label_key
+
+LabelColumns = Callable[[Sequence[str]], Mapping[str, frozenset[str]]]
+"""From the names of all columns to those that hold labels, with the labels declared for each."""
+
+
+def read_file(path: Path, label_columns: LabelColumns) -> Any:
+    """The table as a pyarrow table in memory.
+
+    Parameters
+    ----------
+    path : Path
+    label_columns : callable
+        Asked of a CSV file only; its other columns are read as numbers.
+
+    Raises
+    ------
+    DataError
+        The suffix is unknown, or the file is not what its suffix says. The reader's own message
+        is not shown: it quotes rows.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in _READERS:
+        raise DataError(f"{path.name} cannot be read; known files end in {', '.join(_READERS)}")
+    try:
+        table = _READERS[suffix](path)
+    except Exception:  # whatever it is, it may quote a row
+        table = None
+    if table is None:
+        raise DataError(f"{path.name} is not a whole {suffix[1:]} file")
+    return _typed(table, label_columns(table.column_names)) if suffix == ".csv" else table
+
+
+def _parquet(path: Path) -> Any:
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path, partitioning=None)
+
+
+def _feather(path: Path) -> Any:
+    import pyarrow.feather
+
+    return pyarrow.feather.read_table(path, memory_map=False)
+
+
+def _csv(path: Path) -> Any:
+    """Every column as text."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    with csv.open_csv(path) as reader:
+        names = reader.schema.names
+    return csv.read_csv(
+        path,
+        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.large_string())),
+    )
+
+
+_READERS: dict[str, Callable[[Path], Any]] = {
+    ".parquet": _parquet, ".csv": _csv, ".feather": _feather, ".arrow": _feather,
+}  # fmt: skip
+
+_BLANKS = {"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None"}
+_WORDS = {"true": 1.0, "false": 0.0}
+
+
+def _typed(table: Any, known: Mapping[str, frozenset[str]]) -> Any:
+    """The columns of a CSV file as labels where `known`, and as numbers elsewhere.
+
+    Guessing types from the values, as most readers do, would let one row decide how all others
+    are read. Here each value is read by itself, and what cannot be read is missing.
+    """
+    import pyarrow as pa
+
+    columns = []
+    for column, texts in zip(table.column_names, table.columns, strict=True):
+        coded = texts.combine_chunks().dictionary_encode()
+        words = coded.dictionary.to_pylist()
+        if column in known:
+            values = pa.array([_label(word, known[column]) for word in words], pa.large_string())
+        else:
+            values = pa.array([_number(word) for word in words], pa.float64())
+        columns.append(values.take(coded.indices))
+    return pa.table(columns, names=table.column_names)
+
+
+def _label(word: str, known: frozenset[str]) -> str | None:
+    """The label as written, or as the declared number it means ("3.0" for 3); None if missing."""
+    if word in known:
+        return word
+    number = label_key(_number(word))
+    return number if number in known else None if word in _BLANKS else word
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        return _WORDS.get(word.strip().lower(), float("nan"))
