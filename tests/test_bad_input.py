@@ -656,7 +656,7 @@ def test_without_noise_and_without_a_complete_row(learner: str, neighbors: Any) 
 
     tables = [data] if neighbors == "substitute" else [data, data.head(0)]
     for rows in tables:
-        with testing.zero_noise(), pytest.raises(DataError, match="is complete: without noise"):
+        with testing.zero_noise(), pytest.raises(DataError, match="no row of the data is complete"):
             fit(rows)
         with testing.seeded_noise(1):
             assert fit(rows).bse.notna().all()

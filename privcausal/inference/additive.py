@@ -26,6 +26,11 @@ ROUNDS = 3
 """Fixed-point rounds: the noise term depends on the current beta."""
 
 
+LEAST_SHARE = 1e-2
+"""Least-squares priors are no wider than this makes them where they are read again jointly:
+far wider than any coefficient, and narrow enough for floats."""
+
+
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Noisy moments of one regression; `gram_sd` and `cross_sd` are noise sds of an entry.
@@ -212,5 +217,5 @@ def least_squares(moments: Moments, spread: Vector, basis: Matrix | None = None)
         precision = design.T @ inverse @ design + np.diag(share / spread**2)
         cov = np.asarray(np.linalg.pinv(precision, hermitian=True))
         theta = cov @ design.T @ inverse @ moments.cross
-    regression = Regression(gram, moments.cross, error, spread**2 / max(share, 1e-9))
+    regression = Regression(gram, moments.cross, error, spread**2 / max(share, LEAST_SHARE))
     return Posterior(basis @ theta, basis @ cov @ basis.T, 0.0, regression)

@@ -101,7 +101,8 @@ class AverageEstimate:
     """Names, estimates and the parts of their covariance, in natural units.
 
     `terms` come first (the average effect, then the slopes), then the groups. `clipping` and
-    `remainder` are standard deviations allowed for bias, shape (m,).
+    `remainder` are standard deviations allowed for bias, shape (m,); `taken_off` is the mean of the
+    remainder, which the average and the groups no longer hold.
     """
 
     terms: tuple[str, ...]
@@ -112,6 +113,7 @@ class AverageEstimate:
     clipping: Vector
     remainder: Vector
     size: float
+    taken_off: float = 0.0
 
     @property
     def cov(self) -> Matrix:
@@ -151,6 +153,7 @@ def estimate_averages(
         frame.clipping * spread,
         frame.remainder.sd * spread,
         frame.size,
+        frame.remainder.mean,
     )
     return _with_groups(out, groups, value, sd, frame) if groups else out
 
@@ -251,6 +254,7 @@ def _with_groups(
         np.r_[out.clipping, np.full(k, frame.clipping)],
         np.r_[out.remainder, np.full(k, frame.remainder.sd)],
         out.size,
+        out.taken_off,
     )
 
 

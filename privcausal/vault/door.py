@@ -276,18 +276,13 @@ class Vault(Sealed):
             yield batch
         self._batches = made or None
 
-    @property
-    def _is_silent(self) -> bool:
-        """Whether the noise is that of `privcausal.testing.zero_noise`."""
-        probe = noise.Query("probe", np.ones(1), 1.0, 1.0)
-        return not self.real_noise and not self._noise.sd(probe).any()
-
     # -- what leaves -------------------------------------------------------------------------
 
     @guarded
     def release(self, stage: str, mechanism: Mechanism) -> Release:
         """One noisy sum over the rows of the stage's part, at the stage's price."""
         planned = self._take(stage)
+        self._refuse_nothing()
         return self._exit(planned, mechanism, self._sum(mechanism, self._select(planned.part)))
 
     @guarded
@@ -307,6 +302,7 @@ class Vault(Sealed):
         as one sum.
         """
         planned = self._take(stage)
+        self._refuse_nothing()
         return tuple(
             self._exit(planned, mechanism, self._sum(mechanism, fold)) for fold in range(FOLDS)
         )
@@ -381,17 +377,20 @@ class Vault(Sealed):
         """The number of a part of the rows, or None for all."""
         return {"all": None, "nuisance": 0, "effect": 1}[part]
 
-    def _sum(self, mechanism: Mechanism, part: int | None) -> Integers:
-        total, seen = np.zeros(len(mechanism.units), np.int64), False
-        for batch in self._clean():
-            own = batch if part is None else batch.only(part)
-            total += mechanism.integers(own)
-            seen = seen or bool(own.complete.any())
-        if not seen and self._is_silent:
+    def _refuse_nothing(self) -> None:
+        """With no noise at all, sums over no complete row are zero, and nothing divides by them."""
+        probe = noise.Query("probe", np.ones(1), 1.0, 1.0)
+        silent = not self.real_noise and not self._noise.sd(probe).any()
+        if silent and not any(batch.complete.any() for batch in self._clean()):
             raise DataError(
-                "no row of the data, or of a part of them, is complete: without noise there is "
-                "nothing to estimate. With the noise of a real fit nobody would be told"
+                "no row of the data is complete: without noise there is nothing to estimate. With "
+                "the noise of a real fit nobody would be told"
             )
+
+    def _sum(self, mechanism: Mechanism, part: int | None) -> Integers:
+        total = np.zeros(len(mechanism.units), np.int64)
+        for batch in self._clean():
+            total += mechanism.integers(batch if part is None else batch.only(part))
         return total
 
     def _query(self, stage: Stage, name: str, weights: Any, sensitivity: float) -> noise.Query:
