@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve
@@ -27,6 +27,10 @@ from privcausal.typing import Integers, Matrix, Vector
 
 CORRELATIONS = (-0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9)
 """Values of each rho that are averaged over."""
+
+ALIKE = 0.3
+"""Public prior sd of the difference of two groups' rho: what confounds by slopes confounds by
+curves too, mostly, and curves alone say too little of their rho."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +74,7 @@ class Pair:
         cross, error = np.r_[self.e.cross, self.y.cross], block_diag(self.e.error, self.y.error)
         used = int(self.group.max(initial=0))
         return [
-            _posterior(design, cross, error, self._prior(np.r_[0.0, rhos][self.group]))
+            _posterior(design, cross, error, self._prior(np.r_[0.0, rhos][self.group]), rhos)
             for rhos in product(CORRELATIONS, repeat=used)
         ]
 
@@ -116,9 +120,9 @@ class Pair:
 
 
 def _posterior(
-    design: Matrix, cross: Vector, error: Matrix, prior: Matrix
+    design: Matrix, cross: Vector, error: Matrix, prior: Matrix, rhos: tuple[float, ...]
 ) -> tuple[float, Vector, Matrix]:
-    """Log marginal likelihood, mean and covariance of a linear normal model."""
+    """Log of marginal likelihood times the prior of rhos; mean and covariance of coefficients."""
     lead = design @ prior
     total = lead @ design.T + error
     # both regressions in their own units, or rounding decides
@@ -128,7 +132,8 @@ def _posterior(
     lead, cross = lead * scale[:, None], cross * scale
     gain = cho_solve(factor, lead, check_finite=False).T
     z = cho_solve(factor, cross, check_finite=False)
-    value = -np.log(np.diag(factor[0])).sum() - 0.5 * float(cross @ z)
+    apart = sum((first - second) ** 2 for first, second in combinations(rhos, 2))
+    value = -np.log(np.diag(factor[0])).sum() - 0.5 * float(cross @ z) - 0.5 * apart / ALIKE**2
     return float(value), gain @ cross, prior - gain @ lead
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from privcausal.typing import Vector
 
 HALF_OCTAVES = 16
-TAIL = 3.0
-"""Tail bins count only at this many noise sd: with 17 bins, 2 % of releases invent a tail."""
+TAIL, COMPANY, LONE = 3.0, 2.0, 4.0
+"""A tail bin counts at TAIL noise sds if the bin below it has COMPANY of them, and at LONE else:
+with 17 bins one release in a thousand invents a tail."""
 
 
 def edges(bound: float) -> Vector:
@@ -58,7 +59,8 @@ def read(counts: Vector, noise_sd: float, borders: Vector) -> Sizes:
     """Drop tail bins that do not stand out from the noise."""
     kept = counts.copy()
     for i in range(len(kept) - 1, -1, -1):
-        if kept[i] >= TAIL * noise_sd and kept[i] > 0:
+        lone = i > 0 and kept[i - 1] < COMPANY * noise_sd
+        if kept[i] >= (LONE if lone else TAIL) * noise_sd and kept[i] > 0:
             break
         kept[i] = 0.0
     silent = not kept.any()

@@ -31,8 +31,8 @@ from privcausal.vault import Cross, OutcomeResidual, Transform, TreatmentResidua
 
 TREATMENT, OUTCOME = "nuisance: treatment interactions", "nuisance: outcome interactions"
 
-POWERS = 3
-"""u^2, uv and v^2 come first among the interactions."""
+POWERS = 7
+"""The second and third powers of the indices u and v, with their products, come first."""
 
 MOST_COLUMNS = 8
 """Products are taken of this many columns, those that matter most to both nuisances."""
@@ -86,7 +86,7 @@ def interactions(ground: Ground, partials: tuple[Partial, ...]) -> Interactions 
     phi = ground.rows.phi(ground.features)
     e, y = (np.mean([p.pair.mean[k] for p in partials if p.pair], axis=0) for k in (0, 1))
     free = ground.features.order > 0
-    indices = tuple(_index(phi, np.where(free, coef, 0.0)) for coef in (e, y))
+    indices = (_index(phi, np.where(free, e, 0.0)), _index(phi, np.where(free, y, 0.0)))
     pairs = _pairs(ground, phi, e, y)
     start = Interactions(
         ground.features,

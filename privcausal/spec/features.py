@@ -23,6 +23,7 @@ from privcausal.typing import Integers, Matrix, Vector
 
 FINE = 256
 """Public fine bins over a column's range; basis functions are tables on them."""
+_LINE = 4097  # points on which the range of a function of one variable is taken
 _GRID = 257  # prime, so that strides give every variable the same uniform skeleton marginal
 
 
@@ -100,11 +101,11 @@ class Design:
             return None, [], ()
         spec, names, owners = _fit_spec(self.terms, self._skeleton(), full_rank=self.full_rank)
         keep, columns = [], []
-        ranges = {term.name: self._ranges(term, spec, names, owners) for term in self.terms}
+        ranges = self._ranges(spec, names, owners)
         for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
             if owner is None or self._undeclared in name:
                 continue
-            lo, hi = ranges[owner.name][j]
+            lo, hi = ranges[j]
             if hi > lo:  # a constant column says what the intercept says
                 keep.append(j)
                 columns.append(self._column(name, owner, lo, hi))
@@ -157,36 +158,50 @@ class Design:
         return values
 
     def _ranges(
-        self, term: Term, spec: Any, names: Sequence[str], owners: Sequence[Term | None]
+        self, spec: Any, names: Sequence[str], owners: Sequence[Term | None]
     ) -> dict[int, tuple[float, float]]:
-        """Smallest and largest value of each column of `term` on a product grid of its domain.
+        """Smallest and largest value of each column on a product grid of its term's domain.
 
         Rows are cut to this range, so a grid that misses an extreme costs accuracy, not privacy.
         """
-        variables = list(dict.fromkeys(v for f in term.factors for v in f.variables))
-        size = {1: 4097, 2: 129}.get(len(variables), 33)
-        axes = [self._points(v, size) for v in variables]
-        points = zip(*itertools.product(*axes), strict=True)
-        grid = dict(zip(variables, map(np.array, points), strict=True))
-        rows = len(next(iter(grid.values())))
-        full = {v: grid.get(v, np.resize(self._points(v, _GRID), rows)) for v in self.variables}
+        out = {}
+        for terms in self._evaluated_together():
+            values = self._on_grid(terms, spec)
+            for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
+                if owner not in terms or self._undeclared in name:
+                    continue
+                column = values[:, j]
+                if not np.isfinite(column).all():
+                    raise FormulaError(
+                        f"term {owner.name!r} is not finite everywhere on the declared bounds of "
+                        f"{', '.join(map(repr, _variables(owner)))}; declare bounds on which it is"
+                    )
+                out[j] = float(column.min()), float(column.max())
+        return out
+
+    def _evaluated_together(self) -> list[list[Term]]:
+        """Terms of one variable do not mind what the others' variables do: one grid serves all."""
+        alone = [t for t in self.terms if len(_variables(t)) == 1]
+        return [*([alone] if alone else []), *([t] for t in self.terms if t not in alone)]
+
+    def _on_grid(self, terms: Sequence[Term], spec: Any) -> Matrix:
+        """The whole design, shape (rows, all columns), on a grid of the terms' variables."""
+        if len(variables := _variables(terms[0])) > 1:
+            axes = [self._points(v, 129 if len(variables) == 2 else 33) for v in variables]
+            points = zip(*itertools.product(*axes), strict=True)
+            grid = dict(zip(variables, map(np.array, points), strict=True))
+        else:
+            grid = {v: self._points(v, _LINE) for t in terms for v in _variables(t)}
+        rows = max(map(len, grid.values()))
+        full = {v: np.resize(grid.get(v, self._points(v, _GRID)), rows) for v in self.variables}
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            values = np.asarray(
-                spec.get_model_matrix(self._as_frame(full), context=ENVIRONMENT), dtype=np.float64
-            )
-        out = {}
-        for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
-            if owner is not term or self._undeclared in name:
-                continue
-            column = values[:, j]
-            if not np.isfinite(column).all():
-                raise FormulaError(
-                    f"term {term.name!r} is not finite everywhere on the declared bounds of "
-                    f"{', '.join(map(repr, variables))}; declare bounds on which it is"
-                )
-            out[j] = float(column.min()), float(column.max())
-        return out
+            matrix = spec.get_model_matrix(self._as_frame(full), context=ENVIRONMENT)
+        return np.asarray(matrix, dtype=np.float64)
+
+
+def _variables(term: Term) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(v for f in term.factors for v in f.variables))
 
 
 def _unlike(texts: Sequence[str]) -> str:

@@ -30,14 +30,15 @@ class Index:
 class Interactions:
     """psi(x): what additive features cannot express, with them regressed out.
 
-    Columns: for indices u, v of propensity and outcome u^2, uv, v^2 (an index gathers what
-    confounds, whatever the number of columns), then products of pairs of linear features. `lift`
+    Columns: for indices u, v of propensity and outcome all products of degree 2 and 3 (an index
+    gathers what confounds, whatever the number of columns), then products of pairs of linear
+    features. `lift`
     (p, K) is the regression of the raw columns on phi in the synthetic population; `gain` (K,)
     sets their sizes. Rows get the weight w = min(1, (cut / ||psi||)^2), as in `FeatureMap`.
     """
 
     features: FeatureMap
-    indices: tuple[Index, ...]
+    indices: tuple[Index, Index]
     pairs: tuple[tuple[int, int], ...]
     scales: Vector
     lift: Matrix
@@ -58,8 +59,10 @@ class Interactions:
 
     def raw(self, phi: Matrix) -> Matrix:
         """Products before additive features are regressed out, shape (n, K)."""
-        u = [index(phi) for index in self.indices]
-        own = [u[i] * u[j] for i in range(len(u)) for j in range(i, len(u))]
+        u, v = (index(phi) for index in self.indices)
+        own = [u * u, u * v, v * v]
+        # Hermite products: what squares already say is left out
+        own += [(u * u - 3) * u, (u * u - 1) * v, (v * v - 1) * u, (v * v - 3) * v]
         linear = {
             j: np.clip(phi[:, j] / self.scales[j], -REACH, REACH)
             for j in {j for pair in self.pairs for j in pair}
