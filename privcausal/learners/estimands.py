@@ -84,9 +84,7 @@ def target(
         treated = [_treated(ground, *pair, centre, scale) for pair in pairs]
         return _target(ground, treated, [TreatedMass(scale)] * len(pairs), centre)
     soft = min(RESIDUAL_CLIP, ground.clip)
-    overlap = [
-        OverlapScore(p.e_soft, p.eta, ground.outcome, soft, centre, scale) for p in partials
-    ]
+    overlap = [OverlapScore(p.e_soft, p.eta, ground.outcome, soft, centre, scale) for p in partials]
     return _target(ground, overlap, [OverlapMass(p.e_soft, soft, scale) for p in partials], centre)
 
 
