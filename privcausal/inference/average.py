@@ -20,6 +20,9 @@ FEW = 3.0
 BALANCE_SPREAD = 0.1
 """Prior sd of the mean balance around 1, where it is 1 if the propensity is right."""
 
+LEAST_MASS = 0.02
+"""A mass is taken to be at least this share of what was expected of it."""
+
 RELATIVE = (0.4, 2.5)
 """Range of a noisy Gram's eigenvalues relative to those of the synthetic population."""
 
@@ -179,11 +182,16 @@ def raised(total: float, noise_sd: float, floor: float) -> float:
 
 
 def shrunken_mass(total: float, noise_sd: float, frame: Frame) -> tuple[float, float]:
-    """Sum of the masses: the noisy one and its prior mean, weighted by precision; and its sd."""
+    """Sum of the masses: the noisy one and its prior mean, weighted by precision; and its sd.
+
+    Never below `LEAST_MASS` of the prior mean: where hardly a row is treated, the effect on the
+    treated has an interval that is as wide as that makes it.
+    """
     mean, spread = frame.mass_prior
     prior, prior_var = frame.size * mean, (frame.size * spread) ** 2
     keep = prior_var / (prior_var + noise_sd**2)
-    return prior + keep * (total - prior), float(np.sqrt(keep) * noise_sd)
+    mass = max(prior + keep * (total - prior), LEAST_MASS * prior)
+    return mass, float(np.sqrt(keep) * noise_sd)
 
 
 def _slopes(

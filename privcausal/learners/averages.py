@@ -42,7 +42,7 @@ def averages(
     """
     request = ground.session.plan.request
     score = target.score
-    sizes = read_sizes(ground, score, stages[0])
+    sizes = read_sizes(ground, score, stages[0], target.reach)
     regressors, robust = ground.regressors, request.cov_type == "HC0"
     rough = ScoreSums(
         score, 1.0, target.mass, regressors, request.trust.neighbors, target.group_masses

@@ -56,6 +56,8 @@ class Target:
         Prior sd of the mean mass around 1.
     group_masses : bool
         Whether groups are weighed by their own mass; else by their rows.
+    reach : float or None
+        The largest score of most rows, where the score's bound is far beyond it.
     """
 
     centre: float
@@ -64,6 +66,7 @@ class Target:
     ceiling: float
     mass_spread: float
     group_masses: bool
+    reach: float | None = None
 
 
 def target(
@@ -82,7 +85,8 @@ def target(
     pairs = list(zip(partials, nuisances, strict=True))
     if estimand == "ATT":
         treated = [_treated(ground, *pair, centre, scale) for pair in pairs]
-        return _target(ground, treated, [TreatedMass(scale)] * len(pairs), centre)
+        reach = (2 * ground.outcome.bound + abs(centre)) / scale
+        return _target(ground, treated, [TreatedMass(scale)] * len(pairs), centre, reach)
     soft = min(RESIDUAL_CLIP, ground.clip)
     overlap = [OverlapScore(p.e_soft, p.eta, ground.outcome, soft, centre, scale) for p in partials]
     return _target(ground, overlap, [OverlapMass(p.e_soft, soft, scale) for p in partials], centre)
@@ -111,7 +115,11 @@ def _treated(
 
 
 def _target(
-    ground: Ground, scores: Sequence[Score], masses: Sequence[Transform], centre: float
+    ground: Ground,
+    scores: Sequence[Score],
+    masses: Sequence[Transform],
+    centre: float,
+    reach: float | None = None,
 ) -> Target:
     return Target(
         centre,
@@ -120,6 +128,7 @@ def _target(
         _ceiling(ground, scores[0]),
         MASS_SPREAD,
         group_masses=True,
+        reach=reach,
     )
 
 

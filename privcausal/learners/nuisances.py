@@ -310,9 +310,11 @@ def as_effect(ground: Ground, posterior: Posterior) -> Effect:
     return Effect((Piece(function, posterior.cov),), 2 * ground.outcome.bound)
 
 
-def read_sizes(ground: Ground, target: Transform, stage: str) -> cuts.Sizes:
+def read_sizes(
+    ground: Ground, target: Transform, stage: str, reach: float | None = None
+) -> cuts.Sizes:
     """Noisy histogram of a score's size, cleaned."""
-    borders = cuts.edges(target.bound)
+    borders = cuts.edges(target.bound, reach)
     release = ground.session.release(stage, SizeHistogram(target, borders))
     return cuts.read(release.value, float(release.noise_sd[0]), borders)
 
