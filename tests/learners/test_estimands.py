@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -14,10 +15,8 @@ from learners_contract import SPLITS
 
 import privcausal as pc
 from privcausal.inference import cut as cuts
-from privcausal.inference.confounding import Pair, Regression
 from privcausal.learners.nuisances import remainder_weight
 from privcausal.results.points import read_points
-from privcausal.spec.functions import Constant
 from privcausal.testing import seeded_noise, zero_noise
 
 FORMULA = "Y ~ T | X1 + X2"
@@ -146,16 +145,16 @@ def test_the_remainders_weight(estimand: str) -> None:
     e, d_e, d_y, effect = 0.5 + 0.2 * x, 0.03 * x, 0.2 * x, 0.7
     treated, mean = e + d_e, 1 + x + d_y  # the truth; the fit has e and 1 + x
 
-    class Two:
-        """Features 1 and x of the same rows."""
+    class Population:
+        def __len__(self) -> int:
+            return 400
 
-    rows = mock.Mock()
-    rows.phi = lambda _: np.c_[np.ones(400), x]
-    rows.__len__ = lambda _: 400
-    ground = mock.Mock(rows=mock.MagicMock(), clip=0.1)
-    ground.rows.phi = rows.phi
-    ground.rows.__len__.return_value = 400
-    weight = remainder_weight(ground, Two, lambda _: e, estimand)
+        def phi(self, _: Any) -> Any:
+            return np.c_[np.ones(400), x]
+
+    ground: Any = SimpleNamespace(rows=Population(), clip=0.1)
+    features: Any = None
+    weight = remainder_weight(ground, features, lambda _: e, estimand)
     left = np.array([0.0, 0.03]) @ weight @ np.array([0.0, 0.2 - effect * 0.03])
 
     # exact means over T and Y given x
@@ -229,13 +228,13 @@ def test_intervals_cover(estimand: str) -> None:
 
 
 def test_the_overlap_is_narrower_where_overlap_is_poor() -> None:
-    data = study(4000, 3, 0.44)
-    widths = {}
-    for estimand in ESTIMANDS:
-        with seeded_noise(2):
-            widths[estimand] = fit(estimand, data, eps=0.5, propensity="P").bse.iloc[0]
-    assert widths["ATO"] < 0.7 * widths["ATE"]
-    assert widths["ATO"] < widths["ATT"]
+    data = study(4000, 3, 0.44).assign(Y=lambda d: 0.1 * d["Y"] + 2 * (d.index % 2) - 1)
+    errors: dict[str, list[float]] = {"ATE": [], "ATO": []}
+    for seed in range(5):
+        for estimand, found in errors.items():
+            with seeded_noise(seed):
+                found.append(fit(estimand, data, eps=0.5, propensity="P").bse.iloc[0])
+    assert np.median(errors["ATO"]) < 0.75 * np.median(errors["ATE"])
 
 
 def test_a_group_without_treated_rows_has_no_effect_on_the_treated() -> None:
@@ -340,11 +339,3 @@ def test_a_plan_that_finds_nothing_names_its_estimand() -> None:
 def test_a_learner_of_effects_by_covariates_has_no_other_average() -> None:
     with pytest.raises(pc.CapabilityError, match="belongs to learner='private'"):
         pc.plan(FORMULA, n=100, bounds=BOUNDS, learner="r", estimand="ATT")
-
-
-def test_nothing_remains_where_the_propensity_is_known_or_seen_exactly() -> None:
-    gram = 1000.0 * np.eye(2)
-    exact = Regression(gram, gram @ np.array([0.1, 0.2]), 1e-12 * np.eye(2), np.ones(2))
-    left = Pair(exact, exact, np.array([0, 1])).remainder(5 * np.eye(2))
-    assert left.sd < 1e-6
-    assert isinstance(Constant(0.5).value, float)
