@@ -23,7 +23,7 @@ from privcausal.spec.formula import CausalFormula
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import BelowMinimum, Budget, Mode, Request, Trust
 from privcausal.spec.schema import Schema
-from privcausal.typing import Frame, Neighbors, Split
+from privcausal.typing import Estimand, Frame, Neighbors, Split
 from privcausal.vault import (
     Source,
     check_columns,
@@ -127,6 +127,7 @@ def private(
     data: Frame,
     *,
     base: str | AnyBase = "gam",
+    estimand: Estimand = "ATE",
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
@@ -142,7 +143,7 @@ def private(
     below_minimum: BelowMinimum = "refuse",
     ledger: Ledger | None = None,
 ) -> AteResult:
-    """The average treatment effect with a private confidence interval.
+    """An average treatment effect with a private confidence interval.
 
     Parameters are those of `privcate`; covariates of both parts of the formula are controls. A
     formula without covariates, ``"Y ~ T"`` or ``"Y ~ T | 1"``, gives the difference in means of a
@@ -152,13 +153,21 @@ def private(
 
     Parameters
     ----------
+    estimand : {"ATE", "ATT", "ATO"}
+        Which average of the effect: over everyone; over the treated; or by overlap weights
+        e(x) (1 - e(x)) (Li, Morgan and Zaslavsky 2018), which is over those who might as well have
+        been treated as not. Prefer the ATO where overlap is poor or privacy noise is large:
+        nothing is divided by the propensity, so its score has the smallest range and needs the
+        least noise, and hardly any propensity is cut. It answers for a population that the
+        treatment itself defines. The three coincide where the effect is the same for all, or the
+        propensity is: without covariates each is the difference in means.
     mode : {"proven", "paper"}
         "paper" runs PrivATE (Schroeder et al. 2025) as printed, for comparison: the AIPW mean with
         the noise of its Theorems 4.3, 4.5 and 4.6. It takes ``base=pc.bases.Sklearn(...)``
         (``Sklearn.kernel()`` and ``Sklearn.network()`` are the paper's own), or a private base with
         ``split="disjoint"``, and ``shares={"effect": .5, "variance": .5}``. What it promises is the
         paper's claim, which `guarantee.statement` tells where to doubt; a ledger takes it only if
-        opened with ``allow_published=True``.
+        opened with ``allow_published=True``. It knows the ATE only.
     below_minimum : {"refuse", "published"}
         "published": run the paper's mechanism on fewer rows than its claim needs.
 
@@ -172,7 +181,7 @@ def private(
         Schema.of(bounds),
         _budget(eps, delta, shares),
         Trust(neighbors, unit, max_rows),
-        estimand="ATE",
+        estimand=estimand,
         propensity=propensity,
         clip=propensity_clip,
         split=split,
@@ -191,6 +200,7 @@ def plan(
     width: float | None = None,
     bounds: Bounds = None,
     learner: str | Learner = "private",
+    estimand: Estimand = "ATE",
     base: str | AnyBase = "gam",
     delta: float = 1e-5,
     neighbors: Neighbors = "substitute",
@@ -229,6 +239,8 @@ def plan(
         its bounds are bought as in a fit.
     learner : str or option object
         ``"private"`` plans `privcausal.private`, any other name `privcausal.privcate`.
+    estimand : {"ATE", "ATT", "ATO"}
+        As for `private`; `privcate` has the ATE only.
     outcome_sd : float, optional
         Standard deviation of the outcome within an arm. Default: a quarter of its declared width
         (half of it for two labels); the worst case, half the width, is then shown too.
@@ -253,12 +265,14 @@ def plan(
     """
     question = Question.of(n, eps, width, alpha, power)
     average = learner == "private"
+    if not average and estimand != "ATE":
+        raise CapabilityError("estimand= belongs to learner='private'; `privcate` has the ATE only")
     request = Request(
         CausalFormula.parse(formula),
         Schema.of(bounds),
         _budget(question.first_epsilon, delta, shares),
         Trust(neighbors, unit, max_rows),
-        estimand="ATE" if average else "CATE",
+        estimand=estimand if average else "CATE",
         propensity=propensity,
         clip=propensity_clip,
         split=split,

@@ -24,5 +24,8 @@ Neighbors: TypeAlias = Literal["substitute", "add_remove"]
 
 Split: TypeAlias = Literal["full", "disjoint", "crossfit"]
 
+Estimand: TypeAlias = Literal["ATE", "ATT", "ATO"]
+"""Which average of the effect: over all, over the treated, or by overlap weights e (1 - e)."""
+
 Frame: TypeAlias = Any
 """Any data frame that narwhals can read, or a mapping of column names to arrays."""

@@ -147,6 +147,25 @@ def test_fit_passes_every_option_on(here):
     assert request.schema["age"] == pc.Interval(18, 95)
 
 
+def test_fit_passes_the_estimand_on(here, capsys):
+    spec = f"""
+        formula = "recovery ~ programme | age"
+        task = "private"
+        estimand = "ATT"
+        base = "linear"
+        {BOUNDS}"""
+    (here / "spec.toml").write_text(spec)
+    assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "fit.json"]) == 0
+    assert pc.load("fit.json").params.index.tolist() == ["ATT"]
+    assert cli.main(["plan", "spec.toml", "--n", "900"]) == 0
+    assert "Plan of a Private Average Treatment Effect on the Treated" in capsys.readouterr().out
+    (here / "spec.toml").write_text(spec.replace("ATT", "LATE"))
+    assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
+    (here / "spec.toml").write_text(spec.replace("private", "privcate"))
+    assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
+    assert "unknown key 'estimand'" in capsys.readouterr().err
+
+
 def test_complete_and_bounds_reach_the_schema(here):
     assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "fit.json"]) == 0
     request = pc.load("fit.json").plan.request

@@ -244,6 +244,8 @@ OPTIONS: list[dict[str, Any]] = [
     *({"learner": name} for name in ("r", "dr", "s", "t", "x")),
     {"split": "crossfit"},
     {"base": "linear"},
+    {"estimand": "ATT"},
+    {"estimand": "ATO", "split": "crossfit"},
     {"unit": "pid", "max_rows": 3},
     {"unit": "pid", "max_rows": 3, "split": "disjoint"},
     {"neighbors": "add_remove", "split": "disjoint"},

@@ -20,6 +20,9 @@ FEW = 3.0
 BALANCE_SPREAD = 0.1
 """Prior sd of the mean balance around 1, where it is 1 if the propensity is right."""
 
+LEAST_MASS = 0.02
+"""A mass is taken to be at least this share of what was expected of it."""
+
 RELATIVE = (0.4, 2.5)
 """Range of a noisy Gram's eigenvalues relative to those of the synthetic population."""
 
@@ -35,9 +38,9 @@ class ScoreData:
     outer : Matrix
         Sum of a a', shape (k, k); its first entry counts complete rows.
     mass : float
-        Sum of the mass (the balance of the AIPW score).
+        Sum of the mass (the balance of the AIPW score), near 1 for each row on average.
     group_size : Vector
-        Complete rows in each group.
+        Complete rows in each group, or the sum of their masses.
     square, group_square, meat
         Sums of the squared score: overall, by group, and times a a' (0 x 0 if not bought).
     """
@@ -74,6 +77,8 @@ class Frame:
         Floor of the mean squared score.
     mass_prior : (float, float)
         Mean and sd of the mean mass before it is seen.
+    group_masses : bool
+        Whether `ScoreData.group_size` sums masses.
     """
 
     centre: float
@@ -84,6 +89,7 @@ class Frame:
     remainder: Remainder
     least_square: float
     mass_prior: tuple[float, float] = (1.0, BALANCE_SPREAD)
+    group_masses: bool = False
 
     @cached_property
     def model(self) -> Matrix:
@@ -130,14 +136,22 @@ def estimate_averages(
     *,
     robust: bool,
 ) -> AverageEstimate:
-    """ATE, slopes and groups with their covariance; see `ScoreData` and `Frame` for the inputs."""
+    """Average, slopes and groups with their covariance; `ScoreData` and `Frame` are the inputs.
+
+    The average is c + d, d = S / M, for the sums S of the score and M of the mass. Row i moves it
+    by (score_i - d mass_i) / M. Where nuisances are right and the effect does not vary, that has
+    mean square E[score^2] - d^2 E[mass^2] (over M^2); d^2 E[mass]^2 is taken off, which is no more.
+    In groups with masses of their own it is d^2 E[mass], no more than d^2 E[mass^2] either, for
+    the ATT, where mass = T / m with m <= 1, and for the ATO, where mass = (T - e)^2 / m with
+    m <= 1/4 and E[(T - e)^4] = h (1 - 3h) >= h m for h = e (1 - e) <= 1/4.
+    """
     mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
     mean = float(value.score[0]) / mass
     square = raised(value.square, sd.square, frame.least_square * frame.size) / frame.size
     variance = max(square - mean**2, 0.1 * square)
     lift, slopes, slope_noise = _slopes(value, sd, frame, mass)
     sampling = lift @ _meat(value, sd, frame, slopes, variance, robust=robust) @ lift.T
-    sampling[0, 0] = variance / frame.size
+    sampling[0, 0] = variance * frame.size / mass**2
     privacy = lift @ np.diag(sd.score**2) @ lift.T
     privacy += np.diag([(mean * mass_sd / mass) ** 2, *slope_noise])
     own = np.r_[mean + frame.centre - frame.remainder.mean, frame.units * slopes[1:]]
@@ -168,11 +182,16 @@ def raised(total: float, noise_sd: float, floor: float) -> float:
 
 
 def shrunken_mass(total: float, noise_sd: float, frame: Frame) -> tuple[float, float]:
-    """Sum of the masses: the noisy one and its prior mean, weighted by precision; and its sd."""
+    """Sum of the masses: the noisy one and its prior mean, weighted by precision; and its sd.
+
+    Never below `LEAST_MASS` of the prior mean: where hardly a row is treated, the effect on the
+    treated has an interval that is as wide as that makes it.
+    """
     mean, spread = frame.mass_prior
     prior, prior_var = frame.size * mean, (frame.size * spread) ** 2
     keep = prior_var / (prior_var + noise_sd**2)
-    return prior + keep * (total - prior), float(np.sqrt(keep) * noise_sd)
+    mass = max(prior + keep * (total - prior), LEAST_MASS * prior)
+    return mass, float(np.sqrt(keep) * noise_sd)
 
 
 def _slopes(
@@ -222,16 +241,15 @@ def _with_groups(
 ) -> AverageEstimate:
     """The same with a row for each group; a group too small to see is NaN.
 
-    Within groups the balance is taken to be its overall mean.
+    Where groups have no masses of their own, the mean mass is taken to be that of all rows.
     """
     m, k = len(out.terms), len(groups)
     estimate = np.r_[out.estimate, np.full(k, np.nan)]
     sampling, privacy = np.zeros((m + k, m + k)), np.zeros((m + k, m + k))
     sampling[:m, :m], privacy[:m, :m] = out.sampling, out.privacy
-    variance, balance = (
-        float(out.sampling[0, 0]) * out.size,
-        shrunken_mass(value.mass, sd.mass, frame)[0] / out.size,
-    )
+    overall = shrunken_mass(value.mass, sd.mass, frame)[0] / out.size
+    variance = float(out.sampling[0, 0]) * out.size * overall**2
+    balance = 1.0 if frame.group_masses else overall
     for j, at in enumerate(range(m, m + k)):
         rows, rows_sd = float(value.group_size[j]), float(sd.group_size[j])
         if rows <= FEW * rows_sd:

@@ -14,9 +14,13 @@ TAIL, COMPANY, LONE = 3.0, 2.0, 4.0
 with 17 bins one release in a thousand invents a tail."""
 
 
-def edges(bound: float) -> Vector:
-    """Bin borders from bound / 2^8 to bound in half octaves, ascending, shape (17,)."""
-    return np.asarray(bound * 2.0 ** (-np.arange(HALF_OCTAVES, -1, -1) / 2))
+def edges(bound: float, reach: float | None = None) -> Vector:
+    """Bin borders in half octaves, ascending: from reach / 2^8 or less to the bound.
+
+    `reach` is the largest that most scores could be, where few may come near the bound.
+    """
+    more = 0 if reach is None else max(int(np.ceil(2 * np.log2(bound / reach))), 0)
+    return np.asarray(bound * 2.0 ** (-np.arange(HALF_OCTAVES + more, -1, -1) / 2))
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from privcausal.learners.estimate import Estimate
 from privcausal.learners.private import Private
 from privcausal.learners.published import Published
 from privcausal.learners.r import R
-from privcausal.spec.request import Request
+from privcausal.spec.request import AVERAGES, Request
 
 LEARNERS: dict[str, CateLearner] = {"r": R(), "dr": DR(), "s": S(), "t": T(), "x": X()}
 
@@ -35,6 +35,9 @@ def for_average(request: Request) -> Learner:
     A column of known propensities is something to adjust for: with one probability for all the
     arms are comparable as they are, with several they are not.
     """
+    if request.estimand == "CATE":
+        known = ", ".join(map(repr, AVERAGES))
+        raise CapabilityError(f"estimand='CATE' is no average effect; choose one of {known}")
     if request.mode == "paper":
         return Published()
     if request.formula.terms or isinstance(request.propensity, str):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from privcausal.inference import cut as cuts
@@ -12,11 +14,11 @@ from privcausal.inference.average import (
     estimate_averages,
 )
 from privcausal.inference.confounding import Remainder
+from privcausal.learners.estimands import Target
 from privcausal.learners.ground import Ground
-from privcausal.learners.nuisances import by_fold, read_sizes
-from privcausal.spec.functions import Constant, Nuisance
+from privcausal.learners.nuisances import read_sizes
 from privcausal.typing import Matrix
-from privcausal.vault import Aipw, Balance, ScoreSquares, ScoreSums, Transform
+from privcausal.vault import ScoreSquares, ScoreSums
 
 Stages = tuple[str, str, str]
 STAGES: Stages = ("average: score sizes", "average: scores", "average: squared scores")
@@ -24,33 +26,29 @@ STAGES: Stages = ("average: score sizes", "average: scores", "average: squared s
 
 def averages(
     ground: Ground,
-    nuisances: tuple[Nuisance, ...],
-    centre: float,
+    target: Target,
     remainder: Remainder,
     stages: Stages,
     name: str,
 ) -> AverageEstimate:
-    """Release sums of psi (1, z, g) and of their squares; return estimates with covariances.
+    """Release sums of the score (1, z, g) and of its squares; estimates with covariances.
 
     Parameters
     ----------
-    nuisances : one per fold, or one.
-    centre : float
-        Public number near the average effect; scores are cut around it.
+    target : Target
+        Score and mass of the estimand.
     remainder : Remainder
         Bias from the nuisances' errors, as far as it is known.
     """
     request = ground.session.plan.request
-    reach = 2 * ground.outcome.bound
-    centre = float(np.clip(centre, -reach, reach))
-    score, mass = _scores(ground, nuisances, centre)
-    sizes = read_sizes(ground, score, stages[0])
+    score = target.score
+    sizes = read_sizes(ground, score, stages[0], target.reach)
     regressors, robust = ground.regressors, request.cov_type == "HC0"
-    noise = _noise_per_cut(
-        ground, ScoreSums(score, 1.0, mass, regressors, request.trust.neighbors), stages[1]
+    rough = ScoreSums(
+        score, 1.0, target.mass, regressors, request.trust.neighbors, target.group_masses
     )
-    cut = cuts.for_average(sizes, noise, _ceiling(ground, nuisances[0], centre))
-    sums = ScoreSums(score, cut, mass, regressors, request.trust.neighbors)
+    cut = cuts.for_average(sizes, _noise_per_cut(ground, rough, stages[1]), target.ceiling)
+    sums = replace(rough, cut=cut)
     first = ground.session.release(stages[1], sums)
     squares = ScoreSquares(score, cut, regressors, meat=robust)
     second = ground.session.release(stages[2], squares)
@@ -61,40 +59,19 @@ def averages(
     size = _size(ground, value, sd, ground.session.plan.stage(stages[1]).rows)
     columns = ground.linear.columns
     frame = Frame(
-        centre,
+        target.centre,
         size,
         _points(ground),
         regressors.alpha * np.array([c.per_unit for c in columns]),
         cuts.unseen_bias(sizes, cut),
         remainder,
         0.0 if sizes.silent else 0.25 * sizes.rms(cut) ** 2,
+        (1.0, target.mass_spread),
+        target.group_masses,
     )
     terms = (name, *(c.name for c in columns))
     groups = tuple(g.label for g in ground.groups)
     return estimate_averages(terms, groups, value, sd, frame, robust=robust)
-
-
-def _scores(
-    ground: Ground, nuisances: tuple[Nuisance, ...], centre: float
-) -> tuple[Transform, Transform]:
-    """The centred score and its balance, by the nuisances of each row's fold."""
-    clip = ground.clip
-    score = by_fold(
-        lambda n: Aipw(n, ground.outcome, clip, Constant(centre), abs(centre)), nuisances
-    )
-    return score, by_fold(lambda n: Balance(n.e, clip), nuisances)
-
-
-def _ceiling(ground: Ground, nuisance: Nuisance, centre: float) -> float:
-    """The 99th percentile over the synthetic population of the largest score a row could have."""
-    rows, outcome = ground.rows, ground.outcome
-    mu0, mu1, e = nuisance.mu0(rows), nuisance.mu1(rows), nuisance.e(rows)
-    reach = [
-        np.abs(mu1 - mu0 - centre + sign * (y - mu) / p)
-        for y in (outcome.lo, outcome.hi)
-        for sign, mu, p in ((1.0, mu1, e), (-1.0, mu0, 1 - e))
-    ]
-    return float(np.quantile(np.max(reach, axis=0), 0.99))
 
 
 def _noise_per_cut(ground: Ground, sums: ScoreSums, stage: str) -> float:

@@ -14,6 +14,7 @@ from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
 from privcausal.learners.averages import STAGES, averages
 from privcausal.learners.bases import AnyBase, Base, moment_base
+from privcausal.learners.estimands import average_target
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.ground import Ground, Session, lay
 from privcausal.learners.needs import TOP, Need, Undeclared, make_plan
@@ -78,7 +79,8 @@ class CateLearner(Learner):
         found: AverageEstimate | None = None
         if session.plan.has(STAGES[1]):
             centre = float(np.mean(learnt.effect(ground.rows)))
-            found = averages(ground, learnt.nuisances, centre, learnt.remainder, STAGES, "ATE")
+            target = average_target(ground, learnt.nuisances, centre)
+            found = averages(ground, target, learnt.remainder, STAGES, "ATE")
         return finish(ground, learnt.effect, learnt.shown, found)
 
 

@@ -228,7 +228,9 @@ def _nothing(rows: int, plan: Plan) -> Forecast:
     """A fit that would find nothing: all its intervals are infinite."""
     nowhere, zero = np.array([np.inf]), np.zeros(1)
     steps = len(plan.stages)
-    return Forecast(rows, plan, ("ATE",), nowhere, zero, zero, zero, (), steps)
+    asked = plan.request.estimand
+    terms = ("ATE" if asked == "CATE" else asked,)
+    return Forecast(rows, plan, terms, nowhere, zero, zero, zero, (), steps)
 
 
 def up(value: float, digits: int = 3) -> float:

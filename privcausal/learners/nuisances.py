@@ -27,7 +27,7 @@ from privcausal.spec.functions import (
     Nuisance,
 )
 from privcausal.spec.interactions import Interactions
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Estimand, Matrix, Vector
 from privcausal.vault import (
     ByFold,
     Cross,
@@ -207,23 +207,49 @@ def _mean(ground: Ground, coef: Vector) -> Function:
     return Additive(ground.features, coef, middle, outcome.lo, outcome.hi)
 
 
-def remainder(ground: Ground, part: Partial) -> Remainder:
+def remainder(ground: Ground, part: Partial, estimand: Estimand = "ATE") -> Remainder:
     """Bias of an average from the errors of both nuisances, over the synthetic population."""
     if part.pair is None:
         return Remainder(0.0, 0.0)
-    found = part.pair.remainder(remainder_weight(ground, ground.features, part.e))
+    e = part.e if estimand == "ATE" else part.e_soft
+    found = part.pair.remainder(remainder_weight(ground, ground.features, e, estimand))
     if part.beyond is not None:
         psi, joint = part.beyond
-        found = found + joint.remainder(remainder_weight(ground, psi, part.e))
+        found = found + joint.remainder(remainder_weight(ground, psi, e, estimand))
     return found
 
 
-def remainder_weight(ground: Ground, features: Features, e: Function) -> Matrix:
-    """E[phi phi' / (e (1 - e))] over the synthetic population: how errors enter the AIPW score."""
+def remainder_weight(
+    ground: Ground, features: Features, e: Function, estimand: Estimand = "ATE"
+) -> Matrix:
+    """W = E[w phi phi'] over the synthetic population: how errors enter an average's score.
+
+    Let the truth be e + d_e, eta + d_y, with E[Y | X, T] = eta + d_y + (T - e - d_e) tau, and the
+    effect tau be right. Then with d_b = d_y - tau d_e the mean of each score errs by E[w d_e d_b]:
+
+    - ATE: Y - mu_T has mean d_b in both arms, as mu_T = eta + (T - e) tau; and
+      E[(T - e)/(e (1 - e)) | X] = d_e / (e (1 - e)). So w = 1 / (e (1 - e)).
+    - ATT: Y - mu0 = Y - eta + e tau has mean T tau + d_b. E[(T - e)/(1 - e) | X] = d_e / (1 - e),
+      and T (T - e)/(1 - e) = T. So sum(score) / sum(T) has mean
+      E[T tau]/E[T] + E[d_e d_b / (1 - e)]/E[T]: w = 1 / ((1 - e) E[T]).
+    - ATO: (T - e)(Y - eta) = (T - e)(d_y + (T - e - d_e) tau + u) has mean
+      E[h tau] + E[d_e d_y], and (T - e)^2 has mean E[h] + E[d_e^2], for h = Var(T | X). So the
+      ratio errs by E[d_e (d_y - tau d_e)] / E[(T - e)^2] for the tau it estimates:
+      w = 1 / E[(T - e)^2], taken to be 1 / E[e (1 - e)].
+
+    Where the effect errs too, by d_tau, the ATE errs by E[d_e d_tau (1 - 2e)/(e (1 - e))] more,
+    from which its ratio by the balance takes what is due to a constant d_tau; the ATT by
+    -E[d_e d_tau e/(1 - e)]/E[T], which is nothing for constant d_tau and e; the ATO by nothing.
+    """
     rows = ground.rows
     phi = rows.phi(features)
     p = e(rows)
-    weight = 1 / (p * (1 - p))
+    if estimand == "ATO":
+        weight = np.full_like(p, 1 / np.mean(p * (1 - p)))
+    elif estimand == "ATT":
+        weight = 1 / ((1 - np.minimum(p, 1 - ground.clip)) * np.mean(p))
+    else:
+        weight = 1 / (p * (1 - p))
     return np.asarray((phi.T * weight) @ phi / len(rows))
 
 
@@ -284,9 +310,11 @@ def as_effect(ground: Ground, posterior: Posterior) -> Effect:
     return Effect((Piece(function, posterior.cov),), 2 * ground.outcome.bound)
 
 
-def read_sizes(ground: Ground, target: Transform, stage: str) -> cuts.Sizes:
+def read_sizes(
+    ground: Ground, target: Transform, stage: str, reach: float | None = None
+) -> cuts.Sizes:
     """Noisy histogram of a score's size, cleaned."""
-    borders = cuts.edges(target.bound)
+    borders = cuts.edges(target.bound, reach)
     release = ground.session.release(stage, SizeHistogram(target, borders))
     return cuts.read(release.value, float(release.noise_sd[0]), borders)
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from privcausal.learners.averages import averages
 from privcausal.learners.base import Learner, finish, shown
 from privcausal.learners.bases import Base
+from privcausal.learners.estimands import target
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import Session, gram_of, lay
 from privcausal.learners.interactions import TREATMENT as INTERACTIONS
@@ -69,7 +68,9 @@ class Private(Learner):
         tau = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=weights)
         partials = settled(ground, partials, tau)
         nuisances = tuple(nuisance_of(p, tau, ground.outcome) for p in partials)
-        centre = float(np.mean(tau(ground.rows)))
-        rest = remainder(ground, partials[0])
-        found = averages(ground, nuisances, centre, rest, STAGES, session.plan.request.estimand)
+        estimand = session.plan.request.estimand
+        assert estimand != "CATE"  # by `learners.for_average`
+        aim = target(estimand, ground, partials, nuisances, tau)
+        rest = remainder(ground, partials[0], estimand)
+        found = averages(ground, aim, rest, STAGES, estimand)
         return finish(ground, None, shown(partials, nuisances), found)

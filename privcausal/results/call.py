@@ -27,7 +27,9 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     options += [("eps", budget.epsilon), ("delta", budget.delta)]
     if len(request.schema) or request.schema.complete:
         options.append(("bounds", _Source(_bounds(request.schema))))
+    default = "CATE" if name == "privcate" else "ATE"
     chosen: dict[str, tuple[Any, Any]] = {  # value, default
+        "estimand": (request.estimand, default),
         "neighbors": (trust.neighbors, Trust().neighbors),
         "unit": (trust.unit, None),
         "max_rows": (trust.max_rows, 1),
@@ -40,7 +42,7 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
         "mode": (request.mode, "proven"),
         "below_minimum": (request.below_minimum, "refuse"),
     }
-    options += [(key, value) for key, (value, default) in chosen.items() if value != default]
+    options += [(key, value) for key, (value, usual) in chosen.items() if value != usual]
     written = "".join(f"    {key}={value!r},\n" for key, value in options)
     head = f"import privcausal as pc\n\npc.{name}(\n    {request.formula.text!r},\n    data,\n"
     return f"{head}{written})"

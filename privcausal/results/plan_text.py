@@ -10,6 +10,7 @@ from privcausal.learners.forecast import Planner
 from privcausal.report import numbers
 from privcausal.report.table import Column, Grid, Pairs, Prose, Rule, Table
 from privcausal.report.words import clean
+from privcausal.results import estimands
 from privcausal.results.view import LEARNERS, NEIGHBORS, SPLITS
 from privcausal.spec.assumed import LEVELS, PROPENSITY_SPREAD
 from privcausal.spec.schema import Interval
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from privcausal.report.view import Pair
     from privcausal.results.plan import PlanResult
-
-TITLE = "Plan of a Private Average Treatment Effect"
 
 
 def tabulate(result: PlanResult) -> Table:
@@ -32,7 +31,10 @@ def tabulate(result: PlanResult) -> Table:
         _grid(result, frame), Rule("="), Prose(_reading(result, frame)), Rule("-"),
         Prose((f"Assumed: {'; '.join(_assumed(result))}.",)), Rule("="), Prose((_notes(result),)),
     )  # fmt: skip
-    return Table(TITLE, blocks)
+    # a learner of effects by covariates has the plain average
+    asked = planner.request.estimand
+    title = estimands.TITLES["ATE" if asked == "CATE" else asked]
+    return Table(f"Plan of a {title}", blocks)
 
 
 def _left(planner: Planner) -> tuple[Pair, ...]:
@@ -49,15 +51,15 @@ def _left(planner: Planner) -> tuple[Pair, ...]:
 
 def _right(planner: Planner) -> tuple[Pair, ...]:
     request, name = planner.request, planner.learner.name
-    head = (("Estimand", "ATE"), ("Estimator", LEARNERS.get(name, name)))
+    asked = "ATE" if request.estimand == "CATE" else request.estimand
+    head = (("Estimand", asked), ("Estimator", LEARNERS.get(name, name)))
     if not planner.has_nuisances:
         return head
-    clip = request.arm_clip
     known = request.propensity is not None
     return (
         *head,
         ("Nuisances", f"{planner.base.name}, {SPLITS[request.split]}"),
-        ("Propensity", "known" if known else f"clipped to [{clip:.2f}, {1 - clip:.2f}]"),
+        ("Propensity", "known" if known else estimands.clipped(request)),
     )
 
 

@@ -10,6 +10,11 @@ NOTE = (
     "interference; nothing is adjusted for."
 )
 
+SAME = (
+    "Where one probability decides for all, the effects over all, over the treated and by overlap "
+    "weights are estimated by the same difference in means."
+)
+
 ASSUMPTIONS = (
     "Randomised treatment: chance decided who was treated, with one probability for all. Nothing "
     "was adjusted for, so in a study that observed treatment this is no causal effect.",

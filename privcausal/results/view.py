@@ -11,7 +11,7 @@ from scipy.stats import norm
 from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
 from privcausal.report.words import odds_sentence
-from privcausal.results import published, trial
+from privcausal.results import estimands, published, trial
 from privcausal.results.guarantee import Guarantee
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Binary, Interval, Schema
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from privcausal.results.base import Result
     from privcausal.results.cate import CateResult
 
-ESTIMANDS = {
-    "CATE": "conditional average treatment effect",
-    "ATE": "average treatment effect",
-}
 LEARNERS = {
     "r": "R-learner", "dr": "DR-learner", "s": "S-learner", "t": "T-learner", "x": "X-learner",
     "private": "doubly robust / PrivATE", "published": "PrivATE as published",
@@ -41,23 +37,16 @@ NEIGHBORS = {
     "substitute": "neighbours differ in {unit} (substitute).",
     "add_remove": "neighbours differ by adding or removing {unit}.",
 }
-ASSUMPTIONS = (
-    "No unmeasured confounding: given the listed covariates, who was treated does not depend on "
-    "what the outcome would have been.",
-    "Overlap: every kind of unit could have been treated and could have been left untreated.",
-    "No interference: one unit's treatment does not change another's outcome.",
-    "The outcome lies within its bounds; what lies outside was cut to them.",
-)
 
 
 def ate_view(result: AteResult, alpha: float) -> FitView:
-    return _view(result, alpha, "Private Average Treatment Effect", ())
+    return _view(result, alpha, estimands.TITLES[result.estimate.plan.request.estimand], ())
 
 
 def cate_view(result: CateResult, alpha: float) -> FitView:
     has_modifiers = bool(result.estimate.plan.request.formula.effect_variables)
     shapes = result._shapes(alpha) if has_modifiers else ()
-    return _view(result, alpha, "Private Conditional Average Treatment Effect", shapes)
+    return _view(result, alpha, estimands.TITLES["CATE"], shapes)
 
 
 def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -> FitView:
@@ -68,7 +57,7 @@ def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -
         title=title,
         outcome=request.formula.outcome,
         treatment=request.formula.treatment,
-        estimand=ESTIMANDS[request.estimand],
+        estimand=estimands.NAMES[request.estimand],
         left=_left(result),
         right=_right(result),
         effects=None if averages is None else _effects(result, alpha),
@@ -87,7 +76,7 @@ def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -
         unit_sentence=_unit_sentence(result),
         headline=_headline(result, alpha),
         notes=_notes(result),
-        assumptions=trial.ASSUMPTIONS if _is_trial(result) else ASSUMPTIONS,
+        assumptions=trial.ASSUMPTIONS if _is_trial(result) else estimands.assumptions(request),
         methods=_methods(result),
         call=result.call,
         versions=_versions(),
@@ -112,11 +101,10 @@ def _left(result: Result) -> tuple[tuple[str, str], ...]:
 def _right(result: Result) -> tuple[tuple[str, str], ...]:
     plan = result.estimate.plan
     request = plan.request
-    clip = request.arm_clip
     known = request.propensity is not None
     learned = (
         ("Nuisances", f"{plan.base}, {_split(result)}"),
-        ("Propensity", "known" if known else f"clipped to [{clip:.2f}, {1 - clip:.2f}]"),
+        ("Propensity", "known" if known else estimands.clipped(request)),
     )
     return (
         ("Estimand", request.estimand),
@@ -239,8 +227,9 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
         if request.mode == "paper"
         else f"{share:.0%} of that uncertainty (in variance) is noise added for privacy."
     )
+    over = estimands.OVER[request.estimand]
     return (
-        f"On average, {treatment} changes {outcome} by {row['estimate']:.3g}.",
+        f"{over}, {treatment} changes {outcome} by {row['estimate']:.3g}.",
         f"With {100 * (1 - alpha):g} % confidence the change lies between {row['conf_low']:.3g} "
         f"and {row['conf_high']:.3g}; {noise}",
         protected,
@@ -270,11 +259,9 @@ def _notes(result: Result) -> tuple[str, ...]:
         *most, last = public
         words = f"{', '.join(most)} and {last} are" if most else f"{last} is"
         notes.append(f"{words} declared public.")
-    notes.append(
-        trial.NOTE
-        if _is_trial(result)
-        else "Causal reading needs no unmeasured confounding, overlap and no interference."
-    )
+    notes.append(trial.NOTE if _is_trial(result) else estimands.NOTE[request.estimand])
+    if _is_trial(result) and request.estimand != "ATE":
+        notes.append(trial.SAME)
     if _bounds(result).startswith("bought"):
         notes.append(
             "Bounds were bought from the rows with noise; values beyond them were cut, and no "
@@ -302,14 +289,15 @@ def _methods(result: Result) -> tuple[str, ...]:
         return published.methods(plan)
     if _is_trial(result):
         return trial.METHODS
+    found = estimands.METHODS[request.estimand]
     return (
         f"{LEARNERS.get(plan.learner, plan.learner)} with base {plan.base!r}. The rows were read "
         "through sums of bounded row vectors only, computed exactly on an integer grid; discrete "
         "Gaussian noise (OpenDP) was added to each sum. Everything after that is post-processing.",
         _propensity_text(request) + "Outcome and covariates are cut to their bounds. "
         f"Split: {SPLITS[request.split]}.",
-        "Averages are ratios of noisy sums of doubly robust scores; standard errors add sampling, "
-        "privacy noise (delta method) and an allowance for cut scores.",
+        f"Averages are ratios of noisy sums of {found}; standard errors add sampling, privacy "
+        "noise (delta method) and an allowance for cut scores.",
         "A row with a missing value adds nothing to any sum; how many there were is not shown.",
     )
 
@@ -319,10 +307,13 @@ def _propensity_text(request: Request) -> str:
         return f"Propensities are known, from column {request.propensity!r}. "
     if request.propensity is not None:
         return f"The propensity is known to be {request.propensity:g}. "
-    clip = request.arm_clip
+    low, high = estimands.cut(request)
+    soft = min(RESIDUAL_CLIP, request.arm_clip)
+    if (low, high) == (soft, 1 - soft):
+        return f"Propensities are cut to [{low:.2f}, {high:.2f}]. "
     return (
-        f"Propensities are cut to [{clip:.2f}, {1 - clip:.2f}] where a score divides by them, and "
-        f"to [{min(RESIDUAL_CLIP, clip):.2f}, {1 - min(RESIDUAL_CLIP, clip):.2f}] elsewhere. "
+        f"Propensities are cut to [{low:.2f}, {high:.2f}] where a score divides by them, and "
+        f"to [{soft:.2f}, {1 - soft:.2f}] elsewhere. "
     )
 
 

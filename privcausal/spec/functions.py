@@ -106,6 +106,17 @@ class Mixture:
 
 
 @dataclass(frozen=True)
+class Capped:
+    """The smaller of a function and a number."""
+
+    base: Function
+    hi: float
+
+    def __call__(self, rows: Rows) -> Vector:
+        return np.minimum(self.base(rows), self.hi)
+
+
+@dataclass(frozen=True)
 class Difference:
     """first(x) - second(x)."""
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.groups import parse_group
 from privcausal.spec.schema import Binary, Interval, Levels, Schema
-from privcausal.typing import Neighbors, Split
+from privcausal.typing import Estimand, Neighbors, Split
 
-Estimand = Literal["CATE", "ATE"]
+AVERAGES: tuple[Estimand, ...] = get_args(Estimand)
 NEIGHBORS: tuple[Neighbors, ...] = ("substitute", "add_remove")
 Mode = Literal["proven", "paper"]
 BelowMinimum = Literal["refuse", "published"]
@@ -88,6 +88,8 @@ class Request:
 
     Attributes
     ----------
+    estimand : {"CATE", "ATE", "ATT", "ATO"}
+        The effect by covariates, or which average of it.
     propensity : None, float or str
         None: estimated; a number in (0, 1) or the name of a column with declared bounds: known.
     clip : float
@@ -104,7 +106,7 @@ class Request:
     schema: Schema
     budget: Budget
     trust: Trust = Trust()
-    estimand: Estimand = "CATE"
+    estimand: Literal["CATE"] | Estimand = "CATE"
     propensity: float | str | None = None
     clip: float = 0.1
     split: Split = "full"
@@ -114,6 +116,8 @@ class Request:
     below_minimum: BelowMinimum = "refuse"
 
     def __post_init__(self) -> None:
+        if self.estimand != "CATE":
+            _choice("estimand", self.estimand, AVERAGES)
         _choice("mode", self.mode, ("proven", "paper"))
         _choice("below_minimum", self.below_minimum, ("refuse", "published"))
         if self.mode == "proven" and self.below_minimum != "refuse":

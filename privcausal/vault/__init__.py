@@ -37,6 +37,12 @@ from privcausal.vault.transforms.scores import (
     Treatment,
     TreatmentResidual,
 )
+from privcausal.vault.transforms.weighted import (
+    OverlapMass,
+    OverlapScore,
+    TreatedMass,
+    TreatedScore,
+)
 
 __all__ = [
     "BINS",
@@ -58,6 +64,8 @@ __all__ = [
     "OfCovariates",
     "Outcome",
     "OutcomeResidual",
+    "OverlapMass",
+    "OverlapScore",
     "PublishedAte",
     "Regressors",
     "ResidualProduct",
@@ -66,6 +74,8 @@ __all__ = [
     "SizeHistogram",
     "Source",
     "Transform",
+    "TreatedMass",
+    "TreatedScore",
     "Treatment",
     "TreatmentResidual",
     "Vault",

@@ -134,6 +134,24 @@ def test_units_with_bought_bounds(relation: str) -> None:
     check(Pair("many levels of one unit", options, one, two))
 
 
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("estimand", ["ATT", "ATO"])
+def test_estimands(estimand: str, split: str, relation: str) -> None:
+    """Groups have masses of their own here; and a row may change arms."""
+    rng = np.random.default_rng([len(split), len(relation), 9])
+    options = call(
+        learner="private", estimand=estimand, split=split, neighbors=relation,
+        groups=["G", "X1 >= 0"],
+    )  # fmt: skip
+    rows = ordinary(N, 11)
+    for old, new in ((LOW, HIGH), (HIGH, LOW | {"T": 0.0}), (HIGH, hostile(rng))):
+        report = check(Pair("estimand", options, *neighbours(relation, [*rows, old], new)))
+        assert report.share > 0.02
+    known = options | {"propensity": "P", "bounds": BOUNDS | {"P": (0.2, 0.7)}}
+    check(Pair("known", known, *neighbours(relation, [*rows, LOW], HIGH)), texts=True)
+
+
 # -- the difference in means -------------------------------------------------------------------
 
 TRIALS: dict[str, dict[str, Any]] = {

@@ -56,6 +56,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "crossfit arms": {"learner": "t", "base": "linear", "split": "crossfit"},
     "disjoint": {"learner": "r", "base": "linear", "split": "disjoint"},
     "private crossfit": {"learner": "private", "base": "linear", "split": "crossfit"},
+    "on the treated": {"learner": "private", "estimand": "ATT"},
+    "in the overlap": {"learner": "private", "base": "linear", "estimand": "ATO"},
     "units": {"learner": "r", "base": "linear", "unit": "pid", "max_rows": 2},
     "add_remove": {"learner": "private", "base": "linear", "neighbors": "add_remove"},
     "bought bounds": {"learner": "r", "base": "linear", "bounds": None, "groups": [], "eps": 60.0},

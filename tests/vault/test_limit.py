@@ -148,6 +148,17 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         found[f"sums, {which}"] = np.r_[x @ a, x @ g, outer, balance.sum(), sizes]
         x = cut(imputed, 8.0)
         found[f"sums of the treated, {which}"] = np.r_[x @ a, x @ g, outer, c.t.sum(), sizes]
+        eta = s.additive(4, -2.0, 6.0)(c.rows)
+        odds = np.where(c.t == 1, 1.0, -c.e / (1 - c.e))
+        for name, x, mass in (
+            ("on the treated", cut((odds * (c.y - c.mu0) + 3 * c.t) / 0.5, 15.0), c.t / 0.5),
+            (
+                "in the overlap",
+                cut((c.t - c.e) * (c.y - eta - 2 * (c.t - c.e)) / 0.2, 0.45 * (8 + 1.8) / 0.2),
+                np.where(c.t == 1, 1 - c.e, c.e) ** 2 / 0.2,
+            ),
+        ):
+            found[f"sums {name}, {which}"] = np.r_[x @ a, x @ g, outer, mass.sum(), mass @ g]
         found[f"squares, {which}"] = np.r_[x2.sum(), x2 @ g]
         meat = upper((a.T * x2) @ a)
         found[f"squares with meat, {which}"] = np.r_[x2.sum(), x2 @ g, meat]

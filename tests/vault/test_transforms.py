@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vault_helpers import CLIP, Study, corner_rows, hostile_tables, random_rows, study, table
 
 from privcausal import testing
-from privcausal.spec.functions import Constant, Function, Known, Mixture, Nuisance
+from privcausal.spec.functions import Capped, Constant, Function, Known, Mixture, Nuisance
 from privcausal.typing import Integers, Vector
 from privcausal.vault import (
     Aipw,
@@ -21,7 +21,11 @@ from privcausal.vault import (
     ByFold,
     ImputedEffect,
     Outcome,
+    OverlapMass,
+    OverlapScore,
     ResidualProduct,
+    TreatedMass,
+    TreatedScore,
     Treatment,
     TreatmentResidual,
 )
@@ -82,6 +86,12 @@ def transforms(s: Study) -> list[Any]:
         ImputedEffect(s.nuisance, OUTCOME),
         Balance(s.e, CLIP),
         Balance(known, 0.2),
+        OverlapScore(s.e, s.additive(4, LO, HI), OUTCOME, CLIP, -7.0, 0.2),
+        OverlapScore(known, s.additive(5, LO, HI), OUTCOME, 0.2, 3.0, 0.2),
+        OverlapMass(s.e, CLIP, 0.2),
+        TreatedScore(s.e, s.nuisance.mu0, OUTCOME, CLIP, -7.0, 0.4),
+        TreatedScore(Capped(s.e, 0.6), s.nuisance.mu0, OUTCOME, 0.4, -7.0, 0.4),
+        TreatedMass(0.4),
     ]
 
 
@@ -130,6 +140,14 @@ def everywhere(make: Any) -> Vector:
         pytest.param(
             lambda n: Aipw(n, OUTCOME, CLIP, Constant(3.0), 3.0), id="aipw around a centre"
         ),
+        pytest.param(lambda n: OverlapScore(n.e, n.mu0, OUTCOME, CLIP, 3.0, 0.2), id="overlap"),
+        pytest.param(lambda n: OverlapMass(n.e, CLIP, 0.2), id="overlap mass"),
+        pytest.param(lambda n: TreatedScore(n.e, n.mu0, OUTCOME, CLIP, 3.0, 0.5), id="treated"),
+        pytest.param(
+            lambda n: TreatedScore(Capped(n.e, 0.2), n.mu0, OUTCOME, 0.8, -3.0, 0.5),
+            id="treated with small propensities",
+        ),
+        pytest.param(lambda n: TreatedMass(0.5), id="treated mass"),
     ],
 )
 def test_the_bound_is_the_largest_value(make: Any) -> None:
@@ -145,6 +163,24 @@ def test_the_aipw_score_is_kennedys() -> None:
     nuisance = Nuisance(Constant(0.25), Constant(1.0), Constant(2.5))
     found, _ = values(s, rows, Aipw(nuisance, OUTCOME, CLIP))
     assert found[:, 0].tolist() == [1.5 + 0.5 / 0.25, 1.5 - 2.0 / 0.75]
+
+
+def test_weighted_scores_by_hand() -> None:
+    s = study("substitute")
+    rows = [{**CORNER, "Y": 3.0, "T": 1.0}, {**CORNER, "Y": 3.0, "T": 0.0}]
+    e, mean = Constant(0.25), Constant(1.0)
+    found, _ = values(
+        s,
+        rows,
+        TreatedScore(e, mean, OUTCOME, CLIP, 0.5, 0.25),
+        OverlapScore(e, mean, OUTCOME, CLIP, 0.5, 0.25),
+        TreatedMass(0.25),
+        OverlapMass(e, CLIP, 0.25),
+    )
+    assert found[0].tolist() == [1.5 / 0.25, 0.75 * (2 - 0.375) / 0.25, 4.0, 0.75**2 / 0.25]
+    assert found[1] == pytest.approx(
+        [-2 / 3 / 0.25, -0.25 * (2 + 0.125) / 0.25, 0.0, 0.0625 / 0.25]
+    )
 
 
 @pytest.mark.parametrize("split", ["disjoint", "crossfit"])

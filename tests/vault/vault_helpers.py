@@ -34,11 +34,15 @@ from privcausal.vault import (
     Marginals,
     OfCovariates,
     Outcome,
+    OverlapMass,
+    OverlapScore,
     Regressors,
     ResidualProduct,
     ScoreSquares,
     ScoreSums,
     SizeHistogram,
+    TreatedMass,
+    TreatedScore,
     Treatment,
     TreatmentResidual,
     Vault,
@@ -285,14 +289,14 @@ def regressors(s: Study, which: str) -> Regressors:
     return Regressors(design, len(s.groups) if groups else 0, len(GROUPS) if groups else 0)
 
 
-@dataclass(frozen=True)
-class TreatedMass:
-    """T itself: the mass of the effect on the treated."""
-
-    bound: float = 1.0
-
-    def __call__(self, batch: Any) -> Any:
-        return batch.t
+def weighted_scores(s: Study) -> dict[str, tuple[Any, Any, float]]:
+    """Scores and masses of the ATT and the ATO, and where they are cut."""
+    treated = TreatedScore(s.e, s.nuisance.mu0, s.outcome, CLIP, -3.0, 0.5)
+    overlap = OverlapScore(s.e, s.additive(4, -2.0, 6.0), s.outcome, CLIP, 2.0, 0.2)
+    return {
+        "on the treated": (treated, TreatedMass(0.5), 15.0),
+        "in the overlap": (overlap, OverlapMass(s.e, CLIP, 0.2), 0.5 * overlap.bound),
+    }
 
 
 def mechanisms(s: Study) -> dict[str, Mechanism]:
@@ -320,8 +324,10 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         score, cut = s.aipw, 0.5 * s.aipw.bound
         found[f"sums, {which}"] = ScoreSums(score, cut, s.balance, r, s.neighbors)
         found[f"sums of the treated, {which}"] = ScoreSums(
-            ImputedEffect(s.nuisance, s.outcome), 8.0, TreatedMass(), r, s.neighbors
+            ImputedEffect(s.nuisance, s.outcome), 8.0, TreatedMass(1.0), r, s.neighbors
         )
+        for name, (weighted, mass, at) in weighted_scores(s).items():
+            found[f"sums {name}, {which}"] = ScoreSums(weighted, at, mass, r, s.neighbors, True)
         found[f"squares, {which}"] = ScoreSquares(score, cut, r)
         found[f"squares with meat, {which}"] = ScoreSquares(score, cut, r, meat=True)
         if "groups" not in which:

@@ -80,7 +80,7 @@ class ScoreSums(Mechanism):
     """Sums of x (a, g), of the upper triangle of a a', of q and of g, over complete rows.
 
     x is the score divided by its cut, in [-1, 1]; q in [0, 1] is the mass, the estimand's
-    denominator divided by its bound.
+    denominator divided by its bound. With `group_masses`, sums of q g stand in for those of g.
 
     Privacy
     -------
@@ -88,8 +88,9 @@ class ScoreSums(Mechanism):
     Scores: a row has norm at most C, C^2 = A + m, and two rows differ by at most 2C. The rest: a
     row has norm at most S, S^2 = A^2 + 1 + m. Two rows differ in a a' by at most sqrt(2) A (PSD
     matrices have non-negative inner product; not at all where a = 1), in q by 1, in g by
-    sqrt(2 m) (non-negative vectors); call the sum of squares D^2. A
-    complete row against a missing one: C and S. So substitution moves the sums by at most Delta,
+    sqrt(2 m) (non-negative vectors); call the sum of squares D^2. The same holds for q g, which is
+    non-negative and no longer than g. A complete row against a missing one: C and S. So
+    substitution moves the sums by at most Delta,
     Delta^2 = max(4 C^2 + beta^2 D^2, C^2 + beta^2 S^2), and adding a row by the second.
     """
 
@@ -98,6 +99,7 @@ class ScoreSums(Mechanism):
     mass: Transform
     regressors: Regressors
     neighbors: Neighbors
+    group_masses: bool = False
 
     @property
     def query(self) -> str:
@@ -154,18 +156,20 @@ class ScoreSums(Mechanism):
     def units(self) -> Vector:
         r, one = self.regressors, 1.0 / sum_scale(self.weights, self._row_norm)
         sizes = [r.width + r.groups, len(self._upper[0]), 1, r.groups]
-        return np.repeat([self.cut * one, one, self.mass.bound * one, one], sizes)
+        whole = self.mass.bound * one
+        return np.repeat([self.cut * one, one, whole, whole if self.group_masses else one], sizes)
 
     def integers(self, batch: Batch) -> Integers:
         x = np.clip(self.score(batch) / self.cut, -1.0, 1.0)[:, None]
         q = np.clip(self.mass(batch) / self.mass.bound, 0.0, 1.0)[:, None]
         a, g = self.regressors.a(batch), batch.member
         i, j = self._upper
-        vectors = np.hstack([x * a, x * g, a[:, i] * a[:, j], q, g])
+        size = q * g if self.group_masses else g
+        vectors = np.hstack([x * a, x * g, a[:, i] * a[:, j], q, size])
         return grid_sum(vectors, self.weights, self._row_norm, batch.complete)
 
     def split(self, values: Vector) -> tuple[Vector, Vector, Matrix, float, Vector]:
-        """Sums of x a and x g (natural units), of a a' as a matrix, of the mass and of g."""
+        """Sums of x a and x g (natural units), of a a' as a matrix, of the mass and of (q) g."""
         r = self.regressors
         xa, xg, upper, q, qg = np.split(
             values, np.cumsum([r.width, r.groups, len(self._upper[0]), 1])

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from privcausal.spec.features import Rows
 from privcausal.spec.functions import Function, Nuisance
 from privcausal.typing import Vector
 from privcausal.vault.batch import Batch
@@ -128,12 +129,16 @@ class Aipw:
     def bound(self) -> float:
         return 2 * self.outcome.bound / self.clip + self.centre_bound
 
-    def __call__(self, batch: Batch) -> Vector:
-        n, rows = self.nuisance, batch.rows
+    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
+        """The score of rows that had this treatment and outcome."""
+        n = self.nuisance
         mu0, mu1, e = n.mu0(rows), n.mu1(rows), n.e(rows)
-        treated, control = batch.t * (batch.y - mu1) / e, (1 - batch.t) * (batch.y - mu0) / (1 - e)
+        treated, control = t * (y - mu1) / e, (1 - t) * (y - mu0) / (1 - e)
         score = mu1 - mu0 + treated - control
-        return score if self.centre is None else score - self.centre(rows)
+        return np.asarray(score if self.centre is None else score - self.centre(rows))
+
+    def __call__(self, batch: Batch) -> Vector:
+        return self.at(batch.rows, batch.t, batch.y)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,153 @@
+"""Which average of tau(x): the scores, masses and centre that estimate it from one release.
+
+Every estimand is E[q tau(X)] / E[q] for a weight q(X): 1 for the ATE, e(X) for the ATT, the effect
+on the treated, and e(X) (1 - e(X)) for the ATO, the effect in the overlap population (Li, Morgan
+and Zaslavsky 2018). The estimate is c + sum(score) / sum(mass) for scores centred at c, near the
+average itself, so that scores are small and noise in the mass matters little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from privcausal.inference.average import BALANCE_SPREAD
+from privcausal.learners.ground import Ground
+from privcausal.learners.nuisances import RESIDUAL_CLIP, Partial, by_fold
+from privcausal.spec.features import Rows
+from privcausal.spec.functions import Capped, Constant, Function, Nuisance
+from privcausal.typing import Estimand, Vector
+from privcausal.vault import (
+    Aipw,
+    Balance,
+    OverlapMass,
+    OverlapScore,
+    Transform,
+    TreatedMass,
+    TreatedScore,
+)
+
+MASS_SPREAD = 0.3
+"""Prior sd of a mean mass relative to what the released propensity says of it."""
+
+
+class Score(Transform, Protocol):
+    """A transform that can be asked of covariates of no row."""
+
+    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What is summed for an average effect.
+
+    Attributes
+    ----------
+    centre : float
+        c, in units of the outcome.
+    score, mass : Transform
+        Of each row, by the nuisances of its own fold; the mass is near 1 on average.
+    ceiling : float
+        The 99th percentile over the synthetic population of the largest score a row could have.
+    mass_spread : float
+        Prior sd of the mean mass around 1.
+    group_masses : bool
+        Whether groups are weighed by their own mass; else by their rows.
+    reach : float or None
+        The largest score of most rows, where the score's bound is far beyond it.
+    """
+
+    centre: float
+    score: Transform
+    mass: Transform
+    ceiling: float
+    mass_spread: float
+    group_masses: bool
+    reach: float | None = None
+
+
+def target(
+    estimand: Estimand,
+    ground: Ground,
+    partials: Sequence[Partial],
+    nuisances: Sequence[Nuisance],
+    tau: Function,
+) -> Target:
+    """The score and mass of an estimand, around the mean of tau(x) by the estimand's own weight."""
+    weight = _weight(estimand, partials[0].e_soft(ground.rows))
+    centre = float(np.average(tau(ground.rows), weights=weight))
+    if estimand == "ATE":
+        return average_target(ground, nuisances, centre)
+    centre, scale = _held(ground, centre), float(np.mean(weight))
+    pairs = list(zip(partials, nuisances, strict=True))
+    if estimand == "ATT":
+        treated = [_treated(ground, *pair, centre, scale) for pair in pairs]
+        reach = (2 * ground.outcome.bound + abs(centre)) / scale
+        return _target(ground, treated, [TreatedMass(scale)] * len(pairs), centre, reach)
+    soft = min(RESIDUAL_CLIP, ground.clip)
+    overlap = [OverlapScore(p.e_soft, p.eta, ground.outcome, soft, centre, scale) for p in partials]
+    return _target(ground, overlap, [OverlapMass(p.e_soft, soft, scale) for p in partials], centre)
+
+
+def average_target(ground: Ground, nuisances: Sequence[Nuisance], centre: float) -> Target:
+    """That of the ATE: psi - c and its balance."""
+    clip, centre = ground.clip, _held(ground, centre)
+    scores = [Aipw(n, ground.outcome, clip, Constant(centre), abs(centre)) for n in nuisances]
+    masses = [Balance(n.e, clip) for n in nuisances]
+    return Target(
+        centre,
+        by_fold(lambda s: s, scores),
+        by_fold(lambda m: m, masses),
+        _ceiling(ground, scores[0]),
+        BALANCE_SPREAD,
+        group_masses=False,
+    )
+
+
+def _treated(
+    ground: Ground, part: Partial, nuisance: Nuisance, centre: float, scale: float
+) -> TreatedScore:
+    e = Capped(part.e_soft, 1 - ground.clip)
+    return TreatedScore(e, nuisance.mu0, ground.outcome, ground.clip, centre, scale)
+
+
+def _target(
+    ground: Ground,
+    scores: Sequence[Score],
+    masses: Sequence[Transform],
+    centre: float,
+    reach: float | None = None,
+) -> Target:
+    return Target(
+        centre,
+        by_fold(lambda s: s, scores),
+        by_fold(lambda m: m, masses),
+        _ceiling(ground, scores[0]),
+        MASS_SPREAD,
+        group_masses=True,
+        reach=reach,
+    )
+
+
+def _weight(estimand: Estimand, e: Vector) -> Vector:
+    """q(x) of an estimand, by its propensity."""
+    if estimand == "ATT":
+        return e
+    return np.asarray(e * (1 - e)) if estimand == "ATO" else np.ones_like(e)
+
+
+def _held(ground: Ground, centre: float) -> float:
+    """Inside the range that an effect can have."""
+    reach = 2 * ground.outcome.bound
+    return float(np.clip(centre, -reach, reach))
+
+
+def _ceiling(ground: Ground, score: Score) -> float:
+    outcome = ground.outcome
+    largest = [
+        np.abs(score.at(ground.rows, t, y)) for t in (0.0, 1.0) for y in (outcome.lo, outcome.hi)
+    ]
+    return float(np.quantile(np.max(largest, axis=0), 0.99))
