@@ -81,7 +81,8 @@ class CateLearner(Learner):
             centre = float(np.mean(learnt.effect(ground.rows)))
             target = average_target(ground, learnt.nuisances, centre)
             found = averages(ground, target, learnt.remainder, STAGES, "ATE")
-        return finish(ground, learnt.effect, learnt.shown, found)
+        notes = () if found is None else doubts(found)
+        return finish(ground, learnt.effect, learnt.shown, found, notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +118,11 @@ def mixed(first: Function, second: Function) -> Function:
 
 
 def finish(
-    ground: Ground, effect: Effect | None, nuisances: Nuisances, found: AverageEstimate | None
+    ground: Ground,
+    effect: Effect | None,
+    nuisances: Nuisances,
+    found: AverageEstimate | None,
+    notes: tuple[str, ...] = (),
 ) -> Estimate:
     session = ground.session
     return Estimate(
@@ -131,7 +136,7 @@ def finish(
         tuple(session.releases),
         session.vault.size,
         session.vault.real_noise,
-        () if found is None else doubts(found),
+        notes,
     )
 
 
@@ -145,8 +150,23 @@ NUISANCE_NOTE = (
 )
 
 
-def doubts(found: AverageEstimate) -> tuple[str, ...]:
-    """A note where the bias that nuisances may leave is most of an average's variance."""
+MOST_PRODUCTS = 0.5
+"""Confounding by products of covariates, in standard errors, above which the result says so."""
+
+PRODUCTS_NOTE = (
+    "Products of covariates confound here (from released numbers). Interactions of other forms "
+    "than those learned may be left in the average effect, and its interval can then cover less "
+    "than it says."
+)
+
+
+def doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
+    """Notes where nuisance errors are most of an average's variance, or products confound."""
     total = float(found.cov[0, 0])
-    share = float(found.remainder[0]) ** 2 / total if np.isfinite(total) and total > 0 else 0.0
-    return (NUISANCE_NOTE.format(share=share),) if share > MOST_REMAINDER else ()
+    if not (np.isfinite(total) and total > 0):
+        return ()
+    share = float(found.remainder[0]) ** 2 / total
+    notes = [NUISANCE_NOTE.format(share=share)] if share > MOST_REMAINDER else []
+    if products > MOST_PRODUCTS * np.sqrt(total):
+        notes.append(PRODUCTS_NOTE)
+    return tuple(notes)

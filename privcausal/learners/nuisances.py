@@ -51,6 +51,9 @@ PROPENSITY_SPREAD = 0.12
 OUTCOME_SPREAD = 0.2
 """Public prior sd of E[Y | x] over the covariates, as a share of half the outcome's range."""
 
+BEYOND = 1.0
+"""Variance of the bias from what the interactions cannot express, against that of their own."""
+
 LEAST_BELOW = 0.6
 """A cut moment is scaled up by the share of scores below the cut, but by no more than 1/0.6."""
 
@@ -215,8 +218,24 @@ def remainder(ground: Ground, part: Partial, estimand: Estimand = "ATE") -> Rema
     found = part.pair.remainder(remainder_weight(ground, ground.features, e, estimand))
     if part.beyond is not None:
         psi, joint = part.beyond
-        found = found + joint.remainder(remainder_weight(ground, psi, e, estimand))
+        own = joint.remainder(remainder_weight(ground, psi, e, estimand))
+        found = found + Remainder(own.mean, float(np.sqrt(1 + BEYOND)) * own.sd)
     return found
+
+
+def products(ground: Ground, part: Partial, estimand: Estimand) -> float:
+    """Most that the fitted interactions can confound: root of E[w e_psi^2] E[w b_psi^2].
+
+    e_psi = psi'beta_e and b_psi = psi'(beta_y - tau beta_e), w as for the remainder; 0 without
+    interactions.
+    """
+    if part.beyond is None:
+        return 0.0
+    psi, joint = part.beyond
+    e, y = joint.mean
+    b = y - joint.effect * e
+    weight = remainder_weight(ground, psi, part.e if estimand == "ATE" else part.e_soft, estimand)
+    return float(np.sqrt((e @ weight @ e) * (b @ weight @ b)))
 
 
 def remainder_weight(

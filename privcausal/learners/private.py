@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from privcausal.learners.averages import averages
-from privcausal.learners.base import Learner, finish, shown
+from privcausal.learners.base import Learner, doubts, finish, shown
 from privcausal.learners.bases import Base
 from privcausal.learners.estimands import target
 from privcausal.learners.estimate import Estimate
@@ -18,6 +18,7 @@ from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
     nuisance_of,
     partial,
+    products,
     remainder,
     residual_effect,
     settled,
@@ -73,4 +74,5 @@ class Private(Learner):
         aim = target(estimand, ground, partials, nuisances, tau)
         rest = remainder(ground, partials[0], estimand)
         found = averages(ground, aim, rest, STAGES, estimand)
-        return finish(ground, None, shown(partials, nuisances), found)
+        notes = doubts(found, products(ground, partials[0], estimand))
+        return finish(ground, None, shown(partials, nuisances), found, notes)
