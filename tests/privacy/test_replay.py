@@ -304,7 +304,7 @@ def test_diagnostics(look: str, relation: str) -> None:
 
 
 def skeleton(value: Any) -> Any:
-    """A document with every number taken out, and the notes, which are words on released numbers."""
+    """A document without numbers, nor notes, which are words on released numbers."""
     if isinstance(value, dict):
         if "array" in value:
             return value["shape"], value["dtype"]
