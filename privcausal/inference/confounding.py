@@ -32,6 +32,9 @@ ALIKE = 0.3
 """Public prior sd of the difference of two groups' rho: what confounds by slopes confounds by
 curves too, mostly, and curves alone say too little of their rho."""
 
+UNLIKE = 3 * ALIKE
+"""Groups whose rho differ by this much or more are left out, as next to impossible."""
+
 
 @dataclass(frozen=True, eq=False)
 class Regression:
@@ -76,6 +79,7 @@ class Pair:
         return [
             _posterior(design, cross, error, self._prior(np.r_[0.0, rhos][self.group]), rhos)
             for rhos in product(CORRELATIONS, repeat=used)
+            if max(rhos, default=0.0) - min(rhos, default=0.0) < UNLIKE
         ]
 
     def _prior(self, rho: Vector) -> Matrix:

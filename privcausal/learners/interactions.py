@@ -7,8 +7,10 @@ numbers; how much of them is believed, by marginal likelihood.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -37,14 +39,19 @@ POWERS = 7
 MOST_COLUMNS = 8
 """Products are taken of this many columns, those that matter most to both nuisances."""
 
-INDEX_SIZE, PAIRS_SIZE = 0.4, 0.7
-"""Root of the summed variances of the index powers (each) and of all products together."""
+CURVED_COLUMNS, CURVES = 3, 3
+"""Products with curvatures are taken of this many columns; each pair has this many."""
 
-INDEX_SPREAD, PAIRS_SPREAD = 0.5, 0.3
+INDEX_SIZE, PAIRS_SIZE, CURVED_SIZE = 0.4, 0.7, 0.5
+"""Standard deviation of each index power, and root of the summed variances of all products of
+pairs, and of all products with curvatures."""
+
+INDEX_SPREAD, PAIRS_SPREAD, CURVED_SPREAD = 0.5, 0.6, 0.2
 """Public prior sds of the interactions' parts of a nuisance, against that of the additive part."""
 
-PULL = 0.25
-"""How strongly prior variances are held near their public centres, as for additive nuisances."""
+PULL, PULL_APART = 0.25, 0.15
+"""How strongly log prior variances are held near their centres: those of whole kinds, as for
+additive nuisances, and those of single products, of which few may matter, but much."""
 
 RESIDUAL_RANGE = 1.5
 """Outcome residuals are cut at this share of half the outcome's range."""
@@ -68,16 +75,12 @@ def refine(ground: Ground, partials: tuple[Partial, ...]) -> tuple[Partial, ...]
     treatment = by_fold(lambda p: TreatmentResidual(p.e_soft, soft), own)
     outcome = by_fold(lambda p: OutcomeResidual(p.eta, ground.outcome), own)
     half = ground.outcome.bound
-    es = _fits(ground, psi, TREATMENT, treatment, 1 - soft, 0.25, PROPENSITY_SPREAD)
-    ys = _fits(
-        ground,
-        psi,
-        OUTCOME,
-        outcome,
-        RESIDUAL_RANGE * half,
-        (half / 4) ** 2,
-        OUTCOME_SPREAD * half,
+    believed = (
+        Belief(0.25, PROPENSITY_SPREAD),
+        Belief((half / 4) ** 2, OUTCOME_SPREAD * half),
     )
+    es = _fits(ground, psi, TREATMENT, treatment, 1 - soft, believed[0])
+    ys = _fits(ground, psi, OUTCOME, outcome, RESIDUAL_RANGE * half, believed[1])
     return tuple(_extended(p, psi, e, y) for p, e, y in zip(partials, es, ys, strict=True))
 
 
@@ -87,21 +90,25 @@ def interactions(ground: Ground, partials: tuple[Partial, ...]) -> Interactions 
     e, y = (np.mean([p.pair.mean[k] for p in partials if p.pair], axis=0) for k in (0, 1))
     free = ground.features.order > 0
     indices = (_index(phi, np.where(free, e, 0.0)), _index(phi, np.where(free, y, 0.0)))
-    pairs = _pairs(ground, phi, e, y)
+    pairs, curved = _pairs(ground, phi, e, y)
     start = Interactions(
         ground.features,
         indices,
         pairs,
+        curved,
         phi.std(axis=0) + 1e-12,
         np.zeros((0, 0)),
-        np.zeros(POWERS + len(pairs)),
+        np.zeros(POWERS + len(pairs) + CURVES * len(curved)),
         1.0,
     )
     raw = start.raw(phi)
     lift = np.asarray(np.linalg.lstsq(phi, raw, rcond=1e-6)[0], float)
     left = (raw - phi @ lift).std(axis=0)
+    many = CURVES * len(curved)
     size = np.r_[
-        np.full(POWERS, INDEX_SIZE), np.full(len(pairs), PAIRS_SIZE / np.sqrt(len(pairs) or 1))
+        np.full(POWERS, INDEX_SIZE),
+        np.full(len(pairs), PAIRS_SIZE / np.sqrt(len(pairs) or 1)),
+        np.full(many, CURVED_SIZE / np.sqrt(many or 1)),
     ]
     # what is additive already (a square of a binary column) has nothing left to scale up
     gain = np.where(left > 0.05, size / np.maximum(left, 0.05), 0.0)
@@ -116,17 +123,44 @@ def _index(phi: Matrix, coef: Vector) -> Index:
     return Index(coef, float(value.mean()), max(float(value.std()), 1e-6))
 
 
-def _pairs(ground: Ground, phi: Matrix, e: Vector, y: Vector) -> tuple[tuple[int, int], ...]:
-    """Pairs of linear functions of different terms, of the columns with the largest slopes."""
+Pairs = tuple[tuple[int, int], ...]
+
+
+def _pairs(ground: Ground, phi: Matrix, e: Vector, y: Vector) -> tuple[Pairs, Pairs]:
+    """Pairs of linear functions of different terms, of the columns with the largest slopes.
+
+    The second are those of which curvatures are multiplied too.
+    """
     features = ground.features
     linear = np.flatnonzero((features.order == 1) & (phi.std(axis=0) > 1e-6))
     strength = sum((c * phi.std(axis=0)) ** 2 / max(float(c @ c), 1e-300) for c in (e, y))
-    kept = sorted(linear, key=lambda j: -float(np.asarray(strength)[j]))[:MOST_COLUMNS]
-    return tuple(
-        (int(i), int(j))
-        for i, j in combinations(sorted(kept), 2)
-        if features.group[i] != features.group[j]
-    )
+    kept = sorted(linear, key=lambda j: -float(np.asarray(strength)[j]))
+    bent = [j for j in kept if (phi[:, j] ** 2).std() > 0.05 * phi[:, j].var()]
+
+    def pairs(columns: Sequence[Any]) -> Pairs:
+        return tuple(
+            (int(i), int(j))
+            for i, j in combinations(sorted(columns), 2)
+            if features.group[i] != features.group[j]
+        )
+
+    return pairs(kept[:MOST_COLUMNS]), pairs(bent[:CURVED_COLUMNS])
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """What is thought of a nuisance before its moments are seen.
+
+    Attributes
+    ----------
+    noise_var : float
+        Variance of the residual.
+    spread : float
+        Standard deviation of the additive part.
+    """
+
+    noise_var: float
+    spread: float
 
 
 def _fits(
@@ -135,58 +169,57 @@ def _fits(
     stage: str,
     target: Transform,
     cut: float,
-    noise_var: float,
-    spread: float,
+    belief: Belief,
 ) -> list[Posterior]:
     releases = ground.session.moments(stage, Cross(psi, target, cut, stage.partition(": ")[2]))
     sd = float(releases[0].noise_sd[0])
     return [
-        _fit(ground, psi, cross, noise, noise_var, spread, share)
+        _fit(ground, psi, cross, noise, belief, share)
         for cross, noise, share in complements([r.value for r in releases], sd)
     ]
 
 
 def _fit(
-    ground: Ground,
-    psi: Interactions,
-    cross: Vector,
-    sd: float,
-    noise_var: float,
-    spread: float,
-    share: float,
+    ground: Ground, psi: Interactions, cross: Vector, sd: float, belief: Belief, share: float
 ) -> Posterior:
-    """One variance for the index powers, and one for the products or one for each."""
+    """A variance for index powers, one for curved products, and one for pairs or one for each."""
     rows = ground.rows
     gram = population_gram(psi, rows, ground.population.count * share, np.ones(len(rows)))
-    moments = Moments(gram, cross, 0.0, sd, noise_var)
-    powers, products = np.ones(POWERS), np.arange(psi.size - POWERS)
-    fits = [
-        fit(moments, _prior(psi, np.r_[powers, group + 2].astype(np.int64), spread))
-        for group in (0 * products, products)
-    ]
+    moments = Moments(gram, cross, 0.0, sd, belief.noise_var)
+    fits = [fit(moments, _prior(psi, belief, apart=apart)) for apart in (False, True)]
     return max(fits, key=lambda f: f.evidence)
 
 
-def _prior(psi: Interactions, group: Integers, spread: float) -> Prior:
-    var = (
-        spread**2
-        * np.r_[
-            INDEX_SPREAD**2 / (POWERS * INDEX_SIZE**2),
-            np.full(group.max() - 1, (PAIRS_SPREAD / PAIRS_SIZE) ** 2),
+def _prior(psi: Interactions, belief: Belief, *, apart: bool) -> Prior:
+    kinds = _kinds(psi)
+    group = np.where(kinds == 2, 2 + np.arange(psi.size), kinds) if apart else kinds
+    group = np.unique(group, return_inverse=True)[1] + 1
+    var = np.log(_variances(psi, belief.spread))
+    centre = np.bincount(group, var)[1:] / np.bincount(group)[1:]
+    pull = PULL_APART if apart else PULL
+    return Prior(group, np.ones(psi.size), 1.0, centre, pull, fit_noise=True)
+
+
+def _kinds(psi: Interactions) -> Integers:
+    """1 for powers of indices, 2 for products of pairs, 3 for those with curvatures; shape (K,)."""
+    counts = (POWERS, len(psi.pairs), CURVES * len(psi.curved))
+    return np.repeat(np.array([1, 2, 3]), counts)
+
+
+def _variances(psi: Interactions, spread: float) -> Vector:
+    """Public centres of the prior variances, shape (K,)."""
+    of_kind = np.array(
+        [
+            (INDEX_SPREAD / INDEX_SIZE) ** 2 / POWERS,
+            (PAIRS_SPREAD / PAIRS_SIZE) ** 2,
+            (CURVED_SPREAD / CURVED_SIZE) ** 2,
         ]
     )
-    return Prior(
-        group,
-        np.ones(psi.size),
-        1.0,
-        np.log(var),
-        PULL,
-        fit_noise=True,
-    )
+    return np.asarray(spread**2 * of_kind[_kinds(psi) - 1])
 
 
 def _extended(part: Partial, psi: Interactions, e: Posterior, y: Posterior) -> Partial:
     assert e.regression is not None
     assert y.regression is not None
-    group = np.where(np.arange(psi.size) < POWERS, 1, 2)
+    group = np.minimum(_kinds(psi), 2)
     return extended(part, psi, Pair(e.regression, y.regression, group))

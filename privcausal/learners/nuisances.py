@@ -51,8 +51,6 @@ PROPENSITY_SPREAD = 0.12
 OUTCOME_SPREAD = 0.2
 """Public prior sd of E[Y | x] over the covariates, as a share of half the outcome's range."""
 
-BEYOND = 1.0
-"""Variance of the bias from what the interactions cannot express, against that of their own."""
 
 LEAST_BELOW = 0.6
 """A cut moment is scaled up by the share of scores below the cut, but by no more than 1/0.6."""
@@ -218,8 +216,7 @@ def remainder(ground: Ground, part: Partial, estimand: Estimand = "ATE") -> Rema
     found = part.pair.remainder(remainder_weight(ground, ground.features, e, estimand))
     if part.beyond is not None:
         psi, joint = part.beyond
-        own = joint.remainder(remainder_weight(ground, psi, e, estimand))
-        found = found + Remainder(own.mean, float(np.sqrt(1 + BEYOND)) * own.sd)
+        found = found + joint.remainder(remainder_weight(ground, psi, e, estimand))
     return found
 
 

@@ -31,8 +31,8 @@ class Interactions:
     """psi(x): what additive features cannot express, with them regressed out.
 
     Columns: for indices u, v of propensity and outcome all products of degree 2 and 3 (an index
-    gathers what confounds, whatever the number of columns), then products of pairs of linear
-    features. `lift`
+    gathers what confounds, whatever the number of columns), products of pairs of linear features,
+    and for some pairs products with their curvatures. `lift`
     (p, K) is the regression of the raw columns on phi in the synthetic population; `gain` (K,)
     sets their sizes. Rows get the weight w = min(1, (cut / ||psi||)^2), as in `FeatureMap`.
     """
@@ -40,6 +40,7 @@ class Interactions:
     features: FeatureMap
     indices: tuple[Index, Index]
     pairs: tuple[tuple[int, int], ...]
+    curved: tuple[tuple[int, int], ...]
     scales: Vector
     lift: Matrix
     gain: Vector
@@ -65,9 +66,12 @@ class Interactions:
         own += [(u * u - 3) * u, (u * u - 1) * v, (v * v - 1) * u, (v * v - 3) * v]
         linear = {
             j: np.clip(phi[:, j] / self.scales[j], -REACH, REACH)
-            for j in {j for pair in self.pairs for j in pair}
+            for j in {j for pair in (*self.pairs, *self.curved) for j in pair}
         }
         products = [linear[i] * linear[j] for i, j in self.pairs]
+        for i, j in self.curved:
+            first, second = linear[i] ** 2 - 1, linear[j] ** 2 - 1
+            products += [first * linear[j], linear[i] * second, first * second]
         return np.stack([*own, *products], axis=1)
 
     def weight(self, psi: Matrix) -> Vector:
