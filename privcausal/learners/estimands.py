@@ -108,7 +108,9 @@ def target(
     if estimand == "ATT":
         treated = [_treated(ground, *pair, centre, scale) for pair in pairs]
         reach = (2 * ground.outcome.bound + abs(centre)) / scale
-        return _target(ground, treated, [TreatedMass(scale)] * len(pairs), centre, treated[0].e, reach)
+        return _target(
+            ground, treated, [TreatedMass(scale)] * len(pairs), centre, treated[0].e, reach
+        )
     soft = min(RESIDUAL_CLIP, ground.clip)
     overlap = [OverlapScore(p.e_soft, p.eta, ground.outcome, soft, centre, scale) for p in partials]
     masses = [OverlapMass(p.e_soft, soft, scale) for p in partials]
