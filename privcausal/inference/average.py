@@ -79,6 +79,8 @@ class Frame:
         Mean and sd of the mean mass before it is seen.
     group_masses : bool
         Whether `ScoreData.group_size` sums masses.
+    kept : float
+        Share of the scores' slope in their centre that is left after the cut.
     """
 
     centre: float
@@ -90,6 +92,7 @@ class Frame:
     least_square: float
     mass_prior: tuple[float, float] = (1.0, BALANCE_SPREAD)
     group_masses: bool = False
+    kept: float = 1.0
 
     @cached_property
     def model(self) -> Matrix:
@@ -154,6 +157,8 @@ def estimate_averages(
     sampling[0, 0] = variance * frame.size / mass**2
     privacy = lift @ np.diag(sd.score**2) @ lift.T
     privacy += np.diag([(mean * mass_sd / mass) ** 2, *slope_noise])
+    # what is lost of the slope is known to a third of it, say
+    clipping = float(np.hypot(frame.clipping, mean * (1 - frame.kept) / 3))
     own = np.r_[mean + frame.centre - frame.remainder.mean, frame.units * slopes[1:]]
     spread = np.r_[
         1.0, np.sqrt(np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size)
@@ -164,7 +169,7 @@ def estimate_averages(
         own,
         sampling,
         privacy,
-        frame.clipping * spread,
+        clipping * spread,
         frame.remainder.sd * spread,
         frame.size,
         frame.remainder.mean,
@@ -191,7 +196,7 @@ def shrunken_mass(total: float, noise_sd: float, frame: Frame) -> tuple[float, f
     prior, prior_var = frame.size * mean, (frame.size * spread) ** 2
     keep = prior_var / (prior_var + noise_sd**2)
     mass = max(prior + keep * (total - prior), LEAST_MASS * prior)
-    return mass, float(np.sqrt(keep) * noise_sd)
+    return frame.kept * mass, float(frame.kept * np.sqrt(keep) * noise_sd)
 
 
 def _slopes(
@@ -249,9 +254,9 @@ def _with_groups(
     sampling[:m, :m], privacy[:m, :m] = out.sampling, out.privacy
     overall = shrunken_mass(value.mass, sd.mass, frame)[0] / out.size
     variance = float(out.sampling[0, 0]) * out.size * overall**2
-    balance = 1.0 if frame.group_masses else overall
+    balance, kept = (1.0, frame.kept) if frame.group_masses else (overall, 1.0)
     for j, at in enumerate(range(m, m + k)):
-        rows, rows_sd = float(value.group_size[j]), float(sd.group_size[j])
+        rows, rows_sd = kept * float(value.group_size[j]), kept * float(sd.group_size[j])
         if rows <= FEW * rows_sd:
             sampling[at, at] = np.inf
             continue

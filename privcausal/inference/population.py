@@ -45,7 +45,11 @@ class Population:
         return tuple(v for v in self.probabilities if isinstance(self.schema[v], Interval))
 
     def rows(self, known: Known | None = None) -> Rows:
-        """`SIZE` synthetic rows. A known propensity, where needed, is its midpoint."""
+        """`SIZE` synthetic rows. Known propensities spread evenly over their declared bounds.
+
+        (Nothing is released of them. Were all at the midpoint, scores would be cut as if the
+        propensities that make them large did not occur.)
+        """
         scores = _normal_scores(len(self.probabilities))
         numeric = self.numeric
         if numeric:
@@ -53,7 +57,8 @@ class Population:
             scores[:, : len(numeric)] = scores[:, : len(numeric)] @ root.T
         order = [*numeric, *(v for v in self.probabilities if v not in numeric)]
         frame = {name: self._draw(name, ndtr(scores[:, j])) for j, name in enumerate(order)}
-        propensity = None if known is None else np.full(SIZE, 0.5 * (known.lo + known.hi))
+        even = np.arange(0.5, SIZE) * np.sqrt(5.0) % 1.0  # in no order that covariates share
+        propensity = None if known is None else known.lo + (known.hi - known.lo) * even
         return Rows(frame, SIZE, propensity)
 
     def _draw(self, name: str, uniform: Vector) -> Vector:

@@ -68,6 +68,7 @@ def averages(
         0.0 if sizes.silent else 0.25 * sizes.rms(cut) ** 2,
         (1.0, target.mass_spread),
         target.group_masses,
+        target.kept(cut, sizes),
     )
     terms = (name, *(c.name for c in columns))
     groups = tuple(g.label for g in ground.groups)

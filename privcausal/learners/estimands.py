@@ -15,11 +15,13 @@ from typing import Protocol
 import numpy as np
 
 from privcausal.inference.average import BALANCE_SPREAD
+from privcausal.inference.cut import Sizes
+from privcausal.inference.huber import slope_kept
 from privcausal.learners.ground import Ground
 from privcausal.learners.nuisances import RESIDUAL_CLIP, Partial, by_fold
 from privcausal.spec.features import Rows
 from privcausal.spec.functions import Capped, Constant, Function, Nuisance
-from privcausal.typing import Estimand, Vector
+from privcausal.typing import Estimand, Matrix, Vector
 from privcausal.vault import (
     Aipw,
     Balance,
@@ -38,6 +40,18 @@ class Score(Transform, Protocol):
     """A transform that can be asked of covariates of no row."""
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Slope:
+    """How scores depend on the outcome and on a constant effect, over the synthetic population.
+
+    By arm, shape (2, N): weights of Y in the score, T - e, and the probability of the arm.
+    """
+
+    weights: Matrix
+    left: Matrix
+    chances: Matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +81,14 @@ class Target:
     mass_spread: float
     group_masses: bool
     reach: float | None = None
+    slope: Slope | None = None
+
+    def kept(self, cut: float, sizes: Sizes) -> float:
+        """Share of the slope that is left after a cut; taken to be all of it for the ATE."""
+        if self.slope is None or sizes.silent:
+            return 1.0
+        s = self.slope
+        return slope_kept(s.weights, s.weights * s.left, s.chances, cut, sizes.rms(cut))
 
 
 def target(
@@ -86,10 +108,13 @@ def target(
     if estimand == "ATT":
         treated = [_treated(ground, *pair, centre, scale) for pair in pairs]
         reach = (2 * ground.outcome.bound + abs(centre)) / scale
-        return _target(ground, treated, [TreatedMass(scale)] * len(pairs), centre, reach)
+        return _target(
+            ground, treated, [TreatedMass(scale)] * len(pairs), centre, treated[0].e, reach
+        )
     soft = min(RESIDUAL_CLIP, ground.clip)
     overlap = [OverlapScore(p.e_soft, p.eta, ground.outcome, soft, centre, scale) for p in partials]
-    return _target(ground, overlap, [OverlapMass(p.e_soft, soft, scale) for p in partials], centre)
+    masses = [OverlapMass(p.e_soft, soft, scale) for p in partials]
+    return _target(ground, overlap, masses, centre, overlap[0].e)
 
 
 def average_target(ground: Ground, nuisances: Sequence[Nuisance], centre: float) -> Target:
@@ -119,6 +144,7 @@ def _target(
     scores: Sequence[Score],
     masses: Sequence[Transform],
     centre: float,
+    e: Function,
     reach: float | None = None,
 ) -> Target:
     return Target(
@@ -129,6 +155,7 @@ def _target(
         MASS_SPREAD,
         group_masses=True,
         reach=reach,
+        slope=_slope(ground, scores[0], e),
     )
 
 
@@ -143,6 +170,15 @@ def _held(ground: Ground, centre: float) -> float:
     """Inside the range that an effect can have."""
     reach = 2 * ground.outcome.bound
     return float(np.clip(centre, -reach, reach))
+
+
+def _slope(ground: Ground, score: Score, e: Function) -> Slope:
+    outcome, rows, p = ground.outcome, ground.rows, e(ground.rows)
+    weights = [
+        (score.at(rows, t, outcome.hi) - score.at(rows, t, outcome.lo)) / (2 * outcome.bound)
+        for t in (0.0, 1.0)
+    ]
+    return Slope(np.stack(weights), np.stack([-p, 1 - p]), np.stack([1 - p, p]))
 
 
 def _ceiling(ground: Ground, score: Score) -> float:

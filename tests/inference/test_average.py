@@ -80,6 +80,34 @@ def test_mass_is_pulled_to_its_prior_by_noise() -> None:
     assert mass == pytest.approx(1000.0, abs=1e-2) and sd <= 100.0
 
 
+def test_a_mass_is_never_nothing() -> None:
+    frame = Frame(0.0, 1000.0, np.ones((10, 1)), np.zeros(0), 0.0, NOTHING, 0.0)
+    assert shrunken_mass(0.0, 0.0, frame)[0] == pytest.approx(20.0)
+
+
+def test_what_a_cut_took_of_the_slope_is_given_back(study: tuple) -> None:
+    """Estimate and error grow alike, also in groups that have masses of their own."""
+    psi, a, g = study
+    value, sd = sums(psi, a[:, :1], g, 0.7)
+    found = [
+        estimate_averages(
+            ("ATT",), ("high",), value, sd,
+            Frame(
+                0.7, 5000.0, a[:, :1], np.zeros(0), 0.0, NOTHING, 0.0, (1.0, 0.3),
+                group_masses=True, kept=kept,
+            ),
+            robust=False,
+        )
+        for kept in (1.0, 0.8)
+    ]  # fmt: skip
+    whole, less = (out.estimate - 0.7 for out in found)
+    np.testing.assert_allclose(less, whole / 0.8, rtol=1e-10)
+    grown = found[1].sampling[0, 0] / found[0].sampling[0, 0]
+    assert 1.5 < grown < 1 / 0.8**2 + 0.01
+    assert found[0].clipping[0] == 0.0
+    assert found[1].clipping[0] == pytest.approx(less[0] * 0.2 / 3)
+
+
 def test_a_group_too_small_to_see_is_nan_with_no_end_of_error(study: tuple) -> None:
     psi, a, g = study
     value, sd = sums(psi, a, np.zeros_like(g), 0.0)

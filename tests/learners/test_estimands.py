@@ -130,8 +130,8 @@ def test_the_overlap_estimate_is_least_squares_of_residuals() -> None:
 
 def test_the_treated_estimate_has_its_influence_functions_error() -> None:
     data = study(3000)
-    fitted = noiseless("ATT", data, propensity="P")
-    top, bottom = Seen(fitted, data, 0.02).parts("ATT")
+    fitted = noiseless("ATT", data)
+    top, bottom = Seen(fitted, data, 0.1).parts("ATT")
     influence = (top - top.sum() / bottom.sum() * bottom) / bottom.mean()
     expected = influence.std() / np.sqrt(len(data))
     assert np.sqrt(fitted.estimate.averages.sampling[0, 0]) == pytest.approx(expected, rel=0.03)
@@ -196,9 +196,9 @@ def test_each_finds_its_own_truth(
 ) -> None:
     fitted = large(estimand, split, neighbors, propensity)
     assert abs(fitted.params[estimand] - truth(estimand)) < 4 * fitted.bse[estimand]
-    assert fitted.bse[estimand] < 0.011
+    assert fitted.bse[estimand] < 0.0125
     gaps = [abs(truth(estimand) - truth(e)) for e in ESTIMANDS if e != estimand]
-    assert min(gaps) > 0.04  # four standard errors and more: another's truth is not found
+    assert min(gaps) > 4 * fitted.bse[estimand]  # another's truth is not found
     x = (np.arange(100_000) + 0.5) / 100_000
     for name, at in (("X1 >= 0", x), ("X1 < 0", -x)):
         e = 0.45 + 0.35 * at
@@ -228,12 +228,13 @@ def test_intervals_cover(estimand: str) -> None:
 
 
 def test_the_overlap_is_narrower_where_overlap_is_poor() -> None:
-    data = study(4000, 3, 0.44).assign(Y=lambda d: 0.1 * d["Y"] + 2 * (d.index % 2) - 1)
+    """Nothing is divided by small propensities: neither noise nor the nuisances' errors."""
+    data = study(4000, 3, 0.44)
     errors: dict[str, list[float]] = {"ATE": [], "ATO": []}
     for seed in range(5):
         for estimand, found in errors.items():
             with seeded_noise(seed):
-                found.append(fit(estimand, data, eps=0.5, propensity="P").bse.iloc[0])
+                found.append(fit(estimand, data, eps=0.5, propensity_clip=0.03).bse.iloc[0])
     assert np.median(errors["ATO"]) < 0.75 * np.median(errors["ATE"])
 
 
