@@ -92,12 +92,8 @@ def read(file: Path) -> pd.DataFrame:
 
 
 def stale(rows: pd.DataFrame) -> pd.Series:
-    """Which rows were made by other code than today's.
-
-    What stands beside a method (`standard`, `naive`) has its code, so it is looked up by value.
-    """
-    current = {code(method) for method in METHODS}
-    return ~rows["code"].isin(current)
+    """Which rows were made by other code than today's."""
+    return ~rows["code"].isin({code(method) for method in METHODS})
 
 
 def batches(cells: Sequence[Cell], repetitions: int, done: pd.DataFrame) -> list[Batch]:
@@ -120,6 +116,8 @@ def run(cells: Sequence[Cell], repetitions: int, jobs: int, file: Path) -> None:
     """Append to `file` what it lacks of `repetitions` of each cell."""
     done = read(file)
     done.to_csv(file, index=False, lineterminator="\n")  # whole lines only, from here on
+    for method in {method for cell in cells for method in cell.methods}:
+        code(method)  # read once, before processes are forked
     todo, start = batches(cells, repetitions, done), time.monotonic()
     with file.open("a", newline="", encoding="utf-8") as out, ProcessPoolExecutor(jobs) as pool:
         writer = csv.writer(out, lineterminator="\n")

@@ -1,7 +1,7 @@
 """Coverage of the default interval on real covariates with a simulated treatment and outcome.
 
-The covariates are those of the Right Heart Catheterization study; both laws bias the unadjusted
-difference by .065, one through smooth functions, one through products of covariates (`draws.py`).
+The covariates are those of the Right Heart Catheterization study; the laws bias the unadjusted
+difference by .060 through smooth functions, by .050 through products of covariates (`draws.py`).
 
     python tests/benchmarks/coverage/patients.py --repetitions 1000
     python tests/benchmarks/coverage/patients.py --quick

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,7 +78,11 @@ def main(study: Study, argv: Sequence[str] | None = None) -> int:
         return 1 if options.check else 0
     if options.quick:
         return _quick(study, options)
-    chosen = [cell for cell in study.cells if options.only in cell.name]
+    chosen = [
+        replace(cell, methods=tuple(m for m in cell.methods if options.methods in m))
+        for cell in study.cells
+        if options.only in cell.name
+    ]
     if not options.show:
         rows = running.read(study.file)
         old = running.stale(rows)
@@ -101,6 +105,7 @@ def _options(study: Study, argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, default=study.repetitions)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--only", default="", help='cells whose name holds this: "dataset 1, n"')
+    parser.add_argument("--methods", default="", help='methods whose name holds this: "paper"')
     parser.add_argument("--show", action="store_true", help="run nothing: tables from the rows")
     parser.add_argument("--fresh", action="store_true", help="drop rows made by other code")
     parser.add_argument("--mixed", action="store_true", help="keep rows made by other code")
