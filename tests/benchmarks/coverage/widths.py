@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from itertools import pairwise
 
+import numpy as np
 import pandas as pd
 from cells import Cell, summary
 from tables import Section, Study, Verdict, at, main, unfinished
@@ -36,31 +37,31 @@ def section(rows: pd.DataFrame) -> Section:
     found = summary(rows)
     lines, verdicts = [], unfinished(found, REPETITIONS)
     for data, n, eps in WANTED:
+        line = {"data": data, "n": n, "eps": f"{eps:g}"}
         ours = at(found, data=data, n=n, eps=eps, method="default")
-        if ours is None:
-            continue
-        line = {"data": data, "n": n, "eps": f"{eps:g}", "reps": ours["repetitions"],
-                "default": f"{ours['half_width']:.4f}"}  # fmt: skip
+        line["default"] = _shown(ours)
         for share in SHARES:
             paper = at(found, data=data, n=n, eps=eps, method=f"paper kernel {share:g}")
+            line[f"paper, {share:g}"] = _shown(paper)
+            ratio = np.nan
             if paper is not None:
-                ratio = paper["half_width"] / ours["half_width"]
-                line |= {
-                    f"paper, {share:g}": f"{paper['half_width']:.3f}",
-                    f"/ {share:g}": f"{ratio:.1f}",
-                }
-                verdicts.append(_narrower(data, n, eps, share, ratio))
                 verdicts += _as_published(data, eps, share, paper["half_width"])
-        plain = at(found, data=data, n=n, eps=eps, method="standard kernel")
-        line["no privacy"] = "" if plain is None else f"{plain['half_width']:.4f}"
+                if ours is not None:
+                    ratio = paper["half_width"] / ours["half_width"]
+                    verdicts.append(_narrower(data, n, eps, share, ratio))
+            line[f"/ {share:g}"] = "" if np.isnan(ratio) else f"{ratio:.1f}"
+        line["no privacy"] = _shown(at(found, data=data, n=n, eps=eps, method="standard kernel"))
         line["published"] = f"{PUBLISHED[eps]:.3f}" if data == "RHC" else ""
-        line["noted"] = f"{ours['noted']:.0%}"
+        line["noted"] = "" if ours is None else f"{ours['noted']:.0%}"
         lines.append(line)
-    verdicts += _falling(found)
-    return pd.DataFrame(lines), verdicts, [
-        "`/ .9`, `/ .5`: the paper's half-width, with that share of the budget for the mean, over "
-        "the default's",
+    return pd.DataFrame(lines), [*verdicts, *_falling(found)], [
+        "means over the repetitions; `/ 0.9`, `/ 0.5`: paper mode, with that share of the budget "
+        "for the mean, over the default",
     ]  # fmt: skip
+
+
+def _shown(row: pd.Series | None) -> str:
+    return "" if row is None else f"{row['half_width']:.4f}"
 
 
 def _narrower(data: str, n: int, eps: float, share: float, ratio: float) -> Verdict:
