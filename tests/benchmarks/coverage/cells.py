@@ -87,8 +87,14 @@ def read(file: Path) -> pd.DataFrame:
     rows = [row for row in csv.reader(whole[1:]) if len(row) == len(COLUMNS)]
     frame = pd.DataFrame(rows, columns=COLUMNS)
     numbers = [c for c in COLUMNS if c not in ("data", "method", "failed", "code")]
-    frame[numbers] = frame[numbers].apply(pd.to_numeric)
+    frame[numbers] = frame[numbers].astype(float)  # the truth may be nan: nobody knows it
+    whole_numbers = ["n", "repetition", "in80", "in90", "in95", "noted"]
+    frame[whole_numbers] = frame[whole_numbers].astype(int)
     return frame.drop_duplicates(KEYS, ignore_index=True)
+
+
+def store(rows: pd.DataFrame, file: Path) -> None:
+    rows.to_csv(file, index=False, na_rep="nan", lineterminator="\n")
 
 
 def stale(rows: pd.DataFrame) -> pd.Series:
@@ -115,7 +121,10 @@ def batches(cells: Sequence[Cell], repetitions: int, done: pd.DataFrame) -> list
 def run(cells: Sequence[Cell], repetitions: int, jobs: int, file: Path) -> None:
     """Append to `file` what it lacks of `repetitions` of each cell."""
     done = read(file)
-    done.to_csv(file, index=False, lineterminator="\n")  # whole lines only, from here on
+    text = file.read_text("utf-8") if file.exists() else ""
+    if not text.endswith("\n"):  # new, or stopped while a row was written
+        whole = text[: text.rfind("\n") + 1] or ",".join(COLUMNS) + "\n"
+        file.write_text(whole, "utf-8")
     for method in {method for cell in cells for method in cell.methods}:
         code(method)  # read once, before processes are forked
     todo, start = batches(cells, repetitions, done), time.monotonic()

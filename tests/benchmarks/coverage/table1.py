@@ -93,7 +93,7 @@ STUDY = Study(
     CELLS,
     REPETITIONS,
     section,
-    (tuple(Cell(c.data, c.n, c.eps, METHODS[:1], c.first_seed) for c in CELLS[:1]), 8),
+    (tuple(Cell(c.data, c.n, c.eps, METHODS[:1], c.first_seed) for c in CELLS[:1]), 5),
 )
 
 if __name__ == "__main__":

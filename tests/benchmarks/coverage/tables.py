@@ -87,7 +87,7 @@ def main(study: Study, argv: Sequence[str] | None = None) -> int:
         rows = running.read(study.file)
         old = running.stale(rows)
         if old.any() and options.fresh:
-            rows[~old].to_csv(study.file, index=False, lineterminator="\n")
+            running.store(rows[~old], study.file)
         elif old.any() and not options.mixed:
             print(
                 f"{int(old.sum())} rows of {study.file.name} were made by other code: --fresh "

@@ -76,6 +76,14 @@ def test_a_study_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert not running.batches(CELLS, 5, again)
 
 
+def test_rows_without_a_known_truth_are_read(tmp_path: Path) -> None:
+    running.run(CELLS[:1], 1, 1, tmp_path / "rows.csv")
+    rows = running.read(tmp_path / "rows.csv").assign(truth=float("nan"), in95=0)
+    running.store(rows, tmp_path / "rows.csv")
+    again = running.read(tmp_path / "rows.csv")
+    assert again["truth"].isna().all() and again["half_width"].notna().all()
+
+
 def test_only_what_a_cell_lacks_is_run(tmp_path: Path) -> None:
     running.run(CELLS[:1], 2, 1, tmp_path / "rows.csv")
     more = Cell("trial", 60, 0.5, (PLAIN, "difference"), 0)
