@@ -53,7 +53,7 @@ STUDY = Study(
     CELLS,
     REPETITIONS,
     section,
-    (tuple(cell for cell in CELLS if cell.eps in (0.1, 1)), 4),
+    (tuple(cell for cell in CELLS if cell.eps in (0.1, 1)), 3),
 )
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ STUDY = Study(
     CELLS,
     REPETITIONS,
     section,
-    (tuple(cell for cell in CELLS if cell.n == 1000 and cell.eps in (0.1, 1)), 3),
+    (tuple(cell for cell in CELLS if cell.n == 1000 and cell.eps in (0.1, 1)), 2),
 )
 
 if __name__ == "__main__":
