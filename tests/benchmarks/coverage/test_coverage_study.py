@@ -1,0 +1,159 @@
+"""The studies' own arithmetic: verdicts, batches that are taken up again, baselines, truths."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import cells as running
+import draws
+import methods
+import numpy as np
+import pandas as pd
+import pytest
+import tables
+from cells import Batch, Cell
+
+import privcausal as pc
+from privcausal.testing import zero_noise
+
+PLAIN = "difference, no privacy"
+CELLS = (Cell("trial", 60, 0.5, (PLAIN,), 0), Cell("trial", 90, 0.5, (PLAIN,), 50))
+
+
+def found(covered: list[tuple[float, float, float]], repetitions: int = 1000) -> pd.DataFrame:
+    rows = pd.DataFrame(covered, columns=list(tables.NOMINAL))
+    return rows.assign(data="d", n=1, eps=1.0, repetitions=repetitions)
+
+
+# -- verdicts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("worst", "few", "none"),
+    # one standard error at 95 % and 1,000 repetitions is .00689
+    [(0.945, True, True), (0.935, True, True), (0.930, True, True), (0.929, True, False)],
+)
+def test_one_cell_below(worst: float, few: bool, none: bool) -> None:
+    """One in 21 coverages may lie two standard errors below, none three."""
+    away = tables.nominal_verdicts(found([(0.8, 0.9, 0.95)] * 6 + [(0.8, 0.9, worst)]), 1000)
+    assert [verdict.holds for verdict in away] == [none, few]
+
+
+def test_two_of_twenty_one_are_too_many() -> None:
+    low = found([(0.8, 0.9, 0.95)] * 6 + [(0.77, 0.9, 0.935)])
+    assert [verdict.holds for verdict in tables.nominal_verdicts(low, 1000)] == [True, False]
+
+
+def test_too_few_repetitions_are_no_verdict() -> None:
+    first, *_ = tables.nominal_verdicts(found([(0.8, 0.9, 0.95)], 999), 1000)
+    assert first.holds is None
+
+
+def test_reasons() -> None:
+    row = {"failed": 0, "bias": 0.5, "sd": 1.0, "rms_std_error": 0.9, "missed_and_noted": 0.25}
+    assert "+0.50 sd, std err 0.90" in tables.reason(row)
+    assert "25% of the misses" in tables.reason(row)
+    assert "chance" in tables.reason(row | {"bias": 0.1, "rms_std_error": 1.0})
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def test_a_study_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    running.run(CELLS, 3, 1, file)
+    whole = running.read(file)
+    assert whole.groupby("n").size().to_dict() == {60: 3, 90: 3}
+    file.write_text(file.read_text()[:-7])  # stopped while it wrote
+    assert len(running.read(file)) == 5
+    running.run(CELLS, 5, 1, file)
+    again = running.read(file)
+    assert again.groupby("n")["repetition"].apply(sorted).tolist() == [[0, 1, 2, 3, 4]] * 2
+    kept = again.merge(whole, on=[*running.KEYS, "estimate"])  # no noise: the same seed, the same
+    assert len(kept) == 6
+    assert not running.batches(CELLS, 5, again)
+
+
+def test_rows_without_a_known_truth_are_read(tmp_path: Path) -> None:
+    running.run(CELLS[:1], 1, 1, tmp_path / "rows.csv")
+    rows = running.read(tmp_path / "rows.csv").assign(truth=float("nan"), in95=0)
+    running.store(rows, tmp_path / "rows.csv")
+    again = running.read(tmp_path / "rows.csv")
+    assert again["truth"].isna().all() and again["half_width"].notna().all()
+
+
+def test_only_what_a_cell_lacks_is_run(tmp_path: Path) -> None:
+    running.run(CELLS[:1], 2, 1, tmp_path / "rows.csv")
+    more = Cell("trial", 60, 0.5, (PLAIN, "difference"), 0)
+    (first, second) = running.batches((more,), 3, running.read(tmp_path / "rows.csv"))
+    assert first == Batch(more, ("difference",), (0, 1))
+    assert second == Batch(more, (PLAIN, "difference"), (2,))
+
+
+def test_a_fit_that_fails_covers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(draw: Any, eps: float) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(methods.METHODS, PLAIN, broken)
+    (row,) = running.run_batch(Batch(CELLS[0], (PLAIN,), (0,)))
+    named = dict(zip(running.COLUMNS, row, strict=True))
+    assert (named["in80"], named["in95"], named["failed"]) == (0, 0, "ZeroDivisionError")
+
+
+def test_rows_of_other_code_are_seen(tmp_path: Path) -> None:
+    running.run(CELLS[:1], 2, 1, tmp_path / "rows.csv")
+    rows = running.read(tmp_path / "rows.csv")
+    assert not running.stale(rows).any()
+    assert running.stale(rows.assign(code=["00000000", rows["code"][1]])).tolist() == [True, False]
+
+
+def test_words_do_not_change_the_code() -> None:
+    def mark(source: str) -> str:
+        return ast.dump(methods._without_words(ast.parse(source)))
+
+    assert mark('def f():\n    "one"\n    return 1') == mark(
+        'def f():\n    "two"  # 3\n    return 1'
+    )
+    assert mark("def f(): return 1") != mark("def f(): return 2")
+
+
+# -- baselines and truths --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", ["dataset 1", "dataset 2"])
+def test_the_interval_without_privacy_is_about_paper_modes_mean(data: str) -> None:
+    draw, base = draws.DRAWS[data](400, 0), pc.bases.Sklearn.kernel()
+    with zero_noise():
+        fit = pc.private(
+            draw.formula, draw.frame, bounds=draw.bounds, mode="paper", base=base,
+            below_minimum="published",
+        )  # fmt: skip
+    mean, error = methods.aipw(draw, base)
+    assert mean == pytest.approx(fit.params["ATE"], abs=1e-6)
+    assert 0 < error < fit.bse["ATE"]
+
+
+def test_the_fits_intervals_are_those_at_three_levels() -> None:
+    draw = draws.DRAWS["trial"](500, 0)
+    (fit,) = methods.METHODS["difference"](draw, 1.0)
+    halves = [(high - low) / 2 / fit.std_error for low, high in fit.limits]
+    assert halves == pytest.approx([1.2816, 1.6449, 1.9600], abs=1e-4)
+
+
+@pytest.mark.parametrize(("law", "bias"), [(draws._smooth, 0.0596), (draws._interacting, 0.0495)])
+def test_simulated_patients(law: Any, bias: float) -> None:
+    if not draws.RHC.exists():
+        pytest.skip(f"needs {draws.RHC.name}, which is not shipped")
+    x = draws._patients()
+    e, baseline, tau = (np.asarray(part) for part in law(draws._units(x)))
+    assert e.min() > 0.1 and e.max() < 0.9
+    assert baseline.min() > 0 and (baseline + tau).max() < 1
+    outcome = baseline + e * tau
+    treated, control = np.average(baseline + tau, weights=e), np.average(baseline, weights=1 - e)
+    assert treated - control - tau.mean() == pytest.approx(bias, abs=1e-4)
+    assert 0.2 < outcome.mean() < 0.8
+    columns = [draws.PATIENT_BOUNDS[name] for name in x.columns[2:-1]]
+    inside = [x[name].between(*b).all() for name, b in zip(x.columns[2:-1], columns, strict=True)]
+    assert all(inside) and set(x["cat1"]) <= set(draws.DISEASES)
