@@ -52,7 +52,7 @@ class Interactions:
 
     def of(self, rows: Rows) -> Matrix:
         """psi, shape (n, K)."""
-        phi = rows.phi(self.features)
+        phi = np.asfortranarray(rows.phi(self.features))  # read column by column
         raw = self.raw(phi)
         for k in range(raw.shape[1]):
             raw[:, k] = self.gain[k] * (raw[:, k] - combine(phi, self.lift[:, k]))
