@@ -32,6 +32,10 @@ ALIKE = 0.3
 """Public prior sd of the difference of two groups' rho: what confounds by slopes confounds by
 curves too, mostly, and curves alone say too little of their rho."""
 
+FITTED = 1.2
+"""Spreads are this much wider than the laws say, whose prior variances are fitted to the moments
+rather than averaged over: measured where confounding was of other shapes than the priors think."""
+
 UNLIKE = 3 * ALIKE
 """Groups whose rho differ by this much or more are left out, as next to impossible."""
 
@@ -120,7 +124,7 @@ class Pair:
             second.append(float(spread) + own**2)
         mean = float(self._weights @ first)
         variance = float(self._weights @ second) - mean**2
-        return Remainder(mean, float(np.sqrt(max(variance, 0.0))))
+        return Remainder(mean, FITTED * float(np.sqrt(max(variance, 0.0))))
 
 
 def _posterior(
