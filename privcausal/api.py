@@ -19,6 +19,7 @@ from privcausal.results.call import call_text, ledger_line
 from privcausal.results.question import Question
 from privcausal.results.refusal import with_plan
 from privcausal.spec.assumed import assume
+from privcausal.spec.columns import label_columns
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import BelowMinimum, Budget, Mode, Request, Trust
@@ -32,6 +33,7 @@ from privcausal.vault import (
     open_vault,
     public_size,
     read,
+    typed,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +71,9 @@ def privcate(
     formula : str
         ``"outcome ~ treatment | effect modifiers | extra controls"``; modifiers also control.
     data : data frame
-        pandas, polars, pyarrow, or a dict of arrays. Rows stay in the vault.
+        pandas, polars, pyarrow, or a dict of arrays; or the path of a Parquet or CSV file, of a
+        folder or a pattern of them, or a DuckDB relation, whose rows are streamed and never held
+        in memory together. Rows stay in the vault.
     learner : str or option object
         ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"``, or e.g. ``learners.S(interactions=False)``.
     base : str or option object
@@ -281,7 +285,9 @@ def check_data(data: Frame, schema: Bounds) -> Findings:
     This is the curator channel. It is exact and costs no budget, so it must not be published; its
     output says so.
     """
-    return inspect(read(data), Schema.of(schema))
+    domains = Schema.of(schema)
+    source = typed(read(data), lambda _: label_columns(domains, ()))
+    return inspect(source, domains)
 
 
 def _budget(eps: float, delta: float, shares: Mapping[str, float] | None) -> Budget:
@@ -306,6 +312,7 @@ def _fit(
     ledger: Ledger | None,
     result: type[ResultT],
 ) -> ResultT:
+    source = typed(source, request.label_columns)
     plan, schema, undeclared = _planned(learner, base, source, request)
     run = secrets.token_hex(8)
     try:

@@ -12,6 +12,7 @@ from privcausal.vault.door import (
     open_vault,
     public_size,
     read,
+    typed,
 )
 from privcausal.vault.estimators import Estimators
 from privcausal.vault.mechanisms.arms import ArmHistogram, ArmSums
@@ -77,4 +78,5 @@ __all__ = [
     "read",
     "read_file",
     "rehearse",
+    "typed",
 ]

@@ -5,6 +5,7 @@ Each passes one function that adds noise to exact integers at a planned price.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -15,12 +16,13 @@ import numpy as np
 from privcausal.accounting.charge import PARALLEL, PICO, Charge, Cost, Release
 from privcausal.errors import (
     BudgetError,
+    CapabilityError,
     DataError,
     LedgerError,
     PrivcausalError,
     SchemaError,
 )
-from privcausal.spec.columns import Header
+from privcausal.spec.columns import Header, LabelColumns
 from privcausal.spec.features import Design
 from privcausal.spec.groups import Group
 from privcausal.spec.plan import Plan, Stage
@@ -33,7 +35,9 @@ from privcausal.vault.mechanisms.base import Mechanism
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.sealed import Sealed
+from privcausal.vault.sources.base import Table
 from privcausal.vault.sources.memory import Memory
+from privcausal.vault.sources.stored import is_relation, open_path, open_relation
 from privcausal.vault.split import first_rows, parts
 
 BATCH = 1 << 14
@@ -88,7 +92,7 @@ class Ledger(Protocol):
 class Source(Sealed):
     """An opened table, before its plan is known; only its header is public."""
 
-    rows: Memory
+    rows: Table
 
     @property
     def header(self) -> Header:
@@ -97,8 +101,15 @@ class Source(Sealed):
 
 @guarded
 def read(data: Frame) -> Source:
-    """Open `data`; nothing is released."""
-    return Source(Memory(data))
+    """Open a frame, a path to files, or a DuckDB relation; nothing is released."""
+    if isinstance(data, str | os.PathLike):
+        return Source(open_path(data))
+    return Source(open_relation(data) if is_relation(data) else Memory(data))
+
+
+def typed(source: Source, labels: LabelColumns) -> Source:
+    """The table with types for its columns, where it has none of its own (CSV)."""
+    return Source(source.rows.typed(labels))
 
 
 @guarded
@@ -145,6 +156,7 @@ def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> V
     All charges are committed before any row is read; a fit that fails later stays paid for.
     """
     source_of_noise = noise.current()
+    _check_order(source.rows, plan.request)
     # the number of rows may be told where it is public; under add_remove no rows are rows too
     if plan.request.trust.neighbors == "substitute" and source.rows.size() == 0:
         raise DataError("the data have no rows")
@@ -166,6 +178,17 @@ def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> V
             )
         ledger.charge(run, [_planned(stage, plan) for stage in plan.stages], published=published)
     return Vault(source, plan, source_of_noise)
+
+
+def _check_order(rows: Table, request: Request) -> None:
+    """Parts of the rows and rows of a unit are known by position."""
+    if not rows.ordered and (request.split != "full" or request.trust.unit is not None):
+        what = "unit=" if request.split == "full" else f"split={request.split!r}"
+        raise CapabilityError(
+            f"{what} needs rows that come in one order each time they are read, which a DuckDB "
+            "relation does not promise: write it to a file, "
+            "relation.write_parquet('rows.parquet'), and pass its path"
+        )
 
 
 def _check_size(size: int, plan: Plan) -> None:
@@ -437,5 +460,5 @@ def part_shares(plan: Plan) -> tuple[float, ...]:
     return (1.0 / FOLDS,) * FOLDS if split == "crossfit" else (1.0,)
 
 
-def _unit_column(rows: Memory, unit: str) -> RawColumn:
+def _unit_column(rows: Table, unit: str) -> RawColumn:
     return rows.column(unit, as_labels=True)
