@@ -16,6 +16,7 @@ from privcausal.vault.door import (
 )
 from privcausal.vault.estimators import Estimators
 from privcausal.vault.mechanisms.arms import ArmHistogram, ArmSums
+from privcausal.vault.mechanisms.cells import CellSums
 from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
 from privcausal.vault.mechanisms.labels import LabelSelection
@@ -47,6 +48,7 @@ __all__ = [
     "ArmSums",
     "Balance",
     "ByFold",
+    "CellSums",
     "Cross",
     "Estimators",
     "Findings",

@@ -171,7 +171,8 @@ def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> V
             raise LedgerError("a ledger takes no fit made with test noise: it would not be private")
         published = plan.request.mode == "paper"
         # a delta that is spent only has to be left; one at which rho is converted must be the same
-        if not published and ledger.delta != plan.request.budget.delta:
+        converted = plan.rho > 0 and not published
+        if converted and ledger.delta != plan.request.budget.delta:
             raise LedgerError(
                 f"the ledger counts at delta={ledger.delta:g} and this fit asks for "
                 f"delta={plan.request.budget.delta:g}; fit with the ledger's"
@@ -411,10 +412,25 @@ class Vault(Sealed):
             )
 
     def _sum(self, mechanism: Mechanism, part: int | None) -> Integers:
+        request = self._plan.request
+        if part is None and request.trust.unit is None and request.split == "full":
+            counted = self._counted(mechanism)
+            if counted is not None:
+                return counted
         total = np.zeros(len(mechanism.units), np.int64)
         for batch in self._clean():
             total += mechanism.integers(batch if part is None else batch.only(part))
         return total
+
+    def _counted(self, mechanism: Mechanism) -> Integers | None:
+        """The sum of all rows where the rows live, if they live where SQL runs."""
+        layout = self._layout
+        assert layout is not None
+        kinds = self._rows.header.kinds
+        wanted = [(n, reads_labels(layout.schema[n], kinds[n])) for n in layout.needed]
+        statement = mechanism.statement(layout, frozenset(n for n, labels in wanted if labels))
+        rows = None if statement is None else self._rows.counted(statement, wanted)
+        return None if rows is None else mechanism.tallied(rows)
 
     def _query(self, stage: Stage, name: str, weights: Any, sensitivity: float) -> noise.Query:
         """Noise for one stage: sigma = Delta / sqrt(2 rho), Delta = max_rows x one row's change."""
@@ -422,17 +438,28 @@ class Vault(Sealed):
         sigma = delta / np.sqrt(2 * stage.rho / PICO) * SAFETY
         return noise.Query(name, weights, delta, float(sigma))
 
+    def _pure(self, stage: Stage, name: str, weights: Any, sensitivity: float) -> noise.Query:
+        """Laplace noise for a stage priced in epsilon: b = Delta / epsilon, Delta in l1."""
+        delta = sensitivity * self._plan.request.trust.max_rows
+        b = delta / (stage.epsilon / PICO) * SAFETY
+        return noise.Query(name, weights, delta, float(b), "laplace")
+
     def _exit(self, stage: Stage, mechanism: Mechanism, exact: Integers) -> Release:
         """The one place where private integers become an output."""
-        query = self._query(
-            stage, mechanism.query, mechanism.weights, mechanism.sensitivity(self._neighbors)
-        )
-        noisy = self._noise.gaussian(exact, query)
+        if stage.rho:
+            size, name = mechanism.sensitivity(self._neighbors), mechanism.name
+            query = self._query(stage, mechanism.query, mechanism.weights, size)
+            noisy = self._noise.gaussian(exact, query)
+        else:
+            size, name = mechanism.l1_sensitivity(self._neighbors), "discrete Laplace"
+            query = self._pure(stage, mechanism.query, mechanism.weights, size)
+            noisy = self._noise.laplace(exact, query)
         units = mechanism.units
         first = float(units[0])
-        charge = self._charge(
-            stage, query.name, mechanism.name, query.sensitivity * first, query.scale * first
-        )
+        spread = query.scale
+        if query.law == "laplace":
+            spread = float(noise.standard_deviation(query)[0] * query.weights[0])
+        charge = self._charge(stage, query.name, name, query.sensitivity * first, spread * first)
         return Release(noisy * units, self._noise.sd(query) * units, charge)
 
     def _charge(

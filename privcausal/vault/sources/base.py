@@ -45,5 +45,9 @@ class Table(Protocol):
         `labels` maps from the names of all columns, since a formula may mean all of them.
         """
 
-    def counted(self, statement: str) -> Integers | None:
-        """Rows of whole numbers that a query gives, shape (m, k); None: this table runs none."""
+    def counted(self, statement: str, wanted: Sequence[tuple[str, bool]]) -> Integers | None:
+        """Rows of whole numbers that a query over the table `data` gives, shape (m, k).
+
+        None where this table runs no SQL, or where SQL would read one of the wanted
+        (column, as_labels) pairs otherwise than the vault does.
+        """

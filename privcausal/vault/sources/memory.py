@@ -58,7 +58,7 @@ class Memory(Sealed):
         """Frames have types."""
         return self
 
-    def counted(self, statement: str) -> Integers | None:
+    def counted(self, statement: str, wanted: Sequence[tuple[str, bool]]) -> Integers | None:
         return None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from privcausal.errors import DataError
+from privcausal.spec.cell_query import quoted
 from privcausal.spec.columns import Header, LabelColumns, header, numbers
 from privcausal.spec.schema import label_key
 from privcausal.typing import Integers
@@ -27,6 +28,16 @@ STREAM = 1 << 17
 """Rows of an Arrow batch; the vault's own blocks are cut from it."""
 
 SUFFIXES = (".parquet", ".pq", ".csv")
+
+_WHOLE = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {
+    "INTEGER",
+    "UINTEGER",
+}
+_SAME: dict[bool, set[str]] = {
+    False: {"FLOAT", "DOUBLE", "BOOLEAN", *_WHOLE},
+    True: {"VARCHAR", "ENUM", *_WHOLE},
+}
+"""DuckDB types that a cast turns into the numbers, or the labels, of the vault."""
 
 _UNREADABLE = (
     "the rows could not be read to their end: the file is damaged, or was changed while it was "
@@ -128,10 +139,16 @@ class Stored(Sealed):
             columns=Header(kinds),  # type: ignore[arg-type]  # two of the literals
         )  # fmt: skip
 
-    def counted(self, statement: str) -> Integers | None:
-        """The query's rows of whole numbers; its table is called `data`."""
-        if self._known is not None:
-            return None  # a text is read as a number by a rule of this package, not of SQL
+    def counted(self, statement: str, wanted: Sequence[tuple[str, bool]]) -> Integers | None:
+        """The query's rows of whole numbers, where its columns are read as the vault reads them.
+
+        Texts of a CSV file become numbers by a rule of this package, and labels of numbers are
+        written by it, so that neither is left to SQL.
+        """
+        types = dict(zip(self._relation.columns, map(str, self._relation.types), strict=True))
+        plain = (types[n].partition("(")[0] in _SAME[labels] for n, labels in wanted)
+        if self._known is not None or not all(plain):
+            return None
         rows = _read(lambda: self._relation.query("data", statement).fetchall())
         return np.array(rows, dtype=np.int64).reshape(len(rows), -1)
 
@@ -149,11 +166,6 @@ def _read(step: Any) -> Any:
     except Exception:
         pass
     raise DataError(_UNREADABLE)
-
-
-def quoted(name: str) -> str:
-    """A column's name as SQL writes it."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def header_of(relation: Any) -> Header:
