@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from privcausal.accounting import Release
 from privcausal.inference.average import AverageEstimate
+from privcausal.inference.cells import CellEffect
 from privcausal.inference.effect import Effect
 from privcausal.inference.population import Population
 from privcausal.spec.features import Design
@@ -30,7 +31,7 @@ class Estimate:
 
     Attributes
     ----------
-    effect : Effect or None
+    effect : Effect, CellEffect or None
         tau(x) with its posterior; None for average effects only.
     nuisances : Nuisances or None
         None where none were learned, or they are not private.
@@ -46,7 +47,7 @@ class Estimate:
     schema: Schema
     design: Design
     population: Population
-    effect: Effect | None
+    effect: Effect | CellEffect | None
     nuisances: Nuisances | None
     averages: AverageEstimate | None
     releases: tuple[Release, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
-from privcausal.learners import LEARNERS, CateLearner, Learner
+from privcausal.learners import LEARNERS, EffectLearner, Learner
 from privcausal.learners.bases import BASES, AnyBase
 from privcausal.learners.estimators import Sklearn
 from privcausal.spec.request import Request, Trust
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     """Python source of the call; options at their defaults are left out."""
-    name = "privcate" if isinstance(learner, CateLearner) else "private"
+    name = "privcate" if isinstance(learner, EffectLearner) else "private"
     options: list[tuple[str, Any]] = []
     if name == "privcate":
         options.append(("learner", _Source(_option(learner, LEARNERS, "pc.learners"))))

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import norm
 
 from privcausal.errors import CapabilityError
+from privcausal.inference.cells import CellEffect
 from privcausal.inference.effect import Effect
 from privcausal.results.base import Result
 from privcausal.results.frames import check_alpha
@@ -27,7 +28,7 @@ class CateResult(Result):
     """What `privcausal.privcate` returns."""
 
     @property
-    def _effect(self) -> Effect:
+    def _effect(self) -> Effect | CellEffect:
         effect = self.estimate.effect
         assert effect is not None
         return effect
@@ -62,6 +63,29 @@ class CateResult(Result):
         frame[~present] = np.nan
         return frame
 
+    @property
+    def cells(self) -> pd.DataFrame:
+        """A row per cell: treated control estimate std_error conf_low conf_high.
+
+        `treated` and `control` are noisy counts, which may be below zero.
+
+        Raises
+        ------
+        CapabilityError
+            The learner has no cells.
+        """
+        return self._cells(0.05)
+
+    def _cells(self, alpha: float) -> pd.DataFrame:
+        from privcausal.results.cells import cell_table
+
+        effect = self._effect
+        if not isinstance(effect, CellEffect):
+            raise CapabilityError(
+                f"learner {self.estimate.plan.learner!r} has no cells: learner='adum' has"
+            )
+        return cell_table(effect, float(norm.ppf(1 - alpha / 2)))
+
     def to_interpret(self) -> ExplainableBoostingRegressor:
         """The effect as a fitted `interpret.glassbox.ExplainableBoostingRegressor`.
 
@@ -95,8 +119,13 @@ class CateResult(Result):
         if not variables:
             raise CapabilityError("the formula has no effect modifiers: the effect is a constant")
         z = float(norm.ppf(1 - alpha / 2))
+        effect = self._effect
+        if isinstance(effect, CellEffect):
+            from privcausal.results.cells import cell_shapes
+
+            return cell_shapes(effect, z, 100 * (1 - alpha))
         return shapes_of(
-            self._effect, estimate.population, variables, estimate.known, z, 100 * (1 - alpha)
+            effect, estimate.population, variables, estimate.known, z, 100 * (1 - alpha)
         )
 
     def _view(self, alpha: float = 0.05) -> FitView:

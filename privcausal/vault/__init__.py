@@ -17,6 +17,7 @@ from privcausal.vault.door import (
 from privcausal.vault.estimators import Estimators
 from privcausal.vault.mechanisms.arms import ArmHistogram, ArmSums
 from privcausal.vault.mechanisms.cells import CellSums
+from privcausal.vault.mechanisms.clusters import ClusterSums, public_centres
 from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
 from privcausal.vault.mechanisms.labels import LabelSelection
@@ -49,6 +50,7 @@ __all__ = [
     "Balance",
     "ByFold",
     "CellSums",
+    "ClusterSums",
     "Cross",
     "Estimators",
     "Findings",
@@ -76,6 +78,7 @@ __all__ = [
     "check_types",
     "inspect",
     "open_vault",
+    "public_centres",
     "public_size",
     "read",
     "read_file",
