@@ -17,7 +17,6 @@ import numpy as np
 from privcausal.typing import Integers, Vector
 from privcausal.vault import noise
 
-
 Draw = Callable[[Integers, noise.Query], Integers]
 
 

@@ -74,12 +74,12 @@ class CellTotals:
     @cached_property
     def rows(self) -> Vector:
         """Rows of each arm, at least one."""
-        return np.maximum(self.count.sum(axis=0), 1.0)
+        return np.asarray(np.maximum(self.count.sum(axis=0), 1.0))
 
     @cached_property
     def means(self) -> Vector:
         """Mean of y - middle by arm."""
-        return np.clip(self.total.sum(axis=0) / self.rows, -self.half, self.half)
+        return np.asarray(np.clip(self.total.sum(axis=0) / self.rows, -self.half, self.half))
 
     @cached_property
     def middle(self) -> float:
@@ -103,10 +103,10 @@ class CellTotals:
         """
         most = np.maximum(self.half**2 - self.means**2, 1e-3 * self.half**2)
         if self.square is None:
-            return most
+            return np.asarray(most)
         noise = np.sqrt(self.square_variance / self.rows**2 + 4 * self.means**2 * self.mean_noise)
         found = np.maximum(self.square / self.rows - self.means**2, 0.0) + noise
-        return np.clip(found, 1e-4 * self.half**2, most)
+        return np.asarray(np.clip(found, 1e-4 * self.half**2, most))
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +144,7 @@ class CellEffect:
     @property
     def spread(self) -> Vector:
         """Standard deviation of each cell's value."""
-        return np.sqrt((self.root**2).sum(axis=1))
+        return np.asarray(np.sqrt((self.root**2).sum(axis=1)))
 
     def sd(self, rows: Rows) -> Vector:
         """Standard deviation, shape (n,)."""
@@ -171,10 +171,8 @@ def plain(found: CellTotals) -> tuple[Vector, Matrix]:
 # -- shrunk ----------------------------------------------------------------------------------
 
 
-def shrunk(
-    found: CellTotals, points: Matrix, propensity: float | None
-) -> tuple[Vector, Matrix, Matrix]:
-    """Effects and a root of their covariance, shapes (cells,) and (cells, r), and counts.
+def shrunk(found: CellTotals, points: Matrix, propensity: float | None) -> tuple[Vector, Matrix]:
+    """Effects and a root of their covariance, shapes (cells,) and (cells, r).
 
     Parameters
     ----------
@@ -190,7 +188,7 @@ def shrunk(
     )
     seen = (found.total - found.middle * found.count) / sd
     effect, root = _average(seen, rows / sd, spans, found.half)
-    return np.clip(effect, -2 * found.half, 2 * found.half), root, rows
+    return np.clip(effect, -2 * found.half, 2 * found.half), root
 
 
 def _spans(points: Matrix) -> dict[str, Matrix]:
@@ -220,7 +218,7 @@ def _process(points: Matrix, length: float) -> Matrix:
 
 def _kernel(one: Matrix, other: Matrix, length: float) -> Matrix:
     distance = ((one[:, None, :] - other[None, :, :]) ** 2).sum(axis=2)
-    return np.exp(-0.5 * distance / length**2)
+    return np.asarray(np.exp(-0.5 * distance / length**2))
 
 
 def smooth_counts(found: CellTotals, spans: dict[str, Matrix], propensity: float | None) -> Matrix:
@@ -229,7 +227,7 @@ def smooth_counts(found: CellTotals, spans: dict[str, Matrix], propensity: float
         arms = [_smooth(found.count[:, t], found.count_variance, spans) for t in (0, 1)]
         return np.stack(arms, axis=1)
     both = _smooth(found.count.sum(axis=1), 2 * found.count_variance, spans)
-    return both[:, None] * np.array([1 - propensity, propensity])
+    return np.asarray(both[:, None] * np.array([1 - propensity, propensity]))
 
 
 def _smooth(count: Vector, noise: float, spans: dict[str, Matrix]) -> Vector:
@@ -249,7 +247,7 @@ def _smooth(count: Vector, noise: float, spans: dict[str, Matrix]) -> Vector:
         if evidence > best:
             density = level + design @ mean / scale
             best, chosen = evidence, density + own / (own + noise) * (count - density)
-    return np.maximum(chosen, 0.02 * level)
+    return np.asarray(np.maximum(chosen, 0.02 * level))
 
 
 def _regression(design: Matrix, seen: Vector) -> tuple[float, Vector, Matrix]:

@@ -1,4 +1,4 @@
-"""Uplift from aggregates: epsilon-ADUM (Betlei et al. 2021), and cells shrunk to their neighbours."""
+"""Uplift from aggregates: epsilon-ADUM (Betlei et al. 2021), with cells shrunk to neighbours."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from privcausal.spec.features import Design
 from privcausal.spec.partition import Partition, check_size
 from privcausal.spec.plan import Plan, Stage, divide, portions
 from privcausal.spec.request import Request
-from privcausal.spec.schema import Interval, Schema
+from privcausal.spec.schema import Interval
 from privcausal.vault import CellSums, Outcome
 
 CELLS = "effect: cells"
@@ -240,11 +240,7 @@ def estimate_of(
     """Effects by cell, and the average effect, from the noisy totals."""
     request, schema = session.plan.request, session.schema
     known = request.propensity if isinstance(request.propensity, int | float) else None
-    count = found.count
-    if shrink:
-        value, root, count = shrunk(found, partition.points(), known)
-    else:
-        value, root = plain(found)
+    value, root = shrunk(found, partition.points(), known) if shrink else plain(found)
     effect = CellEffect(partition, value, root, found.count, 2 * found.half)
     average = average_of(found)
     return Estimate(

@@ -49,7 +49,7 @@ def cell_table(effect: CellEffect, z: float) -> pd.DataFrame:
     """treated control estimate std_error conf_low conf_high, a row per cell; counts are noisy."""
     import pandas as pd
 
-    frame = pd.DataFrame(
+    return pd.DataFrame(
         {
             "treated": effect.count[:, 1], "control": effect.count[:, 0],
             "estimate": effect.value, "std_error": effect.spread,
@@ -58,7 +58,6 @@ def cell_table(effect: CellEffect, z: float) -> pd.DataFrame:
         },
         index=pd.Index(effect.partition.labels(), name="cell"),
     )  # fmt: skip
-    return frame
 
 
 def cell_shapes(effect: CellEffect, z: float, level: float) -> tuple[Shape, ...]:

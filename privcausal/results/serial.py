@@ -56,7 +56,8 @@ CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
         Additive, ArmMean, AverageEstimate, Block, Budget, CausalFormula, CellEffect, Charge,
-        Constant, Coordinates, Cost, CutAxis, Difference, Effect, Estimate, Extended, Factor, FeatureMap, Index, Interactions, Known,
+        Constant, Coordinates, Cost, CutAxis, Difference, Effect, Estimate, Extended, Factor,
+        FeatureMap, Index, Interactions, Known,
         LevelAxis, Mixture, Nearest, Nuisances, Piece, Plan, Population, Product, RegularAxis,
         Release, Request, Stage, Tabulated, Term, Trust,
     )

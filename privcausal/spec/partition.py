@@ -6,9 +6,11 @@ falls into one cell, or into none where a label was not declared.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -68,7 +70,7 @@ class RegularAxis:
         return _range(self.name, self.lo + part * step, self.lo + (part + 1) * step)
 
     def points(self) -> Matrix:
-        return ((np.arange(self.parts) + 0.5) * (2.0 / self.parts) - 1.0)[:, None]
+        return np.asarray((np.arange(self.parts) + 0.5) * (2.0 / self.parts) - 1.0)[:, None]
 
     def sql(self, value: str) -> str:
         place = f"FLOOR(({value} - {number(self.lo)}) * {number(self._scale)})"
@@ -248,10 +250,12 @@ class Coordinates:
     def _of(self, name: str, values: Vector | Integers) -> Matrix:
         domain = self.schema[name]
         if isinstance(domain, Levels):
-            return (values[:, None] == np.arange(len(domain.labels))).astype(np.float64)
+            same = values[:, None] == np.arange(len(domain.labels))
+            return np.asarray(same, np.float64)
         if isinstance(domain, Interval):
-            return np.clip((values - domain.mid) / (0.5 * domain.width), -1.0, 1.0)[:, None]
-        return (2.0 * values - 1.0)[:, None]
+            place = (values - domain.mid) / (0.5 * domain.width)
+            return np.asarray(np.clip(place, -1.0, 1.0), np.float64)[:, None]
+        return np.asarray(2.0 * values - 1.0, np.float64)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,7 +331,7 @@ def _cuts(name: str, domain: Interval, how: object) -> tuple[float, ...]:
     numbers = isinstance(how, Sequence) and not isinstance(how, str)
     cuts = tuple(float(c) for c in how) if numbers else ()  # type: ignore[attr-defined]
     inside = all(domain.lo < c < domain.hi for c in cuts)
-    if not cuts or not inside or any(a >= b for a, b in zip(cuts, cuts[1:], strict=False)):
+    if not cuts or not inside or any(a >= b for a, b in pairwise(cuts)):
         raise SchemaError(
             f"partition[{name!r}]: write a number of equal parts, or increasing cut points "
             f"strictly inside the bounds ({domain.lo:g}, {domain.hi:g}); columns with labels take "
@@ -339,7 +343,7 @@ def _cuts(name: str, domain: Interval, how: object) -> tuple[float, ...]:
 def product_of(schema: Schema, parts: Mapping[str, object]) -> Product:
     """All combinations of the parts of these features."""
     made = Product(tuple(axis_of(name, schema, how) for name, how in parts.items()))
-    check_size(np.prod([float(axis.size) for axis in made.axes]))
+    check_size(math.prod(float(axis.size) for axis in made.axes))
     return made
 
 

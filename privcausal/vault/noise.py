@@ -18,7 +18,6 @@ import numpy as np
 
 from privcausal.typing import Integers, Vector
 
-
 Law = Literal["gaussian", "laplace"]
 
 

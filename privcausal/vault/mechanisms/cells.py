@@ -1,4 +1,4 @@
-"""Counts and sums of the outcome by cell and arm: all that an uplift model from aggregates reads."""
+"""Counts and sums of the outcome by cell and arm: what uplift from aggregates needs of the rows."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ class CellSums(Mechanism):
     for both ends together (in units of 2^30 grid steps); w x^2 <= w for its square. So adding a
     row moves the sums by at most 2 + w, and replacing one, by the triangle inequality, by at most
     twice that. This is Lap(2/eps) for counts and Lap(D/eps) for sums of an outcome of range D
-    when a row is added, Lap(4/eps) and Lap(2D/eps) when it is replaced. The paper prints Lap(2/eps)
-    and Lap(2D/eps): too little for counts under substitution. For y itself, not centred, a row moves
-    the sum by up to max|y|, so that the paper's scale is too small for outcomes in [5, 10] even
-    where a row is added, and right (not larger than needed) only where 0 is an end of the bounds.
-    Noise on both ends, Lap(1/eps) and Lap(2/eps), is half of the variance of count and sum apart.
+    when a row is added, Lap(4/eps) and Lap(2D/eps) when it is replaced. Noise on both ends, Lap(1/eps)
+    and Lap(2/eps), leaves half the variance of that on count and sum.
+
+    The paper prints Lap(2/eps) and Lap(2D/eps) for sums of y itself, which one row moves by up to
+    max|y|. Where a row is added this is epsilon-DP for outcomes in [0, 1] (twice what a centred sum
+    needs), but only 1.5 epsilon for [5, 10]; where one is replaced it is 2 and 3 epsilon.
 
     In l2 (counts and sums), with weights beta and gamma of counts and squares, a row has squared
     norm at most S = 1 + beta^2 + gamma^2. Replaced by a row of another cell or arm it moves the
@@ -140,7 +141,9 @@ class CellSums(Mechanism):
         found[:, 2 * rows[:, 0] + rows[:, 1]] = rows[:, 2:].T
         return self._entries(found[0], found[1], found[2].reshape(-1, 2).sum(axis=0))
 
-    def _entries(self, count: Integers, total: Vector | Integers, squares: Vector) -> Integers:
+    def _entries(
+        self, count: Integers, total: Vector | Integers, squares: Vector | Integers
+    ) -> Integers:
         n, s = count.astype(np.int64), total.astype(np.int64)
         both = [n * UNIT + s, n * UNIT - s] if self.form == "ends" else [s, n]
         return np.concatenate([*both, squares.astype(np.int64)[: 2 if self.squares else 0]])
