@@ -10,12 +10,13 @@ from threadpoolctl import threadpool_limits
 
 from privcausal.accounting import BudgetExhaustedError
 from privcausal.errors import BudgetError, CapabilityError
-from privcausal.learners import Learner, find, for_average
+from privcausal.learners import ADUM, Learner, find, for_average
 from privcausal.learners.bases import AnyBase, Base, find_base
 from privcausal.learners.forecast import Planner
+from privcausal.learners.from_cells import cell_request, from_exact, from_noisy
 from privcausal.learners.needs import Undeclared, settle
 from privcausal.results import AteResult, CateResult, PlanResult, Result
-from privcausal.results.call import call_text, ledger_line
+from privcausal.results.call import call_text, cells_call, ledger_line
 from privcausal.results.question import Question
 from privcausal.results.refusal import with_plan
 from privcausal.spec.assumed import assume
@@ -29,6 +30,7 @@ from privcausal.vault import (
     Source,
     check_columns,
     check_types,
+    hold,
     inspect,
     open_vault,
     public_size,
@@ -277,6 +279,70 @@ def plan(
     )
     worst = planner.worst() if outcome_sd is None else None
     return PlanResult(planner, question, question.points(planner), worst)
+
+
+def from_cells(
+    frame: Frame,
+    cells: Sequence[Any] | Plan,
+    *,
+    outcome: Any = (0, 1),
+    eps: float = 1.0,
+    delta: float = 1e-5,
+    noise: Mapping[str, float] | None = None,
+    learner: ADUM | None = None,
+    neighbors: Neighbors = "substitute",
+    propensity: float | None = None,
+    ledger: Ledger | None = None,
+) -> CateResult:
+    """Effects by cell from a table that is aggregated already: uplift without the rows.
+
+    Parameters
+    ----------
+    frame : data frame
+        The columns cell, arm, count and sum (of outcomes cut to their bounds), a line per cell and
+        arm; or steps in place of sum, as ``fit.plan.sql()`` gives them.
+    cells : sequence of labels, or Plan
+        The declared cells; one that is absent from the frame has no rows, and still gets noise. Or
+        the plan of a fit by cells, whose SQL made the table.
+    outcome : (lo, hi) or two labels
+        The outcome's bounds, with labels those of a 0/1 outcome. Not used with a plan.
+    eps, delta : float
+        What the noise costs; for a table with noise, what its maker says that it promises
+        (``delta`` is then 0 unless given otherwise).
+    noise : dict, optional
+        ``{"count": sd, "sum": sd}``: the table holds noise of these standard deviations already.
+        Then nothing is added and nothing is charged. None: the table is exact and private.
+    learner : option object, optional
+        ``pc.learners.ADUM(...)`` without cells and partition.
+    propensity : float, optional
+        A trial's known share of treated rows.
+    ledger : Ledger, optional
+        For an exact table.
+
+    Returns
+    -------
+    CateResult
+        One row is one person in the guarantee. Sums are taken to be exact: the last digits of a
+        warehouse's sum of floats depend on the order of its rows, those of `steps` do not.
+
+    Raises
+    ------
+    DataError, SchemaError, BudgetError, LedgerError, CapabilityError
+        Nothing was spent.
+    """
+    asked = cell_request(
+        cells, outcome, learner or ADUM(), Budget(eps, delta), neighbors, propensity
+    )
+    table = asked.read(frame, noisy=noise is not None)
+    if noise is not None:
+        if ledger is not None:
+            raise CapabilityError("a table with noise costs nothing more: leave ledger= out")
+        estimate = from_noisy(asked, table, noise)
+        return CateResult(estimate, cells_call(asked, noise))
+    plan = asked.plan()
+    vault = open_vault(hold(table, asked.header), plan, ledger, secrets.token_hex(8))
+    estimate = from_exact(asked, plan, vault)
+    return CateResult(estimate, cells_call(asked, None), ledger_line(ledger))
 
 
 def check_data(data: Frame, schema: Bounds) -> Findings:

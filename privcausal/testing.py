@@ -89,10 +89,8 @@ class Recorder:
         return self._answer(self._inner.laplace, exact, query)
 
     def _answer(self, draw: Draw, exact: Integers, query: noise.Query) -> Integers:
-        if self.frozen is None:
-            noisy = draw(exact, query)
-        else:
-            noisy = self.frozen[len(self.calls)].noisy
+        told = self.frozen
+        noisy = draw(exact, query) if told is None else told[len(self.calls)].noisy
         self.calls.append(Call(query, exact, noisy))
         return noisy
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from privcausal.accounting import PICO
+from privcausal.accounting import PICO, Release
 from privcausal.accounting.charge import exact, is_number
 from privcausal.accounting.conversion import check_epsilon
 from privcausal.errors import CapabilityError, SchemaError
@@ -234,26 +234,50 @@ def outcome_of(session: Session) -> tuple[Outcome, bool]:
     return Outcome(0.0, 1.0), True
 
 
+NOTE = (
+    "Cells are shrunk towards their neighbours as far as the released numbers say that these are "
+    "alike; an interval is one of the posterior, right on average over cells."
+)
+
+
 def estimate_of(
     session: Session, partition: Partition, found: CellTotals, *, shrink: bool
 ) -> Estimate:
     """Effects by cell, and the average effect, from the noisy totals."""
     request, schema = session.plan.request, session.schema
+    plan = replace(session.plan, request=replace(request, schema=schema), partition=partition)
+    return assembled(
+        plan, found, tuple(session.releases), session.vault.size, session.vault.real_noise,
+        shrink=shrink,
+    )  # fmt: skip
+
+
+def assembled(
+    plan: Plan,
+    found: CellTotals,
+    releases: tuple[Release, ...],
+    size: int | None,
+    real: bool,
+    *,
+    shrink: bool,
+) -> Estimate:
+    """The estimate of a plan with its partition and a complete schema."""
+    request, partition = plan.request, plan.partition
+    assert partition is not None
     known = request.propensity if isinstance(request.propensity, int | float) else None
     value, root = shrunk(found, partition.points(), known) if shrink else plain(found)
-    effect = CellEffect(partition, value, root, found.count, 2 * found.half)
     average = average_of(found)
     return Estimate(
-        replace(session.plan, request=replace(request, schema=schema), partition=partition),
-        schema,
-        Design(request.formula.modifiers, schema, full_rank=True),
-        Population(schema, {}, np.eye(0), average.size),
-        effect,
+        plan,
+        request.schema,
+        Design(request.formula.modifiers, request.schema, full_rank=True),
+        Population(request.schema, {}, np.eye(0), average.size),
+        CellEffect(partition, value, root, found.count, 2 * found.half),
         None,
         average,
-        tuple(session.releases),
-        session.vault.size,
-        session.vault.real_noise,
+        releases,
+        size,
+        real,
         (NOTE,) if shrink else (),
     )
 
@@ -266,9 +290,3 @@ def average_of(found: CellTotals) -> AverageEstimate:
         ("ATE",), (), np.array([found.means[1] - found.means[0]]), np.full((1, 1), sampling),
         np.full((1, 1), privacy), np.zeros(1), np.zeros(1), float(found.rows.sum()),
     )  # fmt: skip
-
-
-NOTE = (
-    "Cells are shrunk towards their neighbours as far as the released numbers say that these are "
-    "alike; an interval is one of the posterior, right on average over cells."
-)

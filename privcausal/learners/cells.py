@@ -53,9 +53,10 @@ def declared(schema: Schema, variables: tuple[str, ...], parts: Mapping[str, obj
     """The axes the user wrote down."""
     for name in parts:
         if name not in variables:
-            known = ", ".join(map(repr, variables)) or "none"
+            known = ", ".join(map(repr, variables))
             raise SchemaError(
-                f"partition names {str(name)[:40]!r}, which is no effect modifier; those are {known}"
+                f"partition names {str(name)[:40]!r}, which is no effect modifier of the formula: "
+                f"those are {known}"
             )
     return product_of(schema, parts)
 

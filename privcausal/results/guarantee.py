@@ -56,7 +56,28 @@ def price_text(epsilon: float, delta: float, digits: int) -> str:
 def guarantee_of(estimate: Estimate) -> Guarantee:
     if estimate.plan.request.mode == "paper":
         return _published(estimate)
+    if not estimate.plan.stages:
+        return _handed_over(estimate.plan)
     return promise(estimate.plan, real=estimate.real, what="all numbers of this fit together,")
+
+
+HANDED_OVER = (
+    "The table of cells came with noise of its maker. What it promises is its maker's word: nothing "
+    "was read beside it, and nothing was added to it or charged here."
+)
+
+
+def _handed_over(plan: Plan) -> Guarantee:
+    trust, budget = plan.request.trust, plan.request.budget
+    return Guarantee(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        rho=math.nan,
+        neighbors=trust.neighbors,
+        unit=f"one {trust.protected}",
+        kind="published",
+        statement=HANDED_OVER,
+    )
 
 
 def _published(estimate: Estimate) -> Guarantee:

@@ -14,7 +14,7 @@ from privcausal.report import FitView, Shape, Source
 from privcausal.report.words import odds_sentence
 from privcausal.results import cells, published, trial
 from privcausal.results.cells import cell_table
-from privcausal.results.guarantee import Guarantee, price_text
+from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Binary, Interval, Schema
 
@@ -251,7 +251,9 @@ def _promise(result: Result) -> tuple[str, ...]:
     head = f"{price}, {promise.kind}"
     odds = odds_sentence(promise.epsilon, promise.delta, promise.neighbors)
     if promise.kind == "published":
-        doubts = published.doubts(result.plan, result.estimate.size)
+        doubts: tuple[str, ...] = (HANDED_OVER,)
+        if result.plan.stages:
+            doubts = published.doubts(result.plan, result.estimate.size)
         return (f"{head}, not proven; {unit}", *doubts, f"If the claim held: {odds}")
     return f"{head}; {unit}", odds
 

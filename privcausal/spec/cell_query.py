@@ -52,7 +52,7 @@ class CellQuery:
         """
         lo, hi = self._range
         middle, step = 0.5 * (lo + hi), 0.5 * (hi - lo) / 2.0**STEPS
-        steps = f"SUM(CAST(ROUND(place * {_UNIT}, 0) AS BIGINT))"
+        steps = f"CAST(SUM(CAST(ROUND(place * {_UNIT}, 0) AS BIGINT)) AS BIGINT)"
         return (
             f"{self._cleaned(table, nan=False)}\n"
             f"SELECT cell, arm, COUNT(*) AS count, "

@@ -22,6 +22,7 @@ from privcausal.errors import (
     PrivcausalError,
     SchemaError,
 )
+from privcausal.spec.cell_table import CellTable
 from privcausal.spec.columns import Header, LabelColumns
 from privcausal.spec.features import Design
 from privcausal.spec.groups import Group
@@ -35,6 +36,7 @@ from privcausal.vault.mechanisms.base import Mechanism
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.sealed import Sealed
+from privcausal.vault.sources.aggregates import Aggregates
 from privcausal.vault.sources.base import Table
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.sources.stored import is_relation, open_path, open_relation
@@ -112,10 +114,15 @@ def typed(source: Source, labels: LabelColumns) -> Source:
     return Source(source.rows.typed(labels))
 
 
+def hold(table: CellTable, header: Header) -> Source:
+    """An aggregated table in the place of rows."""
+    return Source(Aggregates(table, header))
+
+
 @guarded
 def public_size(source: Source, request: Request) -> int | None:
     """Number of rows, or of units: public under substitution, None under add_remove."""
-    if request.trust.neighbors == "add_remove":
+    if request.trust.neighbors == "add_remove" or isinstance(source.rows, Aggregates):
         return None
     if request.trust.unit is None:
         return source.rows.size()

@@ -16,6 +16,8 @@ from privcausal.vault.transforms.scores import Outcome
 
 UNIT = 1 << STEPS
 
+Sums = Vector | Integers
+
 Form = Literal["ends", "count_sum"]
 
 SQUARES_WEIGHT = 0.1
@@ -46,8 +48,8 @@ class CellSums(Mechanism):
     for both ends together (in units of 2^30 grid steps); w x^2 <= w for its square. So adding a
     row moves the sums by at most 2 + w, and replacing one, by the triangle inequality, by at most
     twice that. This is Lap(2/eps) for counts and Lap(D/eps) for sums of an outcome of range D
-    when a row is added, Lap(4/eps) and Lap(2D/eps) when it is replaced. Noise on both ends, Lap(1/eps)
-    and Lap(2/eps), leaves half the variance of that on count and sum.
+    when a row is added, Lap(4/eps) and Lap(2D/eps) when it is replaced. Noise on both ends,
+    Lap(1/eps) and Lap(2/eps), leaves half the variance of that on count and sum.
 
     The paper prints Lap(2/eps) and Lap(2D/eps) for sums of y itself, which one row moves by up to
     max|y|. Where a row is added this is epsilon-DP for outcomes in [0, 1] (twice what a centred sum
@@ -141,9 +143,7 @@ class CellSums(Mechanism):
         found[:, 2 * rows[:, 0] + rows[:, 1]] = rows[:, 2:].T
         return self._entries(found[0], found[1], found[2].reshape(-1, 2).sum(axis=0))
 
-    def _entries(
-        self, count: Integers, total: Vector | Integers, squares: Vector | Integers
-    ) -> Integers:
+    def _entries(self, count: Integers, total: Sums, squares: Sums) -> Integers:
         n, s = count.astype(np.int64), total.astype(np.int64)
         both = [n * UNIT + s, n * UNIT - s] if self.form == "ends" else [s, n]
         return np.concatenate([*both, squares.astype(np.int64)[: 2 if self.squares else 0]])
