@@ -62,8 +62,8 @@ def guarantee_of(estimate: Estimate) -> Guarantee:
 
 
 HANDED_OVER = (
-    "The table of cells came with noise of its maker. What it promises is its maker's word: nothing "
-    "was read beside it, and nothing was added to it or charged here."
+    "The table of cells came with noise of its maker. What it promises is its maker's word: "
+    "nothing was read beside it, and nothing was added to it or charged here."
 )
 
 
