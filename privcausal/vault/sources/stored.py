@@ -149,8 +149,9 @@ class Stored(Sealed):
         plain = (types[n].partition("(")[0] in _SAME[labels] for n, labels in wanted)
         if self._known is not None or not all(plain):
             return None
-        rows = _read(lambda: self._relation.query("data", statement).fetchall())
-        return np.array(rows, dtype=np.int64).reshape(len(rows), -1)
+        found = _read(lambda: self._relation.query("data", statement))
+        rows = _read(found.fetchall)  # none at all, where no row is complete
+        return np.array(rows, dtype=np.int64).reshape(len(rows), len(found.columns))
 
 
 def _batches(relation: Any) -> Any:
