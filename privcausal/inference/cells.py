@@ -17,13 +17,14 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from privcausal.spec.features import Rows
 from privcausal.spec.partition import Partition
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.typing import Integers, Mask, Matrix, Vector
 
 MOST_POINTS = 300
 """Processes over more cells are spanned by this many of them."""
@@ -31,7 +32,7 @@ MOST_POINTS = 300
 LENGTHS = {"smooth": 1.0, "rough": 0.3}
 """Lengths over which processes vary, where numbers span [-1, 1] (times the root of the axes)."""
 
-SIZES = (0.02, 0.06, 0.2, 0.6)
+SIZES = (0.03, 0.1, 0.4)
 """Standard deviations of g and h over the cells, in half ranges of the outcome."""
 
 AVERAGES = (0.03, 0.3)
@@ -264,8 +265,24 @@ def _regression(design: Matrix, seen: Vector) -> tuple[float, Vector, Matrix]:
     return evidence, mean, cho_solve(factor, np.eye(len(gram)))
 
 
-Model = tuple[float, Vector, float]
-"""Average effect's prior sd, and prior sds of every function of g and of h; log prior."""
+class Posterior(NamedTuple):
+    """The effect's coefficients under one model, and its log evidence with its prior.
+
+    `factor` is the Cholesky factor of the precision in units of the prior sds `scale` of all
+    coefficients, of which `mine` are the effect's, those of `functions`.
+    """
+
+    evidence: float
+    mean: Vector
+    factor: Matrix
+    scale: Vector
+    mine: Mask
+    functions: Integers
+
+    @property
+    def root(self) -> Matrix:
+        """A root of the covariance."""
+        return np.asarray((self.scale[:, None] * np.linalg.inv(self.factor).T)[self.mine])
 
 
 def _average(
@@ -294,15 +311,18 @@ def _average(
         sd = np.concatenate([base[0], effect[0]])
         sd[0], sd[size] = half, average * half
         results.append(_posterior(gram, cross, sd, effect[1], size))
-    top = max(r[0] for r in results)
-    chances = np.array([np.exp(r[0] - top) for r in results])
+    top = max(r.evidence for r in results)
+    chances = np.array([np.exp(r.evidence - top) for r in results])
     chances /= chances.sum()
     keep = [k for k in np.argsort(-chances) if chances[k] > LEAST_WEIGHT]
     chances = chances[keep] / chances[keep].sum()
-    values = np.array([functions[:, r[3]] @ r[1] for r in (results[k] for k in keep)])
+    kept = [results[k] for k in keep]
+    values = np.array([functions[:, r.functions] @ r.mean for r in kept])
     mean = chances @ values
-    roots = [np.sqrt(c) * functions[:, results[k][3]] @ results[k][2]
-             for c, k in zip(chances, keep, strict=True)]  # fmt: skip
+    roots = [
+        np.sqrt(chance) * functions[:, r.functions] @ r.root
+        for chance, r in zip(chances, kept, strict=True)
+    ]
     between = (values - mean).T * np.sqrt(chances)
     return mean, _compact(np.hstack([*roots, between]))
 
@@ -319,10 +339,8 @@ def _structures(owner: Vector, half: float) -> list[tuple[Vector, float]]:
     return found
 
 
-def _posterior(
-    gram: Matrix, cross: Vector, sd: Vector, log_prior: float, size: int
-) -> tuple[float, Vector, Matrix, Integers]:
-    """Log evidence with prior; the effect's coefficients: mean, root, and their functions."""
+def _posterior(gram: Matrix, cross: Vector, sd: Vector, log_prior: float, size: int) -> Posterior:
+    """The effect's coefficients under one model."""
     at = np.flatnonzero(sd > 0)
     d = sd[at]
     inner = gram[np.ix_(at, at)] * np.outer(d, d) + np.eye(len(at))
@@ -331,8 +349,7 @@ def _posterior(
     evidence = 0.5 * float(shift @ shift) - float(np.log(np.diag(factor)).sum()) + log_prior
     mean = d * np.linalg.solve(factor.T, shift)
     mine = at >= size
-    root = (d[:, None] * np.linalg.inv(factor).T)[mine]
-    return evidence, mean[mine], root, at[mine] - size
+    return Posterior(evidence, np.asarray(mean[mine]), np.asarray(factor), d, mine, at[mine] - size)
 
 
 def _compact(root: Matrix) -> Matrix:

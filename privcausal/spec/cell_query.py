@@ -7,7 +7,7 @@ no sensitivity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from privcausal.errors import CapabilityError
@@ -35,12 +35,18 @@ class CellQuery:
     partition: Product
     labels: frozenset[str]
 
-    def exact(self, table: str) -> str:
+    def exact(self, table: str, *, squares: bool) -> str:
         """DuckDB: rows (cell, arm, count, sum, sum of squares) of whole numbers."""
+        steps = "SUM(CAST(ROUND_EVEN({} * " + _UNIT + ", 0) AS BIGINT))"
+        total, square = steps.format("place"), steps.format("place * place")
+        if not isinstance(self.schema[self.outcome], Interval):  # two values: the ends of the grid
+            total, square = (
+                f"(2 * SUM(place) - COUNT(*)) * {1 << STEPS}",
+                f"COUNT(*) * {1 << STEPS}",
+            )
         return (
-            f"{self._cleaned(table, nan=True)}\n"
-            f"SELECT cell, arm, COUNT(*), SUM(CAST(ROUND_EVEN(place * {_UNIT}, 0) AS BIGINT)), "
-            f"SUM(CAST(ROUND_EVEN(place * place * {_UNIT}, 0) AS BIGINT))\n"
+            f"{self._cleaned(table, self._exact_place, nan=True)}\n"
+            f"SELECT cell, arm, COUNT(*), {total}, {square if squares else 0}\n"
             f"FROM placed WHERE cell >= 0 GROUP BY cell, arm"
         )
 
@@ -54,7 +60,7 @@ class CellQuery:
         middle, step = 0.5 * (lo + hi), 0.5 * (hi - lo) / 2.0**STEPS
         steps = f"CAST(SUM(CAST(ROUND(place * {_UNIT}, 0) AS BIGINT)) AS BIGINT)"
         return (
-            f"{self._cleaned(table, nan=False)}\n"
+            f"{self._cleaned(table, self._place, nan=False)}\n"
             f"SELECT cell, arm, COUNT(*) AS count, "
             f"COUNT(*) * {number(middle)} + {steps} * {number(step)} AS sum, {steps} AS steps\n"
             f"FROM placed WHERE cell >= 0 GROUP BY cell, arm ORDER BY cell, arm"
@@ -65,57 +71,68 @@ class CellQuery:
         domain = self.schema[self.outcome]
         return (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
 
-    def _cleaned(self, table: str, *, nan: bool) -> str:
+    def _place(self, value: str) -> str:
+        """The outcome's place between its bounds, from -1 to 1."""
+        lo, hi = self._range
+        middle, half = number(0.5 * (lo + hi)), number(0.5 * (hi - lo))
+        return f"LEAST(GREATEST(({value} - {middle}) / {half}, -1e0), 1e0)"
+
+    def _exact_place(self, value: str) -> str:
+        return self._place(value) if isinstance(self.schema[self.outcome], Interval) else value
+
+    def _cleaned(self, table: str, place: Callable[[str], str], *, nan: bool) -> str:
         names = {name: f"x{k}" for k, name in enumerate(self.variables)}
         columns = ", ".join(f"{self._read(name)} AS {x}" for name, x in names.items())
-        present = " AND ".join(self._present(name, x, nan=nan) for name, x in names.items())
-        clipped = {name: self._clipped(name, x) for name, x in names.items()}
-        lo, hi = self._range
-        middle, half = 0.5 * (lo + hi), 0.5 * (hi - lo)
-        place = f"({clipped[self.outcome]} - {number(middle)}) / {number(half)}"
-        cell = self.partition.sql(clipped)
+        present = " AND ".join(self._present(name, nan=nan) for name in names)
+        outcome = names[self.outcome]
+        domain = self.schema[self.outcome]
+        if isinstance(domain, Interval):
+            outcome = f"LEAST(GREATEST({outcome}, {number(domain.lo)}), {number(domain.hi)})"
         return (
-            f"WITH cleaned AS (SELECT {columns} FROM {table}),\n"
-            f"placed AS (SELECT {cell} AS cell, {names[self.treatment]} AS arm, "
-            f"LEAST(GREATEST({place}, -1e0), 1e0) AS place FROM cleaned WHERE {present})"
+            f"WITH cleaned AS (SELECT {columns} FROM {table} WHERE {present}),\n"
+            f"placed AS (SELECT {self.partition.sql(names)} AS cell, "
+            f"{names[self.treatment]} AS arm, {place(outcome)} AS place FROM cleaned)"
         )
+
+    def _text(self, name: str) -> str:
+        column = quoted(name)
+        return f"CAST({column} AS VARCHAR)" if name in self.labels else column
+
+    def _values(self, domain: Binary, name: str) -> tuple[Sequence[str], Sequence[str]]:
+        """The values of 0 and of 1, as SQL writes them."""
+        if name in self.labels:
+            return [*map(_literal, domain.zeros)], [*map(_literal, domain.ones)]
+        return ["0"], ["1"]
 
     def _read(self, name: str) -> str:
         domain, column = self.schema[name], quoted(name)
         if isinstance(domain, Interval):
             return f"CAST({column} AS DOUBLE)"
-        text = name in self.labels
-        found = f"CAST({column} AS VARCHAR)" if text else f"CAST({column} AS DOUBLE)"
         if isinstance(domain, Levels):
-            cases = _cases(found, [(label,) for label in domain.values])
-            other = len(domain.values) if domain.other else -1
-            return f"CASE WHEN {column} IS NULL THEN NULL {cases} ELSE {other} END"
-        values = (domain.zeros, domain.ones) if text else ((0.0,), (1.0,))
-        return f"CASE {_cases(found, values)} END"
+            cases = " ".join(
+                f"WHEN {self._text(name)} = {_literal(label)} THEN {k}"
+                for k, label in enumerate(domain.values)
+            )
+            return f"CASE {cases} ELSE {len(domain.values) if domain.other else -1} END"
+        _, ones = self._values(domain, name)
+        return f"CASE WHEN {self._text(name)} IN ({', '.join(ones)}) THEN 1 ELSE 0 END"
 
-    def _present(self, name: str, x: str, *, nan: bool) -> str:
-        number_like = nan and isinstance(self.schema[name], Interval)
-        return f"{x} IS NOT NULL" + (f" AND NOT ISNAN({x})" if number_like else "")
-
-    def _clipped(self, name: str, x: str) -> str:
-        domain = self.schema[name]
-        if not isinstance(domain, Interval):
-            return x
-        return f"LEAST(GREATEST({x}, {number(domain.lo)}), {number(domain.hi)})"
+    def _present(self, name: str, *, nan: bool) -> str:
+        """Whether a row's value is there; a comparison with NULL is no yes."""
+        domain, column = self.schema[name], quoted(name)
+        if isinstance(domain, Binary):
+            zeros, ones = self._values(domain, name)
+            return f"{self._text(name)} IN ({', '.join([*zeros, *ones])})"
+        if isinstance(domain, Interval) and nan:
+            return f"NOT ISNAN(CAST({column} AS DOUBLE))"
+        return f"{column} IS NOT NULL"
 
 
 _UNIT = number(2.0**STEPS)
 
 
-def _cases(found: str, groups: Sequence[Sequence[str | float]]) -> str:
-    return " ".join(
-        f"WHEN {found} IN ({', '.join(map(_literal, group))}) THEN {k}"
-        for k, group in enumerate(groups)
-    )
-
-
-def _literal(value: str | float) -> str:
-    return number(value) if isinstance(value, float) else "'" + value.replace("'", "''") + "'"
+def _literal(label: str) -> str:
+    return "'" + label.replace("'", "''") + "'"
 
 
 def quoted(name: str) -> str:

@@ -7,7 +7,6 @@ A `FeatureMap` expands the design's columns into basis functions with a norm cut
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -166,8 +165,8 @@ class Design:
         variables = list(dict.fromkeys(v for f in term.factors for v in f.variables))
         size = {1: 4097, 2: 129}.get(len(variables), 33)
         axes = [self._points(v, size) for v in variables]
-        points = zip(*itertools.product(*axes), strict=True)
-        grid = dict(zip(variables, map(np.array, points), strict=True))
+        mesh = np.meshgrid(*axes, indexing="ij")
+        grid = {v: values.ravel() for v, values in zip(variables, mesh, strict=True)}
         rows = len(next(iter(grid.values())))
         full = {v: grid.get(v, np.resize(self._points(v, _GRID), rows)) for v in self.variables}
         with warnings.catch_warnings(), np.errstate(all="ignore"):

@@ -41,7 +41,10 @@ class Axis(Protocol):
         """Where each part lies, shape (size, k): in [-1, 1] for numbers, a corner for labels."""
 
     def sql(self, value: str) -> str:
-        """The part of a cleaned value in SQL, equal to `part` to the bit."""
+        """The part of a value in SQL, equal to `part` of the cleaned value to the bit.
+
+        Numbers may lie outside of their bounds here; labels are numbered.
+        """
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class RegularAxis:
 
     def sql(self, value: str) -> str:
         place = f"FLOOR(({value} - {number(self.lo)}) * {number(self._scale)})"
-        return f"CAST(LEAST({place}, {number(self.parts - 1)}) AS BIGINT)"
+        return f"CAST(LEAST(GREATEST({place}, 0e0), {number(self.parts - 1)}) AS INTEGER)"
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class CutAxis:
         return ((middle - self.lo) * (2.0 / (self.hi - self.lo)) - 1.0)[:, None]
 
     def sql(self, value: str) -> str:
-        return " + ".join(f"CAST({value} >= {number(cut)} AS BIGINT)" for cut in self.cuts) or "0"
+        return " + ".join(f"CAST({value} >= {number(cut)} AS INTEGER)" for cut in self.cuts) or "0"
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,7 @@ class Product:
         return np.hstack([axis.points()[part] for axis, part in rows])
 
     def sql(self, values: Mapping[str, str]) -> str:
-        """The cell in SQL, from the cleaned values of its features."""
+        """The cell in SQL, from the values of its features."""
         total = ""
         for axis in self.axes:
             part = f"({axis.sql(values[axis.name])})"

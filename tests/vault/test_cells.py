@@ -25,7 +25,6 @@ from privcausal.spec.schema import Binary, Schema
 from privcausal.typing import Vector
 from privcausal.vault import CellSums, ClusterSums, Outcome, noise, open_vault, read
 from privcausal.vault.mechanisms.arms import ArmHistogram
-from privcausal.vault.mechanisms.cells import UNIT
 
 LEVEL = 1e-6
 RELATIONS: tuple[Any, ...] = ("substitute", "add_remove")
@@ -322,11 +321,10 @@ def test_audit_of_counts_and_sums(lo: float, hi: float, relation: str) -> None:
             for t in np.quantile(drawn[1], [0.3, 0.5, 0.6, 0.7, 0.8])
         )
 
-    # three sums of Laplace laws: the loss is nearly reached in a large part of the draws
+    # the loss is spread over four numbers, so that one threshold shows about half of it
     proven = told_apart(middle, 2 * factor / epsilon, 2 * factor * half / epsilon)
     assert proven <= epsilon
-    assert proven > 0.5 * epsilon
+    assert proven > 0.35 * epsilon
     paper = told_apart(0.0, 2 / epsilon, 2 * (hi - lo) / epsilon)
     fails = relation == "substitute" or lo > 0
     assert (paper > epsilon) == fails
-    assert UNIT == 2**30

@@ -135,7 +135,7 @@ class CellSums(Mechanism):
         query = CellQuery(
             formula.outcome, formula.treatment, layout.needed, layout.schema, self.partition, labels
         )
-        return query.exact("data")
+        return query.exact("data", squares=self.squares)
 
     def tallied(self, rows: Integers) -> Integers:
         """The entries from the rows of `statement`, shape (m, 5)."""
