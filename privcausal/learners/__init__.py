@@ -12,10 +12,11 @@ from privcausal.learners.estimate import Estimate
 from privcausal.learners.private import Private
 from privcausal.learners.published import Published
 from privcausal.learners.r import R
+from privcausal.learners.tm import TM
 from privcausal.spec.request import Request
 
 LEARNERS: dict[str, EffectLearner] = {
-    "r": R(), "dr": DR(), "s": S(), "t": T(), "x": X(), "adum": ADUM(),
+    "r": R(), "dr": DR(), "s": S(), "t": T(), "x": X(), "adum": ADUM(), "tm": TM(),
 }  # fmt: skip
 
 
@@ -49,6 +50,7 @@ __all__ = [
     "ADUM",
     "DR",
     "LEARNERS",
+    "TM",
     "CateLearner",
     "Difference",
     "EffectLearner",

@@ -11,6 +11,7 @@ from scipy.stats import norm
 from privcausal.errors import CapabilityError
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.effect import Effect
+from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.results.base import Result
 from privcausal.results.frames import check_alpha
 from privcausal.results.points import read_points
@@ -28,7 +29,7 @@ class CateResult(Result):
     """What `privcausal.privcate` returns."""
 
     @property
-    def _effect(self) -> Effect | CellEffect:
+    def _effect(self) -> Effect | CellEffect | ArmPolynomials:
         effect = self.estimate.effect
         assert effect is not None
         return effect
@@ -124,6 +125,8 @@ class CateResult(Result):
             from privcausal.results.cells import cell_shapes
 
             return cell_shapes(effect, z, 100 * (1 - alpha))
+        if isinstance(effect, ArmPolynomials):  # no bands, which a shape has
+            return ()
         return shapes_of(
             effect, estimate.population, variables, estimate.known, z, 100 * (1 - alpha)
         )

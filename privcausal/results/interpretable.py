@@ -22,6 +22,7 @@ import numpy as np
 from privcausal.errors import CapabilityError
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.inference.population import Population
 from privcausal.learners import Estimate
 from privcausal.results.points import middle
@@ -82,8 +83,8 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
 def _only_piece(estimate: Estimate) -> Piece:
     """The effect's additive function with its covariance."""
     effect, learner = estimate.effect, estimate.plan.learner
-    if isinstance(effect, CellEffect):
-        raise CapabilityError(f"the effect of learner {learner!r} is one number for each cell")
+    if isinstance(effect, CellEffect | ArmPolynomials):
+        raise CapabilityError(f"the effect of learner {learner!r} is no sum of shapes with bands")
     if effect is None or len(effect.pieces) != 1 or effect.pieces[0].weight is not None:
         raise CapabilityError(
             f"the effect of learner {learner!r} is no additive function: its parts are joined by "

@@ -20,6 +20,7 @@ from privcausal.errors import DataError
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.inference.population import Population
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.spec.features import Block, Design, FeatureMap
@@ -44,6 +45,7 @@ from privcausal.spec.partition import (
     Tabulated,
 )
 from privcausal.spec.plan import Plan, Stage
+from privcausal.spec.polynomials import Polynomials
 from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Schema
 
@@ -55,11 +57,11 @@ CONTENT = {"estimate", "call", "ledger_line"}
 CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        Additive, ArmMean, AverageEstimate, Block, Budget, CausalFormula, CellEffect, Charge,
-        Constant, Coordinates, Cost, CutAxis, Difference, Effect, Estimate, Extended, Factor,
-        FeatureMap, Index, Interactions, Known,
-        LevelAxis, Mixture, Nearest, Nuisances, Piece, Plan, Population, Product, RegularAxis,
-        Release, Request, Stage, Tabulated, Term, Trust,
+        Additive, ArmMean, ArmPolynomials, AverageEstimate, Block, Budget, CausalFormula,
+        CellEffect, Charge, Constant, Coordinates, Cost, CutAxis, Difference, Effect, Estimate,
+        Extended, Factor, FeatureMap, Index, Interactions, Known, LevelAxis, Mixture, Nearest,
+        Nuisances, Piece, Plan, Polynomials, Population, Product, RegularAxis, Release, Request,
+        Stage, Tabulated, Term, Trust,
     )
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import norm
 
 from privcausal.inference.cells import CellEffect
+from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
 from privcausal.report.words import odds_sentence
@@ -31,7 +32,7 @@ ESTIMANDS = {
 }
 LEARNERS = {
     "r": "R-learner", "dr": "DR-learner", "s": "S-learner", "t": "T-learner", "x": "X-learner",
-    "adum": "uplift by cells",
+    "adum": "uplift by cells", "tm": "two regressions (TM)",
     "private": "doubly robust / PrivATE", "published": "PrivATE as published",
     trial.NAME: "difference in means",
 }  # fmt: skip
@@ -115,7 +116,8 @@ def _z(alpha: float) -> float:
 
 
 def _by_cells(result: Result) -> bool:
-    return isinstance(result.estimate.effect, CellEffect)
+    """Whether it is of a trial's arms, with nothing adjusted for between them."""
+    return isinstance(result.estimate.effect, CellEffect | ArmPolynomials)
 
 
 def _left(result: Result) -> tuple[tuple[str, str], ...]:
@@ -156,6 +158,9 @@ def _head(result: Result) -> tuple[tuple[str, str], ...]:
         known = result.plan.request.propensity
         share = "by cell" if known is None else f"known, {known:g}"
         return (("Cells", effect.partition.description), ("Propensity", share))
+    if isinstance(effect, ArmPolynomials):
+        degree = effect.polynomials.degree
+        return (("Means", f"polynomials, degree {degree}"), ("Propensity", "not used"))
     return trial.HEAD if _is_trial(result) else ()
 
 
@@ -361,6 +366,8 @@ def _methods(result: Result) -> tuple[str, ...]:
 
 
 def _cell_methods(result: Result) -> tuple[str, ...]:
+    if isinstance(result.estimate.effect, ArmPolynomials):
+        return cells.POLYNOMIALS
     law = "discrete Laplace" if result.plan.pure else "discrete Gaussian"
     how = cells.SHRUNK if result.estimate.notes else cells.AS_RELEASED
     return tuple(text.format(noise=law, how=how) for text in cells.METHODS)

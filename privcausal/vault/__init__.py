@@ -23,6 +23,7 @@ from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.moments import Cross, Gram
+from privcausal.vault.mechanisms.polynomials import PolynomialSums
 from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.mechanisms.quantiles import Grid, Magnitudes
 from privcausal.vault.mechanisms.scores import Regressors, ScoreSquares, ScoreSums
@@ -64,6 +65,7 @@ __all__ = [
     "OfCovariates",
     "Outcome",
     "OutcomeResidual",
+    "PolynomialSums",
     "PublishedAte",
     "Regressors",
     "ResidualProduct",

@@ -151,6 +151,8 @@ CELLS: dict[str, Any] = {
     "two values": {"bounds": BOUNDS | {"Y": pc.Binary(["0", "1"])}},
     "off-centre": {"bounds": BOUNDS | {"Y": (5, 10)}},
     "known share": {"propensity": 0.4},
+    "two regressions": {"learner": "tm"},
+    "two regressions of degree 3": {"learner": pc.learners.TM(degree=3)},
     "units": {"unit": "pid", "max_rows": 2},
     "bought": {
         "learner": pc.learners.ADUM(noise="gaussian"), "bounds": None, "eps": 40.0,
