@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from interpret.glassbox import ExplainableBoostingRegressor
 
+    from privcausal.accounting import Ledger
     from privcausal.report import FitView, Shape
+    from privcausal.results.uplift import Uplift
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,6 +88,30 @@ class CateResult(Result):
                 f"learner {self.estimate.plan.learner!r} has no cells: learner='adum' has"
             )
         return cell_table(effect, float(norm.ppf(1 - alpha / 2)))
+
+    def uplift(self, frame: Frame, *, eps: float, ledger: Ledger | None = None) -> Uplift:
+        """Uplift and Qini curves of treating cells in the order of their estimated effects.
+
+        Parameters
+        ----------
+        frame : data frame
+            Rows to judge the ranking by, or a path to them; best are rows that the fit has not
+            seen, since on its own the gain looks larger than it is.
+        eps : float
+            What this look costs, in pure epsilon, beside the fit.
+        ledger : Ledger, optional
+            Charged before any row is read.
+
+        Raises
+        ------
+        DataError, SchemaError, BudgetError, LedgerError, CapabilityError
+            Nothing was spent. `CapabilityError`: the learner has no cells.
+        """
+        from privcausal.learners.uplift import uplift
+        from privcausal.results.call import ledger_line
+        from privcausal.results.uplift import Uplift
+
+        return Uplift(uplift(self.estimate, frame, eps, ledger), ledger_line(ledger))
 
     def to_interpret(self) -> ExplainableBoostingRegressor:
         """The effect as a fitted `interpret.glassbox.ExplainableBoostingRegressor`.

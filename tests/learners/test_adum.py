@@ -331,3 +331,54 @@ def test_a_function_never_sees_a_row() -> None:
     assert len(seen) == 1
     assert not np.isclose(seen[0]["X"], 0.123456789, atol=1e-9).any()
     assert list(made.cells.index) == ["low", "high"]
+
+
+# -- uplift curves -------------------------------------------------------------------------------
+
+
+def test_uplift_of_other_rows() -> None:
+    """Treating by sin x: the exact area, and the straight random line."""
+    with testing.seeded_noise(4):
+        made = fit(frame=study(20_000, 1), eps=4.0)
+        look = made.uplift(study(60_000, 2), eps=4.0)
+    curve = look.frame()
+    assert curve["share"].iloc[0] == curve["gain"].iloc[0] == 0
+    assert curve["share"].iloc[-1] == pytest.approx(1)
+    assert np.allclose(curve["random"], curve["share"] * curve["gain"].iloc[-1])
+    # treat x from 1 down to 1 - 2 s: the gain is (cos(1 - 2 s) - cos 1) / 2, its area 0.1506
+    exact = (np.cos(1 - 2 * curve["share"]) - np.cos(1)) / 2
+    assert (np.abs(curve["gain"] - exact) < 5 * curve["std_error"] + 1e-3).all()
+    area = look.areas().loc["AUUC"]
+    assert area["estimate"] == pytest.approx((np.sin(1) - np.cos(1)) / 2, abs=0.03)
+    assert area["conf_low"] > area["random"] + 0.05
+    assert look.areas().loc["Qini", "conf_low"] > 0
+
+
+def test_uplift_costs_what_it_says(tmp_path: Path) -> None:
+    made = fit(eps=1.0)
+    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=0.5, delta=0)
+    look = made.uplift(study(seed=3), eps=0.5, ledger=ledger)
+    assert look.guarantee.epsilon == 0.5
+    assert look.guarantee.delta == 0.0
+    assert look.guarantee.kind == "proven"
+    assert ledger.spent.epsilon == pytest.approx(0.5)
+    assert len(look.budget) == 1
+    assert "AUUC" in str(look)
+    look.plot("qini")
+    with pytest.raises(BudgetError):
+        made.uplift(study(seed=3), eps=0.5, ledger=ledger)
+    with pytest.raises(CapabilityError, match="learner='adum'"):
+        fit("tm").uplift(study(), eps=1)
+    with pytest.raises(DataError, match="not in the data"):
+        made.uplift(study().drop(columns="X"), eps=1)
+
+
+def test_bands_of_uplift_cover() -> None:
+    inside = []
+    exact = (np.sin(1) - np.cos(1)) / 2
+    with testing.seeded_noise(8):
+        made = fit(ADUM(cells=16), study(20_000, 1), eps=4.0)
+        for seed in range(40):
+            area = made.uplift(study(3000, seed + 50), eps=1.0).areas().loc["AUUC"]
+            inside.append(abs(area["estimate"] - exact) < 1.96 * area["std_error"] + 0.004)
+    assert np.mean(inside) > 0.7  # at 95 % fewer has a chance below 1e-6
