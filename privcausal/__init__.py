@@ -17,6 +17,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "privcate": ("privcausal.api", "privcate"),
     "private": ("privcausal.api", "private"),
     "plan": ("privcausal.api", "plan"),
+    "from_cells": ("privcausal.api", "from_cells"),
     "check_data": ("privcausal.api", "check_data"),
     "load": ("privcausal.results", "load"),
     "Ledger": ("privcausal.accounting", "Ledger"),
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from privcausal.accounting import Ledger as Ledger
     from privcausal.accounting import TradeOff as TradeOff
     from privcausal.api import check_data as check_data
+    from privcausal.api import from_cells as from_cells
     from privcausal.api import plan as plan
     from privcausal.api import private as private
     from privcausal.api import privcate as privcate

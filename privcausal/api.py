@@ -10,15 +10,17 @@ from threadpoolctl import threadpool_limits
 
 from privcausal.accounting import BudgetExhaustedError
 from privcausal.errors import BudgetError, CapabilityError
-from privcausal.learners import Learner, find, for_average
+from privcausal.learners import ADUM, Learner, find, for_average
 from privcausal.learners.bases import AnyBase, Base, find_base
 from privcausal.learners.forecast import Planner
+from privcausal.learners.from_cells import cell_request, from_exact, from_noisy
 from privcausal.learners.needs import Undeclared, settle
 from privcausal.results import AteResult, CateResult, PlanResult, Result
-from privcausal.results.call import call_text, ledger_line
+from privcausal.results.call import call_text, cells_call, ledger_line
 from privcausal.results.question import Question
 from privcausal.results.refusal import with_plan
 from privcausal.spec.assumed import assume
+from privcausal.spec.columns import label_columns
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import BelowMinimum, Budget, Mode, Request, Trust
@@ -28,10 +30,12 @@ from privcausal.vault import (
     Source,
     check_columns,
     check_types,
+    hold,
     inspect,
     open_vault,
     public_size,
     read,
+    typed,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +73,9 @@ def privcate(
     formula : str
         ``"outcome ~ treatment | effect modifiers | extra controls"``; modifiers also control.
     data : data frame
-        pandas, polars, pyarrow, or a dict of arrays. Rows stay in the vault.
+        pandas, polars, pyarrow, or a dict of arrays; or the path of a Parquet or CSV file, of a
+        folder or a pattern of them, or a DuckDB relation, whose rows are streamed and never held
+        in memory together. Rows stay in the vault.
     learner : str or option object
         ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"``, or e.g. ``learners.S(interactions=False)``.
     base : str or option object
@@ -289,13 +295,79 @@ def plan(
     return PlanResult(planner, question, question.points(planner), worst)
 
 
+def from_cells(
+    frame: Frame,
+    cells: Sequence[Any] | Plan,
+    *,
+    outcome: Any = (0, 1),
+    eps: float = 1.0,
+    delta: float = 1e-5,
+    noise: Mapping[str, float] | None = None,
+    learner: ADUM | None = None,
+    neighbors: Neighbors = "substitute",
+    propensity: float | None = None,
+    ledger: Ledger | None = None,
+) -> CateResult:
+    """Effects by cell from a table that is aggregated already: uplift without the rows.
+
+    Parameters
+    ----------
+    frame : data frame
+        The columns cell, arm, count and sum (of outcomes cut to their bounds), a line per cell and
+        arm; or steps in place of sum, as ``fit.plan.sql()`` gives them.
+    cells : sequence of labels, or Plan
+        The declared cells; one that is absent from the frame has no rows, and still gets noise. Or
+        the plan of a fit by cells, whose SQL made the table.
+    outcome : (lo, hi) or two labels
+        The outcome's bounds, with labels those of a 0/1 outcome. Not used with a plan.
+    eps, delta : float
+        What the noise costs; for a table with noise, what its maker says that it promises
+        (``delta`` is then 0 unless given otherwise).
+    noise : dict, optional
+        ``{"count": sd, "sum": sd}``: the table holds noise of these standard deviations already.
+        Then nothing is added and nothing is charged. None: the table is exact and private.
+    learner : option object, optional
+        ``pc.learners.ADUM(...)`` without cells and partition.
+    propensity : float, optional
+        A trial's known share of treated rows.
+    ledger : Ledger, optional
+        For an exact table.
+
+    Returns
+    -------
+    CateResult
+        One row is one person in the guarantee. Sums are taken to be exact: the last digits of a
+        warehouse's sum of floats depend on the order of its rows, those of `steps` do not.
+
+    Raises
+    ------
+    DataError, SchemaError, BudgetError, LedgerError, CapabilityError
+        Nothing was spent.
+    """
+    asked = cell_request(
+        cells, outcome, learner or ADUM(), Budget(eps, delta), neighbors, propensity
+    )
+    table = asked.read(frame, noisy=noise is not None)
+    if noise is not None:
+        if ledger is not None:
+            raise CapabilityError("a table with noise costs nothing more: leave ledger= out")
+        estimate = from_noisy(asked, table, noise)
+        return CateResult(estimate, cells_call(asked, noise))
+    plan = asked.plan()
+    vault = open_vault(hold(table, asked.header), plan, ledger, secrets.token_hex(8))
+    estimate = from_exact(asked, plan, vault)
+    return CateResult(estimate, cells_call(asked, None), ledger_line(ledger))
+
+
 def check_data(data: Frame, schema: Bounds) -> Findings:
     """For the person who holds the data: what will be clipped, missing or undeclared, row by row.
 
     This is the curator channel. It is exact and costs no budget, so it must not be published; its
     output says so.
     """
-    return inspect(read(data), Schema.of(schema))
+    domains = Schema.of(schema)
+    source = typed(read(data), lambda _: label_columns(domains, ()))
+    return inspect(source, domains)
 
 
 def _budget(eps: float, delta: float, shares: Mapping[str, float] | None) -> Budget:
@@ -320,6 +392,7 @@ def _fit(
     ledger: Ledger | None,
     result: type[ResultT],
 ) -> ResultT:
+    source = typed(source, request.label_columns)
     plan, schema, undeclared = _planned(learner, base, source, request)
     run = secrets.token_hex(8)
     try:

@@ -382,7 +382,9 @@ def _ledger_settings(settings: Any, spec: Path) -> dict[str, Any]:
 
 
 def _read_data(path: Path, job: Job) -> Any:
-    """The table as a pyarrow table in memory."""
+    """A path that the call streams, or a pyarrow table in memory."""
+    if path.suffix.lower() == ".parquet":
+        return path
     from privcausal.vault import read_file
 
     return read_file(path, partial(_label_columns, job, path.name))
@@ -390,17 +392,12 @@ def _read_data(path: Path, job: Job) -> Any:
 
 def _label_columns(job: Job, place: str, names: Sequence[str]) -> dict[str, frozenset[str]]:
     """Columns of labels in a file without types, and the labels declared for each."""
+    from privcausal.spec.columns import label_columns
     from privcausal.spec.formula import CausalFormula
 
     formula = CausalFormula.parse(job.formula, names)
     asked = [*formula.categorical, job.options.get("unit")]
-    found = {column: frozenset[str]() for column in asked if isinstance(column, str)}
-    for column, domain in job.schema.columns.items():
-        labels = getattr(domain, "labels", None)  # an interval and the 0/1 coding have none
-        if labels is None:
-            found.pop(column, None)
-        else:
-            found[column] = frozenset(labels)
+    found = label_columns(job.schema, [name for name in asked if isinstance(name, str)])
     unsure = [name for name in formula.variables if name not in job.schema and name not in found]
     if unsure:
         _say(

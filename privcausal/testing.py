@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
@@ -17,10 +17,12 @@ import numpy as np
 from privcausal.typing import Integers, Vector
 from privcausal.vault import noise
 
+Draw = Callable[[Integers, noise.Query], Integers]
+
 
 @dataclass
 class _Seeded:
-    """Rounded normal noise from a NumPy generator: repeatable, fast and not private."""
+    """Rounded noise from a NumPy generator: repeatable, fast and not private."""
 
     seed: int
     real: bool = False
@@ -32,8 +34,12 @@ class _Seeded:
         draws = self._rng.standard_normal(len(exact)) * self.sd(query)
         return exact + np.rint(draws).astype(np.int64)
 
+    def laplace(self, exact: Integers, query: noise.Query) -> Integers:
+        draws = self._rng.laplace(size=len(exact)) * (query.scale / query.weights)
+        return exact + np.rint(draws).astype(np.int64)
+
     def sd(self, query: noise.Query) -> Vector:
-        return np.asarray(query.scale / query.weights)
+        return noise.standard_deviation(query)
 
     def entropy(self) -> int:
         return int(self._rng.integers(2**62))
@@ -44,6 +50,8 @@ class _Zero(_Seeded):
 
     def gaussian(self, exact: Integers, query: noise.Query) -> Integers:
         return exact
+
+    laplace = gaussian
 
     def sd(self, query: noise.Query) -> Vector:
         return np.zeros_like(query.weights)
@@ -75,10 +83,14 @@ class Recorder:
         self._inner = _Seeded(self.seed)
 
     def gaussian(self, exact: Integers, query: noise.Query) -> Integers:
-        if self.frozen is None:
-            noisy = self._inner.gaussian(exact, query)
-        else:
-            noisy = self.frozen[len(self.calls)].noisy
+        return self._answer(self._inner.gaussian, exact, query)
+
+    def laplace(self, exact: Integers, query: noise.Query) -> Integers:
+        return self._answer(self._inner.laplace, exact, query)
+
+    def _answer(self, draw: Draw, exact: Integers, query: noise.Query) -> Integers:
+        told = self.frozen
+        noisy = draw(exact, query) if told is None else told[len(self.calls)].noisy
         self.calls.append(Call(query, exact, noisy))
         return noisy
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from privcausal.errors import CapabilityError
+from privcausal.learners.adum import ADUM
 from privcausal.learners.arms import S, T, X
-from privcausal.learners.base import CateLearner, Learner
+from privcausal.learners.base import CateLearner, EffectLearner, Learner
 from privcausal.learners.difference import Difference
 from privcausal.learners.dr import DR
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.private import Private
 from privcausal.learners.published import Published
 from privcausal.learners.r import R
+from privcausal.learners.tm import TM
 from privcausal.spec.request import AVERAGES, Request
 
-LEARNERS: dict[str, CateLearner] = {"r": R(), "dr": DR(), "s": S(), "t": T(), "x": X()}
+LEARNERS: dict[str, EffectLearner] = {
+    "r": R(), "dr": DR(), "s": S(), "t": T(), "x": X(), "adum": ADUM(), "tm": TM(),
+}  # fmt: skip
 
 
-def find(learner: object, *others: str) -> CateLearner:
+def find(learner: object, *others: str) -> EffectLearner:
     """The learner of this name, or the option object itself; `others` are known elsewhere."""
     if isinstance(learner, str) and learner in LEARNERS:
         return LEARNERS[learner]
-    if isinstance(learner, CateLearner):
+    if isinstance(learner, EffectLearner):
         return learner
     shown = repr(learner)[:40] if isinstance(learner, str) else f"of type {type(learner).__name__}"
     known = ", ".join(map(repr, (*others, *LEARNERS)))
@@ -46,10 +50,13 @@ def for_average(request: Request) -> Learner:
 
 
 __all__ = [
+    "ADUM",
     "DR",
     "LEARNERS",
+    "TM",
     "CateLearner",
     "Difference",
+    "EffectLearner",
     "Estimate",
     "Learner",
     "Private",

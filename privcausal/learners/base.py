@@ -52,8 +52,12 @@ class Learner(ABC):
         return self.run(Session(plan, vault, schema, undeclared, moment_base(base)))
 
 
+class EffectLearner(Learner):
+    """A learner of tau(x): what `privcate` takes."""
+
+
 @dataclass(frozen=True)
-class CateLearner(Learner):
+class CateLearner(EffectLearner):
     """A learner of tau(x): nuisances, an effect, then averages from doubly robust scores."""
 
     @abstractmethod

@@ -30,6 +30,7 @@ from privcausal.vault import (
     check_types,
     open_vault,
     read,
+    typed,
 )
 
 CELLS = 16
@@ -168,7 +169,7 @@ def _open(estimate: Estimate, plan: Plan, frame: Frame, ledger: Ledger | None) -
             "a ledger takes no look at a fit made with test noise: it would not be private. "
             "Nothing was spent"
         )
-    source = read(frame)
+    source = typed(read(frame), plan.request.label_columns)
     check_columns(source.header, plan.request.columns)
     check_types(source.header, plan.request)
     return open_vault(source, plan, ledger, secrets.token_hex(8))

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from privcausal.accounting import Release
 from privcausal.inference.average import AverageEstimate
+from privcausal.inference.cells import CellEffect
 from privcausal.inference.effect import Effect
+from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.inference.population import Population
 from privcausal.spec.features import Design
 from privcausal.spec.functions import Function, Known
@@ -30,7 +32,7 @@ class Estimate:
 
     Attributes
     ----------
-    effect : Effect or None
+    effect : Effect, CellEffect, ArmPolynomials or None
         tau(x) with its posterior; None for average effects only.
     nuisances : Nuisances or None
         None where none were learned, or they are not private.
@@ -46,7 +48,7 @@ class Estimate:
     schema: Schema
     design: Design
     population: Population
-    effect: Effect | None
+    effect: Effect | CellEffect | ArmPolynomials | None
     nuisances: Nuisances | None
     averages: AverageEstimate | None
     releases: tuple[Release, ...]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
-from privcausal.learners import LEARNERS, CateLearner, Learner
+from privcausal.learners import LEARNERS, EffectLearner, Learner
 from privcausal.learners.bases import BASES, AnyBase
 from privcausal.learners.estimators import Sklearn
+from privcausal.learners.from_cells import CellRequest
 from privcausal.spec.request import Request, Trust
 from privcausal.spec.schema import Binary, Interval, Levels, Schema
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     """Python source of the call; options at their defaults are left out."""
-    name = "privcate" if isinstance(learner, CateLearner) else "private"
+    name = "privcate" if isinstance(learner, EffectLearner) else "private"
     options: list[tuple[str, Any]] = []
     if name == "privcate":
         options.append(("learner", _Source(_option(learner, LEARNERS, "pc.learners"))))
@@ -46,6 +48,27 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     written = "".join(f"    {key}={value!r},\n" for key, value in options)
     head = f"import privcausal as pc\n\npc.{name}(\n    {request.formula.text!r},\n    data,\n"
     return f"{head}{written})"
+
+
+def cells_call(asked: CellRequest, noise: Mapping[str, float] | None) -> str:
+    """Python source of a call of `from_cells`."""
+    request = asked.request
+    domain = request.schema[request.formula.outcome]
+    by_name = asked.partition.variables == ("cell",)
+    options: list[tuple[str, Any]] = []
+    if by_name:
+        options = [("cells", list(asked.names)), ("outcome", _Source(_domain(domain)))]
+    else:
+        options = [("cells", _Source("plan"))]
+    options += [("eps", request.budget.epsilon), ("delta", request.budget.delta)]
+    if noise is not None:
+        options.append(("noise", dict(noise)))
+    options.append(("learner", _Source(_option(asked.learner, {}, "pc.learners"))))
+    options.append(("neighbors", request.trust.neighbors))
+    if request.propensity is not None:
+        options.append(("propensity", request.propensity))
+    written = "".join(f"    {key}={value!r},\n" for key, value in options)
+    return f"import privcausal as pc\n\npc.from_cells(\n    frame,\n{written})"
 
 
 class _Source:

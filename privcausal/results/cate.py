@@ -9,7 +9,9 @@ import numpy as np
 from scipy.stats import norm
 
 from privcausal.errors import CapabilityError
+from privcausal.inference.cells import CellEffect
 from privcausal.inference.effect import Effect
+from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.results.base import Result
 from privcausal.results.frames import check_alpha
 from privcausal.results.points import read_points
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from interpret.glassbox import ExplainableBoostingRegressor
 
+    from privcausal.accounting import Ledger
     from privcausal.report import FitView, Shape
+    from privcausal.results.uplift import Uplift
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,7 +31,7 @@ class CateResult(Result):
     """What `privcausal.privcate` returns."""
 
     @property
-    def _effect(self) -> Effect:
+    def _effect(self) -> Effect | CellEffect | ArmPolynomials:
         effect = self.estimate.effect
         assert effect is not None
         return effect
@@ -62,6 +66,53 @@ class CateResult(Result):
         frame[~present] = np.nan
         return frame
 
+    @property
+    def cells(self) -> pd.DataFrame:
+        """A row per cell: treated control estimate std_error conf_low conf_high.
+
+        `treated` and `control` are noisy counts, which may be below zero.
+
+        Raises
+        ------
+        CapabilityError
+            The learner has no cells.
+        """
+        return self._cells(0.05)
+
+    def _cells(self, alpha: float) -> pd.DataFrame:
+        from privcausal.results.cells import cell_table
+
+        effect = self._effect
+        if not isinstance(effect, CellEffect):
+            raise CapabilityError(
+                f"learner {self.estimate.plan.learner!r} has no cells: learner='adum' has"
+            )
+        return cell_table(effect, float(norm.ppf(1 - alpha / 2)))
+
+    def uplift(self, frame: Frame, *, eps: float, ledger: Ledger | None = None) -> Uplift:
+        """Uplift and Qini curves of treating cells in the order of their estimated effects.
+
+        Parameters
+        ----------
+        frame : data frame
+            Rows to judge the ranking by, or a path to them; best are rows that the fit has not
+            seen, since on its own the gain looks larger than it is.
+        eps : float
+            What this look costs, in pure epsilon, beside the fit.
+        ledger : Ledger, optional
+            Charged before any row is read.
+
+        Raises
+        ------
+        DataError, SchemaError, BudgetError, LedgerError, CapabilityError
+            Nothing was spent. `CapabilityError`: the learner has no cells.
+        """
+        from privcausal.learners.uplift import uplift
+        from privcausal.results.call import ledger_line
+        from privcausal.results.uplift import Uplift
+
+        return Uplift(uplift(self.estimate, frame, eps, ledger), ledger_line(ledger))
+
     def to_interpret(self) -> ExplainableBoostingRegressor:
         """The effect as a fitted `interpret.glassbox.ExplainableBoostingRegressor`.
 
@@ -95,8 +146,15 @@ class CateResult(Result):
         if not variables:
             raise CapabilityError("the formula has no effect modifiers: the effect is a constant")
         z = float(norm.ppf(1 - alpha / 2))
+        effect = self._effect
+        if isinstance(effect, CellEffect):
+            from privcausal.results.cells import cell_shapes
+
+            return cell_shapes(effect, z, 100 * (1 - alpha))
+        if isinstance(effect, ArmPolynomials):  # no bands, which a shape has
+            return ()
         return shapes_of(
-            self._effect, estimate.population, variables, estimate.known, z, 100 * (1 - alpha)
+            effect, estimate.population, variables, estimate.known, z, 100 * (1 - alpha)
         )
 
     def _view(self, alpha: float = 0.05) -> FitView:

@@ -43,13 +43,41 @@ class Guarantee:
         """``"(1, 1e-05)-DP, proven"``."""
         if self.kind == "none":
             return "NOT PRIVATE, guarantee none"
-        return f"({self.epsilon:.3g}, {self.delta:.3g})-DP, {self.kind}"
+        return f"{price_text(self.epsilon, self.delta, 3)}, {self.kind}"
+
+
+def price_text(epsilon: float, delta: float, digits: int) -> str:
+    """``"(1, 1e-05)-DP"``, or ``"1-DP (pure)"``."""
+    if delta == 0:
+        return f"{epsilon:.{digits}g}-DP (pure)"
+    return f"({epsilon:.{digits}g}, {delta:.3g})-DP"
 
 
 def guarantee_of(estimate: Estimate) -> Guarantee:
     if estimate.plan.request.mode == "paper":
         return _published(estimate)
+    if not estimate.plan.stages:
+        return _handed_over(estimate.plan)
     return promise(estimate.plan, real=estimate.real, what="all numbers of this fit together,")
+
+
+HANDED_OVER = (
+    "The table of cells came with noise of its maker. What it promises is its maker's word: "
+    "nothing was read beside it, and nothing was added to it or charged here."
+)
+
+
+def _handed_over(plan: Plan) -> Guarantee:
+    trust, budget = plan.request.trust, plan.request.budget
+    return Guarantee(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        rho=math.nan,
+        neighbors=trust.neighbors,
+        unit=f"one {trust.protected}",
+        kind="published",
+        statement=HANDED_OVER,
+    )
 
 
 def _published(estimate: Estimate) -> Guarantee:
@@ -71,6 +99,8 @@ def _published(estimate: Estimate) -> Guarantee:
 
 def promise(plan: Plan, *, real: bool, what: str) -> Guarantee:
     """The guarantee of a plan that was spent; `what` it speaks of, in words."""
+    if plan.pure:
+        return _pure(plan, real=real, what=what)
     trust, budget = plan.request.trust, plan.request.budget
     epsilon = epsilon_of(plan.rho, delta_after(budget.delta, plan.delta))
     unit = f"one {trust.protected}"
@@ -82,6 +112,25 @@ def promise(plan: Plan, *, real: bool, what: str) -> Guarantee:
         unit=unit,
         kind="proven" if real else "none",
         statement=_statement(plan, unit, what) if real else NOT_PRIVATE,
+    )
+
+
+def _pure(plan: Plan, *, real: bool, what: str) -> Guarantee:
+    trust, epsilon = plan.request.trust, plan.epsilon / PICO
+    unit = f"one {trust.protected}"
+    change = _VERBS[trust.neighbors].format(unit=unit)
+    statement = (
+        f"{plan.request.budget.epsilon:g}-differential privacy (pure, delta = 0), proven: {what} "
+        f"for two tables that {change}, whatever the data are. Spent: epsilon {epsilon:.3g}."
+    )
+    return Guarantee(
+        epsilon=epsilon,
+        delta=0.0,
+        rho=math.nan,
+        neighbors=trust.neighbors,
+        unit=unit,
+        kind="proven" if real else "none",
+        statement=statement if real else NOT_PRIVATE,
     )
 
 

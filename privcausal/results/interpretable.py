@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privcausal.errors import CapabilityError
-from privcausal.inference.effect import Piece
+from privcausal.inference.cells import CellEffect
+from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.inference.population import Population
 from privcausal.learners import Estimate
 from privcausal.results.points import middle
@@ -74,13 +76,15 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
     terms = [_term(piece, population, name, at) for name, at in owned.items()]
     additive = piece.additive
     intercept = additive.offset + float(additive.coef[0]) + sum(t.mean for t in terms)
-    assert estimate.effect is not None
+    assert isinstance(estimate.effect, Effect)
     return _fitted(terms, intercept, population.count, estimate.effect.reach)
 
 
 def _only_piece(estimate: Estimate) -> Piece:
     """The effect's additive function with its covariance."""
     effect, learner = estimate.effect, estimate.plan.learner
+    if isinstance(effect, CellEffect | ArmPolynomials):
+        raise CapabilityError(f"the effect of learner {learner!r} is no sum of shapes with bands")
     if effect is None or len(effect.pieces) != 1 or effect.pieces[0].weight is not None:
         raise CapabilityError(
             f"the effect of learner {learner!r} is no additive function: its parts are joined by "

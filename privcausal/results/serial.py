@@ -18,7 +18,9 @@ import numpy as np
 from privcausal.accounting import Charge, Cost, Release
 from privcausal.errors import DataError
 from privcausal.inference.average import AverageEstimate
+from privcausal.inference.cells import CellEffect
 from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.inference.population import Population
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.spec.features import Block, Design, FeatureMap
@@ -33,7 +35,17 @@ from privcausal.spec.functions import (
     Mixture,
 )
 from privcausal.spec.interactions import Index, Interactions
+from privcausal.spec.partition import (
+    Coordinates,
+    CutAxis,
+    LevelAxis,
+    Nearest,
+    Product,
+    RegularAxis,
+    Tabulated,
+)
 from privcausal.spec.plan import Plan, Stage
+from privcausal.spec.polynomials import Polynomials
 from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Schema
 
@@ -45,9 +57,11 @@ CONTENT = {"estimate", "call", "ledger_line"}
 CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        Additive, ArmMean, AverageEstimate, Block, Budget, CausalFormula, Charge, Constant, Cost,
-        Difference, Effect, Estimate, Extended, Factor, FeatureMap, Index, Interactions, Known,
-        Mixture, Nuisances, Piece, Plan, Population, Release, Request, Stage, Term, Trust,
+        Additive, ArmMean, ArmPolynomials, AverageEstimate, Block, Budget, CausalFormula,
+        CellEffect, Charge, Constant, Coordinates, Cost, CutAxis, Difference, Effect, Estimate,
+        Extended, Factor, FeatureMap, Index, Interactions, Known, LevelAxis, Mixture, Nearest,
+        Nuisances, Piece, Plan, Polynomials, Population, Product, RegularAxis, Release, Request,
+        Stage, Tabulated, Term, Trust,
     )
 }  # fmt: skip
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import norm
 
+from privcausal.inference.cells import CellEffect
+from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
 from privcausal.report.words import odds_sentence
-from privcausal.results import estimands, published, trial
-from privcausal.results.guarantee import Guarantee
+from privcausal.results import cells, estimands, published, trial
+from privcausal.results.cells import cell_table
+from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Binary, Interval, Schema
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 LEARNERS = {
     "r": "R-learner", "dr": "DR-learner", "s": "S-learner", "t": "T-learner", "x": "X-learner",
+    "adum": "uplift by cells", "tm": "two regressions (TM)",
     "private": "doubly robust / PrivATE", "published": "PrivATE as published",
     trial.NAME: "difference in means",
 }  # fmt: skip
@@ -62,6 +66,7 @@ def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -
         right=_right(result),
         effects=None if averages is None else _effects(result, alpha),
         gates=None if averages is None or not averages.groups else _gates(result, alpha),
+        cells=_cell_table(result, alpha),
         shapes=shapes,
         uncertainty=_sources(result),
         budget=_with_declared(result.budget),
@@ -76,12 +81,32 @@ def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -
         unit_sentence=_unit_sentence(result),
         headline=_headline(result, alpha),
         notes=_notes(result),
-        assumptions=trial.ASSUMPTIONS if _is_trial(result) else estimands.assumptions(request),
+        assumptions=_assumptions(result),
         methods=_methods(result),
         call=result.call,
         versions=_versions(),
         alpha=alpha,
     )
+
+
+def _assumptions(result: Result) -> tuple[str, ...]:
+    if _by_cells(result):
+        return cells.ASSUMPTIONS
+    return trial.ASSUMPTIONS if _is_trial(result) else estimands.assumptions(result.plan.request)
+
+
+def _cell_table(result: Result, alpha: float) -> pd.DataFrame | None:
+    effect = result.estimate.effect
+    return cell_table(effect, _z(alpha)) if isinstance(effect, CellEffect) else None
+
+
+def _z(alpha: float) -> float:
+    return float(norm.ppf(1 - alpha / 2))
+
+
+def _by_cells(result: Result) -> bool:
+    """Whether it is of a trial's arms, with nothing adjusted for between them."""
+    return isinstance(result.estimate.effect, CellEffect | ArmPolynomials)
 
 
 def _left(result: Result) -> tuple[tuple[str, str], ...]:
@@ -109,9 +134,22 @@ def _right(result: Result) -> tuple[tuple[str, str], ...]:
     return (
         ("Estimand", request.estimand),
         ("Estimator", LEARNERS.get(plan.learner, plan.learner)),
-        *(trial.HEAD if _is_trial(result) else learned),
+        *(_head(result) or learned),
         ("Neighbours", request.trust.neighbors.replace("_", "/")),
     )
+
+
+def _head(result: Result) -> tuple[tuple[str, str], ...]:
+    """Of a fit without nuisances."""
+    effect = result.estimate.effect
+    if isinstance(effect, CellEffect):
+        known = result.plan.request.propensity
+        share = "by cell" if known is None else f"known, {known:g}"
+        return (("Cells", effect.partition.description), ("Propensity", share))
+    if isinstance(effect, ArmPolynomials):
+        degree = effect.polynomials.degree
+        return (("Means", f"polynomials, degree {degree}"), ("Propensity", "not used"))
+    return trial.HEAD if _is_trial(result) else ()
 
 
 def _is_trial(result: Result) -> bool:
@@ -125,6 +163,8 @@ def _split(result: Result) -> str:
 
 
 def _price(promise: Guarantee) -> str:
+    if promise.delta == 0:
+        return f"epsilon {promise.epsilon:.4g}, pure"
     price = f"({promise.epsilon:.2f}, {promise.delta:.3g})-DP"
     if promise.kind == "published":
         return f"{price} as published"
@@ -198,10 +238,15 @@ def _promise(result: Result) -> tuple[str, ...]:
     if promise.kind == "none":
         return (promise.statement,)
     unit = NEIGHBORS[promise.neighbors].format(unit=promise.unit)
-    head = f"({promise.epsilon:.2f}, {promise.delta:.3g})-DP, {promise.kind}"
+    price = f"({promise.epsilon:.2f}, {promise.delta:.3g})-DP"
+    if promise.delta == 0:
+        price = price_text(promise.epsilon, 0.0, 3)
+    head = f"{price}, {promise.kind}"
     odds = odds_sentence(promise.epsilon, promise.delta, promise.neighbors)
     if promise.kind == "published":
-        doubts = published.doubts(result.plan, result.estimate.size)
+        doubts: tuple[str, ...] = (HANDED_OVER,)
+        if result.plan.stages:
+            doubts = published.doubts(result.plan, result.estimate.size)
         return (f"{head}, not proven; {unit}", *doubts, f"If the claim held: {odds}")
     return f"{head}; {unit}", odds
 
@@ -238,6 +283,8 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
 
 def _protected(promise: Guarantee) -> str:
     price = f"({promise.epsilon:.2g}, {promise.delta:.3g})-differential privacy"
+    if promise.delta == 0:
+        price = f"{promise.epsilon:.2g}-differential privacy"
     return {
         "proven": f"Everything here satisfies {price} for {promise.unit}.",
         "published": f"The method's paper claims {price} for {promise.unit}; that is not proven, "
@@ -249,7 +296,7 @@ def _protected(promise: Guarantee) -> str:
 def _notes(result: Result) -> tuple[str, ...]:
     estimate = result.estimate
     request = estimate.plan.request
-    public = [] if _is_trial(result) else ["clip"]
+    public = [] if _is_trial(result) or _by_cells(result) else ["clip"]
     if _bounds(result).startswith("declared"):
         public.insert(0, "bounds")
     if estimate.size is not None:
@@ -259,7 +306,13 @@ def _notes(result: Result) -> tuple[str, ...]:
         *most, last = public
         words = f"{', '.join(most)} and {last} are" if most else f"{last} is"
         notes.append(f"{words} declared public.")
-    notes.append(trial.NOTE if _is_trial(result) else estimands.NOTE[request.estimand])
+    notes.append(
+        trial.NOTE
+        if _is_trial(result)
+        else "Causal reading needs treatment by chance within each cell, and no interference."
+        if _by_cells(result)
+        else estimands.NOTE[request.estimand]
+    )
     if _is_trial(result) and request.estimand != "ATE":
         notes.append(trial.SAME)
     if _bounds(result).startswith("bought"):
@@ -267,7 +320,7 @@ def _notes(result: Result) -> tuple[str, ...]:
             "Bounds were bought from the rows with noise; values beyond them were cut, and no "
             "interval allows for that."
         )
-    if request.estimand == "CATE":
+    if request.estimand == "CATE" and not _by_cells(result):
         notes.append(
             "Bands for the effect's shape cover its projection on the basis, approximately and on "
             "average over x."
@@ -289,6 +342,8 @@ def _methods(result: Result) -> tuple[str, ...]:
         return published.methods(plan)
     if _is_trial(result):
         return trial.METHODS
+    if _by_cells(result):
+        return _cell_methods(result)
     found = estimands.METHODS[request.estimand]
     return (
         f"{LEARNERS.get(plan.learner, plan.learner)} with base {plan.base!r}. The rows were read "
@@ -300,6 +355,14 @@ def _methods(result: Result) -> tuple[str, ...]:
         "noise (delta method) and an allowance for cut scores.",
         "A row with a missing value adds nothing to any sum; how many there were is not shown.",
     )
+
+
+def _cell_methods(result: Result) -> tuple[str, ...]:
+    if isinstance(result.estimate.effect, ArmPolynomials):
+        return cells.POLYNOMIALS
+    law = "discrete Laplace" if result.plan.pure else "discrete Gaussian"
+    how = cells.SHRUNK if result.estimate.notes else cells.AS_RELEASED
+    return tuple(text.format(noise=law, how=how) for text in cells.METHODS)
 
 
 def _propensity_text(request: Request) -> str:

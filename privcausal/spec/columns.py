@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from privcausal.errors import DataError
-from privcausal.spec.schema import label_key
+from privcausal.spec.schema import Schema, label_key
 from privcausal.typing import Frame, Integers, Vector
 
 Kind = Literal["numeric", "bool", "text", "other"]
+
+
+LabelColumns = Callable[[Sequence[str]], Mapping[str, frozenset[str]]]
+"""From the names of all columns to those that hold labels, with the labels declared for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +179,19 @@ def _is_plain(dtype: Any) -> bool:
 
     same = (nw.String, nw.Boolean, nw.Categorical, nw.Enum)
     return dtype.is_numeric() or isinstance(dtype, same)
+
+
+def label_columns(schema: Schema, asked: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Columns of labels in a table without types, and the labels declared for each.
+
+    `asked` names columns that are labels by their use, as in ``C(region)``; a declared interval or
+    the 0/1 coding says otherwise.
+    """
+    found = {name: frozenset[str]() for name in asked}
+    for name, domain in schema.columns.items():
+        labels = getattr(domain, "labels", None)  # an interval and the 0/1 coding have none
+        if labels is None:
+            found.pop(name, None)
+        else:
+            found[name] = frozenset(labels)
+    return found

@@ -7,7 +7,6 @@ A `FeatureMap` expands the design's columns into basis functions with a norm cut
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -188,8 +187,8 @@ class Design:
         """The whole design, shape (rows, all columns), on a grid of the terms' variables."""
         if len(variables := _variables(terms[0])) > 1:
             axes = [self._points(v, 129 if len(variables) == 2 else 33) for v in variables]
-            points = zip(*itertools.product(*axes), strict=True)
-            grid = dict(zip(variables, map(np.array, points), strict=True))
+            mesh = np.meshgrid(*axes, indexing="ij")
+            grid = {v: values.ravel() for v, values in zip(variables, mesh, strict=True)}
         else:
             grid = {v: self._points(v, _LINE) for t in terms for v in _variables(t)}
         rows = max(map(len, grid.values()))

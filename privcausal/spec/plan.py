@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from privcausal.accounting.charge import PICO
-from privcausal.errors import BudgetError
+from privcausal.errors import BudgetError, CapabilityError
+from privcausal.spec.cell_query import CellQuery, labels_of, translated
+from privcausal.spec.partition import Partition, Product
 from privcausal.spec.request import Request
 
 TOLERANCE = 1e-9
@@ -61,6 +63,8 @@ class Plan:
         What the budget allows, in pico-rho.
     least_rows : int
         Fewest rows for which the claim of ``mode="paper"`` holds; 0 elsewhere.
+    partition : Partition or None
+        The cells whose aggregates were released, by a learner that reads nothing else.
     """
 
     request: Request
@@ -69,6 +73,7 @@ class Plan:
     stages: tuple[Stage, ...]
     rho_cap: int
     least_rows: int = 0
+    partition: Partition | None = None
 
     def __post_init__(self) -> None:
         names = [s.name for s in self.stages]
@@ -97,6 +102,43 @@ class Plan:
 
     def has(self, name: str) -> bool:
         return any(s.name == name for s in self.stages)
+
+    @property
+    def pure(self) -> bool:
+        """Whether everything is priced in epsilon alone."""
+        return self.rho == 0 and self.delta == 0
+
+    def sql(self, dialect: str = "duckdb", table: str = "data") -> str:
+        """SQL for the exact aggregates by cell and arm, for whoever holds the rows.
+
+        Its result is what `privcausal.from_cells` takes: cell, arm, count, sum, and the sum in
+        whole steps. It is private, and exact until noise is added.
+
+        Parameters
+        ----------
+        dialect : str
+            ``"duckdb"``, or any that sqlglot knows: ``"snowflake"``, ``"bigquery"``, ``"spark"``.
+        table : str
+            What to call the table, as SQL writes it.
+
+        Raises
+        ------
+        CapabilityError
+            The learner reads more than aggregates, its cells are no product of parts, or sqlglot is
+            not installed or knows no such dialect.
+        """
+        if not isinstance(self.partition, Product):
+            raise CapabilityError(
+                "SQL is written for cells that are parts of features: learner='adum' with "
+                "partition='grid' or declared parts"
+            )
+        formula = self.request.formula
+        schema = self.request.schema
+        query = CellQuery(
+            formula.outcome, formula.treatment, formula.variables, schema, self.partition,
+            labels_of(schema.columns),
+        )  # fmt: skip
+        return translated(query.for_owner(table), dialect)
 
     def __str__(self) -> str:
         lines = [f"{self.learner} on base {self.base}: {self.request.formula}"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from privcausal.errors import BudgetError, CapabilityError, SchemaError
+from privcausal.spec.columns import label_columns
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.groups import parse_group
 from privcausal.spec.schema import Binary, Interval, Levels, Schema
@@ -193,3 +194,8 @@ class Request:
         extra += [self.trust.unit] if self.trust.unit else []
         extra += [g.column for name in self.groups for g in [parse_group(name)]]
         return tuple(dict.fromkeys([*self.formula.variables, *extra]))
+
+    def label_columns(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
+        """Which columns of a table without types hold labels: those declared or used as such."""
+        unit = [self.trust.unit] if self.trust.unit else []
+        return label_columns(self.schema, [*self.formula.categorical, *unit])

@@ -9,16 +9,21 @@ from privcausal.vault.door import (
     Vault,
     check_columns,
     check_types,
+    hold,
     open_vault,
     public_size,
     read,
+    typed,
 )
 from privcausal.vault.estimators import Estimators
 from privcausal.vault.mechanisms.arms import ArmHistogram, ArmSums
+from privcausal.vault.mechanisms.cells import CellSums
+from privcausal.vault.mechanisms.clusters import ClusterSums, public_centres
 from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.moments import Cross, Gram
+from privcausal.vault.mechanisms.polynomials import PolynomialSums
 from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.mechanisms.quantiles import Grid, Magnitudes
 from privcausal.vault.mechanisms.scores import Regressors, ScoreSquares, ScoreSums
@@ -52,6 +57,8 @@ __all__ = [
     "ArmSums",
     "Balance",
     "ByFold",
+    "CellSums",
+    "ClusterSums",
     "Cross",
     "Estimators",
     "Findings",
@@ -66,6 +73,7 @@ __all__ = [
     "OutcomeResidual",
     "OverlapMass",
     "OverlapScore",
+    "PolynomialSums",
     "PublishedAte",
     "Regressors",
     "ResidualProduct",
@@ -81,10 +89,13 @@ __all__ = [
     "Vault",
     "check_columns",
     "check_types",
+    "hold",
     "inspect",
     "open_vault",
+    "public_centres",
     "public_size",
     "read",
     "read_file",
     "rehearse",
+    "typed",
 ]

@@ -5,6 +5,7 @@ Each passes one function that adds noise to exact integers at a planned price.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -15,12 +16,14 @@ import numpy as np
 from privcausal.accounting.charge import PARALLEL, PICO, Charge, Cost, Release
 from privcausal.errors import (
     BudgetError,
+    CapabilityError,
     DataError,
     LedgerError,
     PrivcausalError,
     SchemaError,
 )
-from privcausal.spec.columns import Header
+from privcausal.spec.cell_table import CellTable
+from privcausal.spec.columns import Header, LabelColumns
 from privcausal.spec.features import Design
 from privcausal.spec.groups import Group
 from privcausal.spec.plan import Plan, Stage
@@ -33,7 +36,10 @@ from privcausal.vault.mechanisms.base import Mechanism
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.sealed import Sealed
+from privcausal.vault.sources.aggregates import Aggregates
+from privcausal.vault.sources.base import Table
 from privcausal.vault.sources.memory import Memory
+from privcausal.vault.sources.stored import is_relation, open_path, open_relation
 from privcausal.vault.split import first_rows, parts
 
 BATCH = 1 << 14
@@ -88,7 +94,7 @@ class Ledger(Protocol):
 class Source(Sealed):
     """An opened table, before its plan is known; only its header is public."""
 
-    rows: Memory
+    rows: Table
 
     @property
     def header(self) -> Header:
@@ -97,14 +103,26 @@ class Source(Sealed):
 
 @guarded
 def read(data: Frame) -> Source:
-    """Open `data`; nothing is released."""
-    return Source(Memory(data))
+    """Open a frame, a path to files, or a DuckDB relation; nothing is released."""
+    if isinstance(data, str | os.PathLike):
+        return Source(open_path(data))
+    return Source(open_relation(data) if is_relation(data) else Memory(data))
+
+
+def typed(source: Source, labels: LabelColumns) -> Source:
+    """The table with types for its columns, where it has none of its own (CSV)."""
+    return Source(source.rows.typed(labels))
+
+
+def hold(table: CellTable, header: Header) -> Source:
+    """An aggregated table in the place of rows."""
+    return Source(Aggregates(table, header))
 
 
 @guarded
 def public_size(source: Source, request: Request) -> int | None:
     """Number of rows, or of units: public under substitution, None under add_remove."""
-    if request.trust.neighbors == "add_remove":
+    if request.trust.neighbors == "add_remove" or isinstance(source.rows, Aggregates):
         return None
     if request.trust.unit is None:
         return source.rows.size()
@@ -145,6 +163,7 @@ def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> V
     All charges are committed before any row is read; a fit that fails later stays paid for.
     """
     source_of_noise = noise.current()
+    _check_order(source.rows, plan.request)
     # the number of rows may be told where it is public; under add_remove no rows are rows too
     if plan.request.trust.neighbors == "substitute" and source.rows.size() == 0:
         raise DataError("the data have no rows")
@@ -159,13 +178,25 @@ def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> V
             raise LedgerError("a ledger takes no fit made with test noise: it would not be private")
         published = plan.request.mode == "paper"
         # a delta that is spent only has to be left; one at which rho is converted must be the same
-        if not published and ledger.delta != plan.request.budget.delta:
+        converted = plan.rho > 0 and not published
+        if converted and ledger.delta != plan.request.budget.delta:
             raise LedgerError(
                 f"the ledger counts at delta={ledger.delta:g} and this fit asks for "
                 f"delta={plan.request.budget.delta:g}; fit with the ledger's"
             )
         ledger.charge(run, [_planned(stage, plan) for stage in plan.stages], published=published)
     return Vault(source, plan, source_of_noise)
+
+
+def _check_order(rows: Table, request: Request) -> None:
+    """Parts of the rows and rows of a unit are known by position."""
+    if not rows.ordered and (request.split != "full" or request.trust.unit is not None):
+        what = "unit=" if request.split == "full" else f"split={request.split!r}"
+        raise CapabilityError(
+            f"{what} needs rows that come in one order each time they are read, which a DuckDB "
+            "relation does not promise: write it to a file, "
+            "relation.write_parquet('rows.parquet'), and pass its path"
+        )
 
 
 def _check_size(size: int, plan: Plan) -> None:
@@ -381,6 +412,7 @@ class Vault(Sealed):
         """With no noise at all, sums over no complete row are zero, and nothing divides by them."""
         probe = noise.Query("probe", np.ones(1), 1.0, 1.0)
         silent = not self.real_noise and not self._noise.sd(probe).any()
+        silent = silent and not isinstance(self._rows, Aggregates)  # has no rows in any case
         if silent and not any(batch.complete.any() for batch in self._clean()):
             raise DataError(
                 "no row of the data is complete: without noise there is nothing to estimate. With "
@@ -388,10 +420,25 @@ class Vault(Sealed):
             )
 
     def _sum(self, mechanism: Mechanism, part: int | None) -> Integers:
+        request = self._plan.request
+        if part is None and request.trust.unit is None and request.split == "full":
+            counted = self._counted(mechanism)
+            if counted is not None:
+                return counted
         total = np.zeros(len(mechanism.units), np.int64)
         for batch in self._clean():
             total += mechanism.integers(batch if part is None else batch.only(part))
         return total
+
+    def _counted(self, mechanism: Mechanism) -> Integers | None:
+        """The sum of all rows where the rows live, if they live where SQL runs."""
+        layout = self._layout
+        assert layout is not None
+        kinds = self._rows.header.kinds
+        wanted = [(n, reads_labels(layout.schema[n], kinds[n])) for n in layout.needed]
+        statement = mechanism.statement(layout, frozenset(n for n, labels in wanted if labels))
+        rows = None if statement is None else self._rows.counted(statement, wanted)
+        return None if rows is None else mechanism.tallied(rows)
 
     def _query(self, stage: Stage, name: str, weights: Any, sensitivity: float) -> noise.Query:
         """Noise for one stage: sigma = Delta / sqrt(2 rho), Delta = max_rows x one row's change."""
@@ -399,17 +446,28 @@ class Vault(Sealed):
         sigma = delta / np.sqrt(2 * stage.rho / PICO) * SAFETY
         return noise.Query(name, weights, delta, float(sigma))
 
+    def _pure(self, stage: Stage, name: str, weights: Any, sensitivity: float) -> noise.Query:
+        """Laplace noise for a stage priced in epsilon: b = Delta / epsilon, Delta in l1."""
+        delta = sensitivity * self._plan.request.trust.max_rows
+        b = delta / (stage.epsilon / PICO) * SAFETY
+        return noise.Query(name, weights, delta, float(b), "laplace")
+
     def _exit(self, stage: Stage, mechanism: Mechanism, exact: Integers) -> Release:
         """The one place where private integers become an output."""
-        query = self._query(
-            stage, mechanism.query, mechanism.weights, mechanism.sensitivity(self._neighbors)
-        )
-        noisy = self._noise.gaussian(exact, query)
+        if stage.rho:
+            size, name = mechanism.sensitivity(self._neighbors), mechanism.name
+            query = self._query(stage, mechanism.query, mechanism.weights, size)
+            noisy = self._noise.gaussian(exact, query)
+        else:
+            size, name = mechanism.l1_sensitivity(self._neighbors), "discrete Laplace"
+            query = self._pure(stage, mechanism.query, mechanism.weights, size)
+            noisy = self._noise.laplace(exact, query)
         units = mechanism.units
         first = float(units[0])
-        charge = self._charge(
-            stage, query.name, mechanism.name, query.sensitivity * first, query.scale * first
-        )
+        spread = query.scale
+        if query.law == "laplace":
+            spread = float(noise.standard_deviation(query)[0] * query.weights[0])
+        charge = self._charge(stage, query.name, name, query.sensitivity * first, spread * first)
         return Release(noisy * units, self._noise.sd(query) * units, charge)
 
     def _charge(
@@ -437,5 +495,5 @@ def part_shares(plan: Plan) -> tuple[float, ...]:
     return (1.0 / FOLDS,) * FOLDS if split == "crossfit" else (1.0,)
 
 
-def _unit_column(rows: Memory, unit: str) -> RawColumn:
+def _unit_column(rows: Table, unit: str) -> RawColumn:
     return rows.column(unit, as_labels=True)

@@ -7,16 +7,18 @@ result says NOT PRIVATE.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from privcausal.typing import Integers, Vector
+
+Law = Literal["gaussian", "laplace"]
 
 
 @dataclass(frozen=True)
@@ -24,14 +26,16 @@ class Query:
     """What the noise source is told of a query; all of it is public.
 
     `weights` (shape (m,)) and `sensitivity` belong together: a change of one unit moves the exact
-    answer q by at most `sensitivity` in the norm ||weights * (q - q')||_2. `scale` is the standard
-    deviation of the noise on a coordinate of weight 1.
+    answer q by at most `sensitivity` in the norm ||weights * (q - q')||, which is the l2 norm for
+    Gaussian noise and the l1 norm for Laplace noise. `scale` is that of the noise on a coordinate
+    of weight 1: the standard deviation of the Gaussian, b of the Laplace law exp(-|k|/b).
     """
 
     name: str
     weights: Vector
     sensitivity: float
     scale: float
+    law: Law = "gaussian"
 
 
 class NoiseSource(Protocol):
@@ -42,42 +46,77 @@ class NoiseSource(Protocol):
     def gaussian(self, exact: Integers, query: Query) -> Integers:
         """exact + discrete Gaussian noise of sd query.scale / query.weights."""
 
+    def laplace(self, exact: Integers, query: Query) -> Integers:
+        """exact + discrete Laplace noise of scale query.scale / query.weights."""
+
     def sd(self, query: Query) -> Vector:
-        """Standard deviation of what `gaussian` adds, shape (m,)."""
+        """Standard deviation of what the query's law adds, shape (m,)."""
 
     def entropy(self) -> int:
         """Entropy for splits of the rows (independent of the data; not for noise)."""
 
 
 class OperatingSystem:
-    """Discrete Gaussian noise by OpenDP (Canonne, Kamath and Steinke 2020, Algorithm 3)."""
+    """Discrete noise by OpenDP (Canonne, Kamath and Steinke 2020, Algorithms 2 and 3)."""
 
     real = True
 
     def gaussian(self, exact: Integers, query: Query) -> Integers:
-        noisy = np.empty_like(exact)
-        for weight in np.unique(query.weights):
-            at = query.weights == weight
-            noisy[at] = _sampler(query.scale / float(weight))([int(v) for v in exact[at]])
-        return noisy
+        return _noisy(_gaussian, exact, query)
+
+    def laplace(self, exact: Integers, query: Query) -> Integers:
+        return _noisy(_laplace, exact, query)
 
     def sd(self, query: Query) -> Vector:
-        return np.asarray(query.scale / query.weights)
+        return standard_deviation(query)
 
     def entropy(self) -> int:
         return int.from_bytes(os.urandom(16), "little")
 
 
+def standard_deviation(query: Query) -> Vector:
+    """Of the noise of a query, shape (m,).
+
+    The discrete Laplace law has variance 1 / (2 sinh(1/(2b))^2). That of the discrete Gaussian is
+    below its scale squared, by next to nothing from a scale of 1 on.
+    """
+    scale = query.scale / query.weights
+    if query.law == "gaussian":
+        return np.asarray(scale)
+    with np.errstate(over="ignore"):  # at a tiny scale nothing is added
+        return np.asarray(1.0 / (np.sqrt(2.0) * np.sinh(0.5 / scale)))
+
+
+def _noisy(sampler: Callable[[float], Any], exact: Integers, query: Query) -> Integers:
+    noisy = np.empty_like(exact)
+    for weight in np.unique(query.weights):
+        at = query.weights == weight
+        noisy[at] = sampler(query.scale / float(weight))([int(v) for v in exact[at]])
+    return noisy
+
+
 @lru_cache(maxsize=256)
-def _sampler(scale: float) -> Any:
+def _gaussian(scale: float) -> Any:
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    sampler = dp.m.make_gaussian(*space, scale=scale)
-    # OpenDP accepts a scale of zero and then promises an infinite rho: refuse it here
-    rho = float(sampler.map(1.0))  # type: ignore[no-untyped-call]  # OpenDP ships no types
-    if not 0 < rho < float("inf"):
+    return _checked(dp.m.make_gaussian(*space, scale=scale), 1.0)
+
+
+@lru_cache(maxsize=256)
+def _laplace(scale: float) -> Any:
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+    return _checked(dp.m.make_laplace(*space, scale=scale), 1)
+
+
+def _checked(sampler: Any, distance: float) -> Any:
+    # OpenDP accepts a scale of zero and then promises an infinite loss: refuse it here
+    loss = float(sampler.map(distance))
+    if not 0 < loss < float("inf"):
         raise ArithmeticError("the noise scale is not a positive finite number")
     return sampler
 

@@ -20,7 +20,7 @@ from privcausal.spec.request import Request
 from privcausal.spec.schema import Binary, Domain, Interval, Levels
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault.door import Source, Vault
-from privcausal.vault.noise import Query
+from privcausal.vault.noise import Query, standard_deviation
 from privcausal.vault.sources.memory import Memory
 
 POINTS, MULTIPLIER = 2039, 436
@@ -78,8 +78,10 @@ class Typical:
         shift = self._sign * _signs(self.queries, len(exact)) if len(exact) > 1 else 0.0
         return np.asarray(np.rint(exact * self._scale + shift * self.sd(query)), np.int64)
 
+    laplace = gaussian
+
     def sd(self, query: Query) -> Vector:
-        return np.asarray(query.scale / query.weights)
+        return standard_deviation(query)
 
     def entropy(self) -> int:
         return 0

@@ -115,7 +115,8 @@ def change(pair: Pair, one: Call, two: Call) -> float:
         before = before[[a.index(label) for label in common]] if common else before[:0]
         after = after[[b.index(label) for label in common]] if common else after[:0]
         weights = np.ones(len(common))
-    return float(np.linalg.norm((before - after).astype(float) * weights))
+    order = 1 if one.query.law == "laplace" else 2
+    return float(np.linalg.norm((before - after).astype(float) * weights, order))
 
 
 @dataclass
@@ -135,7 +136,7 @@ def check(pair: Pair, *, texts: bool = False) -> Report:
     two = fit(pair.call, pair.two, aligned(pair, one.calls))
     report = Report()
     assert len(one.calls) == len(two.calls), pair.name
-    loss = 0.0
+    loss = pure = 0.0
     for a, b in zip(one.calls, two.calls, strict=True):
         assert a.query.name == b.query.name
         assert a.query.scale == b.query.scale
@@ -144,14 +145,19 @@ def check(pair: Pair, *, texts: bool = False) -> Report:
             assert np.array_equal(a.query.weights, b.query.weights)
         moved = change(pair, a, b)
         assert moved <= a.query.sensitivity * ROUNDING, (pair.name, a.query.name)
-        loss += (moved / a.query.scale) ** 2 / 2
+        assert a.query.law == b.query.law
+        if a.query.law == "laplace":
+            pure += moved / a.query.scale
+        else:
+            loss += (moved / a.query.scale) ** 2 / 2
         report.reached[a.query.name] = moved / a.query.sensitivity
     assert one.error == two.error, pair.name
     assert one.warned == two.warned, pair.name
     if one.result is not None:
-        planned = one.result.estimate.plan.rho
-        assert loss * PICO <= planned, pair.name
-        report.share = loss * PICO / planned
+        plan = one.result.estimate.plan
+        assert loss * PICO <= plan.rho, pair.name
+        assert pure * PICO <= plan.epsilon, pair.name
+        report.share = loss * PICO / plan.rho if plan.rho else pure * PICO / plan.epsilon
         assert one.document == two.document, pair.name  # not a byte of what is released differs
         if texts:
             assert_same_texts(one.result, two.result)

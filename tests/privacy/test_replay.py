@@ -153,6 +153,53 @@ def test_estimands(estimand: str, split: str, relation: str) -> None:
     check(Pair("known", known, *neighbours(relation, [*rows, LOW], HIGH)), texts=True)
 
 
+# -- uplift by cells ---------------------------------------------------------------------------
+
+CELLS: dict[str, Any] = {
+    "default": {},
+    "the paper's release": {"learner": pc.learners.ADUM(release="count_sum", cells=9)},
+    "as released": {"learner": pc.learners.ADUM(shrink=False, cells=9)},
+    "gaussian": {"learner": pc.learners.ADUM(noise="gaussian")},
+    "bound": {"learner": pc.learners.ADUM(cells="bound", rows=61)},
+    "kmeans": {"learner": pc.learners.ADUM(partition="kmeans", cells=4, rounds=2)},
+    "gaussian kmeans": {
+        "learner": pc.learners.ADUM(partition="kmeans", cells=4, rounds=2, noise="gaussian")
+    },
+    "declared parts": {"learner": pc.learners.ADUM(partition={"X1": [0.0, 0.5], "G": "levels"})},
+    "a function": {"learner": pc.learners.ADUM(partition=lambda points: points["X1"] > 0)},
+    "two values": {"bounds": BOUNDS | {"Y": pc.Binary(["0", "1"])}},
+    "off-centre": {"bounds": BOUNDS | {"Y": (5, 10)}},
+    "known share": {"propensity": 0.4},
+    "two regressions": {"learner": "tm"},
+    "two regressions of degree 3": {"learner": pc.learners.TM(degree=3)},
+    "units": {"unit": "pid", "max_rows": 2},
+    "bought": {
+        "learner": pc.learners.ADUM(noise="gaussian"), "bounds": None, "eps": 40.0,
+        "shares": {"bounds": 0.5},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("kind", CELLS)
+def test_cells(kind: str, relation: str) -> None:
+    formula = FORMULA.rpartition("|")[0] if FORMULA.count("|") > 1 else FORMULA
+    made = call(learner="adum", formula=formula, neighbors=relation) | CELLS[kind]
+    rng = np.random.default_rng([len(kind), len(relation)])
+    low, high = {"Y": -1e9, "T": 0.0}, {"Y": 1e9, "T": 1.0}
+    if kind == "two values":
+        low, high = {"Y": 0.0, "T": 0.0}, {"Y": 1.0, "T": 1.0}
+    pairs = [(LOW | low, HIGH | high), (LOW | low, MISSING), (hostile(rng), hostile(rng))]
+    most = 0.0
+    for old, new in pairs:
+        one, two = neighbours(relation, [*ordinary(150, 9), old], new)
+        if kind == "units":
+            one, two = (d.assign(pid=np.arange(len(d)).astype(str)) for d in (one, two))
+        most = max(most, check(Pair(kind, made, one, two), texts=True).share)
+    # from one end to the other, and to another cell: the bound is not idle
+    assert most > (0.2 if kind in ("units", "bought") else 0.6)
+
+
 # -- the difference in means -------------------------------------------------------------------
 
 TRIALS: dict[str, dict[str, Any]] = {

@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from privcausal.errors import CapabilityError
 from privcausal.typing import Integers, Neighbors, Vector
-from privcausal.vault.batch import Batch
+from privcausal.vault.batch import Batch, Layout
 
 TWO_FACTOR = 16
 """Bits per factor in sums of products: 2^32 per row, exact in float64 for 2^21 rows a batch."""
@@ -46,9 +47,28 @@ class Mechanism(ABC):
     def sensitivity(self, neighbors: Neighbors) -> float:
         """Largest weighted l2 change of the integers when one row is replaced or added."""
 
+    def l1_sensitivity(self, neighbors: Neighbors) -> float:
+        """Largest weighted l1 change of the integers when one row is replaced or added.
+
+        Laplace noise of scale b / weights[j] on coordinate j then loses at most this over b, so
+        the release is epsilon-DP with epsilon = l1_sensitivity / b.
+        """
+        raise CapabilityError(f"the release {self.query!r} has no price in pure epsilon")
+
     @abstractmethod
     def integers(self, batch: Batch) -> Integers:
         """Exact sums over the batch, shape (m,)."""
+
+    def statement(self, layout: Layout, labels: frozenset[str]) -> str | None:
+        """SQL over the table `data` for the same sums to the bit; None where there is none.
+
+        `labels` are the columns read as texts.
+        """
+        return None
+
+    def tallied(self, rows: Integers) -> Integers:
+        """The sums, shape (m,), from the rows of `statement`."""
+        raise NotImplementedError
 
 
 def on_grid(values: Vector, bound: float, bits: int) -> Vector:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from privcausal.errors import DataError
+from privcausal.spec.columns import LabelColumns
 from privcausal.spec.schema import label_key
-
-LabelColumns = Callable[[Sequence[str]], Mapping[str, frozenset[str]]]
-"""From the names of all columns to those that hold labels, with the labels declared for each."""
 
 
 def read_file(path: Path, label_columns: LabelColumns) -> Any:
@@ -81,27 +79,38 @@ def _typed(table: Any, known: Mapping[str, frozenset[str]]) -> Any:
     """
     import pyarrow as pa
 
-    columns = []
-    for column, texts in zip(table.column_names, table.columns, strict=True):
-        coded = texts.combine_chunks().dictionary_encode()
-        words = coded.dictionary.to_pylist()
-        if column in known:
-            values = pa.array([_label(word, known[column]) for word in words], pa.large_string())
-        else:
-            values = pa.array([_number(word) for word in words], pa.float64())
-        columns.append(values.take(coded.indices))
+    columns = [
+        typed_column(texts.combine_chunks(), known.get(column))
+        for column, texts in zip(table.column_names, table.columns, strict=True)
+    ]
     return pa.table(columns, names=table.column_names)
 
 
-def _label(word: str, known: frozenset[str]) -> str | None:
+def typed_column(texts: Any, known: frozenset[str] | None) -> Any:
+    """An Arrow array of texts as labels where some are `known`, else as float64."""
+    import pyarrow as pa
+
+    coded = texts.dictionary_encode()
+    words = ["" if word is None else word for word in coded.dictionary.to_pylist()]
+    indices = coded.indices
+    if indices.null_count:  # an empty field
+        indices, words = indices.fill_null(len(words)), [*words, ""]
+    if known is None:
+        values = pa.array([number_of(word) for word in words], pa.float64())
+    else:
+        values = pa.array([label_of(word, known) for word in words], pa.large_string())
+    return values.take(indices)
+
+
+def label_of(word: str, known: frozenset[str]) -> str | None:
     """The label as written, or as the declared number it means ("3.0" for 3); None if missing."""
     if word in known:
         return word
-    number = label_key(_number(word))
+    number = label_key(number_of(word))
     return number if number in known else None if word in _BLANKS else word
 
 
-def _number(word: str) -> float:
+def number_of(word: str) -> float:
     try:
         return float(word)
     except ValueError:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from privcausal.spec.columns import Header, header, labels, numbers, open_frame
-from privcausal.typing import Frame
+from privcausal.spec.columns import (
+    Header,
+    LabelColumns,
+    header,
+    labels,
+    numbers,
+    open_frame,
+)
+from privcausal.typing import Frame, Integers
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.sealed import Sealed
 
@@ -15,6 +22,7 @@ class Memory(Sealed):
     """A table held in memory, read column by column as numbers or as labels."""
 
     __slots__ = ("_cache", "_frame", "_size", "header")
+    ordered = True
 
     def __init__(self, data: Frame) -> None:
         self._frame: Any = open_frame(data)
@@ -44,10 +52,17 @@ class Memory(Sealed):
         whole = {name: self.column(name, as_labels=as_labels) for name, as_labels in wanted}
         for start in range(0, self._size, rows):
             at = slice(start, min(start + rows, self._size))
-            yield at, {name: _cut(column, at) for name, column in whole.items()}
+            yield at, {name: cut(column, at) for name, column in whole.items()}
+
+    def typed(self, labels: LabelColumns) -> Memory:
+        """Frames have types."""
+        return self
+
+    def counted(self, statement: str, wanted: Sequence[tuple[str, bool]]) -> Integers | None:
+        return None
 
 
-def _cut(column: RawColumn, at: slice) -> RawColumn:
+def cut(column: RawColumn, at: slice) -> RawColumn:
     if column.numbers is not None:
         return RawColumn(numbers=column.numbers[at])
     assert column.codes is not None

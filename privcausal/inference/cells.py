@@ -1,0 +1,359 @@
+"""Effects by cell from noisy counts and sums: as they are, or shrunk towards neighbouring cells.
+
+Everything here is post-processing of released numbers. The model of the shrunken estimate: in cell
+k and arm t,
+
+    S_kt - m C_kt = n_kt (mu_kt - m) + e_kt,   Var(e_kt) = s_t^2 n_kt + v_S + m^2 v_C,
+    mu_k0 = a + g(k),   mu_k1 = mu_k0 + c + h(k),
+
+with m the overall mean and v_S, v_C the known variances of the noise. g and h are Gaussian
+processes over where cells lie: linear, smooth, rough, and each cell by itself. Which of them, and
+how large, is averaged over by marginal likelihood, so that the number of effective groups adapts
+to the noise: with much of it, cells are pooled into one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from privcausal.spec.features import Rows
+from privcausal.spec.partition import Partition
+from privcausal.typing import Integers, Mask, Matrix, Vector
+
+MOST_POINTS = 300
+"""Processes over more cells are spanned by this many of them."""
+
+LENGTHS = {"smooth": 1.0, "rough": 0.3}
+"""Lengths over which processes vary, where numbers span [-1, 1] (times the root of the axes)."""
+
+SIZES = (0.03, 0.1, 0.4)
+"""Standard deviations of g and h over the cells, in half ranges of the outcome."""
+
+AVERAGES = (0.03, 0.3)
+"""Prior standard deviations of the average effect, in half ranges."""
+
+NO_VARIATION = 0.3
+"""Prior probability that the effect is the same everywhere; the rest is spread evenly."""
+
+LEAST_WEIGHT = 1e-5
+"""Models below this posterior probability are left out of the average."""
+
+ALONE_UP_TO = 400
+"""Up to so many cells, each may differ from its neighbours by an amount of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class CellTotals:
+    """Noisy numbers of a partition, in natural units.
+
+    Attributes
+    ----------
+    count, total : Matrix
+        Rows, and sums of y - middle, shape (cells, 2): control and treated.
+    square : Vector or None
+        Sums of (y - middle)^2 by arm, shape (2,); None where the outcome has two values.
+    count_variance, total_variance, square_variance : float
+        Of the noise on one entry.
+    half : float
+        Half of the outcome's range.
+    """
+
+    count: Matrix
+    total: Matrix
+    square: Vector | None
+    count_variance: float
+    total_variance: float
+    square_variance: float
+    half: float
+
+    @cached_property
+    def rows(self) -> Vector:
+        """Rows of each arm, at least one."""
+        return np.asarray(np.maximum(self.count.sum(axis=0), 1.0))
+
+    @cached_property
+    def means(self) -> Vector:
+        """Mean of y - middle by arm."""
+        return np.asarray(np.clip(self.total.sum(axis=0) / self.rows, -self.half, self.half))
+
+    @cached_property
+    def middle(self) -> float:
+        """The overall mean of y - middle."""
+        overall = self.total.sum() / max(float(self.count.sum()), 1.0)
+        return float(np.clip(overall, -self.half, self.half))
+
+    @cached_property
+    def mean_noise(self) -> Vector:
+        """Noise variance of the arms' means, by the delta method."""
+        one = self.total_variance + self.means**2 * self.count_variance
+        return np.asarray(len(self.count) * one / self.rows**2)
+
+    @cached_property
+    def variances(self) -> Vector:
+        """Variance of y within an arm, shape (2,).
+
+        Raised by one standard deviation of its own noise, so that intervals do not pay for it; at
+        most what the bounds allow a variable of this mean. Differences between cells are part of
+        it, so within cells it is at most this.
+        """
+        most = np.maximum(self.half**2 - self.means**2, 1e-3 * self.half**2)
+        if self.square is None:
+            return np.asarray(most)
+        noise = np.sqrt(self.square_variance / self.rows**2 + 4 * self.means**2 * self.mean_noise)
+        found = np.maximum(self.square / self.rows - self.means**2, 0.0) + noise
+        return np.asarray(np.clip(found, 1e-4 * self.half**2, most))
+
+
+@dataclass(frozen=True, eq=False)
+class CellEffect:
+    """tau(x) of the cell that x falls in; a row in no cell has the average.
+
+    Attributes
+    ----------
+    value : Vector
+        Shape (cells,).
+    root : Matrix
+        root root' is the covariance of `value`, shape (cells, r).
+    count, mean : Matrix
+        Noisy rows, and mean outcomes, by cell and arm, shape (cells, 2).
+    """
+
+    partition: Partition
+    value: Vector
+    root: Matrix
+    count: Matrix
+    reach: float
+
+    def _cell(self, rows: Rows) -> Integers:
+        return self.partition.cell(rows.frame)
+
+    @property
+    def share(self) -> Vector:
+        """Share of the rows in each cell, from the noisy counts, shape (cells,)."""
+        size = np.maximum(self.count.sum(axis=1), 0.0)
+        return size / size.sum() if size.sum() > 0 else np.full(len(size), 1.0 / len(size))
+
+    def __call__(self, rows: Rows) -> Vector:
+        return np.array([*self.value, self.share @ self.value])[self._cell(rows)]
+
+    @property
+    def spread(self) -> Vector:
+        """Standard deviation of each cell's value."""
+        return np.asarray(np.sqrt((self.root**2).sum(axis=1)))
+
+    def sd(self, rows: Rows) -> Vector:
+        """Standard deviation, shape (n,)."""
+        average = float(np.linalg.norm(self.share @ self.root))
+        return np.array([*self.spread, average])[self._cell(rows)]
+
+
+# -- as they are -----------------------------------------------------------------------------
+
+
+def plain(found: CellTotals) -> tuple[Vector, Matrix]:
+    """Algorithm 1 of Betlei et al. (2021): S / C by cell and arm, and their difference.
+
+    A cell of less than one row by its noisy count is divided by one, and means are cut to the
+    bounds of the outcome. Returns effects, shape (cells,), and a diagonal root of their covariance.
+    """
+    rows = np.maximum(found.count, 1.0)
+    mean = np.clip(found.total / rows, -found.half, found.half)
+    noise = (found.total_variance + mean**2 * found.count_variance) / rows**2
+    variance = np.minimum(noise + found.variances / rows, found.half**2)
+    return mean[:, 1] - mean[:, 0], np.diag(np.sqrt(variance.sum(axis=1)))
+
+
+# -- shrunk ----------------------------------------------------------------------------------
+
+
+def shrunk(found: CellTotals, points: Matrix, propensity: float | None) -> tuple[Vector, Matrix]:
+    """Effects and a root of their covariance, shapes (cells,) and (cells, r).
+
+    Parameters
+    ----------
+    points : Matrix
+        Where cells lie, shape (cells, k).
+    propensity : float or None
+        A trial's known share of treated rows: counts of the arms then tell of each other.
+    """
+    spans = _spans(points)
+    rows = smooth_counts(found, spans, propensity)
+    sd = np.sqrt(
+        found.variances * rows + found.total_variance + found.middle**2 * found.count_variance
+    )
+    seen = (found.total - found.middle * found.count) / sd
+    effect, root = _average(seen, rows / sd, spans, found.half)
+    return np.clip(effect, -2 * found.half, 2 * found.half), root
+
+
+def _spans(points: Matrix) -> dict[str, Matrix]:
+    """Functions over the cells that span each process, of mean square one, shape (cells, r)."""
+    centred = points - points.mean(axis=0)
+    spread = np.sqrt((centred**2).mean(axis=0))
+    varying = centred[:, spread > 0] / spread[spread > 0]
+    size = max(varying.shape[1], 1)
+    spans = {"linear": varying / np.sqrt(size)}
+    for name, length in LENGTHS.items():
+        spans[name] = _process(points, length * np.sqrt(points.shape[1]))
+    if len(points) <= ALONE_UP_TO:
+        spans["alone"] = np.eye(len(points))
+    return {name: span for name, span in spans.items() if span.size}
+
+
+def _process(points: Matrix, length: float) -> Matrix:
+    """Leading functions of a Gaussian kernel over the cells."""
+    at = np.unique(np.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).astype(np.int64))
+    values, vectors = np.linalg.eigh(_kernel(points[at], points[at], length))
+    keep = values > 1e-4 * values[-1]
+    span = _kernel(points, points[at], length) @ (vectors[:, keep] / np.sqrt(values[keep]))
+    span = span - span.mean(axis=0)
+    size = np.sqrt((span**2).sum(axis=1).mean())
+    return span / size if size > 1e-9 else np.zeros((len(points), 0))
+
+
+def _kernel(one: Matrix, other: Matrix, length: float) -> Matrix:
+    distance = ((one[:, None, :] - other[None, :, :]) ** 2).sum(axis=2)
+    return np.asarray(np.exp(-0.5 * distance / length**2))
+
+
+def smooth_counts(found: CellTotals, spans: dict[str, Matrix], propensity: float | None) -> Matrix:
+    """Rows by cell and arm, shape (cells, 2), shrunk towards a smooth density; above zero."""
+    if propensity is None:
+        arms = [_smooth(found.count[:, t], found.count_variance, spans) for t in (0, 1)]
+        return np.stack(arms, axis=1)
+    both = _smooth(found.count.sum(axis=1), 2 * found.count_variance, spans)
+    return np.asarray(both[:, None] * np.array([1 - propensity, propensity]))
+
+
+def _smooth(count: Vector, noise: float, spans: dict[str, Matrix]) -> Vector:
+    """Posterior mean of counts that are a smooth density and Poisson variation about it."""
+    cells = len(count)
+    level = max(float(count.sum()), 1.0) / cells
+    ones = np.ones((cells, 1))
+    best, chosen = -np.inf, np.full(cells, level)
+    for name, size, alone in itertools.product(("linear", "smooth", "rough"), (0.1, 0.5), (0, 0.5)):
+        if name not in spans:
+            continue
+        own = level + (alone * level) ** 2  # of a count about the smooth density
+        scale = 1.0 / np.sqrt(noise + own)
+        design = np.hstack([ones, size * spans[name]]) * (level * scale)
+        evidence, mean, _ = _regression(design, (count - level) * scale)
+        evidence += cells * np.log(scale)
+        if evidence > best:
+            density = level + design @ mean / scale
+            best, chosen = evidence, density + own / (own + noise) * (count - density)
+    return np.asarray(np.maximum(chosen, 0.02 * level))
+
+
+def _regression(design: Matrix, seen: Vector) -> tuple[float, Vector, Matrix]:
+    """Evidence, and posterior mean and covariance of coefficients with prior N(0, I).
+
+    The observations have variance one.
+    """
+    gram = design.T @ design + np.eye(design.shape[1])
+    factor = cho_factor(gram, lower=True)
+    cross = design.T @ seen
+    mean = cho_solve(factor, cross)
+    log_det = 2 * float(np.log(np.diag(factor[0])).sum())
+    evidence = -0.5 * (float(seen @ seen) - float(cross @ mean) + log_det)
+    return evidence, mean, cho_solve(factor, np.eye(len(gram)))
+
+
+class Posterior(NamedTuple):
+    """The effect's coefficients under one model, and its log evidence with its prior.
+
+    `factor` is the Cholesky factor of the precision in units of the prior sds `scale` of all
+    coefficients, of which `mine` are the effect's, those of `functions`.
+    """
+
+    evidence: float
+    mean: Vector
+    factor: Matrix
+    scale: Vector
+    mine: Mask
+    functions: Integers
+
+    @property
+    def root(self) -> Matrix:
+        """A root of the covariance."""
+        return np.asarray((self.scale[:, None] * np.linalg.inv(self.factor).T)[self.mine])
+
+
+def _average(
+    seen: Matrix, weight: Matrix, spans: dict[str, Matrix], half: float
+) -> tuple[Vector, Matrix]:
+    """The effects' mean and covariance over all models, weighted by evidence.
+
+    Parameters
+    ----------
+    seen, weight : Matrix
+        Standardised sums, and n / sd, shape (cells, 2).
+    """
+    cells = len(seen)
+    functions = np.hstack([np.ones((cells, 1)), *spans.values()])
+    owner = np.repeat(["average", *spans], [1, *(s.shape[1] for s in spans.values())])
+    own = functions.T  # moments of both arms, once for all models
+    grams = [(own * weight[:, t] ** 2) @ functions for t in (0, 1)]
+    crosses = [own @ (weight[:, t] * seen[:, t]) for t in (0, 1)]
+    gram = np.block([[grams[0] + grams[1], grams[1]], [grams[1], grams[1]]])
+    cross = np.concatenate([crosses[0] + crosses[1], crosses[1]])
+    size = len(owner)
+    results = []
+    for base, effect, average in itertools.product(
+        _structures(owner, half), _structures(owner, half), AVERAGES
+    ):
+        sd = np.concatenate([base[0], effect[0]])
+        sd[0], sd[size] = half, average * half
+        results.append(_posterior(gram, cross, sd, effect[1], size))
+    top = max(r.evidence for r in results)
+    chances = np.array([np.exp(r.evidence - top) for r in results])
+    chances /= chances.sum()
+    keep = [k for k in np.argsort(-chances) if chances[k] > LEAST_WEIGHT]
+    chances = chances[keep] / chances[keep].sum()
+    kept = [results[k] for k in keep]
+    values = np.array([functions[:, r.functions] @ r.mean for r in kept])
+    mean = chances @ values
+    roots = [
+        np.sqrt(chance) * functions[:, r.functions] @ r.root
+        for chance, r in zip(chances, kept, strict=True)
+    ]
+    between = (values - mean).T * np.sqrt(chances)
+    return mean, _compact(np.hstack([*roots, between]))
+
+
+def _structures(owner: Vector, half: float) -> list[tuple[Vector, float]]:
+    """Prior sds of all functions for each structure, and its log prior probability."""
+    names = [n for n in dict.fromkeys(owner.tolist()) if n != "average"]
+    found = [(np.zeros(len(owner)), np.log(NO_VARIATION))]
+    others = len(names) * len(SIZES)
+    for name, size in itertools.product(names, SIZES):
+        # what is smooth or rough may have a trend too
+        sd = size * half * ((owner == name) | ((owner == "linear") & (name != "alone")))
+        found.append((sd, np.log((1 - NO_VARIATION) / max(others, 1))))
+    return found
+
+
+def _posterior(gram: Matrix, cross: Vector, sd: Vector, log_prior: float, size: int) -> Posterior:
+    """The effect's coefficients under one model."""
+    at = np.flatnonzero(sd > 0)
+    d = sd[at]
+    inner = gram[np.ix_(at, at)] * np.outer(d, d) + np.eye(len(at))
+    factor = np.linalg.cholesky(inner)
+    shift = np.linalg.solve(factor, cross[at] * d)
+    evidence = 0.5 * float(shift @ shift) - float(np.log(np.diag(factor)).sum()) + log_prior
+    mean = d * np.linalg.solve(factor.T, shift)
+    mine = at >= size
+    return Posterior(evidence, np.asarray(mean[mine]), np.asarray(factor), d, mine, at[mine] - size)
+
+
+def _compact(root: Matrix) -> Matrix:
+    """A root of the same covariance with as few columns as it needs."""
+    left, values, _ = np.linalg.svd(root, full_matrices=False)
+    keep = values > 1e-7 * max(float(values[0]), 1e-300)
+    return np.asarray(left[:, keep] * values[keep])

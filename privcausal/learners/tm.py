@@ -1,0 +1,96 @@
+"""Two private polynomial regressions, one for each arm: epsilon-TM of Betlei et al. (2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from privcausal.errors import CapabilityError
+from privcausal.inference.cells import CellTotals
+from privcausal.inference.polynomials import ArmPolynomials, trimmed
+from privcausal.inference.population import Population
+from privcausal.learners.adum import ADUM, average_of, outcome_of
+from privcausal.learners.base import EffectLearner
+from privcausal.learners.bases import AnyBase, Base
+from privcausal.learners.estimate import Estimate
+from privcausal.learners.ground import Session
+from privcausal.learners.needs import Need, Undeclared
+from privcausal.spec.features import Design
+from privcausal.spec.partition import Coordinates
+from privcausal.spec.plan import Plan
+from privcausal.spec.polynomials import Polynomials
+from privcausal.spec.request import Request
+from privcausal.vault import PolynomialSums
+
+LOSS = "effect: squared loss"
+
+MOST_DEGREE = 12
+
+
+@dataclass(frozen=True)
+class TM(EffectLearner):
+    """The difference of two linear regressions on polynomials, by the functional mechanism.
+
+    Laplace noise goes to the coefficients of each arm's squared loss (Zhang et al. 2012), in pure
+    epsilon; the minimum is then found with their regularisation and spectral trimming. A binary
+    outcome is a number here (a linear probability). It is a baseline: there are no intervals for
+    tau(x).
+
+    Parameters
+    ----------
+    degree : int
+        Of the polynomials of every numeric modifier.
+    """
+
+    degree: int = 1
+    name: ClassVar[str] = "tm"
+    shares: ClassVar[Mapping[str, float]] = {"effect": 1.0}
+
+    def __post_init__(self) -> None:
+        if type(self.degree) is not int or not 1 <= self.degree <= MOST_DEGREE:
+            raise CapabilityError(f"degree is a whole number from 1 to {MOST_DEGREE}")
+
+    def needs(self, request: Request, base: Base) -> list[Need]:
+        return [Need(LOSS, 1.0, "effect")]
+
+    def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
+        return pure_plan(self, request, base, undeclared)
+
+    def run(self, session: Session) -> Estimate:
+        session.vault.arrange(session.schema, (), ())
+        request, schema = session.plan.request, session.schema
+        outcome, _ = outcome_of(session)
+        where = Coordinates(schema, request.formula.effect_variables)
+        polynomials = Polynomials(where, self.degree)
+        sums = PolynomialSums(polynomials, outcome)
+        release = session.release(LOSS, sums)
+        cross, grams = sums.split(release.value)
+        sd, half = float(release.noise_sd[0]), outcome.bound
+        middle = 0.5 * (outcome.lo + outcome.hi)
+        coef = np.stack([trimmed(g, half * c, sd) for g, c in zip(grams, cross, strict=True)])
+        effect = ArmPolynomials(polynomials, coef, half)
+        found = CellTotals(
+            grams[:, 0, 0][None], half * cross[:, 0][None], None, sd**2, (half * sd) ** 2, 0.0, half
+        )
+        average = average_of(found)
+        return Estimate(
+            session.plan, schema, Design(request.formula.modifiers, schema, full_rank=True),
+            Population(schema, {}, np.eye(0), average.size), effect, None, average,
+            tuple(session.releases), session.vault.size, session.vault.real_noise,
+            (NOTE.format(middle=middle),),
+        )  # fmt: skip
+
+
+NOTE = (
+    "Regressions are of the outcome less {middle:g}, the middle of its bounds; they have no bands."
+)
+
+
+def pure_plan(learner: TM, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
+    """A plan in pure epsilon, refused where ADUM's would be."""
+    checked = ADUM().plan(request, base, undeclared)
+    stage = checked.stages[-1]
+    return replace(checked, learner=learner.name, stages=(replace(stage, name=LOSS),))

@@ -1,0 +1,106 @@
+"""What `fit.uplift` hands back: curves, the areas under them, and their price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.stats import norm
+
+from privcausal.errors import CapabilityError
+from privcausal.inference.uplift import Curve
+from privcausal.learners.uplift import UpliftCurves
+from privcausal.results.frames import budget_lines, check_alpha
+from privcausal.results.guarantee import Guarantee, promise
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+LABELS = {"uplift": "gain for each row", "qini": "gain for each treated row"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Uplift:
+    """Uplift and Qini curves of treating the cells with the largest estimated effect first.
+
+    Attributes
+    ----------
+    measured : UpliftCurves
+    ledger_line : str or None
+    """
+
+    measured: UpliftCurves
+    ledger_line: str | None = None
+
+    def _curve(self, kind: str) -> Curve:
+        if kind not in self.measured.curves:
+            raise CapabilityError("kind is 'uplift' or 'qini'")
+        return self.measured.curves[kind]
+
+    def frame(self, kind: str = "uplift", alpha: float = 0.05) -> pd.DataFrame:
+        """share gain std_error conf_low conf_high random, a row for each number of cells."""
+        import pandas as pd
+
+        curve, z = self._curve(kind), float(norm.ppf(1 - check_alpha(alpha) / 2))
+        return pd.DataFrame(
+            {
+                "share": curve.share, "gain": curve.gain, "std_error": curve.spread,
+                "conf_low": curve.gain - z * curve.spread,
+                "conf_high": curve.gain + z * curve.spread, "random": curve.random,
+            }
+        )  # fmt: skip
+
+    def areas(self, alpha: float = 0.05) -> pd.DataFrame:
+        """Rows ``AUUC`` and ``Qini``: estimate std_error conf_low conf_high random.
+
+        ``AUUC`` is the area under the uplift curve, ``Qini`` that between the Qini curve and its
+        random line.
+        """
+        import pandas as pd
+
+        z = float(norm.ppf(1 - check_alpha(alpha) / 2))
+        up, qini = self._curve("uplift"), self._curve("qini")
+        estimate = np.array([up.area, qini.area - qini.random_area])
+        spread = np.array([up.area_spread, qini.area_spread])
+        return pd.DataFrame(
+            {
+                "estimate": estimate, "std_error": spread, "conf_low": estimate - z * spread,
+                "conf_high": estimate + z * spread, "random": [up.random_area, 0.0],
+            },
+            index=pd.Index(["AUUC", "Qini"], name="area"),
+        )  # fmt: skip
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What this look promises, beside the fit."""
+        return promise(self.measured.plan, real=self.measured.real, what="this release")
+
+    @property
+    def budget(self) -> pd.DataFrame:
+        """One line: the release of counts and sums in the fit's cells."""
+        return budget_lines([self.measured.release], self.measured.plan.request.budget.delta)
+
+    def plot(self, kind: str = "uplift", ax: Axes | None = None, alpha: float = 0.05) -> Axes:
+        """The curve with its band, and the random line."""
+        from privcausal.report.axes import BLUE, GREY, axes_of
+
+        frame = self.frame(kind, alpha)
+        ax = axes_of(ax, height=3.4)
+        ax.fill_between(
+            frame["share"], frame["conf_low"], frame["conf_high"], color=BLUE, alpha=0.2
+        )
+        ax.plot(frame["share"], frame["gain"], color=BLUE, label="by estimated effect")
+        ax.plot(frame["share"], frame["random"], color=GREY, linestyle="--", label="by chance")
+        ax.set_xlabel("share of rows treated")
+        ax.set_ylabel(LABELS[kind])
+        ax.legend(frameon=False)
+        return ax
+
+    def __str__(self) -> str:
+        lines = [self.areas().round(6).to_string(), self.guarantee.statement]
+        return "\n".join([*lines, *([self.ledger_line] if self.ledger_line else [])])
+
+    def __repr__(self) -> str:
+        return f"<Uplift of {self.measured.plan.request.formula!s}: {self.guarantee.short}>"

@@ -1,0 +1,173 @@
+"""Counts and sums of the outcome by cell and arm: what uplift from aggregates needs of the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from privcausal.spec.cell_query import STEPS, CellQuery
+from privcausal.spec.partition import Partition, Product
+from privcausal.typing import Integers, Matrix, Neighbors, Vector
+from privcausal.vault.batch import Batch, Layout
+from privcausal.vault.mechanisms.base import Mechanism
+from privcausal.vault.transforms.scores import Outcome
+
+UNIT = 1 << STEPS
+
+Sums = Vector | Integers
+
+Form = Literal["ends", "count_sum"]
+
+SQUARES_WEIGHT = 0.1
+"""Weight of the sums of squares in the l1 norm; they take a twentieth of epsilon."""
+
+L2_WEIGHTS: dict[Neighbors, tuple[float, float]] = {
+    "substitute": (0.9, 0.1),
+    "add_remove": (0.5, 0.05),
+}
+"""Squared weights (beta^2, gamma^2) of counts and squares in the l2 norm. Under substitution they
+are free while their sum is at most 1; where a row is added each is paid for."""
+
+
+@dataclass(frozen=True, eq=False)
+class CellSums(Mechanism):
+    """Sums by cell and arm of a row's outcome, and its square by arm.
+
+    x in [-1, 1] is the outcome's place between its bounds, on a grid of 2^-30. With
+    ``form="count_sum"`` the entries are sums of x and of 1, Algorithm 1 of Betlei et al. (2021);
+    with ``"ends"`` they are sums of the distances (1 + x)/2 and (1 - x)/2 from both bounds, whose
+    sum is the count and whose difference is the sum of x. `squares` adds sums of x^2 by arm.
+
+    Privacy
+    -------
+    A row's cell depends on that row alone. A complete row in a cell adds to the entries of one cell
+    and arm only, any other row adds nothing. In l1, with the counts weighted so that one row counts
+    as much as the largest x, it adds 1 + |x| <= 2 for count and sum, and (1 + x) + (1 - x) = 2
+    for both ends together (in units of 2^30 grid steps); w x^2 <= w for its square. So adding a
+    row moves the sums by at most 2 + w, and replacing one, by the triangle inequality, by at most
+    twice that. This is Lap(2/eps) for counts and Lap(D/eps) for sums of an outcome of range D
+    when a row is added, Lap(4/eps) and Lap(2D/eps) when it is replaced. Noise on both ends,
+    Lap(1/eps) and Lap(2/eps), leaves half the variance of that on count and sum.
+
+    The paper prints Lap(2/eps) and Lap(2D/eps) for sums of y itself, which one row moves by up to
+    max|y|. Where a row is added this is epsilon-DP for outcomes in [0, 1] (twice what a centred sum
+    needs), but only 1.5 epsilon for [5, 10]; where one is replaced it is 2 and 3 epsilon.
+
+    In l2 (counts and sums), with weights beta and gamma of counts and squares, a row has squared
+    norm at most S = 1 + beta^2 + gamma^2. Replaced by a row of another cell or arm it moves the
+    sums by at most 2 S (all entries apart, or those of x^2 in common and both not negative), by one
+    of the same by (x - x')^2 (1 + gamma^2 (x + x')^2) <= 4 for gamma <= 1, since
+    |x + x'| <= 2 - |x - x'|. So Delta^2 = max(4, 2 S), and S where a row is added.
+    """
+
+    partition: Partition
+    outcome: Outcome
+    neighbors: Neighbors
+    law: Literal["laplace", "gaussian"]
+    form: Form = "ends"
+    squares: bool = True
+
+    @property
+    def query(self) -> str:
+        what = "distances from both bounds" if self.form == "ends" else "counts and sums"
+        return f"{what} by arm in {self.partition.size} cells"
+
+    @property
+    def _groups(self) -> int:
+        return 2 * self.partition.size
+
+    @property
+    def _kinds(self) -> tuple[float, float]:
+        """Weights of counts and of squares; of the sums it is 1."""
+        if self.law == "laplace":
+            return float(UNIT), SQUARES_WEIGHT
+        beta2, gamma2 = L2_WEIGHTS[self.neighbors]
+        return float(np.sqrt(beta2)) * UNIT, float(np.sqrt(gamma2))
+
+    @property
+    def weights(self) -> Vector:
+        count, square = self._kinds
+        first = 1.0 if self.form == "ends" else count
+        sizes = [self._groups, self._groups, 2 if self.squares else 0]
+        return np.repeat([1.0, first, square], sizes)
+
+    @property
+    def _square_bound(self) -> float:
+        return self._kinds[1] if self.squares else 0.0
+
+    def l1_sensitivity(self, neighbors: Neighbors) -> float:
+        return (2.0 if neighbors == "substitute" else 1.0) * (2.0 + self._square_bound) * UNIT
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        beta2 = L2_WEIGHTS[self.neighbors][0]
+        one = 1.0 + beta2 + self._square_bound**2
+        return float(np.sqrt(max(4.0, 2 * one) if neighbors == "substitute" else one)) * UNIT
+
+    @property
+    def units(self) -> Vector:
+        half = self.outcome.bound
+        first, second = (0.5 / UNIT, 0.5 / UNIT) if self.form == "ends" else (half / UNIT, 1.0)
+        sizes = [self._groups, self._groups, 2 if self.squares else 0]
+        return np.repeat([first, second, half**2 / UNIT], sizes)
+
+    # -- exact sums --------------------------------------------------------------------------
+
+    def integers(self, batch: Batch) -> Integers:
+        place = np.clip(self.outcome(batch) / self.outcome.bound, -1.0, 1.0)
+        x, square = np.rint(place * UNIT), np.rint(place * place * UNIT)
+        cell = self.partition.cell(batch.rows.frame)
+        counted = batch.complete & (cell >= 0)
+        arm = batch.t[counted].astype(np.int64)
+        at = 2 * cell[counted] + arm
+        # whole numbers below 2^53: sums of floats are exact in any order
+        count = np.bincount(at, minlength=self._groups)
+        total = np.bincount(at, x[counted], minlength=self._groups)
+        squares = np.bincount(arm, square[counted], minlength=2)
+        return self._entries(count, total, squares)
+
+    def statement(self, layout: Layout, labels: frozenset[str]) -> str | None:
+        """The same sums as one SQL query over the table `data`; None where SQL is not exact."""
+        if not isinstance(self.partition, Product):
+            return None
+        formula = layout.request.formula
+        query = CellQuery(
+            formula.outcome, formula.treatment, layout.needed, layout.schema, self.partition, labels
+        )
+        return query.exact("data", squares=self.squares)
+
+    def tallied(self, rows: Integers) -> Integers:
+        """The entries from the rows of `statement`, shape (m, 5)."""
+        found = np.zeros((3, self._groups), np.int64)
+        found[:, 2 * rows[:, 0] + rows[:, 1]] = rows[:, 2:].T
+        return self._entries(found[0], found[1], found[2].reshape(-1, 2).sum(axis=0))
+
+    def _entries(self, count: Integers, total: Sums, squares: Sums) -> Integers:
+        n, s = count.astype(np.int64), total.astype(np.int64)
+        both = [n * UNIT + s, n * UNIT - s] if self.form == "ends" else [s, n]
+        return np.concatenate([*both, squares.astype(np.int64)[: 2 if self.squares else 0]])
+
+    # -- reading a release -------------------------------------------------------------------
+
+    def split(self, values: Vector) -> tuple[Matrix, Matrix, Vector | None]:
+        """Counts and sums of y - middle, shape (cells, 2) each, and sums of (y - middle)^2.
+
+        Columns are control and treated, in natural units.
+        """
+        m = self._groups
+        first, second = values[:m], values[m : 2 * m]
+        if self.form == "ends":
+            half = self.outcome.bound
+            first, second = half * (first - second), first + second
+        squares = values[2 * m :] if self.squares else None
+        return second.reshape(-1, 2), first.reshape(-1, 2), squares
+
+    def variances(self, noise_sd: Vector) -> tuple[float, float, float]:
+        """Noise variances of a count, of a sum, and of a sum of squares, in natural units."""
+        m = self._groups
+        first, second = float(noise_sd[0]) ** 2, float(noise_sd[m]) ** 2
+        if self.form == "ends":
+            both = first + second
+            first, second = self.outcome.bound**2 * both, both
+        return second, first, float(noise_sd[-1]) ** 2 if self.squares else 0.0

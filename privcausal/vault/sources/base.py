@@ -1,0 +1,53 @@
+"""What the vault asks of a table: names and types, a size, columns, and its rows in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from privcausal.spec.columns import Header, LabelColumns
+from privcausal.typing import Integers
+from privcausal.vault.batch import RawColumn
+
+
+class Table(Protocol):
+    """Private rows, wherever they are kept.
+
+    Attributes
+    ----------
+    header : Header
+        Names and types: all of it that is public.
+    ordered : bool
+        Whether every reading gives the rows in the same order. Parts of the rows, and rows of a
+        unit, are known by their position, so both need it.
+    """
+
+    @property
+    def header(self) -> Header: ...
+
+    @property
+    def ordered(self) -> bool: ...
+
+    def size(self) -> int:
+        """Number of rows: private under add_remove, so only the vault may ask."""
+
+    def column(self, name: str, *, as_labels: bool) -> RawColumn:
+        """A whole column."""
+
+    def blocks(
+        self, wanted: Sequence[tuple[str, bool]], rows: int
+    ) -> Iterator[tuple[slice, Mapping[str, RawColumn]]]:
+        """Blocks of at most `rows` rows in order, with the wanted (column, as_labels) pairs."""
+
+    def typed(self, labels: LabelColumns) -> Table:
+        """The same rows once it is known which columns hold labels, where the table has no types.
+
+        `labels` maps from the names of all columns, since a formula may mean all of them.
+        """
+
+    def counted(self, statement: str, wanted: Sequence[tuple[str, bool]]) -> Integers | None:
+        """Rows of whole numbers that a query over the table `data` gives, shape (m, k).
+
+        None where this table runs no SQL, or where SQL would read one of the wanted
+        (column, as_labels) pairs otherwise than the vault does.
+        """

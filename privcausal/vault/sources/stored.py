@@ -1,0 +1,346 @@
+"""Rows in files or in a DuckDB relation, streamed as Arrow batches of the columns asked for.
+
+The numbers are those of the same table in memory, to the bit: each value is read by itself, by the
+functions that read a frame's columns.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privcausal.errors import DataError
+from privcausal.spec.cell_query import quoted
+from privcausal.spec.columns import Header, LabelColumns, header, numbers
+from privcausal.spec.schema import label_key
+from privcausal.typing import Integers
+from privcausal.vault.batch import RawColumn
+from privcausal.vault.sealed import Sealed
+from privcausal.vault.sources.files import typed_column
+from privcausal.vault.sources.memory import cut
+
+STREAM = 1 << 17
+"""Rows of an Arrow batch; the vault's own blocks are cut from it."""
+
+SUFFIXES = (".parquet", ".pq", ".csv")
+
+_WHOLE = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {
+    "INTEGER",
+    "UINTEGER",
+}
+_SAME: dict[bool, set[str]] = {
+    False: {"FLOAT", "DOUBLE", "BOOLEAN", *_WHOLE},
+    True: {"VARCHAR", "ENUM", *_WHOLE},
+}
+"""DuckDB types that a cast turns into the numbers, or the labels, of the vault."""
+
+_UNREADABLE = (
+    "the rows could not be read to their end: the file is damaged, or was changed while it was "
+    "read. The reader's own message is not shown, because it may quote a row"
+)
+
+
+class Stored(Sealed):
+    """Rows that DuckDB reads anew each time: nothing but one batch is held in memory.
+
+    A whole column is held only for `unit=` and for buying the levels of a text column.
+    """
+
+    __slots__ = ("_connection", "_known", "_labels", "_relation", "_size", "header", "ordered")
+
+    def __init__(
+        self,
+        relation: Any,
+        connection: Any = None,
+        *,
+        ordered: bool,
+        known: Mapping[str, frozenset[str]] | None = None,
+        columns: Header | None = None,
+    ) -> None:
+        self._relation = relation
+        self._connection = connection  # a relation does not keep its connection open
+        self._known = known  # labels by column, of a table of texts; None: it has types
+        self._labels: dict[str, RawColumn] = {}
+        self._size: int | None = None
+        self.ordered = ordered
+        self.header: Header = header_of(relation) if columns is None else columns
+
+    def size(self) -> int:
+        """Number of rows: private under add_remove, so only the vault may ask."""
+        if self._size is None:
+            self._size = int(_read(lambda: self._relation.aggregate("count(*)").fetchall()[0][0]))
+        return self._size
+
+    def column(self, name: str, *, as_labels: bool) -> RawColumn:
+        if not as_labels:
+            parts = [np.zeros(0)]
+            for _, columns in self.blocks([(name, False)], STREAM):
+                numbers_of = columns[name].numbers
+                assert numbers_of is not None
+                parts.append(numbers_of)
+            return RawColumn(numbers=np.concatenate(parts))
+        if name not in self._labels:
+            self._labels[name] = self._whole_labels(name)
+        return self._labels[name]
+
+    def _whole_labels(self, name: str) -> RawColumn:
+        position: dict[str, int] = {}
+        parts = [np.zeros(0, np.int64)]
+        for _, columns in self.blocks([(name, True)], STREAM):
+            block = columns[name]
+            assert block.codes is not None
+            lookup = [position.setdefault(label, len(position)) for label in block.labels]
+            parts.append(np.array([*lookup, -1], np.int64)[block.codes])
+        return RawColumn(codes=np.concatenate(parts), labels=tuple(position))
+
+    def blocks(
+        self, wanted: Sequence[tuple[str, bool]], rows: int
+    ) -> Iterator[tuple[slice, Mapping[str, RawColumn]]]:
+        """Blocks of at most `rows` rows with the wanted (column, as_labels) pairs."""
+        start = 0
+        for batch in self._stream([name for name, _ in wanted]):
+            whole = {
+                name: self._raw(name, batch.column(at), as_labels)
+                for at, (name, as_labels) in enumerate(wanted)
+            }
+            for first in range(0, batch.num_rows, rows):
+                last = min(first + rows, batch.num_rows)
+                at_rows = slice(start + first, start + last)
+                yield at_rows, {name: cut(c, slice(first, last)) for name, c in whole.items()}
+            start += batch.num_rows
+        if start != self.size():
+            raise DataError(_UNREADABLE)
+
+    def _stream(self, names: Sequence[str]) -> Iterator[Any]:
+        """Arrow batches of these columns; the others are never read."""
+        columns = ", ".join(map(quoted, names))
+        reader = _read(lambda: _batches(self._relation.project(columns)))
+        while (batch := _read(lambda: next(reader, None))) is not None:
+            yield batch
+
+    def _raw(self, name: str, array: Any, as_labels: bool) -> RawColumn:
+        if self._known is not None:
+            array = typed_column(array, self._known.get(name))
+        return labels_of(array) if as_labels else RawColumn(numbers=_numbers(array))
+
+    def typed(self, labels: LabelColumns) -> Stored:
+        """A table of texts with the types that its formula and schema give it."""
+        if self._known is None:
+            return self
+        known = labels(self.header.names)
+        kinds = {n: "text" if n in known else "numeric" for n in self.header.names}
+        return Stored(
+            self._relation, self._connection, ordered=self.ordered, known=known,
+            columns=Header(kinds),  # type: ignore[arg-type]  # two of the literals
+        )  # fmt: skip
+
+    def counted(self, statement: str, wanted: Sequence[tuple[str, bool]]) -> Integers | None:
+        """The query's rows of whole numbers, where its columns are read as the vault reads them.
+
+        Texts of a CSV file become numbers by a rule of this package, and labels of numbers are
+        written by it, so that neither is left to SQL.
+        """
+        types = dict(zip(self._relation.columns, map(str, self._relation.types), strict=True))
+        plain = (types[n].partition("(")[0] in _SAME[labels] for n, labels in wanted)
+        if self._known is not None or not all(plain):
+            return None
+        found = _read(lambda: self._relation.query("data", statement))
+        rows = _read(found.fetchall)  # none at all, where no row is complete
+        return np.array(rows, dtype=np.int64).reshape(len(rows), len(found.columns))
+
+
+def _batches(relation: Any) -> Any:
+    # the second is what DuckDB before 1.4 calls the first
+    read = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
+    return read(STREAM)
+
+
+def _read(step: Any) -> Any:
+    """A step of the reader, whose own message may quote a row."""
+    try:
+        return step()
+    except Exception:
+        pass
+    raise DataError(_UNREADABLE)
+
+
+def header_of(relation: Any) -> Header:
+    """Names and kinds, from an empty table of the relation's types."""
+    import narwhals as nw
+
+    names = list(relation.columns)
+    if len(set(names)) < len(names):
+        raise DataError("two columns of the data have one name; rename one")
+    return header(nw.from_native(relation.limit(0).to_arrow_table(), eager_only=True))
+
+
+def _numbers(array: Any) -> Any:
+    return numbers(_series(array))
+
+
+def _series(array: Any) -> Any:
+    import narwhals as nw
+    import pyarrow as pa
+
+    return nw.from_native(pa.chunked_array([array]), series_only=True)
+
+
+def labels_of(array: Any) -> RawColumn:
+    """Codes of the batch into the texts of its own labels; -1 is missing."""
+    import pyarrow as pa
+
+    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    keys = [label_key(value) for value in coded.dictionary.to_pylist()]
+    names = tuple(dict.fromkeys(key for key in keys if key is not None))
+    position = {name: i for i, name in enumerate(names)}
+    lookup = np.array([-1 if key is None else position[key] for key in keys] + [-1], np.int64)
+    codes = coded.indices.cast(pa.int64()).fill_null(len(keys))
+    return RawColumn(codes=lookup[codes.to_numpy()], labels=names)
+
+
+# -- opening ---------------------------------------------------------------------------------
+
+
+def is_relation(value: object) -> bool:
+    """Whether this is a DuckDB relation, without importing DuckDB."""
+    return type(value).__name__ == "DuckDBPyRelation"
+
+
+def open_relation(relation: Any) -> Stored:
+    """A DuckDB relation, whose rows may come in another order each time."""
+    return Stored(relation, ordered=False)
+
+
+def open_path(path: str | os.PathLike[str]) -> Stored:
+    """A Parquet or CSV file, a folder of them, or a pattern such as ``"visits/*.parquet"``.
+
+    Raises
+    ------
+    DataError
+        There is no such file, it is not whole, or the files differ in columns or types. Nothing of
+        what the files hold is told.
+    """
+    files = _files(os.fspath(path))
+    suffix = files[0].suffix.lower()
+    connection = _connect()
+    if suffix == ".csv":
+        return _open_csv(files, connection)
+    _check_alike([_parquet_schema(file) for file in files], files)
+    paths = ", ".join(map(_literal, files))
+    scan = f"SELECT * FROM read_parquet([{paths}], hive_partitioning=false)"
+    relation = _opened(lambda: connection.sql(scan), files, "Parquet")
+    return Stored(relation, connection, ordered=True)
+
+
+def _connect() -> Any:
+    import duckdb
+
+    connection = duckdb.connect()
+    # rows of a file are known by their position
+    connection.execute("SET preserve_insertion_order = true; SET enable_progress_bar = false")
+    return connection
+
+
+def _files(text: str) -> list[Path]:
+    """The files that are meant, sorted by name; all of one kind."""
+    place = Path(text)
+    if place.is_dir():
+        found = [p for p in sorted(place.rglob("*")) if p.suffix.lower() in SUFFIXES]
+        where = f"the folder {text!r} holds no file that ends in {', '.join(SUFFIXES)}"
+    elif place.is_file():
+        found, where = [place], ""
+    else:
+        found = [p for p in map(Path, sorted(glob.glob(text, recursive=True))) if p.is_file()]
+        where = f"there is no file {text!r}"
+    if not found:
+        raise DataError(where)
+    suffixes = {p.suffix.lower() for p in found}
+    if not suffixes <= set(SUFFIXES):
+        raise DataError(f"{text!r} cannot be read; known files end in {', '.join(SUFFIXES)}")
+    if ".csv" in suffixes and len(suffixes) > 1:
+        raise DataError(f"{text!r} holds CSV and Parquet files; name one kind")
+    for file in found:
+        if glob.escape(str(file)) != str(file):
+            raise DataError(f"{file.name!r}: a name with *, ? or [ cannot be read; rename the file")
+    return found
+
+
+def _literal(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _opened(step: Any, files: Sequence[Path], kind: str) -> Any:
+    """A step of opening, before anything is spent."""
+    try:
+        return step()
+    except Exception:
+        pass
+    names = files[0].name if len(files) == 1 else f"one of {files[0].name!r} and its like"
+    raise DataError(f"{names} is not a whole {kind} file")
+
+
+def _parquet_schema(file: Path) -> dict[str, str]:
+    """Names and types; a file that was cut off has lost them, since they stand at its end."""
+    import pyarrow.parquet
+
+    found = _opened(lambda: pyarrow.parquet.read_schema(file), [file], "Parquet")
+    if len(set(found.names)) < len(found.names):
+        raise DataError(f"{file.name}: two columns have one name; rename one")
+    return dict(zip(found.names, map(str, found.types), strict=True))
+
+
+def _check_alike(schemas: Sequence[Mapping[str, str]], files: Sequence[Path]) -> None:
+    first = schemas[0]
+    for schema, file in zip(schemas, files, strict=True):
+        for name in first:
+            if name not in schema:
+                raise DataError(f"{file.name} lacks the column {name!r}, which {files[0].name} has")
+            if schema[name] != first[name]:
+                raise DataError(
+                    f"column {name!r} is of type {schema[name]} in {file.name} and of type "
+                    f"{first[name]} in {files[0].name}; write the files with one type"
+                )
+
+
+def _open_csv(files: Sequence[Path], connection: Any) -> Stored:
+    """All values as texts: to guess types from the values would let one row decide for all."""
+    headers = [_csv_names(file) for file in files]
+    names = headers[0]
+    for other, file in zip(headers, files, strict=True):
+        if other != names:
+            missing = [n for n in names if n not in other]
+            what = f"lacks the column {missing[0]!r}" if missing else "has columns in another order"
+            raise DataError(f"{file.name} {what}: it differs from {files[0].name}")
+    paths = ", ".join(map(_literal, files))
+    columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
+    scan = (
+        f"SELECT * FROM read_csv([{paths}], auto_detect=false, header=true, delim=',', quote='\"', "
+        f"escape='\"', columns={{{columns}}})"
+    )
+    relation = _opened(lambda: connection.sql(scan), files, "CSV")
+    table = Stored(relation, connection, ordered=True, known={})
+    # a row that was cut off is found by counting, before anything is spent
+    _opened(table.size, files, "CSV")
+    return table
+
+
+def _csv_names(file: Path) -> list[str]:
+    import csv
+
+    def first() -> list[str]:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            return next(csv.reader(lines))
+
+    names: list[str] = _opened(first, [file], "CSV")
+    if len(set(names)) < len(names) or not all(names):
+        raise DataError(f"{file.name}: column names must differ and must not be empty")
+    return names
+
+
+def _text(name: str) -> str:
+    return "'" + name.replace("'", "''") + "'"

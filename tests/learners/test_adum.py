@@ -1,0 +1,384 @@
+"""Uplift by cells: its contract, limits, choice of groups, shrinkage, tables and wrong calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+import privcausal as pc
+from privcausal import testing
+from privcausal.errors import (
+    BudgetError,
+    CapabilityError,
+    DataError,
+    PrivcausalError,
+    SchemaError,
+)
+from privcausal.inference.groups import bound, by_bound, fine
+from privcausal.learners import ADUM, TM
+
+BOUNDS: dict[str, Any] = {"Y": (-5, 5), "X": (-1, 1), "G": ["a", "b"]}
+FORMULA = "Y ~ T | X"
+
+
+def study(n: int = 4000, seed: int = 0, noise: float = 1.0) -> pd.DataFrame:
+    """Figure 1 of Betlei et al. (2021): tau(x) = sin x, no baseline."""
+    rng = np.random.default_rng(seed)
+    x, t = rng.uniform(-1, 1, n), rng.integers(0, 2, n)
+    y = t * np.sin(x) + rng.normal(0, noise, n)
+    return pd.DataFrame({"Y": y, "T": t, "X": x, "G": rng.choice(["a", "b"], n)})
+
+
+def fit(learner: Any = "adum", frame: Any = None, formula: str = FORMULA, **options: Any) -> Any:
+    table = study() if frame is None else frame
+    return pc.privcate(formula, table, learner=learner, **({"bounds": BOUNDS} | options))
+
+
+GRID = np.linspace(-0.999, 0.999, 400)
+
+
+def error(made: Any) -> float:
+    return float(((made.predict({"X": GRID})["estimate"] - np.sin(GRID)) ** 2).mean())
+
+
+KINDS: dict[str, Any] = {
+    "default": ADUM(),
+    "as released": ADUM(cells=8, shrink=False, release="count_sum"),
+    "bound": ADUM(cells="bound"),
+    "gaussian": ADUM(noise="gaussian"),
+    "kmeans": ADUM(partition="kmeans", cells=6, rounds=3),
+    "parts": ADUM(partition={"X": [-0.5, 0.25], "G": "levels"}),
+    "function": ADUM(partition=lambda points: np.where(points["X"] > 0, points["G"], "low")),
+    "tm": TM(degree=3),
+}
+
+
+@pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_contract(kind: str, neighbors: Any, tmp_path: Path) -> None:
+    """Spends what was asked and says so; saves, loads, prints and predicts the same."""
+    learner = KINDS[kind]
+    if kind == "bound":
+        learner = ADUM(cells="bound", rows=4000)
+    made = fit(learner, formula="Y ~ T | X + G", neighbors=neighbors, eps=0.7)
+    promise, pure = made.guarantee, kind != "gaussian"
+    assert promise.kind == "proven"
+    assert promise.delta == (0.0 if pure else 1e-5)
+    assert 0.999 * 0.7 < promise.epsilon <= 0.7
+    spent = [r.charge.cost for r in made.estimate.releases]
+    assert sum(c.epsilon for c in spent) == (made.plan.epsilon if pure else 0)
+    assert sum(c.rho for c in spent) == made.plan.rho
+    made.save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json")
+    points = {"X": [-0.7, 0.0, 0.9, 7.0], "G": ["a", "b", "a", "b"]}
+    pd.testing.assert_frame_equal(again.predict(points), made.predict(points))
+    assert str(again.summary()) == str(made.summary())
+    assert promise.short in repr(made)
+    made.report(tmp_path / "report.html")
+    assert np.isfinite(made.params).all()
+    assert np.isfinite(made.predict(points)["estimate"]).all()
+
+
+def test_the_ledger_counts_pure_epsilon(tmp_path: Path) -> None:
+    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=1.0, delta=0)
+    fit(eps=0.6, ledger=ledger)
+    fit("tm", eps=0.4, ledger=ledger)
+    assert ledger.spent.epsilon == pytest.approx(1.0)
+    with pytest.raises(BudgetError):
+        fit(eps=0.01, ledger=ledger)
+
+
+@pytest.mark.parametrize("release", ["ends", "count_sum"])
+def test_without_noise_it_is_the_difference_of_means(release: Any) -> None:
+    frame = study()
+    with testing.zero_noise():
+        made = fit(ADUM(cells=5, shrink=False, release=release), frame)
+    cell = np.minimum(np.floor((frame["X"] + 1) * 2.5), 4).astype(int)
+    means = frame["Y"].clip(-5, 5).groupby([cell, frame["T"]]).mean().unstack()
+    assert made.cells["estimate"].to_numpy() == pytest.approx((means[1] - means[0]).to_numpy())
+    counts = frame.groupby([cell, "T"]).size().unstack()
+    assert np.array_equal(made.cells[["control", "treated"]], counts)
+    arms = frame["Y"].clip(-5, 5).groupby(frame["T"]).mean()
+    assert made.params["ATE"] == pytest.approx(arms[1] - arms[0])
+
+
+@pytest.mark.parametrize("degree", [1, 3])
+def test_without_noise_tm_is_least_squares(degree: int) -> None:
+    frame = study()
+    with testing.zero_noise():
+        made = fit(TM(degree=degree), frame)
+    fits = [
+        np.polynomial.Polynomial.fit(arm["X"], arm["Y"].clip(-5, 5), degree)
+        for _, arm in frame.groupby("T")
+    ]
+    expected = fits[1](GRID) - fits[0](GRID)
+    assert made.predict({"X": GRID})["estimate"].to_numpy() == pytest.approx(expected, abs=1e-5)
+
+
+def test_default_beats_groups_tuned_with_the_truth() -> None:
+    """A hard case of Figure 1, few repetitions; the study has all of them."""
+    tables = [study(20_000, seed) for seed in range(3)]
+    for epsilon in (0.1, 1.0):
+
+        def mean(learner: Any, epsilon: float = epsilon) -> float:
+            with testing.seeded_noise(5):
+                return float(np.mean([error(fit(learner, t, eps=epsilon)) for t in tables]))
+
+        tuned = min(
+            mean(ADUM(cells=p, shrink=False, release="count_sum")) for p in (2, 3, 5, 8, 12, 20)
+        )
+        assert mean(ADUM()) < tuned
+
+
+def test_intervals_cover() -> None:
+    inside = []
+    with testing.seeded_noise(3):
+        for seed in range(12):
+            cells = fit(frame=study(8000, seed), eps=1.0).cells
+            truth = np.sin(np.linspace(-1, 1, 2 * len(cells) + 1)[1::2])
+            inside.append(((cells["conf_low"] < truth) & (truth < cells["conf_high"])).mean())
+    assert np.mean(inside) > 0.85
+
+
+def test_a_constant_effect_is_pooled() -> None:
+    frame = study(20_000).assign(Y=lambda d: d["Y"] - d["T"] * np.sin(d["X"]) + 0.5 * d["T"])
+    with testing.seeded_noise(1):
+        made = fit(frame=frame, eps=1.0)
+    assert made.cells["estimate"].std() < 0.05
+    assert made.cells["estimate"].mean() == pytest.approx(0.5, abs=0.1)
+
+
+# -- the number of groups ------------------------------------------------------------------------
+
+
+def test_groups_of_the_bound_have_both_regimes() -> None:
+    """p proportional to n eps where noise counts, to n^(1/3) where it does not (section 2.4)."""
+
+    def groups(rows: float, epsilon: float) -> int:
+        return by_bound(rows, epsilon, 1.0, 0.25, 1.0, 10**5)
+
+    noisy = [groups(1e6, eps) for eps in (0.02, 0.08)]
+    assert noisy[1] / noisy[0] == pytest.approx(2.0, rel=0.15)  # of p^-2 and (p / n eps)^2
+    silent = [groups(rows, 1e6) for rows in (1e6, 8e6)]
+    assert silent[1] / silent[0] == pytest.approx(2.0, rel=0.05)
+    assert groups(1e6, 1e6) == groups(1e6, 1e7)
+    least = groups(1e6, 0.5)
+    around = bound(np.array([least - 1.0, least, least + 1.0]), 1e6, 0.5, 1.0, 0.25, 1.0)
+    assert around.argmin() == 1
+
+
+def test_the_default_grid_grows_with_n_epsilon() -> None:
+    assert [fine(n, 1.0) for n in (100, 20_000, 10**7)] == [3, 26, 64]
+    assert fine(None, 1.0) == 32
+    assert len(fit(eps=1.0).cells) == fine(4000, 1.0)
+
+
+# -- aggregated tables ---------------------------------------------------------------------------
+
+
+def test_the_owners_sql_gives_the_released_sums(tmp_path: Path) -> None:
+    """SQL for a data owner, then noise: with none, the fit on rows."""
+    frame = study()
+    learner = ADUM(partition={"X": [-0.5, 0.0], "G": "levels"}, shrink=False)
+    with testing.zero_noise():
+        rows = fit(learner, frame, "Y ~ T | X + G")
+        table = duckdb.sql(rows.plan.sql(table="frame")).df()
+        assert table["steps"].dtype == np.int64
+        made = pc.from_cells(table, rows.plan, learner=ADUM(shrink=False))
+        assert made.cells["estimate"].to_numpy() == pytest.approx(
+            rows.cells["estimate"].to_numpy(), abs=1e-7
+        )
+        sums = pc.from_cells(table.drop(columns="steps"), rows.plan, learner=ADUM(shrink=False))
+    assert sums.cells["estimate"].to_numpy() == pytest.approx(rows.cells["estimate"], abs=1e-7)
+    points = pd.DataFrame({"X": [-0.9, 0.3], "G": ["a", "b"]})
+    assert made.predict(points)["estimate"].to_numpy() == pytest.approx(
+        rows.predict(points)["estimate"], abs=1e-7
+    )
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "snowflake", "bigquery", "spark"])
+def test_sql_in_other_dialects(dialect: str) -> None:
+    pytest.importorskip("sqlglot")
+    import sqlglot
+
+    text = fit().plan.sql(dialect, table="visits")
+    assert sqlglot.parse_one(text, read=dialect)
+    assert "visits" in text
+
+
+def table(**columns: Any) -> pd.DataFrame:
+    made = {
+        "cell": ["a", "a", "b", "b"], "arm": [0, 1, 0, 1], "count": [900, 100, 500, 500],
+        "sum": [90.0, 20.0, 50.0, 100.0],
+    }  # fmt: skip
+    return pd.DataFrame(made | columns)
+
+
+def test_a_declared_cell_that_is_absent_is_zero_and_gets_noise() -> None:
+    made = pc.from_cells(table(), ["a", "b", "c"], outcome=["0", "1"], eps=1)
+    counts = made.cells.loc["cell = c", ["treated", "control"]]
+    assert (counts != 0).any()
+    assert made.guarantee.epsilon == 1.0
+    assert made.guarantee.delta == 0.0
+    assert made.guarantee.kind == "proven"
+    assert np.isnan(made.glance()["n"].iloc[0])  # the size of the table is private
+
+
+def test_a_noisy_table_is_post_processed(tmp_path: Path) -> None:
+    noisy = table(count=[899.3, 101.2, 498.8, 503.0], sum=[88.1, 21.7, 51.0, 99.9])
+    made = pc.from_cells(noisy, ["a", "b"], outcome=(0, 1), eps=1, noise={"count": 3, "sum": 3})
+    assert made.guarantee.kind == "published"
+    assert made.plan.epsilon == made.plan.rho == 0
+    expected = np.array([21.7 / 101.2 - 88.1 / 899.3, 99.9 / 503.0 - 51.0 / 498.8])
+    plain = pc.from_cells(
+        noisy, ["a", "b"], noise={"count": 3, "sum": 3}, learner=ADUM(shrink=False)
+    )
+    assert plain.cells["estimate"].to_numpy() == pytest.approx(expected)
+    made.save(tmp_path / "fit.json")
+    assert str(pc.load(tmp_path / "fit.json").summary()) == str(made.summary())
+
+
+TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str]] = {
+    "negative": (table(count=[-1, 1, 2, 3]), {}, DataError, "negative count"),
+    "half a row": (table(count=[0.5, 100, 2, 3]), {}, DataError, "no whole number"),
+    "unknown arm": (table(arm=[0, 1, 0, 2]), {}, DataError, "unknown arm"),
+    "unknown cell": (table(cell=["a", "a", "b", "CANARY_ZQX"]), {}, DataError, "not declare"),
+    "twice": (table(arm=[0, 0, 0, 1]), {}, DataError, "in two lines"),
+    "missing": (table(cell=["a", None, "b", "b"]), {}, DataError, "missing value"),
+    "nan": (table(sum=[np.nan, 1, 1, 1]), {}, DataError, "no number"),
+    "beyond bounds": (table(sum=[901.0, 1, 1, 1]), {}, DataError, "cannot give"),
+    "text": (table(count=list("abcd")), {}, DataError, "holds no numbers"),
+    "no column": (table().drop(columns="arm"), {}, DataError, "no 'arm'"),
+    "no sum": (table().drop(columns="sum"), {}, DataError, "needs a column 'sum'"),
+    "noise": (table(), {"noise": {"count": 3}}, DataError, "is {'count': sd"),
+    "no noise": (table(), {"noise": {"count": 0, "sum": 1}}, DataError, "numbers above 0"),
+    "cells": (table(), {"cells": "ab"}, SchemaError, "lists the declared cells"),
+    "outcome": (table(), {"outcome": (1, 0)}, SchemaError, "reversed"),
+    "eps": (table(), {"eps": 0}, BudgetError, "eps must be"),
+    "given cells": (table(), {"learner": ADUM(cells=3)}, CapabilityError, "cells of a table"),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_a_wrong_table_is_refused_before_anything_is_spent(case: str, tmp_path: Path) -> None:
+    frame, options, kind, words = TABLES[case]
+    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=5)
+    options = {"cells": ["a", "b"], "outcome": (0, 1)} | options
+    if "noise" not in options:
+        options["ledger"] = ledger
+    with pytest.raises(kind, match=words) as caught:
+        pc.from_cells(frame, **options)
+    assert "CANARY" not in str(caught.value)
+    assert "901" not in str(caught.value)
+    assert ledger.history.empty
+
+
+CALLS: dict[str, tuple[Any, dict[str, Any], type[PrivcausalError], str]] = {
+    "undeclared": ("adum", {"bounds": {"Y": (-5, 5)}}, SchemaError, "buys no bounds"),
+    "controls": ("adum", {"formula": "Y ~ T | X | G"}, CapabilityError, "extra controls"),
+    "no modifier": ("adum", {"formula": "Y ~ T"}, CapabilityError, "at least one"),
+    "groups": ("adum", {"groups": ["G"]}, CapabilityError, "groups="),
+    "split": ("adum", {"split": "disjoint"}, CapabilityError, "split="),
+    "no size": (ADUM(cells="bound"), {"neighbors": "add_remove"}, CapabilityError, "rows="),
+    "cuts": (ADUM(partition={"X": [2.0]}), {}, SchemaError, "inside the bounds"),
+    "cuts down": (ADUM(partition={"X": [0.5, 0.1]}), {}, SchemaError, "increasing"),
+    "other feature": (ADUM(partition={"G": "levels"}), {}, SchemaError, "no effect modifier"),
+    "tm undeclared": ("tm", {"bounds": {"Y": (-5, 5)}}, SchemaError, "buys no bounds"),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_a_wrong_call_is_refused_before_anything_is_spent(case: str, tmp_path: Path) -> None:
+    learner, options, kind, words = CALLS[case]
+    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=5)
+    with pytest.raises(kind, match=words):
+        fit(learner, ledger=ledger, **options)
+    assert ledger.history.empty
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cells": 0}, "whole number"), ({"cells": 2.5}, "whole number"),
+        ({"cells": True}, "number"),
+        ({"cells": 10**7}, "too fine"), ({"partition": "tree"}, "partition is"),
+        ({"noise": "normal"}, "noise is one of"), ({"release": "sum"}, "release is one of"),
+        ({"shrink": 1}, "shrink is"), ({"rounds": 0}, "rounds"), ({"sigma": -1.0}, "sigma"),
+        ({"partition": "kmeans", "cells": "bound"}, "belongs to"),
+        ({"partition": {"X": 3}, "cells": 3}, "belongs to"),
+    ],
+)  # fmt: skip
+def test_options_check_themselves(options: Any, words: str) -> None:
+    with pytest.raises(CapabilityError, match=words):
+        ADUM(**options)
+    with pytest.raises(CapabilityError, match="degree"):
+        TM(degree=0)
+
+
+def test_a_function_never_sees_a_row() -> None:
+    seen = []
+
+    def halves(points: pd.DataFrame) -> Any:
+        seen.append(points)
+        return np.where(points["X"] > 0.1, "high", "low")
+
+    made = fit(ADUM(partition=halves), frame=study().assign(X=0.123456789))
+    assert len(seen) == 1
+    assert not np.isclose(seen[0]["X"], 0.123456789, atol=1e-9).any()
+    assert list(made.cells.index) == ["low", "high"]
+
+
+# -- uplift curves -------------------------------------------------------------------------------
+
+
+def test_uplift_of_other_rows() -> None:
+    """Treating by sin x: the exact area, and the straight random line."""
+    with testing.seeded_noise(4):
+        made = fit(frame=study(20_000, 1), eps=4.0)
+        look = made.uplift(study(60_000, 2), eps=4.0)
+    curve = look.frame()
+    assert curve["share"].iloc[0] == curve["gain"].iloc[0] == 0
+    assert curve["share"].iloc[-1] == pytest.approx(1)
+    assert np.allclose(curve["random"], curve["share"] * curve["gain"].iloc[-1])
+    # treat x from 1 down to 1 - 2 s: the gain is (cos(1 - 2 s) - cos 1) / 2, its area 0.1506
+    exact = (np.cos(1 - 2 * curve["share"]) - np.cos(1)) / 2
+    assert (np.abs(curve["gain"] - exact) < 5 * curve["std_error"] + 1e-3).all()
+    area = look.areas().loc["AUUC"]
+    assert area["estimate"] == pytest.approx((np.sin(1) - np.cos(1)) / 2, abs=0.03)
+    assert area["conf_low"] > area["random"] + 0.05
+    assert look.areas().loc["Qini", "conf_low"] > 0
+
+
+def test_uplift_costs_what_it_says(tmp_path: Path) -> None:
+    made = fit(eps=1.0)
+    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=0.5, delta=0)
+    look = made.uplift(study(seed=3), eps=0.5, ledger=ledger)
+    assert look.guarantee.epsilon == 0.5
+    assert look.guarantee.delta == 0.0
+    assert look.guarantee.kind == "proven"
+    assert ledger.spent.epsilon == pytest.approx(0.5)
+    assert len(look.budget) == 1
+    assert "AUUC" in str(look)
+    look.plot("qini")
+    with pytest.raises(BudgetError):
+        made.uplift(study(seed=3), eps=0.5, ledger=ledger)
+    with pytest.raises(CapabilityError, match="learner='adum'"):
+        fit("tm").uplift(study(), eps=1)
+    with pytest.raises(DataError, match="not in the data"):
+        made.uplift(study().drop(columns="X"), eps=1)
+
+
+def test_bands_of_uplift_cover() -> None:
+    inside = []
+    exact = (np.sin(1) - np.cos(1)) / 2
+    with testing.seeded_noise(8):
+        made = fit(ADUM(cells=16), study(20_000, 1), eps=4.0)
+        for seed in range(40):
+            area = made.uplift(study(3000, seed + 50), eps=1.0).areas().loc["AUUC"]
+            inside.append(abs(area["estimate"] - exact) < 1.96 * area["std_error"] + 0.004)
+    assert np.mean(inside) > 0.7  # at 95 % fewer has a chance below 1e-6

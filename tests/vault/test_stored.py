@@ -1,0 +1,258 @@
+"""Tables in files and DuckDB relations: the numbers of memory to the bit, errors without rows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import privcausal as pc
+from privcausal import testing
+from privcausal.errors import CapabilityError, DataError, PrivacyBreach
+from privcausal.vault import door
+from privcausal.vault.sources import stored
+from privcausal.vault.sources.files import read_file
+from privcausal.vault.sources.memory import Memory
+from privcausal.vault.sources.stored import open_path, open_relation
+
+FORMULA = "Y ~ T | X + C(G) + B | Z"
+BOUNDS: dict[str, Any] = {"Y": (-2, 3), "X": (-1, 1), "Z": (0, 9), "G": ["a", "b", "ü,\"'"]}
+N = 700
+CANARY = 77310.4142
+
+
+def study() -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(
+        {
+            "Y": rng.normal(0, 1, N),
+            "T": rng.integers(0, 2, N),
+            "X": rng.uniform(-1.2, 1.2, N).astype(np.float32),
+            "G": rng.choice(["a", "b", "ü,\"'", "new"], N).astype(object),
+            "B": rng.random(N) < 0.3,
+            "Z": rng.integers(0, 10, N).astype(float),
+            "unused": pd.Timestamp("2020-01-01"),
+            "pid": [f"u{i // 3}" for i in range(N)],
+        }
+    )
+    frame.loc[3, "X"], frame.loc[4, "Y"], frame.loc[5, "G"] = np.nan, np.nan, None
+    frame.loc[6, "Y"], frame.loc[8, "X"], frame.loc[9, "Z"] = CANARY, np.inf, -np.inf
+    return frame
+
+
+def places(folder: Path) -> dict[str, Any]:
+    """The study as stored in every way."""
+    frame = study()
+    parts = folder / "parts"
+    parts.mkdir()
+    frame.to_parquet(folder / "one.parquet")
+    frame.to_csv(folder / "one.csv", index=False)
+    frame[:300].to_parquet(parts / "a.parquet")
+    frame[300:].to_parquet(parts / "b.parquet", row_group_size=50)
+    return {
+        "parquet": str(folder / "one.parquet"),
+        "path": folder / "one.parquet",
+        "folder": parts,
+        "pattern": str(parts / "*.parquet"),
+        "csv": folder / "one.csv",
+        "relation": duckdb.sql(f"FROM '{folder / 'one.parquet'}'"),
+    }
+
+
+def document(table: Any, folder: Path, **options: Any) -> bytes:
+    with testing.seeded_noise(3):
+        fit = pc.privcate(FORMULA, table, bounds=options.pop("bounds", BOUNDS), **options)
+    fit.save(folder / "fit.json")
+    return (folder / "fit.json").read_bytes()
+
+
+KINDS = ("parquet", "path", "folder", "pattern", "relation")
+
+
+@pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x"])
+def test_same_numbers_as_memory(learner: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """Every byte of the saved fit, whatever the batches."""
+    kept = places(tmp_path)
+    expected = document(study(), tmp_path, learner=learner, groups=["G", "X >= 0"])
+    monkeypatch.setattr(door, "BATCH", 97)
+    monkeypatch.setattr(door, "KEEP_ROWS", 0)
+    monkeypatch.setattr(stored, "STREAM", 211)
+    for kind in KINDS:
+        found = document(kept[kind], tmp_path, learner=learner, groups=["G", "X >= 0"])
+        assert found == expected, kind
+
+
+def test_csv_has_the_numbers_of_csv_in_memory(tmp_path: Path, monkeypatch: Any) -> None:
+    """Types are what formula and bounds say: labels for G and the unit, else numbers."""
+    file = places(tmp_path)["csv"]
+    labels = {"G": frozenset(BOUNDS["G"]), "pid": frozenset[str]()}
+    options = {"unit": "pid", "max_rows": 2}
+    expected = document(read_file(file, lambda _: labels), tmp_path, **options)
+    monkeypatch.setattr(stored, "STREAM", 211)
+    assert document(file, tmp_path, **options) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"split": "disjoint"},
+        {"split": "crossfit", "neighbors": "add_remove"},
+        {"unit": "pid", "max_rows": 2, "split": "disjoint"},
+        {"bounds": None, "eps": 30.0, "shares": {"bounds": 0.5}},
+    ],
+)
+def test_same_numbers_with_parts_units_and_bought_bounds(options: Any, tmp_path: Path) -> None:
+    kept = places(tmp_path)
+    expected = document(study(), tmp_path, **options)
+    for kind in ("parquet", "folder"):
+        assert document(kept[kind], tmp_path, **options) == expected, kind
+
+
+def test_columns_of_every_type_are_those_of_memory(tmp_path: Path) -> None:
+    decimal = pa.array([1, None, 3], pa.decimal128(9, 2))
+    table = pa.table(
+        {
+            "int8": pa.array([1, None, -3], pa.int8()),
+            "uint64": pa.array([2**64 - 1, 2**53 + 1, None], pa.uint64()),
+            "int64": pa.array([2**53 + 1, -1, None], pa.int64()),
+            "float": pa.array([0.1, None, float("nan")], pa.float32()),
+            "double": pa.array([-0.0, float("inf"), 5e-324]),
+            "bool": pa.array([True, None, False]),
+            "decimal": decimal,
+            "text": pa.array(["3", None, ""]),
+            "coded": pa.array(["b", "a", None]).dictionary_encode(),
+        }
+    )
+    pa.parquet.write_table(table, tmp_path / "t.parquet")
+    file, memory = open_path(tmp_path / "t.parquet"), Memory(table)
+    assert file.header.kinds == memory.header.kinds
+    for name in table.column_names:
+        one, two = (t.column(name, as_labels=True) for t in (file, memory))
+        texts = [[c.labels[k] if k >= 0 else None for k in c.codes] for c in (one, two)]
+        assert texts[0] == texts[1], name
+        one, two = (t.column(name, as_labels=False) for t in (file, memory))
+        assert np.array_equal(one.numbers, two.numbers, equal_nan=True), name
+
+
+def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
+    """A relation whose other column fails as soon as it is read."""
+    relation = duckdb.sql("SELECT range AS x, error('read') AS y FROM range(3)")
+    rows = open_relation(relation.project("x, y"))
+    assert rows.column("x", as_labels=False).numbers.tolist() == [0, 1, 2]
+    with pytest.raises(DataError, match="could not be read"):
+        rows.column("y", as_labels=False)
+
+
+def test_a_stored_table_is_sealed(tmp_path: Path) -> None:
+    study().to_parquet(tmp_path / "t.parquet")
+    table = open_path(tmp_path / "t.parquet")
+    for look in (repr, str, list, len, bool, hash):
+        with pytest.raises(PrivacyBreach):
+            look(table)
+
+
+def spoil(folder: Path, kind: str) -> Any:
+    """A file, or several, with something wrong."""
+    frame, file = study(), folder / "t.parquet"
+    frame.to_parquet(file)
+    match kind:
+        case "missing":
+            return folder / "none.parquet"
+        case "truncated":
+            file.write_bytes(file.read_bytes()[:-200])
+        case "empty":
+            file.write_bytes(b"")
+        case "text":
+            file.write_text("visit,treatment\n1,2\n")
+        case "cut csv":
+            frame.to_csv(folder / "t.csv", index=False)
+            whole = (folder / "t.csv").read_bytes()
+            (folder / "t.csv").write_bytes(
+                whole[: len(whole) // 2].rsplit(b"\n", 1)[0] + b"\n1.5,0"
+            )
+            return folder / "t.csv"
+        case "lacks a column in one":
+            frame.drop(columns="X").to_parquet(folder / "u.parquet")
+            return folder
+        case "another type in one":
+            frame.assign(X=frame["X"].astype(str)).to_parquet(folder / "u.parquet")
+            return folder
+        case "lacks a column":
+            frame.drop(columns="X").to_parquet(file)
+        case "unreadable type":
+            frame.assign(X=pd.Timestamp("2020-01-01")).to_parquet(file)
+        case "nothing in the folder":
+            os.rename(file, folder / "t.dat")
+            return folder
+        case "unknown suffix":
+            os.rename(file, folder / "t.dat")
+            return folder / "t.dat"
+        case "two kinds":
+            frame.to_csv(folder / "t.csv", index=False)
+            return folder
+    return file
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("missing", "there is no file"),
+        ("truncated", "t.parquet is not a whole Parquet file"),
+        ("empty", "not a whole Parquet file"),
+        ("text", "not a whole Parquet file"),
+        ("cut csv", "t.csv is not a whole CSV file"),
+        ("lacks a column in one", "u.parquet lacks the column 'X'"),
+        ("another type in one", "'X' is of type"),
+        ("lacks a column", "'X'"),
+        ("unreadable type", "'X' has a type that cannot be read"),
+        ("nothing in the folder", "holds no file that ends in .parquet"),
+        ("unknown suffix", "known files end in .parquet"),
+        ("two kinds", "holds CSV and Parquet files"),
+    ],
+)
+def test_a_bad_file_is_refused_before_anything_is_spent(
+    kind: str, words: str, tmp_path: Path
+) -> None:
+    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+    (tmp_path / "files").mkdir()
+    with pytest.raises(pc.PrivcausalError, match=words) as caught:
+        pc.privcate(FORMULA, spoil(tmp_path / "files", kind), bounds=BOUNDS, ledger=ledger)
+    assert str(CANARY) not in str(caught.value)
+    assert caught.value.__context__ is None
+    assert ledger.history.empty
+
+
+def test_a_file_that_breaks_midway_stays_paid_for(tmp_path: Path) -> None:
+    file = tmp_path / "t.parquet"
+    study().to_parquet(file, row_group_size=100)
+    whole = bytearray(file.read_bytes())
+    whole[4:2000] = b"\xff" * 1996  # the pages of the first rows; the index at the end is whole
+    file.write_bytes(bytes(whole))
+    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+    with pytest.raises(DataError, match="could not be read to their end") as caught:
+        pc.privcate(FORMULA, file, bounds=BOUNDS, ledger=ledger)
+    assert caught.value.__context__ is None
+    assert not ledger.history.empty
+
+
+@pytest.mark.parametrize("options", [{"split": "disjoint"}, {"unit": "pid"}])
+def test_a_relation_has_no_order_for_parts_and_units(options: Any, tmp_path: Path) -> None:
+    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+    table = places(tmp_path)["relation"]
+    with pytest.raises(CapabilityError, match="write it to a file"):
+        pc.privcate(FORMULA, table, bounds=BOUNDS, ledger=ledger, **options)
+    assert ledger.history.empty
+
+
+def test_the_curator_sees_the_same_in_a_file(tmp_path: Path) -> None:
+    kept = places(tmp_path)
+    expected = pc.check_data(study(), BOUNDS).frame
+    found = pc.check_data(kept["parquet"], BOUNDS).frame
+    wanted = ["column", "problem", "rows", "examples"]
+    pd.testing.assert_frame_equal(found[wanted], expected[wanted])
