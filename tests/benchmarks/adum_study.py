@@ -70,6 +70,7 @@ def figure1(quick: bool) -> pd.DataFrame:
     tables = [sine(20_000, 1.0, seed) for seed in seeds]
     lines = []
     for epsilon in epsilons:
+
         def scores(learner: Any, epsilon: float = epsilon) -> list[float]:
             return [pehe(learner, frame, epsilon) for frame in tables]
 
@@ -173,7 +174,7 @@ def ranked(
 def figure3(quick: bool, gotv: Path | None) -> pd.DataFrame:
     rows = 60_000 if quick else 1_000_000
     features = [f"f{j}" for j in range(12)]
-    domains: dict[str, Any] = {name: (0, 1) for name in features} | {"visit": pc.Binary()}
+    domains: dict[str, Any] = dict.fromkeys(features, (0, 1)) | {"visit": pc.Binary()}
     lines = ranked("criteo-like", criteo_like(rows), features, domains, quick)
     if gotv is not None:
         lines += ranked("gotv", *_gotv(gotv), quick)
