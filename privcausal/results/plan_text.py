@@ -152,7 +152,9 @@ def _notes(result: PlanResult) -> str:
     request = result.planner.request
     trust = request.trust
     differ = NEIGHBORS[trust.neighbors].format(unit=f"one {clean(trust.protected)}")
+    plan = result.planner.plan(request.budget.epsilon)
+    price = "eps-DP (pure)" if plan.pure else f"(eps, {request.budget.delta:.3g})-DP"
     return (
-        f"Price of each row: (eps, {request.budget.delta:.3g})-DP; {differ} A fit reads its rows "
+        f"Price of each row: {price}; {differ} A fit reads its rows "
         f"{result.passes} times. This plan saw no data and cost nothing."
     )
