@@ -15,6 +15,7 @@ from privcausal.vault.door import (
 )
 from privcausal.vault.estimators import Estimators
 from privcausal.vault.mechanisms.arms import ArmHistogram, ArmSums
+from privcausal.vault.mechanisms.boosting import Boosting, Shapes
 from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
 from privcausal.vault.mechanisms.labels import LabelSelection
@@ -45,6 +46,7 @@ __all__ = [
     "ArmMeans",
     "ArmSums",
     "Balance",
+    "Boosting",
     "ByFold",
     "Cross",
     "Estimators",
@@ -63,6 +65,7 @@ __all__ = [
     "ResidualProduct",
     "ScoreSquares",
     "ScoreSums",
+    "Shapes",
     "SizeHistogram",
     "Source",
     "Transform",

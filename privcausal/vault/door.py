@@ -30,6 +30,7 @@ from privcausal.typing import Frame, Integers, Mask
 from privcausal.vault import noise
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, reads_labels
 from privcausal.vault.mechanisms.base import Mechanism
+from privcausal.vault.mechanisms.boosting import Boosting
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.sealed import Sealed
@@ -306,6 +307,46 @@ class Vault(Sealed):
         return tuple(
             self._exit(planned, mechanism, self._sum(mechanism, fold)) for fold in range(FOLDS)
         )
+
+    @guarded
+    def boost(self, stage: str, boosting: Boosting) -> Release:
+        """All rounds of a boosting at the stage's price, each answered before the next is asked.
+
+        The release's value holds the rounds' noisy sums, shape (rounds * width,). The budget shows
+        them as the one Gaussian query that has their price.
+        """
+        planned = self._take(stage)
+        self._refuse_nothing()
+        return self._rounds(planned, boosting, self._select(planned.part))
+
+    @guarded
+    def boost_folds(self, stage: str, boosting: Boosting) -> tuple[Release, ...]:
+        """One boosting per fold. Folds are disjoint, so together they cost the stage once."""
+        planned = self._take(stage)
+        self._refuse_nothing()
+        return tuple(self._rounds(planned, boosting, fold) for fold in range(FOLDS))
+
+    def _rounds(self, stage: Stage, boosting: Boosting, part: int | None) -> Release:
+        neighbors, ones = self._neighbors, np.ones(boosting.width)
+        whole = self._query(stage, boosting.query, ones, boosting.sensitivity(neighbors, whole=True))
+        one = boosting.sensitivity(neighbors) * self._plan.request.trust.max_rows
+        query = noise.Query(boosting.query, ones, one, whole.scale)
+        rows = [boosting.prepare(b if part is None else b.only(part)) for b in self._clean()]
+        answers = []
+        for number in range(boosting.rounds):
+            total = sum((boosting.integers(r) for r in rows), np.zeros(boosting.shape, np.int64))
+            exact = boosting.by_leaf(total, number)
+            noisy = self._noise.gaussian(exact.ravel(), query) * boosting.unit
+            step = boosting.step(noisy.reshape(exact.shape), number)
+            for batch in rows:
+                boosting.advance(batch, step)
+            answers.append(noisy)
+        charge = self._charge(
+            stage, query.name, boosting.name,
+            whole.sensitivity * boosting.unit, whole.scale * boosting.unit,
+        )  # fmt: skip
+        sd = np.tile(self._noise.sd(query) * boosting.unit, boosting.rounds)
+        return Release(np.concatenate(answers), sd, charge)
 
     @guarded
     def release_published(
