@@ -36,6 +36,7 @@ from privcausal.spec.interactions import Index, Interactions
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Schema
+from privcausal.spec.steps import Steps
 
 FORMAT, VERSION = "privcausal fit", 1
 
@@ -47,7 +48,7 @@ CLASSES: dict[str, type] = {
     for c in (
         Additive, ArmMean, AverageEstimate, Block, Budget, CausalFormula, Charge, Constant, Cost,
         Difference, Effect, Estimate, Extended, Factor, FeatureMap, Index, Interactions, Known,
-        Mixture, Nuisances, Piece, Plan, Population, Release, Request, Stage, Term, Trust,
+        Mixture, Nuisances, Piece, Plan, Population, Release, Request, Stage, Steps, Term, Trust,
     )
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,6 +31,14 @@ class Axis:
     columns: tuple[int, ...]
     bin_of: Integers | None
     size: int
+
+    @property
+    def position(self) -> Vector | None:
+        """Middle of each bin on the column's scale of [-1, 1], shape (size,); None for a factor."""
+        if self.bin_of is None:
+            return None
+        middles = (np.arange(FINE) + 0.5) * (2.0 / FINE) - 1.0
+        return np.asarray(np.bincount(self.bin_of, middles) / np.bincount(self.bin_of))
 
     def codes(self, scaled: Matrix) -> Integers:
         """Bin of each row, shape (n,); some bin for every value."""
@@ -95,6 +104,20 @@ class Bins:
             else:
                 rows += list(own)
         return np.array(rows)
+
+    def restricted(self, terms: Collection[str]) -> Bins:
+        """The axes of some terms only."""
+        columns = self.design.columns
+        kept = [k for k, axis in enumerate(self.axes) if columns[axis.columns[0]].term in terms]
+        shares = [self.share[self.start[k] : self.start[k + 1]] for k in kept]
+        axes = tuple(self.axes[k] for k in kept)
+        return Bins(self.design, axes, np.concatenate([np.zeros(0), *shares]))
+
+    def within(self, other: Bins) -> Integers:
+        """Where (constant, shapes) of these bins stand among those of `other`, shape (1 + M,)."""
+        at = {axis: other.start[k] for k, axis in enumerate(other.axes)}
+        own = [1 + at[axis] + np.arange(axis.size) for axis in self.axes]
+        return np.concatenate([[0], *own]).astype(np.int64)
 
     def codes(self, rows: Rows) -> list[Integers]:
         """Bin of each row on each axis, numbered through."""
@@ -178,7 +201,7 @@ class Steps(Additive):
             value += np.nan_to_num(own) * slope if table is None else table[fine_bins(own)]
         if self.logistic:
             value = expit(value)
-        return np.minimum(np.maximum(value, self.lo), self.hi)
+        return np.asarray(np.minimum(np.maximum(value, self.lo), self.hi))
 
 
 def expit(z: Vector) -> Vector:

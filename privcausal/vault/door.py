@@ -328,7 +328,9 @@ class Vault(Sealed):
 
     def _rounds(self, stage: Stage, boosting: Boosting, part: int | None) -> Release:
         neighbors, ones = self._neighbors, np.ones(boosting.width)
-        whole = self._query(stage, boosting.query, ones, boosting.sensitivity(neighbors, whole=True))
+        whole = self._query(
+            stage, boosting.query, ones, boosting.sensitivity(neighbors, whole=True)
+        )
         one = boosting.sensitivity(neighbors) * self._plan.request.trust.max_rows
         query = noise.Query(boosting.query, ones, one, whole.scale)
         rows = [boosting.prepare(b if part is None else b.only(part)) for b in self._clean()]
