@@ -129,18 +129,23 @@ def smooth_arms(
     g_0 = m - d / 2 and g_1 = m + d / 2, with independent m and d; d = 0 unless `apart`.
     """
     both = [0.5 * (a + b) for a, b in zip(_kernels(first), _kernels(second), strict=True)]
-    turned = 0.25 * np.array([[1.0, -1.0], [-1.0, 1.0]])
     priors = [
-        (size * s) ** 2 * (np.kron(np.ones((2, 2)), mean) + ratio**2 * np.kron(turned, difference))
+        (size * s) ** 2 * _arms_prior(mean, 0.25 * ratio**2 * difference)
         for s in SIZES
         for mean in both
-        for difference in (both[0], both[-2:][0])
+        for difference in both
         for ratio in (APART if apart else (0.0,))
     ]
     raw = np.r_[first.raw, second.raw]
     shrunk = block_diag(first.shrunk, second.shrunk)
     error = block_diag(first.error(dispersion), second.error(dispersion))
     return _mixture(raw, shrunk, error, priors, [first.weight, second.weight])
+
+
+def _arms_prior(mean: Matrix, quarter: Matrix) -> Matrix:
+    """Covariance of (m - d/2, m + d/2); `quarter` is a quarter of that of d."""
+    alike, unlike = mean + quarter, mean - quarter
+    return np.asarray(np.block([[alike, unlike], [unlike, alike]]))
 
 
 def _kernels(course: Course) -> list[Matrix]:

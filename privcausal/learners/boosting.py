@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from privcausal.spec.functions import Constant
 from privcausal.spec.request import FOLDS
 from privcausal.spec.steps import Bins, make_bins
 from privcausal.typing import Integers, Matrix, Vector
-from privcausal.vault import ArmHistogram, Boosting, OutcomeResidual, Transform
+from privcausal.vault import ArmHistogram, Boosting, OutcomeResidual, Shapes, Transform
 
 _PUBLIC_SEED = 20_220_214  # random leaves are no noise: they are public, and the same in each fit
 
@@ -104,7 +104,7 @@ class Machine:
         sizes = [axis.size for axis in bins.axes] + [2] * ask.with_treatment
         return Boosting(
             bins, ask.target, ask.bound, weight * count,
-            _leaves(sizes or [1], self.option.rounds, self.option.leaves), self.rate(axes),
+            _leaves(tuple(sizes) or (1,), self.option.rounds, self.option.leaves), self.rate(axes),
             ask.what, ask.factor, ask.logistic, ask.by_arm, ask.with_treatment,
         )  # fmt: skip
 
@@ -176,7 +176,8 @@ def centre_of(counts: Vector, sd: float, edges: Vector, price: float, middle: fl
     return Centre(middle + mean, cut, max(size, 1e-3 * half))
 
 
-def _leaves(sizes: Sequence[int], rounds: int, leaves: int) -> Integers:
+@lru_cache(maxsize=16)
+def _leaves(sizes: tuple[int, ...], rounds: int, leaves: int) -> Integers:
     """Leaf of every bin in every round, shape (rounds, M): unions of neighbours, or of levels.
 
     Borders between leaves are drawn at random without regard to any row, from a public seed.
@@ -204,7 +205,12 @@ class Trained:
     order: Boosting
     release: Release
 
-    def _courses(self, arm: int) -> list[Course]:
+    @cached_property
+    def _courses(self) -> list[list[Course]]:
+        """What happened on each axis, by arm."""
+        return [self._of_arm(arm) for arm in range(self.order.arms)]
+
+    def _of_arm(self, arm: int) -> list[Course]:
         order, shapes = self.order, self._shapes
         sd = float(self.release.noise_sd[0])
         made = []
@@ -217,8 +223,8 @@ class Trained:
             made.append(Course(shapes.scores[arm, own], weight, position, shrunk, noise))
         return made
 
-    @property
-    def _shapes(self) -> Any:
+    @cached_property
+    def _shapes(self) -> Shapes:
         return self.order.shapes(self.release.value)
 
     def _constant(self, arm: int) -> tuple[float, float]:
@@ -239,7 +245,7 @@ class Trained:
 
     def fitted(self, arm: int = 0) -> Fitted:
         """Law of the constant and the shapes of one arm (or of all rows)."""
-        shapes = [self._law(course) for course in self._courses(arm)]
+        shapes = [self._law(course) for course in self._courses[arm]]
         return smoothing.assemble(self._constant(arm), shapes)
 
     def fitted_arms(self, shared: Sequence[bool] | None) -> Fitted:
@@ -248,7 +254,7 @@ class Trained:
         `shared` says of each axis whether only a common shape may differ by arm (False: a
         difference is allowed for, but expected to be small); None takes the arms apart.
         """
-        both = list(zip(self._courses(0), self._courses(1), strict=True))
+        both = list(zip(*self._courses, strict=True))
         if shared is None or not self.machine.option.smooth:
             shapes = [_apart(self._law(a), self._law(b)) for a, b in both]
         else:
@@ -264,7 +270,7 @@ class Trained:
         """The release as it is kept: the shapes in place of the sums that made them."""
         shapes, size = self._shapes, self.order.arms
         sds = [
-            np.concatenate([[np.nan], *(np.sqrt(np.diag(c.noise)) for c in self._courses(arm))])
+            np.concatenate([[np.nan], *(np.sqrt(np.diag(c.noise)) for c in self._courses[arm])])
             for arm in range(size)
         ]
         values = [np.r_[shapes.constant[arm], shapes.scores[arm]] for arm in range(size)]

@@ -215,6 +215,12 @@ class Boosting:
         """Axis of each bin."""
         return np.repeat(np.arange(self.axes), np.diff(self.start))
 
+    @cached_property
+    def _share(self) -> Matrix:
+        """Weight of each bin within its axis, shape (arms, M)."""
+        whole = np.add.reduceat(self.weight, self.start[:-1], axis=1)
+        return np.asarray(self.weight / whole[:, self._axis])
+
     def nothing(self) -> Shapes:
         """Where boosting starts."""
         return Shapes(np.zeros(self.arms), np.zeros(self.shape))
@@ -238,10 +244,8 @@ class Boosting:
         leaf = self.rate * noisy / np.maximum(weight, 1e-300)
         at = self._axis, self.leaf[number]
         scores = np.stack([move[at] for move in leaf])
-        for k in range(self.axes):
-            own = slice(int(self.start[k]), int(self.start[k + 1]))
-            share = self.weight[:, own] / self.weight[:, own].sum(axis=1, keepdims=True)
-            scores[:, own] -= (share * scores[:, own]).sum(axis=1, keepdims=True)
+        means = np.add.reduceat(self._share * scores, self.start[:-1], axis=1)
+        scores -= means[:, self._axis]
         total = noisy.sum(axis=2).mean(axis=1)
         return Shapes(self.constant_rate * total / weight[:, 0].sum(axis=1), scores)
 
