@@ -179,8 +179,8 @@ def _contrast(machine: Machine, fitted: Sequence[Fitted]) -> Posterior:
     return coefficients(effect, Fitted(mean, cov))
 
 
-def _effect(machine: Machine, law: Posterior) -> Effect:
-    piece = Piece(Steps(machine.effect.bins.features, law.mean), law.cov)
+def _effect(machine: Machine, law: Posterior, middle: float = 0.0) -> Effect:
+    piece = Piece(Steps(machine.effect.bins.features, law.mean, middle), law.cov)
     return Effect((piece,), 2 * machine.ground.outcome.bound)
 
 
@@ -301,26 +301,27 @@ def _cut(machine: Machine, target: Transform) -> tuple[float, float]:
 
 
 def doubly_robust(ground: Ground) -> Learnt:
-    """DR-learner: first the arms' means, then the score minus their difference is boosted.
+    """DR-learner: first the arms' means, then the score is boosted (Niu et al. 2022, Algorithm 2).
 
-    tau(x) is the difference plus its fit; the smaller the error of the first, the smaller is what
-    has to be learned and cut.
+    The score is centred at the difference of the means' constants, which the rounds need not find.
+    The means' shapes are no start for it: what they have wrong would take the noise of a shape
+    each to be taken off again.
     """
     machine = Machine.of(ground)
-    outcome, reach = ground.outcome, 2 * ground.outcome.bound
-    es = _propensities(machine)
+    outcome, es = ground.outcome, _propensities(machine)
     centre, fitted = _arm_means(machine, es, None)
     laws = [_arm_laws(machine, one) for one in fitted]
     nuisances = tuple(
         _arm_nuisance(machine, law, e, centre) for law, e in zip(laws[::-1], es, strict=True)
     )
-    before = _contrast(machine, fitted)
-    first = _effect(machine, before)
-    target = by_fold(lambda n: Aipw(n, outcome, ground.clip, first, reach), nuisances)
+    middle = float(np.clip(_contrast(machine, fitted).mean[0], -outcome.bound, outcome.bound))
+    target = by_fold(
+        lambda n: Aipw(n, outcome, ground.clip, Constant(middle), abs(middle)), nuisances
+    )
     cut, rms = _cut(machine.effect, target)
     ask = Ask(
         target=target,
-        what="score minus first pass",
+        what="score",
         bound=cut,
         size=rms,
         curvature=np.ones((1, len(ground.rows))),
@@ -328,7 +329,7 @@ def doubly_robust(ground: Ground) -> Learnt:
     )
     (trained,) = machine.effect.train(EFFECT, ask)
     law = coefficients(machine.effect.bins, trained.fitted())
-    effect = _effect(machine, replace(law, mean=before.mean + law.mean))
+    effect = _effect(machine, law, middle)
     rest = _remainder(machine, es[0], _mean_cov(laws[0]))
     return Learnt(ground, effect, nuisances, _shown(nuisances), rest)
 
