@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from privcausal.accounting import Charge, Cost, Release
+from privcausal.accounting import Charge, Cost, Release, TradeOff
 from privcausal.errors import DataError
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.effect import Effect, Piece
@@ -48,7 +48,8 @@ CLASSES: dict[str, type] = {
     for c in (
         Additive, ArmMean, AverageEstimate, Block, Budget, CausalFormula, Charge, Constant, Cost,
         Difference, Effect, Estimate, Extended, Factor, FeatureMap, Index, Interactions, Known,
-        Mixture, Nuisances, Piece, Plan, Population, Release, Request, Stage, Steps, Term, Trust,
+        Mixture, Nuisances, Piece, Plan, Population, Release, Request, Stage, Steps, Term,
+        TradeOff, Trust,
     )
 }  # fmt: skip
 

@@ -252,7 +252,9 @@ def _protected(promise: Guarantee) -> str:
     return {
         "proven": f"Everything here satisfies {price} for {promise.unit}.",
         "published": f"The method's paper claims {price} for {promise.unit}; that is not proven, "
-        "and fails in known cases.",
+        "and fails in known cases."
+        if promise.trade_off is None
+        else f"{price} for {promise.unit} is declared by the estimators used; it is not proven.",
         "none": "NOT PRIVATE: made with a test noise source.",
     }[promise.kind]
 
@@ -290,7 +292,7 @@ def _notes(result: Result) -> tuple[str, ...]:
             "A rho in brackets is not charged: the release reads rows of its own, in parallel with "
             "others that have paid as much."
         )
-    if request.mode == "paper":
+    if request.mode == "paper" and estimate.averages is not None:
         notes.append(published.NOTE)
     return (*notes, *estimate.notes)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from privcausal.accounting.charge import PICO
+from privcausal.accounting.tradeoff import TradeOff
 from privcausal.errors import BudgetError
 from privcausal.spec.request import Request
 
@@ -31,7 +32,7 @@ class Stage:
     rows : float
         Public share of the rows it reads.
     part : str
-        Which rows: ``"all"``, ``"nuisance"`` or ``"effect"``.
+        Which rows: ``"all"``, or the name of a part, such as ``"nuisance"`` or ``"effect"``.
     epsilon : int
         pico-epsilon of a mechanism priced in (epsilon, delta) and not in rho.
     """
@@ -61,6 +62,10 @@ class Plan:
         What the budget allows, in pico-rho.
     least_rows : int
         Fewest rows for which the claim of ``mode="paper"`` holds; 0 elsewhere.
+    least_part : int
+        Fewest rows that each part of a split must hold.
+    trade_off : TradeOff, optional
+        What stages with declared guarantees promise together.
     """
 
     request: Request
@@ -69,6 +74,8 @@ class Plan:
     stages: tuple[Stage, ...]
     rho_cap: int
     least_rows: int = 0
+    least_part: int = 0
+    trade_off: TradeOff | None = None
 
     def __post_init__(self) -> None:
         names = [s.name for s in self.stages]

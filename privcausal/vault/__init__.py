@@ -4,6 +4,7 @@ A `Vault` is an opaque handle; mechanisms and transforms are orders to it.
 """
 
 from privcausal.vault.curator import Findings, inspect
+from privcausal.vault.declared import Declared, DeclaredFit, RowMap
 from privcausal.vault.door import (
     Source,
     Vault,
@@ -49,6 +50,8 @@ __all__ = [
     "Boosting",
     "ByFold",
     "Cross",
+    "Declared",
+    "DeclaredFit",
     "Estimators",
     "Findings",
     "Gram",
@@ -63,6 +66,7 @@ __all__ = [
     "PublishedAte",
     "Regressors",
     "ResidualProduct",
+    "RowMap",
     "ScoreSquares",
     "ScoreSums",
     "Shapes",
