@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from privcausal.learners.bases import AnyBase, Base, PrivateBase, moment_base, p
 from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.ground import Ground, Session, lay
-from privcausal.learners.needs import TOP, Need, Undeclared, make_plan
+from privcausal.learners.needs import LEAST_PART, TOP, Need, Undeclared, check_levels, make_plan
 from privcausal.learners.nuisances import Partial, overall
 from privcausal.spec.functions import Constant, Function, Mixture, Nuisance
 from privcausal.spec.plan import Plan
@@ -78,6 +78,13 @@ class CateLearner(Learner):
 
     def accepted(self, base: AnyBase) -> PrivateBase:
         return private_base(base)
+
+    def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
+        plan = super().plan(request, base, undeclared)
+        if not isinstance(base, DPEBM):
+            return plan
+        check_levels(request)
+        return replace(plan, least_part=0 if request.split == "full" else LEAST_PART)
 
     def needs(self, request: Request, base: PrivateBase) -> list[Need]:
         if isinstance(base, DPEBM):

@@ -34,7 +34,7 @@ from privcausal.inference.population import uniform_population
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, PrivateBase
 from privcausal.learners.estimate import Estimate, Nuisances
-from privcausal.learners.needs import Need, Undeclared
+from privcausal.learners.needs import LEAST_PART, Need, Undeclared, check_levels
 from privcausal.learners.published_ebm import PublishedEBM
 from privcausal.spec.features import Design
 from privcausal.spec.functions import (
@@ -64,9 +64,6 @@ from privcausal.vault import (
 
 PROPENSITY, OUTCOME = "nuisance: propensity", "nuisance: outcome"
 EFFECT = "effect: regression"
-
-LEAST_PART = 20
-"""Fewest rows in a part."""
 
 
 class PrivateEstimator(Protocol):
@@ -391,6 +388,7 @@ def _known(request: Request, schema: Schema) -> Function | None:
 
 
 def _check_request(request: Request, undeclared: Undeclared) -> None:
+    check_levels(request)
     refused = {
         "unit=": request.trust.unit is not None,
         "groups=": bool(request.groups),

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from privcausal.accounting import Charge, Cost, Release, TradeOff
-from privcausal.errors import DataError
+from privcausal.errors import CapabilityError, DataError
 from privcausal.inference.average import AverageEstimate
-from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.effect import Effect, Piece, Predicted
 from privcausal.inference.population import Population
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.spec.features import Block, Design, FeatureMap
@@ -37,6 +37,7 @@ from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Schema
 from privcausal.spec.steps import Steps
+from privcausal.vault import Declared
 
 FORMAT, VERSION = "privcausal fit", 1
 
@@ -48,8 +49,8 @@ CLASSES: dict[str, type] = {
     for c in (
         Additive, ArmMean, AverageEstimate, Block, Budget, CausalFormula, Charge, Constant, Cost,
         Difference, Effect, Estimate, Extended, Factor, FeatureMap, Index, Interactions, Known,
-        Mixture, Nuisances, Piece, Plan, Population, Release, Request, Stage, Steps, Term,
-        TradeOff, Trust,
+        Mixture, Nuisances, Piece, Plan, Population, Predicted, Release, Request, Stage, Steps,
+        Term, TradeOff, Trust,
     )
 }  # fmt: skip
 
@@ -121,6 +122,11 @@ class _Writer:
                 "schema": self.encode(value.schema),
                 "full_rank": value.full_rank,
             }
+        if isinstance(value, Declared):
+            raise CapabilityError(
+                "this fit holds estimators of the user's own, or another package's, which have no "
+                "JSON: keep its predictions"
+            )
         if type(value).__name__ not in CLASSES:
             raise TypeError(f"{type(value).__name__} cannot be saved")
         return {f.name: self.encode(getattr(value, f.name)) for f in dataclasses.fields(value)}

@@ -59,7 +59,7 @@ def _shape(
         mean.tolist(),
         (mean - z * sd).tolist(),
         (mean + z * sd).tolist(),
-        BAND.format(level=level),
+        BAND.format(level=level) if effect.pieces else "no band",
     )
 
 

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
 from privcausal.report.words import odds_sentence
-from privcausal.results import published, trial
+from privcausal.results import meta, published, trial
 from privcausal.results.guarantee import Guarantee
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Binary, Interval, Schema
@@ -30,7 +30,9 @@ ESTIMANDS = {
 LEARNERS = {
     "r": "R-learner", "dr": "DR-learner", "s": "S-learner", "t": "T-learner", "x": "X-learner",
     "private": "doubly robust / PrivATE", "published": "PrivATE as published",
-    trial.NAME: "difference in means",
+    trial.NAME: "difference in means", "two-stage dr": "DR-learner, two-stage",
+    "two-stage r": "R-learner, two-stage", "two-stage s": "S-learner, one effect",
+    "two-stage own": "two-stage",
 }  # fmt: skip
 SPLITS = {
     "full": "all rows, rho split",
@@ -132,6 +134,8 @@ def _is_trial(result: Result) -> bool:
 
 def _split(result: Result) -> str:
     request = result.plan.request
+    if meta.is_meta(result.plan):
+        return "own parts of rows" if request.split == "disjoint" else "all rows"
     bare = request.mode == "paper" and not published.private_nuisances(result.plan)
     return "all rows, not private" if bare else SPLITS[request.split]
 
@@ -282,12 +286,13 @@ def _notes(result: Result) -> tuple[str, ...]:
             "Bounds were bought from the rows with noise; values beyond them were cut, and no "
             "interval allows for that."
         )
-    if request.estimand == "CATE":
+    if request.estimand == "CATE" and request.mode != "paper":
         notes.append(
             "Bands for the effect's shape cover its projection on the basis, approximately and on "
             "average over x."
         )
-    if any(stage.charged < stage.rho for stage in estimate.plan.stages):
+    parallel = any(stage.charged < stage.rho for stage in estimate.plan.stages)
+    if parallel and not meta.is_meta(estimate.plan):
         notes.append(
             "A rho in brackets is not charged: the release reads rows of its own, in parallel with "
             "others that have paid as much."

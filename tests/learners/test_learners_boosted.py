@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import pandas as pd
-import pytest
-from learners_contract import BOUNDS, FORMULA, TRUE_ATE, EverySplit, fit, study, tau
+from learners_contract import EverySplit
 
 import privcausal as pc
 from privcausal.learners import S
-from privcausal.testing import seeded_noise, zero_noise
 
 QUICK = pc.bases.DPEBM(rounds=40, learning_rate=0.1)
 RAW = pc.bases.DPEBM(rounds=40, learning_rate=0.1, smooth=False)
