@@ -34,6 +34,12 @@ LEARNERS = {
     "two-stage r": "R-learner, two-stage", "two-stage s": "S-learner, one effect",
     "two-stage own": "two-stage",
 }  # fmt: skip
+BOOSTING = (
+    "Boosting (after Nori et al. 2021): in each round residuals, cut to a public or released bound, "
+    "are summed within random leaves of public bins, and the shapes move a step towards the noisy "
+    "means. The shapes' noise is known, and they are smoothed across neighbouring bins by "
+    "empirical Bayes unless smooth=False was asked for."
+)
 SPLITS = {
     "full": "all rows, rho split",
     "disjoint": "own half of the rows",
@@ -313,6 +319,7 @@ def _methods(result: Result) -> tuple[str, ...]:
         f"{LEARNERS.get(plan.learner, plan.learner)} with base {plan.base!r}. The rows were read "
         "through sums of bounded row vectors only, computed exactly on an integer grid; discrete "
         "Gaussian noise (OpenDP) was added to each sum. Everything after that is post-processing.",
+        *((BOOSTING,) if plan.base == "dpebm" else ()),
         _propensity_text(request) + "Outcome and covariates are cut to their bounds. "
         f"Split: {SPLITS[request.split]}.",
         "Averages are ratios of noisy sums of doubly robust scores; standard errors add sampling, "
