@@ -35,7 +35,7 @@ LEARNERS = {
     "two-stage own": "two-stage",
 }  # fmt: skip
 BOOSTING = (
-    "Boosting (after Nori et al. 2021): in each round residuals, cut to a public or released bound, "
+    "Boosting (Nori et al. 2021): in each round residuals, cut to a public or released bound, "
     "are summed within random leaves of public bins, and the shapes move a step towards the noisy "
     "means. The shapes' noise is known, and they are smoothed across neighbouring bins by "
     "empirical Bayes unless smooth=False was asked for."
