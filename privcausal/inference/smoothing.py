@@ -20,7 +20,7 @@ small to large, weighted by marginal likelihood.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, null_space
@@ -126,20 +126,28 @@ def smooth_arms(
 ) -> tuple[Vector, Matrix]:
     """The same for both arms' shapes together, (control, treated), whose difference is smaller.
 
-    g_0 = m - d / 2 and g_1 = m + d / 2, with independent m and d; d = 0 unless `apart`.
+    Both are m -+ d / 2 with independent m and d (d = 0 unless `apart`), each centred under its own
+    arm's weights. Where the arms differ in the column, the two centres differ, and m says by how
+    much: that is what confounds, and a prior of two centred shapes would shrink it away.
     """
-    both = [0.5 * (a + b) for a, b in zip(_kernels(first), _kernels(second), strict=True)]
+    pooled = _kernels(replace(first, weight=first.weight + second.weight))
+    keep = block_diag(_keep(first.weight), _keep(second.weight))
     priors = [
-        (size * s) ** 2 * _arms_prior(mean, 0.25 * ratio**2 * difference)
+        (size * s) ** 2 * keep @ _arms_prior(mean, 0.25 * ratio**2 * difference) @ keep.T
         for s in SIZES
-        for mean in both
-        for difference in both
+        for mean in pooled
+        for difference in (pooled if apart else pooled[:1])
         for ratio in (APART if apart else (0.0,))
     ]
     raw = np.r_[first.raw, second.raw]
     shrunk = block_diag(first.shrunk, second.shrunk)
     error = block_diag(first.error(dispersion), second.error(dispersion))
     return _mixture(raw, shrunk, error, priors, [first.weight, second.weight])
+
+
+def _keep(weight: Vector) -> Matrix:
+    """The projection that takes a shape's weighted mean off."""
+    return np.asarray(np.eye(len(weight)) - weight / weight.sum())
 
 
 def _arms_prior(mean: Matrix, quarter: Matrix) -> Matrix:
@@ -171,7 +179,7 @@ def _kernels(course: Course) -> list[Matrix]:
 
 def _centred(kernel: Matrix, share: Vector) -> Matrix:
     """Of mean-zero functions, with mean variance 1."""
-    keep = np.eye(len(share)) - share
+    keep = _keep(share)
     out = keep @ kernel @ keep.T
     return np.asarray(out / max(float(share @ np.diag(out)), 1e-12))
 

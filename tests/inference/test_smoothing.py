@@ -115,7 +115,7 @@ def test_levels_have_no_neighbours() -> None:
 def test_arms_that_share_their_shape_come_out_equal() -> None:
     first, second = course(1), course(2)
     mean, cov = smooth_arms(first, second, 1.0, 0.0, apart=False)
-    assert mean[:K] == pytest.approx(mean[K:])
+    assert mean[:K] == pytest.approx(mean[K:])  # both have the same weights here
     assert cov[:K, :K] == pytest.approx(cov[:K, K:], abs=1e-9)
     own = smooth_arms(first, second, 1.0, 0.0, apart=True)[0]
     assert np.abs(own[:K] - own[K:]).max() > 1e-4
