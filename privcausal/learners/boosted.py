@@ -136,6 +136,11 @@ def _arm_means(
     return centre, [t.fitted_arms(shared) for t in trained]
 
 
+def _alike(machine: Machine) -> list[bool]:
+    """For nuisances: arms' shapes that are expected to be alike, and may differ on every axis."""
+    return [False] * len(machine.bins.axes)
+
+
 def _arm_laws(machine: Machine, fitted: Fitted) -> Posterior:
     """Coefficients of the control mean, then of the treated one."""
     return fitted.through(np.asarray(block_diag(machine.bins.to_coef, machine.bins.to_coef)))
@@ -309,7 +314,7 @@ def doubly_robust(ground: Ground) -> Learnt:
     """
     machine = Machine.of(ground)
     outcome, es = ground.outcome, _propensities(machine)
-    centre, fitted = _arm_means(machine, es, None)
+    centre, fitted = _arm_means(machine, es, _alike(machine))
     laws = [_arm_laws(machine, one) for one in fitted]
     nuisances = tuple(
         _arm_nuisance(machine, law, e, centre) for law, e in zip(laws[::-1], es, strict=True)
@@ -338,7 +343,7 @@ def imputed(ground: Ground) -> Learnt:
     """X-learner: imputed effects boosted within the arms, tau = e tau_0 + (1 - e) tau_1."""
     machine = Machine.of(ground)
     es = _propensities(machine)
-    centre, fitted = _arm_means(machine, es, None)
+    centre, fitted = _arm_means(machine, es, _alike(machine))
     laws = [_arm_laws(machine, one) for one in fitted]
     nuisances = tuple(
         _arm_nuisance(machine, law, e, centre) for law, e in zip(laws[::-1], es, strict=True)
