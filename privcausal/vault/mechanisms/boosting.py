@@ -24,19 +24,23 @@ UNIT = float(1 << ONE_FACTOR)
 
 
 class Boosted(Sealed):
-    """One batch of rows during boosting: bins, targets and the value of the shapes so far."""
+    """One batch of rows during boosting: cells, targets and the value of the shapes so far.
 
-    __slots__ = ("arm", "codes", "complete", "factor", "shape", "target")
+    A cell is the arm with the bins of two axes, or of the last one: rows are read half as often as
+    axis by axis.
+    """
+
+    __slots__ = ("arm", "cells", "complete", "factor", "shape", "target")
 
     def __init__(
         self,
-        codes: list[Integers],
-        arm: Integers | None,
+        cells: list[Integers],
+        arm: Integers,
         target: Vector,
         factor: Vector | None,
         complete: Vector,
     ) -> None:
-        self.codes, self.arm = codes, arm
+        self.cells, self.arm = cells, arm
         self.target, self.factor, self.complete = target, factor, complete
         self.shape = np.zeros(len(target))
 
@@ -158,18 +162,33 @@ class Boosting:
 
     def prepare(self, batch: Batch) -> Boosted:
         """What the rounds need of a batch."""
-        codes = self.bins.codes(batch.rows)
+        codes = [
+            c - first for c, first in zip(self.bins.codes(batch.rows), self.start, strict=False)
+        ]
         if self.with_treatment:
-            codes.append(batch.t.astype(np.int64) + int(self.start[-2]))
-        if not codes:
-            codes.append(np.zeros(len(batch.t), np.int64))
+            codes.append(batch.t.astype(np.int64))
+        codes += [np.zeros(len(batch.t), np.int64)] * (2 * len(self._pairs) - len(codes))
+        arm = batch.t.astype(np.int64) * int(self.by_arm)
+        cells = [
+            (arm * (one.stop - one.start) + codes[2 * k]) * max(two.stop - two.start, 1)
+            + codes[2 * k + 1]
+            for k, (one, two) in enumerate(self._pairs)
+        ]
         return Boosted(
-            codes,
-            batch.t.astype(np.int64) if self.by_arm else None,
+            cells,
+            arm,
             np.nan_to_num(self.target(batch)),
             None if self.factor is None else np.nan_to_num(self.factor(batch)),
             batch.complete.astype(np.float64),
         )
+
+    @cached_property
+    def _pairs(self) -> list[tuple[slice, slice]]:
+        """The bins of two axes each; of an odd last one, and none."""
+        bins = [slice(int(a), int(b)) for a, b in zip(self.start[:-1], self.start[1:], strict=True)]
+        if len(bins) % 2:
+            bins.append(slice(int(self.start[-1]), int(self.start[-1])))
+        return list(zip(bins[::2], bins[1::2], strict=True))
 
     def integers(self, rows: Boosted) -> Integers:
         """Exact sums of the residuals within each bin under the rows' shapes, shape (arms, M)."""
@@ -179,23 +198,23 @@ class Boosting:
         else:
             residual = rows.factor * (rows.target - rows.factor * fitted)
         whole = on_grid(residual, self.bound, ONE_FACTOR) * rows.complete
-        arms, size = self.shape
         out = np.empty(self.shape, np.int64)
-        for code, first, stop in zip(rows.codes, self.start[:-1], self.start[1:], strict=True):
+        for cell, (one, two) in zip(rows.cells, self._pairs, strict=True):
+            shape = self.arms, one.stop - one.start, max(two.stop - two.start, 1)
             # sums of whole numbers below 2^53 are exact: a batch has far less than 2^23 rows
-            sums = np.bincount(self._at(rows, code), whole, arms * size).reshape(arms, size)
-            out[:, first:stop] = sums[:, first:stop]
+            sums = np.bincount(cell, whole, int(np.prod(shape))).reshape(shape)
+            out[:, one] = sums.sum(axis=2)
+            out[:, two] = sums.sum(axis=1)[:, : two.stop - two.start]
         return out
 
     def advance(self, rows: Boosted, step: Shapes) -> None:
         """Add a step to the value of the shapes at each row."""
-        constant, scores = step.constant, step.scores.ravel()
-        rows.shape += constant[0] if rows.arm is None else constant[rows.arm]
-        for code in rows.codes:
-            rows.shape += scores[self._at(rows, code)]
-
-    def _at(self, rows: Boosted, code: Integers) -> Integers:
-        return code if rows.arm is None else code + self.shape[1] * rows.arm
+        constant = step.constant
+        for cell, (one, two) in zip(rows.cells, self._pairs, strict=True):
+            second = step.scores[:, None, two]
+            table = step.scores[:, one, None] + (second if second.size else 0.0)
+            rows.shape += table.ravel()[cell]
+        rows.shape += constant[rows.arm] if self.by_arm else constant[0]
 
     # -- public ------------------------------------------------------------------------------
 
