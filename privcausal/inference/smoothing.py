@@ -37,7 +37,7 @@ SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)
 ROUGHNESS = ((1.0, 0.0, 0.0), (1.0, 0.3, 0.0), (0.5, 1.0, 0.0), (0.5, 0.5, 0.3))
 """Prior variances of a shape's linear, smooth and rough part, up to its size."""
 
-APART = (0.1, 0.3, 1.0)
+APART = (0.02, 0.1, 0.5)
 """Prior sds of the two arms' difference, as shares of the shape's own size; shared shapes."""
 
 
@@ -136,7 +136,7 @@ def smooth_arms(
         (size * s) ** 2 * keep @ _arms_prior(mean, 0.25 * ratio**2 * difference) @ keep.T
         for s in SIZES
         for mean in pooled
-        for difference in (pooled if apart else pooled[:1])
+        for difference in (pooled[::2] if apart else pooled[:1])
         for ratio in (APART if apart else (0.0,))
     ]
     raw = np.r_[first.raw, second.raw]

@@ -82,7 +82,8 @@ class PrivateEstimator(Protocol):
         in `bounds`, a public pair; `weight` (n,) is None or in [0, 1]. It must not raise for any
         rows, keep them, or print what it sees.
     predict(x)
-        Shape (n,). For a propensity: the probability of treatment.
+        Shape (n,), each row's number from that row of `x` alone: the guarantee of the whole rests
+        on it. For a propensity: the probability of treatment.
     """
 
     @property

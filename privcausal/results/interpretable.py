@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privcausal.errors import CapabilityError
-from privcausal.inference.effect import Piece
+from privcausal.inference.effect import Piece, Predicted
 from privcausal.inference.population import Population
 from privcausal.learners import Estimate
 from privcausal.results.points import middle
@@ -81,6 +81,11 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
 def _only_piece(estimate: Estimate) -> Piece:
     """The effect's additive function with its covariance."""
     effect, learner = estimate.effect, estimate.plan.learner
+    if isinstance(effect, Predicted):
+        raise CapabilityError(
+            "the effect came from a private estimator of its own: what it is made of is not known "
+            "here. Use mode='proven'"
+        )
     if effect is None or len(effect.pieces) != 1 or effect.pieces[0].weight is not None:
         raise CapabilityError(
             f"the effect of learner {learner!r} is no additive function: its parts are joined by "

@@ -196,6 +196,8 @@ def test_paper_mode_draws_its_shapes() -> None:
         FORMULA, study(600), learner="dr", base="dpebm", mode="paper", eps=8.0, bounds=BOUNDS
     )
     assert found.plot("effect") is not None
+    with pytest.raises(pc.CapabilityError, match="estimator of its own"):
+        found.to_interpret()
     assert found.nuisances["propensity"](study(20)).between(0.1, 0.9).all()
 
 
