@@ -10,8 +10,8 @@ from threadpoolctl import threadpool_limits
 
 from privcausal.accounting import BudgetExhaustedError
 from privcausal.errors import BudgetError, CapabilityError
-from privcausal.learners import ADUM, Learner, find, for_average
-from privcausal.learners.bases import AnyBase, Base, find_base
+from privcausal.learners import ADUM, Learner, find, for_average, for_effect
+from privcausal.learners.bases import AnyBase, find_base
 from privcausal.learners.forecast import Planner
 from privcausal.learners.from_cells import cell_request, from_exact, from_noisy
 from privcausal.learners.needs import Undeclared, settle
@@ -51,7 +51,7 @@ def privcate(
     data: Frame,
     *,
     learner: str | Learner = "r",
-    base: str | Base = "gam",
+    base: str | AnyBase = "gam",
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
@@ -64,6 +64,7 @@ def privcate(
     groups: Sequence[str] = (),
     shares: Mapping[str, float] | None = None,
     cov_type: Literal["nonrobust", "HC0"] = "nonrobust",
+    mode: Mode = "proven",
     ledger: Ledger | None = None,
 ) -> CateResult:
     """Conditional average treatment effects under (eps, delta)-differential privacy.
@@ -79,7 +80,8 @@ def privcate(
     learner : str or option object
         ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"``, or e.g. ``learners.S(interactions=False)``.
     base : str or option object
-        ``"gam"`` (smooth, empirical Bayes) or ``"linear"`` (the formula's own columns).
+        ``"gam"`` (smooth, empirical Bayes), ``"linear"`` (the formula's own columns) or ``"dpebm"``
+        (private explainable boosting, ``bases.DPEBM(rounds=300, smooth=True)``).
     eps, delta : float
         The privacy price of everything in the result together.
     bounds : dict or Schema, optional
@@ -101,6 +103,12 @@ def privcate(
         How rho is divided among ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"``.
     cov_type : {"nonrobust", "HC0"}
         Covariance of the best linear projection; HC0 releases its meat.
+    mode : {"proven", "paper"}
+        "paper" runs Algorithm 1 of Niu et al. (2022) on disjoint parts of the rows: with
+        ``base="dpebm"`` the package interpret's DP-EBM as the paper used it (learner "dr", "r" or
+        "s", a constant effect), or ``learner=pc.learners.TwoStage(...)`` with private estimators of
+        your own. What it promises is what is declared, which `guarantee.statement` tells where to
+        doubt.
     ledger : Ledger, optional
         Charged before any row is read; refuses what it has not left.
 
@@ -124,8 +132,10 @@ def privcate(
         split=split,
         groups=_groups(groups),
         cov_type=cov_type,
+        mode=mode,
     )
-    return _fit(find(learner), find_base(base), source, request, ledger, CateResult)
+    chosen = find_base(base)
+    return _fit(for_effect(learner, chosen, request), chosen, source, request, ledger, CateResult)
 
 
 def private(

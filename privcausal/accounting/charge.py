@@ -100,8 +100,8 @@ class Charge:
     @property
     def alone(self) -> int:
         """pico-rho of this release by itself: that of its noise where others have paid for it."""
-        if not self.query.endswith(PARALLEL):
-            return self.cost.rho
+        if not self.query.endswith(PARALLEL) or math.isnan(self.noise_sd):
+            return self.cost.rho  # of a private estimator's own noise nothing is known
         return pico((self.sensitivity / self.noise_sd) ** 2 / 2)
 
 

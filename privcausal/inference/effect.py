@@ -46,3 +46,16 @@ class Effect:
             )
             total += spread if piece.weight is None else spread * piece.weight(rows) ** 2
         return np.sqrt(total)
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted(Effect):
+    """tau(x) as some function that came without a law of its error: its sd is not a number."""
+
+    function: Function
+
+    def __call__(self, rows: Rows) -> Vector:
+        return np.minimum(np.maximum(self.function(rows), -self.reach), self.reach)
+
+    def sd(self, rows: Rows) -> Vector:
+        return np.full(len(rows), np.nan)

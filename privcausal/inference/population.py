@@ -6,7 +6,7 @@ copula fitted to the noisy Gram matrix. All of it is post-processing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 from privcausal.spec.features import FINE, Rows
 from privcausal.spec.functions import Known
-from privcausal.spec.schema import Interval, Schema
+from privcausal.spec.schema import Interval, Levels, Schema
 from privcausal.typing import Matrix, Vector
 
 SIZE = 3000
@@ -72,6 +72,22 @@ class Population:
         return (
             np.where(at == undeclared, -1, at).astype(np.int64) if is_levels else at.astype(float)
         )
+
+
+def uniform_population(schema: Schema, variables: Sequence[str], size: int | None) -> Population:
+    """Nobody in particular: every variable uniform over its declared domain, and independent."""
+    probabilities: dict[str, Vector] = {}
+    for name in variables:
+        domain = schema[name]
+        if isinstance(domain, Interval):
+            probabilities[name] = np.full(FINE, 1.0 / FINE)
+        elif isinstance(domain, Levels):
+            levels = len(domain.labels)
+            probabilities[name] = np.r_[np.full(levels, 1.0 / levels), 0.0]
+        else:
+            probabilities[name] = np.full(2, 0.5)
+    numeric = sum(isinstance(schema[name], Interval) for name in variables)
+    return Population(schema, probabilities, np.eye(numeric), float(size or 1))
 
 
 def _normal_scores(width: int) -> Matrix:

@@ -6,9 +6,12 @@ from privcausal.errors import CapabilityError
 from privcausal.learners.adum import ADUM
 from privcausal.learners.arms import S, T, X
 from privcausal.learners.base import CateLearner, EffectLearner, Learner
+from privcausal.learners.bases import AnyBase
 from privcausal.learners.difference import Difference
+from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.dr import DR
 from privcausal.learners.estimate import Estimate
+from privcausal.learners.meta import PrivateEstimator, TwoStage
 from privcausal.learners.private import Private
 from privcausal.learners.published import Published
 from privcausal.learners.r import R
@@ -29,6 +32,33 @@ def find(learner: object, *others: str) -> EffectLearner:
     shown = repr(learner)[:40] if isinstance(learner, str) else f"of type {type(learner).__name__}"
     known = ", ".join(map(repr, (*others, *LEARNERS)))
     raise CapabilityError(f"learner {shown} is unknown; choose one of {known}")
+
+
+def for_effect(learner: object, base: AnyBase, request: Request) -> Learner:
+    """What `privcate` uses: the learner, or in ``mode="paper"`` Algorithm 1 of Niu et al. (2022).
+
+    There it takes base "dpebm", which is then interpret's, or estimators of the user's own.
+    """
+    if isinstance(learner, TwoStage):
+        if request.mode != "paper":
+            raise CapabilityError(
+                "TwoStage rests on what its estimators declare: write mode='paper', by which "
+                "every output says so"
+            )
+        return learner
+    found = find(learner)
+    if request.mode != "paper":
+        return found
+    if not isinstance(base, DPEBM) or found.name not in ("dr", "r", "s"):
+        raise CapabilityError(
+            "privcate(mode='paper') runs Niu et al. (2022): base='dpebm' with learner 'dr', 'r' or "
+            "'s', or learner=pc.learners.TwoStage(...) with private estimators of your own"
+        )
+    if base != DPEBM():
+        raise CapabilityError(
+            "mode='paper' runs interpret's DP-EBM with its defaults: write base='dpebm'"
+        )
+    return TwoStage.published(found.name, request)
 
 
 def for_average(request: Request) -> Learner:
@@ -60,11 +90,14 @@ __all__ = [
     "Estimate",
     "Learner",
     "Private",
+    "PrivateEstimator",
     "Published",
     "R",
     "S",
     "T",
+    "TwoStage",
     "X",
     "find",
     "for_average",
+    "for_effect",
 ]

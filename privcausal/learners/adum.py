@@ -18,7 +18,7 @@ from privcausal.inference.cells import CellEffect, CellTotals, plain, shrunk
 from privcausal.inference.groups import by_bound, fine
 from privcausal.inference.population import Population
 from privcausal.learners.base import EffectLearner
-from privcausal.learners.bases import AnyBase, Base, moment_base
+from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
 from privcausal.learners.cells import CLUSTERS, clustered, declared, regular, tabulated
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import Session
@@ -114,7 +114,7 @@ class ADUM(EffectLearner):
 
     # -- planning ----------------------------------------------------------------------------
 
-    def needs(self, request: Request, base: Base) -> list[Need]:
+    def needs(self, request: Request, base: PrivateBase) -> list[Need]:
         rounds = range(1, self.rounds + 1) if self.partition == "kmeans" else ()
         clusters = [Need(CLUSTERS.format(k), 1.0, "nuisance") for k in rounds]
         return [*clusters, Need(CELLS, 1.0, "effect")]

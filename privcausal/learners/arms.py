@@ -14,6 +14,7 @@ from privcausal.inference.additive import Moments, Posterior
 from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.gram import GramEstimate
+from privcausal.learners import boosted
 from privcausal.learners.base import CateLearner, Learnt, mixed
 from privcausal.learners.bases import Base
 from privcausal.learners.estimate import Nuisances
@@ -57,6 +58,12 @@ class _Arms(CateLearner):
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         return [Need(GRAMS, 0.24, "nuisance"), Need(OUTCOMES, 0.72, "nuisance")]
 
+    def boosted_needs(self, request: Request) -> list[Need]:
+        return boosted.one_stage_needs(request)
+
+    def boost(self, ground: Ground) -> Learnt:
+        return boosted.arms(ground, joint=False)
+
     def means(self, ground: Ground, found: ArmData) -> Posterior:
         """Coefficients (2p,) of both arms' means around the midpoint of the outcome."""
         raise NotImplementedError
@@ -86,12 +93,17 @@ class S(_Arms):
     interactions: bool = True
     name: ClassVar[str] = "s"
 
+    def boost(self, ground: Ground) -> Learnt:
+        if self.interactions:
+            return boosted.arms(ground, joint=True)
+        return boosted.constant_effect(ground)
+
     def means(self, ground: Ground, found: ArmData) -> Posterior:
         half = ground.outcome.bound
         gram, sd = joined(found)
         moments = Moments(gram, found.cross, sd, found.cross_sd, (half / 4) ** 2)
         kept = ground.effect_index if self.interactions else ground.effect_index[:1]
-        return ground.session.base.arms(
+        return ground.session.regression.arms(
             moments, ground.features, half**2 / 4, half**2 / 100, half**2 / 400, kept=kept
         )
 
@@ -106,7 +118,7 @@ class T(_Arms):
         half = ground.outcome.bound
         p = ground.features.size
         fits = [
-            ground.session.base.nuisance(
+            ground.session.regression.nuisance(
                 Moments(g.value, c, g.sd, found.cross_sd, (half / 4) ** 2),
                 ground.features,
                 half**2 / 4,
@@ -133,6 +145,12 @@ class X(T):
             Need("effect: imputed sizes", 0.02, "effect"),
             Need("effect: imputed effects", 0.48, "effect"),
         ]
+
+    def boosted_needs(self, request: Request) -> list[Need]:
+        return boosted.two_stage_needs(request)
+
+    def boost(self, ground: Ground) -> Learnt:
+        return boosted.imputed(ground)
 
     def learn(self, ground: Ground) -> Learnt:
         ground, folds, whole = arm_data(ground, FIRST_OUTCOMES)
@@ -167,7 +185,7 @@ class X(T):
         for gram, cross, weight in zip(found.grams, np.split(value, 2), (e, one), strict=True):
             own = gram.sub(ground.effect_index)
             moments = Moments(own.value, cross / below, own.sd, sd / below, variance)
-            fitted = ground.session.base.effect(
+            fitted = ground.session.regression.effect(
                 moments, ground.effect_features, 4 * cut**2, cut**2 / 10
             )
             additive = Additive(ground.effect_features, fitted.mean)

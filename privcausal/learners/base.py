@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,11 +13,12 @@ from privcausal.inference.average import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
 from privcausal.learners.averages import STAGES, averages
-from privcausal.learners.bases import AnyBase, Base, moment_base
+from privcausal.learners.bases import AnyBase, Base, PrivateBase, moment_base, private_base
+from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.estimands import average_target
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.ground import Ground, Session, lay
-from privcausal.learners.needs import TOP, Need, Undeclared, make_plan
+from privcausal.learners.needs import LEAST_PART, TOP, Need, Undeclared, check_levels, make_plan
 from privcausal.learners.nuisances import Partial, overall
 from privcausal.spec.functions import Constant, Function, Mixture, Nuisance
 from privcausal.spec.plan import Plan
@@ -33,23 +34,27 @@ class Learner(ABC):
     shares: ClassVar[Mapping[str, float]] = TOP
 
     @abstractmethod
-    def needs(self, request: Request, base: Base) -> list[Need]:
+    def needs(self, request: Request, base: PrivateBase) -> list[Need]:
         """The releases after bounds, with their weights."""
 
     @abstractmethod
     def run(self, session: Session) -> Estimate:
         """Spend the plan's stages in order and return the estimate."""
 
+    def accepted(self, base: AnyBase) -> PrivateBase:
+        """The base, if this learner takes it."""
+        return moment_base(base)
+
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
         """Stages with integer budgets; no data are needed."""
-        base = moment_base(base)
+        base = self.accepted(base)
         needs = self.needs(request, base)
         return make_plan(request, self.name, base.name, needs, self.shares, undeclared)
 
     def fit(
         self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
     ) -> Estimate:
-        return self.run(Session(plan, vault, schema, undeclared, moment_base(base)))
+        return self.run(Session(plan, vault, schema, undeclared, self.accepted(base)))
 
 
 class EffectLearner(Learner):
@@ -68,17 +73,41 @@ class CateLearner(EffectLearner):
     def learn(self, ground: Ground) -> Learnt:
         """Nuisances and tau(x)."""
 
-    def needs(self, request: Request, base: Base) -> list[Need]:
+    @abstractmethod
+    def boosted_needs(self, request: Request) -> list[Need]:
+        """Releases of the nuisance and effect stages on base "dpebm"."""
+
+    @abstractmethod
+    def boost(self, ground: Ground) -> Learnt:
+        """Nuisances and tau(x) on base "dpebm"."""
+
+    def accepted(self, base: AnyBase) -> PrivateBase:
+        return private_base(base)
+
+    def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
+        plan = super().plan(request, base, undeclared)
+        if not isinstance(base, DPEBM):
+            return plan
+        check_levels(request)
+        return replace(plan, least_part=0 if request.split == "full" else LEAST_PART)
+
+    def needs(self, request: Request, base: PrivateBase) -> list[Need]:
+        if isinstance(base, DPEBM):
+            needs = self.boosted_needs(request)
+        else:
+            needs = self.effect_needs(request, base)
         return [
             Need("nuisance: marginals", 0.04, "nuisance"),
-            *self.effect_needs(request, base),
+            *needs,
             Need(STAGES[0], 0.10, "average"),
             Need(STAGES[1], 0.72, "average"),
             Need(STAGES[2], 0.18, "average"),
         ]
 
     def run(self, session: Session) -> Estimate:
-        learnt = self.learn(lay(session))
+        ground = lay(session)
+        boosted = isinstance(session.base, DPEBM)
+        learnt = self.boost(ground) if boosted else self.learn(ground)
         ground = learnt.ground
         found: AverageEstimate | None = None
         if session.plan.has(STAGES[1]):

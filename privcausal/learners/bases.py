@@ -10,6 +10,7 @@ import numpy as np
 
 from privcausal.errors import CapabilityError
 from privcausal.inference.additive import Moments, Posterior, Prior, average, fit, least_squares
+from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.estimators import Sklearn
 from privcausal.spec.features import FeatureMap
 from privcausal.typing import Integers, Matrix, Vector
@@ -242,24 +243,35 @@ def _rough(group: Integers, features: FeatureMap, factor: float) -> Vector:
     return np.where(features.order[first] > 1, factor, 1.0) if first else np.zeros(0)
 
 
-BASES: dict[str, Base] = {"gam": Gam(), "linear": Linear()}
+PrivateBase = Base | DPEBM
+AnyBase = PrivateBase | Sklearn
 
-
-AnyBase = Base | Sklearn
+BASES: dict[str, PrivateBase] = {"gam": Gam(), "linear": Linear(), "dpebm": DPEBM()}
 
 
 def find_base(base: object) -> AnyBase:
     """The base of this name, or the option object itself."""
     if isinstance(base, str) and base in BASES:
         return BASES[base]
-    if isinstance(base, Base | Sklearn):
+    if isinstance(base, Base | DPEBM | Sklearn):
         return base
     shown = repr(base)[:40] if isinstance(base, str) else f"of type {type(base).__name__}"
     raise CapabilityError(f"base {shown} is unknown; choose one of {', '.join(map(repr, BASES))}")
 
 
 def moment_base(base: AnyBase) -> Base:
-    """`base` where it learns from noisy moments; estimators that read the rows are refused."""
+    """`base` where it learns from noisy moments; the others are refused."""
+    base = private_base(base)
+    if isinstance(base, DPEBM):
+        raise CapabilityError(
+            "base 'dpebm' learns effects that depend on covariates: take it in privcate(...), "
+            "whose result has the average effect too. Here write base='gam' or base='linear'"
+        )
+    return base
+
+
+def private_base(base: AnyBase) -> PrivateBase:
+    """`base` where all it learns is private; estimators that read the rows are refused."""
     if isinstance(base, Sklearn):
         raise CapabilityError(
             "base Sklearn(...) fits on the rows themselves and nothing protects what it learns: "

@@ -21,7 +21,7 @@ from privcausal.inference.difference import (
 )
 from privcausal.inference.population import Population
 from privcausal.learners.base import Learner
-from privcausal.learners.bases import AnyBase, Base, moment_base
+from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import Session
 from privcausal.learners.needs import Need, Undeclared, make_plan
@@ -56,7 +56,7 @@ class Difference(Learner):
     name: ClassVar[str] = "difference"
     shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "effect": 0.9}
 
-    def needs(self, request: Request, base: Base) -> list[Need]:
+    def needs(self, request: Request, base: PrivateBase) -> list[Need]:
         # bounds that are bought are narrow already
         declared = isinstance(request.schema.get(request.formula.outcome), Interval)
         return [

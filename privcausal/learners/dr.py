@@ -12,6 +12,7 @@ from privcausal.inference.additive import Moments
 from privcausal.inference.effect import Effect, Piece
 from privcausal.learners.base import CateLearner, Learnt, shown
 from privcausal.learners.bases import Base
+from privcausal.learners.boosted import doubly_robust, two_stage_needs
 from privcausal.learners.ground import Grams, Ground, gram_of
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
@@ -68,6 +69,12 @@ class DR(CateLearner):
         effect = _second_stage(ground, grams, first, nuisances)
         rest = remainder(ground, partials[0])
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
+
+    def boosted_needs(self, request: Request) -> list[Need]:
+        return two_stage_needs(request)
+
+    def boost(self, ground: Ground) -> Learnt:
+        return doubly_robust(ground)
 
 
 def _second_stage(

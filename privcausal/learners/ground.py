@@ -17,7 +17,7 @@ from privcausal.inference.population import (
     level_probabilities,
 )
 from privcausal.inference.ranges import coarse_range, fine_range, present_rows
-from privcausal.learners.bases import Base
+from privcausal.learners.bases import Base, PrivateBase, moment_base
 from privcausal.learners.needs import Undeclared
 from privcausal.spec.features import Design, FeatureMap, Rows
 from privcausal.spec.functions import Constant, Function, Known
@@ -48,8 +48,13 @@ class Session:
     vault: Vault
     schema: Schema
     undeclared: Undeclared
-    base: Base
+    base: PrivateBase
     releases: list[Release] = field(default_factory=list)
+
+    @property
+    def regression(self) -> Base:
+        """The base, where it learns from noisy moments."""
+        return moment_base(self.base)
 
     def release(self, stage: str, mechanism: Any) -> Release:
         out = self.vault.release(stage, mechanism)

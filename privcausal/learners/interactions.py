@@ -132,15 +132,16 @@ def _pairs(ground: Ground, phi: Matrix, e: Vector, y: Vector) -> tuple[Pairs, Pa
     The second are those of which curvatures are multiplied too.
     """
     features = ground.features
-    linear = np.flatnonzero((features.order == 1) & (phi.std(axis=0) > 1e-6))
+    linear = np.flatnonzero(features.order == 1)
     strength = sum((c * phi.std(axis=0)) ** 2 / max(float(c @ c), 1e-300) for c in (e, y))
     kept = sorted(linear, key=lambda j: -float(np.asarray(strength)[j]))
-    bent = [j for j in kept if (phi[:, j] ** 2).std() > 0.05 * phi[:, j].var()]
+    columns = features.design.columns
+    bent = [j for j in kept if columns[features.column[j]].kind != "indicator"]
 
-    def pairs(columns: Sequence[Any]) -> Pairs:
+    def pairs(chosen: Sequence[Any]) -> Pairs:
         return tuple(
             (int(i), int(j))
-            for i, j in combinations(sorted(columns), 2)
+            for i, j in combinations(sorted(chosen), 2)
             if features.group[i] != features.group[j]
         )
 

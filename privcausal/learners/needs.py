@@ -20,6 +20,10 @@ SELECTION_SHARE = 0.1
 TOP = {"bounds": 0.1, "nuisance": 0.425, "effect": 0.425, "average": 0.15}
 
 
+LEAST_PART = 20
+"""Fewest rows in a part of a split, where boosting or a user's estimator learns from it."""
+
+
 @dataclass(frozen=True)
 class Need:
     """A release a learner will ask for, with its weight inside its group of stages."""
@@ -136,6 +140,18 @@ def _check_finite(request: Request, schema: Schema) -> None:
     """Terms whose domains are all declared must be finite on them: `Design` looks on a grid."""
     known = [t for t in request.formula.terms if all(v in schema for v in t.variables)]
     Design(known, schema, full_rank=False)
+
+
+def check_levels(request: Request) -> None:
+    """A shape needs two bins at least: a factor of one declared level has none."""
+    for term in request.formula.terms:
+        for name in term.variables:
+            domain = request.schema.get(name)
+            if isinstance(domain, Levels) and len(domain.labels) < 2:
+                raise SchemaError(
+                    f"{name!r} has one declared level, which says nothing of an effect; declare "
+                    "all its levels, or leave it out of the formula"
+                )
 
 
 def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> None:

@@ -162,7 +162,7 @@ def _treatments(ground: Ground, grams: Grams) -> list[Posterior]:
 def _treatment_fit(ground: Ground, gram: GramEstimate, cross: Vector, sd: float) -> Posterior:
     moments = Moments(gram.value, cross, gram.sd, sd, 0.25)
     size = PROPENSITY_SPREAD**2 / spread(ground.features)
-    return ground.session.base.nuisance(moments, ground.features, 0.25, size, fit_noise=False)
+    return ground.session.regression.nuisance(moments, ground.features, 0.25, size, fit_noise=False)
 
 
 def propensity(ground: Ground, gram: GramEstimate, cross: Vector, cross_sd: float) -> Propensity:
@@ -191,7 +191,7 @@ def _outcomes(ground: Ground, grams: Grams) -> list[Posterior]:
     half = outcome.bound
     size = (OUTCOME_SPREAD * half) ** 2 / spread(ground.features)
     return [
-        ground.session.base.nuisance(
+        ground.session.regression.nuisance(
             Moments(gram.value, cross, gram.sd, noise, (half / 4) ** 2),
             ground.features,
             half**2 / 4,
@@ -318,7 +318,7 @@ def residual_effect(
 
 
 def effect_fit(ground: Ground, moments: Moments, intercept: float, size: float) -> Posterior:
-    return ground.session.base.effect(moments, ground.effect_features, intercept, size)
+    return ground.session.regression.effect(moments, ground.effect_features, intercept, size)
 
 
 def as_effect(ground: Ground, posterior: Posterior) -> Effect:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from privcausal.learners.averages import averages
 from privcausal.learners.base import Learner, doubts, finish, shown
-from privcausal.learners.bases import Base
+from privcausal.learners.bases import PrivateBase
 from privcausal.learners.estimands import target
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import Session, gram_of, lay
@@ -41,7 +41,7 @@ class Private(Learner):
     name: ClassVar[str] = "private"
     shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.42, "effect": 0.48}
 
-    def needs(self, request: Request, base: Base) -> list[Need]:
+    def needs(self, request: Request, base: PrivateBase) -> list[Need]:
         sizes, scores, squares = STAGES
         needs = [
             Need("nuisance: marginals", 0.08, "nuisance"),

@@ -16,7 +16,7 @@ from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.population import Population
 from privcausal.learners.base import Learner, finish, shown
-from privcausal.learners.bases import AnyBase, Base, moment_base
+from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.estimators import Sklearn
 from privcausal.learners.ground import Session, gram_of, lay
@@ -61,7 +61,7 @@ class Published(Learner):
 
     name: ClassVar[str] = "published"
 
-    def needs(self, request: Request, base: Base) -> list[Need]:
+    def needs(self, request: Request, base: PrivateBase) -> list[Need]:
         """Releases of the private nuisances, on their half."""
         needs = [
             Need("nuisance: marginals", 0.08, "nuisance"),
@@ -86,7 +86,7 @@ class Published(Learner):
         _check_request(request, undeclared)
         if isinstance(base, Sklearn):
             return self._on_all_rows(request, base)
-        return self._on_halves(request, base)
+        return self._on_halves(request, moment_base(base))
 
     def _on_all_rows(self, request: Request, base: Sklearn) -> Plan:
         if request.split != "full":
@@ -97,7 +97,7 @@ class Published(Learner):
         noisy = _priced(request, 1.0)
         return Plan(request, self.name, base.name, noisy, 0, max(map(least_rows, noisy)))
 
-    def _on_halves(self, request: Request, base: Base) -> Plan:
+    def _on_halves(self, request: Request, base: PrivateBase) -> Plan:
         if request.split != "disjoint":
             raise CapabilityError(
                 "mode='paper' takes estimators of your own, base=pc.bases.Sklearn.kernel(), or "

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from privcausal.learners.base import CateLearner, Learnt, shown
 from privcausal.learners.bases import Base
+from privcausal.learners.boosted import residuals, two_stage_needs
 from privcausal.learners.ground import Ground, gram_of
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
@@ -46,3 +47,9 @@ class R(CateLearner):
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
         rest = remainder(ground, partials[0])
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
+
+    def boosted_needs(self, request: Request) -> list[Need]:
+        return two_stage_needs(request)
+
+    def boost(self, ground: Ground) -> Learnt:
+        return residuals(ground)

@@ -14,7 +14,7 @@ from privcausal.inference.polynomials import ArmPolynomials, trimmed
 from privcausal.inference.population import Population
 from privcausal.learners.adum import ADUM, average_of, outcome_of
 from privcausal.learners.base import EffectLearner
-from privcausal.learners.bases import AnyBase, Base
+from privcausal.learners.bases import AnyBase, PrivateBase
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import Session
 from privcausal.learners.needs import Need, Undeclared
@@ -53,7 +53,7 @@ class TM(EffectLearner):
         if type(self.degree) is not int or not 1 <= self.degree <= MOST_DEGREE:
             raise CapabilityError(f"degree is a whole number from 1 to {MOST_DEGREE}")
 
-    def needs(self, request: Request, base: Base) -> list[Need]:
+    def needs(self, request: Request, base: PrivateBase) -> list[Need]:
         return [Need(LOSS, 1.0, "effect")]
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:

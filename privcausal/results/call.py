@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
-from privcausal.learners import LEARNERS, EffectLearner, Learner
+from privcausal.learners import LEARNERS, Learner, TwoStage
 from privcausal.learners.bases import BASES, AnyBase
 from privcausal.learners.estimators import Sklearn
 from privcausal.learners.from_cells import CellRequest
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     """Python source of the call; options at their defaults are left out."""
-    name = "privcate" if isinstance(learner, EffectLearner) else "private"
+    name = "privcate" if request.estimand == "CATE" else "private"
     options: list[tuple[str, Any]] = []
     if name == "privcate":
         options.append(("learner", _Source(_option(learner, LEARNERS, "pc.learners"))))
@@ -83,6 +83,8 @@ class _Source:
 
 def _option(option: Any, known: dict[str, Any], module: str) -> str:
     """The short name, or the option object with what differs from its defaults."""
+    if isinstance(option, TwoStage):
+        return option.source
     if isinstance(option, Sklearn):
         return f"{module}.{option.source}"
     if known.get(option.name) == option:

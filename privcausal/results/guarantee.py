@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from privcausal.accounting import PICO, delta_after, epsilon_of
+from privcausal.accounting import PICO, TradeOff, delta_after, epsilon_of
 from privcausal.learners import Estimate
 from privcausal.results import published
 from privcausal.spec.plan import Plan
@@ -28,6 +28,8 @@ class Guarantee:
         Whose data are protected: ``"one row"``, or ``"one patient_id (at most 3 rows)"``.
     kind : {"proven", "published", "none"}
     statement : str
+    trade_off : TradeOff or None
+        What the stages of Algorithm 1 declare together, min{f_1, ..., f_k}**.
     """
 
     epsilon: float
@@ -37,6 +39,7 @@ class Guarantee:
     unit: str
     kind: Literal["proven", "published", "none"]
     statement: str
+    trade_off: TradeOff | None = None
 
     @property
     def short(self) -> str:
@@ -94,6 +97,7 @@ def _published(estimate: Estimate) -> Guarantee:
         unit=unit,
         kind="published" if estimate.real else "none",
         statement=" ".join(sentences) if estimate.real else NOT_PRIVATE,
+        trade_off=plan.trade_off if estimate.real else None,
     )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from privcausal.errors import CapabilityError
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.effect import Effect, Piece, Predicted
 from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.inference.population import Population
 from privcausal.learners import Estimate
@@ -85,6 +85,11 @@ def _only_piece(estimate: Estimate) -> Piece:
     effect, learner = estimate.effect, estimate.plan.learner
     if isinstance(effect, CellEffect | ArmPolynomials):
         raise CapabilityError(f"the effect of learner {learner!r} is no sum of shapes with bands")
+    if isinstance(effect, Predicted):
+        raise CapabilityError(
+            "the effect came from a private estimator of its own: what it is made of is not known "
+            "here. Use mode='proven'"
+        )
     if effect is None or len(effect.pieces) != 1 or effect.pieces[0].weight is not None:
         raise CapabilityError(
             f"the effect of learner {learner!r} is no additive function: its parts are joined by "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from privcausal.results import meta
 from privcausal.spec.plan import Plan
 
 SOURCE = "Schroeder et al. (2025, Theorems 4.3, 4.5 and 4.6)"
@@ -9,6 +10,8 @@ SOURCE = "Schroeder et al. (2025, Theorems 4.3, 4.5 and 4.6)"
 
 def claim(plan: Plan, change: str) -> str:
     """What the paper claims of two tables that `change`."""
+    if meta.is_meta(plan):
+        return meta.claim(plan, change)
     budget = plan.request.budget
     return (
         f"({budget.epsilon:g}, {budget.delta:g})-differential privacy for two tables that {change} "
@@ -18,6 +21,8 @@ def claim(plan: Plan, change: str) -> str:
 
 def doubts(plan: Plan, size: int | None) -> tuple[str, ...]:
     """What the claim rests on, and where it is known to fail."""
+    if meta.is_meta(plan):
+        return meta.doubts(plan)
     found = [_on_nuisances(plan)]
     found.append(
         "The width of the interval depends on the rows too: it holds the largest influence that a "
@@ -51,6 +56,8 @@ def private_nuisances(plan: Plan) -> bool:
 
 def methods(plan: Plan) -> tuple[str, ...]:
     """How it was computed, in paragraphs."""
+    if meta.is_meta(plan):
+        return meta.methods(plan)
     request = plan.request
     where = (
         "private nuisances from the other half of the rows"

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from privcausal.accounting import Charge, Cost, Release
-from privcausal.errors import DataError
+from privcausal.accounting import Charge, Cost, Release, TradeOff
+from privcausal.errors import CapabilityError, DataError
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.effect import Effect, Piece, Predicted
 from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.inference.population import Population
 from privcausal.learners.estimate import Estimate, Nuisances
@@ -48,6 +48,8 @@ from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.polynomials import Polynomials
 from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Schema
+from privcausal.spec.steps import Steps
+from privcausal.vault import Declared
 
 FORMAT, VERSION = "privcausal fit", 1
 
@@ -60,8 +62,8 @@ CLASSES: dict[str, type] = {
         Additive, ArmMean, ArmPolynomials, AverageEstimate, Block, Budget, CausalFormula,
         CellEffect, Charge, Constant, Coordinates, Cost, CutAxis, Difference, Effect, Estimate,
         Extended, Factor, FeatureMap, Index, Interactions, Known, LevelAxis, Mixture, Nearest,
-        Nuisances, Piece, Plan, Polynomials, Population, Product, RegularAxis, Release, Request,
-        Stage, Tabulated, Term, Trust,
+        Nuisances, Piece, Plan, Polynomials, Population, Predicted, Product, RegularAxis, Release,
+        Request, Stage, Steps, Tabulated, Term, TradeOff, Trust,
     )
 }  # fmt: skip
 
@@ -133,6 +135,11 @@ class _Writer:
                 "schema": self.encode(value.schema),
                 "full_rank": value.full_rank,
             }
+        if isinstance(value, Declared):
+            raise CapabilityError(
+                "this fit holds estimators of the user's own, or another package's, which have no "
+                "JSON: keep its predictions"
+            )
         if type(value).__name__ not in CLASSES:
             raise TypeError(f"{type(value).__name__} cannot be saved")
         return {f.name: self.encode(getattr(value, f.name)) for f in dataclasses.fields(value)}

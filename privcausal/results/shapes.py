@@ -59,7 +59,7 @@ def _shape(
         mean.tolist(),
         (mean - z * sd).tolist(),
         (mean + z * sd).tolist(),
-        BAND.format(level=level),
+        BAND.format(level=level) if effect.pieces else "no band",
     )
 
 
@@ -73,7 +73,7 @@ def _averaged(
     propensity = None if rows.propensity is None else np.tile(rows.propensity[:size], m)
     at = Rows(frame, m * size, propensity)
     mean = effect(at).reshape(m, size).mean(axis=1)
-    variance = np.zeros(m)
+    variance = np.zeros(m) if effect.pieces else np.full(m, np.nan)  # nothing is known of it
     for piece in effect.pieces:
         phi = at.phi(piece.additive.features)
         if piece.weight is not None:

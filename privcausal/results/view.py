@@ -13,7 +13,7 @@ from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
 from privcausal.report.words import odds_sentence
-from privcausal.results import cells, estimands, published, trial
+from privcausal.results import cells, estimands, meta, published, trial
 from privcausal.results.cells import cell_table
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text
 from privcausal.spec.request import Request
@@ -30,8 +30,16 @@ LEARNERS = {
     "r": "R-learner", "dr": "DR-learner", "s": "S-learner", "t": "T-learner", "x": "X-learner",
     "adum": "uplift by cells", "tm": "two regressions (TM)",
     "private": "doubly robust / PrivATE", "published": "PrivATE as published",
-    trial.NAME: "difference in means",
+    trial.NAME: "difference in means", "two-stage dr": "DR-learner, two-stage",
+    "two-stage r": "R-learner, two-stage", "two-stage s": "S-learner, one effect",
+    "two-stage own": "two-stage",
 }  # fmt: skip
+BOOSTING = (
+    "Boosting (Nori et al. 2021): in each round residuals, cut to a public or released bound, "
+    "are summed within random leaves of public bins, and the shapes move a step towards the noisy "
+    "means. The shapes' noise is known, and they are smoothed across neighbouring bins by "
+    "empirical Bayes unless smooth=False was asked for."
+)
 SPLITS = {
     "full": "all rows, rho split",
     "disjoint": "own half of the rows",
@@ -158,6 +166,8 @@ def _is_trial(result: Result) -> bool:
 
 def _split(result: Result) -> str:
     request = result.plan.request
+    if meta.is_meta(result.plan):
+        return "own parts of rows" if request.split == "disjoint" else "all rows"
     bare = request.mode == "paper" and not published.private_nuisances(result.plan)
     return "all rows, not private" if bare else SPLITS[request.split]
 
@@ -288,7 +298,9 @@ def _protected(promise: Guarantee) -> str:
     return {
         "proven": f"Everything here satisfies {price} for {promise.unit}.",
         "published": f"The method's paper claims {price} for {promise.unit}; that is not proven, "
-        "and fails in known cases.",
+        "and fails in known cases."
+        if promise.trade_off is None
+        else f"{price} for {promise.unit} is declared by the estimators used; it is not proven.",
         "none": "NOT PRIVATE: made with a test noise source.",
     }[promise.kind]
 
@@ -320,17 +332,18 @@ def _notes(result: Result) -> tuple[str, ...]:
             "Bounds were bought from the rows with noise; values beyond them were cut, and no "
             "interval allows for that."
         )
-    if request.estimand == "CATE" and not _by_cells(result):
+    if request.estimand == "CATE" and request.mode != "paper" and not _by_cells(result):
         notes.append(
             "Bands for the effect's shape cover its projection on the basis, approximately and on "
             "average over x."
         )
-    if any(stage.charged < stage.rho for stage in estimate.plan.stages):
+    parallel = any(stage.charged < stage.rho for stage in estimate.plan.stages)
+    if parallel and not meta.is_meta(estimate.plan):
         notes.append(
             "A rho in brackets is not charged: the release reads rows of its own, in parallel with "
             "others that have paid as much."
         )
-    if request.mode == "paper":
+    if request.mode == "paper" and estimate.averages is not None:
         notes.append(published.NOTE)
     return (*notes, *estimate.notes)
 
@@ -349,6 +362,7 @@ def _methods(result: Result) -> tuple[str, ...]:
         f"{LEARNERS.get(plan.learner, plan.learner)} with base {plan.base!r}. The rows were read "
         "through sums of bounded row vectors only, computed exactly on an integer grid; discrete "
         "Gaussian noise (OpenDP) was added to each sum. Everything after that is post-processing.",
+        *((BOOSTING,) if plan.base == "dpebm" else ()),
         _propensity_text(request) + "Outcome and covariates are cut to their bounds. "
         f"Split: {SPLITS[request.split]}.",
         f"Averages are ratios of noisy sums of {found}; standard errors add sampling, privacy "

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from privcausal.accounting.charge import PICO
+from privcausal.accounting.tradeoff import TradeOff
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.spec.cell_query import CellQuery, labels_of, translated
 from privcausal.spec.partition import Partition, Product
@@ -33,7 +34,7 @@ class Stage:
     rows : float
         Public share of the rows it reads.
     part : str
-        Which rows: ``"all"``, ``"nuisance"`` or ``"effect"``.
+        Which rows: ``"all"``, or the name of a part, such as ``"nuisance"`` or ``"effect"``.
     epsilon : int
         pico-epsilon of a mechanism priced in (epsilon, delta) and not in rho.
     """
@@ -65,6 +66,10 @@ class Plan:
         Fewest rows for which the claim of ``mode="paper"`` holds; 0 elsewhere.
     partition : Partition or None
         The cells whose aggregates were released, by a learner that reads nothing else.
+    least_part : int
+        Fewest rows that each part of a split must hold.
+    trade_off : TradeOff, optional
+        What stages with declared guarantees promise together.
     """
 
     request: Request
@@ -74,6 +79,8 @@ class Plan:
     rho_cap: int
     least_rows: int = 0
     partition: Partition | None = None
+    least_part: int = 0
+    trade_off: TradeOff | None = None
 
     def __post_init__(self) -> None:
         names = [s.name for s in self.stages]

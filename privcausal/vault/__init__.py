@@ -4,6 +4,7 @@ A `Vault` is an opaque handle; mechanisms and transforms are orders to it.
 """
 
 from privcausal.vault.curator import Findings, inspect
+from privcausal.vault.declared import Declared, DeclaredFit, RowMap
 from privcausal.vault.door import (
     Source,
     Vault,
@@ -17,6 +18,7 @@ from privcausal.vault.door import (
 )
 from privcausal.vault.estimators import Estimators
 from privcausal.vault.mechanisms.arms import ArmHistogram, ArmSums
+from privcausal.vault.mechanisms.boosting import Boosting, Shapes
 from privcausal.vault.mechanisms.cells import CellSums
 from privcausal.vault.mechanisms.clusters import ClusterSums, public_centres
 from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
@@ -56,10 +58,13 @@ __all__ = [
     "ArmMeans",
     "ArmSums",
     "Balance",
+    "Boosting",
     "ByFold",
     "CellSums",
     "ClusterSums",
     "Cross",
+    "Declared",
+    "DeclaredFit",
     "Estimators",
     "Findings",
     "Gram",
@@ -77,8 +82,10 @@ __all__ = [
     "PublishedAte",
     "Regressors",
     "ResidualProduct",
+    "RowMap",
     "ScoreSquares",
     "ScoreSums",
+    "Shapes",
     "SizeHistogram",
     "Source",
     "Transform",

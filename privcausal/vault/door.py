@@ -32,7 +32,9 @@ from privcausal.spec.schema import Interval, Schema
 from privcausal.typing import Frame, Integers, Mask
 from privcausal.vault import noise
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, reads_labels
+from privcausal.vault.declared import Declared, DeclaredFit
 from privcausal.vault.mechanisms.base import Mechanism
+from privcausal.vault.mechanisms.boosting import Boosting
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.sealed import Sealed
@@ -168,6 +170,7 @@ def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> V
     if plan.request.trust.neighbors == "substitute" and source.rows.size() == 0:
         raise DataError("the data have no rows")
     _check_size(source.rows.size(), plan)
+    _check_parts(public_size(source, plan.request), plan)
     if ledger is not None:
         if not callable(getattr(ledger, "charge", None)):
             raise LedgerError(
@@ -208,6 +211,16 @@ def _check_size(size: int, plan: Plan) -> None:
             "published claim does not even hold with nuisances known beforehand. Nothing was "
             "spent. Ask for a larger eps, or write below_minimum='published', which every output "
             "then tells"
+        )
+
+
+def _check_parts(size: int | None, plan: Plan) -> None:
+    """Parts of a public number of rows, or units, hold as many as the plan asks for."""
+    least = min(part_shares(plan)) * (size or 0)
+    if size is not None and least < plan.least_part:
+        raise DataError(
+            f"the smallest part of the rows would hold {int(least)} of {size}, and at least "
+            f"{plan.least_part} are needed; nothing was spent. Use more rows, or split='full'"
         )
 
 
@@ -339,6 +352,62 @@ class Vault(Sealed):
         )
 
     @guarded
+    def boost(self, stage: str, boosting: Boosting) -> Release:
+        """All rounds of a boosting at the stage's price, each answered before the next is asked.
+
+        The release's value holds the rounds' noisy sums, shape (rounds * width,). The budget shows
+        them as the one Gaussian query that has their price.
+        """
+        planned = self._take(stage)
+        self._refuse_nothing()
+        return self._rounds(planned, boosting, self._select(planned.part))
+
+    @guarded
+    def boost_folds(self, stage: str, boosting: Boosting) -> tuple[Release, ...]:
+        """One boosting per fold. Folds are disjoint, so together they cost the stage once."""
+        planned = self._take(stage)
+        self._refuse_nothing()
+        return tuple(self._rounds(planned, boosting, fold) for fold in range(FOLDS))
+
+    def _rounds(self, stage: Stage, boosting: Boosting, part: int | None) -> Release:
+        neighbors, ones = self._neighbors, np.ones(boosting.width)
+        whole = self._query(
+            stage, boosting.query, ones, boosting.sensitivity(neighbors, whole=True)
+        )
+        one = boosting.sensitivity(neighbors) * self._plan.request.trust.max_rows
+        query = noise.Query(boosting.query, ones, one, whole.scale)
+        rows = [boosting.prepare(b if part is None else b.only(part)) for b in self._clean()]
+        answers = []
+        for number in range(boosting.rounds):
+            total = sum((boosting.integers(r) for r in rows), np.zeros(boosting.shape, np.int64))
+            exact = boosting.by_leaf(total, number)
+            noisy = self._noise.gaussian(exact.ravel(), query) * boosting.unit
+            step = boosting.step(noisy.reshape(exact.shape), number)
+            for batch in rows:
+                boosting.advance(batch, step)
+            answers.append(noisy)
+        charge = self._charge(
+            stage, query.name, boosting.name,
+            whole.sensitivity * boosting.unit, whole.scale * boosting.unit,
+        )  # fmt: skip
+        sd = np.tile(self._noise.sd(query) * boosting.unit, boosting.rounds)
+        return Release(np.concatenate(answers), sd, charge)
+
+    @guarded
+    def fit_declared(self, stage: str, order: DeclaredFit) -> tuple[Declared, Release]:
+        """What a private estimator learns on the rows of the stage's part.
+
+        It adds its own noise, and its guarantee is what it declares.
+        """
+        planned = self._take(stage)
+        part = self._select(planned.part)
+        learned = order.run([b if part is None else b.only(part) for b in self._clean()])
+        unknown = float("nan")
+        query = planned.name.partition(": ")[2]
+        charge = self._charge(planned, query, order.name, unknown, unknown)
+        return learned, Release(np.zeros(0), np.zeros(0), charge)
+
+    @guarded
     def release_published(
         self, effect: str, variance: str, mechanism: PublishedAte
     ) -> tuple[Release, Release]:
@@ -406,7 +475,7 @@ class Vault(Sealed):
 
     def _select(self, part: str) -> int | None:
         """The number of a part of the rows, or None for all."""
-        return {"all": None, "nuisance": 0, "effect": 1}[part]
+        return None if part == "all" else _parts(self._plan).index(part)
 
     def _refuse_nothing(self) -> None:
         """With no noise at all, sums over no complete row are zero, and nothing divides by them."""
@@ -486,12 +555,17 @@ class Vault(Sealed):
         )
 
 
+def _parts(plan: Plan) -> list[str]:
+    """Names of the parts of the rows, in the order in which stages ask for them."""
+    return [part for part in dict.fromkeys(s.part for s in plan.stages) if part != "all"]
+
+
 def part_shares(plan: Plan) -> tuple[float, ...]:
     """Shares of the rows by part: one part, a nuisance and an effect part, or folds."""
     split = plan.request.split
     if split == "disjoint":
         of = {s.part: s.rows for s in plan.stages}
-        return of["nuisance"], of["effect"]
+        return tuple(of[part] for part in _parts(plan))
     return (1.0 / FOLDS,) * FOLDS if split == "crossfit" else (1.0,)
 
 

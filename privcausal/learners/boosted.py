@@ -1,0 +1,371 @@
+"""The CATE learners on base "dpebm": which regressions they boost, and what they make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from privcausal.inference import cut as cuts
+from privcausal.inference.additive import Posterior
+from privcausal.inference.confounding import Remainder, unrelated
+from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.smoothing import Fitted
+from privcausal.learners.base import Learnt, mixed, shown
+from privcausal.learners.boosting import Ask, Centre, Machine, coefficients, part_of
+from privcausal.learners.estimate import Nuisances
+from privcausal.learners.ground import Ground
+from privcausal.learners.needs import Need
+from privcausal.learners.nuisances import (
+    RESIDUAL_CLIP,
+    Partial,
+    by_fold,
+    nuisance_of,
+    read_sizes,
+)
+from privcausal.spec.functions import Constant, Difference, Function, Mixture, Nuisance
+from privcausal.spec.request import FOLDS, Request
+from privcausal.spec.steps import Steps
+from privcausal.typing import Matrix, Vector
+from privcausal.vault import (
+    Aipw,
+    ImputedEffect,
+    OutcomeResidual,
+    ResidualProduct,
+    Transform,
+    TreatmentResidual,
+)
+
+PROPENSITY = "nuisance: propensity"
+SIZES, OUTCOME = "nuisance: outcome sizes", "nuisance: outcome"
+EFFECT_SIZES, EFFECT = "effect: score sizes", "effect: boosting"
+
+PROPENSITY_CUT = 0.75
+"""Residuals T - e(x) are cut to it: they pass it only where the rarer arm is rarer than 1/4."""
+
+PROPENSITY_SIZE = 1.0
+"""Typical size of log odds, for the prior of a propensity's shapes."""
+
+
+def one_stage_needs(request: Request) -> list[Need]:
+    """Of the learners that only regress the outcome within arms."""
+    return [*_propensity_needs(request, 0.15), Need(SIZES, 0.03, "nuisance"),
+            Need(OUTCOME, 0.78, "nuisance")]  # fmt: skip
+
+
+def two_stage_needs(request: Request) -> list[Need]:
+    """Of the learners that regress an effect on what nuisances make of the rows."""
+    return [
+        *_propensity_needs(request, 0.25), Need(SIZES, 0.04, "nuisance"),
+        Need(OUTCOME, 0.67, "nuisance"), Need(EFFECT_SIZES, 0.04, "effect"),
+        Need(EFFECT, 0.96, "effect"),
+    ]  # fmt: skip
+
+
+def _propensity_needs(request: Request, weight: float) -> list[Need]:
+    return [] if request.propensity is not None else [Need(PROPENSITY, weight, "nuisance")]
+
+
+# -- nuisances -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Propensity:
+    """e(x) at the arm clip and at the residual clip, and its coefficients' covariance.
+
+    The latter is None where the propensity is known.
+    """
+
+    e: Function
+    soft: Function
+    cov: Matrix | None
+
+
+def _propensities(machine: Machine) -> list[_Propensity]:
+    """e(x) for each fold, learned on the other (one without cross-fitting)."""
+    ground = machine.ground
+    if ground.known is not None:
+        folds = FOLDS if ground.session.plan.request.split == "crossfit" else 1
+        return [_Propensity(ground.known, ground.known, None)] * folds
+    ask = Ask(
+        target=TreatmentResidual(Constant(0.0), 0.0),
+        what="propensity",
+        bound=PROPENSITY_CUT,
+        size=PROPENSITY_SIZE,
+        curvature=np.full((1, len(ground.rows)), 0.25),
+        dispersion=1.0,
+        logistic=True,
+    )
+    soft = min(RESIDUAL_CLIP, ground.clip)
+    found = []
+    for trained in machine.train(PROPENSITY, ask, folds=True)[::-1]:
+        law = coefficients(machine.bins, trained.fitted())
+        e = Steps(machine.bins.features, law.mean, 0.0, ground.clip, 1 - ground.clip, logistic=True)
+        found.append(_Propensity(e, replace(e, lo=soft, hi=1 - soft), law.cov))
+    return found
+
+
+def _mean(machine: Machine, coef: Vector, centre: Centre) -> Steps:
+    outcome = machine.ground.outcome
+    return Steps(machine.bins.features, coef, centre.value, outcome.lo, outcome.hi)
+
+
+def _by_arm(machine: Machine, es: Sequence[_Propensity]) -> Matrix:
+    """Each arm's share at the synthetic rows, shape (2, SIZE)."""
+    e = np.mean([p.soft(machine.ground.rows) for p in es], axis=0)
+    return np.stack([1 - e, e])
+
+
+def _arm_means(
+    machine: Machine, es: Sequence[_Propensity], shared: Sequence[bool] | None
+) -> tuple[Centre, list[Fitted]]:
+    """Both arms' means in one boosting; for each fold, or one."""
+    centre = machine.look(SIZES, machine.price(OUTCOME))
+    ask = Ask(
+        target=machine.residual(centre.value),
+        what="outcome by arm",
+        bound=centre.cut,
+        size=centre.size,
+        curvature=_by_arm(machine, es),
+        dispersion=centre.size**2,
+        by_arm=True,
+    )
+    trained = machine.train(OUTCOME, ask, folds=True)
+    return centre, [t.fitted_arms(shared) for t in trained]
+
+
+def _alike(machine: Machine) -> list[bool]:
+    """For nuisances: arms' shapes that are expected to be alike, and may differ on every axis."""
+    return [False] * len(machine.bins.axes)
+
+
+def _arm_laws(machine: Machine, fitted: Fitted) -> Posterior:
+    """Coefficients of the control mean, then of the treated one."""
+    return fitted.through(np.asarray(block_diag(machine.bins.to_coef, machine.bins.to_coef)))
+
+
+def _arm_nuisance(machine: Machine, law: Posterior, e: _Propensity, centre: Centre) -> Nuisance:
+    control, treated = np.split(law.mean, 2)
+    return Nuisance(e.e, _mean(machine, control, centre), _mean(machine, treated, centre))
+
+
+def _shown(nuisances: Sequence[Nuisance]) -> Nuisances:
+    """Nuisances as functions of new data: the folds' mean under cross-fitting."""
+    first, last = nuisances[0], nuisances[-1]
+    e, mu0, mu1 = first.e, first.mu0, first.mu1
+    if last is not first:
+        e, mu0, mu1 = mixed(e, last.e), mixed(mu0, last.mu0), mixed(mu1, last.mu1)
+    return Nuisances(e, Mixture(e, mu1, mu0), mu0, mu1)
+
+
+def _remainder(machine: Machine, e: _Propensity, mean_cov: Matrix) -> Remainder:
+    """The product of both nuisances' errors: an error of the log odds moves e by e (1 - e) of it,
+    which cancels the weight of the AIPW score."""
+    if e.cov is None:
+        return Remainder(0.0, 0.0)
+    phi = machine.ground.rows.phi(machine.bins.features)
+    return unrelated(np.asarray(phi.T @ phi / len(phi)), e.cov, mean_cov)
+
+
+def _contrast(machine: Machine, fitted: Sequence[Fitted]) -> Posterior:
+    """mu_1 - mu_0 on the effect's bins: the folds' mean (folds only exist for rows)."""
+    effect = machine.effect.bins
+    at = effect.within(machine.bins)
+    laws = []
+    for one in fitted:
+        size = len(one.mean) // 2
+        turn = np.hstack([-np.eye(len(at)), np.eye(len(at))])
+        picked = part_of(one, np.r_[at, size + at])
+        laws.append(Fitted(turn @ picked.mean, turn @ picked.cov @ turn.T))
+    mean = np.mean([law.mean for law in laws], axis=0)
+    cov = sum((law.cov for law in laws), np.zeros_like(laws[0].cov)) / len(laws) ** 2
+    return coefficients(effect, Fitted(mean, cov))
+
+
+def _effect(machine: Machine, law: Posterior, middle: float = 0.0) -> Effect:
+    piece = Piece(Steps(machine.effect.bins.features, law.mean, middle), law.cov)
+    return Effect((piece,), 2 * machine.ground.outcome.bound)
+
+
+# -- learners --------------------------------------------------------------------------------
+
+
+def arms(ground: Ground, *, joint: bool) -> Learnt:
+    """S-learner with interactions (`joint`) or T-learner: both arms' means, and their difference.
+
+    One boosting has a shape for each arm: a row is in one arm, so both cost as much as one. With
+    `joint` the arms' shapes are smoothed together and expected to be alike.
+    """
+    machine = Machine.of(ground)
+    es = _propensities(machine)
+    own = set(machine.effect.bins.axes)
+    shared = [axis not in own for axis in machine.bins.axes] if joint else None
+    centre, fitted = _arm_means(machine, es, shared)
+    laws = [_arm_laws(machine, one) for one in fitted]
+    nuisances = tuple(
+        _arm_nuisance(machine, law, e, centre) for law, e in zip(laws[::-1], es, strict=True)
+    )
+    rest = _remainder(machine, es[0], _mean_cov(laws[0]))
+    effect = _effect(machine, _contrast(machine, fitted))
+    return Learnt(ground, effect, nuisances, _shown(nuisances), rest)
+
+
+def _mean_cov(law: Posterior) -> Matrix:
+    """The two arms' covariances averaged."""
+    p = len(law.mean) // 2
+    return np.asarray(0.5 * (law.cov[:p, :p] + law.cov[p:, p:]))
+
+
+def constant_effect(ground: Ground) -> Learnt:
+    """The S-learner of Niu et al. (2022): the treatment is one more axis of an additive fit."""
+    machine = Machine.of(ground)
+    es = _propensities(machine)
+    centre = machine.look(SIZES, machine.price(OUTCOME, more=1))
+    ask = Ask(
+        target=machine.residual(centre.value),
+        what="outcome",
+        bound=centre.cut,
+        size=centre.size,
+        curvature=np.ones((1, len(ground.rows))),
+        dispersion=centre.size**2,
+        with_treatment=True,
+    )
+    fitted = [t.fitted() for t in machine.train(OUTCOME, ask, folds=True)]
+    both = [_arms_of(machine, one) for one in fitted]
+    laws = [_arm_laws(machine, one) for one in both]
+    nuisances = tuple(
+        _arm_nuisance(machine, law, e, centre) for law, e in zip(laws[::-1], es, strict=True)
+    )
+    rest = _remainder(machine, es[0], _mean_cov(laws[0]))
+    effect = _effect(machine, _contrast(machine, both))
+    return Learnt(ground, effect, nuisances, _shown(nuisances), rest)
+
+
+def _arms_of(machine: Machine, fitted: Fitted) -> Fitted:
+    """(constant, shapes) of both arms from those with an axis of the treatment."""
+    size = 1 + machine.bins.size
+    turn = np.vstack([np.eye(size, size + 2), np.eye(size, size + 2)])
+    turn[0, size], turn[size, size + 1] = 1.0, 1.0
+    return Fitted(turn @ fitted.mean, turn @ fitted.cov @ turn.T)
+
+
+def residuals(ground: Ground) -> Learnt:
+    """R-learner: shapes of least sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
+
+    Its residual (T - e)(Y - eta - (T - e) tau) is what is cut, weight and all.
+    """
+    machine = Machine.of(ground)
+    outcome, clip = ground.outcome, min(RESIDUAL_CLIP, ground.clip)
+    es = _propensities(machine)
+    centre, laws = _mean_outcome(machine)
+    partials = tuple(
+        Partial(e.e, e.soft, _mean(machine, law.mean, centre), None)
+        for e, law in zip(es, laws[::-1], strict=True)
+    )
+    product = by_fold(lambda p: ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
+    cut, rms = _cut(machine.effect, product)
+    share = _by_arm(machine, es).prod(axis=0)
+    ask = Ask(
+        target=by_fold(lambda p: OutcomeResidual(p.eta, outcome), partials),
+        what="effect",
+        bound=cut,
+        size=rms / float(np.sqrt(share.mean())),
+        curvature=share[None, :],
+        dispersion=rms**2 / float(share.mean()),
+        factor=by_fold(lambda p: TreatmentResidual(p.e_soft, clip), partials),
+    )
+    (trained,) = machine.effect.train(EFFECT, ask)
+    effect = _effect(machine, coefficients(machine.effect.bins, trained.fitted()))
+    nuisances = tuple(nuisance_of(p, effect, outcome) for p in partials)
+    rest = _remainder(machine, es[0], laws[0].cov)
+    return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
+
+
+def _mean_outcome(machine: Machine) -> tuple[Centre, list[Posterior]]:
+    """eta(x) = E[Y | x]; for each fold, or one."""
+    centre = machine.look(SIZES, machine.price(OUTCOME))
+    ask = Ask(
+        target=machine.residual(centre.value),
+        what="outcome",
+        bound=centre.cut,
+        size=centre.size,
+        curvature=np.ones((1, len(machine.ground.rows))),
+        dispersion=centre.size**2,
+    )
+    trained = machine.train(OUTCOME, ask, folds=True)
+    return centre, [coefficients(machine.bins, t.fitted()) for t in trained]
+
+
+def _cut(machine: Machine, target: Transform) -> tuple[float, float]:
+    """Cut of a score and its root mean square there, from a noisy histogram of its size."""
+    sizes = read_sizes(machine.ground, target, EFFECT_SIZES)
+    cut = cuts.trade(sizes, machine.price(EFFECT))
+    return cut, max(sizes.rms(cut), 1e-3 * cut)
+
+
+def doubly_robust(ground: Ground) -> Learnt:
+    """DR-learner: first the arms' means, then the score is boosted (Niu et al. 2022, Algorithm 2).
+
+    The score is centred at the difference of the means' constants, which the rounds need not find.
+    The means' shapes are no start for it: what they have wrong would take the noise of a shape
+    each to be taken off again.
+    """
+    machine = Machine.of(ground)
+    outcome, es = ground.outcome, _propensities(machine)
+    centre, fitted = _arm_means(machine, es, _alike(machine))
+    laws = [_arm_laws(machine, one) for one in fitted]
+    nuisances = tuple(
+        _arm_nuisance(machine, law, e, centre) for law, e in zip(laws[::-1], es, strict=True)
+    )
+    middle = float(np.clip(_contrast(machine, fitted).mean[0], -outcome.bound, outcome.bound))
+    target = by_fold(
+        lambda n: Aipw(n, outcome, ground.clip, Constant(middle), abs(middle)), nuisances
+    )
+    cut, rms = _cut(machine.effect, target)
+    ask = Ask(
+        target=target,
+        what="score",
+        bound=cut,
+        size=rms,
+        curvature=np.ones((1, len(ground.rows))),
+        dispersion=rms**2,
+    )
+    (trained,) = machine.effect.train(EFFECT, ask)
+    law = coefficients(machine.effect.bins, trained.fitted())
+    effect = _effect(machine, law, middle)
+    rest = _remainder(machine, es[0], _mean_cov(laws[0]))
+    return Learnt(ground, effect, nuisances, _shown(nuisances), rest)
+
+
+def imputed(ground: Ground) -> Learnt:
+    """X-learner: imputed effects boosted within the arms, tau = e tau_0 + (1 - e) tau_1."""
+    machine = Machine.of(ground)
+    es = _propensities(machine)
+    centre, fitted = _arm_means(machine, es, _alike(machine))
+    laws = [_arm_laws(machine, one) for one in fitted]
+    nuisances = tuple(
+        _arm_nuisance(machine, law, e, centre) for law, e in zip(laws[::-1], es, strict=True)
+    )
+    target = by_fold(lambda n: ImputedEffect(n, ground.outcome), nuisances)
+    cut, rms = _cut(machine.effect, target)
+    ask = Ask(
+        target=target,
+        what="imputed effects by arm",
+        bound=cut,
+        size=rms,
+        curvature=_by_arm(machine, es),
+        dispersion=rms**2,
+        by_arm=True,
+    )
+    (trained,) = machine.effect.train(EFFECT, ask)
+    nuisance = _shown(nuisances)
+    one = Difference(Constant(1.0), nuisance.propensity)
+    pieces = []
+    for arm, weight in enumerate((nuisance.propensity, one)):
+        law = coefficients(machine.effect.bins, trained.fitted(arm))
+        pieces.append(Piece(Steps(machine.effect.bins.features, law.mean), law.cov, weight))
+    effect = Effect(tuple(pieces), 2 * ground.outcome.bound)
+    rest = _remainder(machine, es[0], _mean_cov(laws[0]))
+    return Learnt(ground, effect, nuisances, nuisance, rest)

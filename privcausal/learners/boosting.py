@@ -1,0 +1,293 @@
+"""Regressions by private boosting: orders to the vault, and what is read off their noisy sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from privcausal.accounting import Release
+from privcausal.inference import cut as cuts
+from privcausal.inference import smoothing
+from privcausal.inference.additive import Posterior
+from privcausal.inference.smoothing import Course, Fitted
+from privcausal.learners.dpebm import DPEBM
+from privcausal.learners.ground import Ground
+from privcausal.spec.functions import Constant
+from privcausal.spec.request import FOLDS
+from privcausal.spec.steps import Bins, make_bins
+from privcausal.typing import Integers, Matrix, Vector
+from privcausal.vault import ArmHistogram, Boosting, OutcomeResidual, Shapes, Transform
+
+_PUBLIC_SEED = 20_220_214  # random leaves are no noise: they are public, and the same in each fit
+
+LEAST_SHARE = 0.01
+"""A bin counts with at least this share of the rows, or its steps would be noise alone."""
+
+CELLS = 32
+"""Equal cells of the outcome's interval, from which its centre and cut are read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """One regression by boosting.
+
+    Attributes
+    ----------
+    bound : float
+        Residuals are cut to it.
+    size : float
+        Typical size of the target, for the prior.
+    curvature : Vector
+        Mean of a^2 (logistic: e (1 - e)) at the synthetic rows; by arm, of each arm's share
+        times it, shape (arms, SIZE).
+    dispersion : float
+        Variance of a residual per unit of curvature.
+    """
+
+    target: Transform
+    what: str
+    bound: float
+    size: float
+    curvature: Matrix
+    dispersion: float
+    factor: Transform | None = None
+    logistic: bool = False
+    by_arm: bool = False
+    with_treatment: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """The bins and options that all boostings of one fit share."""
+
+    ground: Ground
+    option: DPEBM
+    bins: Bins
+
+    @classmethod
+    def of(cls, ground: Ground) -> Machine:
+        option = ground.session.base
+        assert isinstance(option, DPEBM)
+        return cls(ground, option, make_bins(ground.design, ground.rows, option.bins))
+
+    @property
+    def effect(self) -> Machine:
+        """The same on the effect modifiers alone."""
+        terms = {block.group for block in self.ground.effect_features.blocks}
+        return replace(self, bins=self.bins.restricted(terms))
+
+    def rate(self, axes: int) -> float:
+        """All axes move at once: the more of them, the shorter the steps may be."""
+        return min(self.option.learning_rate, 1.0 / axes)
+
+    # -- training ----------------------------------------------------------------------------
+
+    def train(self, stage: str, ask: Ask, *, folds: bool = False) -> list[Trained]:
+        """Boost on the stage's rows, or on each fold where the plan cross-fits `folds`."""
+        session = self.ground.session
+        split = folds and session.plan.request.split == "crossfit"
+        order = self._order(ask, 1.0 / FOLDS if split else 1.0)
+        vault = session.vault
+        found = vault.boost_folds(stage, order) if split else (vault.boost(stage, order),)
+        trained = [Trained(self, ask, order, release) for release in found]
+        session.releases.append(trained[0].short)
+        return trained
+
+    def _order(self, ask: Ask, share: float) -> Boosting:
+        count = self.ground.population.count * share
+        weight = np.stack([self._weight(row, ask.with_treatment) for row in ask.curvature])
+        bins = self.bins
+        axes = max(len(bins.axes) + int(ask.with_treatment), 1)
+        sizes = [axis.size for axis in bins.axes] + [2] * ask.with_treatment
+        return Boosting(
+            bins, ask.target, ask.bound, weight * count,
+            _leaves(tuple(sizes) or (1,), self.option.rounds, self.option.leaves), self.rate(axes),
+            ask.what, ask.factor, ask.logistic, ask.by_arm, ask.with_treatment,
+        )  # fmt: skip
+
+    def _weight(self, curvature: Vector, with_treatment: bool) -> Vector:
+        """Mean curvature over each bin's rows times its share, shape (M,), never near zero."""
+        codes = self.bins.codes(self.ground.rows)
+        total = float(curvature.mean())
+        parts = [
+            np.bincount(code - first, curvature, axis.size) / len(code)
+            for code, first, axis in zip(codes, self.bins.start[:-1], self.bins.axes, strict=True)
+        ] or [np.array([total])]
+        if with_treatment:
+            parts.append(np.full(2, 0.5 * total))
+        return np.maximum(np.concatenate(parts), LEAST_SHARE * total)
+
+    def price(self, stage: str, *, more: int = 0) -> float:
+        """Noise sd of the fitted values per unit of the cut: what the price of a wider cut is."""
+        plan = self.ground.session.plan
+        trust = plan.request.trust
+        change = 2.0 if trust.neighbors == "substitute" else 1.0
+        axes = max(len(self.bins.axes) + more, 1)
+        noise = change * trust.max_rows * axes / np.sqrt(2 * plan.stage(stage).rho / 1e12)
+        return float(noise / self.ground.population.count)
+
+    def look(self, stage: str, price: float) -> Centre:
+        """Centre and cut of the outcome, from a noisy histogram over its declared interval."""
+        outcome = self.ground.outcome
+        edges = np.linspace(-outcome.bound, outcome.bound, CELLS + 1)
+        release = self.ground.session.release(stage, ArmHistogram(outcome, edges[1:-1], "outcome"))
+        counts = release.value.reshape(2, CELLS).sum(axis=0)
+        sd = float(release.noise_sd[0]) * np.sqrt(2.0)
+        return centre_of(counts, sd, edges, price, 0.5 * (outcome.lo + outcome.hi))
+
+    def residual(self, centre: float) -> OutcomeResidual:
+        return OutcomeResidual(Constant(centre), self.ground.outcome)
+
+
+@dataclass(frozen=True, eq=False)
+class Centre:
+    """Public centre of the outcome, cut of its residuals and their typical size."""
+
+    value: float
+    cut: float
+    size: float
+
+
+def centre_of(counts: Vector, sd: float, edges: Vector, price: float, middle: float) -> Centre:
+    """Mean of a noisy histogram, and the cut that trades noise for clipping.
+
+    Cells that do not stand out from the noise count nothing; if none does, the whole interval is
+    taken.
+    """
+    middles = 0.5 * (edges[1:] + edges[:-1])
+    half = float(edges[-1])
+    kept = np.where(counts >= cuts.TAIL * sd, np.maximum(counts, 0.0), 0.0)
+    if not kept.any():
+        return Centre(middle, half, 0.5 * half)
+    # outer cells hold what lies at the bounds: a two-valued outcome sits there
+    middles[[0, -1]] = edges[[0, -1]]
+    mean = float(kept @ middles / kept.sum())
+    away = np.abs(middles - mean)
+    borders = cuts.edges(half + abs(mean))
+    cells = np.minimum(np.searchsorted(borders, away), len(borders) - 1)
+    sizes = cuts.Sizes(borders, np.asarray(np.bincount(cells, kept, len(borders)), np.float64), sd)
+    size = float(np.sqrt(kept @ away**2 / kept.sum()))
+    # residuals of a good fit are smaller, but a lopsided outcome must not be cut at all
+    cut = cuts.trade(sizes, price, bias=1.0)
+    cut = min(max(cut, size), half + abs(mean))
+    return Centre(middle + mean, cut, max(size, 1e-3 * half))
+
+
+@lru_cache(maxsize=16)
+def _leaves(sizes: tuple[int, ...], rounds: int, leaves: int) -> Integers:
+    """Leaf of every bin in every round, shape (rounds, M): unions of neighbours, or of levels.
+
+    Borders between leaves are drawn at random without regard to any row, from a public seed.
+    """
+    rng = np.random.default_rng(_PUBLIC_SEED)
+    out = np.zeros((rounds, sum(sizes)), np.int64)
+    first = 0
+    for size in sizes:
+        own = min(leaves, size)
+        for number in range(rounds):
+            borders = np.sort(rng.permutation(size - 1)[: own - 1]) + 1
+            out[number, first : first + size] = np.searchsorted(
+                borders, np.arange(size), side="right"
+            )
+        first += size
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """The noisy sums of one boosting, and what can be read off them."""
+
+    machine: Machine
+    ask: Ask
+    order: Boosting
+    release: Release
+
+    @cached_property
+    def _courses(self) -> list[list[Course]]:
+        """What happened on each axis, by arm."""
+        return [self._of_arm(arm) for arm in range(self.order.arms)]
+
+    def _of_arm(self, arm: int) -> list[Course]:
+        order, shapes = self.order, self._shapes
+        sd = float(self.release.noise_sd[0])
+        made = []
+        positions: list[Vector | None] = [axis.position for axis in self.machine.bins.axes]
+        positions += [None] * self.ask.with_treatment
+        for k, position in enumerate(positions):
+            own = slice(int(order.start[k]), int(order.start[k + 1]))
+            weight = order.weight[arm, own]
+            shrunk, noise = smoothing.propagate(order.leaf[:, own], weight, order.rate, sd)
+            made.append(Course(shapes.scores[arm, own], weight, position, shrunk, noise))
+        return made
+
+    @cached_property
+    def _shapes(self) -> Shapes:
+        return self.order.shapes(self.release.value)
+
+    def _constant(self, arm: int) -> tuple[float, float]:
+        order = self.order
+        # the mean over axes of their leaves' totals
+        sd = float(self.release.noise_sd[0]) * np.sqrt(order.leaves / order.axes)
+        weight = float(order.weight[arm, : order.start[1]].sum())
+        raw, whole, variance = smoothing.constant_law(
+            float(self._shapes.constant[arm]), order.constant_rate, order.rounds, sd, weight,
+            self.ask.dispersion,
+        )  # fmt: skip
+        return (whole if self.machine.option.smooth else raw), variance
+
+    def _law(self, course: Course) -> tuple[Vector, Matrix]:
+        if not self.machine.option.smooth:
+            return smoothing.raw_law(course, self.ask.dispersion)
+        return smoothing.smooth(course, self.ask.size, self.ask.dispersion)
+
+    def fitted(self, arm: int = 0) -> Fitted:
+        """Law of the constant and the shapes of one arm (or of all rows)."""
+        shapes = [self._law(course) for course in self._courses[arm]]
+        return smoothing.assemble(self._constant(arm), shapes)
+
+    def fitted_arms(self, shared: Sequence[bool] | None) -> Fitted:
+        """Law of both arms' constants and shapes.
+
+        `shared` says of each axis whether only a common shape may differ by arm (False: a
+        difference is allowed for, but expected to be small); None takes the arms apart.
+        """
+        both = list(zip(*self._courses, strict=True))
+        if shared is None or not self.machine.option.smooth:
+            shapes = [_apart(self._law(a), self._law(b)) for a, b in both]
+        else:
+            size, dispersion = self.ask.size, self.ask.dispersion
+            shapes = [
+                smoothing.smooth_arms(a, b, size, dispersion, apart=not alike)
+                for (a, b), alike in zip(both, shared, strict=True)
+            ]
+        return smoothing.assemble_arms([self._constant(0), self._constant(1)], shapes)
+
+    @property
+    def short(self) -> Release:
+        """The release as it is kept: the shapes in place of the sums that made them."""
+        shapes, size = self._shapes, self.order.arms
+        sds = [
+            np.concatenate([[np.nan], *(np.sqrt(np.diag(c.noise)) for c in self._courses[arm])])
+            for arm in range(size)
+        ]
+        values = [np.r_[shapes.constant[arm], shapes.scores[arm]] for arm in range(size)]
+        return replace(self.release, value=np.concatenate(values), noise_sd=np.concatenate(sds))
+
+
+def _apart(a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]) -> tuple[Vector, Matrix]:
+    """Two independent laws as one."""
+    zero = np.zeros((len(a[0]), len(b[0])))
+    return np.r_[a[0], b[0]], np.block([[a[1], zero], [zero.T, b[1]]])
+
+
+def coefficients(bins: Bins, fitted: Fitted) -> Posterior:
+    """The law of the coefficients of the bins' indicators."""
+    return fitted.through(bins.to_coef)
+
+
+def part_of(fitted: Fitted, at: Integers) -> Fitted:
+    """The law of some of the numbers."""
+    return Fitted(fitted.mean[at], fitted.cov[np.ix_(at, at)])

@@ -1,0 +1,274 @@
+"""Private boosting of step functions: rounds of noisy sums of clipped residuals (Nori et al. 2021).
+
+In each round every row's residual, under the shapes that earlier noisy sums made, is clipped and
+summed within a few leaves of every axis; leaves are unions of public bins, drawn without the rows.
+The shapes move by a small step towards the noisy mean residual of each leaf.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from privcausal.spec.steps import Bins, expit
+from privcausal.typing import Integers, Matrix, Neighbors, Vector
+from privcausal.vault.batch import Batch
+from privcausal.vault.mechanisms.base import ONE_FACTOR, on_grid
+from privcausal.vault.sealed import Sealed
+from privcausal.vault.transforms.scores import Transform
+
+UNIT = float(1 << ONE_FACTOR)
+
+
+class Boosted(Sealed):
+    """One batch of rows during boosting: cells, targets and the value of the shapes so far.
+
+    A cell is the arm with the bins of two axes, or of the last one: rows are read half as often as
+    axis by axis.
+    """
+
+    __slots__ = ("arm", "cells", "complete", "factor", "shape", "target")
+
+    def __init__(
+        self,
+        cells: list[Integers],
+        arm: Integers,
+        target: Vector,
+        factor: Vector | None,
+        complete: Vector,
+    ) -> None:
+        self.cells, self.arm = cells, arm
+        self.target, self.factor, self.complete = target, factor, complete
+        self.shape = np.zeros(len(target))
+
+
+@dataclass(frozen=True, eq=False)
+class Shapes:
+    """What rounds of noisy sums have made so far; public.
+
+    Attributes
+    ----------
+    constant : Vector, shape (arms,)
+    scores : Matrix, shape (arms, M)
+        Mean zero on each axis, weighted by the bins' weights.
+    """
+
+    constant: Vector
+    scores: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Boosting:
+    """Shapes f(x) = constant + sum of f_j(bin_j(x)) that minimise a loss, one sum a round.
+
+    The residual of a row is r = a (z - a f) with a target z and a factor a (1 if there is none;
+    the R-learner's T - e), or z - expit(f) with `logistic`; clipped to [-bound, bound] and put on
+    the grid of 2^-k. With `by_arm` there are shapes for each arm, with `with_treatment` the
+    treatment is one more axis of two bins.
+
+    Attributes
+    ----------
+    weight : Matrix
+        Public estimate of the sum of a^2 (logistic: of e (1 - e)) over each bin's rows, shape
+        (arms, M). It sets the length of steps and nothing else.
+    leaf : Integers
+        Number of each bin's leaf on its axis in every round, shape (rounds, M); public.
+    rate : float
+        Step length.
+
+    Privacy
+    -------
+    Take p axes. In one round a complete row adds u, a whole number with |u| <= 2^k, to exactly
+    one leaf of each axis (with `by_arm`: of its own arm), so a vector of norm at most
+    sqrt(p) 2^k; an incomplete one adds nothing. Adding a row moves the sums by at most that,
+    replacing one by at most twice that, by the triangle inequality, whether or not the leaves or
+    the arm change. What the vector of a row is depends on that row and on public values: bins,
+    leaves and weights, which no row had a part in but through releases, and the shapes, made of
+    earlier rounds' noisy sums. So the rounds are an adaptive composition: T rounds with noise of
+    sd sigma are (T Delta^2 / (2 sigma^2))-zCDP (Bun and Steinke 2016, Lemma 2.3), as one Gaussian
+    query of sensitivity sqrt(T) Delta would be.
+    """
+
+    bins: Bins
+    target: Transform
+    bound: float
+    weight: Matrix
+    leaf: Integers
+    rate: float
+    what: str
+    factor: Transform | None = None
+    logistic: bool = False
+    by_arm: bool = False
+    with_treatment: bool = False
+
+    name = "discrete Gaussian"
+
+    @property
+    def rounds(self) -> int:
+        return len(self.leaf)
+
+    @property
+    def query(self) -> str:
+        return f"{self.what}, {self.rounds} rounds, {self.axes} shapes"
+
+    @property
+    def axes(self) -> int:
+        """Axes that a row has a leaf on; one without covariates, for the constant."""
+        return max(len(self.bins.axes) + int(self.with_treatment), 1)
+
+    @property
+    def arms(self) -> int:
+        return 2 if self.by_arm else 1
+
+    @cached_property
+    def start(self) -> Integers:
+        """Number of each axis's first bin, and the number of bins, shape (axes + 1,)."""
+        start = self.bins.start
+        if self.with_treatment:
+            return np.append(start, start[-1] + 2)
+        return start if len(start) > 1 else np.array([0, 1], np.int64)
+
+    @cached_property
+    def leaves(self) -> int:
+        return int(self.leaf.max(initial=0)) + 1
+
+    @property
+    def unit(self) -> float:
+        """Residual per integer."""
+        return self.bound / UNIT
+
+    @property
+    def width(self) -> int:
+        """Numbers a round releases."""
+        return self.arms * self.axes * self.leaves
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(arms, M)."""
+        return self.arms, int(self.start[-1])
+
+    def sensitivity(self, neighbors: Neighbors, *, whole: bool = False) -> float:
+        """Largest l2 change of one round's integers when one row is replaced or added.
+
+        With `whole`, that of one query which would cost what all the rounds cost together.
+        """
+        size = self.axes * (self.rounds if whole else 1)
+        return (2.0 if neighbors == "substitute" else 1.0) * float(np.sqrt(size)) * UNIT
+
+    # -- rows --------------------------------------------------------------------------------
+
+    def prepare(self, batch: Batch) -> Boosted:
+        """What the rounds need of a batch."""
+        codes = [
+            c - first for c, first in zip(self.bins.codes(batch.rows), self.start, strict=False)
+        ]
+        if self.with_treatment:
+            codes.append(batch.t.astype(np.int64))
+        codes += [np.zeros(len(batch.t), np.int64)] * (2 * len(self._pairs) - len(codes))
+        arm = batch.t.astype(np.int64) * int(self.by_arm)
+        cells = [
+            (arm * (one.stop - one.start) + codes[2 * k]) * max(two.stop - two.start, 1)
+            + codes[2 * k + 1]
+            for k, (one, two) in enumerate(self._pairs)
+        ]
+        return Boosted(
+            cells,
+            arm,
+            np.nan_to_num(self.target(batch)),
+            None if self.factor is None else np.nan_to_num(self.factor(batch)),
+            batch.complete.astype(np.float64),
+        )
+
+    @cached_property
+    def _pairs(self) -> list[tuple[slice, slice]]:
+        """The bins of two axes each; of an odd last one, and none."""
+        bins = [slice(int(a), int(b)) for a, b in zip(self.start[:-1], self.start[1:], strict=True)]
+        if len(bins) % 2:
+            bins.append(slice(int(self.start[-1]), int(self.start[-1])))
+        return list(zip(bins[::2], bins[1::2], strict=True))
+
+    def integers(self, rows: Boosted) -> Integers:
+        """Exact sums of the residuals within each bin under the rows' shapes, shape (arms, M)."""
+        fitted = expit(rows.shape) if self.logistic else rows.shape
+        if rows.factor is None:
+            residual = rows.target - fitted
+        else:
+            residual = rows.factor * (rows.target - rows.factor * fitted)
+        whole = on_grid(residual, self.bound, ONE_FACTOR) * rows.complete
+        out = np.empty(self.shape, np.int64)
+        for cell, (one, two) in zip(rows.cells, self._pairs, strict=True):
+            shape = self.arms, one.stop - one.start, max(two.stop - two.start, 1)
+            # sums of whole numbers below 2^53 are exact: a batch has far less than 2^23 rows
+            sums = np.bincount(cell, whole, int(np.prod(shape))).reshape(shape)
+            out[:, one] = sums.sum(axis=2)
+            out[:, two] = sums.sum(axis=1)[:, : two.stop - two.start]
+        return out
+
+    def advance(self, rows: Boosted, step: Shapes) -> None:
+        """Add a step to the value of the shapes at each row."""
+        constant = step.constant
+        for cell, (one, two) in zip(rows.cells, self._pairs, strict=True):
+            second = step.scores[:, None, two]
+            table = step.scores[:, one, None] + (second if second.size else 0.0)
+            rows.shape += table.ravel()[cell]
+        rows.shape += constant[rows.arm] if self.by_arm else constant[0]
+
+    # -- public ------------------------------------------------------------------------------
+
+    def by_leaf(self, sums: Any, number: int) -> Any:
+        """Sums within bins, shape (arms, M), as sums within the leaves of a round.
+
+        Shape (arms, axes, leaves).
+        """
+        out = np.zeros((self.arms, self.axes * self.leaves), sums.dtype)
+        at = self._axis * self.leaves + self.leaf[number]
+        for arm in range(self.arms):
+            np.add.at(out[arm], at, sums[arm])
+        return out.reshape(self.arms, self.axes, self.leaves)
+
+    @cached_property
+    def _axis(self) -> Integers:
+        """Axis of each bin."""
+        return np.repeat(np.arange(self.axes), np.diff(self.start))
+
+    @cached_property
+    def _share(self) -> Matrix:
+        """Weight of each bin within its axis, shape (arms, M)."""
+        whole = np.add.reduceat(self.weight, self.start[:-1], axis=1)
+        return np.asarray(self.weight / whole[:, self._axis])
+
+    def nothing(self) -> Shapes:
+        """Where boosting starts."""
+        return Shapes(np.zeros(self.arms), np.zeros(self.shape))
+
+    def shapes(self, noisy: Vector) -> Shapes:
+        """The shapes that all rounds' noisy sums make, shape (rounds * width,)."""
+        rounds = noisy.reshape(self.rounds, self.arms, self.axes, self.leaves)
+        made = self.nothing()
+        for number, sums in enumerate(rounds):
+            step = self.step(sums, number)
+            made = Shapes(made.constant + step.constant, made.scores + step.scores)
+        return made
+
+    def step(self, noisy: Matrix, number: int) -> Shapes:
+        """The step that a round's noisy sums (natural units) ask for.
+
+        Each leaf moves by `rate` times its mean residual; what all leaves of an axis have in
+        common goes into the constant, of which every axis has its own noisy sum.
+        """
+        weight = self.by_leaf(self.weight, number)
+        leaf = self.rate * noisy / np.maximum(weight, 1e-300)
+        at = self._axis, self.leaf[number]
+        scores = np.stack([move[at] for move in leaf])
+        means = np.add.reduceat(self._share * scores, self.start[:-1], axis=1)
+        scores -= means[:, self._axis]
+        total = noisy.sum(axis=2).mean(axis=1)
+        return Shapes(self.constant_rate * total / weight[:, 0].sum(axis=1), scores)
+
+    @property
+    def constant_rate(self) -> float:
+        """Faster than the shapes' rate: a constant is what the rounds must find for certain."""
+        return min(3.0 * self.rate, 0.5)

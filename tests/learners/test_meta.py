@@ -1,0 +1,287 @@
+"""Algorithm 1 of Niu et al. (2022): parts, transforms, what is declared, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from learners_contract import BOUNDS, FORMULA, study, tau
+
+import privcausal as pc
+from privcausal.learners import TwoStage
+
+SEEN: list[dict[str, Any]] = []
+
+
+@dataclass
+class Means:
+    """Least squares with nothing private about it, which remembers what it was given."""
+
+    guarantee: Any = (1.0, 1e-5)
+    coef: Any = field(default=None)
+
+    def fit(self, x: Any, target: Any, *, bounds: Any, weight: Any) -> Means:
+        SEEN.append({"x": x, "target": target, "bounds": bounds, "weight": weight})
+        root = np.ones(len(x)) if weight is None else np.sqrt(weight)
+        columns = np.column_stack([np.ones(len(x)), x])
+        self.coef = np.linalg.lstsq(columns * root[:, None], target * root, rcond=None)[0]
+        return self
+
+    def predict(self, x: Any) -> Any:
+        return np.column_stack([np.ones(len(x)), x]) @ self.coef
+
+
+def option(**options: Any) -> TwoStage:
+    made = {"effect": Means(), "propensity": Means(), "outcome": Means()} | options
+    return TwoStage(**made)
+
+
+def fit(learner: Any, data: Any = None, **options: Any) -> Any:
+    SEEN.clear()
+    options = {"eps": 1.0, "bounds": BOUNDS, "mode": "paper", **options}
+    return pc.privcate(FORMULA, study(4000) if data is None else data, learner=learner, **options)
+
+
+@pytest.mark.parametrize("transform", ["dr", "r"])
+def test_finds_the_effect_of_a_linear_study(transform: str) -> None:
+    found = fit(option(transform=transform))
+    new = study(500, seed=3)
+    gap = found.predict(new)["estimate"] - tau(new["X1"], new["G"])
+    assert np.abs(gap).mean() < 0.05
+    assert found.predict(new)["conf_low"].isna().all()  # it came without a law of its error
+
+
+def test_one_stage_gives_a_constant() -> None:
+    found = fit(TwoStage(Means(), transform="s"))
+    effect = found.predict(study(50, seed=3))["estimate"]
+    assert np.ptp(effect) < 1e-9
+    assert effect.iloc[0] == pytest.approx(0.5 + 0.2 / 3, abs=0.03)
+    assert len(SEEN) == 1
+    assert len(SEEN[0]["x"]) == 4000
+
+
+def test_parts_are_disjoint_and_of_the_asked_sizes() -> None:
+    data = study(1000).assign(X2=np.arange(1000) / 100)
+    fit(option(sample_shares=(0.2, 0.3, 0.5)), data)
+    # X2 numbers the rows; it is the last column of the nuisances', the effect has none of it
+    rows = [set(np.round(call["x"][:, -1] * 1000).astype(int)) for call in SEEN[:2]]
+    assert [len(call["x"]) for call in SEEN] == [200, 300, 500]
+    assert not rows[0] & rows[1]
+
+
+def test_parts_do_not_depend_on_the_treatment() -> None:
+    """Flipping one treatment moves no row to another part, as a stratified split would."""
+    data = study(400).assign(X2=np.arange(400) / 40)
+    other = data.assign(T=np.where(np.arange(400) == 7, 1 - data["T"], data["T"]))
+    parts = []
+    for table in (data, other):
+        with pc.testing.seeded_noise(5):
+            fit(option(), table)
+        parts.append([np.round(call["x"][:, -1] * 400).astype(int).tolist() for call in SEEN[:2]])
+    assert parts[0] == parts[1]
+
+
+def test_sizes_are_random_where_the_number_of_rows_is_private() -> None:
+    sizes = set()
+    for _ in range(6):
+        fit(option(), study(300), neighbors="add_remove")
+        sizes.add(tuple(len(call["x"]) for call in SEEN))
+        assert sum(len(call["x"]) for call in SEEN) == 300
+    assert len(sizes) > 1  # the same six times: below 1e-6
+
+
+def test_targets_are_cut_to_public_bounds() -> None:
+    fit(option(), propensity_clip=0.2)
+    first, second, last = SEEN
+    assert set(np.unique(first["target"])) == {0.0, 1.0}
+    assert second["bounds"] == (-2.0, 3.0)
+    assert last["bounds"] == (-25.0, 25.0)  # the range 5 over the clip 0.2
+    assert np.abs(last["target"]).max() <= 25.0
+
+
+def test_weights_of_the_residual_transform() -> None:
+    fit(option(transform="r"))
+    assert SEEN[0]["weight"] is None
+    assert ((SEEN[2]["weight"] >= 0) & (SEEN[2]["weight"] <= 1)).all()
+
+
+def test_a_transform_of_ones_own() -> None:
+    def difference(y: Any, t: Any, first: Any) -> Any:
+        return first["mu1"] - first["mu0"] + 0 * y
+
+    with pytest.raises(pc.CapabilityError, match="target_bounds"):
+        option(transform=difference)
+    found = fit(option(transform=difference, target_bounds=(-1.0, 1.0)))
+    assert SEEN[2]["bounds"] == (-1.0, 1.0)
+    assert found.plan.learner == "two-stage own"
+
+
+# -- guarantee -------------------------------------------------------------------------------
+
+
+def test_the_whole_costs_its_dearest_part() -> None:
+    found = fit(
+        option(
+            propensity=Means((0.5, 1e-6)), outcome=Means(pc.TradeOff.from_gaussian(0.2)),
+            effect=Means((1.0, 1e-5)),
+        )
+    )  # fmt: skip
+    promise = found.guarantee
+    assert promise.kind == "published"
+    assert (promise.epsilon, promise.delta) == (1.0, 1e-5)
+    alpha = np.linspace(0, 1, 101)
+    parts = [
+        pc.TradeOff.from_dp(0.5, 1e-6), pc.TradeOff.from_gaussian(0.2),
+        pc.TradeOff.from_dp(1.0, 1e-5),
+    ]  # fmt: skip
+    least = np.min([f(alpha) for f in parts], axis=0)
+    assert (promise.trade_off(alpha) <= least + 1e-12).all()
+    assert promise.trade_off(alpha) == pytest.approx(parts[2](alpha), abs=1e-9)
+    assert found.budget["epsilon"].sum() == pytest.approx(1.0)
+    assert "Theorem 6" in promise.statement
+    assert "declare" in promise.statement
+
+
+def test_declaring_more_than_was_asked_is_refused() -> None:
+    with pytest.raises(pc.BudgetError, match="declare"):
+        fit(option(outcome=Means((2.0, 1e-5))))
+    assert not SEEN
+
+
+def test_test_noise_guarantees_nothing() -> None:
+    with pc.testing.zero_noise():
+        found = fit(option())
+    assert found.guarantee.kind == "none"
+    assert found.guarantee.trade_off is None
+
+
+def test_a_ledger_takes_it_as_published_only(tmp_path: Any) -> None:
+    plain = pc.Ledger(tmp_path / "a.db", "a", eps=2)
+    with pytest.raises(pc.LedgerError, match="allow_published"):
+        fit(option(), ledger=plain)
+    open_one = pc.Ledger(tmp_path / "b.db", "b", eps=2, allow_published=True)
+    fit(option(), ledger=open_one)
+    assert open_one.spent.epsilon == pytest.approx(1.0, rel=1e-6)
+    assert open_one.spent.kind == "published"
+
+
+# -- the paper's own -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("learner", ["s", "dr", "r"])
+def test_paper_mode_runs_interpret(learner: str) -> None:
+    data = study(600)
+    found = pc.privcate(
+        FORMULA, data, learner=learner, base="dpebm", mode="paper", eps=8.0, bounds=BOUNDS
+    )
+    assert np.isfinite(found.predict(data)["estimate"]).all()
+    assert found.guarantee.kind == "published"
+    assert "taken from the rows" in found.guarantee.statement
+    text = str(found.summary())
+    assert "NOT PROVEN" in text
+    assert "mode='paper'" in found.call
+    assert f"learner={learner!r}" in found.call
+    with pytest.raises(pc.CapabilityError, match="JSON"):
+        found.save("nowhere.json")
+
+
+def test_paper_mode_draws_its_shapes() -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    found = pc.privcate(
+        FORMULA, study(600), learner="dr", base="dpebm", mode="paper", eps=8.0, bounds=BOUNDS
+    )
+    assert found.plot("effect") is not None
+    with pytest.raises(pc.CapabilityError, match="estimator of its own"):
+        found.to_interpret()
+    assert found.nuisances["propensity"](study(20)).between(0.1, 0.9).all()
+
+
+# -- bad input -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"effect": None}, "needs effect"),
+        ({"outcome": None}, "needs effect"),
+        ({"effect": Means}, "takes an object"),
+        ({"effect": object()}, "takes an object"),
+        ({"effect": Means("lots")}, "guarantee"),
+        ({"effect": Means((1.0,))}, "guarantee"),
+        ({"transform": "x"}, "'dr', 'r', 's'"),
+        ({"sample_shares": (0.5, 0.5)}, "three numbers"),
+        ({"sample_shares": (0.5, 0.5, 0.5)}, "sum to 1"),
+        ({"sample_shares": (0.0, 0.5, 0.5)}, "above 0"),
+        ({"target_bounds": (1, 0)}, "lo < hi"),
+    ],
+)
+def test_options_check_themselves(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(pc.CapabilityError, match=text):
+        option(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"mode": "proven"}, pc.CapabilityError, "mode='paper'"),
+        ({"groups": ["G"]}, pc.CapabilityError, "groups"),
+        ({"split": "crossfit"}, pc.CapabilityError, "crossfit"),
+        ({"shares": {"effect": 0.5}}, pc.CapabilityError, "shares"),
+        ({"bounds": None}, pc.SchemaError, "buys no bounds"),
+    ],
+)
+def test_calls_it_does_not_cover(options: dict[str, Any], error: Any, text: str) -> None:
+    with pytest.raises(error, match=text):
+        fit(option(), **options)
+    assert not SEEN
+
+
+def test_paper_mode_names_what_it_takes() -> None:
+    for learner, base in (("t", "dpebm"), ("dr", "gam"), ("dr", pc.bases.DPEBM(rounds=50))):
+        with pytest.raises(pc.CapabilityError, match="dpebm"):
+            fit(learner, base=base)
+
+
+def test_parts_too_small_are_refused_before_anything_is_spent(tmp_path: Any) -> None:
+    ledger = pc.Ledger(tmp_path / "a.db", "a", eps=2, allow_published=True)
+    with pytest.raises(pc.DataError, match="at least 20"):
+        fit(option(), study(79), ledger=ledger)
+    assert ledger.spent.epsilon == 0
+    fit(option(), study(80), ledger=ledger)
+
+
+def test_a_missing_propensity_estimator() -> None:
+    with pytest.raises(pc.CapabilityError, match="propensity="):
+        fit(option(propensity=None))
+    found = fit(option(propensity=None), propensity=0.5)
+    assert len(SEEN) == 2
+    assert [round(s.rows, 3) for s in found.plan.stages] == [0.333, 0.667]
+
+
+def test_a_failing_estimator_says_nothing_of_the_rows() -> None:
+    class Loud(Means):
+        def fit(self, x: Any, target: Any, *, bounds: Any, weight: Any) -> Any:
+            raise ValueError(f"row {x[0]} {target[0]}")
+
+    with pytest.raises(pc.DataError) as caught:
+        fit(option(outcome=Loud()))
+    assert "row [" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_the_users_object_learns_nothing() -> None:
+    mine = Means()
+    fit(option(effect=mine))
+    assert mine.coef is None
+
+
+def test_missing_rows_count_nothing() -> None:
+    data = study(400).copy()
+    data.loc[:99, "X1"] = np.nan
+    fit(option(), pd.DataFrame(data))
+    assert sum(len(call["x"]) for call in SEEN) == 300

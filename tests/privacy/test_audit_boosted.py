@@ -1,0 +1,156 @@
+"""White-box audit of boosting at epsilon = 1: how well can two neighbouring tables be told apart?
+
+One row lies at one end of the outcome's range, or at the other. The auditor knows the exact sums of
+both tables and takes the best test there is between them, the likelihood ratio of all rounds'
+releases. From its two error rates a lower bound of mu follows (Clopper and Pearson at level 1e-6
+for both together; 1e-3 where a fault is to show), which the correct booster keeps below what its
+rho stands for, sqrt(2 rho). Faults of the sensitivity or the noise pass it, and so does interpret's
+regressor on [99, 100].
+
+A table of two bins and small steps keeps the rounds' states where they start, so that the sums are
+the same in every trial; that later rounds depend on earlier answers alone is tested by replay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import beta, norm
+
+from privcausal.accounting import PICO, rho_of
+from privcausal.inference.population import uniform_population
+from privcausal.spec.features import Design
+from privcausal.spec.formula import CausalFormula
+from privcausal.spec.functions import Constant
+from privcausal.spec.plan import Plan, Stage
+from privcausal.spec.request import Budget, Request
+from privcausal.spec.schema import Schema
+from privcausal.spec.steps import make_bins
+from privcausal.vault import Boosting, Outcome, OutcomeResidual, door, open_vault, read
+from privcausal.vault.mechanisms import boosting as room
+
+LEVEL, SEEN = 1e-6, 1e-3
+"""Chances that the correct booster fails, and of each bound that is to show a fault."""
+
+TRIALS = 5_000
+ROUNDS = 2
+RHO = rho_of(1.0, 1e-5) / PICO
+MU = float(np.sqrt(2 * RHO))
+
+
+def lower_bound(one: Any, two: Any, level: float = SEEN) -> float:
+    """mu of a test that says "two" where the statistic is above its known middle, at 1 - level."""
+    right = np.array([(one < 0).sum(), (two > 0).sum()])
+    sizes = [len(one), len(two)]
+    # 1 - alpha and 1 - beta of the test, each at least this but for level / 2
+    least = [
+        beta.ppf(level / 2, k, n - k + 1) if k else 0.0 for k, n in zip(right, sizes, strict=True)
+    ]
+    return float(sum(norm.ppf(p) for p in least))
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A regression of Y in [lo, hi] on one column with residuals cut to `bound`."""
+
+    lo: float = 0.0
+    hi: float = 1.0
+    bound: float = 0.5
+    centre: float = 0.5
+
+    def vault(self, outcome: float) -> tuple[Any, Any]:
+        """The vault of a table whose last row has this outcome, and the order to boost."""
+        schema = Schema.of({"Y": (self.lo, self.hi), "T": (0, 1), "X": (0, 1)})
+        formula = CausalFormula.parse("Y ~ T | X", ["Y", "T", "X"])
+        request = Request(formula, schema, Budget(1.0))
+        plan = Plan(request, "audit", "dpebm", (Stage("a", round(RHO * PICO)),), 10**15)
+        y = np.r_[np.full(5, self.centre), outcome]
+        data = pd.DataFrame({"Y": y, "T": [0, 1] * 3, "X": [0.1, 0.9, 0.1, 0.9, 0.1, 0.9]})
+        vault = open_vault(read(data), plan, None, "run")
+        design = Design(formula.modifiers, schema, full_rank=False)
+        vault.arrange(schema, [design], ())
+        bins = make_bins(design, uniform_population(schema, ["X"], None).rows(), 2)
+        leaf = np.tile(np.arange(bins.size), (ROUNDS, 1))
+        target = OutcomeResidual(Constant(self.centre), Outcome(self.lo, self.hi))
+        return vault, Boosting(
+            bins, target, self.bound, np.full((1, bins.size), 3.0), leaf, 1e-12, "audit"
+        )
+
+    def statistics(self, ends: tuple[float, float], trials: int = TRIALS) -> tuple[Any, Any]:
+        """The likelihood ratio's statistic of `trials` fits on each of the two tables."""
+        exact, drawn = [], []
+        for outcome in ends:
+            vault, order = self.vault(outcome)
+            rows = [order.prepare(batch) for batch in vault._clean()]
+            sums = sum(order.integers(r) for r in rows)
+            exact.append(np.tile(order.by_leaf(sums, 0).ravel() * order.unit, ROUNDS))
+            stage = vault._plan.stages[0]
+            drawn.append([vault._rounds(stage, order, None).value for _ in range(trials)])
+        direction = exact[1] - exact[0]
+        middle = direction @ (exact[0] + exact[1]) / 2
+        one, two = (np.array(values) @ direction - middle for values in drawn)
+        return one, two
+
+
+def test_the_booster_keeps_its_promise() -> None:
+    one, two = Claim().statistics((0.0, 1.0))
+    assert lower_bound(one, two, LEVEL) <= MU
+    # and the audit can see: its best guess is what the worst pair has, all of it
+    guess = (two.mean() - one.mean()) / np.sqrt((one.var() + two.var()) / 2)
+    assert guess == pytest.approx(MU, abs=0.12)  # 6 sd of a difference of two means
+
+
+@pytest.mark.parametrize("kind", ["no clip", "no centring", "noise halved"])
+def test_planted_faults_fail_the_audit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, ends = Claim(), (0.0, 1.0)
+    if kind == "noise halved":
+        plain = door.Vault._query
+
+        def halved(self: Any, *args: Any) -> Any:
+            query = plain(self, *args)
+            return type(query)(query.name, query.weights, query.sensitivity, query.scale / 2)
+
+        monkeypatch.setattr(door.Vault, "_query", halved)
+    else:
+        monkeypatch.setattr(
+            room, "on_grid", lambda v, b, k: np.rint(np.nan_to_num(v) / b * (1 << k))
+        )
+        if kind == "no clip":
+            claim, ends = Claim(bound=0.15), (0.0, 1.0)  # a bound that shapes were to stay within
+        else:
+            # residuals start from the outcome itself: a missing row against one at 100
+            claim, ends = Claim(99.0, 100.0, 0.5, 0.0), (np.nan, 100.0)
+    one, two = claim.statistics(ends, TRIALS if kind == "noise halved" else 1_000)
+    assert lower_bound(one, two) > MU
+
+
+def test_interpret_fails_the_audit() -> None:
+    """Its regressor with declared bounds, one round, outcomes in [99, 100]: a row more or less."""
+    privacy = pytest.importorskip("interpret.privacy")
+    x = np.repeat([0.0, 1.0], 200)[:, None]
+    found: list[list[float]] = []
+    for extra in (False, True):
+        own = x if not extra else np.r_[x, [[1.0]]]
+        y = np.full(len(own), 99.5)
+        y[-1] = 100.0
+        scores = []
+        for _ in range(60):
+            model = privacy.DPExplainableBoostingRegressor(
+                feature_types=["continuous"], epsilon=1.0, delta=1e-5, max_rounds=1, max_bins=3,
+                bin_budget_frac=0.5, privacy_bounds=np.array([[0.0, 1.0]]),
+                privacy_target_min=99.0, privacy_target_max=100.0, n_jobs=1,
+            )  # fmt: skip
+            model.fit(own, y)
+            # the released sum: what the round moved, times the noisy weights it was divided by
+            moved = model.term_scores_[0] + model.intercept_
+            scores.append(float(moved @ model.bin_weights_[0]))
+        found.append(scores)
+    one, two = (np.array(values) for values in found)
+    half = 30  # where to cut is chosen on one half, and judged on the other
+    middle = (one[:half].mean() + two[:half].mean()) / 2
+    sign = np.sign(two[:half].mean() - one[:half].mean())
+    assert lower_bound(sign * (one[half:] - middle), sign * (two[half:] - middle)) > MU

@@ -1,0 +1,141 @@
+"""Replay of fits on base "dpebm": each round is a query of its own, asked of both tables.
+
+As in `test_replay`: the neighbour is fitted on the answers that the first table got. Then every
+round must be asked again in the same words and at the same price, its exact sums may move by no
+more than is stated, the moves of all rounds together may cost no more than the plan, and not a
+byte of what is released may differ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from replay_helpers import BOUNDS, FORMULA, HIGH, LOW, Pair, check, frame, hostile, ordinary
+from test_replay import corner_pairs, neighbours
+
+import privcausal as pc
+from privcausal.vault.mechanisms import boosting
+
+LEARNERS: dict[str, Any] = {
+    "r": "r",
+    "dr": "dr",
+    "s": "s",
+    "constant s": pc.learners.S(interactions=False),
+    "t": "t",
+    "x": "x",
+}
+RELATIONS = ("substitute", "add_remove")
+SPLITS = ("full", "disjoint", "crossfit")
+QUICK = pc.bases.DPEBM(rounds=12, learning_rate=0.3, bins=6)
+PAIRS = 18  # of random rows for each learner and relation: some two hundred together
+
+
+def call(**options: Any) -> dict[str, Any]:
+    made = {"formula": FORMULA, "learner": "r", "base": QUICK, "bounds": BOUNDS, "eps": 1.0}
+    return made | options
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_every_learner_and_split(learner: str, split: str, relation: str) -> None:
+    options = call(learner=LEARNERS[learner], split=split, neighbors=relation)
+    one, two = neighbours(relation, [*ordinary(60, 2), LOW], HIGH)
+    report = check(Pair("low to high", options, one, two), texts=split == "full")
+    assert report.share > 0.03  # a row moved the sums by a good part of what was paid for
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_many_pairs(learner: str, relation: str) -> None:
+    """Rows at corners and with values that are none, in small tables and large budgets."""
+    rng = np.random.default_rng([len(learner), len(relation), 17])
+    for number in range(PAIRS):
+        rows = [*ordinary(int(rng.integers(1, 25)), number), hostile(rng)]
+        options = call(
+            learner=LEARNERS[learner], neighbors=relation, eps=float(rng.choice([0.3, 3.0, 100.0]))
+        )
+        one, two = neighbours(relation, rows, hostile(rng))
+        check(Pair(f"pair {number}", options, one, two))
+
+
+CORNERS = [name for name, *_ in corner_pairs("substitute")]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("corner", CORNERS)
+def test_corners(corner: str, relation: str) -> None:
+    ((name, options, rows, new),) = (c for c in corner_pairs(relation) if c[0] == corner)
+    learner = list(LEARNERS)[CORNERS.index(name) % 6]
+    made = call(learner=LEARNERS[learner], neighbors=relation, **options)
+    check(Pair(name, made, *neighbours(relation, rows, new)))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_largest_weight(relation: str) -> None:
+    """T - e at its limits: known propensities near the ends, all rows treated."""
+    bounds = BOUNDS | {"P": (0.02, 0.98)}
+    rows = [row | {"P": 0.02, "T": 1.0} for row in ordinary(30, 3)]
+    made = call(propensity="P", bounds=bounds, neighbors=relation, eps=20.0)
+    one, two = neighbours(relation, [*rows, LOW | {"P": 0.98}], HIGH | {"P": 0.02})
+    check(Pair("largest weight", made, one, two))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_units(relation: str) -> None:
+    rows = ordinary(40, 4)
+    ids = [f"u{i // 2}" for i in range(40)]
+    made = call(learner="dr", neighbors=relation, unit="pid", max_rows=2)
+    one = frame([LOW, *rows, LOW], pid=["x", *ids, "x"])
+    two = frame(rows, pid=ids)
+    if relation == "substitute":
+        two = frame([*rows[:9], *[HIGH] * 4, *rows[9:]], pid=[*ids[:9], *["x"] * 4, *ids[9:]])
+    check(Pair("unit", made, one, two))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_bought_bounds(relation: str) -> None:
+    made = call(neighbors=relation, eps=60.0, bounds=None, shares={"bounds": 0.5})
+    one, two = neighbours(relation, ordinary(150, 3), HIGH | {"G": "b"})
+    check(Pair("bought", made, one, two))
+
+
+def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Residuals that are not cut, a target that is not centred, a forgotten axis, a noise scale
+    and weights that follow the rows: replay finds each."""
+    rows = [*ordinary(60, 2), LOW]
+    pair = Pair("planted", call(eps=50.0), *neighbours("substitute", rows, HIGH))
+    check(pair)
+    plain = boosting.on_grid
+    with monkeypatch.context() as patch:
+
+        def uncut(values: Any, bound: float, bits: int) -> Any:
+            return np.rint(values / bound * (1 << bits))
+
+        patch.setattr(boosting, "on_grid", uncut)
+        with pytest.raises(AssertionError):
+            check(pair)
+    with monkeypatch.context() as patch:
+        # the range as bound of a residual that starts from the outcome itself
+        patch.setattr(boosting, "on_grid", lambda v, b, k: plain(v + 100 * b, 200 * b, k) * 200)
+        with pytest.raises(AssertionError):
+            check(pair)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            boosting.Boosting, "sensitivity", lambda self, *_, whole=False: 2.0 * boosting.UNIT
+        )
+        with pytest.raises(AssertionError):
+            check(pair)
+    with monkeypatch.context() as patch:
+        # what the steps are divided by is the rows' own number
+        original = boosting.Boosting.prepare
+
+        def peeking(self: Any, batch: Any) -> Any:
+            self.weight[:] = self.weight + batch.y[batch.complete].sum()
+            return original(self, batch)
+
+        patch.setattr(boosting.Boosting, "prepare", peeking)
+        with pytest.raises(AssertionError):
+            check(pair)
