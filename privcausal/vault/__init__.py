@@ -17,6 +17,7 @@ from privcausal.vault.estimators import Estimators
 from privcausal.vault.mechanisms.arms import ArmHistogram, ArmSums
 from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
+from privcausal.vault.mechanisms.kernel import KernelRegression, proven_lipschitz
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.moments import Cross, Gram
 from privcausal.vault.mechanisms.published import PublishedAte
@@ -28,11 +29,13 @@ from privcausal.vault.transforms.scores import (
     Aipw,
     Balance,
     ByFold,
+    CentredProduct,
     ImputedEffect,
     OfCovariates,
     Outcome,
     OutcomeResidual,
     ResidualProduct,
+    SquaredTreatmentResidual,
     Transform,
     Treatment,
     TreatmentResidual,
@@ -46,12 +49,14 @@ __all__ = [
     "ArmSums",
     "Balance",
     "ByFold",
+    "CentredProduct",
     "Cross",
     "Estimators",
     "Findings",
     "Gram",
     "Grid",
     "ImputedEffect",
+    "KernelRegression",
     "LabelSelection",
     "Magnitudes",
     "Marginals",
@@ -65,6 +70,7 @@ __all__ = [
     "ScoreSums",
     "SizeHistogram",
     "Source",
+    "SquaredTreatmentResidual",
     "Transform",
     "Treatment",
     "TreatmentResidual",
@@ -73,6 +79,7 @@ __all__ = [
     "check_types",
     "inspect",
     "open_vault",
+    "proven_lipschitz",
     "public_size",
     "read",
     "read_file",

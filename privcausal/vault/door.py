@@ -29,7 +29,7 @@ from privcausal.spec.schema import Interval, Schema
 from privcausal.typing import Frame, Integers, Mask
 from privcausal.vault import noise
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, reads_labels
-from privcausal.vault.mechanisms.base import Mechanism
+from privcausal.vault.mechanisms.base import Mechanism, Query, Solution
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.sealed import Sealed
@@ -286,6 +286,15 @@ class Vault(Sealed):
         return self._exit(planned, mechanism, self._sum(mechanism, self._select(planned.part)))
 
     @guarded
+    def release_solution(self, stage: str, solution: Solution) -> Release:
+        """What is solved for on the rows of the stage's part, at the stage's price."""
+        planned = self._take(stage)
+        self._refuse_nothing()
+        part = self._select(planned.part)
+        counted = (b if part is None else b.only(part) for b in self._clean())
+        return self._exit(planned, solution, solution.solve(counted))
+
+    @guarded
     def release_raw(self, stage: str, mechanism: Mechanism, variables: Sequence[str]) -> Release:
         """The same over raw columns, before domains are known."""
         planned = self._take(stage)
@@ -399,7 +408,7 @@ class Vault(Sealed):
         sigma = delta / np.sqrt(2 * stage.rho / PICO) * SAFETY
         return noise.Query(name, weights, delta, float(sigma))
 
-    def _exit(self, stage: Stage, mechanism: Mechanism, exact: Integers) -> Release:
+    def _exit(self, stage: Stage, mechanism: Query, exact: Integers) -> Release:
         """The one place where private integers become an output."""
         query = self._query(
             stage, mechanism.query, mechanism.weights, mechanism.sensitivity(self._neighbors)

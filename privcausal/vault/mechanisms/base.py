@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -16,8 +17,8 @@ ONE_FACTOR = 30
 """Bits in sums of single numbers."""
 
 
-class Mechanism(ABC):
-    """A sum over rows of integer vectors with bounded (weighted) l2 norm.
+class Query(ABC):
+    """What leaves the vault: a vector of integers, and how far one row moves it.
 
     Subclasses state `sensitivity` and prove it in their docstring under ``Privacy``. Noise on
     coordinate j has sd sigma / weights[j]; since the discrete Gaussian loses at most
@@ -46,9 +47,21 @@ class Mechanism(ABC):
     def sensitivity(self, neighbors: Neighbors) -> float:
         """Largest weighted l2 change of the integers when one row is replaced or added."""
 
+
+class Mechanism(Query):
+    """A sum over rows of integer vectors with bounded (weighted) l2 norm."""
+
     @abstractmethod
     def integers(self, batch: Batch) -> Integers:
         """Exact sums over the batch, shape (m,)."""
+
+
+class Solution(Query):
+    """A vector found by several passes over the rows, on an integer grid."""
+
+    @abstractmethod
+    def solve(self, batches: Iterable[Batch]) -> Integers:
+        """The exact answer, shape (m,): a total map of the rows."""
 
 
 def on_grid(values: Vector, bound: float, bits: int) -> Vector:
