@@ -6,6 +6,7 @@ from privcausal.errors import CapabilityError
 from privcausal.learners.arms import S, T, X
 from privcausal.learners.base import CateLearner, Learner
 from privcausal.learners.difference import Difference
+from privcausal.learners.dpcate import DPCATE
 from privcausal.learners.dr import DR
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.private import Private
@@ -13,7 +14,9 @@ from privcausal.learners.published import Published
 from privcausal.learners.r import R
 from privcausal.spec.request import Request
 
-LEARNERS: dict[str, CateLearner] = {"r": R(), "dr": DR(), "s": S(), "t": T(), "x": X()}
+LEARNERS: dict[str, CateLearner] = {
+    "r": R(), "dr": DR(), "s": S(), "t": T(), "x": X(), "dpcate": DPCATE(),
+}  # fmt: skip
 
 
 def find(learner: object, *others: str) -> CateLearner:
@@ -43,6 +46,7 @@ def for_average(request: Request) -> Learner:
 
 
 __all__ = [
+    "DPCATE",
     "DR",
     "LEARNERS",
     "CateLearner",

@@ -11,6 +11,7 @@ import numpy as np
 from privcausal.errors import CapabilityError
 from privcausal.inference.additive import Moments, Posterior, Prior, average, fit, least_squares
 from privcausal.learners.estimators import Sklearn
+from privcausal.learners.kernels import Kernel
 from privcausal.spec.features import FeatureMap
 from privcausal.typing import Integers, Matrix, Vector
 
@@ -245,17 +246,21 @@ def _rough(group: Integers, features: FeatureMap, factor: float) -> Vector:
 BASES: dict[str, Base] = {"gam": Gam(), "linear": Linear()}
 
 
-AnyBase = Base | Sklearn
+AnyBase = Base | Sklearn | Kernel
+
+OTHERS: dict[str, AnyBase] = {"kernel": Kernel()}
+"""Bases of one learner only, by name."""
 
 
 def find_base(base: object) -> AnyBase:
     """The base of this name, or the option object itself."""
-    if isinstance(base, str) and base in BASES:
-        return BASES[base]
-    if isinstance(base, Base | Sklearn):
+    known = {**BASES, **OTHERS}
+    if isinstance(base, str) and base in known:
+        return known[base]
+    if isinstance(base, AnyBase):
         return base
     shown = repr(base)[:40] if isinstance(base, str) else f"of type {type(base).__name__}"
-    raise CapabilityError(f"base {shown} is unknown; choose one of {', '.join(map(repr, BASES))}")
+    raise CapabilityError(f"base {shown} is unknown; choose one of {', '.join(map(repr, known))}")
 
 
 def moment_base(base: AnyBase) -> Base:
@@ -264,5 +269,10 @@ def moment_base(base: AnyBase) -> Base:
         raise CapabilityError(
             "base Sklearn(...) fits on the rows themselves and nothing protects what it learns: "
             "only private(..., mode='paper') takes it. Here write base='gam' or base='linear'"
+        )
+    if isinstance(base, Kernel):
+        raise CapabilityError(
+            f"base {base.name!r} is the second stage of learner='dpcate': write that learner, or "
+            "base='gam' or base='linear'"
         )
     return base

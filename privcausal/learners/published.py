@@ -86,7 +86,7 @@ class Published(Learner):
         _check_request(request, undeclared)
         if isinstance(base, Sklearn):
             return self._on_all_rows(request, base)
-        return self._on_halves(request, base)
+        return self._on_halves(request, moment_base(base))
 
     def _on_all_rows(self, request: Request, base: Sklearn) -> Plan:
         if request.split != "full":

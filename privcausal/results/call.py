@@ -6,7 +6,7 @@ from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 from privcausal.learners import LEARNERS, CateLearner, Learner
-from privcausal.learners.bases import BASES, AnyBase
+from privcausal.learners.bases import BASES, OTHERS, AnyBase
 from privcausal.learners.estimators import Sklearn
 from privcausal.spec.request import Request, Trust
 from privcausal.spec.schema import Binary, Interval, Levels, Schema
@@ -22,7 +22,7 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     if name == "privcate":
         options.append(("learner", _Source(_option(learner, LEARNERS, "pc.learners"))))
     if base != BASES["gam"]:
-        options.append(("base", _Source(_option(base, BASES, "pc.bases"))))
+        options.append(("base", _Source(_option(base, {**BASES, **OTHERS}, "pc.bases"))))
     budget, trust = request.budget, request.trust
     options += [("eps", budget.epsilon), ("delta", budget.delta)]
     if len(request.schema) or request.schema.complete:

@@ -69,7 +69,7 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
         The effect is constant, or no sum of functions of one modifier each.
     """
     piece = _only_piece(estimate)
-    owned = _owned(piece.additive.features)
+    owned = _owned(_additive(piece))
     population = estimate.population
     terms = [_term(piece, population, name, at) for name, at in owned.items()]
     additive = piece.additive
@@ -89,6 +89,15 @@ def _only_piece(estimate: Estimate) -> Piece:
     if effect.pieces[0].additive.features.size == 1:
         raise CapabilityError("the effect is a constant: there are no shapes to show")
     return effect.pieces[0]
+
+
+def _additive(piece: Piece) -> FeatureMap:
+    features = piece.additive.features
+    if not isinstance(features, FeatureMap):
+        raise CapabilityError(
+            "a kernel's effect is no sum of functions of one modifier each. Use learner 'r' or 'dr'"
+        )
+    return features
 
 
 def _owned(features: FeatureMap) -> dict[str, Integers]:
@@ -115,7 +124,7 @@ def _variables(term: Any) -> tuple[str, ...]:
 
 def _term(piece: Piece, population: Population, name: str, at: Integers) -> _Term:
     """Centred scores of one modifier on its bins, with posterior standard deviations."""
-    features = piece.additive.features
+    features = _additive(piece)
     domain = population.schema[name]
     points, share = _points(population, name)
     phi = _features_at(features, name, points)[:, at]

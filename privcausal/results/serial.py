@@ -23,6 +23,7 @@ from privcausal.inference.population import Population
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.spec.features import Block, Design, FeatureMap
 from privcausal.spec.formula import CausalFormula, Factor, Term
+from privcausal.spec.fourier import Fourier
 from privcausal.spec.functions import (
     Additive,
     ArmMean,
@@ -46,8 +47,8 @@ CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
         Additive, ArmMean, AverageEstimate, Block, Budget, CausalFormula, Charge, Constant, Cost,
-        Difference, Effect, Estimate, Extended, Factor, FeatureMap, Index, Interactions, Known,
-        Mixture, Nuisances, Piece, Plan, Population, Release, Request, Stage, Term, Trust,
+        Difference, Effect, Estimate, Extended, Factor, FeatureMap, Fourier, Index, Interactions,
+        Known, Mixture, Nuisances, Piece, Plan, Population, Release, Request, Stage, Term, Trust,
     )
 }  # fmt: skip
 

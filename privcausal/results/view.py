@@ -29,6 +29,7 @@ ESTIMANDS = {
 }
 LEARNERS = {
     "r": "R-learner", "dr": "DR-learner", "s": "S-learner", "t": "T-learner", "x": "X-learner",
+    "dpcate": "DP-CATE",
     "private": "doubly robust / PrivATE", "published": "PrivATE as published",
     trial.NAME: "difference in means",
 }  # fmt: skip

@@ -106,9 +106,7 @@ def _laws(m: int, q: int, bandwidth: float) -> list[tuple[Matrix, Vector]]:
         return [(np.zeros((1, 0)), np.ones(1))]
     laws = [(_orthogonal(m, q) / bandwidth, np.full(m, 1.0 / m))]
     if q <= 2:
-        laws += [
-            (w / bandwidth, p) for w, p in (_quadrature(n, q) for n in _ORDERS) if len(p) <= m
-        ]
+        laws += [(w / bandwidth, p) for w, p in (_quadrature(n, q) for n in _ORDERS) if len(p) <= m]
     return laws
 
 

@@ -1,0 +1,238 @@
+"""DP-CATE (Schroeder et al. 2025): the whole effect function, by private kernel regression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from privcausal.accounting import PICO
+from privcausal.errors import CapabilityError
+from privcausal.inference import cut as cuts
+from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.kernel import Law, denoised
+from privcausal.learners.base import CateLearner, Learnt, shown
+from privcausal.learners.bases import AnyBase, Base, Gam
+from privcausal.learners.estimate import Estimate
+from privcausal.learners.ground import Ground, Session, gram_of
+from privcausal.learners.kernels import Kernel
+from privcausal.learners.needs import Need, Undeclared, make_plan
+from privcausal.learners.nuisances import (
+    LEAST_BELOW,
+    RESIDUAL_CLIP,
+    Partial,
+    by_fold,
+    cross_noise,
+    nuisance_of,
+    partial,
+    partial_needs,
+    read_sizes,
+    remainder,
+    residual_effect,
+    settled,
+)
+from privcausal.learners.private import MOMENTS
+from privcausal.spec.fourier import Fourier, fourier
+from privcausal.spec.functions import Additive, Constant, Nuisance
+from privcausal.spec.plan import Plan
+from privcausal.spec.request import Request
+from privcausal.spec.schema import Schema
+from privcausal.vault import (
+    Aipw,
+    CentredProduct,
+    KernelRegression,
+    OfCovariates,
+    SquaredTreatmentResidual,
+    Transform,
+    Vault,
+    proven_lipschitz,
+)
+
+SIZES, KERNEL = "effect: score sizes", "effect: kernel weights"
+
+
+@dataclass(frozen=True)
+class DPCATE(CateLearner):
+    """tau(x) by Gaussian-kernel regression of a pseudo-outcome, released as one function.
+
+    Second stage of the paper's Theorem 3, with the sensitivity put right and without state: the
+    weights of the function on a public finite basis leave the vault once, with discrete Gaussian
+    noise for the l2 norm that one row can move them by (`vault.KernelRegression`). Whatever is
+    predicted is a function of these numbers. Nuisances are private (base "gam").
+
+    Parameters
+    ----------
+    score : {"r", "dr"}
+        The pseudo-outcome: (Y - eta) / (T - e) with weight (T - e)^2, or the doubly robust score.
+    """
+
+    score: Literal["r", "dr"] = "r"
+    name: ClassVar[str] = "dpcate"
+
+    def __post_init__(self) -> None:
+        if self.score not in ("r", "dr"):
+            raise CapabilityError("DPCATE(score=) is 'r' or 'dr'")
+
+    def effect_needs(self, request: Request, base: Base) -> list[Need]:
+        return [
+            *partial_needs(request.propensity is not None),
+            Need(MOMENTS, 0.04, "nuisance"),
+            Need(SIZES, 0.02, "effect"),
+            Need(KERNEL, 0.55, "effect"),
+        ]
+
+    def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
+        """Stages with integer budgets; no data are needed."""
+        kernel = second_stage(base)
+        if kernel.loss == "squared" and request.trust.neighbors != "substitute":
+            raise CapabilityError(
+                "Kernel(loss='squared') needs a public number of rows, which "
+                "neighbors='add_remove' protects; write loss='huber'"
+            )
+        needs = self.needs(request, Gam())
+        return make_plan(request, self.name, kernel.name, needs, self.shares, undeclared)
+
+    def fit(
+        self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
+    ) -> Estimate:
+        session = Session(plan, vault, schema, undeclared, Gam())
+        return _WithKernel(self.score, second_stage(base)).run(session)
+
+    @property
+    def _kernel(self) -> Kernel:
+        return Kernel()
+
+    def learn(self, ground: Ground) -> Learnt:
+        ground, grams = gram_of(ground)
+        partials = partial(ground, grams)
+        pilot = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=None)
+        partials = settled(ground, partials, pilot)
+        nuisances = tuple(nuisance_of(p, pilot, ground.outcome) for p in partials)
+        effect = self._effect(ground, _scored(self.score, ground, partials, nuisances, pilot))
+        rest = remainder(ground, partials[0])
+        return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
+
+    def _effect(self, ground: Ground, score: _Score) -> Effect:
+        kernel, session = self._kernel, ground.session
+        features = basis(ground, kernel)
+        sizes = read_sizes(ground, score.target, SIZES)
+        count = ground.population.count
+        cut = cuts.trade(sizes, cross_noise(ground, KERNEL, 1.0) / count)
+        below = max(sizes.below(cut), LEAST_BELOW)
+        mass = count * score.weight * below
+        residual = (sizes.rms(cut) / below) ** 2 / score.weight
+        law = Law.of(features, ground.rows, mass, residual)
+
+        def regression(ridge: float) -> KernelRegression:
+            if kernel.loss == "huber":
+                return KernelRegression(features, score.curvature, score.target, cut, ridge)
+            reach = min(score.reach, cut) if self.score == "dr" else score.reach
+            lipschitz = proven_lipschitz(score.curvature.bound, reach, cut, _most(ground), ridge)
+            return KernelRegression(
+                features, score.curvature, score.target, lipschitz, ridge, "squared", cut
+            )
+
+        def noise(ridge: float) -> float:
+            return _noise_sd(ground, regression(ridge))
+
+        ridge = law.best_ridge(noise) if kernel.ridge is None else 2 * kernel.ridge * count
+        release = session.vault.release_solution(KERNEL, regression(ridge))
+        session.releases.append(release)
+        coef, cov = denoised(law, release.value, ridge, float(release.noise_sd[0]))
+        function = Additive(features, coef, score.centre)
+        return Effect((Piece(function, cov),), 2 * ground.outcome.bound)
+
+
+@dataclass(frozen=True)
+class _WithKernel(DPCATE):
+    """The learner with the options of its second stage."""
+
+    kernel: Kernel = field(default_factory=Kernel)
+
+    @property
+    def _kernel(self) -> Kernel:
+        return self.kernel
+
+
+@dataclass(frozen=True, eq=False)
+class _Score:
+    """A pseudo-outcome less a released centre, times its weight, as bounded row maps.
+
+    Attributes
+    ----------
+    weight : float
+        Mean weight over the synthetic population.
+    reach : float
+        Bound of |target| / sqrt(weight) of a row.
+    """
+
+    curvature: Transform
+    target: Transform
+    centre: float
+    weight: float
+    reach: float
+
+
+def _scored(
+    score: str,
+    ground: Ground,
+    partials: tuple[Partial, ...],
+    nuisances: tuple[Nuisance, ...],
+    pilot: Effect,
+) -> _Score:
+    outcome, rows = ground.outcome, ground.rows
+    limit = 2 * outcome.bound
+    centre = float(np.clip(np.mean(pilot(rows)), -limit, limit))
+    if score == "dr":
+        one = OfCovariates(Constant(1.0), 1.0)
+        target = by_fold(
+            lambda n: Aipw(n, outcome, ground.clip, Constant(centre), abs(centre)), nuisances
+        )
+        return _Score(one, target, centre, 1.0, target.bound)
+    soft = min(RESIDUAL_CLIP, ground.clip)
+    e = partials[0].e_soft(rows)
+    return _Score(
+        by_fold(lambda p: SquaredTreatmentResidual(p.e_soft, soft), partials),
+        by_fold(lambda p: CentredProduct(p.e_soft, p.eta, outcome, soft, centre), partials),
+        centre,
+        float(np.mean(e * (1 - e))),
+        limit + (1 - soft) * abs(centre),
+    )
+
+
+def second_stage(base: AnyBase) -> Kernel:
+    """The kernel of a base; "gam", the default of `privcate`, is what the nuisances have anyway."""
+    if isinstance(base, Kernel):
+        return base
+    if base == Gam():
+        return Kernel()
+    raise CapabilityError(
+        f"learner='dpcate' has a kernel for its second stage, and nuisances by 'gam': write "
+        f"base='kernel' or base=pc.bases.Kernel(...), not base={base.name!r}"
+    )
+
+
+def basis(ground: Ground, kernel: Kernel) -> Fourier:
+    """Fourier features of the effect modifiers."""
+    columns, own = ground.design.columns, {b.column for b in ground.effect_features.blocks}
+    numbers = np.array(sorted(own), np.int64)
+    numeric = sum(columns[j].kind != "indicator" for j in own)
+    factors = len({columns[j].term for j in own if columns[j].kind == "indicator"})
+    default = 0.5 * float(np.sqrt(max(numeric + factors, 1)))
+    return fourier(ground.design, numbers, kernel.bandwidth or default, kernel.functions)
+
+
+def _noise_sd(ground: Ground, regression: KernelRegression) -> float:
+    """Noise sd of a weight, as the vault will draw it."""
+    plan = ground.session.plan
+    trust = plan.request.trust
+    moved = regression.sensitivity(trust.neighbors) * trust.max_rows * float(regression.units[0])
+    return float(moved / np.sqrt(2 * plan.stage(KERNEL).rho / PICO))
+
+
+def _most(ground: Ground) -> float:
+    """Public bound on the number of rows that count."""
+    size = ground.session.vault.size
+    assert size is not None  # by the plan
+    return float(size * ground.session.plan.request.trust.max_rows)
