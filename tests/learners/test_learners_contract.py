@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from learners_contract import Contract, EverySplit
 
-from privcausal.learners import S
+from privcausal.learners import DPCATE, S
 
 
 class TestRGam(EverySplit):
@@ -54,6 +54,14 @@ class TestXGam(EverySplit):
 
 class TestXLinear(EverySplit):
     learner, base = "x", "linear"
+
+
+class TestDPCATE(EverySplit):
+    learner, base = "dpcate", "kernel"
+
+
+class TestDoublyRobustDPCATE(EverySplit):
+    learner, base = DPCATE(score="dr"), "kernel"
 
 
 class TestPrivateGam(EverySplit):
