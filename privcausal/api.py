@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from privcausal.accounting import BudgetExhaustedError
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.learners import Learner, find, for_average
-from privcausal.learners.bases import AnyBase, Base, find_base
+from privcausal.learners.bases import AnyBase, find_base
 from privcausal.learners.forecast import Planner
 from privcausal.learners.needs import Undeclared, settle
 from privcausal.results import AteResult, CateResult, PlanResult, Result
@@ -21,6 +21,7 @@ from privcausal.results.refusal import with_plan
 from privcausal.spec.assumed import assume
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.plan import Plan
+from privcausal.spec.queries import Queries
 from privcausal.spec.request import BelowMinimum, Budget, Mode, Request, Trust
 from privcausal.spec.schema import Schema
 from privcausal.typing import Frame, Neighbors, Split
@@ -47,7 +48,7 @@ def privcate(
     data: Frame,
     *,
     learner: str | Learner = "r",
-    base: str | Base = "gam",
+    base: str | AnyBase = "gam",
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
@@ -58,6 +59,7 @@ def privcate(
     propensity_clip: float = 0.1,
     split: Split = "full",
     groups: Sequence[str] = (),
+    queries: Frame | None = None,
     shares: Mapping[str, float] | None = None,
     cov_type: Literal["nonrobust", "HC0"] = "nonrobust",
     ledger: Ledger | None = None,
@@ -71,9 +73,11 @@ def privcate(
     data : data frame
         pandas, polars, pyarrow, or a dict of arrays. Rows stay in the vault.
     learner : str or option object
-        ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"``, or e.g. ``learners.S(interactions=False)``.
+        ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"``, ``"dpcate"``, or e.g.
+        ``learners.S(interactions=False)``.
     base : str or option object
-        ``"gam"`` (smooth, empirical Bayes) or ``"linear"`` (the formula's own columns).
+        ``"gam"`` (smooth, empirical Bayes), ``"linear"`` (the formula's own columns), or
+        ``"kernel"`` (``"dpcate"`` only, and its default).
     eps, delta : float
         The privacy price of everything in the result together.
     bounds : dict or Schema, optional
@@ -91,6 +95,9 @@ def privcate(
     split : {"full", "disjoint", "crossfit"}
     groups : sequence of str
         Subgroups whose average effects are wanted: columns with levels, or ``"age >= 65"``.
+    queries : data frame, optional
+        ``"dpcate"`` only: public points at which alone the effect is released. Default: the whole
+        function.
     shares : dict, optional
         How rho is divided among ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"``.
     cov_type : {"nonrobust", "HC0"}
@@ -108,8 +115,9 @@ def privcate(
         Before anything is spent, unless the message says otherwise.
     """
     source = read(data)
+    parsed = CausalFormula.parse(formula, source.header.names)
     request = Request(
-        CausalFormula.parse(formula, source.header.names),
+        parsed,
         Schema.of(bounds),
         _budget(eps, delta, shares),
         Trust(neighbors, unit, max_rows),
@@ -118,6 +126,7 @@ def privcate(
         split=split,
         groups=_groups(groups),
         cov_type=cov_type,
+        queries=None if queries is None else Queries.of(queries, parsed.effect_variables),
     )
     return _fit(find(learner), find_base(base), source, request, ledger, CateResult)
 

@@ -74,6 +74,11 @@ class Law:
         f = self.filter(ridge, noise_sd)
         return np.asarray(self.spread * (1 - f * b) ** 2 + f**2 * (sampling + noise_sd**2))
 
+    def cov(self, ridge: float, noise_sd: float) -> Matrix:
+        """Second moments of the filtered weights' error, shape (p, p)."""
+        cov = (self.vectors * self.risk(ridge, noise_sd)) @ self.vectors.T
+        return np.asarray(0.5 * (cov + cov.T))
+
     def best_ridge(self, noise_sd: Callable[[float], float]) -> float:
         """lambda of least expected error over the population, for the noise that it brings."""
         grid = max(self.mass, 1.0) * _RIDGES
@@ -104,5 +109,4 @@ def denoised(law: Law, weights: Vector, ridge: float, noise_sd: float) -> tuple[
     vectors = law.vectors
     if noise_sd > 0:
         weights = vectors @ (law.filter(ridge, noise_sd) * (vectors.T @ weights))
-    cov = (vectors * law.risk(ridge, noise_sd)) @ vectors.T
-    return np.asarray(weights), 0.5 * (cov + cov.T)
+    return np.asarray(weights), law.cov(ridge, noise_sd)

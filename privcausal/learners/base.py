@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from privcausal.errors import CapabilityError
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
@@ -42,6 +43,11 @@ class Learner(ABC):
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
         """Stages with integer budgets; no data are needed."""
         base = moment_base(base)
+        if request.queries is not None:
+            raise CapabilityError(
+                f"queries= is for learner='dpcate': learner {self.name!r} releases a function, "
+                "which can be asked anywhere and without limit"
+            )
         needs = self.needs(request, base)
         return make_plan(request, self.name, base.name, needs, self.shares, undeclared)
 

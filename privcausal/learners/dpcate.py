@@ -10,12 +10,14 @@ import numpy as np
 from privcausal.accounting import PICO
 from privcausal.errors import CapabilityError
 from privcausal.inference import cut as cuts
+from privcausal.inference.answers import Answers
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.kernel import Law, denoised
-from privcausal.learners.base import CateLearner, Learnt, shown
+from privcausal.learners.averages import STAGES, averages
+from privcausal.learners.base import CateLearner, Learnt, finish, shown
 from privcausal.learners.bases import AnyBase, Base, Gam
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.ground import Ground, Session, gram_of
+from privcausal.learners.ground import Ground, Session, gram_of, lay
 from privcausal.learners.kernels import Kernel
 from privcausal.learners.needs import Need, Undeclared, make_plan
 from privcausal.learners.nuisances import (
@@ -33,14 +35,17 @@ from privcausal.learners.nuisances import (
     settled,
 )
 from privcausal.learners.private import MOMENTS
+from privcausal.spec.features import Rows
 from privcausal.spec.fourier import Fourier, fourier
 from privcausal.spec.functions import Additive, Constant, Nuisance
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Schema
+from privcausal.typing import Vector
 from privcausal.vault import (
     Aipw,
     CentredProduct,
+    KernelAnswers,
     KernelRegression,
     OfCovariates,
     SquaredTreatmentResidual,
@@ -48,6 +53,9 @@ from privcausal.vault import (
     Vault,
     proven_lipschitz,
 )
+
+ORTHOGONAL = 1e-9
+"""Queries this near to orthogonal in the RKHS get independent noise."""
 
 SIZES, KERNEL = "effect: score sizes", "effect: kernel weights"
 
@@ -103,18 +111,31 @@ class DPCATE(CateLearner):
     def _kernel(self) -> Kernel:
         return Kernel()
 
+    def run(self, session: Session) -> Estimate:
+        """As every learner, but averages are centred on the pilot: it is known everywhere."""
+        learnt, centre = self._learn(lay(session))
+        ground, found = learnt.ground, None
+        if session.plan.has(STAGES[1]):
+            found = averages(ground, learnt.nuisances, centre, learnt.remainder, STAGES, "ATE")
+        return finish(ground, learnt.effect, learnt.shown, found)
+
     def learn(self, ground: Ground) -> Learnt:
+        return self._learn(ground)[0]
+
+    def _learn(self, ground: Ground) -> tuple[Learnt, float]:
         ground, grams = gram_of(ground)
         partials = partial(ground, grams)
         pilot = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=None)
         partials = settled(ground, partials, pilot)
         nuisances = tuple(nuisance_of(p, pilot, ground.outcome) for p in partials)
-        effect = self._effect(ground, _scored(self.score, ground, partials, nuisances, pilot))
+        score = _scored(self.score, ground, partials, nuisances, pilot)
+        effect = self._effect(ground, score)
         rest = remainder(ground, partials[0])
-        return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
+        found = Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
+        return found, score.centre
 
     def _effect(self, ground: Ground, score: _Score) -> Effect:
-        kernel, session = self._kernel, ground.session
+        kernel = self._kernel
         features = basis(ground, kernel)
         sizes = read_sizes(ground, score.target, SIZES)
         count = ground.population.count
@@ -137,11 +158,7 @@ class DPCATE(CateLearner):
             return _noise_sd(ground, regression(ridge))
 
         ridge = law.best_ridge(noise) if kernel.ridge is None else 2 * kernel.ridge * count
-        release = session.vault.release_solution(KERNEL, regression(ridge))
-        session.releases.append(release)
-        coef, cov = denoised(law, release.value, ridge, float(release.noise_sd[0]))
-        function = Additive(features, coef, score.centre)
-        return Effect((Piece(function, cov),), 2 * ground.outcome.bound)
+        return _released(ground, regression(ridge), law, score.centre)
 
 
 @dataclass(frozen=True)
@@ -153,6 +170,48 @@ class _WithKernel(DPCATE):
     @property
     def _kernel(self) -> Kernel:
         return self.kernel
+
+
+def _released(ground: Ground, order: KernelRegression, law: Law, centre: float) -> Effect:
+    """The function, or its answers at the queries."""
+    session, reach = ground.session, 2 * ground.outcome.bound
+    queries = session.plan.request.queries
+    rows = None if queries is None else queries.rows(ground.design)
+    phi = None if rows is None else rows.phi(order.features)
+    if rows is not None and phi is not None and np.linalg.norm(phi, 2) <= 1 + ORTHOGONAL:
+        return _answers(ground, order, law, centre, rows)
+    release = session.vault.release_solution(KERNEL, order)
+    session.releases.append(release)
+    coef, cov = denoised(law, release.value, order.ridge, float(release.noise_sd[0]))
+    function = Effect((Piece(Additive(order.features, coef, centre), cov),), reach)
+    if rows is None:
+        return function
+    return _at_points(ground, order.features, rows, function(rows), function.sd(rows))
+
+
+def _answers(
+    ground: Ground, order: KernelRegression, law: Law, centre: float, rows: Rows
+) -> Answers:
+    """Independent noise on each answer, where it is as small as that of a process."""
+    session = ground.session
+    phi = rows.phi(order.features)
+    wanted = KernelAnswers(
+        order.features, order.curvature, order.target, order.lipschitz, order.ridge, order.loss,
+        order.cut, phi,
+    )  # fmt: skip
+    release = session.vault.release_solution(KERNEL, wanted)
+    session.releases.append(release)
+    cov = law.cov(order.ridge, 0.0)
+    spread = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0) + release.noise_sd**2)
+    return _at_points(ground, order.features, rows, centre + release.value, spread)
+
+
+def _at_points(
+    ground: Ground, features: Fourier, rows: Rows, value: Vector, spread: Vector
+) -> Answers:
+    points = np.ascontiguousarray(rows.scaled(ground.design)[:, features.columns])
+    reach = 2 * ground.outcome.bound
+    return Answers((), reach, ground.design, features.columns, points, value, spread)
 
 
 @dataclass(frozen=True, eq=False)

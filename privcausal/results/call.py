@@ -40,6 +40,8 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
         "mode": (request.mode, "proven"),
         "below_minimum": (request.below_minimum, "refuse"),
     }
+    if request.queries is not None:
+        options.append(("queries", _Source("queries")))
     options += [(key, value) for key, (value, default) in chosen.items() if value != default]
     written = "".join(f"    {key}={value!r},\n" for key, value in options)
     head = f"import privcausal as pc\n\npc.{name}(\n    {request.formula.text!r},\n    data,\n"

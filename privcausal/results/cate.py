@@ -9,7 +9,9 @@ import numpy as np
 from scipy.stats import norm
 
 from privcausal.errors import CapabilityError
+from privcausal.inference.answers import Answers
 from privcausal.inference.effect import Effect
+from privcausal.learners import Estimate
 from privcausal.results.base import Result
 from privcausal.results.frames import check_alpha
 from privcausal.results.points import read_points
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
     from privcausal.report import FitView, Shape
 
 
+def has_shapes(estimate: Estimate) -> bool:
+    """Whether the effect is a function that can be drawn along each modifier."""
+    modifiers = estimate.plan.request.formula.effect_variables
+    return bool(modifiers) and not isinstance(estimate.effect, Answers)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class CateResult(Result):
     """What `privcausal.privcate` returns."""
@@ -32,7 +40,7 @@ class CateResult(Result):
         assert effect is not None
         return effect
 
-    def predict(self, newdata: Frame, alpha: float = 0.05) -> pd.DataFrame:
+    def predict(self, newdata: Frame | None = None, alpha: float = 0.05) -> pd.DataFrame:
         """tau(x) at new points: estimate std_error conf_low conf_high, index of `newdata`.
 
         Post-processing of released numbers: free, without limit, and the same each time. The
@@ -40,15 +48,22 @@ class CateResult(Result):
         average over x. Numbers outside the declared bounds are cut to them; a row with a missing
         value is NaN. Predictions averaged over private rows are not private.
 
+        A fit with ``queries=`` knows the effect at these points only; without `newdata` it gives
+        them all.
+
         Raises
         ------
         DataError
             A needed column is absent, or holds a level that was not declared.
+        CapabilityError
+            A point that was not among the queries.
         """
         import pandas as pd
 
         z = float(norm.ppf(1 - check_alpha(alpha) / 2))
         estimate = self.estimate
+        if newdata is None:
+            newdata = self._queries()
         needed = estimate.plan.request.formula.effect_variables
         rows, present, index = read_points(estimate.design, needed, newdata, self._propensity)
         value, sd = self._effect(rows), self._effect.sd(rows)
@@ -61,6 +76,12 @@ class CateResult(Result):
         )  # fmt: skip
         frame[~present] = np.nan
         return frame
+
+    def _queries(self) -> Frame:
+        queries = self.estimate.plan.request.queries
+        if queries is None:
+            raise CapabilityError("predict() needs new data: no queries= were declared")
+        return dict(queries.columns)
 
     def to_interpret(self) -> ExplainableBoostingRegressor:
         """The effect as a fitted `interpret.glassbox.ExplainableBoostingRegressor`.
@@ -94,6 +115,8 @@ class CateResult(Result):
         variables = estimate.plan.request.formula.effect_variables
         if not variables:
             raise CapabilityError("the formula has no effect modifiers: the effect is a constant")
+        if not has_shapes(estimate):
+            raise CapabilityError("the effect is known at the points of queries= only")
         z = float(norm.ppf(1 - alpha / 2))
         return shapes_of(
             self._effect, estimate.population, variables, estimate.known, z, 100 * (1 - alpha)

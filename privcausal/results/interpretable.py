@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privcausal.errors import CapabilityError
+from privcausal.inference.answers import Answers
 from privcausal.inference.effect import Piece
 from privcausal.inference.population import Population
 from privcausal.learners import Estimate
@@ -81,6 +82,8 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
 def _only_piece(estimate: Estimate) -> Piece:
     """The effect's additive function with its covariance."""
     effect, learner = estimate.effect, estimate.plan.learner
+    if isinstance(effect, Answers):
+        raise CapabilityError("the effect was released at some points only: there are no shapes")
     if effect is None or len(effect.pieces) != 1 or effect.pieces[0].weight is not None:
         raise CapabilityError(
             f"the effect of learner {learner!r} is no additive function: its parts are joined by "

@@ -17,6 +17,7 @@ import numpy as np
 
 from privcausal.accounting import Charge, Cost, Release
 from privcausal.errors import DataError
+from privcausal.inference.answers import Answers
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.population import Population
@@ -35,6 +36,7 @@ from privcausal.spec.functions import (
 )
 from privcausal.spec.interactions import Index, Interactions
 from privcausal.spec.plan import Plan, Stage
+from privcausal.spec.queries import Queries
 from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Schema
 
@@ -46,9 +48,10 @@ CONTENT = {"estimate", "call", "ledger_line"}
 CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        Additive, ArmMean, AverageEstimate, Block, Budget, CausalFormula, Charge, Constant, Cost,
-        Difference, Effect, Estimate, Extended, Factor, FeatureMap, Fourier, Index, Interactions,
-        Known, Mixture, Nuisances, Piece, Plan, Population, Release, Request, Stage, Term, Trust,
+        Additive, Answers, ArmMean, AverageEstimate, Block, Budget, CausalFormula, Charge,
+        Constant, Cost, Difference, Effect, Estimate, Extended, Factor, FeatureMap, Fourier, Index,
+        Interactions, Known, Mixture, Nuisances, Piece, Plan, Population, Queries, Release, Request,
+        Stage, Term, Trust,
     )
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
 from privcausal.report.words import odds_sentence
-from privcausal.results import published, trial
+from privcausal.results import dpcate, published, trial
 from privcausal.results.guarantee import Guarantee
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Binary, Interval, Schema
@@ -33,6 +33,9 @@ LEARNERS = {
     "private": "doubly robust / PrivATE", "published": "PrivATE as published",
     trial.NAME: "difference in means",
 }  # fmt: skip
+NUISANCES = {"kernel": "gam"}
+"""Of a base that is one of the effect only."""
+
 SPLITS = {
     "full": "all rows, rho split",
     "disjoint": "own half of the rows",
@@ -56,8 +59,9 @@ def ate_view(result: AteResult, alpha: float) -> FitView:
 
 
 def cate_view(result: CateResult, alpha: float) -> FitView:
-    has_modifiers = bool(result.estimate.plan.request.formula.effect_variables)
-    shapes = result._shapes(alpha) if has_modifiers else ()
+    from privcausal.results.cate import has_shapes
+
+    shapes = result._shapes(alpha) if has_shapes(result.estimate) else ()
     return _view(result, alpha, "Private Conditional Average Treatment Effect", shapes)
 
 
@@ -116,7 +120,7 @@ def _right(result: Result) -> tuple[tuple[str, str], ...]:
     clip = request.arm_clip
     known = request.propensity is not None
     learned = (
-        ("Nuisances", f"{plan.base}, {_split(result)}"),
+        ("Nuisances", f"{NUISANCES.get(plan.base, plan.base)}, {_split(result)}"),
         ("Propensity", "known" if known else f"clipped to [{clip:.2f}, {1 - clip:.2f}]"),
     )
     return (
@@ -283,8 +287,10 @@ def _notes(result: Result) -> tuple[str, ...]:
         )
     if request.estimand == "CATE":
         notes.append(
-            "Bands for the effect's shape cover its projection on the basis, approximately and on "
-            "average over x."
+            dpcate.BANDS
+            if estimate.plan.learner == dpcate.NAME
+            else "Bands for the effect's shape cover its projection on the basis, approximately "
+            "and on average over x."
         )
     if any(stage.charged < stage.rho for stage in estimate.plan.stages):
         notes.append(
@@ -303,10 +309,13 @@ def _methods(result: Result) -> tuple[str, ...]:
         return published.methods(plan)
     if _is_trial(result):
         return trial.METHODS
-    return (
+    sums = (
         f"{LEARNERS.get(plan.learner, plan.learner)} with base {plan.base!r}. The rows were read "
         "through sums of bounded row vectors only, computed exactly on an integer grid; discrete "
-        "Gaussian noise (OpenDP) was added to each sum. Everything after that is post-processing.",
+        "Gaussian noise (OpenDP) was added to each sum. Everything after that is post-processing."
+    )
+    return (
+        dpcate.method(plan) if plan.learner == dpcate.NAME else sums,
         _propensity_text(request) + "Outcome and covariates are cut to their bounds. "
         f"Split: {SPLITS[request.split]}.",
         "Averages are ratios of noisy sums of doubly robust scores; standard errors add sampling, "

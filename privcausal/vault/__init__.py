@@ -17,7 +17,7 @@ from privcausal.vault.estimators import Estimators
 from privcausal.vault.mechanisms.arms import ArmHistogram, ArmSums
 from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
-from privcausal.vault.mechanisms.kernel import KernelRegression, proven_lipschitz
+from privcausal.vault.mechanisms.kernel import KernelAnswers, KernelRegression, proven_lipschitz
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.moments import Cross, Gram
 from privcausal.vault.mechanisms.published import PublishedAte
@@ -56,6 +56,7 @@ __all__ = [
     "Gram",
     "Grid",
     "ImputedEffect",
+    "KernelAnswers",
     "KernelRegression",
     "LabelSelection",
     "Magnitudes",

@@ -95,19 +95,29 @@ class KernelRegression(Solution):
 
     @property
     def units(self) -> Vector:
-        p = self.features.size
-        unit = self._moved("substitute") / (np.sqrt(p) * (1 << BITS))
-        return np.full(p, unit)
+        size = self._size
+        unit = self._moved("substitute") / (np.sqrt(size) * (1 << BITS))
+        return np.full(size, unit)
+
+    @property
+    def _size(self) -> int:
+        return self.features.size
 
     def _moved(self, neighbors: Neighbors) -> float:
         rows = 2.0 if neighbors == "substitute" else 1.0
         return (rows + 2 * TOLERANCE) * self.lipschitz / self.ridge
 
     def sensitivity(self, neighbors: Neighbors) -> float:
-        return self._moved(neighbors) / float(self.units[0]) + float(np.sqrt(self.features.size))
+        return self._moved(neighbors) / float(self.units[0]) + float(np.sqrt(self._size))
 
     def solve(self, batches: Iterable[Batch]) -> Integers:
         """Weights on the grid, shape (p,)."""
+        return self._on_grid(self._weights(batches))
+
+    def _on_grid(self, values: Vector) -> Integers:
+        return np.rint(values / float(self.units[0])).astype(np.int64)
+
+    def _weights(self, batches: Iterable[Batch]) -> Vector:
         a, t, points = [], [], []
         for batch in batches:
             counted = batch.complete
@@ -117,14 +127,49 @@ class KernelRegression(Solution):
                 points.append(_points(batch.rows, self.features)[counted])
         p = self.features.size
         if not a:
-            return np.zeros(p, np.int64)
+            return np.zeros(p)
         corner = self.lipschitz if self.loss == "huber" else np.inf
         problem = Problem(
             self.features, np.concatenate(points), np.concatenate(a), np.concatenate(t), corner,
             self.ridge,
         )  # fmt: skip
-        w = problem.minimum(0.5 * TOLERANCE * self.lipschitz, self.curvature.bound)
-        return np.rint(w / float(self.units[0])).astype(np.int64)
+        return problem.minimum(0.5 * TOLERANCE * self.lipschitz, self.curvature.bound)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelAnswers(KernelRegression):
+    """g at d public points, with independent noise.
+
+    Attributes
+    ----------
+    points : Matrix
+        phi of the points, shape (d, p).
+
+    Privacy
+    -------
+    Answers Z w move by at most ||Z||_op as far in l2 as w does. Independent noise of that size is
+    never smaller than the noise Z xi that noise on w leaves at the points: a Gaussian law of
+    covariance S hides all Z u with ||u|| <= Delta at the price of Delta / sigma only if S >=
+    sigma^2 Z Z' (as matrices), and Z xi is that law with equality. It is as small where the points
+    are orthogonal in the RKHS, as one point is; then nothing but the answers is released.
+    """
+
+    points: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @property
+    def query(self) -> str:
+        return f"effect at {len(self.points)} points"
+
+    @property
+    def _size(self) -> int:
+        return len(self.points)
+
+    def _moved(self, neighbors: Neighbors) -> float:
+        return float(np.linalg.norm(self.points, 2)) * super()._moved(neighbors)
+
+    def solve(self, batches: Iterable[Batch]) -> Integers:
+        """Answers on the grid, shape (d,)."""
+        return self._on_grid(self.points @ self._weights(batches))
 
 
 def proven_lipschitz(bound: float, reach: float, cut: float, rows: float, ridge: float) -> float:
