@@ -61,6 +61,8 @@ def privcate(
     groups: Sequence[str] = (),
     queries: Frame | None = None,
     shares: Mapping[str, float] | None = None,
+    mode: Mode = "proven",
+    below_minimum: BelowMinimum = "refuse",
     cov_type: Literal["nonrobust", "HC0"] = "nonrobust",
     ledger: Ledger | None = None,
 ) -> CateResult:
@@ -100,6 +102,14 @@ def privcate(
         function.
     shares : dict, optional
         How rho is divided among ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"``.
+    mode : {"proven", "paper"}
+        "paper" runs ``learner="dpcate"`` (Schroeder et al. 2025) as printed, for comparison, with
+        ``split="disjoint"``: with `queries` its Theorem 1, or Algorithm 1 for
+        ``learners.DPCATE(noise="process")``; without them its Algorithm 2, which keeps secret
+        state. What it promises is the paper's claim, which `guarantee.statement` tells where to
+        doubt; a ledger takes it only if opened with ``allow_published=True``.
+    below_minimum : {"refuse", "published"}
+        "published": run the paper's mechanism on fewer rows than its claim needs.
     cov_type : {"nonrobust", "HC0"}
         Covariance of the best linear projection; HC0 releases its meat.
     ledger : Ledger, optional
@@ -126,6 +136,8 @@ def privcate(
         split=split,
         groups=_groups(groups),
         cov_type=cov_type,
+        mode=mode,
+        below_minimum=below_minimum,
         queries=None if queries is None else Queries.of(queries, parsed.effect_variables),
     )
     return _fit(find(learner), find_base(base), source, request, ledger, CateResult)

@@ -15,7 +15,7 @@ from privcausal.spec.features import Rows
 from privcausal.spec.fourier import Fourier
 from privcausal.typing import Matrix, Vector
 
-SPREAD = 0.5
+SPREAD = 1.0
 """Public prior: the effect's sd over covariates, against the outcome's residual sd."""
 
 PULL = 1.0

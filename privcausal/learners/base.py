@@ -43,6 +43,10 @@ class Learner(ABC):
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
         """Stages with integer budgets; no data are needed."""
         base = moment_base(base)
+        if request.mode == "paper":
+            raise CapabilityError(
+                f"learner {self.name!r} has no mode='paper'; learner='dpcate' has"
+            )
         if request.queries is not None:
             raise CapabilityError(
                 f"queries= is for learner='dpcate': learner {self.name!r} releases a function, "

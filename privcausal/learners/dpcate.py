@@ -13,6 +13,7 @@ from privcausal.inference import cut as cuts
 from privcausal.inference.answers import Answers
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.kernel import Law, denoised
+from privcausal.learners import published_cate
 from privcausal.learners.averages import STAGES, averages
 from privcausal.learners.base import CateLearner, Learnt, finish, shown
 from privcausal.learners.bases import AnyBase, Base, Gam
@@ -35,8 +36,9 @@ from privcausal.learners.nuisances import (
     settled,
 )
 from privcausal.learners.private import MOMENTS
+from privcausal.learners.second_stage import basis, second_stage
 from privcausal.spec.features import Rows
-from privcausal.spec.fourier import Fourier, fourier
+from privcausal.spec.fourier import Fourier
 from privcausal.spec.functions import Additive, Constant, Nuisance
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import Request
@@ -57,6 +59,12 @@ from privcausal.vault import (
 ORTHOGONAL = 1e-9
 """Queries this near to orthogonal in the RKHS get independent noise."""
 
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "score": ("r", "dr"),
+    "second": ("kernel", "linear", "network"),
+    "noise": ("gross_error", "process"),
+}
+
 SIZES, KERNEL = "effect: score sizes", "effect: kernel weights"
 
 
@@ -73,14 +81,22 @@ class DPCATE(CateLearner):
     ----------
     score : {"r", "dr"}
         The pseudo-outcome: (Y - eta) / (T - e) with weight (T - e)^2, or the doubly robust score.
+    second : {"kernel", "linear", "network"}
+        Only for ``mode="paper"`` with ``queries=``: what is fitted to it (the paper's Corollaries 2
+        and 1). "network" has two layers of 32 tanh units and needs the extra ``privcausal[nn]``.
+    noise : {"gross_error", "process"}
+        Only for ``mode="paper"`` with ``queries=``: the noise of Theorem 1, or of Algorithm 1.
     """
 
     score: Literal["r", "dr"] = "r"
+    second: Literal["kernel", "linear", "network"] = "kernel"
+    noise: Literal["gross_error", "process"] = "gross_error"
     name: ClassVar[str] = "dpcate"
 
     def __post_init__(self) -> None:
-        if self.score not in ("r", "dr"):
-            raise CapabilityError("DPCATE(score=) is 'r' or 'dr'")
+        for name, known in OPTIONS.items():
+            if getattr(self, name) not in known:
+                raise CapabilityError(f"DPCATE({name}=) is one of {', '.join(map(repr, known))}")
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         return [
@@ -92,6 +108,12 @@ class DPCATE(CateLearner):
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
         """Stages with integer budgets; no data are needed."""
+        if request.mode == "paper":
+            return published_cate.plan(self, request, base, undeclared)
+        if (self.second, self.noise) != ("kernel", "gross_error"):
+            raise CapabilityError(
+                "DPCATE(second=, noise=) belong to mode='paper': what is proven is the kernel's"
+            )
         kernel = second_stage(base)
         if kernel.loss == "squared" and request.trust.neighbors != "substitute":
             raise CapabilityError(
@@ -104,8 +126,10 @@ class DPCATE(CateLearner):
     def fit(
         self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
     ) -> Estimate:
+        if plan.request.mode == "paper":
+            return published_cate.fit(self, plan, vault, schema, base)
         session = Session(plan, vault, schema, undeclared, Gam())
-        return _WithKernel(self.score, second_stage(base)).run(session)
+        return _WithKernel(self.score, kernel=second_stage(base)).run(session)
 
     @property
     def _kernel(self) -> Kernel:
@@ -258,28 +282,6 @@ def _scored(
         float(np.mean(e * (1 - e))),
         limit + (1 - soft) * abs(centre),
     )
-
-
-def second_stage(base: AnyBase) -> Kernel:
-    """The kernel of a base; "gam", the default of `privcate`, is what the nuisances have anyway."""
-    if isinstance(base, Kernel):
-        return base
-    if base == Gam():
-        return Kernel()
-    raise CapabilityError(
-        f"learner='dpcate' has a kernel for its second stage, and nuisances by 'gam': write "
-        f"base='kernel' or base=pc.bases.Kernel(...), not base={base.name!r}"
-    )
-
-
-def basis(ground: Ground, kernel: Kernel) -> Fourier:
-    """Fourier features of the effect modifiers."""
-    columns, own = ground.design.columns, {b.column for b in ground.effect_features.blocks}
-    numbers = np.array(sorted(own), np.int64)
-    numeric = sum(columns[j].kind != "indicator" for j in own)
-    factors = len({columns[j].term for j in own if columns[j].kind == "indicator"})
-    default = 0.5 * float(np.sqrt(max(numeric + factors, 1)))
-    return fourier(ground.design, numbers, kernel.bandwidth or default, kernel.functions)
 
 
 def _noise_sd(ground: Ground, regression: KernelRegression) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from privcausal.errors import CapabilityError
 from privcausal.inference.answers import Answers
 from privcausal.inference.effect import Effect
 from privcausal.learners import Estimate
+from privcausal.learners.published_cate import Asked
 from privcausal.results.base import Result
 from privcausal.results.frames import check_alpha
 from privcausal.results.points import read_points
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 def has_shapes(estimate: Estimate) -> bool:
     """Whether the effect is a function that can be drawn along each modifier."""
     modifiers = estimate.plan.request.formula.effect_variables
-    return bool(modifiers) and not isinstance(estimate.effect, Answers)
+    return bool(modifiers) and not isinstance(estimate.effect, Answers | Asked)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,6 +79,21 @@ class CateResult(Result):
         frame[~present] = np.nan
         return frame
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit as versioned JSON: released numbers only. Read it by `privcausal.load`.
+
+        Raises
+        ------
+        CapabilityError
+            ``mode="paper"`` without queries: the fit holds secret state.
+        """
+        if isinstance(self.estimate.effect, Asked):
+            raise CapabilityError(
+                "this fit cannot be saved: its process keeps the effect without noise. Declare "
+                "queries=, or use mode='proven'"
+            )
+        super().save(path)
+
     def _queries(self) -> Frame:
         queries = self.estimate.plan.request.queries
         if queries is None:
@@ -116,7 +133,7 @@ class CateResult(Result):
         if not variables:
             raise CapabilityError("the formula has no effect modifiers: the effect is a constant")
         if not has_shapes(estimate):
-            raise CapabilityError("the effect is known at the points of queries= only")
+            raise CapabilityError("the effect was released at points only: it has no shapes")
         z = float(norm.ppf(1 - alpha / 2))
         return shapes_of(
             self._effect, estimate.population, variables, estimate.known, z, 100 * (1 - alpha)

@@ -138,7 +138,8 @@ def _is_trial(result: Result) -> bool:
 def _split(result: Result) -> str:
     request = result.plan.request
     bare = request.mode == "paper" and not published.private_nuisances(result.plan)
-    return "all rows, not private" if bare else SPLITS[request.split]
+    rows = "own half" if request.split == "disjoint" else "all rows"
+    return f"{rows}, not private" if bare else SPLITS[request.split]
 
 
 def _price(promise: Guarantee) -> str:
@@ -285,7 +286,7 @@ def _notes(result: Result) -> tuple[str, ...]:
             "Bounds were bought from the rows with noise; values beyond them were cut, and no "
             "interval allows for that."
         )
-    if request.estimand == "CATE":
+    if request.estimand == "CATE" and request.mode == "proven":
         notes.append(
             dpcate.BANDS
             if estimate.plan.learner == dpcate.NAME
@@ -298,7 +299,8 @@ def _notes(result: Result) -> tuple[str, ...]:
             "others that have paid as much."
         )
     if request.mode == "paper":
-        notes.append(published.NOTE)
+        is_effect = estimate.plan.learner == dpcate.NAME
+        notes.append(dpcate.PUBLISHED_NOTE if is_effect else published.NOTE)
     return (*notes, *estimate.notes)
 
 

@@ -21,8 +21,15 @@ from privcausal.vault.mechanisms.kernel import KernelAnswers, KernelRegression, 
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.moments import Cross, Gram
 from privcausal.vault.mechanisms.published import PublishedAte
+from privcausal.vault.mechanisms.published_cate import (
+    Process,
+    PublishedAnswers,
+    PublishedProcess,
+)
 from privcausal.vault.mechanisms.quantiles import Grid, Magnitudes
 from privcausal.vault.mechanisms.scores import Regressors, ScoreSquares, ScoreSums
+from privcausal.vault.mechanisms.second_stage import Affine, Ridge, SecondStage
+from privcausal.vault.mechanisms.tanh_network import TanhNetwork
 from privcausal.vault.rehearsal import rehearse
 from privcausal.vault.sources.files import read_file
 from privcausal.vault.transforms.scores import (
@@ -43,6 +50,7 @@ from privcausal.vault.transforms.scores import (
 
 __all__ = [
     "BINS",
+    "Affine",
     "Aipw",
     "ArmHistogram",
     "ArmMeans",
@@ -64,14 +72,20 @@ __all__ = [
     "OfCovariates",
     "Outcome",
     "OutcomeResidual",
+    "Process",
+    "PublishedAnswers",
     "PublishedAte",
+    "PublishedProcess",
     "Regressors",
     "ResidualProduct",
+    "Ridge",
     "ScoreSquares",
     "ScoreSums",
+    "SecondStage",
     "SizeHistogram",
     "Source",
     "SquaredTreatmentResidual",
+    "TanhNetwork",
     "Transform",
     "Treatment",
     "TreatmentResidual",

@@ -26,12 +26,13 @@ from privcausal.spec.groups import Group
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import FOLDS, Request
 from privcausal.spec.schema import Interval, Schema
-from privcausal.typing import Frame, Integers, Mask
+from privcausal.typing import Frame, Integers, Mask, Vector
 from privcausal.vault import noise
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, reads_labels
 from privcausal.vault.mechanisms.base import Mechanism, Query, Solution
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.published import PublishedAte
+from privcausal.vault.mechanisms.published_cate import Process, PublishedAnswers, PublishedProcess
 from privcausal.vault.sealed import Sealed
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.split import first_rows, parts
@@ -347,6 +348,34 @@ class Vault(Sealed):
         return first, second
 
     @guarded
+    def release_answers(self, stage: str, mechanism: PublishedAnswers) -> Release:
+        """Effects at points, at the price that a paper claims; no noise scale is told."""
+        planned = self._take(stage)
+        values = mechanism.answer(*self._halves(), planned, self._claimed_noise)
+        return Release(values, np.full(len(values), np.nan), self._claimed(planned, mechanism))
+
+    @guarded
+    def release_process(self, stage: str, mechanism: PublishedProcess) -> tuple[Release, Process]:
+        """A function to be asked point by point, at the price that a paper claims. It is secret."""
+        planned = self._take(stage)
+        process = mechanism.process(*self._halves(), planned, self._claimed_noise)
+        return Release(np.zeros(0), np.zeros(0), self._claimed(planned, mechanism)), process
+
+    def _halves(self) -> tuple[list[Batch], list[Batch]]:
+        batches = list(self._clean())
+        return [b.only(0) for b in batches], [b.only(1) for b in batches]
+
+    def _claimed_noise(self, name: str, exact: Vector, unit: float, sd: float) -> Vector:
+        """Noise of a scale that is not proven, and not told."""
+        whole = np.rint(exact / unit).astype(np.int64)
+        query = noise.Query(name, np.ones(len(whole)), float("nan"), float(sd / unit * SAFETY))
+        return np.asarray(self._noise.gaussian(whole, query) * unit)
+
+    def _claimed(self, stage: Stage, mechanism: PublishedAnswers | PublishedProcess) -> Charge:
+        unknown = float("nan")
+        return self._charge(stage, mechanism.query, "discrete Gaussian", unknown, unknown)
+
+    @guarded
     def select(self, stage: str, selection: LabelSelection) -> Release:
         """Labels of an undeclared text column whose noisy counts pass the threshold, sorted."""
         planned = self._take(stage)
@@ -442,7 +471,8 @@ def part_shares(plan: Plan) -> tuple[float, ...]:
     split = plan.request.split
     if split == "disjoint":
         of = {s.part: s.rows for s in plan.stages}
-        return of["nuisance"], of["effect"]
+        # estimators that read their half themselves have no stage
+        return of.get("nuisance", 1.0 - of["effect"]), of["effect"]
     return (1.0 / FOLDS,) * FOLDS if split == "crossfit" else (1.0,)
 
 
