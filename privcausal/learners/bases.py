@@ -11,7 +11,7 @@ import numpy as np
 from privcausal.errors import CapabilityError
 from privcausal.inference.additive import Moments, Posterior, Prior, average, fit, least_squares
 from privcausal.learners.estimators import Sklearn
-from privcausal.learners.kernels import Kernel
+from privcausal.learners.kernels import NN, Kernel
 from privcausal.spec.features import FeatureMap
 from privcausal.typing import Integers, Matrix, Vector
 
@@ -246,9 +246,9 @@ def _rough(group: Integers, features: FeatureMap, factor: float) -> Vector:
 BASES: dict[str, Base] = {"gam": Gam(), "linear": Linear()}
 
 
-AnyBase = Base | Sklearn | Kernel
+AnyBase = Base | Sklearn | Kernel | NN
 
-OTHERS: dict[str, AnyBase] = {"kernel": Kernel()}
+OTHERS: dict[str, AnyBase] = {"kernel": Kernel(), "nn": NN()}
 """Bases of one learner only, by name."""
 
 
@@ -270,9 +270,9 @@ def moment_base(base: AnyBase) -> Base:
             "base Sklearn(...) fits on the rows themselves and nothing protects what it learns: "
             "only private(..., mode='paper') takes it. Here write base='gam' or base='linear'"
         )
-    if isinstance(base, Kernel):
+    if isinstance(base, Kernel | NN):
         raise CapabilityError(
-            f"base {base.name!r} is the second stage of learner='dpcate': write that learner, or "
-            "base='gam' or base='linear'"
+            f"base {base.name!r} is for learner='dpcate' only: write that learner, or base='gam' "
+            "or base='linear'"
         )
     return base

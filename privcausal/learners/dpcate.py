@@ -13,13 +13,13 @@ from privcausal.inference import cut as cuts
 from privcausal.inference.answers import Answers
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.kernel import Law, denoised
-from privcausal.learners import published_cate
+from privcausal.learners import networks, published_cate
 from privcausal.learners.averages import STAGES, averages
 from privcausal.learners.base import CateLearner, Learnt, finish, shown
 from privcausal.learners.bases import AnyBase, Base, Gam
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import Ground, Session, gram_of, lay
-from privcausal.learners.kernels import Kernel
+from privcausal.learners.kernels import NN, Kernel
 from privcausal.learners.needs import Need, Undeclared, make_plan
 from privcausal.learners.nuisances import (
     LEAST_BELOW,
@@ -66,6 +66,13 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 }
 
 SIZES, KERNEL = "effect: score sizes", "effect: kernel weights"
+
+NETWORK_NEEDS = (
+    Need("nuisance: marginals", 0.06, "nuisance"),
+    Need(SIZES, 0.04, "effect"),
+    Need(KERNEL, 0.90, "effect"),
+)
+"""What is left to pay for in rho where networks learn the nuisances."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,8 @@ class DPCATE(CateLearner):
                 "Kernel(loss='squared') needs a public number of rows, which "
                 "neighbors='add_remove' protects; write loss='huber'"
             )
+        if isinstance(base, NN):
+            return networks.plan(request, self.name, list(NETWORK_NEEDS), undeclared)
         needs = self.needs(request, Gam())
         return make_plan(request, self.name, kernel.name, needs, self.shares, undeclared)
 
@@ -129,11 +138,16 @@ class DPCATE(CateLearner):
         if plan.request.mode == "paper":
             return published_cate.fit(self, plan, vault, schema, base)
         session = Session(plan, vault, schema, undeclared, Gam())
-        return _WithKernel(self.score, kernel=second_stage(base)).run(session)
+        own = base if isinstance(base, NN) else None
+        return _WithKernel(self.score, kernel=second_stage(base), networks=own).run(session)
 
     @property
     def _kernel(self) -> Kernel:
         return Kernel()
+
+    @property
+    def _networks(self) -> NN | None:
+        return None
 
     def run(self, session: Session) -> Estimate:
         """As every learner, but averages are centred on the pilot: it is known everywhere."""
@@ -147,6 +161,8 @@ class DPCATE(CateLearner):
         return self._learn(ground)[0]
 
     def _learn(self, ground: Ground) -> tuple[Learnt, float]:
+        if self._networks is not None:
+            return self._after_networks(ground, networks.learn(ground, self._networks))
         ground, grams = gram_of(ground)
         partials = partial(ground, grams)
         pilot = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=None)
@@ -157,6 +173,13 @@ class DPCATE(CateLearner):
         rest = remainder(ground, partials[0])
         found = Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
         return found, score.centre
+
+    def _after_networks(self, ground: Ground, found: networks.Learned) -> tuple[Learnt, float]:
+        partials, nuisances = (found.partial,), (found.nuisance,)
+        score = _scored(self.score, ground, partials, nuisances, found.pilot)
+        effect = self._effect(ground, score)
+        rest = remainder(ground, found.partial)
+        return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest), score.centre
 
     def _effect(self, ground: Ground, score: _Score) -> Effect:
         kernel = self._kernel
@@ -190,10 +213,15 @@ class _WithKernel(DPCATE):
     """The learner with the options of its second stage."""
 
     kernel: Kernel = field(default_factory=Kernel)
+    networks: NN | None = None
 
     @property
     def _kernel(self) -> Kernel:
         return self.kernel
+
+    @property
+    def _networks(self) -> NN | None:
+        return self.networks
 
 
 def _released(ground: Ground, order: KernelRegression, law: Law, centre: float) -> Effect:

@@ -1,9 +1,9 @@
-"""Base "kernel": the second stage of DP-CATE, and its option object."""
+"""Bases "kernel" and "nn": the stages of DP-CATE, as option objects."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from privcausal.errors import CapabilityError
@@ -60,3 +60,39 @@ def _check_positive(name: str, value: Any) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (number and math.isfinite(value) and value > 0):
         raise CapabilityError(f"Kernel({name}=) must be a finite number above 0")
+
+
+@dataclass(frozen=True)
+class NN:
+    """Networks with one hidden layer of 32 rectified units, by DP-SGD; for ``learner="dpcate"``.
+
+    Each row's gradient is cut to norm one (opacus), rows enter a step by coins, and noise is
+    discrete Gaussian. The accountant is opacus' (Renyi divergences); since it counts rows added or
+    removed, replacing a row costs twice: base "gam" is more accurate in most studies. Half of
+    epsilon and of delta is the networks'. It needs the extra ``privcausal[nn]``, a public number of
+    rows and declared bounds. No average effects are released: their intervals would have to allow
+    for the networks' errors.
+
+    Parameters
+    ----------
+    epochs : int
+        How often each row is seen, on average (the paper does not tell).
+    second : Kernel
+        The second stage.
+
+    Raises
+    ------
+    CapabilityError
+        A parameter is wrong, or PyTorch or opacus is not installed.
+    """
+
+    epochs: int = 20
+    second: Kernel = field(default_factory=Kernel)
+    name: ClassVar[str] = "nn"
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.epochs, int) and not isinstance(self.epochs, bool)
+        if not (whole and 1 <= self.epochs <= 1000):
+            raise CapabilityError("NN(epochs=) must be a whole number from 1 to 1000")
+        if not isinstance(self.second, Kernel):
+            raise CapabilityError("NN(second=) takes a Kernel, such as pc.bases.Kernel()")

@@ -21,11 +21,12 @@ from privcausal.errors import (
 from privcausal.inference.answers import Answers
 from privcausal.inference.effect import Effect
 from privcausal.inference.population import Population
+from privcausal.learners import networks
 from privcausal.learners.bases import AnyBase, Gam
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.estimators import Sklearn
 from privcausal.learners.ground import Session, gram_of, lay
-from privcausal.learners.kernels import Kernel
+from privcausal.learners.kernels import NN, Kernel
 from privcausal.learners.needs import Need, Undeclared
 from privcausal.learners.nuisances import nuisance_of, partial, residual_effect
 from privcausal.learners.private import MOMENTS
@@ -174,6 +175,8 @@ def _check(learner: DPCATE, request: Request, base: AnyBase, undeclared: Undecla
             f"mode='paper' buys no bounds: declare those of {names}, such as "
             "bounds={'age': (18, 95), 'ward': ['a', 'b']}"
         )
+    if isinstance(base, NN):
+        networks.check(request, undeclared)
     if not isinstance(base, Sklearn):
         second_stage(base)  # refuses others
     if request.queries is None and learner.second != "kernel":

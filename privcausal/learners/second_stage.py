@@ -7,7 +7,7 @@ import numpy as np
 from privcausal.errors import CapabilityError
 from privcausal.learners.bases import AnyBase, Gam
 from privcausal.learners.ground import Ground
-from privcausal.learners.kernels import Kernel
+from privcausal.learners.kernels import NN, Kernel
 from privcausal.spec.features import Design
 from privcausal.spec.fourier import Fourier, fourier
 from privcausal.spec.request import Request
@@ -18,11 +18,13 @@ def second_stage(base: AnyBase) -> Kernel:
     """The kernel of a base; "gam", the default of `privcate`, is what the nuisances have anyway."""
     if isinstance(base, Kernel):
         return base
+    if isinstance(base, NN):
+        return base.second
     if base == Gam():
         return Kernel()
     raise CapabilityError(
         f"learner='dpcate' has a kernel for its second stage, and nuisances by 'gam': write "
-        f"base='kernel' or base=pc.bases.Kernel(...), not base={base.name!r}"
+        f"base='kernel', base='nn' or base=pc.bases.Kernel(...), not base={base.name!r}"
     )
 
 

@@ -22,6 +22,7 @@ from privcausal.inference.average import AverageEstimate
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.population import Population
 from privcausal.learners.estimate import Estimate, Nuisances
+from privcausal.learners.networks import ArmDifference
 from privcausal.spec.features import Block, Design, FeatureMap
 from privcausal.spec.formula import CausalFormula, Factor, Term
 from privcausal.spec.fourier import Fourier
@@ -35,6 +36,7 @@ from privcausal.spec.functions import (
     Mixture,
 )
 from privcausal.spec.interactions import Index, Interactions
+from privcausal.spec.networks import Network
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.queries import Queries
 from privcausal.spec.request import Budget, Request, Trust
@@ -48,10 +50,10 @@ CONTENT = {"estimate", "call", "ledger_line"}
 CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        Additive, Answers, ArmMean, AverageEstimate, Block, Budget, CausalFormula, Charge,
-        Constant, Cost, Difference, Effect, Estimate, Extended, Factor, FeatureMap, Fourier, Index,
-        Interactions, Known, Mixture, Nuisances, Piece, Plan, Population, Queries, Release, Request,
-        Stage, Term, Trust,
+        Additive, Answers, ArmDifference, ArmMean, AverageEstimate, Block, Budget, CausalFormula,
+        Charge, Constant, Cost, Difference, Effect, Estimate, Extended, Factor, FeatureMap, Fourier,
+        Index, Interactions, Known, Mixture, Network, Nuisances, Piece, Plan, Population, Queries,
+        Release, Request, Stage, Term, Trust,
     )
 }  # fmt: skip
 

@@ -33,7 +33,7 @@ LEARNERS = {
     "private": "doubly robust / PrivATE", "published": "PrivATE as published",
     trial.NAME: "difference in means",
 }  # fmt: skip
-NUISANCES = {"kernel": "gam"}
+NUISANCES = {"kernel": "gam", "nn": "DP-SGD networks"}
 """Of a base that is one of the effect only."""
 
 SPLITS = {

@@ -20,6 +20,7 @@ from privcausal.vault.mechanisms.diagnostics import ArmMeans
 from privcausal.vault.mechanisms.kernel import KernelAnswers, KernelRegression, proven_lipschitz
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.moments import Cross, Gram
+from privcausal.vault.mechanisms.network import PrivateNetwork
 from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.mechanisms.published_cate import (
     Process,
@@ -72,6 +73,7 @@ __all__ = [
     "OfCovariates",
     "Outcome",
     "OutcomeResidual",
+    "PrivateNetwork",
     "Process",
     "PublishedAnswers",
     "PublishedAte",

@@ -29,8 +29,9 @@ from privcausal.spec.schema import Interval, Schema
 from privcausal.typing import Frame, Integers, Mask, Vector
 from privcausal.vault import noise
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, reads_labels
-from privcausal.vault.mechanisms.base import Mechanism, Query, Solution
+from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, Query, Solution
 from privcausal.vault.mechanisms.labels import LabelSelection
+from privcausal.vault.mechanisms.network import PrivateNetwork
 from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.mechanisms.published_cate import Process, PublishedAnswers, PublishedProcess
 from privcausal.vault.sealed import Sealed
@@ -346,6 +347,24 @@ class Vault(Sealed):
             for value, stage, query in zip(values, stages, words, strict=True)
         )
         return first, second
+
+    @guarded
+    def release_network(self, stage: str, order: PrivateNetwork) -> Release:
+        """Weights of a network after noisy steps, at the (epsilon, delta) of its accountant."""
+        planned = self._take(stage)
+        self._refuse_nothing()
+        part = self._select(planned.part)
+        batches = [b if part is None else b.only(part) for b in self._clean()]
+
+        def add_noise(exact: Integers, sensitivity: float, sd: float) -> Integers:
+            query = noise.Query(order.query, np.ones(len(exact)), sensitivity, sd * SAFETY)
+            return self._noise.gaussian(exact, query)
+
+        weights = order.train(batches, self._neighbors, self._noise.entropy, add_noise)
+        # per step and clipping norm
+        moved, sd = order.sensitivity(self._neighbors) / 2.0**TWO_FACTOR, order.multiplier
+        charge = self._charge(planned, order.query, order.name, moved, sd)
+        return Release(weights, np.full(len(weights), np.nan), charge)
 
     @guarded
     def release_answers(self, stage: str, mechanism: PublishedAnswers) -> Release:
