@@ -27,6 +27,7 @@ class Kernel:
         Default: chosen from released numbers, by trading noise against shrinkage.
     loss : {"huber", "squared"}
         Huber's needs far less noise: one row's pull on the fit is cut at a released number.
+        ``mode="paper"`` always has the squared loss.
     functions : int
         Size of the basis; an even number.
 

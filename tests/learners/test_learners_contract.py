@@ -6,6 +6,7 @@ import pytest
 from learners_contract import Contract, EverySplit
 
 from privcausal.learners import DPCATE, S
+from privcausal.learners.bases import Kernel
 
 
 class TestRGam(EverySplit):
@@ -57,11 +58,11 @@ class TestXLinear(EverySplit):
 
 
 class TestDPCATE(EverySplit):
-    learner, base = "dpcate", "kernel"
+    learner, base = "dpcate", Kernel(functions=40)
 
 
 class TestDoublyRobustDPCATE(EverySplit):
-    learner, base = DPCATE(score="dr"), "kernel"
+    learner, base = DPCATE(score="dr"), Kernel(functions=40)
 
 
 class TestPrivateGam(EverySplit):

@@ -143,7 +143,8 @@ def test_units_with_bought_bounds(relation: str) -> None:
 def test_kernel(score: str, split: str, relation: str) -> None:
     """Weights that a solver finds: no sums, but moved as little as is stated."""
     rng = np.random.default_rng([len(score), len(split), len(relation)])
-    made = call(learner=pc.learners.DPCATE(score=score), base="kernel", split=split)
+    base = pc.bases.Kernel(functions=40)
+    made = call(learner=pc.learners.DPCATE(score=score), base=base, split=split)
     made |= {"neighbors": relation, "groups": ["G"]}
     for new in (HIGH, MISSING, HUGE, hostile(rng)):
         one, two = neighbours(relation, [*ordinary(N, 2), LOW], new)
