@@ -23,6 +23,7 @@ from privcausal.spec.assumed import assume
 from privcausal.spec.columns import label_columns
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.plan import Plan
+from privcausal.spec.queries import Queries
 from privcausal.spec.request import BelowMinimum, Budget, Mode, Request, Trust
 from privcausal.spec.schema import Schema
 from privcausal.typing import Estimand, Frame, Neighbors, Split
@@ -62,9 +63,11 @@ def privcate(
     propensity_clip: float = 0.1,
     split: Split = "full",
     groups: Sequence[str] = (),
+    queries: Frame | None = None,
     shares: Mapping[str, float] | None = None,
-    cov_type: Literal["nonrobust", "HC0"] = "nonrobust",
     mode: Mode = "proven",
+    below_minimum: BelowMinimum = "refuse",
+    cov_type: Literal["nonrobust", "HC0"] = "nonrobust",
     ledger: Ledger | None = None,
 ) -> CateResult:
     """Conditional average treatment effects under (eps, delta)-differential privacy.
@@ -78,10 +81,12 @@ def privcate(
         folder or a pattern of them, or a DuckDB relation, whose rows are streamed and never held
         in memory together. Rows stay in the vault.
     learner : str or option object
-        ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"``, or e.g. ``learners.S(interactions=False)``.
+        ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"``, ``"dpcate"``, or e.g.
+        ``learners.S(interactions=False)``.
     base : str or option object
-        ``"gam"`` (smooth, empirical Bayes), ``"linear"`` (the formula's own columns) or ``"dpebm"``
-        (private explainable boosting, ``bases.DPEBM(rounds=300, smooth=True)``).
+        ``"gam"`` (smooth, empirical Bayes), ``"linear"`` (the formula's own columns), ``"dpebm"``
+        (private explainable boosting, ``bases.DPEBM(rounds=300, smooth=True)``); for ``"dpcate"``
+        ``"kernel"`` (its default) or ``"nn"``.
     eps, delta : float
         The privacy price of everything in the result together.
     bounds : dict or Schema, optional
@@ -99,16 +104,23 @@ def privcate(
     split : {"full", "disjoint", "crossfit"}
     groups : sequence of str
         Subgroups whose average effects are wanted: columns with levels, or ``"age >= 65"``.
+    queries : data frame, optional
+        ``"dpcate"`` only: public points at which alone the effect is released. Default: the whole
+        function.
     shares : dict, optional
         How rho is divided among ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"``.
+    mode : {"proven", "paper"}
+        "paper" runs what was published, for comparison: Niu et al. (2022, Algorithm 1) with
+        ``base="dpebm"`` and learner "dr", "r" or "s" (a constant effect) or with
+        ``learner=pc.learners.TwoStage(...)``; or DP-CATE (Schroeder et al. 2025) with
+        ``learner="dpcate"`` and ``split="disjoint"``: with `queries` its Theorem 1, or Algorithm 1
+        for ``learners.DPCATE(noise="process")``; without them its Algorithm 2, which keeps secret
+        state. What it promises is what was claimed or declared, which `guarantee.statement` tells
+        where to doubt; a ledger takes it only if opened with ``allow_published=True``.
+    below_minimum : {"refuse", "published"}
+        "published": run the paper's mechanism on fewer rows than its claim needs.
     cov_type : {"nonrobust", "HC0"}
         Covariance of the best linear projection; HC0 releases its meat.
-    mode : {"proven", "paper"}
-        "paper" runs Algorithm 1 of Niu et al. (2022) on disjoint parts of the rows: with
-        ``base="dpebm"`` the package interpret's DP-EBM as the paper used it (learner "dr", "r" or
-        "s", a constant effect), or ``learner=pc.learners.TwoStage(...)`` with private estimators of
-        your own. What it promises is what is declared, which `guarantee.statement` tells where to
-        doubt.
     ledger : Ledger, optional
         Charged before any row is read; refuses what it has not left.
 
@@ -122,8 +134,9 @@ def privcate(
         Before anything is spent, unless the message says otherwise.
     """
     source = read(data)
+    parsed = CausalFormula.parse(formula, source.header.names)
     request = Request(
-        CausalFormula.parse(formula, source.header.names),
+        parsed,
         Schema.of(bounds),
         _budget(eps, delta, shares),
         Trust(neighbors, unit, max_rows),
@@ -133,6 +146,8 @@ def privcate(
         groups=_groups(groups),
         cov_type=cov_type,
         mode=mode,
+        below_minimum=below_minimum,
+        queries=None if queries is None else Queries.of(queries, parsed.effect_variables),
     )
     chosen = find_base(base)
     return _fit(for_effect(learner, chosen, request), chosen, source, request, ledger, CateResult)

@@ -8,6 +8,7 @@ from privcausal.learners.arms import S, T, X
 from privcausal.learners.base import CateLearner, EffectLearner, Learner
 from privcausal.learners.bases import AnyBase
 from privcausal.learners.difference import Difference
+from privcausal.learners.dpcate import DPCATE
 from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.dr import DR
 from privcausal.learners.estimate import Estimate
@@ -20,6 +21,7 @@ from privcausal.spec.request import AVERAGES, Request
 
 LEARNERS: dict[str, EffectLearner] = {
     "r": R(), "dr": DR(), "s": S(), "t": T(), "x": X(), "adum": ADUM(), "tm": TM(),
+    "dpcate": DPCATE(),
 }  # fmt: skip
 
 
@@ -47,12 +49,13 @@ def for_effect(learner: object, base: AnyBase, request: Request) -> Learner:
             )
         return learner
     found = find(learner)
-    if request.mode != "paper":
+    if request.mode != "paper" or isinstance(found, DPCATE):
         return found
     if not isinstance(base, DPEBM) or found.name not in ("dr", "r", "s"):
         raise CapabilityError(
             "privcate(mode='paper') runs Niu et al. (2022): base='dpebm' with learner 'dr', 'r' or "
-            "'s', or learner=pc.learners.TwoStage(...) with private estimators of your own"
+            "'s', or learner=pc.learners.TwoStage(...) with private estimators of your own; or "
+            "Schroeder et al. (2025): learner='dpcate'"
         )
     if base != DPEBM():
         raise CapabilityError(
@@ -81,6 +84,7 @@ def for_average(request: Request) -> Learner:
 
 __all__ = [
     "ADUM",
+    "DPCATE",
     "DR",
     "LEARNERS",
     "TM",

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from privcausal.errors import CapabilityError
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
@@ -48,6 +49,11 @@ class Learner(ABC):
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
         """Stages with integer budgets; no data are needed."""
         base = self.accepted(base)
+        if request.queries is not None:
+            raise CapabilityError(
+                f"queries= is for learner='dpcate': learner {self.name!r} releases a function, "
+                "which can be asked anywhere and without limit"
+            )
         needs = self.needs(request, base)
         return make_plan(request, self.name, base.name, needs, self.shares, undeclared)
 
@@ -73,13 +79,13 @@ class CateLearner(EffectLearner):
     def learn(self, ground: Ground) -> Learnt:
         """Nuisances and tau(x)."""
 
-    @abstractmethod
     def boosted_needs(self, request: Request) -> list[Need]:
         """Releases of the nuisance and effect stages on base "dpebm"."""
+        raise CapabilityError(f"learner {self.name!r} takes no base 'dpebm'")
 
-    @abstractmethod
     def boost(self, ground: Ground) -> Learnt:
         """Nuisances and tau(x) on base "dpebm"."""
+        raise CapabilityError(f"learner {self.name!r} takes no base 'dpebm'")
 
     def accepted(self, base: AnyBase) -> PrivateBase:
         return private_base(base)

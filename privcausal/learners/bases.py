@@ -12,6 +12,7 @@ from privcausal.errors import CapabilityError
 from privcausal.inference.additive import Moments, Posterior, Prior, average, fit, least_squares
 from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.estimators import Sklearn
+from privcausal.learners.kernels import NN, Kernel
 from privcausal.spec.features import FeatureMap
 from privcausal.typing import Integers, Matrix, Vector
 
@@ -244,19 +245,23 @@ def _rough(group: Integers, features: FeatureMap, factor: float) -> Vector:
 
 
 PrivateBase = Base | DPEBM
-AnyBase = PrivateBase | Sklearn
+AnyBase = PrivateBase | Sklearn | Kernel | NN
 
 BASES: dict[str, PrivateBase] = {"gam": Gam(), "linear": Linear(), "dpebm": DPEBM()}
+
+OTHERS: dict[str, AnyBase] = {"kernel": Kernel(), "nn": NN()}
+"""Bases of one learner only, by name."""
 
 
 def find_base(base: object) -> AnyBase:
     """The base of this name, or the option object itself."""
-    if isinstance(base, str) and base in BASES:
-        return BASES[base]
-    if isinstance(base, Base | DPEBM | Sklearn):
+    known = {**BASES, **OTHERS}
+    if isinstance(base, str) and base in known:
+        return known[base]
+    if isinstance(base, AnyBase):
         return base
     shown = repr(base)[:40] if isinstance(base, str) else f"of type {type(base).__name__}"
-    raise CapabilityError(f"base {shown} is unknown; choose one of {', '.join(map(repr, BASES))}")
+    raise CapabilityError(f"base {shown} is unknown; choose one of {', '.join(map(repr, known))}")
 
 
 def moment_base(base: AnyBase) -> Base:
@@ -276,5 +281,10 @@ def private_base(base: AnyBase) -> PrivateBase:
         raise CapabilityError(
             "base Sklearn(...) fits on the rows themselves and nothing protects what it learns: "
             "only private(..., mode='paper') takes it. Here write base='gam' or base='linear'"
+        )
+    if isinstance(base, Kernel | NN):
+        raise CapabilityError(
+            f"base {base.name!r} is for learner='dpcate' only: write that learner, or base='gam' "
+            "or base='linear'"
         )
     return base

@@ -73,6 +73,7 @@ def settle(request: Request, header: Header) -> tuple[Schema, Undeclared]:
     _check_smooths(request)
     _check_finite(request, schema)
     _check_groups(request, schema, undeclared)
+    _check_queries(request, schema, undeclared)
     return schema, undeclared
 
 
@@ -170,6 +171,19 @@ def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> N
             )
         known.append(text)
     resolve_groups(known, schema)
+
+
+def _check_queries(request: Request, schema: Schema, undeclared: Undeclared) -> None:
+    """Points can be read before anything is spent: their columns have declared domains."""
+    if request.queries is None:
+        return
+    bought = {*undeclared.numbers, *undeclared.labels} & set(request.queries.columns)
+    if bought:
+        raise SchemaError(
+            f"queries= needs declared bounds for {', '.join(map(repr, sorted(bought)))}, so that "
+            "the points can be read before anything is spent"
+        )
+    request.queries.rows(Design(request.formula.modifiers, schema, full_rank=False))
 
 
 def make_plan(

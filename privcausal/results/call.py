@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 from privcausal.learners import LEARNERS, Learner, TwoStage
-from privcausal.learners.bases import BASES, AnyBase
+from privcausal.learners.bases import BASES, OTHERS, AnyBase
 from privcausal.learners.estimators import Sklearn
 from privcausal.learners.from_cells import CellRequest
 from privcausal.spec.request import Request, Trust
@@ -24,7 +24,7 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     if name == "privcate":
         options.append(("learner", _Source(_option(learner, LEARNERS, "pc.learners"))))
     if base != BASES["gam"]:
-        options.append(("base", _Source(_option(base, BASES, "pc.bases"))))
+        options.append(("base", _Source(_option(base, {**BASES, **OTHERS}, "pc.bases"))))
     budget, trust = request.budget, request.trust
     options += [("eps", budget.epsilon), ("delta", budget.delta)]
     if len(request.schema) or request.schema.complete:
@@ -44,6 +44,8 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
         "mode": (request.mode, "proven"),
         "below_minimum": (request.below_minimum, "refuse"),
     }
+    if request.queries is not None:
+        options.append(("queries", _Source("queries")))
     options += [(key, value) for key, (value, usual) in chosen.items() if value != usual]
     written = "".join(f"    {key}={value!r},\n" for key, value in options)
     head = f"import privcausal as pc\n\npc.{name}(\n    {request.formula.text!r},\n    data,\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,12 @@ import numpy as np
 from scipy.stats import norm
 
 from privcausal.errors import CapabilityError
+from privcausal.inference.answers import Answers
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.effect import Effect
 from privcausal.inference.polynomials import ArmPolynomials
+from privcausal.learners import Estimate
+from privcausal.learners.published_cate import Asked
 from privcausal.results.base import Result
 from privcausal.results.frames import check_alpha
 from privcausal.results.points import read_points
@@ -26,6 +30,12 @@ if TYPE_CHECKING:
     from privcausal.results.uplift import Uplift
 
 
+def has_shapes(estimate: Estimate) -> bool:
+    """Whether the effect is a function that can be drawn along each modifier."""
+    modifiers = estimate.plan.request.formula.effect_variables
+    return bool(modifiers) and not isinstance(estimate.effect, Answers | Asked)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class CateResult(Result):
     """What `privcausal.privcate` returns."""
@@ -36,7 +46,7 @@ class CateResult(Result):
         assert effect is not None
         return effect
 
-    def predict(self, newdata: Frame, alpha: float = 0.05) -> pd.DataFrame:
+    def predict(self, newdata: Frame | None = None, alpha: float = 0.05) -> pd.DataFrame:
         """tau(x) at new points: estimate std_error conf_low conf_high, index of `newdata`.
 
         Post-processing of released numbers: free, without limit, and the same each time. The
@@ -44,15 +54,22 @@ class CateResult(Result):
         average over x. Numbers outside the declared bounds are cut to them; a row with a missing
         value is NaN. Predictions averaged over private rows are not private.
 
+        A fit with ``queries=`` knows the effect at these points only; without `newdata` it gives
+        them all.
+
         Raises
         ------
         DataError
             A needed column is absent, or holds a level that was not declared.
+        CapabilityError
+            A point that was not among the queries.
         """
         import pandas as pd
 
         z = float(norm.ppf(1 - check_alpha(alpha) / 2))
         estimate = self.estimate
+        if newdata is None:
+            newdata = self._queries()
         needed = estimate.plan.request.formula.effect_variables
         rows, present, index = read_points(estimate.design, needed, newdata, self._propensity)
         value, sd = self._effect(rows), self._effect.sd(rows)
@@ -113,6 +130,27 @@ class CateResult(Result):
 
         return Uplift(uplift(self.estimate, frame, eps, ledger), ledger_line(ledger))
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit as versioned JSON: released numbers only. Read it by `privcausal.load`.
+
+        Raises
+        ------
+        CapabilityError
+            ``mode="paper"`` without queries: the fit holds secret state.
+        """
+        if isinstance(self.estimate.effect, Asked):
+            raise CapabilityError(
+                "this fit cannot be saved: its process keeps the effect without noise. Declare "
+                "queries=, or use mode='proven'"
+            )
+        super().save(path)
+
+    def _queries(self) -> Frame:
+        queries = self.estimate.plan.request.queries
+        if queries is None:
+            raise CapabilityError("predict() needs new data: no queries= were declared")
+        return dict(queries.columns)
+
     def to_interpret(self) -> ExplainableBoostingRegressor:
         """The effect as a fitted `interpret.glassbox.ExplainableBoostingRegressor`.
 
@@ -145,6 +183,8 @@ class CateResult(Result):
         variables = estimate.plan.request.formula.effect_variables
         if not variables:
             raise CapabilityError("the formula has no effect modifiers: the effect is a constant")
+        if not has_shapes(estimate):
+            raise CapabilityError("the effect was released at points only: it has no shapes")
         z = float(norm.ppf(1 - alpha / 2))
         effect = self._effect
         if isinstance(effect, CellEffect):

@@ -106,7 +106,7 @@ def promise(plan: Plan, *, real: bool, what: str) -> Guarantee:
     if plan.pure:
         return _pure(plan, real=real, what=what)
     trust, budget = plan.request.trust, plan.request.budget
-    epsilon = epsilon_of(plan.rho, delta_after(budget.delta, plan.delta))
+    epsilon = plan.epsilon / PICO + epsilon_of(plan.rho, delta_after(budget.delta, plan.delta))
     unit = f"one {trust.protected}"
     return Guarantee(
         epsilon=min(epsilon, budget.epsilon),
@@ -152,5 +152,10 @@ def _statement(plan: Plan, unit: str, what: str) -> str:
     return (
         f"({budget.epsilon:g}, {budget.delta:g})-differential privacy, proven: {what} for two "
         f"tables that {change}, whatever the data are. "
-        f"Spent: {plan.rho / PICO:.3g} zCDP of the {plan.rho_cap / PICO:.3g} this allows."
+        f"Spent: {plan.rho / PICO:.3g} zCDP of the {plan.rho_cap / PICO:.3g} this allows"
+        + (
+            f", beside ({plan.epsilon / PICO:.3g}, {plan.delta / PICO:.3g})-DP."
+            if plan.epsilon
+            else "."
+        )
     )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privcausal.errors import CapabilityError
+from privcausal.inference.answers import Answers
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.effect import Effect, Piece, Predicted
 from privcausal.inference.polynomials import ArmPolynomials
@@ -71,7 +72,7 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
         The effect is constant, or no sum of functions of one modifier each.
     """
     piece = _only_piece(estimate)
-    owned = _owned(piece.additive.features)
+    owned = _owned(_additive(piece))
     population = estimate.population
     terms = [_term(piece, population, name, at) for name, at in owned.items()]
     additive = piece.additive
@@ -90,6 +91,8 @@ def _only_piece(estimate: Estimate) -> Piece:
             "the effect came from a private estimator of its own: what it is made of is not known "
             "here. Use mode='proven'"
         )
+    if isinstance(effect, Answers):
+        raise CapabilityError("the effect was released at some points only: there are no shapes")
     if effect is None or len(effect.pieces) != 1 or effect.pieces[0].weight is not None:
         raise CapabilityError(
             f"the effect of learner {learner!r} is no additive function: its parts are joined by "
@@ -98,6 +101,15 @@ def _only_piece(estimate: Estimate) -> Piece:
     if effect.pieces[0].additive.features.size == 1:
         raise CapabilityError("the effect is a constant: there are no shapes to show")
     return effect.pieces[0]
+
+
+def _additive(piece: Piece) -> FeatureMap:
+    features = piece.additive.features
+    if not isinstance(features, FeatureMap):
+        raise CapabilityError(
+            "a kernel's effect is no sum of functions of one modifier each. Use learner 'r' or 'dr'"
+        )
+    return features
 
 
 def _owned(features: FeatureMap) -> dict[str, Integers]:
@@ -124,7 +136,7 @@ def _variables(term: Any) -> tuple[str, ...]:
 
 def _term(piece: Piece, population: Population, name: str, at: Integers) -> _Term:
     """Centred scores of one modifier on its bins, with posterior standard deviations."""
-    features = piece.additive.features
+    features = _additive(piece)
     domain = population.schema[name]
     points, share = _points(population, name)
     phi = _features_at(features, name, points)[:, at]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privcausal.results import meta
+from privcausal.results import dpcate, meta
 from privcausal.spec.plan import Plan
 
 SOURCE = "Schroeder et al. (2025, Theorems 4.3, 4.5 and 4.6)"
@@ -13,9 +13,10 @@ def claim(plan: Plan, change: str) -> str:
     if meta.is_meta(plan):
         return meta.claim(plan, change)
     budget = plan.request.budget
+    source = dpcate.source(plan) if plan.learner == dpcate.NAME else SOURCE
     return (
         f"({budget.epsilon:g}, {budget.delta:g})-differential privacy for two tables that {change} "
-        f"is what {SOURCE} claim of this mechanism; it is published, not proven."
+        f"is what {source} claim of this mechanism; it is published, not proven."
     )
 
 
@@ -24,10 +25,13 @@ def doubts(plan: Plan, size: int | None) -> tuple[str, ...]:
     if meta.is_meta(plan):
         return meta.doubts(plan)
     found = [_on_nuisances(plan)]
-    found.append(
-        "The width of the interval depends on the rows too: it holds the largest influence that a "
-        "row could have under this very estimate, without noise of its own."
-    )
+    if plan.learner == dpcate.NAME:
+        found = list(dpcate.doubts(plan))
+    else:
+        found.append(
+            "The width of the interval depends on the rows too: it holds the largest influence "
+            "that a row could have under this very estimate, without noise of its own."
+        )
     if size is not None and size < plan.least_rows:
         found.append(
             f"BELOW THE MINIMUM: with fewer than {plan.least_rows} rows the claim fails even for "
@@ -51,13 +55,15 @@ def _on_nuisances(plan: Plan) -> str:
 
 
 def private_nuisances(plan: Plan) -> bool:
-    return plan.request.split == "disjoint"
+    return plan.request.split == "disjoint" and plan.base != "sklearn"
 
 
 def methods(plan: Plan) -> tuple[str, ...]:
     """How it was computed, in paragraphs."""
     if meta.is_meta(plan):
         return meta.methods(plan)
+    if plan.learner == dpcate.NAME:
+        return dpcate.published_methods(plan)
     request = plan.request
     where = (
         "private nuisances from the other half of the rows"

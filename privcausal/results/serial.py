@@ -17,14 +17,17 @@ import numpy as np
 
 from privcausal.accounting import Charge, Cost, Release, TradeOff
 from privcausal.errors import CapabilityError, DataError
+from privcausal.inference.answers import Answers
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.effect import Effect, Piece, Predicted
 from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.inference.population import Population
 from privcausal.learners.estimate import Estimate, Nuisances
+from privcausal.learners.networks import ArmDifference
 from privcausal.spec.features import Block, Design, FeatureMap
 from privcausal.spec.formula import CausalFormula, Factor, Term
+from privcausal.spec.fourier import Fourier
 from privcausal.spec.functions import (
     Additive,
     ArmMean,
@@ -35,6 +38,7 @@ from privcausal.spec.functions import (
     Mixture,
 )
 from privcausal.spec.interactions import Index, Interactions
+from privcausal.spec.networks import Network
 from privcausal.spec.partition import (
     Coordinates,
     CutAxis,
@@ -46,6 +50,7 @@ from privcausal.spec.partition import (
 )
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.polynomials import Polynomials
+from privcausal.spec.queries import Queries
 from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Schema
 from privcausal.spec.steps import Steps
@@ -59,11 +64,12 @@ CONTENT = {"estimate", "call", "ledger_line"}
 CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        Additive, ArmMean, ArmPolynomials, AverageEstimate, Block, Budget, CausalFormula,
-        CellEffect, Charge, Constant, Coordinates, Cost, CutAxis, Difference, Effect, Estimate,
-        Extended, Factor, FeatureMap, Index, Interactions, Known, LevelAxis, Mixture, Nearest,
-        Nuisances, Piece, Plan, Polynomials, Population, Predicted, Product, RegularAxis, Release,
-        Request, Stage, Steps, Tabulated, Term, TradeOff, Trust,
+        Additive, Answers, ArmDifference, ArmMean, ArmPolynomials, AverageEstimate, Block, Budget,
+        CausalFormula, CellEffect, Charge, Constant, Coordinates, Cost, CutAxis, Difference, Effect,
+        Estimate, Extended, Factor, FeatureMap, Fourier, Index, Interactions, Known, LevelAxis,
+        Mixture, Nearest, Network, Nuisances, Piece, Plan, Polynomials, Population, Predicted,
+        Product, Queries, RegularAxis, Release, Request, Stage, Steps, Tabulated, Term, TradeOff,
+        Trust,
     )
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
 from privcausal.report.words import odds_sentence
-from privcausal.results import cells, estimands, meta, published, trial
+from privcausal.results import cells, dpcate, estimands, meta, published, trial
 from privcausal.results.cells import cell_table
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text
 from privcausal.spec.request import Request
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LEARNERS = {
     "r": "R-learner", "dr": "DR-learner", "s": "S-learner", "t": "T-learner", "x": "X-learner",
-    "adum": "uplift by cells", "tm": "two regressions (TM)",
+    "adum": "uplift by cells", "tm": "two regressions (TM)", "dpcate": "DP-CATE",
     "private": "doubly robust / PrivATE", "published": "PrivATE as published",
     trial.NAME: "difference in means", "two-stage dr": "DR-learner, two-stage",
     "two-stage r": "R-learner, two-stage", "two-stage s": "S-learner, one effect",
@@ -40,6 +40,9 @@ BOOSTING = (
     "means. The shapes' noise is known, and they are smoothed across neighbouring bins by "
     "empirical Bayes unless smooth=False was asked for."
 )
+NUISANCES = {"kernel": "gam", "nn": "DP-SGD networks"}
+"""Of a base that is one of the effect only."""
+
 SPLITS = {
     "full": "all rows, rho split",
     "disjoint": "own half of the rows",
@@ -56,8 +59,9 @@ def ate_view(result: AteResult, alpha: float) -> FitView:
 
 
 def cate_view(result: CateResult, alpha: float) -> FitView:
-    has_modifiers = bool(result.estimate.plan.request.formula.effect_variables)
-    shapes = result._shapes(alpha) if has_modifiers else ()
+    from privcausal.results.cate import has_shapes
+
+    shapes = result._shapes(alpha) if has_shapes(result.estimate) else ()
     return _view(result, alpha, estimands.TITLES["CATE"], shapes)
 
 
@@ -136,7 +140,7 @@ def _right(result: Result) -> tuple[tuple[str, str], ...]:
     request = plan.request
     known = request.propensity is not None
     learned = (
-        ("Nuisances", f"{plan.base}, {_split(result)}"),
+        ("Nuisances", f"{NUISANCES.get(plan.base, plan.base)}, {_split(result)}"),
         ("Propensity", "known" if known else estimands.clipped(request)),
     )
     return (
@@ -169,7 +173,8 @@ def _split(result: Result) -> str:
     if meta.is_meta(result.plan):
         return "own parts of rows" if request.split == "disjoint" else "all rows"
     bare = request.mode == "paper" and not published.private_nuisances(result.plan)
-    return "all rows, not private" if bare else SPLITS[request.split]
+    rows = "own half" if request.split == "disjoint" else "all rows"
+    return f"{rows}, not private" if bare else SPLITS[request.split]
 
 
 def _price(promise: Guarantee) -> str:
@@ -332,10 +337,12 @@ def _notes(result: Result) -> tuple[str, ...]:
             "Bounds were bought from the rows with noise; values beyond them were cut, and no "
             "interval allows for that."
         )
-    if request.estimand == "CATE" and request.mode != "paper" and not _by_cells(result):
+    if request.estimand == "CATE" and request.mode == "proven" and not _by_cells(result):
         notes.append(
-            "Bands for the effect's shape cover its projection on the basis, approximately and on "
-            "average over x."
+            dpcate.BANDS
+            if estimate.plan.learner == dpcate.NAME
+            else "Bands for the effect's shape cover its projection on the basis, approximately "
+            "and on average over x."
         )
     parallel = any(stage.charged < stage.rho for stage in estimate.plan.stages)
     if parallel and not meta.is_meta(estimate.plan):
@@ -343,8 +350,9 @@ def _notes(result: Result) -> tuple[str, ...]:
             "A rho in brackets is not charged: the release reads rows of its own, in parallel with "
             "others that have paid as much."
         )
-    if request.mode == "paper" and estimate.averages is not None:
-        notes.append(published.NOTE)
+    if request.mode == "paper" and not meta.is_meta(estimate.plan):
+        is_effect = estimate.plan.learner == dpcate.NAME
+        notes.append(dpcate.PUBLISHED_NOTE if is_effect else published.NOTE)
     return (*notes, *estimate.notes)
 
 
@@ -358,10 +366,13 @@ def _methods(result: Result) -> tuple[str, ...]:
     if _by_cells(result):
         return _cell_methods(result)
     found = estimands.METHODS[request.estimand]
-    return (
+    sums = (
         f"{LEARNERS.get(plan.learner, plan.learner)} with base {plan.base!r}. The rows were read "
         "through sums of bounded row vectors only, computed exactly on an integer grid; discrete "
-        "Gaussian noise (OpenDP) was added to each sum. Everything after that is post-processing.",
+        "Gaussian noise (OpenDP) was added to each sum. Everything after that is post-processing."
+    )
+    return (
+        dpcate.method(plan) if plan.learner == dpcate.NAME else sums,
         *((BOOSTING,) if plan.base == "dpebm" else ()),
         _propensity_text(request) + "Outcome and covariates are cut to their bounds. "
         f"Split: {SPLITS[request.split]}.",

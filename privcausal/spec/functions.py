@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from privcausal.errors import DataError
-from privcausal.spec.features import FeatureMap, Rows, combine
+from privcausal.spec.features import Features, Rows, combine
 from privcausal.spec.interactions import Interactions
 from privcausal.typing import Vector
 
@@ -46,7 +46,7 @@ class Known:
 class Additive:
     """offset + phi(x)' coef, cut to [lo, hi]."""
 
-    features: FeatureMap
+    features: Features
     coef: Vector
     offset: float = 0.0
     lo: float = -np.inf

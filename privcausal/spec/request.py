@@ -11,6 +11,7 @@ from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.spec.columns import label_columns
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.groups import parse_group
+from privcausal.spec.queries import Queries
 from privcausal.spec.schema import Binary, Interval, Levels, Schema
 from privcausal.typing import Estimand, Neighbors, Split
 
@@ -101,6 +102,8 @@ class Request:
         "paper" is a published mechanism as printed, whose guarantee is the paper's claim.
     below_minimum : {"refuse", "published"}
         What to do with fewer rows than the paper's claim needs.
+    queries : Queries or None
+        Public points at which the effect is wanted; None: the whole function.
     """
 
     formula: CausalFormula
@@ -115,6 +118,7 @@ class Request:
     cov_type: Literal["nonrobust", "HC0"] = "nonrobust"
     mode: Mode = "proven"
     below_minimum: BelowMinimum = "refuse"
+    queries: Queries | None = None
 
     def __post_init__(self) -> None:
         if self.estimand != "CATE":

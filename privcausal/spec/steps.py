@@ -177,6 +177,7 @@ class Steps(Additive):
     The same function as `Additive` of the indicators, without making them.
     """
 
+    features: FeatureMap
     logistic: bool = False
 
     @cached_property

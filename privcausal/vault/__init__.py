@@ -23,23 +23,34 @@ from privcausal.vault.mechanisms.cells import CellSums
 from privcausal.vault.mechanisms.clusters import ClusterSums, public_centres
 from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
+from privcausal.vault.mechanisms.kernel import KernelAnswers, KernelRegression, proven_lipschitz
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.moments import Cross, Gram
+from privcausal.vault.mechanisms.network import PrivateNetwork
 from privcausal.vault.mechanisms.polynomials import PolynomialSums
 from privcausal.vault.mechanisms.published import PublishedAte
+from privcausal.vault.mechanisms.published_cate import (
+    Process,
+    PublishedAnswers,
+    PublishedProcess,
+)
 from privcausal.vault.mechanisms.quantiles import Grid, Magnitudes
 from privcausal.vault.mechanisms.scores import Regressors, ScoreSquares, ScoreSums
+from privcausal.vault.mechanisms.second_stage import Affine, Ridge, SecondStage
+from privcausal.vault.mechanisms.tanh_network import TanhNetwork
 from privcausal.vault.rehearsal import rehearse
 from privcausal.vault.sources.files import read_file
 from privcausal.vault.transforms.scores import (
     Aipw,
     Balance,
     ByFold,
+    CentredProduct,
     ImputedEffect,
     OfCovariates,
     Outcome,
     OutcomeResidual,
     ResidualProduct,
+    SquaredTreatmentResidual,
     Transform,
     Treatment,
     TreatmentResidual,
@@ -53,6 +64,7 @@ from privcausal.vault.transforms.weighted import (
 
 __all__ = [
     "BINS",
+    "Affine",
     "Aipw",
     "ArmHistogram",
     "ArmMeans",
@@ -61,6 +73,7 @@ __all__ = [
     "Boosting",
     "ByFold",
     "CellSums",
+    "CentredProduct",
     "ClusterSums",
     "Cross",
     "Declared",
@@ -70,6 +83,8 @@ __all__ = [
     "Gram",
     "Grid",
     "ImputedEffect",
+    "KernelAnswers",
+    "KernelRegression",
     "LabelSelection",
     "Magnitudes",
     "Marginals",
@@ -79,15 +94,23 @@ __all__ = [
     "OverlapMass",
     "OverlapScore",
     "PolynomialSums",
+    "PrivateNetwork",
+    "Process",
+    "PublishedAnswers",
     "PublishedAte",
+    "PublishedProcess",
     "Regressors",
     "ResidualProduct",
+    "Ridge",
     "RowMap",
     "ScoreSquares",
     "ScoreSums",
+    "SecondStage",
     "Shapes",
     "SizeHistogram",
     "Source",
+    "SquaredTreatmentResidual",
+    "TanhNetwork",
     "Transform",
     "TreatedMass",
     "TreatedScore",
@@ -99,6 +122,7 @@ __all__ = [
     "hold",
     "inspect",
     "open_vault",
+    "proven_lipschitz",
     "public_centres",
     "public_size",
     "read",

@@ -29,14 +29,16 @@ from privcausal.spec.groups import Group
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import FOLDS, Request
 from privcausal.spec.schema import Interval, Schema
-from privcausal.typing import Frame, Integers, Mask
+from privcausal.typing import Frame, Integers, Mask, Vector
 from privcausal.vault import noise
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, reads_labels
 from privcausal.vault.declared import Declared, DeclaredFit
-from privcausal.vault.mechanisms.base import Mechanism
+from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, Query, Solution
 from privcausal.vault.mechanisms.boosting import Boosting
 from privcausal.vault.mechanisms.labels import LabelSelection
+from privcausal.vault.mechanisms.network import PrivateNetwork
 from privcausal.vault.mechanisms.published import PublishedAte
+from privcausal.vault.mechanisms.published_cate import Process, PublishedAnswers, PublishedProcess
 from privcausal.vault.sealed import Sealed
 from privcausal.vault.sources.aggregates import Aggregates
 from privcausal.vault.sources.base import Table
@@ -330,6 +332,15 @@ class Vault(Sealed):
         return self._exit(planned, mechanism, self._sum(mechanism, self._select(planned.part)))
 
     @guarded
+    def release_solution(self, stage: str, solution: Solution) -> Release:
+        """What is solved for on the rows of the stage's part, at the stage's price."""
+        planned = self._take(stage)
+        self._refuse_nothing()
+        part = self._select(planned.part)
+        counted = (b if part is None else b.only(part) for b in self._clean())
+        return self._exit(planned, solution, solution.solve(counted))
+
+    @guarded
     def release_raw(self, stage: str, mechanism: Mechanism, variables: Sequence[str]) -> Release:
         """The same over raw columns, before domains are known."""
         planned = self._take(stage)
@@ -438,6 +449,52 @@ class Vault(Sealed):
         return first, second
 
     @guarded
+    def release_network(self, stage: str, order: PrivateNetwork) -> Release:
+        """Weights of a network after noisy steps, at the (epsilon, delta) of its accountant."""
+        planned = self._take(stage)
+        self._refuse_nothing()
+        part = self._select(planned.part)
+        batches = [b if part is None else b.only(part) for b in self._clean()]
+
+        def add_noise(exact: Integers, sensitivity: float, sd: float) -> Integers:
+            query = noise.Query(order.query, np.ones(len(exact)), sensitivity, sd * SAFETY)
+            return self._noise.gaussian(exact, query)
+
+        weights = order.train(batches, self._neighbors, self._noise.entropy, add_noise)
+        # per step and clipping norm
+        moved, sd = order.sensitivity(self._neighbors) / 2.0**TWO_FACTOR, order.multiplier
+        charge = self._charge(planned, order.query, order.name, moved, sd)
+        return Release(weights, np.full(len(weights), np.nan), charge)
+
+    @guarded
+    def release_answers(self, stage: str, mechanism: PublishedAnswers) -> Release:
+        """Effects at points, at the price that a paper claims; no noise scale is told."""
+        planned = self._take(stage)
+        values = mechanism.answer(*self._halves(), planned, self._claimed_noise)
+        return Release(values, np.full(len(values), np.nan), self._claimed(planned, mechanism))
+
+    @guarded
+    def release_process(self, stage: str, mechanism: PublishedProcess) -> tuple[Release, Process]:
+        """A function to be asked point by point, at the price that a paper claims. It is secret."""
+        planned = self._take(stage)
+        process = mechanism.process(*self._halves(), planned, self._claimed_noise)
+        return Release(np.zeros(0), np.zeros(0), self._claimed(planned, mechanism)), process
+
+    def _halves(self) -> tuple[list[Batch], list[Batch]]:
+        batches = list(self._clean())
+        return [b.only(0) for b in batches], [b.only(1) for b in batches]
+
+    def _claimed_noise(self, name: str, exact: Vector, unit: float, sd: float) -> Vector:
+        """Noise of a scale that is not proven, and not told."""
+        whole = np.rint(exact / unit).astype(np.int64)
+        query = noise.Query(name, np.ones(len(whole)), float("nan"), float(sd / unit * SAFETY))
+        return np.asarray(self._noise.gaussian(whole, query) * unit)
+
+    def _claimed(self, stage: Stage, mechanism: PublishedAnswers | PublishedProcess) -> Charge:
+        unknown = float("nan")
+        return self._charge(stage, mechanism.query, "discrete Gaussian", unknown, unknown)
+
+    @guarded
     def select(self, stage: str, selection: LabelSelection) -> Release:
         """Labels of an undeclared text column whose noisy counts pass the threshold, sorted."""
         planned = self._take(stage)
@@ -521,7 +578,7 @@ class Vault(Sealed):
         b = delta / (stage.epsilon / PICO) * SAFETY
         return noise.Query(name, weights, delta, float(b), "laplace")
 
-    def _exit(self, stage: Stage, mechanism: Mechanism, exact: Integers) -> Release:
+    def _exit(self, stage: Stage, mechanism: Query, exact: Integers) -> Release:
         """The one place where private integers become an output."""
         if stage.rho:
             size, name = mechanism.sensitivity(self._neighbors), mechanism.name
@@ -557,7 +614,8 @@ class Vault(Sealed):
 
 def _parts(plan: Plan) -> list[str]:
     """Names of the parts of the rows, in the order in which stages ask for them."""
-    return [part for part in dict.fromkeys(s.part for s in plan.stages) if part != "all"]
+    named = [part for part in dict.fromkeys(s.part for s in plan.stages) if part != "all"]
+    return ["nuisance", *named] if named == ["effect"] else named
 
 
 def part_shares(plan: Plan) -> tuple[float, ...]:
@@ -565,7 +623,8 @@ def part_shares(plan: Plan) -> tuple[float, ...]:
     split = plan.request.split
     if split == "disjoint":
         of = {s.part: s.rows for s in plan.stages}
-        return tuple(of[part] for part in _parts(plan))
+        # estimators that read their half themselves have no stage
+        return tuple(of.get(part, 1.0 - sum(of.values())) for part in _parts(plan))
     return (1.0 / FOLDS,) * FOLDS if split == "crossfit" else (1.0,)
 
 

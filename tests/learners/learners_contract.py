@@ -41,7 +41,7 @@ def tau(x1: Any, g: Any) -> Any:
 TRUE_ATE = 0.5 + 0.2 / 3
 
 
-def fit(learner: Any, base: str, data: pd.DataFrame, **options: Any) -> Any:
+def fit(learner: Any, base: Any, data: pd.DataFrame, **options: Any) -> Any:
     """`private` or `privcate` on the study, by the learner's name or option object.
 
     "difference" is what `private` does without covariates.
@@ -53,7 +53,7 @@ def fit(learner: Any, base: str, data: pd.DataFrame, **options: Any) -> Any:
 
 
 @lru_cache
-def quiet_fit(learner: Any, base: str, split: str) -> Any:
+def quiet_fit(learner: Any, base: Any, split: str) -> Any:
     """A fit of the small study with seeded noise; a warning is an error."""
     with warnings.catch_warnings(), seeded_noise(7):
         warnings.simplefilter("error")
@@ -64,7 +64,7 @@ class Contract:
     """Inherit, set `learner` and `base`, and parametrise `split`."""
 
     learner: Any
-    base: str
+    base: Any
 
     @pytest.fixture
     def fitted(self, split: str) -> Any:

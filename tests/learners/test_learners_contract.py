@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from learners_contract import Contract, EverySplit
 
-from privcausal.learners import S
+from privcausal.learners import DPCATE, S
+from privcausal.learners.bases import Kernel
 
 
 class TestRGam(EverySplit):
@@ -54,6 +55,14 @@ class TestXGam(EverySplit):
 
 class TestXLinear(EverySplit):
     learner, base = "x", "linear"
+
+
+class TestDPCATE(EverySplit):
+    learner, base = "dpcate", Kernel(functions=40)
+
+
+class TestDoublyRobustDPCATE(EverySplit):
+    learner, base = DPCATE(score="dr"), Kernel(functions=40)
 
 
 class TestPrivateGam(EverySplit):

@@ -200,6 +200,31 @@ def test_cells(kind: str, relation: str) -> None:
     assert most > (0.2 if kind in ("units", "bought") else 0.6)
 
 
+# -- the kernel of DP-CATE ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("score", ["r", "dr"])
+def test_kernel(score: str, split: str, relation: str) -> None:
+    """Weights that a solver finds: no sums, but moved as little as is stated."""
+    rng = np.random.default_rng([len(score), len(split), len(relation)])
+    base = pc.bases.Kernel(functions=40)
+    made = call(learner=pc.learners.DPCATE(score=score), base=base, split=split)
+    made |= {"neighbors": relation, "groups": ["G"]}
+    for new in (HIGH, MISSING, HUGE, hostile(rng)):
+        one, two = neighbours(relation, [*ordinary(N, 2), LOW], new)
+        check(Pair("kernel", made, one, two))
+    strong = made | {"base": pc.bases.Kernel(ridge=5.0, functions=20), "shares": {"effect": 0.9}}
+    one, two = neighbours(relation, [*ordinary(N, 2), LOW], HIGH)
+    check(Pair("strong ridge", strong, one, two), texts=True)
+    if relation == "substitute":
+        squared = made | {"base": pc.bases.Kernel(loss="squared", functions=20)}
+        check(Pair("squared loss", squared, one, two))
+    units = made | {"unit": "pid", "max_rows": 2}
+    check(Pair("units", units, *(d.assign(pid=np.arange(len(d)) // 2) for d in (one, two))))
+
+
 # -- the difference in means -------------------------------------------------------------------
 
 TRIALS: dict[str, dict[str, Any]] = {

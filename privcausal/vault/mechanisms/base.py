@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -17,8 +18,8 @@ ONE_FACTOR = 30
 """Bits in sums of single numbers."""
 
 
-class Mechanism(ABC):
-    """A sum over rows of integer vectors with bounded (weighted) l2 norm.
+class Query(ABC):
+    """What leaves the vault: a vector of integers, and how far one row moves it.
 
     Subclasses state `sensitivity` and prove it in their docstring under ``Privacy``. Noise on
     coordinate j has sd sigma / weights[j]; since the discrete Gaussian loses at most
@@ -55,6 +56,10 @@ class Mechanism(ABC):
         """
         raise CapabilityError(f"the release {self.query!r} has no price in pure epsilon")
 
+
+class Mechanism(Query):
+    """A sum over rows of integer vectors with bounded (weighted) l2 norm."""
+
     @abstractmethod
     def integers(self, batch: Batch) -> Integers:
         """Exact sums over the batch, shape (m,)."""
@@ -69,6 +74,14 @@ class Mechanism(ABC):
     def tallied(self, rows: Integers) -> Integers:
         """The sums, shape (m,), from the rows of `statement`."""
         raise NotImplementedError
+
+
+class Solution(Query):
+    """A vector found by several passes over the rows, on an integer grid."""
+
+    @abstractmethod
+    def solve(self, batches: Iterable[Batch]) -> Integers:
+        """The exact answer, shape (m,): a total map of the rows."""
 
 
 def on_grid(values: Vector, bound: float, bits: int) -> Vector:

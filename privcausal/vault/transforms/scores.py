@@ -109,6 +109,43 @@ class ResidualProduct:
 
 
 @dataclass(frozen=True)
+class CentredProduct:
+    """(T - e) (Y - eta - (T - e) centre): the R-learner's weight times its pseudo-outcome's rest.
+
+    The pseudo-outcome is (Y - eta) / (T - e), its weight (T - e)^2 (Nie and Wager 2021).
+    """
+
+    e: Function
+    eta: Function
+    outcome: Outcome
+    clip: float
+    centre: float
+
+    @property
+    def bound(self) -> float:
+        return (1 - self.clip) * (2 * self.outcome.bound + (1 - self.clip) * abs(self.centre))
+
+    def __call__(self, batch: Batch) -> Vector:
+        away = batch.t - self.e(batch.rows)
+        return away * (batch.y - self.eta(batch.rows) - away * self.centre)
+
+
+@dataclass(frozen=True)
+class SquaredTreatmentResidual:
+    """(T - e)^2, the R-learner's weight; at most (1 - clip)^2."""
+
+    e: Function
+    clip: float
+
+    @property
+    def bound(self) -> float:
+        return (1 - self.clip) ** 2
+
+    def __call__(self, batch: Batch) -> Vector:
+        return (batch.t - self.e(batch.rows)) ** 2
+
+
+@dataclass(frozen=True)
 class Aipw:
     """psi - centre(x), psi = mu1 - mu0 + T (Y - mu1)/e - (1 - T)(Y - mu0)/(1 - e).
 

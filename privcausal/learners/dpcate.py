@@ -1,0 +1,330 @@
+"""DP-CATE (Schroeder et al. 2025): the whole effect function, by private kernel regression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from privcausal.accounting import PICO
+from privcausal.errors import CapabilityError
+from privcausal.inference import cut as cuts
+from privcausal.inference.answers import Answers
+from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.kernel import Law, denoised
+from privcausal.learners import networks, published_cate
+from privcausal.learners.averages import STAGES, averages
+from privcausal.learners.base import CateLearner, Learnt, doubts, finish, shown
+from privcausal.learners.bases import AnyBase, Base, Gam
+from privcausal.learners.estimands import average_target
+from privcausal.learners.estimate import Estimate
+from privcausal.learners.ground import Ground, Session, gram_of, lay
+from privcausal.learners.kernels import NN, Kernel
+from privcausal.learners.needs import Need, Undeclared, make_plan
+from privcausal.learners.nuisances import (
+    LEAST_BELOW,
+    RESIDUAL_CLIP,
+    Partial,
+    by_fold,
+    cross_noise,
+    nuisance_of,
+    partial,
+    partial_needs,
+    read_sizes,
+    remainder,
+    residual_effect,
+    settled,
+)
+from privcausal.learners.private import MOMENTS
+from privcausal.learners.second_stage import basis, second_stage
+from privcausal.spec.features import Rows
+from privcausal.spec.fourier import Fourier
+from privcausal.spec.functions import Additive, Constant, Nuisance
+from privcausal.spec.plan import Plan
+from privcausal.spec.request import Request
+from privcausal.spec.schema import Schema
+from privcausal.typing import Vector
+from privcausal.vault import (
+    Aipw,
+    CentredProduct,
+    KernelAnswers,
+    KernelRegression,
+    OfCovariates,
+    SquaredTreatmentResidual,
+    Transform,
+    Vault,
+    proven_lipschitz,
+)
+
+ORTHOGONAL = 1e-9
+"""Queries this near to orthogonal in the RKHS get independent noise."""
+
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "score": ("r", "dr"),
+    "second": ("kernel", "linear", "network"),
+    "noise": ("gross_error", "process"),
+}
+
+SIZES, KERNEL = "effect: score sizes", "effect: kernel weights"
+
+NETWORK_NEEDS = (
+    Need("nuisance: marginals", 0.06, "nuisance"),
+    Need(SIZES, 0.04, "effect"),
+    Need(KERNEL, 0.90, "effect"),
+)
+"""What is left to pay for in rho where networks learn the nuisances."""
+
+
+@dataclass(frozen=True)
+class DPCATE(CateLearner):
+    """tau(x) by Gaussian-kernel regression of a pseudo-outcome, released as one function.
+
+    Second stage of the paper's Theorem 3, with the sensitivity put right and without state: the
+    weights of the function on a public finite basis leave the vault once, with discrete Gaussian
+    noise for the l2 norm that one row can move them by (`vault.KernelRegression`). Whatever is
+    predicted is a function of these numbers. Nuisances are private (base "gam").
+
+    Parameters
+    ----------
+    score : {"r", "dr"}
+        The pseudo-outcome: (Y - eta) / (T - e) with weight (T - e)^2, or the doubly robust score.
+    second : {"kernel", "linear", "network"}
+        Only for ``mode="paper"`` with ``queries=``: what is fitted to it (the paper's Corollaries 2
+        and 1). "network" has two layers of 32 tanh units and needs the extra ``privcausal[nn]``.
+    noise : {"gross_error", "process"}
+        Only for ``mode="paper"`` with ``queries=``: the noise of Theorem 1, or of Algorithm 1.
+    """
+
+    score: Literal["r", "dr"] = "r"
+    second: Literal["kernel", "linear", "network"] = "kernel"
+    noise: Literal["gross_error", "process"] = "gross_error"
+    name: ClassVar[str] = "dpcate"
+
+    def __post_init__(self) -> None:
+        for name, known in OPTIONS.items():
+            if getattr(self, name) not in known:
+                raise CapabilityError(f"DPCATE({name}=) is one of {', '.join(map(repr, known))}")
+
+    def effect_needs(self, request: Request, base: Base) -> list[Need]:
+        return [
+            *partial_needs(request.propensity is not None),
+            Need(MOMENTS, 0.04, "nuisance"),
+            Need(SIZES, 0.02, "effect"),
+            Need(KERNEL, 0.55, "effect"),
+        ]
+
+    def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
+        """Stages with integer budgets; no data are needed."""
+        if request.mode == "paper":
+            return published_cate.plan(self, request, base, undeclared)
+        if (self.second, self.noise) != ("kernel", "gross_error"):
+            raise CapabilityError(
+                "DPCATE(second=, noise=) belong to mode='paper': what is proven is the kernel's"
+            )
+        kernel = second_stage(base)
+        if kernel.loss == "squared" and request.trust.neighbors != "substitute":
+            raise CapabilityError(
+                "Kernel(loss='squared') needs a public number of rows, which "
+                "neighbors='add_remove' protects; write loss='huber'"
+            )
+        if isinstance(base, NN):
+            return networks.plan(request, self.name, list(NETWORK_NEEDS), undeclared)
+        needs = self.needs(request, Gam())
+        return make_plan(request, self.name, kernel.name, needs, self.shares, undeclared)
+
+    def fit(
+        self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
+    ) -> Estimate:
+        if plan.request.mode == "paper":
+            return published_cate.fit(self, plan, vault, schema, base)
+        session = Session(plan, vault, schema, undeclared, Gam())
+        own = base if isinstance(base, NN) else None
+        return _WithKernel(self.score, kernel=second_stage(base), networks=own).run(session)
+
+    @property
+    def _kernel(self) -> Kernel:
+        return Kernel()
+
+    @property
+    def _networks(self) -> NN | None:
+        return None
+
+    def run(self, session: Session) -> Estimate:
+        """As every learner, but averages are centred on the pilot: it is known everywhere."""
+        learnt, centre = self._learn(lay(session))
+        ground, found = learnt.ground, None
+        if session.plan.has(STAGES[1]):
+            target = average_target(ground, learnt.nuisances, centre)
+            found = averages(ground, target, learnt.remainder, STAGES, "ATE")
+        notes = () if found is None else doubts(found)
+        return finish(ground, learnt.effect, learnt.shown, found, notes)
+
+    def learn(self, ground: Ground) -> Learnt:
+        return self._learn(ground)[0]
+
+    def _learn(self, ground: Ground) -> tuple[Learnt, float]:
+        if self._networks is not None:
+            return self._after_networks(ground, networks.learn(ground, self._networks))
+        ground, grams = gram_of(ground)
+        partials = partial(ground, grams)
+        pilot = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=None)
+        partials = settled(ground, partials, pilot)
+        nuisances = tuple(nuisance_of(p, pilot, ground.outcome) for p in partials)
+        score = _scored(self.score, ground, partials, nuisances, pilot)
+        effect = self._effect(ground, score)
+        rest = remainder(ground, partials[0])
+        found = Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
+        return found, score.centre
+
+    def _after_networks(self, ground: Ground, found: networks.Learned) -> tuple[Learnt, float]:
+        partials, nuisances = (found.partial,), (found.nuisance,)
+        score = _scored(self.score, ground, partials, nuisances, found.pilot)
+        effect = self._effect(ground, score)
+        rest = remainder(ground, found.partial)
+        return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest), score.centre
+
+    def _effect(self, ground: Ground, score: _Score) -> Effect:
+        kernel = self._kernel
+        features = basis(ground, kernel)
+        sizes = read_sizes(ground, score.target, SIZES)
+        count = ground.population.count
+        cut = cuts.trade(sizes, cross_noise(ground, KERNEL, 1.0) / count)
+        below = max(sizes.below(cut), LEAST_BELOW)
+        mass = count * score.weight * below
+        residual = (sizes.rms(cut) / below) ** 2 / score.weight
+        law = Law.of(features, ground.rows, mass, residual)
+
+        def regression(ridge: float) -> KernelRegression:
+            if kernel.loss == "huber":
+                return KernelRegression(features, score.curvature, score.target, cut, ridge)
+            reach = min(score.reach, cut) if self.score == "dr" else score.reach
+            lipschitz = proven_lipschitz(score.curvature.bound, reach, cut, _most(ground), ridge)
+            return KernelRegression(
+                features, score.curvature, score.target, lipschitz, ridge, "squared", cut
+            )
+
+        def noise(ridge: float) -> float:
+            return _noise_sd(ground, regression(ridge))
+
+        ridge = law.best_ridge(noise) if kernel.ridge is None else 2 * kernel.ridge * count
+        return _released(ground, regression(ridge), law, score.centre)
+
+
+@dataclass(frozen=True)
+class _WithKernel(DPCATE):
+    """The learner with the options of its second stage."""
+
+    kernel: Kernel = field(default_factory=Kernel)
+    networks: NN | None = None
+
+    @property
+    def _kernel(self) -> Kernel:
+        return self.kernel
+
+    @property
+    def _networks(self) -> NN | None:
+        return self.networks
+
+
+def _released(ground: Ground, order: KernelRegression, law: Law, centre: float) -> Effect:
+    """The function, or its answers at the queries."""
+    session, reach = ground.session, 2 * ground.outcome.bound
+    queries = session.plan.request.queries
+    rows = None if queries is None else queries.rows(ground.design)
+    phi = None if rows is None else rows.phi(order.features)
+    if rows is not None and phi is not None and np.linalg.norm(phi, 2) <= 1 + ORTHOGONAL:
+        return _answers(ground, order, law, centre, rows)
+    release = session.vault.release_solution(KERNEL, order)
+    session.releases.append(release)
+    coef, cov = denoised(law, release.value, order.ridge, float(release.noise_sd[0]))
+    function = Effect((Piece(Additive(order.features, coef, centre), cov),), reach)
+    if rows is None:
+        return function
+    return _at_points(ground, order.features, rows, function(rows), function.sd(rows))
+
+
+def _answers(
+    ground: Ground, order: KernelRegression, law: Law, centre: float, rows: Rows
+) -> Answers:
+    """Independent noise on each answer, where it is as small as that of a process."""
+    session = ground.session
+    phi = rows.phi(order.features)
+    wanted = KernelAnswers(
+        order.features, order.curvature, order.target, order.lipschitz, order.ridge, order.loss,
+        order.cut, phi,
+    )  # fmt: skip
+    release = session.vault.release_solution(KERNEL, wanted)
+    session.releases.append(release)
+    cov = law.cov(order.ridge, 0.0)
+    spread = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0) + release.noise_sd**2)
+    return _at_points(ground, order.features, rows, centre + release.value, spread)
+
+
+def _at_points(
+    ground: Ground, features: Fourier, rows: Rows, value: Vector, spread: Vector
+) -> Answers:
+    points = np.ascontiguousarray(rows.scaled(ground.design)[:, features.columns])
+    reach = 2 * ground.outcome.bound
+    return Answers((), reach, ground.design, features.columns, points, value, spread)
+
+
+@dataclass(frozen=True, eq=False)
+class _Score:
+    """A pseudo-outcome less a released centre, times its weight, as bounded row maps.
+
+    Attributes
+    ----------
+    weight : float
+        Mean weight over the synthetic population.
+    reach : float
+        Bound of |target| / sqrt(weight) of a row.
+    """
+
+    curvature: Transform
+    target: Transform
+    centre: float
+    weight: float
+    reach: float
+
+
+def _scored(
+    score: str,
+    ground: Ground,
+    partials: tuple[Partial, ...],
+    nuisances: tuple[Nuisance, ...],
+    pilot: Effect,
+) -> _Score:
+    outcome, rows = ground.outcome, ground.rows
+    limit = 2 * outcome.bound
+    centre = float(np.clip(np.mean(pilot(rows)), -limit, limit))
+    if score == "dr":
+        one = OfCovariates(Constant(1.0), 1.0)
+        target = by_fold(
+            lambda n: Aipw(n, outcome, ground.clip, Constant(centre), abs(centre)), nuisances
+        )
+        return _Score(one, target, centre, 1.0, target.bound)
+    soft = min(RESIDUAL_CLIP, ground.clip)
+    e = partials[0].e_soft(rows)
+    return _Score(
+        by_fold(lambda p: SquaredTreatmentResidual(p.e_soft, soft), partials),
+        by_fold(lambda p: CentredProduct(p.e_soft, p.eta, outcome, soft, centre), partials),
+        centre,
+        float(np.mean(e * (1 - e))),
+        limit + (1 - soft) * abs(centre),
+    )
+
+
+def _noise_sd(ground: Ground, regression: KernelRegression) -> float:
+    """Noise sd of a weight, as the vault will draw it."""
+    plan = ground.session.plan
+    trust = plan.request.trust
+    moved = regression.sensitivity(trust.neighbors) * trust.max_rows * float(regression.units[0])
+    return float(moved / np.sqrt(2 * plan.stage(KERNEL).rho / PICO))
+
+
+def _most(ground: Ground) -> float:
+    """Public bound on the number of rows that count."""
+    size = ground.session.vault.size
+    assert size is not None  # by the plan
+    return float(size * ground.session.plan.request.trust.max_rows)

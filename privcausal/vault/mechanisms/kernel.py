@@ -1,0 +1,271 @@
+"""Regularised regression on a public basis, solved on the rows; its weights leave once, noisy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from privcausal.spec.features import Rows
+from privcausal.spec.fourier import Fourier
+from privcausal.typing import Integers, Matrix, Neighbors, Vector
+from privcausal.vault.batch import Batch
+from privcausal.vault.mechanisms.base import Solution
+from privcausal.vault.sealed import Sealed
+from privcausal.vault.transforms.scores import Transform
+
+TOLERANCE = 2.0**-10
+"""eta / L: the solver ends at a gradient this small; it costs as much of the sensitivity."""
+
+BITS = 20
+"""Grid steps of a weight, against the sensitivity over sqrt(p)."""
+
+NEWTON = 60
+"""Newton steps before the slow and certain method takes over."""
+
+BLOCK = 1 << 13
+"""Rows a block: the order of sums is fixed, whatever the batches are."""
+
+KEEP = 50_000_000
+"""Basis values that are kept between passes (400 MB); beyond, they are computed again."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelRegression(Solution):
+    """Weights w of the g(x) = phi(x)'w that minimises
+
+        F(w) = sum_i a_i l_i(g(x_i) - t_i / a_i) + (lambda / 2) ||w||^2,
+
+    Gaussian-kernel regression of a pseudo-outcome t_i / a_i with weight a_i (Schroeder et al. 2025,
+    Eq. 18, with lambda / 2 = n times their lambda). ||phi|| = 1, so ||w|| is the norm of g in the
+    RKHS of the basis' kernel.
+
+    Attributes
+    ----------
+    curvature : Transform
+        a in [0, A], A its bound.
+    target : Transform
+        t = a x pseudo-outcome.
+    lipschitz : float
+        L. With ``loss="huber"`` the loss of row i is Huber's with its corner at L / a_i, so that
+        no row's gradient is longer than L. With ``"squared"`` it is what is proven below, and t is
+        cut to [-cut, cut].
+    ridge : float
+        lambda, public.
+    cut, reach : float
+        Only for ``"squared"``: the cut of t, and the bound of |t_i| / sqrt(a_i).
+
+    Privacy
+    -------
+    F is lambda-strongly convex. Let F' be that of a neighbour, with rows z, z' exchanged, and w*,
+    w'* the minimisers. Then grad F'(w*) = grad f_z'(w*) - grad f_z(w*), and strong convexity gives
+    ||w'* - w*|| <= ||grad F'(w*)|| / lambda <= 2 L / lambda; for a row added or removed, or for one
+    that is incomplete in one table (it adds nothing to F), L / lambda. (Lemma 1 of the paper, with
+    the right power of K(x, x), which is 1 here.)
+
+    *Huber*: grad f(w) = clip(a phi'w - t, -L, L) phi, and ||phi|| = 1. *Squared*: grad f(w*) =
+    (a phi'w* - t) phi is bounded at w*, which is all the argument needs: (lambda / 2) ||w*||^2 <=
+    F(0) <= n reach^2 / 2, so ||w*|| <= B = reach sqrt(n / lambda) and L = A B + cut, with n a
+    public bound on the number of rows.
+
+    *The solver* returns w with ||grad F(w)|| <= eta = `TOLERANCE` L, hence within eta / lambda of
+    w*: with both tables' that adds 2 eta / lambda. It ends where the computed gradient is below
+    eta / 2; the other half pays for the rounding of that gradient, which is below n 2^-53 (BLOCK +
+    n / BLOCK) L, some 10^-5 L for a million rows. Newton steps that did not get there are followed
+    by Nesterov's accelerated gradient from zero, for as many steps as its rate needs in any case.
+
+    *The grid*: weights are rounded to multiples of u, which moves each table's by at most sqrt(p)
+    u / 2. So integers move by at most Delta / u + sqrt(p), Delta = (2 L + 2 eta) / lambda.
+    Max_rows k rows exchanged: k gradients each, k L for L; multiplying all of it by k covers that.
+    """
+
+    features: Fourier
+    curvature: Transform
+    target: Transform
+    lipschitz: float
+    ridge: float
+    loss: Literal["huber", "squared"] = "huber"
+    cut: float = np.inf
+
+    @property
+    def query(self) -> str:
+        return f"kernel weights, m = {self.features.size}"
+
+    @property
+    def units(self) -> Vector:
+        size = self._size
+        unit = self._moved("substitute") / (np.sqrt(size) * (1 << BITS))
+        return np.full(size, unit)
+
+    @property
+    def _size(self) -> int:
+        return self.features.size
+
+    def _moved(self, neighbors: Neighbors) -> float:
+        rows = 2.0 if neighbors == "substitute" else 1.0
+        return (rows + 2 * TOLERANCE) * self.lipschitz / self.ridge
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return self._moved(neighbors) / float(self.units[0]) + float(np.sqrt(self._size))
+
+    def solve(self, batches: Iterable[Batch]) -> Integers:
+        """Weights on the grid, shape (p,)."""
+        return self._on_grid(self._weights(batches))
+
+    def _on_grid(self, values: Vector) -> Integers:
+        return np.rint(values / float(self.units[0])).astype(np.int64)
+
+    def _weights(self, batches: Iterable[Batch]) -> Vector:
+        a, t, points = [], [], []
+        for batch in batches:
+            counted = batch.complete
+            if counted.any():
+                a.append(np.clip(_finite(self.curvature(batch)), 0, self.curvature.bound)[counted])
+                t.append(np.clip(_finite(self.target(batch)), -self.cut, self.cut)[counted])
+                points.append(_points(batch.rows, self.features)[counted])
+        p = self.features.size
+        if not a:
+            return np.zeros(p)
+        corner = self.lipschitz if self.loss == "huber" else np.inf
+        problem = Problem(
+            self.features, np.concatenate(points), np.concatenate(a), np.concatenate(t), corner,
+            self.ridge,
+        )  # fmt: skip
+        return problem.minimum(0.5 * TOLERANCE * self.lipschitz, self.curvature.bound)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelAnswers(KernelRegression):
+    """g at d public points, with independent noise.
+
+    Attributes
+    ----------
+    points : Matrix
+        phi of the points, shape (d, p).
+
+    Privacy
+    -------
+    Answers Z w move by at most ||Z||_op as far in l2 as w does. Independent noise of that size is
+    never smaller than the noise Z xi that noise on w leaves at the points: a Gaussian law of
+    covariance S hides all Z u with ||u|| <= Delta at the price of Delta / sigma only if S >=
+    sigma^2 Z Z' (as matrices), and Z xi is that law with equality. It is as small where the points
+    are orthogonal in the RKHS, as one point is; then nothing but the answers is released.
+    """
+
+    points: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @property
+    def query(self) -> str:
+        return f"effect at {len(self.points)} points"
+
+    @property
+    def _size(self) -> int:
+        return len(self.points)
+
+    def _moved(self, neighbors: Neighbors) -> float:
+        return float(np.linalg.norm(self.points, 2)) * super()._moved(neighbors)
+
+    def solve(self, batches: Iterable[Batch]) -> Integers:
+        """Answers on the grid, shape (d,)."""
+        return self._on_grid(self.points @ self._weights(batches))
+
+
+def proven_lipschitz(bound: float, reach: float, cut: float, rows: float, ridge: float) -> float:
+    """L of the squared loss: A reach sqrt(n / lambda) + cut (see `KernelRegression`)."""
+    return float(bound * reach * np.sqrt(rows / ridge) + cut)
+
+
+def _finite(values: Vector) -> Vector:
+    return np.nan_to_num(values)
+
+
+def _points(rows: Rows, features: Fourier) -> Matrix:
+    """Scaled columns of the basis, shape (n, q); finite for every row."""
+    return np.nan_to_num(rows.scaled(features.design)[:, features.columns])
+
+
+@dataclass(eq=False, repr=False)
+class Problem(Sealed):
+    """F of `KernelRegression` on rows: a, t of shape (n,), points of shape (n, q)."""
+
+    features: Fourier
+    points: Matrix
+    a: Vector
+    t: Vector
+    corner: float
+    ridge: float
+    _phi: list[Matrix] = field(default_factory=list)
+
+    def _blocks(self) -> Iterator[tuple[Matrix, Vector, Vector]]:
+        keep = self.points.shape[0] * self.features.size <= KEEP
+        for k, start in enumerate(range(0, self.points.shape[0], BLOCK)):
+            at = slice(start, start + BLOCK)
+            phi = self._phi[k] if k < len(self._phi) else self.features.at(self.points[at])
+            if keep and k == len(self._phi):
+                self._phi.append(phi)
+            yield phi, self.a[at], self.t[at]
+
+    def gradient(self, w: Vector) -> Vector:
+        total = np.zeros(len(w))
+        for phi, a, t in self._blocks():
+            total += phi.T @ np.clip(a * (phi @ w) - t, -self.corner, self.corner)
+        return total + self.ridge * w
+
+    def value(self, w: Vector) -> float:
+        """F(w) up to a constant: a l(r) = s^2 / (2 a) within the corner, s = a phi'w - t."""
+        total = 0.0
+        for phi, a, t in self._blocks():
+            s = a * (phi @ w) - t
+            inside = np.clip(s, -self.corner, self.corner)
+            total += float(np.sum(inside * (s - 0.5 * inside) / np.maximum(a, 1e-12)))
+        return total + 0.5 * self.ridge * float(w @ w)
+
+    def hessian(self, w: Vector) -> Matrix:
+        total = self.ridge * np.eye(len(w))
+        for phi, a, t in self._blocks():
+            inside = np.abs(a * (phi @ w) - t) <= self.corner
+            total += phi.T @ (phi * (a * inside)[:, None])
+        return total
+
+    def minimum(self, tolerance: float, bound: float) -> Vector:
+        """A point where the gradient is at most `tolerance` long."""
+        w = np.zeros(self.features.size)
+        for _ in range(NEWTON):
+            slope = self.gradient(w)
+            if np.linalg.norm(slope) <= tolerance:
+                return w
+            w = self._step(w, slope)
+        return self._certain(tolerance, bound)
+
+    def _step(self, w: Vector, slope: Vector) -> Vector:
+        """One Newton step, shortened until it descends."""
+        direction = -np.linalg.solve(self.hessian(w), slope)
+        gain, length, now = float(slope @ direction), 1.0, self.value(w)
+        slack = 1e-12 * abs(now)  # the floats' own error
+        while (
+            length > 1e-6
+            and self.value(w + length * direction) > now + 1e-4 * length * gain + slack
+        ):
+            length *= 0.5
+        return np.asarray(w + length * direction)
+
+    def _certain(self, tolerance: float, bound: float) -> Vector:
+        """Nesterov's method from zero: after `steps` the gradient is short on every table.
+
+        With S = A n + lambda, kappa = S / lambda and ||w*|| <= B = n max |grad f| / lambda:
+        F(w_k) - F* <= (1 - 1/sqrt(kappa))^k S B^2 whatever the rows are (Nesterov 2004, Thm 2.2.3),
+        and ||grad F||^2 <= 2 S (F - F*).
+        """
+        smooth = bound * self.points.shape[0] + self.ridge
+        root = np.sqrt(smooth / self.ridge)
+        radius = self.points.shape[0] * min(self.corner, float(np.abs(self.t).max())) / self.ridge
+        steps = int(np.ceil(2 * root * np.log(max(2.0, 2 * smooth * radius / tolerance))))
+        w = ahead = np.zeros(self.features.size)
+        for _ in range(steps):
+            slope = self.gradient(ahead)
+            new = ahead - slope / smooth
+            ahead = new + (root - 1) / (root + 1) * (new - w)
+            w = new
+        return np.asarray(w)

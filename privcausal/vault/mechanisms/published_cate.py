@@ -1,0 +1,265 @@
+"""DP-CATE as its paper prints it (Schroeder et al. 2025): effects at points, with its own noise."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from privcausal.accounting.charge import PICO
+from privcausal.spec.features import Design, Rows
+from privcausal.spec.fourier import Fourier
+from privcausal.spec.functions import Nuisance
+from privcausal.spec.plan import Stage
+from privcausal.typing import Integers, Matrix, Vector
+from privcausal.vault.batch import Batch
+from privcausal.vault.estimators import Estimators, learn, unit_columns
+from privcausal.vault.mechanisms.base import ONE_FACTOR
+from privcausal.vault.mechanisms.published import LEAST, noise_scale
+from privcausal.vault.mechanisms.second_stage import Fitted, Ridge, SecondStage
+from privcausal.vault.sealed import Sealed
+from privcausal.vault.supremum import Supremum
+from privcausal.vault.transforms.scores import Outcome
+
+AddNoise = Callable[[str, Vector, float, float], Vector]
+"""(name, exact values, grid unit, noise sd) to the noisy values."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """rho and rho phi of the R- or DR-learner (the paper's Eqs. 4, 5 and 21).
+
+    R: rho = (a - e)^2 and rho phi = (a - e)(y - mu_a) + rho (mu_1 - mu_0). DR: rho = 1 and phi is
+    the doubly robust score.
+    """
+
+    nuisance: Nuisance
+    score: Literal["r", "dr"]
+
+    def __call__(self, rows: Rows, t: Vector, y: Vector) -> tuple[Vector, Vector]:
+        n = self.nuisance
+        e, mu0, mu1 = n.e(rows), n.mu0(rows), n.mu1(rows)
+        away, residual = t - e, y - np.where(t == 1, mu1, mu0)
+        rho = away**2 if self.score == "r" else np.ones(len(t))
+        slope = away if self.score == "r" else away / (e * (1 - e))
+        return rho, slope * residual + rho * (mu1 - mu0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Published:
+    """What both releases share: nuisances from one part of the rows, g from the other.
+
+    Attributes
+    ----------
+    nuisances : Estimators or Nuisance
+        Estimators to be fitted on the first part, or released functions.
+    """
+
+    nuisances: Estimators | Nuisance
+    design: Design
+    outcome: Outcome
+    clip: float
+    score: Literal["r", "dr"]
+
+    def _scores(self, batches: Sequence[Batch]) -> Scores:
+        if isinstance(self.nuisances, Nuisance):
+            return Scores(self.nuisances, self.score)
+        rows, t, y = _stacked(batches)
+        found = learn(
+            self.nuisances,
+            unit_columns(rows, self.design),
+            t,
+            y,
+            design=self.design,
+            clip=self.clip,
+            bounds=(self.outcome.lo, self.outcome.hi),
+        )
+        return Scores(found, self.score)
+
+    def _fitted(
+        self, scores: Scores, batches: Sequence[Batch], stage: SecondStage, queries: Rows
+    ) -> tuple[Fitted, int]:
+        rows, t, y = _stacked(batches)
+        return stage.fit(rows, *scores(rows, t, y), queries), max(len(t), LEAST)
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedAnswers(_Published):
+    """g(queries) + gamma 5 sqrt(2 ln(n) ln(2/delta)) / (eps n) U, U ~ N(0, I_d) (Theorem 1).
+
+    gamma = sup over z of ||h(x)||_2 |rho (phi(z) - g(x))| (Eqs. 11 and 22): exact in treatment and
+    outcome, where the residual is linear, by `Supremum` in the covariates.
+
+    Attributes
+    ----------
+    starts : Matrix
+        Public starting points of the search for gamma.
+
+    Privacy
+    -------
+    None is proven. The theorem's argument treats the influence of one row on g as known from the
+    influence function at the sample, and gamma as a smooth bound of the sensitivity; neither is
+    shown for a second stage that is fitted, and gamma is found by a local search. Nuisances that
+    are not private move with a row of their own part without any noise. Noise scales depend on the
+    rows, so none leaves this function.
+    """
+
+    second: SecondStage
+    queries: Rows
+    starts: Matrix
+
+    query = "effect at the queries"
+
+    def answer(
+        self,
+        first: Sequence[Batch],
+        second: Sequence[Batch],
+        stage: Stage,
+        add_noise: AddNoise,
+    ) -> Vector:
+        """Noisy effects at the queries, shape (d,)."""
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            # an estimator warns of what it saw in the rows
+            warnings.simplefilter("ignore")
+            scores = self._scores(first)
+            fitted, size = self._fitted(scores, second, self.second, self.queries)
+            gamma = Supremum(self.design, self.starts).of(
+                lambda rows: self._reach(scores, fitted, rows)
+            )
+            exact = fitted.g(self.queries)
+        unit = 2 * self.outcome.bound * 2.0**-ONE_FACTOR
+        limit = 2 * self.outcome.bound / self.clip
+        sd = max(gamma * noise_scale(size, stage), unit)
+        return add_noise("answers", np.clip(np.nan_to_num(exact), -limit, limit), unit, sd)
+
+    def _reach(self, scores: Scores, fitted: Fitted, rows: Rows) -> Vector:
+        """max over t and y of ||h(x)|| |rho (phi - g)| at given covariates, shape (n,)."""
+        g, size = fitted.g(rows), np.ones(len(rows))
+        ends = []
+        for t in (0.0, 1.0):
+            for y in (self.outcome.lo, self.outcome.hi):
+                rho, target = scores(rows, t * size, y * size)
+                ends.append(np.abs(target - rho * g))
+        return np.asarray(fitted.influence(rows) * np.max(ends, axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedProcess(_Published):
+    """g + r U with U a Gaussian process of covariance K (Theorem 3; Algorithms 1 and 2).
+
+    K = (sqrt(2 pi) h)^-q k, k the unit Gaussian kernel, g minimises (1/n) sum rho (phi - g)^2 +
+    ridge ||g||^2 over its RKHS, and r = sup rho 4 L sqrt(2 ln(2/delta)) / ((sqrt(2 pi) h)^q ridge
+    n eps) as printed (Eq. 19), L the largest |y| of the declared outcome (supplement G.3).
+
+    Privacy
+    -------
+    None is proven, and it fails: the exponent of sqrt(2 pi) h should be q/2 (Hall, Rinaldo and
+    Wasserman 2013), so the noise is too small by (sqrt(2 pi) h)^(q/2) wherever that is above one;
+    and the squared loss has no Lipschitz constant on an unbounded g.
+    """
+
+    features: Fourier
+    ridge: float
+
+    query = "Gaussian process"
+
+    @property
+    def density(self) -> float:
+        """K(x, x)."""
+        q = self.features.frequencies.shape[1]
+        return float((math.sqrt(2 * math.pi) * self.features.bandwidth) ** -q)
+
+    def scale(self, size: int, stage: Stage) -> float:
+        """r of Eq. 19."""
+        epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
+        largest = (1 - self.clip) ** 2 if self.score == "r" else 1.0
+        lipschitz = max(abs(self.outcome.lo), abs(self.outcome.hi))
+        spread = 4 * lipschitz * math.sqrt(2 * math.log(2 / delta))
+        return largest * spread * self.density / (self.ridge * size * epsilon)
+
+    def process(
+        self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: AddNoise
+    ) -> Process:
+        """g and its noise, to be asked point by point. It is secret."""
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            model = Ridge(self.features, self.ridge / self.density)
+            fitted, size = self._fitted(
+                self._scores(first), second, model, Rows({}, 0, None, {self.design: _none(self)})
+            )
+        return Process(fitted, self.features, self.density, self.scale(size, stage), add_noise)
+
+
+def _none(order: _Published) -> Matrix:
+    return np.zeros((0, len(order.design)))
+
+
+@dataclass(eq=False, repr=False)
+class Process(Sealed):
+    """g(x) + r U(x), with U drawn point by point given what was drawn before (Algorithm 2).
+
+    As printed the algorithm conditions on past private *answers* and so loses g after the first
+    query; right is to condition on past *noise*, which must then stay secret, as g must. Whoever
+    holds both an answer and its noise holds g(x). The same point asked again gets the same answer.
+    """
+
+    fitted: Fitted
+    features: Fourier
+    density: float
+    scale: float
+    add_noise: AddNoise
+    _points: list[Vector] = field(default_factory=list)
+    _drawn: list[float] = field(default_factory=list)
+    _known: dict[bytes, float] = field(default_factory=dict)
+
+    def ask(self, rows: Rows) -> Vector:
+        """Noisy effects at points, one after another, shape (n,)."""
+        z = np.ascontiguousarray(rows.scaled(self.features.design)[:, self.features.columns])
+        exact = self.fitted.g(rows)
+        return np.array(
+            [g + self.scale * self._noise(point) for point, g in zip(z, exact, strict=True)]
+        )
+
+    def _noise(self, point: Vector) -> float:
+        """U at a point given U at the points before."""
+        key = point.tobytes()
+        if key not in self._known:
+            mean, variance = self._given(point)
+            unit = 2.0**-ONE_FACTOR
+            standard = self.add_noise("process", np.zeros(1), unit, 1.0)[0]
+            self._known[key] = mean + math.sqrt(variance) * float(standard)
+            self._points.append(point)
+            self._drawn.append(self._known[key])
+        return self._known[key]
+
+    def _given(self, point: Vector) -> tuple[float, float]:
+        if not self._points:
+            return 0.0, self.density
+        past = np.array(self._points)
+        v = self._kernel(past, point)
+        c = np.stack([self._kernel(past, other) for other in past])
+        c[np.diag_indices(len(c))] += 1e-9 * self.density  # points may lie close together
+        solved = np.linalg.solve(c, v)
+        return float(solved @ np.array(self._drawn)), max(self.density - float(solved @ v), 0.0)
+
+    def _kernel(self, points: Matrix, point: Vector) -> Vector:
+        return self.density * self.features.gaussian(points, point)
+
+
+def _stacked(batches: Sequence[Batch]) -> tuple[Rows, Vector, Vector]:
+    """The rows that count as one block."""
+    names = list(batches[0].rows.frame) if batches else []
+    keep = [batch.complete for batch in batches]
+    frame: dict[str, Vector | Integers] = {
+        name: np.concatenate([b.rows.frame[name][k] for b, k in zip(batches, keep, strict=True)])
+        for name in names
+    }
+    t, y = (
+        np.concatenate([getattr(b, what)[k] for b, k in zip(batches, keep, strict=True)])
+        for what in ("t", "y")
+    )
+    return Rows(frame, len(t)), t, y

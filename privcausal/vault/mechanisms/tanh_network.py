@@ -1,0 +1,146 @@
+"""A network with two layers of 32 tanh units as a published second stage. Nothing is private."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privcausal.spec.features import Design, Rows
+from privcausal.typing import Integers, Matrix, Vector
+from privcausal.vault.mechanisms.second_stage import Fitted, SecondStage
+
+WIDTH, RATE, BATCH = 32, 0.01, 128
+"""Schroeder et al. (2025), supplement G.3; the paper does not tell the number of epochs."""
+
+EPOCHS = 60
+DAMPING = 1e-3
+"""Added to the Hessian beyond what makes it positive, as a share of its largest eigenvalue."""
+
+CHUNK = 64
+_PUBLIC_SEED = 20_250_601  # starting weights and the order of batches: public, and no noise
+
+
+@dataclass(frozen=True, eq=False)
+class TanhNetwork(SecondStage):
+    """g by Adam on the mean weighted squared error; h by the exact Jacobian and Hessian.
+
+    h(x) = 2 J(queries) (H + damping I)^-1 grad g(x) (Corollary 1), H from exact Hessian-vector
+    products of the mean loss.
+
+    Attributes
+    ----------
+    scale : float
+        Public size of the effect: the network learns g / scale.
+    """
+
+    design: Design
+    columns: Integers
+    scale: float
+
+    def _inputs(self, rows: Rows) -> Matrix:
+        return np.nan_to_num(rows.scaled(self.design)[:, self.columns])
+
+    def fit(self, rows: Rows, rho: Vector, target: Vector, queries: Rows) -> Fitted:
+        import torch
+
+        x = torch.from_numpy(self._inputs(rows).copy())
+        weight = torch.from_numpy(rho.copy())
+        goal = torch.from_numpy(target / np.maximum(rho, 1e-12) / self.scale)
+        theta = _trained(x, weight, goal)
+        hessian = _hessian(theta, x, weight, goal)
+        ends = np.linalg.eigvalsh(hessian)
+        damping = DAMPING * max(float(ends[-1]), 1e-12) - min(float(ends[0]), 0.0)
+        jacobian = _gradients(theta, torch.from_numpy(self._inputs(queries).copy()))
+        damped = hessian + damping * np.eye(len(hessian))
+        moves: Matrix = np.asarray(2 * np.linalg.solve(damped, jacobian.T).T, np.float64)
+        return FittedNetwork(self, theta, moves)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedNetwork(Fitted):
+    """Flat weights theta, and 2 J H^-1 of shape (d, p)."""
+
+    stage: TanhNetwork
+    theta: Any
+    moves: Matrix
+
+    def g(self, rows: Rows) -> Vector:
+        import torch
+
+        x = torch.from_numpy(self.stage._inputs(rows).copy())
+        with torch.no_grad():
+            return np.asarray(_forward(self.theta, x).numpy() * self.stage.scale)
+
+    def influence(self, rows: Rows) -> Vector:
+        import torch
+
+        slopes = _gradients(self.theta, torch.from_numpy(self.stage._inputs(rows).copy()))
+        # the scale of g and that of the residual it is multiplied with cancel
+        return np.asarray(np.linalg.norm(slopes @ self.moves.T, axis=1))
+
+
+def _sizes(inputs: int) -> tuple[tuple[int, ...], ...]:
+    return (inputs, WIDTH), (WIDTH,), (WIDTH, WIDTH), (WIDTH,), (WIDTH,), (1,)
+
+
+def _forward(theta: Any, x: Any) -> Any:
+    """g / scale of points x, shape (n, q) -> (n,)."""
+    import torch
+
+    shapes = _sizes(x.shape[-1])
+    parts = torch.split(theta, [int(np.prod(s)) for s in shapes])
+    w1, b1, w2, b2, w3, b3 = (p.reshape(s) for p, s in zip(parts, shapes, strict=True))
+    hidden = (x @ w1 + b1).tanh()
+    return ((hidden @ w2 + b2).tanh() @ w3) + b3.squeeze(0)
+
+
+def _loss(theta: Any, x: Any, weight: Any, goal: Any) -> Any:
+    return (weight * (goal - _forward(theta, x)) ** 2).mean()
+
+
+def _trained(x: Any, weight: Any, goal: Any) -> Any:
+    import torch
+
+    generator = torch.Generator().manual_seed(_PUBLIC_SEED)
+    parts = [
+        torch.randn(int(np.prod(s)), generator=generator, dtype=torch.float64)
+        * (float(s[0]) ** -0.5 if len(s) == 2 or i == 4 else 0.0)
+        for i, s in enumerate(_sizes(x.shape[1]))
+    ]
+    theta = torch.cat(parts).requires_grad_(True)
+    optimiser = torch.optim.Adam([theta], lr=RATE)
+    for _ in range(EPOCHS):
+        order = torch.randperm(len(x), generator=generator)
+        for at in torch.split(order, BATCH):
+            optimiser.zero_grad()
+            _loss(theta, x[at], weight[at], goal[at]).backward()
+            optimiser.step()
+    return theta.detach()
+
+
+def _hessian(theta: Any, x: Any, weight: Any, goal: Any) -> Matrix:
+    """Of the mean loss, by Hessian-vector products in blocks of directions, shape (p, p)."""
+    import torch
+    from torch.func import grad, jvp, vmap
+
+    slope = grad(_loss)
+
+    def product(v: Any) -> Any:
+        return jvp(lambda w: slope(w, x, weight, goal), (theta,), (v,))[1]
+
+    directions = torch.split(torch.eye(len(theta), dtype=torch.float64), CHUNK)
+    blocks = [vmap(product)(v) for v in directions]
+    found = np.nan_to_num(torch.cat(blocks).numpy())  # without any row the mean is no number
+    return np.asarray(0.5 * (found + found.T))
+
+
+def _gradients(theta: Any, x: Any) -> Matrix:
+    """grad_theta g / scale at points, shape (n, p)."""
+    from torch.func import grad, vmap
+
+    def at(weights: Any, point: Any) -> Any:
+        return _forward(weights, point)
+
+    return np.asarray(vmap(grad(at), in_dims=(None, 0))(theta, x).numpy())

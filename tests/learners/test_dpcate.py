@@ -1,0 +1,432 @@
+"""DP-CATE: what the function is, what a fit with queries tells, and the published mechanisms.
+
+Random tests raise a false alarm with probability 1e-6 or are made with seeded noise.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import kstest
+
+import privcausal as pc
+from privcausal.errors import (
+    BudgetError,
+    CapabilityError,
+    DataError,
+    PrivcausalError,
+    PrivcausalWarning,
+    SchemaError,
+)
+from privcausal.learners import DPCATE
+from privcausal.learners.bases import Kernel, Sklearn
+from privcausal.spec.features import Design, Rows
+from privcausal.spec.fourier import fourier
+from privcausal.spec.functions import Constant, Nuisance
+from privcausal.spec.schema import Schema
+from privcausal.testing import seeded_noise, zero_noise
+from privcausal.vault import Ridge, TanhNetwork
+from privcausal.vault.mechanisms import published_cate, tanh_network
+from privcausal.vault.mechanisms.published_cate import Process, PublishedAnswers, Scores
+from privcausal.vault.transforms.scores import Outcome
+
+PAPER: dict[str, Any] = {"mode": "paper", "split": "disjoint", "below_minimum": "published"}
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+N = 2700
+
+
+@lru_cache
+def study(n: int = N, seed: int = 0) -> pc.datasets.Study:
+    return pc.datasets.dpcate(1, n, seed)
+
+
+def points(m: int = 7) -> pd.DataFrame:
+    return study(300, 9).frame[["X1", "X2"]].iloc[:m]
+
+
+def fit(**options: Any) -> Any:
+    s = study()
+    return pc.privcate(s.formula, s.frame, **{"learner": "dpcate", "bounds": s.bounds, **options})
+
+
+def pehe(result: Any, queries: bool = False) -> float:
+    test = study(300, 9)
+    found = result.predict() if queries else result.predict(test.frame)
+    return float(np.sqrt(np.mean((found["estimate"].to_numpy() - test.tau) ** 2)))
+
+
+# -- the function ----------------------------------------------------------------------------
+
+
+def test_asking_is_free_and_gives_the_same_answer(tmp_path: Any) -> None:
+    """A plain function of released numbers: in any order, one by one, and after save and load."""
+    with seeded_noise(1):
+        found = fit(eps=2.0)
+    at = points(40)
+    whole = found.predict(at)
+    assert whole.equals(found.predict(at))
+    assert whole.iloc[::-1].equals(found.predict(at.iloc[::-1]))
+    one_by_one = pd.concat([found.predict(at.iloc[[i]]) for i in range(len(at))])
+    assert whole.equals(one_by_one)
+    found.save(tmp_path / "fit.json")
+    assert pc.load(tmp_path / "fit.json").predict(at).equals(whole)
+
+
+def test_base_gam_is_what_the_nuisances_have_anyway() -> None:
+    found = []
+    for base in ("gam", "kernel", Kernel()):
+        with seeded_noise(3):
+            found.append(fit(base=base).predict(points()))
+    assert found[0].equals(found[1]) and found[0].equals(found[2])
+
+
+@pytest.mark.parametrize("score", ["r", "dr"])
+def test_error_falls_with_epsilon_to_that_without_noise(score: str) -> None:
+    """The paper's Figure 5: towards a learner without privacy."""
+    errors = []
+    for eps in (0.5, 8.0, 1000.0):
+        with seeded_noise(5):
+            errors.append(pehe(fit(learner=DPCATE(score=score), eps=eps, shares={"average": 0})))
+    assert errors[0] > errors[1] > errors[2]
+    with zero_noise():
+        without = pehe(fit(learner=DPCATE(score=score), eps=1e4, shares={"average": 0}))
+    assert without < 0.15
+    assert errors[2] < without + 0.15
+
+
+@pytest.mark.parametrize("eps", [1.0, 4.0, 16.0])
+def test_the_proven_function_is_no_worse_than_the_published_answers(eps: float) -> None:
+    with seeded_noise(2):
+        proven = pehe(fit(eps=eps))
+        queries = study(300, 9).frame
+        published = pehe(fit(eps=eps, queries=queries, **PAPER), queries=True)
+    assert proven < published
+
+
+def test_the_squared_loss_pays_for_its_reach() -> None:
+    with seeded_noise(2):
+        huber, squared = fit(eps=4.0), fit(eps=4.0, base=Kernel(loss="squared"))
+    names = ["sensitivity", "noise_sd"]
+    lines = [f.budget.set_index("query").filter(like="kernel", axis=0) for f in (huber, squared)]
+    assert (lines[0][names].to_numpy() < lines[1][names].to_numpy()).all()
+
+
+def test_ridge_is_the_papers_lambda() -> None:
+    """The sensitivity of the weights is L / (n lambda), whatever else is chosen."""
+    with zero_noise():
+        ten, one = (fit(base=Kernel(ridge=r)).budget for r in (0.1, 0.01))
+    line = next(i for i, q in enumerate(ten["query"]) if q.startswith("kernel"))
+    assert one["sensitivity"][line] == pytest.approx(10 * ten["sensitivity"][line], rel=1e-9)
+
+
+# -- queries ---------------------------------------------------------------------------------
+
+
+def test_answers_are_those_of_the_function() -> None:
+    """For several points the noise of a process is the smaller: the same numbers as the whole."""
+    with seeded_noise(4):
+        whole = fit()
+    with seeded_noise(4):
+        some = fit(queries=points())
+    assert some.predict().to_numpy() == pytest.approx(whole.predict(points()).to_numpy())
+    assert some.predict(points().iloc[[3, 1]]).index.tolist() == points().index[[3, 1]].tolist()
+
+
+def test_one_point_gets_its_own_noise() -> None:
+    with seeded_noise(4):
+        one = fit(queries=points(1))
+    assert "effect at 1 points" in set(one.budget["query"])
+    assert np.isfinite(one.predict().to_numpy()).all()
+
+
+@pytest.mark.parametrize("mode", ["proven", "paper"])
+def test_other_points_are_refused(mode: str, tmp_path: Any) -> None:
+    with seeded_noise(4):
+        some = fit(queries=points(), **(PAPER if mode == "paper" else {}))
+    with pytest.raises(CapabilityError, match="7 points"):
+        some.predict(study(300, 9).frame.iloc[20:22])
+    with pytest.raises(CapabilityError):
+        some.plot("effect")
+    some.save(tmp_path / "fit.json")
+    assert pc.load(tmp_path / "fit.json").predict().equals(some.predict())
+    assert "DP-CATE" in str(some.summary())
+    some.report(tmp_path / "report.html")
+
+
+# -- refusals --------------------------------------------------------------------------------
+
+BAD: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
+    "bandwidth": ({"base": lambda: Kernel(bandwidth=0)}, CapabilityError, "bandwidth"),
+    "ridge": ({"base": lambda: Kernel(ridge=-1.0)}, CapabilityError, "ridge"),
+    "nan": ({"base": lambda: Kernel(ridge=float("nan"))}, CapabilityError, "ridge"),
+    "loss": ({"base": lambda: Kernel(loss="hinge")}, CapabilityError, "loss"),
+    "functions": ({"base": lambda: Kernel(functions=7)}, CapabilityError, "even"),
+    "score": ({"learner": lambda: DPCATE(score="x")}, CapabilityError, "score"),
+    "second": ({"learner": DPCATE(second="linear")}, CapabilityError, "mode='paper'"),
+    "linear base": ({"base": "linear"}, CapabilityError, "kernel"),
+    "other learner": ({"learner": "r", "base": "kernel"}, CapabilityError, "dpcate"),
+    "queries of r": ({"learner": "r", "queries": points()}, CapabilityError, "dpcate"),
+    "paper of r": ({"learner": "r", "mode": "paper"}, CapabilityError, "dpcate"),
+    "column": ({"queries": points()[["X1"]]}, DataError, "X2"),
+    "missing": ({"queries": points().assign(X1=np.nan)}, DataError, "missing"),
+    "none": ({"queries": points(0)}, CapabilityError, "from 1"),
+    "many": ({"queries": pd.concat([points()] * 800)}, CapabilityError, "5000"),
+    "bounds": (
+        {"queries": points(), "bounds": {"Y": (-1, 8), "X1": (0, 1)}}, SchemaError, "'X2'"
+    ),
+    "squared": (
+        {"base": Kernel(loss="squared"), "neighbors": "add_remove"}, CapabilityError, "huber"
+    ),
+    "split": ({**PAPER, "split": "full", "queries": points()}, CapabilityError, "disjoint"),
+    "minimum": (
+        {**PAPER, "below_minimum": "refuse", "eps": 0.01, "queries": points()}, BudgetError,
+        "at least",
+    ),
+    "linear process": (
+        {**PAPER, "learner": DPCATE(second="linear")}, CapabilityError, "queries="
+    ),
+    "groups": ({**PAPER, "groups": ["X1 >= 0.5"], "queries": points()}, CapabilityError, "groups"),
+    "unbounded": (
+        {**PAPER, "bounds": {"Y": (-1, 8), "X1": (0, 1)}}, SchemaError, "buys no bounds"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_wrong_calls_are_refused_and_cost_nothing(name: str, tmp_path: Any) -> None:
+    options, kind, words = BAD[name]
+    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9, allow_published=True)
+
+    def call() -> None:
+        fit(ledger=ledger, **{k: v() if callable(v) else v for k, v in options.items()})
+
+    with pytest.raises(kind, match=words):
+        call()
+    assert ledger.spent.epsilon == 0
+
+
+def test_levels_that_were_not_declared() -> None:
+    frame = study().frame.assign(G=np.resize(["a", "b"], N))
+    bounds = study().bounds | {"G": ["a", "b"]}
+    for level, ok in (("b", True), ("z", False)):
+        at = points().assign(G=level)
+        call = {"learner": "dpcate", "bounds": bounds, "queries": at}
+        if ok:
+            with seeded_noise(1):
+                assert len(pc.privcate("Y ~ T | X1 + X2 + C(G)", frame, **call).predict()) == 7
+        else:
+            with pytest.raises(DataError, match="'G'"):
+                pc.privcate("Y ~ T | X1 + X2 + C(G)", frame, **call)
+
+
+def test_without_torch_the_network_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "torch" else real(name, *a)
+    )
+    with pytest.raises(CapabilityError, match=r"privcausal\[nn\]"):
+        fit(learner=DPCATE(second="network"), queries=points(), **PAPER)
+
+
+# -- as published ----------------------------------------------------------------------------
+
+
+def small() -> tuple[Design, Rows, Any, Any]:
+    rng = np.random.default_rng(0)
+    schema = Schema({"X1": (0, 1), "X2": (0, 1)})
+    from privcausal.spec.formula import CausalFormula
+
+    design = Design(CausalFormula.parse("Y ~ T | X1 + X2").modifiers, schema, full_rank=False)
+    rows = Rows({"X1": rng.random(80), "X2": rng.random(80)}, 80)
+    return design, rows, rng.uniform(0.1, 1, 80), rng.normal(size=80)
+
+
+def moved_by_mass(stage: Any, rows: Rows, rho: Any, target: Any, at: Rows, x: int) -> Any:
+    """d/dt of g(at) when mass t moves to row x, by finite differences: the influence function."""
+    n, step = len(rho), 1e-5
+    g = []
+    for t in (-step, step):
+        mass = np.full(n, 1 - t)
+        mass[x] += n * t
+        g.append(stage.fit(rows, rho * mass, target * mass, at).g(at))
+    return (g[1] - g[0]) / (2 * step)
+
+
+@pytest.mark.parametrize("kind", ["kernel", "linear"])
+def test_influence_is_the_derivative_in_the_mass_of_a_row(kind: str) -> None:
+    """Corollaries 1 and 2: IF(z) = h(x) rho (phi - g(x)), plus what the ridge does to g itself."""
+    from privcausal.vault import Affine
+
+    design, rows, rho, target = small()
+    features = fourier(design, np.arange(2), 2.0, 40)
+    stage = Ridge(features, 1e-9) if kind == "kernel" else Ridge(Affine(design, np.arange(2)), 1e-9)
+    if kind == "kernel":  # few functions, so that the ridge does not matter
+        stage = Ridge(fourier(design, np.arange(2), 2.0, 4), 1e-9)
+    at = Rows({"X1": np.array([0.1, 0.5, 0.9]), "X2": np.array([0.3, 0.2, 0.8])}, 3)
+    fitted = stage.fit(rows, rho, target, at)
+    residual = target - rho * fitted.g(rows)
+    for x in (0, 17):
+        expected = np.linalg.norm(moved_by_mass(stage, rows, rho, target, at, x))
+        assert fitted.influence(rows)[x] * abs(residual[x]) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="needs PyTorch (the extra nn)")
+def test_the_networks_hessian_and_jacobian_are_exact() -> None:
+    """Against central differences of the loss and of the output."""
+    import torch
+
+    design, rows, rho, target = small()
+    stage = TanhNetwork(design, np.arange(2), 1.0)
+    x = torch.from_numpy(stage._inputs(rows).copy())
+    weight, goal = torch.from_numpy(rho), torch.from_numpy(target)
+    theta = tanh_network._trained(x[:40], weight[:40], goal[:40])
+    rng = np.random.default_rng(1)
+    v = torch.from_numpy(rng.normal(size=len(theta)))
+    step = 1e-5
+    slope = torch.func.grad(tanh_network._loss)
+    ends = [slope(theta + s * step * v, x, weight, goal).numpy() for s in (-1, 1)]
+    product = tanh_network._hessian(theta, x, weight, goal) @ v.numpy()
+    assert product == pytest.approx((ends[1] - ends[0]) / (2 * step), abs=1e-5)
+    out = [tanh_network._forward(theta + s * step * v, x[:5]).numpy() for s in (-1, 1)]
+    jacobian = tanh_network._gradients(theta, x[:5])
+    assert jacobian @ v.numpy() == pytest.approx((out[1] - out[0]) / (2 * step), abs=1e-6)
+
+
+def test_gamma_is_the_largest_influence_on_a_grid() -> None:
+    """Theorem 1's supremum by brute force, and the noise it is multiplied with."""
+    design, rows, _, _ = small()
+    outcome, at = Outcome(-1.0, 3.0), Rows({"X1": np.r_[0.2, 0.7], "X2": np.r_[0.1, 0.6]}, 2)
+    nuisance = Nuisance(Constant(0.3), Constant(0.5), Constant(1.0))
+    for score in ("r", "dr"):
+        starts = np.random.default_rng(0).random((10, 2))
+        stage = Ridge(fourier(design, np.arange(2), 1.0, 20), 0.05)
+        order = PublishedAnswers(nuisance, design, outcome, 0.1, score, stage, at, starts)
+        rng = np.random.default_rng(2)
+        t, y = (rng.random(80) < 0.3).astype(float), rng.uniform(-1, 3, 80)
+        scores = Scores(nuisance, score)
+        fitted = stage.fit(rows, *scores(rows, t, y), at)
+        found = published_cate.Supremum(design, starts).of(
+            lambda r, f=fitted, o=order, s=scores: o._reach(s, f, r)
+        )
+        axis = np.linspace(0, 1, 41)
+        grid = Rows(
+            dict(zip(("X1", "X2"), map(np.ravel, np.meshgrid(axis, axis)), strict=True)), 1681
+        )
+        best = 0.0
+        for arm in (0.0, 1.0):
+            for end in np.linspace(-1, 3, 5):
+                rho, target = scores(grid, np.full(1681, arm), np.full(1681, end))
+                gap = np.abs(target - rho * fitted.g(grid))
+                best = max(best, float(np.max(fitted.influence(grid) * gap)))
+        assert best <= found * (1 + 1e-3)
+        assert found <= 1.02 * best
+
+
+def test_published_noise_is_that_of_the_theorem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gamma c(eps, delta, n), with n the rows of the second half."""
+    from privcausal.vault import noise
+
+    seen = []
+    real = noise.OperatingSystem.gaussian
+
+    def record(self: Any, exact: Any, query: Any) -> Any:
+        seen.append(query)
+        return real(self, exact, query)
+
+    monkeypatch.setattr(noise.OperatingSystem, "gaussian", record)
+    monkeypatch.setattr(published_cate.Supremum, "of", lambda *_: 2.0)
+    fit(queries=points(), eps=3.0, **PAPER)
+    n, unit = N / 2, 9.0 * 2.0**-30
+    expected = 2.0 * 5 * np.sqrt(2 * np.log(n) * np.log(2 / 1e-5)) / (3.0 * n)
+    assert seen[-1].scale * unit == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("base", ["kernel", Sklearn.kernel()], ids=["private", "sklearn"])
+def test_the_guarantee_is_published_and_says_where_it_fails(base: Any) -> None:
+    found = fit(queries=points(), base=base, **PAPER)
+    assert found.guarantee.kind == "published"
+    assert "Theorem 1" in found.guarantee.statement
+    assert ("without any protection" in found.guarantee.statement) == isinstance(base, Sklearn)
+    assert found.predict()["std_error"].isna().all()
+    assert "BELOW THE MINIMUM" not in fit(queries=points(), eps=50.0, **PAPER).guarantee.statement
+    assert "BELOW" in fit(queries=study(300, 9).frame, eps=0.5, **PAPER).guarantee.statement
+
+
+def test_minimum_number_of_rows() -> None:
+    plan = fit(queries=points(), **PAPER).plan
+    least = max(55, int(np.ceil(8 * (7 + 2 * np.log(2 / 1e-5)) / 1.0)))
+    assert plan.least_rows == 2 * least
+
+
+def asked(seed: int, at: pd.DataFrame, **options: Any) -> Any:
+    with seeded_noise(seed), pytest.warns(PrivcausalWarning, match="secret state"):
+        found = fit(**PAPER, **options)
+    with seeded_noise(seed):
+        return found, found.predict(at)
+
+
+def test_iterative_answers_are_one_draw_of_the_process() -> None:
+    """The same point gives the same answer; a later query is drawn given the noise before."""
+    at = points(5)
+    found, first = asked(1, at)
+    with seeded_noise(99):
+        assert found.predict(at).equals(first)
+        more = found.predict(points(8))
+    assert more.iloc[:5].equals(first)
+    with pytest.raises(CapabilityError, match="saved"):
+        found.save("nowhere.json")
+    assert "DP-CATE" in str(found.summary())
+
+
+def test_the_law_of_sequential_draws() -> None:
+    """Drawn one by one, three near points have the joint law of the process."""
+    design, _, _, _ = small()
+    features = fourier(design, np.arange(2), 1.0, 40)
+
+    class Nothing:
+        def g(self, rows: Rows) -> Any:
+            return np.zeros(len(rows))
+
+    rng = np.random.default_rng(3)
+    at = Rows({"X1": np.r_[0.1, 0.3, 0.9], "X2": np.r_[0.1, 0.2, 0.4]}, 3)
+    draws = np.array(
+        [
+            Process(
+                Nothing(),
+                features,
+                0.5,
+                2.0,
+                lambda *_: rng.standard_normal(1),  # type: ignore[arg-type]
+            ).ask(at)
+            for _ in range(4000)
+        ]
+    )
+    z = rows_of(at, design)
+    cov = 4.0 * 0.5 * np.exp(-((z[:, None] - z) ** 2).sum(axis=2) / 2)
+    white = np.linalg.solve(np.linalg.cholesky(cov), draws.T)
+    assert kstest(white.ravel(), "norm").pvalue > 1e-6
+    assert kstest((white[0] + white[1]) / np.sqrt(2), "norm").pvalue > 1e-6
+    assert kstest((white[1] - white[2]) / np.sqrt(2), "norm").pvalue > 1e-6
+
+
+def rows_of(rows: Rows, design: Design) -> Any:
+    return rows.scaled(design)
+
+
+def test_algorithm_one_answers_once() -> None:
+    found = fit(learner=DPCATE(noise="process"), queries=points(), **PAPER)
+    assert "Theorem 3" in found.guarantee.statement
+    assert np.isfinite(found.predict()["estimate"]).all()
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="needs PyTorch (the extra nn)")
+@pytest.mark.parametrize("second", ["kernel", "linear", "network"])
+def test_without_noise_published_answers_are_near_the_truth(second: str) -> None:
+    with zero_noise():
+        found = fit(learner=DPCATE(second=second), queries=study(300, 9).frame, **PAPER)
+    assert pehe(found, queries=True) < (0.95 if second == "linear" else 0.6)
