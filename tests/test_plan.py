@@ -293,11 +293,11 @@ def test_passes_count_the_releases_of_a_fit():
 
 def test_speed():
     def seconds() -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         pc.plan("Y ~ T | X1 + X2", n=5000, bounds={"Y": (0, 1)}, eps=[0.1, 0.5, 1, 2]).summary()
-        return time.perf_counter() - start
+        return time.process_time() - start
 
-    # a second and a half alone; on a busy machine only the least means something
+    # usually a second and a half of CPU time
     assert any(seconds() < 3 for _ in range(4))
 
 

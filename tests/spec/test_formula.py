@@ -293,11 +293,11 @@ def test_good_formulas(text, modifiers, controls):
 
 @pytest.mark.parametrize(("text", "message"), BAD)
 def test_bad_formulas(text, message):
-    begin = time.perf_counter()
+    begin = time.process_time()
     said = refusal(text)
     assert message in said
     assert len(said) < 300
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 @pytest.mark.parametrize("value", [None, 3, b"Y ~ T", ["Y ~ T"], object()])
@@ -563,12 +563,12 @@ def watch():
 def watched(watch, text):
     watch.seen.clear()
     watch.on = True
-    begin = time.perf_counter()
+    begin = time.process_time()
     try:
         formula = parse_or_refuse(text)
     finally:
         watch.on = False
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
     assert watch.seen == []
     return formula
 
