@@ -77,11 +77,22 @@ def refine(ground: Ground, partials: tuple[Partial, ...]) -> tuple[Partial, ...]
     half = ground.outcome.bound
     believed = (
         Belief(0.25, PROPENSITY_SPREAD),
-        Belief((half / 4) ** 2, OUTCOME_SPREAD * half),
+        Belief((half / 4) ** 2, _outcome_spread(ground, partials)),
     )
     es = _fits(ground, psi, TREATMENT, treatment, 1 - soft, believed[0])
     ys = _fits(ground, psi, OUTCOME, outcome, RESIDUAL_RANGE * half, believed[1])
     return tuple(_extended(p, psi, e, y) for p, e, y in zip(partials, es, ys, strict=True))
+
+
+def _outcome_spread(ground: Ground, partials: tuple[Partial, ...]) -> float:
+    """Prior sd of the additive part: the public one, or what moments have made of it if less.
+
+    The declared range of an outcome says little of its spread.
+    """
+    phi = ground.rows.phi(ground.features)
+    fitted = np.mean([p.pair.y.prior for p in partials if p.pair], axis=0)
+    found = float(np.sqrt((fitted * phi.var(axis=0))[ground.features.order > 0].sum()))
+    return min(OUTCOME_SPREAD * ground.outcome.bound, found)
 
 
 def interactions(ground: Ground, partials: tuple[Partial, ...]) -> Interactions | None:
