@@ -279,7 +279,7 @@ DATA: dict[str, Case] = {
     "a list": (ate(data=[[1.0, 2.0]]), DataError, "cannot be read"),
     "an array": (ate(data=np.ones((3, 3))), DataError, "cannot be read"),
     "None": (ate(data=5), DataError, "cannot be read"),
-    "a path": (ate(data="data.csv"), DataError, "cannot be read"),
+    "a path": (ate(data="data.csv"), DataError, "there is no file"),
     "ragged": (ate(data={"Y": np.ones(2), "T": np.ones(1)}), DataError, "of one length"),
     "two dimensions": (
         ate(data={"Y": np.ones((2, 2)), "T": np.ones(2)}),
