@@ -6,6 +6,7 @@ Random tests raise a false alarm with probability 1e-6 or are made with seeded n
 from __future__ import annotations
 
 import importlib.util
+import os
 from functools import lru_cache
 from typing import Any
 
@@ -36,7 +37,9 @@ from privcausal.vault.mechanisms.published_cate import Process, PublishedAnswers
 from privcausal.vault.transforms.scores import Outcome
 
 PAPER: dict[str, Any] = {"mode": "paper", "split": "disjoint", "below_minimum": "published"}
-HAS_TORCH = importlib.util.find_spec("torch") is not None
+HAS_TORCH = (
+    importlib.util.find_spec("torch") is not None or os.environ.get("PRIVCAUSAL_EXTRAS") == "nn"
+)
 N = 2700
 
 

@@ -6,6 +6,7 @@ No randomness is tested here but the noise's scale.
 from __future__ import annotations
 
 import importlib.util
+import os
 import warnings
 from typing import Any
 
@@ -19,7 +20,10 @@ from privcausal.errors import BudgetError, CapabilityError
 from privcausal.learners.bases import NN, Kernel
 from privcausal.learners.networks import multiplier
 
-HAS_NN = all(importlib.util.find_spec(m) for m in ("torch", "opacus"))
+HAS_NN = (
+    all(importlib.util.find_spec(m) for m in ("torch", "opacus"))
+    or os.environ.get("PRIVCAUSAL_EXTRAS") == "nn"
+)
 needs_nn = pytest.mark.skipif(not HAS_NN, reason="needs PyTorch and opacus (the extra nn)")
 UNIT = 2.0**16
 BOUNDS: dict[str, Any] = {"Y": (-1, 8), "X1": (0, 1), "X2": (0, 1)}
