@@ -23,7 +23,7 @@ ESCAPES = {
     "ε": r"$\varepsilon$", "δ": r"$\delta$", "ρ": r"$\rho$", "τ": r"$\tau$", "β": r"$\beta$",
 }  # fmt: skip
 
-MINUS = re.compile(r"(?<![\w.})])-(?=\d|inf\b)")
+MINUS = re.compile(r"(?<![\w.])-(?=\d|inf\b)")
 """A sign before a number, also in brackets; not the dash of a name or of an exponent."""
 
 LONG = 34

@@ -9,9 +9,11 @@ from functools import singledispatch
 from privcausal.report.table import Block, Column, Grid, Pairs, Prose, Rule, Table
 from privcausal.report.words import clean
 
-SPECIAL = re.compile(r"([\\`*_{}\[\]#|~$!])")
+SPECIAL = re.compile(r"([\\`*_{}|~^$]|\](?=[(\[:]))")
+"""A bracket alone makes no link; escaped, it would begin a formula for some readers."""
+
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-LISTED = re.compile(r"^(\s*)([-+=]|\d+(?=[.)]))")
+LISTED = re.compile(r"^(\s*)([-+=#]|\d+(?=[.)]))")
 
 RULES = {"left": ":---", "right": "---:", "center": ":---:"}
 

@@ -86,11 +86,13 @@ def _(block: Grid) -> Iterator[str]:
         yield from ("  " + _row(row, block.columns, widths, gaps) for row in cells)
         return
     cells.insert(0, _heads(block.columns, cells))
-    for index, chosen in enumerate(_panels(cells, block.columns)):
+    panels = _panels(cells, block.columns)
+    for index, chosen in enumerate(panels):
         if index:
             yield "-" * WIDTH
         columns = tuple(block.columns[i] for i in chosen)
-        yield from _panel([tuple(row[i] for i in chosen) for row in cells], columns, block.breaks)
+        part = [tuple(row[i] for i in chosen) for row in cells]
+        yield from _panel(part, columns, block.breaks, whole=len(panels) == 1)
 
 
 def _cell(text: str, column: Column) -> str:
@@ -122,14 +124,21 @@ def _panels(cells: list[tuple[str, ...]], columns: tuple[Column, ...]) -> list[l
 
 
 def _panel(
-    cells: list[tuple[str, ...]], columns: tuple[Column, ...], breaks: tuple[int, ...]
+    cells: list[tuple[str, ...]], columns: tuple[Column, ...], breaks: tuple[int, ...], whole: bool
 ) -> Iterator[str]:
+    """A head and its rows; those that say nothing in one of several panels are left out."""
     widths, gaps = _layout(cells, columns, WIDTH)
     if not cells[0][0]:  # a head without a name of its own is set off from its rows
         breaks = (0, *breaks)
+    numbers = [i for i, column in enumerate(columns) if column.align != "left"]
+    ruled = False
     for index, row in enumerate(cells, -1):
-        if index in breaks:
+        ruled = ruled or index in breaks
+        if not whole and not any(row[i].strip() for i in numbers):
+            continue
+        if ruled:
             yield "-" * WIDTH
+        ruled = False
         yield _row(row, columns, widths, gaps)
 
 
