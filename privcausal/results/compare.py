@@ -12,7 +12,7 @@ from privcausal.report import numbers
 from privcausal.report.comparison import TIDY, Comparison, Entry, Statistic, compared
 from privcausal.report.words import clean
 from privcausal.results.base import Result
-from privcausal.results.exchange import stat_text
+from privcausal.results.exchange import ForMaketables, stat_text
 from privcausal.results.foreign import read_foreign
 from privcausal.results.frames import check_alpha
 from privcausal.results.guarantee import price_text
@@ -87,6 +87,8 @@ def _named(fits: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         named = {f"({place})": fit for place, fit in enumerate(fits, 1)}
     else:
         raise CapabilityError('compare takes several fits: {"DR": fit, "R": other}, or a list')
+    # as handed to maketables a fit shows less of itself
+    named = {n: fit.fit if isinstance(fit, ForMaketables) else fit for n, fit in named.items()}
     if not named:
         raise CapabilityError("there is nothing to compare: give at least one fit")
     return named

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from privcausal.results.guarantee import Guarantee
 
@@ -53,6 +53,18 @@ class Fit(Protocol):
     def glance(self) -> pd.DataFrame: ...
 
 
+@dataclass(frozen=True)
+class ForMaketables:
+    """A fit that shows maketables nothing but the attributes of its protocol."""
+
+    fit: Fit
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__maketables_"):
+            return getattr(self.fit, name)
+        raise AttributeError(name)
+
+
 class Exchange:
     """What lets other packages put a result in their tables; nothing here is a release."""
 
@@ -70,6 +82,22 @@ class Exchange:
     def default_model_infos(self: Fit) -> dict[str, Callable[[Fit], str]]:
         """The lines that `summary_col` puts below the estimates."""
         return {STATS[key]: partial(_info, key) for key in SHOWN}
+
+    @property
+    def nobs(self: Fit) -> int:
+        """The public number of rows or units; there is no such attribute where it is private."""
+        size = self.estimate.size
+        if size is None:
+            raise AttributeError("nobs: the number of rows is private under these neighbours")
+        return size
+
+    def to_maketables(self: Fit) -> ForMaketables:
+        """This fit for `maketables.ETable`, with epsilon, delta and the guarantee.
+
+        The fit itself goes there too, but is taken for one of statsmodels by its attributes, and
+        what it promised is not shown.
+        """
+        return ForMaketables(self)
 
     @property
     def __maketables_coef_table__(self: Fit) -> pd.DataFrame:

@@ -98,10 +98,10 @@ def _pyfixest(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
 def _maketables(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
     found = fit.__maketables_coef_table__
     ends = [f"ci{100 * (1 - alpha):.4g}{side}" for side in "lu"]
-    low, high = (found[end] if end in found else None for end in ends)
+    low, high = (found.get(end) for end in ends)
     frame = _tidy(found.index, found["b"], found["se"], alpha, p_value=found["p"],
                   low=low, high=high)  # fmt: skip
-    stat = getattr(fit, "__maketables_stat__", lambda key: None)
+    stat = getattr(fit, "__maketables_stat__", {}.get)
     facts = {
         "Outcome": str(getattr(fit, "__maketables_depvar__", "")),
         "Estimator": type(fit).__name__, "n": _count(stat("N")),
