@@ -116,7 +116,7 @@ def _facts(fit: Result) -> dict[str, str]:
     share = float(fit.ate["privacy_share"].iloc[0])
     return {
         "Outcome": plan.request.formula.outcome,
-        "Estimator": f"{plan.learner} / {plan.base}",
+        "Estimator": plan.learner if plan.base == "none" else f"{plan.learner} / {plan.base}",
         "Estimand": plan.request.estimand,
         "n": stat_text(fit, "N") or "private",
         "ε": stat_text(fit, "epsilon") or "",
