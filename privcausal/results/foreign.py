@@ -101,10 +101,10 @@ def _maketables(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
     low, high = (found.get(end) for end in ends)
     frame = _tidy(found.index, found["b"], found["se"], alpha, p_value=found["p"],
                   low=low, high=high)  # fmt: skip
-    stat: Callable[[str], Any] = getattr(fit, "__maketables_stat__", {}.get)
+    stat = getattr(fit, "__maketables_stat__", None)
     facts = {
         "Outcome": str(getattr(fit, "__maketables_depvar__", "")),
-        "Estimator": type(fit).__name__, "n": _count(stat("N")),
+        "Estimator": type(fit).__name__, "n": _count(stat("N") if stat else None),
     }  # fmt: skip
     return frame, facts
 

@@ -61,7 +61,7 @@ def table(
 
 
 def hostile() -> Comparison:
-    frame = tidy({name: (0.1, 0.05, 2.0, 0.05, 0.0, 0.2) for name in HOSTILE})
+    frame = tidy(dict.fromkeys(HOSTILE, (0.1, 0.05, 2.0, 0.05, 0.0, 0.2)))
     facts = {"Outcome": HOSTILE[6], HOSTILE[2]: HOSTILE[0], HOSTILE[7]: HOSTILE[5]}
     entries = [Entry(name, frame, facts, "published") for name in HOSTILE]
     return compared(entries, HOSTILE[0], "conf_int", 0.1, HOSTILE)

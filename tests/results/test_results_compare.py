@@ -126,7 +126,7 @@ def test_private_sizes_and_test_noise_are_said() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda f: pc.compare(f), "several fits"),
+        (pc.compare, "several fits"),
         (lambda f: pc.compare([]), "nothing to compare"),
         (lambda f: pc.compare([f, 3]), "int cannot be compared"),
         (lambda f: pc.compare([pd.DataFrame({"estimate": [1.0]})]), "lacks the column 'std_error'"),
