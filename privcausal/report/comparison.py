@@ -89,12 +89,13 @@ class Comparison(Summary):
 def compared(
     entries: Sequence[Entry], title: str, statistic: Statistic, alpha: float, notes: Sequence[str]
 ) -> Comparison:
-    """The comparison of `entries`; terms and facts are in the order in which they first appear."""
+    """The comparison of `entries`: terms as they first appear, facts as the fullest has them."""
     import pandas as pd
 
     frame = pd.concat([e.terms.assign(fit=e.name) for e in entries], ignore_index=True)
     frame = frame[["fit", *TIDY]]
-    labels = list(dict.fromkeys(label for entry in entries for label in entry.facts))
+    fullest = sorted(entries, key=lambda entry: -len(entry.facts))
+    labels = list(dict.fromkeys(label for entry in fullest for label in entry.facts))
     stats = pd.DataFrame(
         {label: [entry.facts.get(label, "") for entry in entries] for label in labels},
         index=pd.Index([entry.name for entry in entries], name="fit"),

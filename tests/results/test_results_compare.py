@@ -74,6 +74,8 @@ def test_statsmodels_and_pyfixest_beside_private_fits() -> None:
     assert frame.loc[("feols", "mailed"), ["conf_low", "conf_high"]].tolist() == [1.2, 2.8]
     assert frame.loc[("feols", "mailed"), ["statistic", "p_value"]].tolist() == [4.0, 0.001]
     assert made.stats["Guarantee"].tolist() == ["proven", "none", "none"]
+    turned = pc.compare([ols(), proven()])
+    assert turned.stats.columns.tolist() == made.stats.columns.tolist()
     assert made.stats["Outcome"].tolist() == ["cost"] * 3
     assert made.stats.loc["OLS", ["Estimator", "n"]].tolist() == ["OLS", f"{ols().nobs:.0f}"]
     for text in (str(made), made.as_html(), made.as_latex(), made.as_markdown()):
