@@ -19,6 +19,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "plan": ("privcausal.api", "plan"),
     "from_cells": ("privcausal.api", "from_cells"),
     "check_data": ("privcausal.api", "check_data"),
+    "compare": ("privcausal.results", "compare"),
     "load": ("privcausal.results", "load"),
     "Ledger": ("privcausal.accounting", "Ledger"),
     "TradeOff": ("privcausal.accounting", "TradeOff"),
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from privcausal.results import AteResult as AteResult
     from privcausal.results import CateResult as CateResult
     from privcausal.results import PlanResult as PlanResult
+    from privcausal.results import compare as compare
     from privcausal.results import load as load
     from privcausal.spec.schema import Binary as Binary
     from privcausal.spec.schema import Interval as Interval

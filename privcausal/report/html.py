@@ -11,6 +11,7 @@ from privcausal.report.words import clean
 
 RIGHT = ' style="text-align:right"'
 LEFT = ' style="text-align:left"'
+CENTER = ' style="text-align:center"'
 # darker than AA asks for on white (7.5 : 1), and marked by a border as well as by colour
 ALERT = "border:3px solid #8a1c00;color:#8a1c00;background:#fff;padding:.5em 1em;font-weight:bold"
 
@@ -41,7 +42,9 @@ def grid_html(grid: Grid) -> str:
         f'<th scope="col"{_side(column)}>{escape(column.words or column.head)}</th>'
         for column in grid.columns
     )
-    rows = (_row_html(row, grid.columns) for row in grid.rows)
+    rows = [_row_html(row, grid.columns) for row in grid.rows]
+    for place in grid.breaks:
+        rows[place] = f"</tbody>\n<tbody>\n{rows[place]}"
     return "\n".join(
         [
             "<table>",
@@ -56,7 +59,8 @@ def grid_html(grid: Grid) -> str:
 
 
 def _row_html(row: tuple[str, ...], columns: tuple[Column, ...]) -> str:
-    name = f'<th scope="row"{LEFT}>{escape(row[0])}</th>'
+    # a row without a name continues the one above
+    name = f'<th scope="row"{LEFT}>{escape(row[0])}</th>' if row[0] else "<td></td>"
     cells = (
         f"<td{_side(column)}>{escape(cell)}</td>"
         for cell, column in zip(row[1:], columns[1:], strict=True)
@@ -65,7 +69,7 @@ def _row_html(row: tuple[str, ...], columns: tuple[Column, ...]) -> str:
 
 
 def _side(column: Column) -> str:
-    return RIGHT if column.align == "right" else LEFT
+    return {"left": LEFT, "right": RIGHT, "center": CENTER}[column.align]
 
 
 @singledispatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import singledispatch
 from itertools import zip_longest
@@ -21,6 +22,9 @@ ESCAPES = {
     "≤": r"$\le$", "≥": r"$\ge$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$",
     "ε": r"$\varepsilon$", "δ": r"$\delta$", "ρ": r"$\rho$", "τ": r"$\tau$", "β": r"$\beta$",
 }  # fmt: skip
+
+MINUS = re.compile(r"(?<![\w.])-(?=\d|inf\b)")
+"""A sign before a number, also in brackets; not the dash of a name or of an exponent."""
 
 LONG = 34
 """A value of the head with more characters gets a line of its own, which may wrap."""
@@ -43,6 +47,17 @@ def render(table: Table) -> str:
     for block in table.blocks:
         lines.extend(_lines(block))
     return "\n".join([*lines, *alert, r"\end{center}"]) + "\n"
+
+
+def render_float(table: Table, caption: str, label: str) -> str:
+    """A floating `table`, its caption above: to be cited by `label` where there is one."""
+    alert = [_bold(table.alert) + r"\par\medskip"] if table.alert else []
+    marked = [rf"\label{{{label}}}"] if label else []
+    lines = [PREAMBLE, r"\begin{table}[htbp]", r"\centering", rf"\caption{{{escape(caption)}}}"]
+    lines += [*marked, *alert]
+    for block in table.blocks:
+        lines.extend(_tabular(block) if isinstance(block, Grid) else _lines(block))
+    return "\n".join([*lines, *alert, r"\end{table}"]) + "\n"
 
 
 def _bold(text: str) -> str:
@@ -80,15 +95,21 @@ def _label(label: str) -> str:
 @_lines.register
 def _(block: Grid) -> Iterator[str]:
     yield rf"\emph{{{escape(block.caption)}}}\par"
+    yield from _tabular(block)
+
+
+def _tabular(block: Grid) -> Iterator[str]:
     yield rf"\begin{{tabular}}{{{''.join(column.align[0] for column in block.columns)}}}"
     yield r"\toprule"
     if block.headed:
-        yield _row([escape(column.head) for column in block.columns])
+        yield _row([escape(cut(column.head, NAME)) for column in block.columns])
         yield r"\midrule"
-    for row in block.rows:
+    for index, row in enumerate(block.rows):
+        if index and index in block.breaks:
+            yield r"\midrule"
         yield _row(
             [
-                _signed(escape(cell)) if column.align == "right" else escape(cut(cell, NAME))
+                escape(cut(cell, NAME)) if column.align == "left" else _signed(escape(cell))
                 for cell, column in zip(row, block.columns, strict=True)
             ]
         )
@@ -100,8 +121,8 @@ def _row(cells: list[str]) -> str:
 
 
 def _signed(cell: str) -> str:
-    """A number with a minus sign in place of a hyphen."""
-    return f"${cell[0]}$" + cell[1:] if cell.startswith("-") else cell
+    """Numbers with a minus sign in place of a hyphen."""
+    return MINUS.sub("$-$", cell)
 
 
 @_lines.register

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from privcausal.report import html, latex, tables, text
+from privcausal.report import html, latex, markdown, tables, text, word
 from privcausal.report.table import Block, Grid, Pairs, Prose, Rule, Table
 from privcausal.report.view import FitView
 from privcausal.report.words import ALERTS, MARKS, clean, shape_line
@@ -40,6 +41,20 @@ class Summary:
     def as_html(self) -> str:
         """A `div` of tables, every name escaped."""
         return html.render(self.table)
+
+    def as_markdown(self) -> str:
+        """Pipe tables, as GitHub, Quarto and pandoc read them."""
+        return markdown.render(self.table)
+
+    def to_word(self, path: str | os.PathLike[str]) -> None:
+        """Write a Word document to `path`; needs the extra ``privcausal[word]``.
+
+        Raises
+        ------
+        CapabilityError
+            python-docx is not installed.
+        """
+        word.write(self.table, path)
 
     @property
     def tables(self) -> list[pd.DataFrame]:

@@ -33,11 +33,12 @@ class Pairs:
 class Column:
     """A column: its short head, its alignment, and the head where there is room for words.
 
-    Text to the left may be cut to fit, numbers to the right never are.
+    Text to the left may be cut to fit, numbers to the right or in the centre never are; in plain
+    text numbers of the centre stand one above the other, with or without brackets.
     """
 
     head: str
-    align: Literal["left", "right"] = "right"
+    align: Literal["left", "right", "center"] = "right"
     words: str = ""
 
 
@@ -46,7 +47,8 @@ class Grid:
     """Rows of cells under columns; the first column names the row.
 
     `headed=False` drops the heads in text, where the caption stands above the rows instead.
-    `frame` keeps the numbers behind the cells, unrounded, with whole names.
+    `frame` keeps the numbers behind the cells, unrounded, with whole names. `breaks` are the
+    numbers of rows that a light rule stands above.
     """
 
     caption: str
@@ -54,6 +56,7 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
     frame: pd.DataFrame | None = None
     headed: bool = True
+    breaks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.rows):

@@ -16,6 +16,9 @@ HALF = 38
 FLOOR = 8
 """A text column is not cut below this while another one is wider."""
 
+HEAD = 14
+"""Characters that the head of a column of narrower numbers may have."""
+
 LONGEST_PAIR = 3
 """Lines that a long value of the head (a formula) may take."""
 
@@ -76,19 +79,67 @@ def _long_pair(label: str, value: str) -> Iterator[str]:
 
 @_lines.register
 def _(block: Grid) -> Iterator[str]:
-    indent = 0 if block.headed else 2
-    heads = tuple(column.head if block.headed else "" for column in block.columns)
-    cells = [tuple(ascii_only(cell) for cell in row) for row in (heads, *block.rows)]
-    widths, gaps = _layout(cells, block.columns, WIDTH - indent)
-    rows = [" " * indent + _row(row, block.columns, widths, gaps) for row in cells]
+    cells = [tuple(map(_cell, row, block.columns)) for row in block.rows]
     if not block.headed:
         yield from _wrap(ascii_only(block.caption), WIDTH)
-        yield from rows[1:]
+        widths, gaps = _layout(cells, block.columns, WIDTH - 2)
+        yield from ("  " + _row(row, block.columns, widths, gaps) for row in cells)
         return
-    yield from rows[:1]
+    cells.insert(0, _heads(block.columns, cells))
+    panels = _panels(cells, block.columns)
+    for index, chosen in enumerate(panels):
+        if index:
+            yield "-" * WIDTH
+        columns = tuple(block.columns[i] for i in chosen)
+        part = [tuple(row[i] for i in chosen) for row in cells]
+        yield from _panel(part, columns, block.breaks, whole=len(panels) == 1)
+
+
+def _cell(text: str, column: Column) -> str:
+    """In the centre a number without a bracket leaves its place free."""
+    plain = ascii_only(text)
+    return plain if column.align != "center" or plain.endswith((")", "]")) else f"{plain} "
+
+
+def _heads(columns: tuple[Column, ...], cells: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """The heads; one above narrow numbers is cut, as names are."""
+    widest = [max((len(row[i]) for row in cells), default=0) for i in range(len(columns))]
+    return tuple(
+        _cell(cut(ascii_only(c.head), max(HEAD, width)) if c.align != "left" else c.head, c)
+        for c, width in zip(columns, widest, strict=True)
+    )
+
+
+def _panels(cells: list[tuple[str, ...]], columns: tuple[Column, ...]) -> list[list[int]]:
+    """Columns that fit beside each other; the names of the rows stand in every panel."""
+    widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
+    names = [i for i, column in enumerate(columns) if column.align == "left"]
+    room = WIDTH - sum(min(widths[i], FLOOR) + 2 for i in names)
+    panels: list[list[int]] = [[]]
+    for i in (i for i in range(len(columns)) if i not in names):
+        if panels[-1] and sum(widths[j] + 1 for j in [*panels[-1], i]) > room:
+            panels.append([])
+        panels[-1].append(i)
+    return [sorted([*names, *panel]) for panel in panels]
+
+
+def _panel(
+    cells: list[tuple[str, ...]], columns: tuple[Column, ...], breaks: tuple[int, ...], whole: bool
+) -> Iterator[str]:
+    """A head and its rows; those that say nothing in one of several panels are left out."""
+    widths, gaps = _layout(cells, columns, WIDTH)
     if not cells[0][0]:  # a head without a name of its own is set off from its rows
-        yield "-" * WIDTH
-    yield from rows[1:]
+        breaks = (0, *breaks)
+    numbers = [i for i, column in enumerate(columns) if column.align != "left"]
+    ruled = False
+    for index, row in enumerate(cells, -1):
+        ruled = ruled or index in breaks
+        if not whole and not any(row[i].strip() for i in numbers):
+            continue
+        if ruled:
+            yield "-" * WIDTH
+        ruled = False
+        yield _row(row, columns, widths, gaps)
 
 
 def _row(
@@ -109,11 +160,11 @@ def _layout(
     texts = [i for i, column in enumerate(columns) if column.align == "left"]
     gaps = [0] + [2] * (len(columns) - 1)
     if sum(widths) + sum(gaps) > room:  # numbers move together before a name is cut
-        gaps = [0] + [1 if column.align == "right" else 2 for column in columns[1:]]
+        gaps = [0] + [2 if column.align == "left" else 1 for column in columns[1:]]
     for floor in (FLOOR, 1):
         _shrink(widths, texts, room - sum(gaps), floor)
     spare = max(0, room - sum(widths) - sum(gaps))
-    airy = [i for i, column in enumerate(columns) if column.align == "right"]
+    airy = [i for i, column in enumerate(columns) if column.align != "left"]
     if airy:
         extra = min(3, spare // len(airy))
         gaps = [gap + (extra if i in airy else 0) for i, gap in enumerate(gaps)]

@@ -9,6 +9,7 @@ from privcausal.results import serial
 from privcausal.results.ate import AteResult
 from privcausal.results.base import Result
 from privcausal.results.cate import CateResult
+from privcausal.results.compare import compare
 from privcausal.results.guarantee import Guarantee
 from privcausal.results.plan import PlanResult
 
@@ -29,4 +30,4 @@ def load(path: str | os.PathLike[str]) -> AteResult | CateResult:
     return _KINDS[kind](**content)  # type: ignore[return-value]
 
 
-__all__ = ["AteResult", "CateResult", "Guarantee", "PlanResult", "Result", "load"]
+__all__ = ["AteResult", "CateResult", "Guarantee", "PlanResult", "Result", "compare", "load"]

@@ -15,6 +15,7 @@ from privcausal.inference.average import AverageEstimate
 from privcausal.learners import Estimate
 from privcausal.results import serial
 from privcausal.results.call import ledger_line
+from privcausal.results.exchange import Exchange
 from privcausal.results.frames import budget_frame, check_alpha, critical, rows_of, table
 from privcausal.results.guarantee import Guarantee, guarantee_of
 from privcausal.results.points import read_points
@@ -53,7 +54,7 @@ class NuisanceFunction:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class Result(Exchange):
     """A finished fit: released numbers and functions of them; no rows.
 
     Attributes
@@ -194,6 +195,13 @@ class Result:
                 }
             ]
         )  # fmt: skip
+
+    def _group_table(self, alpha: float) -> pd.DataFrame:
+        """`tidy` of the declared groups."""
+        frame = self._table(groups=True, z=float(norm.ppf(1 - alpha / 2)))
+        z = frame["estimate"] / frame["std_error"]
+        frame = frame.assign(statistic=z, p_value=2 * norm.sf(np.abs(z)))
+        return frame.drop(columns="privacy_share").reset_index()
 
     # -- nuisances ---------------------------------------------------------------------------
 

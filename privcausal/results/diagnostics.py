@@ -16,7 +16,7 @@ from privcausal.report.tables import budget_grid
 from privcausal.report.view import Check
 from privcausal.report.words import ALERTS, clean
 from privcausal.results.frames import budget_lines
-from privcausal.results.guarantee import NOT_PRIVATE, Guarantee, promise
+from privcausal.results.guarantee import NOT_PRIVATE, Guarantee, price_text, promise
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,15 +90,8 @@ class Diagnostic:
 
     def summary(self) -> Summary:
         """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
-        found = self.measured
-        total = f"This look: {_price(self.guarantee)}." if found.real else "NOT PRIVATE."
-        lines = (total + (f"  {self.ledger_line}" if self.ledger_line else ""),)
-        blocks: tuple[Block, ...] = (
-            Rule("="), self._grid(), Rule("-"), Prose((self.sentence,)), Rule("="),
-            budget_grid(self.budget), Prose(lines), Rule("-"),
-            Prose((f"Guarantee: {self.guarantee.statement}",)), Rule("="),
-        )  # fmt: skip
-        return Summary(Table(self.title, blocks, ALERTS[self.guarantee.kind]))
+        shown = (self._grid(), Rule("-"), Prose((self.sentence,)))
+        return look(self.title, shown, self.budget, self.guarantee, self.ledger_line)
 
     def __str__(self) -> str:
         return str(self.summary())
@@ -110,8 +103,25 @@ class Diagnostic:
         return self.summary().as_html()
 
 
+def look(
+    title: str,
+    shown: tuple[Block, ...],
+    budget: pd.DataFrame,
+    promised: Guarantee,
+    ledger: str | None,
+) -> Summary:
+    """The summary of a priced look at the data: what it shows, its price and its guarantee."""
+    total = "NOT PRIVATE." if promised.kind == "none" else f"This look: {_price(promised)}."
+    blocks: tuple[Block, ...] = (
+        Rule("="), *shown, Rule("="), budget_grid(budget),
+        Prose((total + (f"  {ledger}" if ledger else ""),)), Rule("-"),
+        Prose((f"Guarantee: {promised.statement}",)), Rule("="),
+    )  # fmt: skip
+    return Summary(Table(title, blocks, ALERTS[promised.kind]))
+
+
 def _price(promised: Guarantee) -> str:
-    return f"({promised.epsilon:.3g}, {promised.delta:.3g})-DP"
+    return price_text(promised.epsilon, promised.delta, 3)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -48,6 +48,13 @@ class Guarantee:
             return "NOT PRIVATE, guarantee none"
         return f"{price_text(self.epsilon, self.delta, 3)}, {self.kind}"
 
+    def _repr_html_(self) -> str:
+        from privcausal.report.html import alert_html, escape
+        from privcausal.report.words import ALERTS
+
+        alert = alert_html(ALERTS[self.kind]) if ALERTS[self.kind] else ""
+        return f"<div>{alert}<p>{escape(self.statement)}</p></div>"
+
 
 def price_text(epsilon: float, delta: float, digits: int) -> str:
     """``"(1, 1e-05)-DP"``, or ``"1-DP (pure)"``."""

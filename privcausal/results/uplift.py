@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from privcausal.report import Grid, Summary
+
+TITLE = "Private Uplift and Qini"
+MEANING = (
+    "AUUC is the area under the uplift curve of treating the cells with the largest estimated "
+    "effect first, Qini the area between the Qini curve and that of treating by chance."
+)
 LABELS = {"uplift": "gain for each row", "qini": "gain for each treated row"}
 
 
@@ -98,9 +105,38 @@ class Uplift:
         ax.legend(frameon=False)
         return ax
 
+    def summary(self, alpha: float = 0.05) -> Summary:
+        """The areas: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
+        from privcausal.report.table import Prose, Rule
+        from privcausal.results.diagnostics import look
+
+        shown = (_area_grid(self.areas(alpha), alpha), Rule("-"), Prose((MEANING,)))
+        return look(TITLE, shown, self.budget, self.guarantee, self.ledger_line)
+
     def __str__(self) -> str:
-        lines = [self.areas().round(6).to_string(), self.guarantee.statement]
-        return "\n".join([*lines, *([self.ledger_line] if self.ledger_line else [])])
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary().as_html()
 
     def __repr__(self) -> str:
         return f"<Uplift of {self.measured.plan.request.formula!s}: {self.guarantee.short}>"
+
+
+def _area_grid(areas: pd.DataFrame, alpha: float) -> Grid:
+    from privcausal.report import Column, Grid, numbers
+
+    low, high = numbers.limits(alpha)
+    columns = (
+        Column("Areas [dp]", "left", "area"),
+        Column("estimate"),
+        Column("std err", words="standard error"),
+        Column(low, words=f"{numbers.level(alpha)} interval, low"),
+        Column(high, words=f"{numbers.level(alpha)} interval, high"),
+        Column("by chance"),
+    )
+    rows = tuple(
+        (str(name), *numbers.alike(values, values[1]))
+        for name, values in zip(areas.index, areas.to_numpy(dtype=float).tolist(), strict=True)
+    )
+    return Grid("Areas under the curves", columns, rows, areas)
