@@ -1,0 +1,7 @@
+"""DOES IT HOLD: lower bounds on the privacy loss of a fit, on invented tables. No rows here."""
+
+from privcausal.auditing.audit import audit
+from privcausal.auditing.bounds import epsilon_bound, mu_bound
+from privcausal.auditing.result import AuditResult, Line
+
+__all__ = ["AuditResult", "Line", "audit", "epsilon_bound", "mu_bound"]

@@ -1,0 +1,121 @@
+"""What a fit asks of two neighbours, on the same earlier answers, and how well answers tell them.
+
+The statistic is the log of the likelihood ratio of all answers under the noise that each query
+states, which is the best that anyone who knows both tables can use (Neyman and Pearson). It is
+zero on coordinates that do not differ, so that only the others are drawn.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from privcausal.errors import CapabilityError
+from privcausal.testing import Call, drawn_again, recorded, recorded_system
+from privcausal.typing import Vector
+
+Fit = Callable[[Any], Any]
+"""Fits a table and returns its result."""
+
+
+class Departure(Exception):
+    """On the same answers, a neighbour was asked other questions: they depend on a row."""
+
+
+def record(fit: Fit, table: Any, seed: int = 0) -> tuple[tuple[Call, ...], Any]:
+    """Queries of one fit with noise from a seed, and its result."""
+    with _quiet(), recorded(seed) as recorder:
+        result = fit(table)
+    return tuple(recorder.calls), result
+
+
+def record_real(fit: Fit, table: Any, seed: int) -> tuple[tuple[Call, ...], Any]:
+    """The same with the noise of real fits."""
+    with _quiet(), recorded_system(seed) as recorder:
+        result = fit(table)
+    return tuple(recorder.calls), result
+
+
+def replay(fit: Fit, table: Any, told: Sequence[Call], seed: int = 0) -> tuple[Call, ...]:
+    """The same queries on a neighbour, answered as they were.
+
+    Raises
+    ------
+    Departure
+        Its number of queries, or a public part of one, is another.
+    """
+    with _quiet(), recorded(seed, told) as recorder:
+        try:
+            fit(table)
+        except (IndexError, ValueError):  # there is no answer, or none of this shape
+            failed = True
+        else:
+            failed = False
+    if failed or len(recorder.calls) != len(told):
+        raise Departure("another number of queries")
+    for own, other in zip(recorder.calls, told, strict=True):
+        a, b = own.query, other.query
+        same = (a.name, a.law, a.scale) == (b.name, b.law, b.scale)
+        if not (same and np.array_equal(a.weights, b.weights)):
+            raise Departure(f"the query {b.name!r} at another price")
+    return tuple(recorder.calls)
+
+
+def _quiet() -> warnings.catch_warnings[None]:
+    return warnings.catch_warnings(action="ignore")
+
+
+def loss(one: Sequence[Call], two: Sequence[Call]) -> float:
+    """mu of the queries' exact answers, or epsilon where the noise is Laplace's."""
+    moves = [_scaled(a.exact - b.exact, a) for a, b in zip(one, two, strict=True)]
+    moved = np.concatenate(moves) if moves else np.zeros(0)
+    return float(np.linalg.norm(moved, 1 if law(one) == "laplace" else 2))
+
+
+def law(calls: Iterable[Call]) -> str:
+    """The one law of the noise of these queries."""
+    laws = {call.query.law for call in calls}
+    if len(laws) != 1:
+        raise CapabilityError("a white-box audit is of noise of one law, Gaussian or Laplace")
+    return laws.pop()
+
+
+def draw(one: Sequence[Call], two: Sequence[Call], trials: int) -> tuple[Vector, Vector]:
+    """`trials` likelihood ratios of real answers on each table, shapes (trials,)."""
+    found = np.zeros((2, trials))
+    for a, b in zip(one, two, strict=True):
+        at = a.exact != b.exact
+        if not at.any():
+            continue
+        query = _part(a, at)
+        for side, exact in enumerate((a.exact[at], b.exact[at])):
+            noisy = drawn_again(query, exact, trials)
+            found[side] += _ratio(noisy, a, b, at)
+    return found[0], found[1]
+
+
+def told_apart(one: Sequence[Call], two: Sequence[Call]) -> float:
+    """The likelihood ratio of the answers that the first calls hold, of `two` to `one`."""
+    pairs = zip(one, two, strict=True)
+    return float(sum(_ratio(a.noisy[None], a, b, a.exact != b.exact)[0] for a, b in pairs))
+
+
+def _part(call: Call, at: Any) -> Any:
+    return replace(call.query, weights=call.query.weights[at])
+
+
+def _scaled(change: Any, call: Call) -> Vector:
+    return np.asarray(change.astype(np.float64) * call.query.weights / call.query.scale)
+
+
+def _ratio(noisy: Any, one: Call, two: Call, at: Any) -> Vector:
+    """log f(noisy; two) - log f(noisy; one), for answers of shape (trials, m)."""
+    rate = one.query.weights[at] / one.query.scale
+    off, other = (rate * (noisy - call.exact[at]) for call in (one, two))
+    if one.query.law == "laplace":
+        return np.asarray((np.abs(off) - np.abs(other)).sum(axis=1))
+    return np.asarray((off**2 - other**2).sum(axis=1) / 2)
