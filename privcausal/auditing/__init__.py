@@ -2,6 +2,9 @@
 
 from privcausal.auditing.audit import audit
 from privcausal.auditing.bounds import epsilon_bound, mu_bound
+from privcausal.auditing.catalogue import CASES, audit_all, audit_case
 from privcausal.auditing.result import AuditResult, Line
 
-__all__ = ["AuditResult", "Line", "audit", "epsilon_bound", "mu_bound"]
+__all__ = [
+    "CASES", "AuditResult", "Line", "audit", "audit_all", "audit_case", "epsilon_bound", "mu_bound",
+]  # fmt: skip

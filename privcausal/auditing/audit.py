@@ -209,7 +209,9 @@ class _Answers:
     def charged(self, query: str) -> float:
         """mu or epsilon that the releases of a query were charged."""
         releases = self.result.estimate.releases
-        charges = [r.charge for r in releases if r.charge.query.removesuffix(f" {PARALLEL}") == query]
+        charges = [
+            r.charge for r in releases if r.charge.query.removesuffix(f" {PARALLEL}") == query
+        ]
         if not charges:
             raise CapabilityError("an answer has no line in the budget: give a callable statistic")
         if replays.law(self.of(query).calls[0]) == "laplace":
