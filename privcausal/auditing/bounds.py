@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from privcausal.errors import CapabilityError
-from privcausal.typing import Vector
+from privcausal.typing import Integers, Vector
 
 Measure = Literal["mu", "epsilon"]
 
@@ -65,13 +65,17 @@ def _bound(one: Vector, two: Vector, level: float, cut: float | None, score: Sco
     if not 0 < level < 1:
         raise CapabilityError("level of an audit is a number between 0 and 1")
     # what differs in the last bits alone is one value: a cut between would split a plateau
-    one, two = (np.round(np.asarray(v, np.float64), 9) for v in (one, two))
+    one, two = _rounded(one), _rounded(two)
     if cut is None:
         (first, one), (other, two) = _halves(one), _halves(two)
         cuts = _cuts(np.concatenate([first, other]))
         cut = float(cuts[np.argmax(score(_rates(first, other, cuts, level)))])
     found = score(_rates(one, two, np.array([cut]), level))
     return max(0.0, float(found[0]))
+
+
+def _rounded(draws: Vector) -> Vector:
+    return np.asarray(np.round(np.asarray(draws, np.float64), 9), np.float64)
 
 
 def _halves(draws: Vector) -> tuple[Vector, Vector]:
@@ -82,7 +86,7 @@ def _halves(draws: Vector) -> tuple[Vector, Vector]:
 
 
 def _cuts(draws: Vector) -> Vector:
-    """Places between values, at quantiles and at both ends, where laws with bounds have plateaus."""
+    """Places between values, at quantiles and both ends: laws with bounds have plateaus there."""
     values = np.unique(draws)
     between = (values[1:] + values[:-1]) / 2
     if not len(between):
@@ -95,14 +99,15 @@ def _rates(
     one: Vector, two: Vector, cuts: Vector, level: float
 ) -> tuple[Vector, Vector, Vector, Vector]:
     """Bounds of 1 - alpha (least), alpha (most), 1 - beta (least), beta (most), at each cut."""
-    quiet = np.searchsorted(np.sort(one), cuts, side="right")
-    missed = np.searchsorted(np.sort(two), cuts, side="right")
+    quiet, missed = (
+        np.asarray(np.searchsorted(np.sort(v), cuts, side="right")) for v in (one, two)
+    )
     alpha = _most(len(one) - quiet, len(one), level / 2)
     beta = _most(missed, len(two), level / 2)
     return 1 - alpha, alpha, 1 - beta, beta
 
 
-def _most(count: Vector, trials: int, level: float) -> Vector:
+def _most(count: Integers, trials: int, level: float) -> Vector:
     """The Clopper-Pearson upper limit of a share, which the share exceeds with chance `level`."""
     from scipy.stats import beta
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
-from privcausal.auditing.audit import audit
+from privcausal.auditing.front import audit
 from privcausal.auditing.result import AuditResult
 from privcausal.learners import ADUM, DPCATE
-from privcausal.learners.bases import DPEBM, Kernel
+from privcausal.learners.dpebm import DPEBM
+from privcausal.learners.kernels import Kernel
 from privcausal.typing import Neighbors
 
 EPSILON = 8.0

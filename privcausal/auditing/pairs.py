@@ -59,7 +59,8 @@ def corners(found: Mapping[str, Domain], complete: bool) -> list[Row]:
     ends = {name: _ends(domain) for name, domain in found.items()}
     count = math.prod(len(values) for values in ends.values())
     if count <= CORNERS:
-        rows = [dict(zip(ends, row, strict=True)) for row in itertools.product(*ends.values())]
+        every = itertools.product(*ends.values())
+        rows: list[Row] = [dict(zip(ends, row, strict=True)) for row in every]
     else:
         # each column walks through its own values by its own step: columns mix
         rows = [
@@ -69,7 +70,7 @@ def corners(found: Mapping[str, Domain], complete: bool) -> list[Row]:
             }
             for k in range(CORNERS)
         ]
-    nothing = {name: _missing(domain) for name, domain in found.items()}
+    nothing: Row = {name: _missing(domain) for name, domain in found.items()}
     return rows if complete else [*rows, nothing]
 
 

@@ -28,14 +28,14 @@ class Departure(Exception):
 
 def record(fit: Fit, table: Any, seed: int = 0) -> tuple[tuple[Call, ...], Any]:
     """Queries of one fit with noise from a seed, and its result."""
-    with _quiet(), recorded(seed) as recorder:
+    with quiet(), recorded(seed) as recorder:
         result = fit(table)
     return tuple(recorder.calls), result
 
 
 def record_real(fit: Fit, table: Any, seed: int) -> tuple[tuple[Call, ...], Any]:
     """The same with the noise of real fits."""
-    with _quiet(), recorded_system(seed) as recorder:
+    with quiet(), recorded_system(seed) as recorder:
         result = fit(table)
     return tuple(recorder.calls), result
 
@@ -48,7 +48,7 @@ def replay(fit: Fit, table: Any, told: Sequence[Call], seed: int = 0) -> tuple[C
     Departure
         Its number of queries, or a public part of one, is another.
     """
-    with _quiet(), recorded(seed, told) as recorder:
+    with quiet(), recorded(seed, told) as recorder:
         try:
             fit(table)
         except (IndexError, ValueError):  # there is no answer, or none of this shape
@@ -65,7 +65,8 @@ def replay(fit: Fit, table: Any, told: Sequence[Call], seed: int = 0) -> tuple[C
     return tuple(recorder.calls)
 
 
-def _quiet() -> warnings.catch_warnings[None]:
+def quiet() -> warnings.catch_warnings[None]:
+    """Within this block no fit warns: its table is small on purpose."""
     return warnings.catch_warnings(action="ignore")
 
 

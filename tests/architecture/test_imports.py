@@ -106,7 +106,7 @@ def test_imports_point_down(file):
         ("vault/door.py", "from privcausal.learners import R"),
         ("datasets.py", "from privcausal import privcate"),
         ("testing.py", "from privcausal.vault import door"),
-        ("auditing/audit.py", "from privcausal.vault import noise"),
+        ("auditing/front.py", "from privcausal.vault import noise"),
         ("api.py", "from privcausal.auditing import audit"),
         ("api.py", "from privcausal.vault.curator import inspect"),
     ],

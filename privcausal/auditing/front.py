@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,21 +12,17 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from privcausal import api
 from privcausal.accounting import PICO, TradeOff
 from privcausal.accounting.charge import PARALLEL
-from privcausal.auditing import pairs, replays
+from privcausal.auditing import replays
 from privcausal.auditing.bounds import Measure, epsilon_bound, mu_bound
 from privcausal.auditing.result import AuditResult, Line
+from privcausal.auditing.subject import Subject
 from privcausal.errors import CapabilityError
-from privcausal.spec.schema import Schema
 from privcausal.testing import Call
 from privcausal.typing import Neighbors, Vector
 
 TOGETHER = "all answers together"
-
-_OWN = {"formula", "data", "bounds", "learner", "eps", "delta", "neighbors", "ledger", "queries"}
-_PAPER = {"mode", "below_minimum"}
 
 Statistic = Callable[[Any], float]
 
@@ -95,7 +90,7 @@ def audit(
     FormulaError, SchemaError, BudgetError
         As the fit would.
     """
-    subject = _Subject.of(formula, learner, bounds, eps, delta, neighbors, rows, options)
+    subject = Subject.of(formula, learner, bounds, eps, delta, neighbors, rows, options)
     if not callable(statistic) and statistic not in _WHITE:
         raise CapabilityError("statistic is 'queries', 'fits' or a callable of a result")
     whole = isinstance(trials, int) and not isinstance(trials, bool)
@@ -106,81 +101,11 @@ def audit(
     run = partial(_outputs, statistic) if callable(statistic) else _WHITE[statistic]
     with threadpool_limits(limits=1, user_api="blas"):
         try:
-            lines, departed = run(subject, trials, level), None
+            lines: list[Line] = run(subject, trials, level)
+            departed: str | None = None
         except replays.Departure as found:
-            lines, departed = (), str(found)
+            lines, departed = [], str(found)
     return AuditResult(subject.words, tuple(lines), level, neighbors, departed)
-
-
-# -- what is audited -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class _Subject:
-    """A fit and the tables it is tried on."""
-
-    fit: replays.Fit
-    words: str
-    tables: tuple[Mapping[str, Any], ...]
-    neighbors: Neighbors
-
-    @classmethod
-    def of(
-        cls,
-        formula: str,
-        learner: Any,
-        bounds: Any,
-        eps: float,
-        delta: float,
-        neighbors: Neighbors,
-        rows: int,
-        options: Mapping[str, Any],
-    ) -> _Subject:
-        average = isinstance(learner, str) and learner == "private"
-        _check(options, api.private if average else api.privcate)
-        if isinstance(rows, bool) or not isinstance(rows, int) or not 2 <= rows <= 10_000:
-            raise CapabilityError("rows is a whole number from 2 to 10000")
-        schema = Schema.of(bounds)
-        domains = pairs.domains(formula, schema, options)
-        unit, most = options.get("unit"), options.get("max_rows", 1)
-        plain = pairs.ordinary(domains, rows)
-        odd: list[Any] = pairs.corners(domains, schema.complete)
-        if neighbors == "add_remove":
-            odd = [None, *odd]
-        tables = tuple(pairs.table(plain, row, unit, most) for row in odd)
-        call = dict(options) | {
-            "bounds": schema, "eps": eps, "delta": delta, "neighbors": neighbors,
-        }  # fmt: skip
-        if average:
-            fit = partial(_private, formula, call)
-        else:
-            fit = partial(_privcate, formula, {**call, "learner": learner})
-        name = learner if isinstance(learner, str) else repr(learner)
-        words = ", ".join([formula, name, *(f"{k}={v!r}" for k, v in options.items())])
-        return cls(fit, words, tables, neighbors)
-
-    def pairs(self) -> list[tuple[int, int]]:
-        """Numbers of tables that are neighbours."""
-        if self.neighbors == "add_remove":
-            return [(0, k) for k in range(1, len(self.tables))]
-        return list(itertools.combinations(range(len(self.tables)), 2))
-
-
-def _private(formula: str, call: Mapping[str, Any], table: Any) -> Any:
-    return api.private(formula, table, **call)
-
-
-def _privcate(formula: str, call: Mapping[str, Any], table: Any) -> Any:
-    return api.privcate(formula, table, **call)
-
-
-def _check(options: Mapping[str, Any], call: Callable[..., Any]) -> None:
-    known = [n for n in inspect.signature(call).parameters if n not in _OWN | _PAPER]
-    for name in options:
-        if name in _PAPER:
-            raise CapabilityError(f"{name}= is not audited: only what is proven can be refuted")
-        if name not in known:
-            raise CapabilityError(f"audit has no {name}=; known are {', '.join(known)}")
 
 
 # -- white box -------------------------------------------------------------------------------
@@ -215,24 +140,29 @@ class _Answers:
         if not charges:
             raise CapabilityError("an answer has no line in the budget: give a callable statistic")
         if replays.law(self.of(query).calls[0]) == "laplace":
-            return sum(c.cost.epsilon for c in charges) / PICO
+            return float(sum(c.cost.epsilon for c in charges) / PICO)
         return math.sqrt(2 * sum(c.alone for c in charges) / PICO)
 
 
-def _answers(subject: _Subject, seed: int = 0) -> _Answers:
-    told, result = replays.record(subject.fit, subject.tables[0], seed)
-    plan = result.estimate.plan
-    law = replays.law(told)
+def _seen(subject: Subject) -> _Answers:
+    told, result = replays.record(subject.fit, subject.tables[0])
+    others = (replays.replay(subject.fit, table, told) for table in subject.tables[1:])
+    return _Answers((told, *others), result)
+
+
+def _answers(subject: Subject) -> _Answers:
+    """The same of a fit whose noise is all of one law and is what was charged."""
+    seen = _seen(subject)
+    plan, law = seen.result.estimate.plan, replays.law(seen.calls[0])
     if plan.delta or bool(plan.rho) == bool(plan.epsilon) or (law == "gaussian") != bool(plan.rho):
         raise CapabilityError(
             "this fit is not charged by the noise of single answers, so that they cannot be "
             "audited one by one: give a callable, statistic=lambda fit: fit.params['ATE']"
         )
-    others = (replays.replay(subject.fit, table, told, seed) for table in subject.tables[1:])
-    return _Answers((told, *others), result)
+    return seen
 
 
-def _queries(subject: _Subject, trials: int, level: float) -> list[Line]:
+def _queries(subject: Subject, trials: int, level: float) -> list[Line]:
     answers = _answers(subject)
     names = answers.queries
     each = level / (len(names) + 1)
@@ -244,7 +174,7 @@ def _queries(subject: _Subject, trials: int, level: float) -> list[Line]:
 
 
 def _drawn(
-    name: str, answers: _Answers, claimed: float, subject: _Subject, trials: int, level: float
+    name: str, answers: _Answers, claimed: float, subject: Subject, trials: int, level: float
 ) -> Line:
     i, j = answers.worst(subject.pairs())
     one, two = answers.calls[i], answers.calls[j]
@@ -252,7 +182,7 @@ def _drawn(
     return Line(name, _measure(one), claimed, replays.loss(one, two), bound, trials)
 
 
-def _fits(subject: _Subject, trials: int, level: float) -> list[Line]:
+def _fits(subject: Subject, trials: int, level: float) -> list[Line]:
     answers = _answers(subject)
     i, j = answers.worst(subject.pairs())
     first, second = subject.tables[i], subject.tables[j]
@@ -270,7 +200,7 @@ def _fits(subject: _Subject, trials: int, level: float) -> list[Line]:
     return [line, *_as_epsilon(line, answers.result)]
 
 
-_WHITE: dict[str, Callable[[_Subject, int, float], list[Line]]] = {
+_WHITE: dict[str, Callable[[Subject, int, float], list[Line]]] = {
     "queries": _queries,
     "fits": _fits,
 }
@@ -310,24 +240,23 @@ def _epsilon_of(mu: float, delta: float) -> float:
 # -- black box -------------------------------------------------------------------------------
 
 
-def _outputs(statistic: Statistic, subject: _Subject, trials: int, level: float) -> list[Line]:
+def _outputs(statistic: Statistic, subject: Subject, trials: int, level: float) -> list[Line]:
     """What one released number tells, by the noise of real fits and nothing else."""
-    numbered = list(enumerate(subject.tables))
-    told = [replays.record(subject.fit, table)[0] for _, table in numbered]
-    spread = [sum(float(np.abs(c.exact).sum()) for c in calls) for calls in told]
-    i, j = max(subject.pairs(), key=lambda p: abs(spread[p[0]] - spread[p[1]]))
+    answers = _seen(subject)
+    i, j = answers.worst(subject.pairs())
     one, two = (
-        np.array([_number(statistic, subject.fit(subject.tables[k])) for _ in range(trials)])
+        np.array([_number(statistic, subject, k) for _ in range(trials)], np.float64)
         for k in (i, j)
     )
-    last = subject.fit(subject.tables[i])
-    budget = last.estimate.plan.request.budget
-    delta = last.guarantee.delta
-    # whether the number is larger on the second table is not known: both ways are tried
+    budget = answers.result.estimate.plan.request.budget
+    delta = answers.result.guarantee.delta
+    # on which table the number is larger is not known: both ways are tried
     bound = max(epsilon_bound(a, b, level / 2, delta) for a, b in ((one, two), (two, one)))
-    return [Line("output", "epsilon", budget.epsilon, math.nan, bound, trials)]
+    name = f"the statistic, epsilon at delta={delta:g}"
+    return [Line(name, "epsilon", budget.epsilon, math.nan, bound, trials)]
 
 
-def _number(statistic: Statistic, result: Any) -> float:
-    value = float(statistic(result))
-    return value if math.isfinite(value) else math.inf
+def _number(statistic: Statistic, subject: Subject, table: int) -> float:
+    with replays.quiet():
+        value = float(statistic(subject.fit(subject.tables[table])))
+    return value if math.isfinite(value) else sys.float_info.max  # one value like any other
