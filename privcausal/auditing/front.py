@@ -144,22 +144,28 @@ class _Answers:
         return math.sqrt(2 * sum(c.alone for c in charges) / PICO)
 
 
-def _seen(subject: Subject) -> _Answers:
+def _first(subject: Subject) -> _Answers:
+    """Those on the first table alone."""
     told, result = replays.record(subject.fit, subject.tables[0])
-    others = (replays.replay(subject.fit, table, told) for table in subject.tables[1:])
+    return _Answers((told,), result)
+
+
+def _seen(subject: Subject, first: _Answers) -> _Answers:
+    told, result = first.calls[0], first.result
+    others = (replays.replay(subject.fit, table, told, result) for table in subject.tables[1:])
     return _Answers((told, *others), result)
 
 
 def _answers(subject: Subject) -> _Answers:
     """The same of a fit whose noise is all of one law and is what was charged."""
-    seen = _seen(subject)
-    plan, law = seen.result.estimate.plan, replays.law(seen.calls[0])
+    first = _first(subject)
+    plan, law = first.result.estimate.plan, replays.law(first.calls[0])
     if plan.delta or bool(plan.rho) == bool(plan.epsilon) or (law == "gaussian") != bool(plan.rho):
         raise CapabilityError(
             "this fit is not charged by the noise of single answers, so that they cannot be "
             "audited one by one: give a callable, statistic=lambda fit: fit.params['ATE']"
         )
-    return seen
+    return _seen(subject, first)
 
 
 def _queries(subject: Subject, trials: int, level: float) -> list[Line]:
@@ -189,8 +195,8 @@ def _fits(subject: Subject, trials: int, level: float) -> list[Line]:
     found = np.zeros((2, trials))
     for k in range(trials):
         for side, (own, other) in enumerate(((first, second), (second, first))):
-            told, _ = replays.record_real(subject.fit, own, k)
-            played = replays.replay(subject.fit, other, told, k)
+            told, result = replays.record_real(subject.fit, own, k)
+            played = replays.replay(subject.fit, other, told, result, k)
             found[side, k] = replays.told_apart(told, played) * (-1) ** side
     exact = replays.loss(answers.calls[i], answers.calls[j])
     bound = _bound(answers.calls[0], found[0], found[1], level)
@@ -242,7 +248,7 @@ def _epsilon_of(mu: float, delta: float) -> float:
 
 def _outputs(statistic: Statistic, subject: Subject, trials: int, level: float) -> list[Line]:
     """What one released number tells, by the noise of real fits and nothing else."""
-    answers = _seen(subject)
+    answers = _seen(subject, _first(subject))
     i, j = answers.worst(subject.pairs())
     one, two = (
         np.array([_number(statistic, subject, k) for _ in range(trials)], np.float64)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ Fit = Callable[[Any], Any]
 
 
 class Departure(Exception):
-    """On the same answers, a neighbour was asked other questions: they depend on a row."""
+    """On the same answers something else differed: it depends on a row and was not paid for."""
 
 
 def record(fit: Fit, table: Any, seed: int = 0) -> tuple[tuple[Call, ...], Any]:
@@ -40,29 +42,39 @@ def record_real(fit: Fit, table: Any, seed: int) -> tuple[tuple[Call, ...], Any]
     return tuple(recorder.calls), result
 
 
-def replay(fit: Fit, table: Any, told: Sequence[Call], seed: int = 0) -> tuple[Call, ...]:
-    """The same queries on a neighbour, answered as they were.
+def replay(
+    fit: Fit, table: Any, told: Sequence[Call], result: Any, seed: int = 0
+) -> tuple[Call, ...]:
+    """The same queries on a neighbour, answered as they were; `result` came of these answers.
 
     Raises
     ------
     Departure
-        Its number of queries, or a public part of one, is another.
+        Its number of queries, a public part of one, or a byte of what is released is another.
     """
     with quiet(), recorded(seed, told) as recorder:
         try:
-            fit(table)
+            other: Any = fit(table)
         except (IndexError, ValueError):  # there is no answer, or none of this shape
-            failed = True
-        else:
-            failed = False
-    if failed or len(recorder.calls) != len(told):
-        raise Departure("another number of queries")
-    for own, other in zip(recorder.calls, told, strict=True):
-        a, b = own.query, other.query
+            other = None
+    if other is None or len(recorder.calls) != len(told):
+        raise Departure("a neighbour was asked another number of queries")
+    for own, first in zip(recorder.calls, told, strict=True):
+        a, b = own.query, first.query
         same = (a.name, a.law, a.scale) == (b.name, b.law, b.scale)
         if not (same and np.array_equal(a.weights, b.weights)):
-            raise Departure(f"the query {b.name!r} at another price")
+            raise Departure(f"a neighbour was asked {b.name!r} at another price")
+    if _document(other) != _document(result):
+        raise Departure("other numbers were released for a neighbour")
     return tuple(recorder.calls)
+
+
+def _document(result: Any) -> bytes:
+    """Everything that is released, as it is saved."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "fit.json"
+        result.save(path)
+        return path.read_bytes()
 
 
 def quiet() -> warnings.catch_warnings[None]:
@@ -101,8 +113,11 @@ def draw(one: Sequence[Call], two: Sequence[Call], trials: int) -> tuple[Vector,
 
 def told_apart(one: Sequence[Call], two: Sequence[Call]) -> float:
     """The likelihood ratio of the answers that the first calls hold, of `two` to `one`."""
-    pairs = zip(one, two, strict=True)
-    return float(sum(_ratio(a.noisy[None], a, b, a.exact != b.exact)[0] for a, b in pairs))
+    total = 0.0
+    for a, b in zip(one, two, strict=True):
+        at = a.exact != b.exact
+        total += float(_ratio(a.noisy[None, at], a, b, at)[0])
+    return total
 
 
 def _part(call: Call, at: Any) -> Any:

@@ -61,8 +61,8 @@ class AuditResult:
         Chance that code which keeps its promise fails a bound: of all lines together.
     neighbors : str
     departed : str or None
-        Where a neighbouring table was asked something else on the same answers: questions then
-        depend on a row, and nothing else counts.
+        What differed between neighbours on the same answers: it depends on a row beside the noise,
+        and nothing else counts.
     """
 
     call: str
@@ -106,7 +106,7 @@ class AuditResult:
 
     def _note(self) -> Prose:
         if self.departed is not None:
-            return Prose((f"On the same answers a neighbour was asked {self.departed}.",))
+            return Prose((f"On the same answers {self.departed}.",))
         return Prose(
             (
                 "claimed: what was charged. exact: what the worst of the pairs of tables that "

@@ -22,7 +22,7 @@ EXACT = {
     "kernel weights": 0.99, "counts and sums": 0.999, "distances": 0.999, "squared loss": 0.999,
     "sums of squared": 0.95, "sums in": 0.999, "moments": 0.84, "sums of scores": 0.7,
     "outcome, ": 0.7, "treatment": 0.7, "residual product": 0.7, "score minus": 0.7,
-    "imputed": 0.8, "propensity, 10": 0.55, "outcome by arm, 10": 0.7,
+    "imputed": 0.8, "propensity, 10": 0.55, "outcome by arm, 10": 0.7, "epsilon at": 0.55,
 }  # fmt: skip
 """Least share of its claim that the worst pair of tables reaches, by the query's first words.
 
@@ -42,7 +42,7 @@ def test_nothing_is_refuted_and_the_tables_are_hard(case: str, relation: Any) ->
         return  # the odd row is in one part of the rows, and other queries do not see it
     for line in found.lines:
         shares = [share for words, share in EXACT.items() if line.query.startswith(words)]
-        least = min(shares, default=0.6)
+        least = min(shares, default=0.65)
         assert line.exact >= least * line.claimed, line
 
 
@@ -150,7 +150,7 @@ def test_a_question_that_depends_on_a_row_is_seen(monkeypatch: pytest.MonkeyPatc
         found = audit_case("dr", "substitute", trials=2)
     assert not found.passes
     assert found.departed is not None
-    assert "was asked" in str(found)
+    assert "On the same answers" in str(found)
 
 
 # -- whole fits ------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_whole_fits_see_narrow_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_black_box(monkeypatch: pytest.MonkeyPatch) -> None:
     """An output's number, of real fits; with hardly any noise it tells all."""
-    call = {**CALL, "formula": "Y ~ T", "rows": 6, "trials": 40}
+    call = {**CALL, "formula": "Y ~ T", "rows": 300, "trials": 40}
 
     def ate(fit: Any) -> float:
         assert fit.guarantee.kind == "proven"
@@ -185,7 +185,7 @@ def test_black_box(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.isnan(found.lines[0].exact)
     with monkeypatch.context() as patch:
         narrower(patch, 1e4)
-        told = pc.audit(**call, eps=0.1, statistic=ate)
+        told = pc.audit(**call, eps=0.3, statistic=ate)
     assert not told.passes
 
 
@@ -220,7 +220,7 @@ def test_units_labels_and_many_columns() -> None:
         formula, bounds=bounds, base="linear", trials=2, unit="pid", max_rows=3, eps=2.0
     )
     assert found.passes
-    assert all(line.exact > 0.5 * line.claimed for line in found.lines if line.measure == "mu")
+    assert all(line.exact > 0.4 * line.claimed for line in found.lines)
 
 
 @pytest.mark.parametrize(
