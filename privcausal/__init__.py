@@ -20,6 +20,8 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "from_cells": ("privcausal.api", "from_cells"),
     "check_data": ("privcausal.api", "check_data"),
     "compare": ("privcausal.results", "compare"),
+    "audit": ("privcausal.auditing", "audit"),
+    "AuditResult": ("privcausal.auditing", "AuditResult"),
     "load": ("privcausal.results", "load"),
     "Ledger": ("privcausal.accounting", "Ledger"),
     "TradeOff": ("privcausal.accounting", "TradeOff"),
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
     from privcausal.api import plan as plan
     from privcausal.api import private as private
     from privcausal.api import privcate as privcate
+    from privcausal.auditing import AuditResult as AuditResult
+    from privcausal.auditing import audit as audit
     from privcausal.errors import BudgetError as BudgetError
     from privcausal.errors import CapabilityError as CapabilityError
     from privcausal.errors import DataError as DataError

@@ -1,6 +1,7 @@
-"""The command line: ``privcausal demo``, ``fit``, ``plan`` and ``report``.
+"""The command line: ``privcausal demo``, ``fit``, ``plan``, ``report`` and ``audit``.
 
-Exit codes: 0; 2 for wrong input; 3 where a ledger has not enough left; 1 for anything unexpected.
+Exit codes: 0; 2 for wrong input; 3 where a ledger has not enough left; 4 where an audit refutes a
+claim; 1 for anything unexpected.
 Messages go to stderr. They are built of arguments, column names and released numbers; an
 unexpected error shows a constant text, because tracebacks and the messages of other libraries
 quote values of rows.
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from privcausal.results import AteResult, CateResult, PlanResult
     from privcausal.spec.schema import Schema
 
-FINE, UNEXPECTED, WRONG_INPUT, NO_BUDGET = 0, 1, 2, 3
+FINE, UNEXPECTED, WRONG_INPUT, NO_BUDGET, REFUTED = 0, 1, 2, 3, 4
 
 _SORRY = (
     "unexpected error; its text may hold values of rows and is not shown. What was charged to a "
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning  # type: ignore[assignment]  # fewer names, same call
         try:
-            chosen.run(chosen)
+            code = chosen.run(chosen)
             sys.stdout.flush()
         except PrivcausalError as error:
             _say(f"{type(error).__name__}: {error}")
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (Exception, KeyboardInterrupt):
             _say(_SORRY)
             return UNEXPECTED
-    return FINE
+    return FINE if code is None else int(code)
 
 
 def _code(error: PrivcausalError) -> int:
@@ -113,7 +114,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="privcausal",
         description="Causal inference under differential privacy.",
-        epilog="Exit codes: 0 done, 2 wrong input, 3 no budget left, 1 anything unexpected.",
+        epilog="Exit codes: 0 done, 2 wrong input, 3 no budget left, 4 a claim is refuted, "
+        "1 anything unexpected.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="command", required=True)
@@ -121,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_fit(commands.add_parser("fit", help="fit what a spec file asks for"))
     _add_plan(commands.add_parser("plan", help="how wide the interval will be, without data"))
     _add_report(commands.add_parser("report", help="write the HTML report of a saved fit"))
+    _add_audit(commands.add_parser("audit", help="try to refute the privacy claim of a fit"))
     return parser
 
 
@@ -160,6 +163,21 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=_output, metavar="HTML")
     parser.add_argument("--audience", choices=["technical", "public"], default="technical")
     parser.set_defaults(run=_report)
+
+
+def _add_audit(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Tell two invented neighbouring tables apart by what is released, and hold that against "
+        "what is claimed. No data are read and no budget is spent."
+    )
+    parser.add_argument(
+        "spec", type=_input, nargs="?", help="TOML, as for fit; default: everything that releases"
+    )
+    parser.add_argument("--trials", type=int, default=10_000, help="draws on each table")
+    parser.add_argument("--level", type=float, default=1e-3, help="chance of a false alarm")
+    parser.add_argument("--fits", action="store_true", help="draw whole fits, not single answers")
+    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text")
+    parser.set_defaults(run=_audit)
 
 
 def _input(text: str) -> Path:
@@ -267,6 +285,25 @@ def _report(chosen: argparse.Namespace) -> None:
     _check_distinct(chosen.fit, chosen.out)
     fit = load(chosen.fit)
     _write(partial(fit.report, audience=chosen.audience), chosen.out, "report")
+
+
+def _audit(chosen: argparse.Namespace) -> int:
+    from privcausal.auditing import audit, audit_all
+
+    drawn = {"trials": chosen.trials, "level": chosen.level}
+    if chosen.spec is None:
+        if chosen.fits:
+            raise CapabilityError("--fits needs a spec file: it audits one call")
+        found = audit_all(**drawn)
+    else:
+        job = _read_job(chosen.spec)
+        # the spec's ledger is left alone: an audit spends nothing
+        learner = {"learner": "private" if job.task == "private" else "r"}
+        statistic = "fits" if chosen.fits else "queries"
+        options: dict[str, Any] = {**learner, **job.options, **drawn, "statistic": statistic}
+        found = audit(job.formula, bounds=job.schema, **options)
+    print(_SUMMARIES[chosen.summary](found.summary()).rstrip("\n"))
+    return FINE if found.passes else REFUTED
 
 
 def _hand_over(

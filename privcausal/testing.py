@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -71,16 +71,18 @@ class Recorder:
     """Records every query and its answer, or plays recorded answers back (`frozen`).
 
     Played back on a neighbouring table, every public part of each query must be the same, and the
-    exact answers may differ by no more than the stated sensitivity.
+    exact answers may differ by no more than the stated sensitivity. `drawn` is the source of what
+    is not played back; whatever it is, a recorded fit shows exact answers and is not private.
     """
 
     seed: int = 0
     frozen: Sequence[Call] | None = None
+    drawn: noise.NoiseSource | None = None
     real: bool = False
     calls: list[Call] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._inner = _Seeded(self.seed)
+        self._inner = _Seeded(self.seed) if self.drawn is None else self.drawn
 
     def gaussian(self, exact: Integers, query: noise.Query) -> Integers:
         return self._answer(self._inner.gaussian, exact, query)
@@ -117,3 +119,19 @@ def recorded(seed: int = 0, frozen: Sequence[Call] | None = None) -> Iterator[Re
     recorder = Recorder(seed, frozen)
     with noise.replaced(recorder):
         yield recorder
+
+
+@contextmanager
+def recorded_system(seed: int = 0) -> Iterator[Recorder]:
+    """As `recorded`, with the noise that a real fit has; `seed` is for splits of the rows."""
+    recorder = Recorder(seed, None, noise.OperatingSystem())
+    with noise.replaced(recorder):
+        yield recorder
+
+
+def drawn_again(query: noise.Query, exact: Integers, times: int) -> Integers:
+    """Answers to one query as a real fit would give them, drawn `times` times, shape (times, m)."""
+    source = noise.OperatingSystem()
+    many = replace(query, weights=np.tile(query.weights, times))
+    draw = source.laplace if query.law == "laplace" else source.gaussian
+    return draw(np.tile(exact, times), many).reshape(times, len(exact))

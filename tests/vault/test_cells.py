@@ -13,9 +13,10 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta, chisquare
+from scipy.stats import chisquare
 
 from privcausal import testing
+from privcausal.auditing import epsilon_bound
 from privcausal.errors import CapabilityError
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.partition import Coordinates, Nearest, product_of
@@ -270,15 +271,6 @@ def test_noise_has_the_discrete_laplace_law(scale: float) -> None:
     assert values.std() == pytest.approx(noise.standard_deviation(query)[0], rel=0.08)
 
 
-def least_epsilon(one: Vector, two: Vector, threshold: float) -> float:
-    """What tells two neighbours apart at least, from draws of one statistic, at LEVEL."""
-    n = len(one)
-    often, seldom = (one > threshold).sum(), (two > threshold).sum()
-    low = beta.ppf(LEVEL / 2, often, n - often + 1)
-    high = beta.ppf(1 - LEVEL / 2, seldom + 1, n - seldom)
-    return float(np.log(low / high))
-
-
 def worst(lo: float, hi: float, relation: str) -> tuple[list[Any], list[Any]]:
     """Neighbours of one cell that move counts and sums most, as (arm, outcome)."""
     far = max(lo, hi, key=abs)
@@ -316,10 +308,7 @@ def test_audit_of_counts_and_sums(lo: float, hi: float, relation: str) -> None:
         for exact in tables:
             noisy = np.stack([laplace(b * steps, n) / steps for b in scale], axis=1) + exact
             drawn.append(loglik(noisy, tables[1], scale) - loglik(noisy, tables[0], scale))
-        return max(
-            least_epsilon(drawn[1], drawn[0], t)
-            for t in np.quantile(drawn[1], [0.3, 0.5, 0.6, 0.7, 0.8])
-        )
+        return epsilon_bound(*drawn, LEVEL)
 
     # the loss is spread over four numbers, so that one threshold shows about half of it
     proven = told_apart(middle, 2 * factor / epsilon, 2 * factor * half / epsilon)

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import beta, chi2, kstest
+from scipy.stats import chi2, kstest
 from sklearn.kernel_ridge import KernelRidge
 from vault_helpers import CLIP, ROUNDING, Row, Study, corner_rows, random_rows, study, table
 
 from privcausal import testing
 from privcausal.accounting import rho_of
+from privcausal.auditing import epsilon_bound
 from privcausal.spec.features import Rows
 from privcausal.spec.fourier import Fourier, fourier
 from privcausal.spec.functions import Constant
@@ -266,14 +267,6 @@ def test_the_basis_has_the_gaussian_kernel_to_the_stated_error(
 DRAWS, DELTA = 10_000, 1e-5
 
 
-def proven_epsilon(one: Vector, two: Vector, cut: float) -> float:
-    """A lower bound on epsilon at DELTA: Clopper-Pearson at 1e-6 on how often `cut` is passed."""
-    m, hits, alarms = len(one), np.sum(two > cut), np.sum(one > cut)
-    low = beta.ppf(LEVEL / 2, hits, m - hits + 1)
-    high = beta.ppf(1 - LEVEL / 2, alarms + 1, m - alarms)
-    return float(np.log(max((low - DELTA) / high, 1.0)))
-
-
 def test_audit_of_the_function_at_epsilon_one() -> None:
     """10,000 releases on each of two tiny neighbours, whose functions lie as far apart as can be.
 
@@ -294,7 +287,8 @@ def test_audit_of_the_function_at_epsilon_one() -> None:
     assert np.linalg.norm(apart) > 0.9 * 2 * order.lipschitz / order.ridge
     along = apart / np.linalg.norm(apart)
     middle = 0.5 * float((weights + other) @ along)
-    found = proven_epsilon(first @ along, second @ along, middle + 0.8 * sd)
+    found = epsilon_bound(first @ along, second @ along, LEVEL, DELTA, middle + 0.8 * sd)
     assert 0.05 < found <= 1.0
     narrow = [weights + (first - weights) / 4, other + (second - other) / 4]
-    assert proven_epsilon(narrow[0] @ along, narrow[1] @ along, middle + 1.3 * sd / 4) > 1.0
+    cut = middle + 1.3 * sd / 4
+    assert epsilon_bound(narrow[0] @ along, narrow[1] @ along, LEVEL, DELTA, cut) > 1.0

@@ -1,0 +1,130 @@
+"""How far apart two laws are at least, from draws of one statistic: mu or epsilon, at a level.
+
+A test says "two" where the statistic is above a cut. Of its false alarms alpha and its misses
+beta only counts are known; Clopper and Pearson (1934) bound each from above with chance
+1 - level / 2, and then with chance 1 - level at least
+
+- mu >= Phi^-1(1 - alpha) - Phi^-1(beta), since a mu-GDP mechanism allows no test below G_mu
+  (Dong, Roth and Su 2022, Definition 4), and
+- epsilon >= log((1 - beta - delta) / alpha), and with the two laws exchanged, since an
+  (epsilon, delta)-DP mechanism allows none (Kairouz, Oh and Viswanath 2017, equation 3).
+
+The cut is chosen on the first half of the draws and tested on the second: a cut chosen where it is
+tested would make the bound too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from privcausal.errors import CapabilityError
+from privcausal.typing import Integers, Vector
+
+Measure = Literal["mu", "epsilon"]
+
+CUTS = 200
+"""At so many quantiles of the first half a cut is tried."""
+
+
+def mu_bound(one: Vector, two: Vector, level: float, cut: float | None = None) -> float:
+    """A lower bound of mu with chance 1 - `level`, from draws of a statistic larger under `two`.
+
+    Parameters
+    ----------
+    one, two : Vector, shapes (n,) and (m,)
+        Independent draws on two neighbouring tables.
+    level : float
+        Chance that the bound is above the truth, in (0, 1).
+    cut : float, optional
+        Known beforehand; then all draws test it.
+
+    Returns
+    -------
+    float
+        0 if nothing is shown.
+    """
+    return _bound(one, two, level, cut, _mu)
+
+
+def epsilon_bound(
+    one: Vector, two: Vector, level: float, delta: float = 0.0, cut: float | None = None
+) -> float:
+    """A lower bound of epsilon at `delta`, as `mu_bound`."""
+    if not 0 <= delta < 1:
+        raise CapabilityError("delta of an audit is a number from 0 to 1")
+    return _bound(one, two, level, cut, lambda rates: _epsilon(rates, delta))
+
+
+Score = Callable[[tuple[Vector, Vector, Vector, Vector]], Vector]
+
+
+def _bound(one: Vector, two: Vector, level: float, cut: float | None, score: Score) -> float:
+    if not 0 < level < 1:
+        raise CapabilityError("level of an audit is a number between 0 and 1")
+    # what differs in the last bits alone is one value: a cut between would split a plateau
+    one, two = _rounded(one), _rounded(two)
+    if cut is None:
+        (first, one), (other, two) = _halves(one), _halves(two)
+        cuts = _cuts(np.concatenate([first, other]))
+        cut = float(cuts[np.argmax(score(_rates(first, other, cuts, level)))])
+    found = score(_rates(one, two, np.array([cut]), level))
+    return max(0.0, float(found[0]))
+
+
+def _rounded(draws: Vector) -> Vector:
+    return np.asarray(np.round(np.asarray(draws, np.float64), 9), np.float64)
+
+
+def _halves(draws: Vector) -> tuple[Vector, Vector]:
+    if len(draws) < 2:
+        raise CapabilityError("an audit needs at least two trials: one half chooses the cut")
+    middle = len(draws) // 2
+    return draws[:middle], draws[middle:]
+
+
+def _cuts(draws: Vector) -> Vector:
+    """Places between values, at quantiles and both ends: laws with bounds have plateaus there."""
+    values = np.unique(draws)
+    between = (values[1:] + values[:-1]) / 2
+    if not len(between):
+        return values
+    at = np.unique(np.searchsorted(between, np.quantile(draws, np.linspace(0, 1, CUTS))))
+    return np.asarray(between[np.clip(at, 0, len(between) - 1)])
+
+
+def _rates(
+    one: Vector, two: Vector, cuts: Vector, level: float
+) -> tuple[Vector, Vector, Vector, Vector]:
+    """Bounds of 1 - alpha (least), alpha (most), 1 - beta (least), beta (most), at each cut."""
+    quiet, missed = (
+        np.asarray(np.searchsorted(np.sort(v), cuts, side="right")) for v in (one, two)
+    )
+    alpha = _most(len(one) - quiet, len(one), level / 2)
+    beta = _most(missed, len(two), level / 2)
+    return 1 - alpha, alpha, 1 - beta, beta
+
+
+def _most(count: Integers, trials: int, level: float) -> Vector:
+    """The Clopper-Pearson upper limit of a share, which the share exceeds with chance `level`."""
+    from scipy.stats import beta
+
+    with np.errstate(invalid="ignore"):
+        limit = beta.ppf(1 - level, count + 1, trials - count)
+    return np.asarray(np.where(count >= trials, 1.0, limit))
+
+
+def _mu(rates: tuple[Vector, Vector, Vector, Vector]) -> Vector:
+    from scipy.special import ndtri
+
+    right, _, hit, _ = rates
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.nan_to_num(ndtri(right) + ndtri(hit), nan=0.0, neginf=0.0))
+
+
+def _epsilon(rates: tuple[Vector, Vector, Vector, Vector], delta: float) -> Vector:
+    right, alarm, hit, miss = rates
+    ratio = np.maximum((hit - delta) / alarm, (right - delta) / miss)
+    return np.asarray(np.log(np.maximum(ratio, 1.0)))

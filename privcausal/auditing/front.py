@@ -1,0 +1,268 @@
+"""`audit`: does a fit keep what it promises? Tried on two tables that it must not tell apart."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from privcausal.accounting import PICO, TradeOff
+from privcausal.accounting.charge import PARALLEL
+from privcausal.auditing import replays
+from privcausal.auditing.bounds import Measure, epsilon_bound, mu_bound
+from privcausal.auditing.result import AuditResult, Line
+from privcausal.auditing.subject import Subject
+from privcausal.errors import CapabilityError
+from privcausal.testing import Call
+from privcausal.typing import Neighbors, Vector
+
+TOGETHER = "all answers together"
+
+Statistic = Callable[[Any], float]
+
+
+def audit(
+    formula: str,
+    *,
+    learner: Any = "private",
+    bounds: Any,
+    eps: float = 1.0,
+    delta: float = 1e-5,
+    neighbors: Neighbors = "substitute",
+    statistic: str | Statistic = "queries",
+    trials: int = 10_000,
+    level: float = 1e-3,
+    rows: int = 20,
+    **options: Any,
+) -> AuditResult:
+    """Lower bounds on the privacy loss of a fit, to hold against what it claims.
+
+    Two neighbouring tables are invented from the declared domains: `rows` ordinary rows, and one
+    unit at a corner, which is replaced by another corner, added or removed. No data are read, and
+    nothing is charged. What the fit answers on the two is told apart as well as can be; from the
+    error rates follows how large the loss is at least (see `privcausal.auditing.bounds`).
+
+    Parameters
+    ----------
+    formula : str
+        As for the fit.
+    learner : str or option object
+        ``"private"`` audits `privcausal.private`, any other `privcausal.privcate`, as in `plan`.
+    bounds : dict or Schema
+        A domain for every column but a 0/1 treatment. Bounds that are bought are not audited.
+    eps, delta, neighbors
+        As for the fit.
+    statistic : {"queries", "fits"} or callable
+        White box: the exact answers on both tables are known, and the statistic is the likelihood
+        ratio. ``"queries"`` takes the exact answers of one fit, and of its neighbour on the same
+        earlier answers, and draws their noise `trials` times: a line per query, each on the pair of
+        corners that is worst for it, and one for all. ``"fits"`` makes `trials` whole fits on each
+        table, and plays each again on the other: later queries then depend on earlier noise, as
+        they do in use. Black box: a callable takes a result and returns a number, as in ``lambda
+        fit: fit.params["ATE"]``, over `trials` whole fits on each table.
+    trials : int
+        Draws on each table. Half of them choose the test's cut, the others test it.
+    level : float
+        Chance that correct code fails: of all lines together (Bonferroni).
+    rows : int
+        Ordinary rows beside the odd one.
+    **options
+        Others of the fit: base, estimand, unit, max_rows, propensity, propensity_clip, split,
+        groups, shares, cov_type.
+
+    Returns
+    -------
+    AuditResult
+        A line per claim. Gaussian noise is held to mu = sqrt(2 rho), since a test of epsilon at a
+        small delta sees next to nothing of it; Laplace noise to epsilon.
+
+    Raises
+    ------
+    CapabilityError
+        A column without a domain, or a fit whose noise is not of one law and charged by it
+        (networks): give a callable there.
+    FormulaError, SchemaError, BudgetError
+        As the fit would.
+    """
+    subject = Subject.of(formula, learner, bounds, eps, delta, neighbors, rows, options)
+    if not callable(statistic) and statistic not in _WHITE:
+        raise CapabilityError("statistic is 'queries', 'fits' or a callable of a result")
+    whole = isinstance(trials, int) and not isinstance(trials, bool)
+    if not (whole and 2 <= trials <= 10**7):
+        raise CapabilityError("trials is a whole number from 2 to 10 million")
+    if not (isinstance(level, float) and 0 < level < 1):
+        raise CapabilityError("level is a number between 0 and 1")
+    run = partial(_outputs, statistic) if callable(statistic) else _WHITE[statistic]
+    with threadpool_limits(limits=1, user_api="blas"):
+        try:
+            lines: list[Line] = run(subject, trials, level)
+            departed: str | None = None
+        except replays.Departure as found:
+            lines, departed = [], str(found)
+    return AuditResult(subject.words, tuple(lines), level, neighbors, departed)
+
+
+# -- white box -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """Exact answers on every table after the same noisy ones, and the first table's result."""
+
+    calls: tuple[tuple[Call, ...], ...]
+    result: Any
+
+    def of(self, query: str) -> _Answers:
+        """Those of one query only."""
+        picked = tuple(tuple(c for c in one if c.query.name == query) for one in self.calls)
+        return replace(self, calls=picked)
+
+    @property
+    def queries(self) -> list[str]:
+        return list(dict.fromkeys(call.query.name for call in self.calls[0]))
+
+    def worst(self, among: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """The pair of tables that are furthest apart."""
+        return max(among, key=lambda p: replays.loss(self.calls[p[0]], self.calls[p[1]]))
+
+    def charged(self, query: str) -> float:
+        """mu or epsilon that the releases of a query were charged."""
+        releases = self.result.estimate.releases
+        charges = [
+            r.charge for r in releases if r.charge.query.removesuffix(f" {PARALLEL}") == query
+        ]
+        if not charges:
+            raise CapabilityError("an answer has no line in the budget: give a callable statistic")
+        if replays.law(self.of(query).calls[0]) == "laplace":
+            return float(sum(c.cost.epsilon for c in charges) / PICO)
+        return math.sqrt(2 * sum(c.alone for c in charges) / PICO)
+
+
+def _first(subject: Subject) -> _Answers:
+    """Those on the first table alone."""
+    told, result = replays.record(subject.fit, subject.tables[0])
+    return _Answers((told,), result)
+
+
+def _seen(subject: Subject, first: _Answers) -> _Answers:
+    told, result = first.calls[0], first.result
+    others = (replays.replay(subject.fit, table, told, result) for table in subject.tables[1:])
+    return _Answers((told, *others), result)
+
+
+def _answers(subject: Subject) -> _Answers:
+    """The same of a fit whose noise is all of one law and is what was charged."""
+    first = _first(subject)
+    plan, law = first.result.estimate.plan, replays.law(first.calls[0])
+    if plan.delta or bool(plan.rho) == bool(plan.epsilon) or (law == "gaussian") != bool(plan.rho):
+        raise CapabilityError(
+            "this fit is not charged by the noise of single answers, so that they cannot be "
+            "audited one by one: give a callable, statistic=lambda fit: fit.params['ATE']"
+        )
+    return _seen(subject, first)
+
+
+def _queries(subject: Subject, trials: int, level: float) -> list[Line]:
+    answers = _answers(subject)
+    names = answers.queries
+    each = level / (len(names) + 1)
+    lines = []
+    for name in names:
+        lines.append(_drawn(name, answers.of(name), answers.charged(name), subject, trials, each))
+    whole = _drawn(TOGETHER, answers, _promised(answers.result), subject, trials, each)
+    return [*lines, whole, *_as_epsilon(whole, answers.result)]
+
+
+def _drawn(
+    name: str, answers: _Answers, claimed: float, subject: Subject, trials: int, level: float
+) -> Line:
+    i, j = answers.worst(subject.pairs())
+    one, two = answers.calls[i], answers.calls[j]
+    bound = _bound(one, *replays.draw(one, two, trials), level)
+    return Line(name, _measure(one), claimed, replays.loss(one, two), bound, trials)
+
+
+def _fits(subject: Subject, trials: int, level: float) -> list[Line]:
+    answers = _answers(subject)
+    i, j = answers.worst(subject.pairs())
+    first, second = subject.tables[i], subject.tables[j]
+    found = np.zeros((2, trials))
+    for k in range(trials):
+        for side, (own, other) in enumerate(((first, second), (second, first))):
+            told, result = replays.record_real(subject.fit, own, k)
+            played = replays.replay(subject.fit, other, told, result, k)
+            found[side, k] = replays.told_apart(told, played) * (-1) ** side
+    exact = replays.loss(answers.calls[i], answers.calls[j])
+    bound = _bound(answers.calls[0], found[0], found[1], level)
+    line = Line(
+        TOGETHER, _measure(answers.calls[0]), _promised(answers.result), exact, bound, trials
+    )
+    return [line, *_as_epsilon(line, answers.result)]
+
+
+_WHITE: dict[str, Callable[[Subject, int, float], list[Line]]] = {
+    "queries": _queries,
+    "fits": _fits,
+}
+
+
+def _measure(calls: Sequence[Call]) -> Measure:
+    return "epsilon" if replays.law(calls) == "laplace" else "mu"
+
+
+def _bound(calls: Sequence[Call], one: Vector, two: Vector, level: float) -> float:
+    return (epsilon_bound if _measure(calls) == "epsilon" else mu_bound)(one, two, level)
+
+
+# -- what is promised ------------------------------------------------------------------------
+
+
+def _promised(result: Any) -> float:
+    """mu = sqrt(2 rho) of the whole fit, or its pure epsilon."""
+    plan = result.estimate.plan
+    return math.sqrt(2 * plan.rho / PICO) if plan.rho else plan.epsilon / PICO
+
+
+def _as_epsilon(line: Line, result: Any) -> list[Line]:
+    """The promise in (epsilon, delta), against which mu is turned into epsilon at that delta."""
+    if line.measure == "epsilon":
+        return []
+    budget = result.estimate.plan.request.budget
+    exact, bound = (_epsilon_of(mu, budget.delta) for mu in (line.exact, line.bound))
+    name = f"epsilon at delta={budget.delta:g}"
+    return [Line(name, "epsilon", budget.epsilon, exact, bound, line.trials)]
+
+
+def _epsilon_of(mu: float, delta: float) -> float:
+    return TradeOff.from_gaussian(min(mu, 30.0)).epsilon(delta) if mu > 1e-9 else 0.0
+
+
+# -- black box -------------------------------------------------------------------------------
+
+
+def _outputs(statistic: Statistic, subject: Subject, trials: int, level: float) -> list[Line]:
+    """What one released number tells, by the noise of real fits and nothing else."""
+    answers = _seen(subject, _first(subject))
+    i, j = answers.worst(subject.pairs())
+    one, two = (
+        np.array([_number(statistic, subject, k) for _ in range(trials)], np.float64)
+        for k in (i, j)
+    )
+    budget = answers.result.estimate.plan.request.budget
+    delta = answers.result.guarantee.delta
+    # on which table the number is larger is not known: both ways are tried
+    bound = max(epsilon_bound(a, b, level / 2, delta) for a, b in ((one, two), (two, one)))
+    name = f"the statistic, epsilon at delta={delta:g}"
+    return [Line(name, "epsilon", budget.epsilon, math.nan, bound, trials)]
+
+
+def _number(statistic: Statistic, subject: Subject, table: int) -> float:
+    with replays.quiet():
+        value = float(statistic(subject.fit(subject.tables[table])))
+    return value if math.isfinite(value) else sys.float_info.max  # one value like any other
