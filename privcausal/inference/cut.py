@@ -53,6 +53,13 @@ class Sizes:
         """Share of scores below `cut`."""
         return float(np.interp(cut, self.edges, np.cumsum(self.counts) / self.total))
 
+    def quantile(self, share: float) -> float:
+        """The least border with at least this share of scores below; the widest if it is silent."""
+        if self.silent:
+            return float(self.edges[-1])
+        seen = np.cumsum(self.counts) >= share * self.total
+        return float(self.edges[int(np.argmax(seen))])
+
     @property
     def reach(self) -> float:
         """Upper border of the last bin that stands out."""

@@ -26,12 +26,14 @@ from privcausal.learners.nuisances import (
     Partial,
     by_fold,
     extended,
+    read_sizes,
 )
 from privcausal.spec.interactions import Index, Interactions
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault import Cross, OutcomeResidual, Transform, TreatmentResidual
 
 TREATMENT, OUTCOME = "nuisance: treatment interactions", "nuisance: outcome interactions"
+SIZES = "nuisance: residual sizes"
 
 POWERS = 7
 """The second and third powers of the indices u and v, with their products, come first."""
@@ -54,14 +56,21 @@ PULL, PULL_APART = 0.25, 0.15
 additive nuisances, and those of single products, of which few may matter, but much."""
 
 RESIDUAL_RANGE = 1.5
-"""Outcome residuals are cut at this share of half the outcome's range."""
+"""Outcome residuals are cut at no more than this share of half the outcome's range."""
+
+UNCUT = 0.98
+"""Share of outcome residuals that the cut leaves as they are, by a noisy histogram of sizes."""
 
 NORM_QUANTILE = 0.8
 """The norm cut is this quantile of the synthetic population's norms."""
 
 
-def interaction_needs(treatment: float, outcome: float) -> list[Need]:
-    return [Need(TREATMENT, treatment, "nuisance"), Need(OUTCOME, outcome, "nuisance")]
+def interaction_needs(treatment: float, outcome: float, sizes: float) -> list[Need]:
+    return [
+        Need(SIZES, sizes, "nuisance"),
+        Need(TREATMENT, treatment, "nuisance"),
+        Need(OUTCOME, outcome, "nuisance"),
+    ]
 
 
 def refine(ground: Ground, partials: tuple[Partial, ...]) -> tuple[Partial, ...]:
@@ -80,7 +89,9 @@ def refine(ground: Ground, partials: tuple[Partial, ...]) -> tuple[Partial, ...]
         Belief((half / 4) ** 2, _outcome_spread(ground, partials)),
     )
     es = _fits(ground, psi, TREATMENT, treatment, 1 - soft, believed[0])
-    ys = _fits(ground, psi, OUTCOME, outcome, RESIDUAL_RANGE * half, believed[1])
+    sizes = read_sizes(ground, outcome, SIZES)
+    cut = min(sizes.quantile(UNCUT), RESIDUAL_RANGE * half)
+    ys = _fits(ground, psi, OUTCOME, outcome, cut, believed[1])
     return tuple(_extended(p, psi, e, y) for p, e, y in zip(partials, es, ys, strict=True))
 
 

@@ -55,7 +55,7 @@ class Private(Learner):
         if request.propensity is None:
             needs.append(Need("nuisance: treatment", 0.31, "nuisance"))
             if base.interactions:
-                needs += interaction_needs(0.16, 0.22)
+                needs += interaction_needs(0.16, 0.22, 0.03)
         if base.released_weights:
             needs.append(Need(WEIGHTS, 0.04, "nuisance"))
         return needs
