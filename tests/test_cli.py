@@ -301,7 +301,8 @@ def test_a_spec_that_is_not_text_is_exit_2(here, capsys):
         (["fit", "ate.toml", "data.csv", "--summary", "pdf"], "invalid choice"),
         (["demo", "--rows", "many"], "invalid int"),
         (["report", "no.json", "out.html"], "there is no file"),
-        (["audit"], "invalid choice"),
+        (["audit", "no.toml"], "there is no file 'no.toml'"),
+        (["forecast"], "invalid choice"),
     ],
 )
 def test_bad_arguments_are_exit_2_before_anything_is_read(here, capsys, words, problem):
@@ -490,3 +491,49 @@ def test_one_strange_value_in_a_csv_changes_no_other_row(tmp_path):
     strange = typed("\n".join(["y,t,x,w,k", *rows, "high,maybe,1 kg,3,x"]), TYPED, tmp_path)
     assert plain.schema == strange.schema
     assert plain.slice(0, 3) == strange.slice(0, 3)
+
+
+# -- audit -----------------------------------------------------------------------------------
+
+AUDIT_SPEC = """
+formula = "Y ~ T"
+task = "private"
+eps = 8.0
+
+[bounds]
+Y = [0, 1]
+
+[ledger]
+path = "never.db"
+dataset = "none"
+eps = 1.0
+"""
+
+
+def test_an_audit_needs_no_data_and_spends_nothing(here, capsys):
+    (here / "audit.toml").write_text(AUDIT_SPEC)
+    assert cli.main(["audit", "audit.toml", "--trials", "50", "--level", "1e-6"]) == 0
+    out = capsys.readouterr().out
+    assert "no claim refuted" in out
+    assert "sums by arm" in out
+    assert not (here / "never.db").exists()
+    fits = ["audit", "audit.toml", "--fits", "--trials", "3", "--level", "1e-6"]
+    assert cli.main(fits) == 0
+    assert "all answers together" in capsys.readouterr().out
+
+
+def test_an_audit_that_refutes_is_exit_4(here, capsys, monkeypatch):
+    from privcausal.vault.mechanisms.arms import ArmSums
+
+    (here / "audit.toml").write_text(AUDIT_SPEC)
+    monkeypatch.setattr(ArmSums, "sensitivity", lambda *_: 1.0)
+    assert cli.main(["audit", "audit.toml", "--trials", "10"]) == 4
+    assert "CLAIM REFUTED" in capsys.readouterr().out
+
+
+def test_wrong_audits_are_exit_2(here, capsys):
+    assert cli.main(["audit", "--fits"]) == 2
+    assert "needs a spec file" in capsys.readouterr().err
+    (here / "audit.toml").write_text(AUDIT_SPEC.replace("Y = [0, 1]", ""))
+    assert cli.main(["audit", "audit.toml"]) == 2
+    assert "declared domain of 'Y'" in capsys.readouterr().err

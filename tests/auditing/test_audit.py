@@ -158,10 +158,11 @@ def test_a_question_that_depends_on_a_row_is_seen(monkeypatch: pytest.MonkeyPatc
 
 def test_whole_fits() -> None:
     """Later queries depend on earlier noise; each fit is played again on the neighbour."""
-    call = {**CALL, "formula": "Y ~ T", "rows": 6, "eps": 20.0, "trials": 60}
-    found = pc.audit(**call, statistic="fits")
+    call = {**CALL, "formula": "Y ~ T", "rows": 6, "eps": 150.0, "trials": 60}
+    found = pc.audit(**call, statistic="fits", level=LEVEL)
     assert found.passes
     assert found.lines[0].trials == 60
+    # no error in 30 trials, which shows 0.6: mu is 13
     assert 0.3 < found.lines[0].bound <= found.lines[0].claimed
 
 
@@ -174,7 +175,7 @@ def test_whole_fits_see_narrow_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_black_box(monkeypatch: pytest.MonkeyPatch) -> None:
     """An output's number, of real fits; with hardly any noise it tells all."""
-    call = {**CALL, "formula": "Y ~ T", "rows": 300, "trials": 40}
+    call = {**CALL, "formula": "Y ~ T", "rows": 300, "eps": 0.3, "trials": 80, "level": LEVEL}
 
     def ate(fit: Any) -> float:
         assert fit.guarantee.kind == "proven"
@@ -185,7 +186,7 @@ def test_black_box(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.isnan(found.lines[0].exact)
     with monkeypatch.context() as patch:
         narrower(patch, 1e4)
-        told = pc.audit(**call, eps=0.3, statistic=ate)
+        told = pc.audit(**call, statistic=ate)
     assert not told.passes
 
 

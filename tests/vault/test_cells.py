@@ -290,7 +290,7 @@ def test_audit_of_counts_and_sums(lo: float, hi: float, relation: str) -> None:
     a row is added, being twice too large for a centred sum there; they are too small for
     [5, 10] (1.5 epsilon), and where a row is replaced (2 and 3 epsilon).
     """
-    epsilon, n = 1.0, 12_000
+    epsilon, n = 1.0, 24_000
     half, middle = 0.5 * (hi - lo), 0.5 * (lo + hi)
     one, two = worst(lo, hi, relation)
     factor = 2.0 if relation == "substitute" else 1.0
@@ -310,10 +310,11 @@ def test_audit_of_counts_and_sums(lo: float, hi: float, relation: str) -> None:
             drawn.append(loglik(noisy, tables[1], scale) - loglik(noisy, tables[0], scale))
         return epsilon_bound(*drawn, LEVEL)
 
-    # the loss is spread over four numbers, so that one threshold shows about half of it
+    # the loss is spread over four numbers, so that one cut shows less than half of it at this
+    # level; the limit is some 5 standard deviations of the bound below
     proven = told_apart(middle, 2 * factor / epsilon, 2 * factor * half / epsilon)
     assert proven <= epsilon
-    assert proven > 0.35 * epsilon
+    assert proven > 0.12 * epsilon
     paper = told_apart(0.0, 2 / epsilon, 2 * (hi - lo) / epsilon)
     fails = relation == "substitute" or lo > 0
     assert (paper > epsilon) == fails
