@@ -246,15 +246,20 @@ def _with_groups(
 ) -> AverageEstimate:
     """The same with a row for each group; a group too small to see is NaN.
 
-    Where groups have no masses of their own, the mean mass is taken to be that of all rows.
+    Where groups have no masses of their own, the mean mass is taken to be that of all rows, M / n:
+    a group's effect is S_g / (n_g M / n), which all three noises move, and row i moves it by
+    (score_i - d mass_i) / (n_g M / n), as for the average.
     """
     m, k = len(out.terms), len(groups)
     estimate = np.r_[out.estimate, np.full(k, np.nan)]
     sampling, privacy = np.zeros((m + k, m + k)), np.zeros((m + k, m + k))
     sampling[:m, :m], privacy[:m, :m] = out.sampling, out.privacy
-    overall = shrunken_mass(value.mass, sd.mass, frame)[0] / out.size
+    mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
+    overall = mass / out.size
     variance = float(out.sampling[0, 0]) * out.size * overall**2
-    balance, kept = (1.0, frame.kept) if frame.group_masses else (overall, 1.0)
+    balance, balance_sd, kept = overall, mass_sd / out.size, 1.0
+    if frame.group_masses:
+        balance, balance_sd, kept = 1.0, 0.0, frame.kept
     for j, at in enumerate(range(m, m + k)):
         rows, rows_sd = kept * float(value.group_size[j]), kept * float(sd.group_size[j])
         if rows <= FEW * rows_sd:
@@ -265,9 +270,10 @@ def _with_groups(
             float(value.group_square[j]), float(sd.group_square[j]), 0.25 * variance * rows
         )
         estimate[at] = frame.centre - frame.remainder.mean + mean
-        sampling[at, at] = max(total / rows - mean**2, 0.1 * total / rows) / rows
+        left = max(total / rows - (mean * balance) ** 2, 0.1 * total / rows)
+        sampling[at, at] = left / (rows * balance**2)
         noise = (float(sd.group_score[j]) / balance) ** 2 + (mean * rows_sd) ** 2
-        privacy[at, at] = noise / rows**2
+        privacy[at, at] = noise / rows**2 + (mean * balance_sd / balance) ** 2
     return AverageEstimate(
         out.terms,
         groups,
