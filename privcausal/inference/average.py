@@ -6,7 +6,7 @@ allowances for cut scores and for the nuisances' remainder.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -175,6 +175,16 @@ def estimate_averages(
         frame.remainder.mean,
     )
     return _with_groups(out, groups, value, sd, frame) if groups else out
+
+
+def clustered(found: AverageEstimate, max_rows: int) -> AverageEstimate:
+    """The same where up to `max_rows` rows are one unit's, alike in any way.
+
+    The sum of a unit's k rows x_1 .. x_k has E[(sum x)(sum x)'] <= k sum E[x x'] (Cauchy-Schwarz),
+    with equality where they are the same: a design effect (Kish 1965) of `max_rows` at most. Which
+    rows belong together is nowhere released, so the most is taken.
+    """
+    return replace(found, sampling=max_rows * found.sampling)
 
 
 def raised(total: float, noise_sd: float, floor: float) -> float:
