@@ -96,7 +96,10 @@ def privcate(
         Which tables must look alike: one unit's data replaced (the number of rows is public), or
         one unit's data added or removed.
     unit, max_rows : str, int
-        Protect all rows of a unit, of which at most `max_rows` are used.
+        Protect all rows of a unit, of which at most `max_rows` are used. A unit's rows may be
+        alike in any way, so sampling variances of averages, slopes, groups and cells are `max_rows`
+        times what independent rows would have; the allowance for nuisances, and bands of the
+        effect's shape, take rows to be independent.
     propensity : float or str, optional
         Known treatment probability (a trial): a number, or a column with declared bounds.
     propensity_clip : float

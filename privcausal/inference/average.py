@@ -6,7 +6,7 @@ allowances for cut scores and for the nuisances' remainder.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -177,6 +177,16 @@ def estimate_averages(
     return _with_groups(out, groups, value, sd, frame) if groups else out
 
 
+def clustered(found: AverageEstimate, max_rows: int) -> AverageEstimate:
+    """The same where up to `max_rows` rows are one unit's, alike in any way.
+
+    The sum of a unit's k rows x_1 .. x_k has E[(sum x)(sum x)'] <= k sum E[x x'] (Cauchy-Schwarz),
+    with equality where they are the same: a design effect (Kish 1965) of `max_rows` at most. Which
+    rows belong together is nowhere released, so the most is taken.
+    """
+    return replace(found, sampling=max_rows * found.sampling)
+
+
 def raised(total: float, noise_sd: float, floor: float) -> float:
     """A noisy sum of squares plus one noise sd, and not below `floor`.
 
@@ -246,15 +256,20 @@ def _with_groups(
 ) -> AverageEstimate:
     """The same with a row for each group; a group too small to see is NaN.
 
-    Where groups have no masses of their own, the mean mass is taken to be that of all rows.
+    Where groups have no masses of their own, the mean mass is taken to be that of all rows, M / n:
+    a group's effect is S_g / (n_g M / n), which all three noises move, and row i moves it by
+    (score_i - d mass_i) / (n_g M / n), as for the average.
     """
     m, k = len(out.terms), len(groups)
     estimate = np.r_[out.estimate, np.full(k, np.nan)]
     sampling, privacy = np.zeros((m + k, m + k)), np.zeros((m + k, m + k))
     sampling[:m, :m], privacy[:m, :m] = out.sampling, out.privacy
-    overall = shrunken_mass(value.mass, sd.mass, frame)[0] / out.size
+    mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
+    overall = mass / out.size
     variance = float(out.sampling[0, 0]) * out.size * overall**2
-    balance, kept = (1.0, frame.kept) if frame.group_masses else (overall, 1.0)
+    balance, balance_sd, kept = overall, mass_sd / out.size, 1.0
+    if frame.group_masses:
+        balance, balance_sd, kept = 1.0, 0.0, frame.kept
     for j, at in enumerate(range(m, m + k)):
         rows, rows_sd = kept * float(value.group_size[j]), kept * float(sd.group_size[j])
         if rows <= FEW * rows_sd:
@@ -265,9 +280,10 @@ def _with_groups(
             float(value.group_square[j]), float(sd.group_square[j]), 0.25 * variance * rows
         )
         estimate[at] = frame.centre - frame.remainder.mean + mean
-        sampling[at, at] = max(total / rows - mean**2, 0.1 * total / rows) / rows
+        left = max(total / rows - (mean * balance) ** 2, 0.1 * total / rows)
+        sampling[at, at] = left / (rows * balance**2)
         noise = (float(sd.group_score[j]) / balance) ** 2 + (mean * rows_sd) ** 2
-        privacy[at, at] = noise / rows**2
+        privacy[at, at] = noise / rows**2 + (mean * balance_sd / balance) ** 2
     return AverageEstimate(
         out.terms,
         groups,

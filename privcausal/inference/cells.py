@@ -62,6 +62,8 @@ class CellTotals:
         Of the noise on one entry.
     half : float
         Half of the outcome's range.
+    most_rows : int
+        At most so many rows are one unit's.
     """
 
     count: Matrix
@@ -71,6 +73,7 @@ class CellTotals:
     total_variance: float
     square_variance: float
     half: float
+    most_rows: int = 1
 
     @cached_property
     def rows(self) -> Vector:
@@ -108,6 +111,11 @@ class CellTotals:
         noise = np.sqrt(self.square_variance / self.rows**2 + 4 * self.means**2 * self.mean_noise)
         found = np.maximum(self.square / self.rows - self.means**2, 0.0) + noise
         return np.asarray(np.clip(found, 1e-4 * self.half**2, most))
+
+    @property
+    def sampled(self) -> Vector:
+        """Sampling variance of a sum of n rows over n, shape (2,): see `average.clustered`."""
+        return np.asarray(self.most_rows * self.variances)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +173,7 @@ def plain(found: CellTotals) -> tuple[Vector, Matrix]:
     rows = np.maximum(found.count, 1.0)
     mean = np.clip(found.total / rows, -found.half, found.half)
     noise = (found.total_variance + mean**2 * found.count_variance) / rows**2
-    variance = np.minimum(noise + found.variances / rows, found.half**2)
+    variance = np.minimum(noise + found.sampled / rows, found.half**2)
     return mean[:, 1] - mean[:, 0], np.diag(np.sqrt(variance.sum(axis=1)))
 
 
@@ -185,7 +193,7 @@ def shrunk(found: CellTotals, points: Matrix, propensity: float | None) -> tuple
     spans = _spans(points)
     rows = smooth_counts(found, spans, propensity)
     sd = np.sqrt(
-        found.variances * rows + found.total_variance + found.middle**2 * found.count_variance
+        found.sampled * rows + found.total_variance + found.middle**2 * found.count_variance
     )
     seen = (found.total - found.middle * found.count) / sd
     effect, root = _average(seen, rows / sd, spans, found.half)

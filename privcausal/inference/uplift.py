@@ -51,11 +51,11 @@ def curves(found: CellTotals, ranking: Vector) -> dict[str, Curve]:
     count, total = found.count[order], found.total[order]
     rng = np.random.default_rng(_PUBLIC_SEED)
     rows = np.maximum(count, 1.0)
-    sampled = found.total_variance + found.variances * rows
+    sampled = found.total_variance + found.sampled * rows
     size = (min(DRAWS, max(MOST_NUMBERS // count.size, 100)), *count.shape)
     # a cell's noise on its count and the sampling of who is in it; its sum moves with both
     mean = np.clip(total / rows, -found.half, found.half)
-    moved = rng.standard_normal(size) * np.sqrt(rows)
+    moved = rng.standard_normal(size) * np.sqrt(found.most_rows * rows)
     counts = count + moved + rng.standard_normal(size) * np.sqrt(found.count_variance)
     totals = total + mean * moved + rng.standard_normal(size) * np.sqrt(sampled)
     return {

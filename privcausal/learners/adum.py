@@ -180,7 +180,9 @@ class ADUM(EffectLearner):
         release = session.release(CELLS, sums)
         count, total, square = sums.split(release.value)
         noise = sums.variances(release.noise_sd)
-        found = CellTotals(count, total, square, *noise, outcome.bound)
+        found = CellTotals(
+            count, total, square, *noise, outcome.bound, session.plan.request.trust.max_rows
+        )
         return estimate_of(session, partition, found, shrink=self.shrink)
 
     def _partition(self, session: Session) -> Partition:
@@ -284,7 +286,7 @@ def assembled(
 
 def average_of(found: CellTotals) -> AverageEstimate:
     """The difference of the arms' means over all cells, with its sampling and privacy variance."""
-    sampling = (found.variances / np.maximum(found.rows - 1, 1)).sum()
+    sampling = (found.sampled / np.maximum(found.rows - 1, 1)).sum()
     privacy = np.minimum(found.mean_noise, found.half**2).sum()
     return AverageEstimate(
         ("ATE",), (), np.array([found.means[1] - found.means[0]]), np.full((1, 1), sampling),

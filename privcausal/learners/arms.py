@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,6 +26,7 @@ from privcausal.learners.nuisances import (
     by_fold,
     cross_noise,
     known_propensity,
+    over_folds,
     propensity,
     read_sizes,
     remainder_weight,
@@ -70,14 +71,18 @@ class _Arms(CateLearner):
 
     def learn(self, ground: Ground) -> Learnt:
         ground, folds, whole = arm_data(ground, OUTCOMES)
-        fitted = self.means(ground, whole)
-        effect = contrast(ground, fitted)
-        nuisances = tuple(
-            arm_nuisance(ground, self.means(ground, d), propensity_of(ground, d)) for d in folds
-        )
-        return Learnt(
-            ground, effect, nuisances, shown_arms(nuisances), arm_remainder(ground, whole, fitted)
-        )
+        effect = contrast(ground, self.means(ground, whole))
+        nuisances, rest = self._nuisances(ground, folds)
+        return Learnt(ground, effect, nuisances, shown_arms(nuisances), rest)
+
+    def _nuisances(
+        self, ground: Ground, folds: tuple[ArmData, ...]
+    ) -> tuple[tuple[Nuisance, ...], Remainder]:
+        """Nuisances of each fold, and the law of the bias that their errors leave."""
+        fitted = [self.means(ground, fold) for fold in folds]
+        es = [propensity_of(ground, fold) for fold in folds]
+        nuisances = tuple(arm_nuisance(ground, f, e) for f, e in zip(fitted, es, strict=True))
+        return nuisances, arm_remainder(ground, fitted, es)
 
 
 @dataclass(frozen=True)
@@ -154,9 +159,7 @@ class X(T):
 
     def learn(self, ground: Ground) -> Learnt:
         ground, folds, whole = arm_data(ground, FIRST_OUTCOMES)
-        nuisances = tuple(
-            arm_nuisance(ground, self.means(ground, d), propensity_of(ground, d)) for d in folds
-        )
+        nuisances, rest = self._nuisances(ground, folds)
         target = by_fold(lambda n: ImputedEffect(n, ground.outcome), nuisances)
         sizes = read_sizes(ground, target, "effect: imputed sizes")
         features = ground.effect_features
@@ -165,7 +168,6 @@ class X(T):
         mechanism = Cross(features, target, cut, "imputed effects", by_arm=True)
         release = ground.session.release("effect: imputed effects", mechanism)
         effect = self._joined(ground, whole, release.value, float(release.noise_sd[0]), sizes, cut)
-        rest = arm_remainder(ground, whole, self.means(ground, whole))
         return Learnt(ground, effect, nuisances, shown_arms(nuisances), rest)
 
     def _joined(
@@ -246,12 +248,17 @@ def propensity_of(ground: Ground, found: ArmData) -> Propensity:
     return propensity(ground, gram, cross, 0.5 * float(np.hypot(zero.sd, one.sd)))
 
 
-def arm_remainder(ground: Ground, found: ArmData, fitted: Posterior) -> Remainder:
-    """The product of nuisance errors, with the two arms' covariances averaged."""
+def arm_remainder(
+    ground: Ground, fitted: Sequence[Posterior], es: Sequence[Propensity]
+) -> Remainder:
+    """The product of nuisance errors, with the two arms' covariances averaged; over the folds."""
     p = ground.features.size
-    e = propensity_of(ground, found)
-    mean_cov = 0.5 * (fitted.cov[:p, :p] + fitted.cov[p:, p:])
-    return unrelated(remainder_weight(ground, ground.features, e.e), e.cov, mean_cov)
+    laws = []
+    for law, e in zip(fitted, es, strict=True):
+        mean_cov = 0.5 * (law.cov[:p, :p] + law.cov[p:, p:])
+        weight = remainder_weight(ground, ground.features, e.e)
+        laws.append(unrelated(weight, e.cov, mean_cov))
+    return over_folds(laws)
 
 
 def shown_arms(nuisances: tuple[Nuisance, ...]) -> Nuisances:

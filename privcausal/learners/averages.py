@@ -11,6 +11,7 @@ from privcausal.inference.average import (
     AverageEstimate,
     Frame,
     ScoreData,
+    clustered,
     estimate_averages,
 )
 from privcausal.inference.confounding import Remainder
@@ -72,7 +73,8 @@ def averages(
     )
     terms = (name, *(c.name for c in columns))
     groups = tuple(g.label for g in ground.groups)
-    return estimate_averages(terms, groups, value, sd, frame, robust=robust)
+    found = estimate_averages(terms, groups, value, sd, frame, robust=robust)
+    return clustered(found, request.trust.max_rows)
 
 
 def _noise_per_cut(ground: Ground, sums: ScoreSums, stage: str) -> float:

@@ -23,6 +23,7 @@ from privcausal.learners.nuisances import (
     Partial,
     by_fold,
     nuisance_of,
+    over_folds,
     read_sizes,
 )
 from privcausal.spec.functions import Constant, Difference, Function, Mixture, Nuisance
@@ -160,13 +161,20 @@ def _shown(nuisances: Sequence[Nuisance]) -> Nuisances:
     return Nuisances(e, Mixture(e, mu1, mu0), mu0, mu1)
 
 
-def _remainder(machine: Machine, e: _Propensity, mean_cov: Matrix) -> Remainder:
+def _remainder(
+    machine: Machine, es: Sequence[_Propensity], mean_covs: Sequence[Matrix]
+) -> Remainder:
     """The product of both nuisances' errors: an error of the log odds moves e by e (1 - e) of it,
-    which cancels the weight of the AIPW score."""
-    if e.cov is None:
-        return Remainder(0.0, 0.0)
+    which cancels the weight of the AIPW score. Over the folds; means are of the fold they learned
+    from, propensities of the fold that they are for."""
     phi = machine.ground.rows.phi(machine.bins.features)
-    return unrelated(np.asarray(phi.T @ phi / len(phi)), e.cov, mean_cov)
+    weight = np.asarray(phi.T @ phi / len(phi))
+    return over_folds(
+        [
+            Remainder(0.0, 0.0) if e.cov is None else unrelated(weight, e.cov, cov)
+            for e, cov in zip(es, mean_covs[::-1], strict=True)
+        ]
+    )
 
 
 def _contrast(machine: Machine, fitted: Sequence[Fitted]) -> Posterior:
@@ -207,7 +215,7 @@ def arms(ground: Ground, *, joint: bool) -> Learnt:
     nuisances = tuple(
         _arm_nuisance(machine, law, e, centre) for law, e in zip(laws[::-1], es, strict=True)
     )
-    rest = _remainder(machine, es[0], _mean_cov(laws[0]))
+    rest = _remainder(machine, es, [_mean_cov(law) for law in laws])
     effect = _effect(machine, _contrast(machine, fitted))
     return Learnt(ground, effect, nuisances, _shown(nuisances), rest)
 
@@ -238,7 +246,7 @@ def constant_effect(ground: Ground) -> Learnt:
     nuisances = tuple(
         _arm_nuisance(machine, law, e, centre) for law, e in zip(laws[::-1], es, strict=True)
     )
-    rest = _remainder(machine, es[0], _mean_cov(laws[0]))
+    rest = _remainder(machine, es, [_mean_cov(law) for law in laws])
     effect = _effect(machine, _contrast(machine, both))
     return Learnt(ground, effect, nuisances, _shown(nuisances), rest)
 
@@ -279,7 +287,7 @@ def residuals(ground: Ground) -> Learnt:
     (trained,) = machine.effect.train(EFFECT, ask)
     effect = _effect(machine, coefficients(machine.effect.bins, trained.fitted()))
     nuisances = tuple(nuisance_of(p, effect, outcome) for p in partials)
-    rest = _remainder(machine, es[0], laws[0].cov)
+    rest = _remainder(machine, es, [law.cov for law in laws])
     return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
 
 
@@ -335,7 +343,7 @@ def doubly_robust(ground: Ground) -> Learnt:
     (trained,) = machine.effect.train(EFFECT, ask)
     law = coefficients(machine.effect.bins, trained.fitted())
     effect = _effect(machine, law, middle)
-    rest = _remainder(machine, es[0], _mean_cov(laws[0]))
+    rest = _remainder(machine, es, [_mean_cov(law) for law in laws])
     return Learnt(ground, effect, nuisances, _shown(nuisances), rest)
 
 
@@ -367,5 +375,5 @@ def imputed(ground: Ground) -> Learnt:
         law = coefficients(machine.effect.bins, trained.fitted(arm))
         pieces.append(Piece(Steps(machine.effect.bins.features, law.mean), law.cov, weight))
     effect = Effect(tuple(pieces), 2 * ground.outcome.bound)
-    rest = _remainder(machine, es[0], _mean_cov(laws[0]))
+    rest = _remainder(machine, es, [_mean_cov(law) for law in laws])
     return Learnt(ground, effect, nuisances, nuisance, rest)

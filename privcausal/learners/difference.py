@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.errors import CapabilityError
+from privcausal.inference.average import clustered
 from privcausal.inference.difference import (
     Totals,
     Window,
@@ -96,6 +97,7 @@ class Difference(Learner):
         value, sd = (Totals(*sums.split(part)) for part in (release.value, release.noise_sd))
         labels = tuple(g.label for g in groups)
         found = estimate_difference(request.estimand, labels, value, sd, windows, bounds)
+        found = clustered(found, request.trust.max_rows)
         return Estimate(
             session.plan,
             schema,

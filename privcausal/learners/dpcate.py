@@ -173,7 +173,7 @@ class DPCATE(CateLearner):
         nuisances = tuple(nuisance_of(p, pilot, ground.outcome) for p in partials)
         score = _scored(self.score, ground, partials, nuisances, pilot)
         effect = self._effect(ground, score)
-        rest = remainder(ground, partials[0])
+        rest = remainder(ground, partials)
         found = Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
         return found, score.centre
 
@@ -181,7 +181,7 @@ class DPCATE(CateLearner):
         partials, nuisances = (found.partial,), (found.nuisance,)
         score = _scored(self.score, ground, partials, nuisances, found.pilot)
         effect = self._effect(ground, score)
-        rest = remainder(ground, found.partial)
+        rest = remainder(ground, partials)
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest), score.centre
 
     def _effect(self, ground: Ground, score: _Score) -> Effect:

@@ -67,7 +67,7 @@ class DR(CateLearner):
         partials = settled(ground, partials, first)
         nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
         effect = _second_stage(ground, grams, first, nuisances)
-        rest = remainder(ground, partials[0])
+        rest = remainder(ground, partials)
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
 
     def boosted_needs(self, request: Request) -> list[Need]:

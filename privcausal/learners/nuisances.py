@@ -208,8 +208,25 @@ def _mean(ground: Ground, coef: Vector) -> Function:
     return Additive(ground.features, coef, middle, outcome.lo, outcome.hi)
 
 
-def remainder(ground: Ground, part: Partial, estimand: Estimand = "ATE") -> Remainder:
-    """Bias of an average from the errors of both nuisances, over the synthetic population."""
+def remainder(ground: Ground, parts: Sequence[Partial], estimand: Estimand = "ATE") -> Remainder:
+    """Bias of an average from the errors of both nuisances, over the synthetic population.
+
+    Each fold's rows have nuisances of their own: `parts` holds one per fold, or one.
+    """
+    return over_folds([_remainder(ground, part, estimand) for part in parts])
+
+
+def over_folds(found: Sequence[Remainder]) -> Remainder:
+    """Law of the mean of the folds' biases, each fold half of the rows.
+
+    The folds' errors are not independent (their priors are the same, and so is what is missing
+    from the features): by Minkowski's inequality the sd of a mean is at most the mean of the sds.
+    """
+    mean, sd = np.mean([[one.mean, one.sd] for one in found], axis=0)
+    return Remainder(float(mean), float(sd))
+
+
+def _remainder(ground: Ground, part: Partial, estimand: Estimand) -> Remainder:
     if part.pair is None:
         return Remainder(0.0, 0.0)
     e = part.e if estimand == "ATE" else part.e_soft
@@ -220,12 +237,16 @@ def remainder(ground: Ground, part: Partial, estimand: Estimand = "ATE") -> Rema
     return found
 
 
-def products(ground: Ground, part: Partial, estimand: Estimand) -> float:
+def products(ground: Ground, parts: Sequence[Partial], estimand: Estimand) -> float:
     """Most that the fitted interactions can confound: root of E[w e_psi^2] E[w b_psi^2].
 
     e_psi = psi'beta_e and b_psi = psi'(beta_y - tau beta_e), w as for the remainder; 0 without
-    interactions.
+    interactions. The mean over folds: an average's bias is at most that of the folds'.
     """
+    return float(np.mean([_products(ground, part, estimand) for part in parts]))
+
+
+def _products(ground: Ground, part: Partial, estimand: Estimand) -> float:
     if part.beyond is None:
         return 0.0
     psi, joint = part.beyond

@@ -72,7 +72,7 @@ class Private(Learner):
         estimand = session.plan.request.estimand
         assert estimand != "CATE"  # by `learners.for_average`
         aim = target(estimand, ground, partials, nuisances, tau)
-        rest = remainder(ground, partials[0], estimand)
+        rest = remainder(ground, partials, estimand)
         found = averages(ground, aim, rest, STAGES, estimand)
-        notes = doubts(found, products(ground, partials[0], estimand))
+        notes = doubts(found, products(ground, partials, estimand))
         return finish(ground, None, shown(partials, nuisances), found, notes)

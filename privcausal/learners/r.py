@@ -45,7 +45,7 @@ class R(CateLearner):
         )
         partials = settled(ground, partials, effect)
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
-        rest = remainder(ground, partials[0])
+        rest = remainder(ground, partials)
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
 
     def boosted_needs(self, request: Request) -> list[Need]:

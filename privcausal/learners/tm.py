@@ -73,8 +73,9 @@ class TM(EffectLearner):
         coef = np.stack([trimmed(g, half * c, sd) for g, c in zip(grams, cross, strict=True)])
         effect = ArmPolynomials(polynomials, coef, half)
         found = CellTotals(
-            grams[:, 0, 0][None], half * cross[:, 0][None], None, sd**2, (half * sd) ** 2, 0.0, half
-        )
+            grams[:, 0, 0][None], half * cross[:, 0][None], None, sd**2, (half * sd) ** 2, 0.0,
+            half, request.trust.max_rows,
+        )  # fmt: skip
         average = average_of(found)
         return Estimate(
             session.plan, schema, Design(request.formula.modifiers, schema, full_rank=True),

@@ -66,6 +66,6 @@ def uplift(estimate: Estimate, frame: Frame, epsilon: float, ledger: Ledger | No
     release = vault.release(STAGE, sums)
     count, total, square = sums.split(release.value)
     noise = sums.variances(release.noise_sd)
-    found = CellTotals(count, total, square, *noise, outcome.bound)
+    found = CellTotals(count, total, square, *noise, outcome.bound, request.trust.max_rows)
     real = estimate.real and vault.real_noise
     return UpliftCurves(plan, release, real, curves(found, effect.value))

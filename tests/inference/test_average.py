@@ -73,6 +73,28 @@ def test_noise_enters_by_the_delta_method() -> None:
     assert out.privacy[0, 0] == pytest.approx((3.0**2 + (0.5 * 4.0) ** 2) / 100.0**2, rel=1e-6)
 
 
+def one_group(mass: float, mass_sd: float) -> tuple[ScoreData, ScoreData]:
+    """1000 rows of mean score 0 and a group of 500, of mean score 0.1 and mean square 1."""
+    none = np.zeros((0, 0))
+    value = ScoreData(
+        np.array([0.0]), np.array([50.0]), np.array([[1000.0]]), mass, np.array([500.0]),
+        1000.0, np.array([500.0]), none,
+    )  # fmt: skip
+    zero = np.zeros(1)
+    return value, ScoreData(zero, zero, np.zeros((1, 1)), mass_sd, zero, 0.0, zero, none)
+
+
+def test_a_group_is_divided_by_the_mean_mass_in_its_errors_too() -> None:
+    frame = Frame(0.0, 1000.0, np.ones((10, 1)), np.zeros(0), 0.0, NOTHING, 0.0, (1.0, 1e9))
+    out = estimate_averages(("ATE",), ("g",), *one_group(800.0, 0.0), frame, robust=False)
+    assert out.estimate[1] == pytest.approx(0.1 / 0.8)
+    assert out.sampling[0, 0] == pytest.approx(1000 / 800**2)
+    assert out.sampling[1, 1] == pytest.approx((500 - 0.1**2 * 500) / (0.8 * 500) ** 2)
+    assert out.privacy[1, 1] == 0.0
+    noisy = estimate_averages(("ATE",), ("g",), *one_group(800.0, 80.0), frame, robust=False)
+    assert noisy.privacy[1, 1] == pytest.approx((0.125 * 0.1) ** 2, rel=1e-6)
+
+
 def test_mass_is_pulled_to_its_prior_by_noise() -> None:
     frame = Frame(0.0, 1000.0, np.ones((10, 1)), np.zeros(0), 0.0, NOTHING, 0.0)
     assert shrunken_mass(1300.0, 0.0, frame)[0] == pytest.approx(1300.0)
