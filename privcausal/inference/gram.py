@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def correlated(
     size = np.sqrt(np.outer(diagonal, diagonal))
     estimate = with_correlation(population, block / size, gram_sd / float(size.mean())).correlation
     correlation[np.ix_(known, known)] = estimate
-    return Population(population.schema, population.probabilities, correlation, population.count)
+    return replace(population, correlation=correlation)
 
 
 def shrunken(noisy: Matrix, model: Matrix, noise_sd: float, features: FeatureMap) -> GramEstimate:

@@ -7,7 +7,7 @@ copula fitted to the noisy Gram matrix. All of it is post-processing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtr
@@ -33,12 +33,15 @@ class Population:
         Of the numeric variables' normal scores, in the order of `numeric`.
     count : float
         (Noisy) number of complete rows it stands for.
+    count_sd : float
+        At least the noise's sd of it.
     """
 
     schema: Schema
     probabilities: Mapping[str, Vector]
     correlation: Matrix
     count: float
+    count_sd: float = 0.0
 
     @property
     def numeric(self) -> tuple[str, ...]:
@@ -148,9 +151,4 @@ def with_correlation(population: Population, noisy: Matrix, noise_sd: float) -> 
     values, vectors = np.linalg.eigh(shrunk)
     positive = (vectors * np.maximum(values, 0.05)) @ vectors.T
     scale = np.sqrt(np.diag(positive))
-    return Population(
-        population.schema,
-        population.probabilities,
-        positive / np.outer(scale, scale),
-        population.count,
-    )
+    return replace(population, correlation=positive / np.outer(scale, scale))

@@ -188,7 +188,7 @@ class DPCATE(CateLearner):
         kernel = self._kernel
         features = basis(ground, kernel)
         sizes = read_sizes(ground, score.target, SIZES)
-        count = ground.population.count
+        count, most = ground.population.count, _most(ground)
         cut = cuts.trade(sizes, cross_noise(ground, KERNEL, 1.0) / count)
         below = max(sizes.below(cut), LEAST_BELOW)
         mass = count * score.weight * below
@@ -197,11 +197,13 @@ class DPCATE(CateLearner):
 
         def regression(ridge: float) -> KernelRegression:
             if kernel.loss == "huber":
-                return KernelRegression(features, score.curvature, score.target, cut, ridge)
+                return KernelRegression(
+                    features, score.curvature, score.target, cut, ridge, rows=most
+                )
             reach = min(score.reach, cut) if self.score == "dr" else score.reach
-            lipschitz = proven_lipschitz(score.curvature.bound, reach, cut, _most(ground), ridge)
+            lipschitz = proven_lipschitz(score.curvature.bound, reach, cut, most, ridge)
             return KernelRegression(
-                features, score.curvature, score.target, lipschitz, ridge, "squared", cut
+                features, score.curvature, score.target, lipschitz, ridge, "squared", cut, rows=most
             )
 
         def noise(ridge: float) -> float:
@@ -252,7 +254,7 @@ def _answers(
     phi = rows.phi(order.features)
     wanted = KernelAnswers(
         order.features, order.curvature, order.target, order.lipschitz, order.ridge, order.loss,
-        order.cut, phi,
+        order.cut, phi, rows=order.rows,
     )  # fmt: skip
     release = session.vault.release_solution(KERNEL, wanted)
     session.releases.append(release)
@@ -324,7 +326,10 @@ def _noise_sd(ground: Ground, regression: KernelRegression) -> float:
 
 
 def _most(ground: Ground) -> float:
-    """Public bound on the number of rows that count."""
-    size = ground.session.vault.size
-    assert size is not None  # by the plan
-    return float(size * ground.session.plan.request.trust.max_rows)
+    """Public bound on the number of rows that count; with add_remove, but for chances of 1e-20."""
+    session = ground.session
+    size, plan = session.vault.size, session.plan
+    if size is not None:
+        return float(size * plan.request.trust.max_rows)
+    share = min((stage.rows for stage in plan.stages), default=1.0)
+    return 2 * (ground.population.count + 10 * ground.population.count_sd) / share

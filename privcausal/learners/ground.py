@@ -225,7 +225,9 @@ def _population(session: Session, variables: tuple[str, ...]) -> Population:
         else:
             probabilities[name] = level_probabilities(c, sd, undeclared=isinstance(domain, Levels))
     numeric = sum(isinstance(schema[v], Interval) for v in variables)
-    return Population(schema, probabilities, np.eye(numeric), float(np.clip(count, 1.0, ceiling)))
+    spread = sd * float(np.sqrt(max(map(len, counts))))
+    count = float(np.clip(count, 1.0, ceiling))
+    return Population(schema, probabilities, np.eye(numeric), count, spread)
 
 
 @dataclass(frozen=True, eq=False)

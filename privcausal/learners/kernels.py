@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from privcausal.errors import CapabilityError
 
 MOST_FUNCTIONS = 1000
+
+RANGES = {"bandwidth": (1e-3, 1e3), "ridge": (1e-6, 1e6)}
+"""Beyond them nothing is gained, and floats end: the default ridge is found between too."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Kernel:
         h. Default: half the square root of the number of modifiers.
     ridge : float, optional
         The paper's lambda (Schroeder et al. 2025, Eq. 18), for a mean loss with squares halved.
-        Default: chosen from released numbers, by trading noise against shrinkage.
+        From 1e-6. Default: chosen from released numbers, by trading noise against shrinkage.
     loss : {"huber", "squared"}
         Huber's needs far less noise: one row's pull on the fit is cut at a released number.
         ``mode="paper"`` always has the squared loss.
@@ -34,7 +36,7 @@ class Kernel:
     Raises
     ------
     CapabilityError
-        A parameter is not positive, or unknown.
+        A parameter is beyond its range, or unknown.
     """
 
     bandwidth: float | None = None
@@ -44,8 +46,8 @@ class Kernel:
     name: ClassVar[str] = "kernel"
 
     def __post_init__(self) -> None:
-        for name in ("bandwidth", "ridge"):
-            _check_positive(name, getattr(self, name))
+        for name in RANGES:
+            _check_range(name, getattr(self, name))
         if self.loss not in ("huber", "squared"):
             raise CapabilityError("Kernel(loss=) is 'huber' or 'squared'")
         whole = isinstance(self.functions, int) and not isinstance(self.functions, bool)
@@ -55,12 +57,13 @@ class Kernel:
             )
 
 
-def _check_positive(name: str, value: Any) -> None:
+def _check_range(name: str, value: Any) -> None:
     if value is None:
         return
+    low, high = RANGES[name]
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and math.isfinite(value) and value > 0):
-        raise CapabilityError(f"Kernel({name}=) must be a finite number above 0")
+    if not (number and low <= value <= high):
+        raise CapabilityError(f"Kernel({name}=) must be a number from {low:g} to {high:g}")
 
 
 @dataclass(frozen=True)

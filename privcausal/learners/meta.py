@@ -7,11 +7,12 @@ a coin of its own under add_remove. Fix the draw. Two neighbouring tables then d
 only. The stages on the other parts get the same rows, and so do what they release; a later stage
 on equal rows is a random function of earlier releases, which costs nothing (post-processing). The
 one stage whose part differs is f_i-DP by its declaration: its first step, the transform, maps each
-row by itself with released functions, so its input differs in one row too. So any test between the
-two tables errs at least as often as f_i says, whichever i it is: T(M(S), M(S')) >= min{f_1..f_k},
-and as a trade-off function is convex it also lies above the greatest convex function below that
-minimum, min{f_1, ..., f_k}**. The draw itself says nothing of the tables, and a mixture over it is
-no easier to tell apart than its worst member.
+row by itself with released functions, so its input differs in one row too, and under substitution
+has as many rows: one that becomes incomplete stays as a public one (`vault.DeclaredFit`). So any
+test between the two tables errs at least as often as f_i says, whichever i it is: T(M(S), M(S')) >=
+min{f_1..f_k}, and as a trade-off function is convex it also lies above the greatest convex function
+below that minimum, min{f_1, ..., f_k}**. The draw itself says nothing of the tables, and a mixture
+over it is no easier to tell apart than its worst member.
 
 It fails where the part depends on values. A split that is stratified by treatment moves many other
 rows when one treatment changes, and fixed sizes do so when a row leaves.
@@ -328,7 +329,9 @@ class _Run:
         target = TreatmentResidual(Constant(0.0), 0.0)  # T itself
         learned = self.stage(
             PROPENSITY,
-            DeclaredFit(estimator, self.design, target, (0.0, 1.0), name=_label(estimator)),
+            DeclaredFit(
+                estimator, self.design, target, (0.0, 1.0), filler=0.0, name=_label(estimator)
+            ),
         )
         return replace(learned, lo=self.clip, hi=1 - self.clip)
 

@@ -16,9 +16,16 @@ INTERPRET = (
 
 DECLARED = (
     "The stages are estimators of the user's own: that each satisfies what it declares was not "
-    "checked. What was: each saw rows of its own, in a part drawn without regard to any value, and "
-    "targets that come from each row by itself and from released functions."
+    "checked, nor was that what it has learned gives each row's number from that row alone. What "
+    "was: each saw rows of its own, in a part drawn without regard to any value."
 )
+
+OWN = (
+    "So is the transform, a function of the user's own: that it gives each row's target from that "
+    "row alone was declared, not checked."
+)
+
+BUILT_IN = "Targets come from each row and what earlier stages give for it."
 
 
 def is_meta(plan: Plan) -> bool:
@@ -36,7 +43,9 @@ def claim(plan: Plan, change: str) -> str:
 
 def doubts(plan: Plan) -> tuple[str, ...]:
     """What the claim rests on."""
-    return (INTERPRET if plan.base == "dpebm" else DECLARED,)
+    if plan.base == "dpebm":
+        return (INTERPRET,)
+    return (DECLARED, OWN if plan.learner == "two-stage own" else BUILT_IN)
 
 
 def methods(plan: Plan) -> tuple[str, ...]:
@@ -50,5 +59,8 @@ def methods(plan: Plan) -> tuple[str, ...]:
         "function below the least of the stages' trade-off functions.",
         f"Propensities are cut to [{clip:.2f}, {1 - clip:.2f}], outcome and columns to their "
         "bounds. The effect comes without a band.",
-        "Rows with a missing value were left out; how many there were is not shown.",
+        "Rows with a missing value count as one and the same public row, in the middle of all "
+        "domains; how many there were is not shown."
+        if plan.request.trust.neighbors == "substitute"
+        else "Rows with a missing value were left out; how many there were is not shown.",
     )

@@ -50,9 +50,11 @@ class Batch(Sealed):
         Indicators of the declared groups, shape (n, G).
     part : Integers
         Split part or fold of each row.
+    chosen : Mask
+        Rows of the part, complete or not, of which no unit has more than it may.
     """
 
-    __slots__ = ("complete", "member", "part", "rows", "t", "y")
+    __slots__ = ("chosen", "complete", "member", "part", "rows", "t", "y")
 
     def __init__(
         self, columns: Mapping[str, RawColumn], part: Integers, keep: Mask, layout: Layout
@@ -76,12 +78,16 @@ class Batch(Sealed):
         self.complete = complete
         self.member = _members(layout.groups, clean, layout.schema, size)
         self.part = part
+        self.chosen = keep
 
     def only(self, part: int) -> Batch:
         """The same rows, of which only those in `part` count."""
         view: Batch = object.__new__(Batch)
         view.rows, view.y, view.t, view.member = self.rows, self.y, self.t, self.member
-        view.part, view.complete = self.part, self.complete & (self.part == part)
+        chosen = self.part == part
+        view.part, view.complete, view.chosen = (
+            self.part, self.complete & chosen, self.chosen & chosen,
+        )  # fmt: skip
         return view
 
 

@@ -413,7 +413,8 @@ class Vault(Sealed):
         """
         planned = self._take(stage)
         part = self._select(planned.part)
-        learned = order.run([b if part is None else b.only(part) for b in self._clean()])
+        batches = [b if part is None else b.only(part) for b in self._clean()]
+        learned = order.run(batches, self._neighbors)
         unknown = float("nan")
         query = planned.name.partition(": ")[2]
         charge = self._charge(planned, query, order.name, unknown, unknown)

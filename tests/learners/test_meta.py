@@ -280,8 +280,65 @@ def test_the_users_object_learns_nothing() -> None:
     assert mine.coef is None
 
 
-def test_missing_rows_count_nothing() -> None:
+@pytest.mark.parametrize("transform", ["dr", "r", "s"])
+def test_a_row_that_becomes_incomplete_changes_one_row(transform: str) -> None:
+    """Replay under substitution: the estimators' tables are as long, and differ in one row.
+
+    What they learn is frozen, so that only the transform of the rows is compared.
+    """
+    data = study(400)
+    row = dict.fromkeys(("Y", "T", "X1", "X2"), 1.0)
+    tables = [data.assign(G=data["G"].astype(object)) for _ in range(3)]
+    for table, changes in zip(tables, ({}, row, {"X1": np.nan}), strict=True):
+        for name, value in changes.items():
+            table.loc[7, name] = value
+    seen = []
+    for table in (*tables, tables[0].assign(Y=tables[0]["Y"].where(tables[0].index != 7))):
+        with pc.testing.seeded_noise(5):
+            fit(
+                option(effect=Frozen(), propensity=Frozen(), outcome=Frozen(), transform=transform),
+                table,
+            )
+        seen.append([np.column_stack([call["x"], call["target"]]) for call in SEEN])
+    whole, other, lost, without_outcome = seen
+    for changed in (other, lost, without_outcome):
+        assert [len(x) for x in changed] == [len(x) for x in whole]
+        assert sum((a != b).any(axis=1).sum() for a, b in zip(whole, changed, strict=True)) == 1
+    # whatever else an incomplete row holds
+    assert all(np.array_equal(a, b) for a, b in zip(lost, without_outcome, strict=True))
+
+
+@dataclass
+class Frozen(Means):
+    """Gives the same whatever it was given: one's answer to another's rows."""
+
+    def predict(self, x: Any) -> Any:
+        return np.full(len(x), 0.4)
+
+
+def test_incomplete_rows_hold_public_values() -> None:
+    data = study(400).copy()
+    data.loc[:, "X1"] = np.nan
+    fit(option(transform="r"), data)
+    assert sum(len(call["x"]) for call in SEEN) == 400
+    for call, target in zip(SEEN, (0.0, 0.5, 0.0), strict=True):
+        assert set(np.unique(call["x"])) <= {0.0, 0.5}
+        assert (call["target"] == target).all()
+    assert (SEEN[2]["weight"] == 1.0).all()
+
+
+def test_incomplete_rows_are_left_out_where_their_number_is_private() -> None:
     data = study(400).copy()
     data.loc[:99, "X1"] = np.nan
-    fit(option(), pd.DataFrame(data))
+    fit(option(), pd.DataFrame(data), neighbors="add_remove")
     assert sum(len(call["x"]) for call in SEEN) == 300
+
+
+def test_what_was_not_checked_is_not_said_to_be() -> None:
+    def own(y: Any, t: Any, first: Any) -> Any:
+        return y - y.mean()
+
+    for learner in (option(), option(transform=own, target_bounds=(-1.0, 1.0))):
+        statement = fit(learner).guarantee.statement
+        assert "nor was that what it has learned gives each row's number" in statement
+    assert "declared, not checked" in statement

@@ -18,6 +18,7 @@ from vault_helpers import CLIP, ROUNDING, Row, Study, corner_rows, random_rows, 
 from privcausal import testing
 from privcausal.accounting import rho_of
 from privcausal.auditing import epsilon_bound
+from privcausal.errors import CapabilityError
 from privcausal.spec.features import Rows
 from privcausal.spec.fourier import Fourier, fourier
 from privcausal.spec.functions import Constant
@@ -30,7 +31,7 @@ from privcausal.vault import (
     SquaredTreatmentResidual,
     proven_lipschitz,
 )
-from privcausal.vault.mechanisms.kernel import TOLERANCE, Problem
+from privcausal.vault.mechanisms.kernel import FLOOR, TOLERANCE, Problem
 
 LEVEL = 1e-6
 ROWS_BOUND = 8.0
@@ -56,11 +57,13 @@ def regression(
         target = Aipw(s.nuisance, outcome, CLIP, Constant(0.5), 0.5)
         reach = target.bound
     if loss == "huber":
-        return KernelRegression(features, curvature, target, 1.5, ridge)
+        return KernelRegression(features, curvature, target, 1.5, ridge, rows=ROWS_BOUND)
     cut = 3.0
     reach = min(reach, cut) if score == "dr" else reach
     lipschitz = proven_lipschitz(curvature.bound, reach, cut, ROWS_BOUND, ridge)
-    return KernelRegression(features, curvature, target, lipschitz, ridge, "squared", cut)
+    return KernelRegression(
+        features, curvature, target, lipschitz, ridge, "squared", cut, rows=ROWS_BOUND
+    )
 
 
 def exact(s: Study, rows: list[Row], order: KernelRegression) -> tuple[Vector, float]:
@@ -128,8 +131,9 @@ def test_a_squared_loss_without_its_own_bound_would_be_seen() -> None:
     s = study("substitute")
     order = regression(s, "dr", "squared", 0.3)
     wrong = KernelRegression(
-        order.features, order.curvature, order.target, 0.5, order.ridge, "squared", 3.0
-    )
+        order.features, order.curvature, order.target, 0.5, order.ridge, "squared", 3.0,
+        rows=ROWS_BOUND,
+    )  # fmt: skip
     assert max(searched(s, wrong, seed=3)) > 1.5
 
 
@@ -164,11 +168,71 @@ def test_the_solver_ends_at_a_short_gradient(ridge: float, corner: float) -> Non
     tolerance = 0.5 * TOLERANCE * min(corner, 1.0)
     found = made.minimum(tolerance, 1.0)
     assert np.linalg.norm(made.gradient(found)) <= tolerance
-    # the value's slope is the gradient that is certified
-    at, step = found + 0.1, 1e-5 * np.eye(len(found))
-    if corner > 1:
-        numeric = [(made.value(at + e) - made.value(at - e)) / 2e-5 for e in step]
-        assert np.allclose(numeric, made.gradient(at), rtol=1e-4, atol=1e-3)
+
+
+def far(n: int, relative: float) -> tuple[Problem, Problem]:
+    """Rows at one place, without and with one at the other end that pulls against them."""
+    features = fourier(study("substitute").design, np.arange(1), 0.5, 100)
+    rng = np.random.default_rng(0)
+    z, t = -np.ones((n, 1)) + 0.2 * rng.random((n, 1)), 0.2 * rng.standard_normal(n)
+    other, pull = z.copy(), t.copy()
+    other[0], pull[0] = 1.0, 1.0
+    a = np.full(n, 0.25)
+    first, second = (
+        Problem(features, x, a, y, 0.1, relative * n) for x, y in ((z, t), (other, pull))
+    )
+    return first, second
+
+
+@pytest.mark.parametrize("relative", [1e-4, 1e-6, 1e-8])
+def test_no_table_makes_the_solver_slow(relative: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newton's steps, exact along their ray, get there on tables that halved steps did not do."""
+
+    def slow(*_: Any) -> Any:
+        raise AssertionError("Newton's steps did not get there")
+
+    monkeypatch.setattr(Problem, "_certain", slow)
+    rng = np.random.default_rng(1)
+    heavy = problem(300, relative * 300, 0.1, seed=2)
+    signs = problem(200, relative * 200, 1.0, seed=3)
+    signs.t = rng.choice([-1.0, 1.0], 200) * np.exp(rng.uniform(-5, 5, 200))
+    for made in (*far(400, relative), heavy, signs):
+        found = made.minimum(0.5 * TOLERANCE * 0.1, 1.0)
+        assert np.linalg.norm(made.gradient(found)) <= 0.5 * TOLERANCE * 0.1
+
+
+@pytest.mark.parametrize("relation", ["substitute", "add_remove"])
+@pytest.mark.parametrize("loss", ["huber", "squared"])
+def test_one_complete_row_against_none_at_the_floor(loss: Any, relation: str) -> None:
+    """At the least ridge of all, neither table fails, and the bound holds."""
+    s = study(relation)
+    order = regression(s, "r", loss, FLOOR)
+    rows = random_rows(6, 2)
+    missing = [row | {"Y": np.nan} for row in rows]
+    for row in corner_rows()[:4]:
+        one = [*missing[:-1], row]
+        two = missing if relation == "substitute" else missing[:-1]
+        assert moved(s, one, two, order) <= ROUNDING
+
+
+def test_ridges_that_floats_cannot_hold_are_refused() -> None:
+    s = study("substitute")
+    for ridge in (0.0, 0.9 * FLOOR, 1e300, np.nan, np.inf):
+        with pytest.raises(CapabilityError, match="ridge"):
+            regression(s, "r", ridge=ridge)
+
+
+def test_the_sensitivity_pays_for_rounded_residuals() -> None:
+    """A residual errs by up to 2^-53 p ||w||, and ||w|| may be n L / lambda."""
+    s = study("substitute")
+    small = regression(s, "r", ridge=1.0)
+    large = KernelRegression(
+        small.features, small.curvature, small.target, small.lipschitz, 1.0, rows=1e7
+    )
+    p, a = small.features.size, small.curvature.bound
+    worst = (p + 4) * a * 1e7 * 2.0**-53 * 1e7  # of n rows, in units of L
+    stated = large.sensitivity("substitute") / small.sensitivity("substitute")
+    assert large.units[0] / small.units[0] * stated - 1 >= 0.9 * worst
 
 
 def test_the_slow_method_gets_there_too() -> None:
@@ -194,7 +258,7 @@ def test_without_noise_it_is_weighted_kernel_ridge() -> None:
     rows = [r for r in rows if r["T"] in (0, 1) and r["G"] in tuple("abc") and r["B"] is not None]
     rows = [r for r in rows if r["B"] != "zzz"]
     order = regression(s, "r", ridge=0.7, size=150)
-    wide = KernelRegression(order.features, order.curvature, order.target, 20.0, 0.7)
+    wide = KernelRegression(order.features, order.curvature, order.target, 20.0, 0.7, rows=60.0)
     weights = exact(s, rows, wide)[0] * float(wide.units[0])
     data = table(rows)
     inside = {"X1": data["X1"].clip(0, 10).to_numpy(), "X2": data["X2"].clip(99, 100).to_numpy()}

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from privcausal.errors import CapabilityError
 from privcausal.spec.features import Rows
 from privcausal.spec.fourier import Fourier
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
@@ -22,8 +23,11 @@ TOLERANCE = 2.0**-10
 BITS = 20
 """Grid steps of a weight, against the sensitivity over sqrt(p)."""
 
-NEWTON = 60
-"""Newton steps before the slow and certain method takes over."""
+NEWTON = 500
+"""Newton steps before the slow and certain method takes over; a dozen are the rule."""
+
+FLOOR, CEILING = 1e-6, 1e18
+"""Ridges between which weights, their grid and the solver stay well inside of floats."""
 
 BLOCK = 1 << 13
 """Rows a block: the order of sums is fixed, whatever the batches are."""
@@ -56,6 +60,8 @@ class KernelRegression(Solution):
         lambda, public.
     cut, reach : float
         Only for ``"squared"``: the cut of t, and the bound of |t_i| / sqrt(a_i).
+    rows : float
+        Public number that the rows do not exceed; only rounding depends on it.
 
     Privacy
     -------
@@ -70,11 +76,22 @@ class KernelRegression(Solution):
     F(0) <= n reach^2 / 2, so ||w*|| <= B = reach sqrt(n / lambda) and L = A B + cut, with n a
     public bound on the number of rows.
 
-    *The solver* returns w with ||grad F(w)|| <= eta = `TOLERANCE` L, hence within eta / lambda of
-    w*: with both tables' that adds 2 eta / lambda. It ends where the computed gradient is below
-    eta / 2; the other half pays for the rounding of that gradient, which is below n 2^-53 (BLOCK +
-    n / BLOCK) L, some 10^-5 L for a million rows. Newton steps that did not get there are followed
-    by Nesterov's accelerated gradient from zero, for as many steps as its rate needs in any case.
+    *The solver* returns w with ||grad F(w)|| <= eta, hence within eta / lambda of w*: with both
+    tables' that adds 2 eta / lambda. With u = 2^-53 and n rows, the computed gradient errs by
+
+    - its sum: at most n u (BLOCK + n / BLOCK) L, some 10^-6 L for a million rows;
+    - its residuals a phi'w - t: |fl(phi'w) - phi'w| <= p u ||w|| in any order of the sum (Higham
+      2002, Eq. 3.5; about sqrt(p) u ||w|| as a rule), since ||phi|| = 1. And ||w|| <= n L / lambda,
+      as lambda w* is minus a sum of n gradients that are no longer than L. The factor a, the
+      difference and the clip add at most 2 u (A ||w|| + L). That is R L over all rows, with
+      R = 2 (p + 4) A u n^2 / lambda.
+
+    It ends where the computed gradient is below (T / 2 + R) L, T = `TOLERANCE`, so it is not asked
+    for what floats may not reach; the true one is then below eta = (T + 2 R) L, the other T / 2
+    paying for the sum. Newton steps are exact along their ray, where F' is piecewise linear; should
+    `NEWTON` of them not get there, Nesterov's accelerated gradient starts from zero, for as many
+    steps as its rate needs in any case. Nothing is divided by less than lambda, which is refused
+    below `FLOOR`, so no table makes a step fail.
 
     *The grid*: weights are rounded to multiples of u, which moves each table's by at most sqrt(p)
     u / 2. So integers move by at most Delta / u + sqrt(p), Delta = (2 L + 2 eta) / lambda.
@@ -88,6 +105,14 @@ class KernelRegression(Solution):
     ridge: float
     loss: Literal["huber", "squared"] = "huber"
     cut: float = np.inf
+    rows: float = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        sizes = (self.lipschitz, self.rows, self.curvature.bound)
+        if not (FLOOR <= self.ridge <= CEILING and all(0 < v < np.inf for v in sizes)):
+            raise CapabilityError(
+                f"the ridge of a kernel regression must lie between {FLOOR:g} and {CEILING:g}"
+            )
 
     @property
     def query(self) -> str:
@@ -105,7 +130,14 @@ class KernelRegression(Solution):
 
     def _moved(self, neighbors: Neighbors) -> float:
         rows = 2.0 if neighbors == "substitute" else 1.0
-        return (rows + 2 * TOLERANCE) * self.lipschitz / self.ridge
+        eta = TOLERANCE + 2 * self._rounding
+        return (rows + 2 * eta) * self.lipschitz / self.ridge
+
+    @property
+    def _rounding(self) -> float:
+        """R: what rounding may do to the residuals' part of the gradient, in units of L."""
+        a = self.curvature.bound
+        return (self.features.size + 4) * a * self.rows**2 / self.ridge * 2.0**-52
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return self._moved(neighbors) / float(self.units[0]) + float(np.sqrt(self._size))
@@ -133,7 +165,8 @@ class KernelRegression(Solution):
             self.features, np.concatenate(points), np.concatenate(a), np.concatenate(t), corner,
             self.ridge,
         )  # fmt: skip
-        return problem.minimum(0.5 * TOLERANCE * self.lipschitz, self.curvature.bound)
+        tolerance = (0.5 * TOLERANCE + self._rounding) * self.lipschitz
+        return problem.minimum(tolerance, self.curvature.bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,15 +246,6 @@ class Problem(Sealed):
             total += phi.T @ np.clip(a * (phi @ w) - t, -self.corner, self.corner)
         return total + self.ridge * w
 
-    def value(self, w: Vector) -> float:
-        """F(w) up to a constant: a l(r) = s^2 / (2 a) within the corner, s = a phi'w - t."""
-        total = 0.0
-        for phi, a, t in self._blocks():
-            s = a * (phi @ w) - t
-            inside = np.clip(s, -self.corner, self.corner)
-            total += float(np.sum(inside * (s - 0.5 * inside) / np.maximum(a, 1e-12)))
-        return total + 0.5 * self.ridge * float(w @ w)
-
     def hessian(self, w: Vector) -> Matrix:
         total = self.ridge * np.eye(len(w))
         for phi, a, t in self._blocks():
@@ -240,16 +264,39 @@ class Problem(Sealed):
         return self._certain(tolerance, bound)
 
     def _step(self, w: Vector, slope: Vector) -> Vector:
-        """One Newton step, shortened until it descends."""
-        direction = -np.linalg.solve(self.hessian(w), slope)
-        gain, length, now = float(slope @ direction), 1.0, self.value(w)
-        slack = 1e-12 * abs(now)  # the floats' own error
-        while (
-            length > 1e-6
-            and self.value(w + length * direction) > now + 1e-4 * length * gain + slack
-        ):
-            length *= 0.5
-        return np.asarray(w + length * direction)
+        """One Newton step, as long as is best along its ray."""
+        hessian = self.hessian(w)
+        # the floats of a large sum may have a negative direction as small as this
+        jitter = len(w) * 2.0**-52 * float(np.trace(hessian))
+        direction = np.asarray(-np.linalg.solve(hessian + jitter * np.eye(len(w)), slope), float)
+        return np.asarray(w + self._length(w, direction) * direction)
+
+    def _length(self, w: Vector, direction: Vector) -> float:
+        """The minimum of F along a ray: F' is piecewise linear in the length, and rises."""
+        at = [(a * (phi @ w) - t, phi @ direction, a) for phi, a, t in self._blocks()]
+        s, along, a = (np.concatenate(parts) for parts in zip(*at, strict=True))
+        speed = a * along
+        start, rise = self.ridge * float(w @ direction), self.ridge * float(direction @ direction)
+
+        def slope(length: float) -> float:
+            pull = np.clip(s + length * speed, -self.corner, self.corner)
+            return float(pull @ along) + start + length * rise
+
+        with np.errstate(divide="ignore", invalid="ignore"):
+            bends = np.concatenate([(c - s) / speed for c in (-self.corner, self.corner)])
+        bends = np.sort(bends[np.isfinite(bends) & (bends > 0)])
+        # the last bend before the minimum, by halving; beyond it F' is one straight line
+        below, above = 0, len(bends)
+        while below < above:
+            middle = (below + above) // 2
+            if slope(float(bends[middle])) < 0:
+                below = middle + 1
+            else:
+                above = middle
+        first = float(bends[below - 1]) if below else 0.0
+        inside = np.abs(s + _beyond(first, bends, below) * speed) < self.corner
+        curve = rise + float(along[inside] @ speed[inside])
+        return max(first - slope(first) / curve, first)
 
     def _certain(self, tolerance: float, bound: float) -> Vector:
         """Nesterov's method from zero: after `steps` the gradient is short on every table.
@@ -269,3 +316,8 @@ class Problem(Sealed):
             ahead = new + (root - 1) / (root + 1) * (new - w)
             w = new
         return np.asarray(w)
+
+
+def _beyond(first: float, bends: Vector, at: int) -> float:
+    """A length inside the straight piece that starts at `first`."""
+    return 0.5 * (first + float(bends[at])) if at < len(bends) else 2 * first + 1.0
