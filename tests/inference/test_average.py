@@ -181,16 +181,16 @@ def test_what_is_seen_beyond_the_cut_counts_in_full() -> None:
 
 
 def test_a_tail_that_no_bin_shows_alone_is_told_by_several() -> None:
-    """Four bins of two noise sds each are no noise together."""
+    """Four bins hide more together than one can."""
     borders = cuts.edges(64.0)
     counts = np.r_[np.zeros(8), 10_000.0, np.zeros(8)]
     tail = counts.copy()
-    tail[9:13] = 200.0
+    tail[9:13] = 60.0
     without, beyond = (cuts.read(c, 100.0, borders) for c in (counts, tail))
-    assert beyond.reach == without.reach and beyond.tail == 800.0
+    assert beyond.reach == without.reach and beyond.tail == 240.0
     cut = 4.0 * float(without.rms(64.0))
     bias = [cuts.unseen_bias(sizes, cut) for sizes in (without, beyond)]
-    assert bias[1] == pytest.approx(bias[0] * 800 / 150)
+    assert bias[1] == pytest.approx(bias[0] * (240 / 10_000) / (150 / 10_000))
 
 
 def test_bounds_are_found_around_the_data_and_refused_where_all_is_noise() -> None:
