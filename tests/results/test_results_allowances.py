@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from results_fits import variant
 
+import privcausal as pc
 from privcausal.inference.average import AverageEstimate
 from privcausal.learners.base import doubts
+from privcausal.testing import seeded_noise
 
 
 def test_the_bias_taken_off_is_shown_with_its_number(tmp_path: Any) -> None:
@@ -25,6 +28,23 @@ def test_the_bias_taken_off_is_shown_with_its_number(tmp_path: Any) -> None:
     assert path.read_text().count("Bias taken off") == 1
     methods = " ".join(fitted._view().methods)
     assert "is taken off the averages" in methods and "product of the nuisances' errors" in methods
+
+
+@pytest.mark.parametrize("split", ["full", "crossfit", "disjoint"])
+def test_a_stage_that_was_not_needed_is_listed_with_what_it_was_charged(split: str) -> None:
+    """One binary covariate has no products; rho sums to what the fit cost."""
+    rng = np.random.default_rng(4)
+    data = pd.DataFrame(
+        {"y": rng.random(500), "t": np.arange(500) % 2, "x": rng.choice(["a", "b"], 500)}
+    )
+    with seeded_noise(1):
+        fitted = pc.private(
+            "y ~ t | C(x)", data, eps=1.0, bounds={"y": (0, 1), "x": ["a", "b"]}, split=split
+        )
+    budget = fitted.budget
+    assert list(budget["mechanism"]).count("not used") == 2
+    assert budget["rho"].sum() == pytest.approx(fitted.plan.rho / 1e12, abs=1e-12)
+    assert str(fitted).count("not used") == 2
 
 
 def test_where_nothing_is_taken_off_nothing_is_said() -> None:
