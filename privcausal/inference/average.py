@@ -151,7 +151,7 @@ def estimate_averages(
     mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
     mean = float(value.score[0]) / mass
     square = raised(value.square, sd.square, frame.least_square * frame.size) / frame.size
-    variance = max(square - mean**2, 0.1 * square)
+    variance = max(square - (mean * mass / frame.size) ** 2, 0.1 * square)
     lift, slopes, slope_noise = _slopes(value, sd, frame, mass)
     sampling = lift @ _meat(value, sd, frame, slopes, variance, robust=robust) @ lift.T
     sampling[0, 0] = variance * frame.size / mass**2

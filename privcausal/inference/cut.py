@@ -13,6 +13,16 @@ TAIL, COMPANY, LONE = 3.0, 2.0, 4.0
 """A tail bin counts at TAIL noise sds if the bin below it has COMPANY of them, and at LONE else:
 with 17 bins one release in a thousand invents a tail."""
 
+NEAR = 4
+"""Bins (two octaves) beyond the last that stands out whose noisy counts together tell of a tail."""
+
+BEYOND_CEILING = 0.01
+"""Share of the rows whose scores could be beyond the ceiling."""
+
+ONE_SIDED = 0.4
+"""Of the bias that scores beyond the cut can make at most, what is allowed for as a standard
+deviation: measured on outcomes that are skewed, where all of them have one sign."""
+
 
 def edges(bound: float, reach: float | None = None) -> Vector:
     """Bin borders in half octaves, ascending: from reach / 2^8 or less to the bound.
@@ -25,12 +35,16 @@ def edges(bound: float, reach: float | None = None) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """What a noisy histogram says of |score|: cleaned counts per bin; `silent`: it says nothing."""
+    """What a noisy histogram says of |score|: cleaned counts per bin; `silent`: it says nothing.
+
+    `tail` is the noisy number of scores in the `NEAR` bins beyond the last that stands out.
+    """
 
     edges: Vector
     counts: Vector
     noise_sd: float
     silent: bool = False
+    tail: float = 0.0
 
     @property
     def typical(self) -> Vector:
@@ -74,10 +88,12 @@ def read(counts: Vector, noise_sd: float, borders: Vector) -> Sizes:
         if kept[i] >= (LONE if lone else TAIL) * noise_sd and kept[i] > 0:
             break
         kept[i] = 0.0
+    last = int(np.flatnonzero(kept)[-1]) if kept.any() else len(kept)
+    tail = float(counts[last + 1 : last + 1 + NEAR].sum())
     silent = not kept.any()
     if silent:  # all noise: assume the widest, which costs accuracy and never the claim
         kept[-1] = 1.0
-    return Sizes(borders, np.maximum(kept, 0.0), noise_sd, silent)
+    return Sizes(borders, np.maximum(kept, 0.0), noise_sd, silent, tail)
 
 
 def trade(sizes: Sizes, noise_per_cut: float, *, weight: float = 2.0, bias: float = 0.3) -> float:
@@ -104,14 +120,18 @@ def for_average(sizes: Sizes, noise_per_cut: float, ceiling: float) -> float:
 def unseen_bias(sizes: Sizes, cut: float) -> float:
     """Clipping bias to allow for, as a standard deviation.
 
-    Scores beyond the cut: those the histogram shows, and those it cannot show: at most half the
-    rows it would take to stand out, and at most the share 4/9 (rms/cut)^2 that a unimodal law can
-    have there (Vysochanskij and Petunin 1980), by half a cut each. A third of the excess is taken
-    to have one sign.
+    Scores beyond the cut: those the histogram shows, which count in full, as the scores of a skewed
+    outcome have one sign there; and those that no bin of it shows, by half a cut each and the part
+    `ONE_SIDED`. These are half the rows that it would take to stand out, or what the bins beyond
+    hold together if that is more; and at most the share 4/9 (rms/cut)^2 that a unimodal law can
+    have there (Vysochanskij and Petunin 1980).
+
+    A silent histogram has its cut at the ceiling of the scores, which hardly any row can pass.
     """
-    if sizes.silent or cut >= sizes.edges[-1]:
-        return 0.0  # silent: the cut is the ceiling of the scores
-    hidden = min(
-        0.5 * TAIL * sizes.noise_sd / sizes.total, (4.0 / 9.0) * (sizes.rms(cut) / cut) ** 2
-    )
-    return (sizes.excess(cut) + 0.5 * hidden * cut) / 3.0
+    if cut >= sizes.edges[-1]:
+        return 0.0
+    if sizes.silent:
+        return BEYOND_CEILING * float(sizes.edges[-1] - cut)
+    unseen = max(0.5 * TAIL * sizes.noise_sd, sizes.tail) / sizes.total
+    hidden = min(unseen, (4.0 / 9.0) * (sizes.rms(cut) / cut) ** 2)
+    return sizes.excess(cut) + ONE_SIDED * 0.5 * hidden * cut

@@ -183,7 +183,7 @@ MOST_REMAINDER = 0.5
 """Share of an average's variance by nuisance errors above which the result says so."""
 
 NUISANCE_NOTE = (
-    "What is not known of confounding makes up {share:.0%} of the average effect's variance (from "
+    "What is not known of confounding makes up {share:.0%} of the variance of the {estimand} (from "
     "released numbers): more rows or budget, fewer covariates or a known propensity would help. "
     "Where it is this large, intervals can cover less than they say."
 )
@@ -194,18 +194,34 @@ MOST_PRODUCTS = 0.5
 
 PRODUCTS_NOTE = (
     "Products of covariates confound here (from released numbers). Interactions of other forms "
-    "than those learned may be left in the average effect, and its interval can then cover less "
+    "than those learned may be left in the {estimand}, and its interval can then cover less "
     "than it says."
 )
 
 
+MOST_CLIPPING = 0.25
+"""Share of an average's variance by the allowance for cut scores above which the result says so."""
+
+CLIPPING_NOTE = (
+    "The allowance for cut scores makes up {share:.0%} of the variance of the {estimand}: it has a "
+    "long tail that the noise hides, and its interval can then cover less than it says. More rows "
+    "or budget, or narrower bounds of the outcome, would help."
+)
+
+
 def doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
-    """Notes where nuisance errors are most of an average's variance, or products confound."""
+    """Notes on an average whose variance is mostly allowances, or that products confound."""
     total = float(found.cov[0, 0])
     if not (np.isfinite(total) and total > 0):
         return ()
     share = float(found.remainder[0]) ** 2 / total
-    notes = [NUISANCE_NOTE.format(share=share)] if share > MOST_REMAINDER else []
+    estimand = found.terms[0]
+    notes = []
+    if share > MOST_REMAINDER:
+        notes.append(NUISANCE_NOTE.format(share=share, estimand=estimand))
+    cut = float(found.clipping[0]) ** 2 / total
+    if cut > MOST_CLIPPING:
+        notes.append(CLIPPING_NOTE.format(share=cut, estimand=estimand))
     if products > MOST_PRODUCTS * np.sqrt(total):
-        notes.append(PRODUCTS_NOTE)
+        notes.append(PRODUCTS_NOTE.format(estimand=estimand))
     return tuple(notes)

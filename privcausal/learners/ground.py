@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from privcausal.accounting import Release
+from privcausal.accounting import Charge, Cost, Release
 from privcausal.inference.basis import feature_map
 from privcausal.inference.gram import GramEstimate, correlated, population_gram, shrunken
 from privcausal.inference.population import (
@@ -60,6 +60,17 @@ class Session:
         out = self.vault.release(stage, mechanism)
         self.releases.append(out)
         return out
+
+    def unused(self, *stages: str) -> None:
+        """Lines of the budget for planned stages that nothing was asked of: they stay charged."""
+        trust = self.plan.request.trust
+        for stage in map(self.plan.stage, stages):
+            name, _, query = stage.name.partition(": ")
+            charge = Charge(
+                name, query, "not used", trust.neighbors, float("nan"), float("nan"),
+                Cost(stage.charged, stage.epsilon, stage.delta), stage.rows, trust.protected,
+            )  # fmt: skip
+            self.releases.append(Release(np.zeros(0), np.zeros(0), charge))
 
     def moments(self, stage: str, mechanism: Any) -> list[Release]:
         """One release, or one per fold under cross-fitting; the budget shows one line."""

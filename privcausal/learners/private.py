@@ -12,6 +12,7 @@ from privcausal.learners.bases import PrivateBase
 from privcausal.learners.estimands import target
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import Session, gram_of, lay
+from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
 from privcausal.learners.interactions import TREATMENT as INTERACTIONS
 from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.needs import Need
@@ -39,6 +40,7 @@ class Private(Learner):
     """
 
     name: ClassVar[str] = "private"
+    # "average" is no part of it: the average is the effect itself
     shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.42, "effect": 0.48}
 
     def needs(self, request: Request, base: PrivateBase) -> list[Need]:
@@ -64,7 +66,9 @@ class Private(Learner):
         ground, grams = gram_of(lay(session, linear_terms=False))
         partials = partial(ground, grams)
         if session.plan.has(INTERACTIONS):
-            partials = refine(ground, partials)
+            additive, partials = partials, refine(ground, partials)
+            if partials is additive:  # the covariates have no products
+                session.unused(INTERACTIONS, OUTCOME_INTERACTIONS)
         weights = WEIGHTS if session.plan.has(WEIGHTS) else None
         tau = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=weights)
         partials = settled(ground, partials, tau)

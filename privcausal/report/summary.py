@@ -111,7 +111,8 @@ def _sources(view: FitView) -> list[list[Block]]:
     if not view.uncertainty:
         return []
     terms = [] if view.effects is None else [str(term) for term in view.effects.index]
-    return [[tables.source_grid(view.sources, terms[0] if len(terms) > 1 else "")]]
+    grid = tables.source_grid(view.sources, terms[0] if len(terms) > 1 else "")
+    return [[grid, *([Prose((view.taken_off,))] if view.taken_off else [])]]
 
 
 def _budget(view: FitView) -> list[Block]:

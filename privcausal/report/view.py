@@ -108,6 +108,8 @@ class FitView:
     shapes : tuple of Shape
     uncertainty : tuple of Source
         Of the first row of `effects`.
+    taken_off : str
+        One line on the bias that the first row of `effects` no longer holds; may be empty.
     alpha : float
         Intervals are at level 1 - alpha.
     kind : {"proven", "published", "none"}
@@ -158,6 +160,7 @@ class FitView:
     cells: pd.DataFrame | None = None
     shapes: tuple[Shape, ...] = ()
     uncertainty: tuple[Source | tuple[str, float, float, str], ...] = ()
+    taken_off: str = ""
     ledger: str | None = None
     notes: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()

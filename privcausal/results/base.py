@@ -96,7 +96,11 @@ class Result(Exchange):
 
     @property
     def bse(self) -> pd.Series[float]:
-        """Standard errors: sampling, privacy noise and clipping allowance together."""
+        """Standard errors: sampling, privacy noise, and allowances for clipping and nuisances.
+
+        The allowance for nuisances is the spread of the bias that their errors leave. Its mean is
+        no part of it: `params` and `gate` have that taken off (`estimate.averages.taken_off`).
+        """
         import pandas as pd
 
         return pd.Series(np.sqrt(np.diag(self.cov_params())), index=self._terms(), name="std_error")
@@ -129,7 +133,9 @@ class Result(Exchange):
             1 - level.
         simultaneous : bool
             True: one level for all terms and groups together, by the maximum of |z| under their
-            joint covariance; the declared groups are then rows too.
+            joint covariance; the declared groups are then rows too. Covariances of groups with one
+            another and with the terms are not released and taken as zero, which makes limits no
+            narrower than joint ones of the same standard errors (Sidak 1967).
         """
         found = self._averages
         z = critical(found.cov, alpha, simultaneous=simultaneous)
@@ -154,7 +160,11 @@ class Result(Exchange):
 
     @property
     def ate(self) -> pd.DataFrame:
-        """The average effect: estimate std_error conf_low conf_high privacy_share, one row."""
+        """The average effect: estimate std_error conf_low conf_high privacy_share, one row.
+
+        `privacy_share` is at least what privacy makes of the variance: the noise on the averages'
+        own sums. That on the moments of nuisances widens their allowance, and is not told apart.
+        """
         return self._table(groups=False, z=float(norm.ppf(0.975))).iloc[:1]
 
     @property

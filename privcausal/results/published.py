@@ -37,6 +37,11 @@ def doubts(plan: Plan, size: int | None) -> tuple[str, ...]:
             f"BELOW THE MINIMUM: with fewer than {plan.least_rows} rows the claim fails even for "
             "nuisances known beforehand."
         )
+    elif plan.least_rows:
+        found.append(
+            f"The minimum of {plan.least_rows} rows was checked on all rows, complete or not: how "
+            "many are complete is private, and the claim needs that many of them."
+        )
     return tuple(found)
 
 

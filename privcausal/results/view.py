@@ -12,6 +12,7 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
+from privcausal.report.numbers import alike
 from privcausal.report.words import odds_sentence
 from privcausal.results import cells, dpcate, estimands, meta, published, trial
 from privcausal.results.cells import cell_table
@@ -81,6 +82,7 @@ def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -
         cells=_cell_table(result, alpha),
         shapes=shapes,
         uncertainty=_sources(result),
+        taken_off=_taken_off(result),
         budget=_with_declared(result.budget),
         total=_price(promise) if estimate.real else "not private",
         ledger=result.ledger_line,
@@ -235,6 +237,14 @@ def _sources(result: Result) -> tuple[Source, ...]:
     )
 
 
+def _taken_off(result: Result) -> str:
+    found = result.estimate.averages
+    if found is None or found.taken_off == 0:
+        return ""
+    shown = alike([found.taken_off], float(np.sqrt(found.cov[0, 0])))[0]
+    return f"Bias taken off: {shown}, what the nuisances' errors add on average."
+
+
 def _with_declared(budget: pd.DataFrame) -> pd.DataFrame:
     """The budget with a free first line where bounds were declared."""
     import pandas as pd
@@ -285,7 +295,7 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
     noise = (
         "that counts sampling and the noise added for privacy."
         if request.mode == "paper"
-        else f"{share:.0%} of that uncertainty (in variance) is noise added for privacy."
+        else f"at least {share:.0%} of that uncertainty (in variance) is noise added for privacy."
     )
     over = estimands.OVER[request.estimand]
     return (
@@ -377,7 +387,13 @@ def _methods(result: Result) -> tuple[str, ...]:
         _propensity_text(request) + "Outcome and covariates are cut to their bounds. "
         f"Split: {SPLITS[request.split]}.",
         f"Averages are ratios of noisy sums of {found}; standard errors add sampling, privacy "
-        "noise (delta method) and an allowance for cut scores.",
+        "noise (delta method), an allowance for cut scores and one for the product of the "
+        "nuisances' errors. "
+        + (
+            "The mean of that product, given the released moments, is taken off the averages."
+            if _taken_off(result)
+            else "That product is taken to have mean zero."
+        ),
         "A row with a missing value adds nothing to any sum; how many there were is not shown.",
     )
 

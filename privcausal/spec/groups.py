@@ -65,7 +65,15 @@ def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
         else:
             _check_group(group, domain)
             groups.append(_as_label(group, domain))
+    for k, group in enumerate(groups):
+        if any(_same(group, other) for other in groups[:k]):
+            raise SchemaError(f"group {group.label!r} is declared twice")
     return tuple(groups)
+
+
+def _same(one: Group, other: Group) -> bool:
+    """Whether two groups hold the same rows by what is written."""
+    return replace(one, label="") == replace(other, label="")
 
 
 def _levels_of(group: Group, domain: Any) -> list[Group]:

@@ -354,10 +354,12 @@ class Vault(Sealed):
     def release_folds(self, stage: str, mechanism: Mechanism) -> tuple[Release, ...]:
         """One noisy sum per fold. Folds are disjoint, so together they cost the stage once.
 
-        A row stays in its fold when it is replaced, so the joint vector has the same sensitivity
-        as one sum.
+        A unit that is replaced by one of another name may move: one fold loses its part v of the
+        sum, another gains w, and the joint vector changes by sqrt(|v|^2 + |w|^2) <= sqrt(2) r, if r
+        is the sensitivity to adding or removing. That must be no more than one sum changes by.
         """
         planned = self._take(stage)
+        _check_move(mechanism.sensitivity("substitute"), mechanism.sensitivity("add_remove"))
         self._refuse_nothing()
         return tuple(
             self._exit(planned, mechanism, self._sum(mechanism, fold)) for fold in range(FOLDS)
@@ -376,8 +378,12 @@ class Vault(Sealed):
 
     @guarded
     def boost_folds(self, stage: str, boosting: Boosting) -> tuple[Release, ...]:
-        """One boosting per fold. Folds are disjoint, so together they cost the stage once."""
+        """One boosting per fold. Folds are disjoint, so together they cost the stage once.
+
+        Units that move between folds: as for `release_folds`, in each round.
+        """
         planned = self._take(stage)
+        _check_move(boosting.sensitivity("substitute"), boosting.sensitivity("add_remove"))
         self._refuse_nothing()
         return tuple(self._rounds(planned, boosting, fold) for fold in range(FOLDS))
 
@@ -612,6 +618,12 @@ class Vault(Sealed):
             stage.rows,
             self._plan.request.trust.protected,
         )
+
+
+def _check_move(substituted: float, removed: float) -> None:
+    """A unit that moves to another fold changes both; see `Vault.release_folds`."""
+    if substituted < np.sqrt(2.0) * removed * (1 - 1e-9):
+        raise CapabilityError("this sum cannot be released by fold: a unit's move would cost more")
 
 
 def _parts(plan: Plan) -> list[str]:

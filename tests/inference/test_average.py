@@ -166,6 +166,31 @@ def test_a_silent_histogram_takes_the_ceiling() -> None:
     borders = cuts.edges(64.0)
     sizes = cuts.read(np.full(17, 5.0), 100.0, borders)
     assert sizes.silent and cuts.for_average(sizes, 1.0, 20.0) == 20.0
+    # one row in a hundred might lie beyond, and no further than the bound
+    assert cuts.unseen_bias(sizes, 20.0) == pytest.approx(0.01 * (64.0 - 20.0))
+
+
+def test_what_is_seen_beyond_the_cut_counts_in_full() -> None:
+    """Scores of a skewed outcome have one sign there."""
+    borders = cuts.edges(64.0)
+    counts = np.zeros(17)
+    counts[-3], counts[8] = 100.0, 900.0
+    sizes = cuts.read(counts, 0.0, borders)
+    assert sizes.excess(10.0) == pytest.approx(0.1 * (0.85 * borders[-3] - 10.0))
+    assert cuts.unseen_bias(sizes, 10.0) == pytest.approx(sizes.excess(10.0))
+
+
+def test_a_tail_that_no_bin_shows_alone_is_told_by_several() -> None:
+    """Four bins hide more together than one can."""
+    borders = cuts.edges(64.0)
+    counts = np.r_[np.zeros(8), 10_000.0, np.zeros(8)]
+    tail = counts.copy()
+    tail[9:13] = 60.0
+    without, beyond = (cuts.read(c, 100.0, borders) for c in (counts, tail))
+    assert beyond.reach == without.reach and beyond.tail == 240.0
+    cut = 4.0 * float(without.rms(64.0))
+    bias = [cuts.unseen_bias(sizes, cut) for sizes in (without, beyond)]
+    assert bias[1] == pytest.approx(bias[0] * (240 / 10_000) / (150 / 10_000))
 
 
 def test_bounds_are_found_around_the_data_and_refused_where_all_is_noise() -> None:

@@ -54,3 +54,10 @@ def test_every_spelling_of_a_zero_one_column() -> None:
 def test_a_level_that_is_not_there_is_refused(text: str) -> None:
     with pytest.raises(SchemaError):
         resolve_groups([text], Schema({"zip": [1000000, "b", "c"]}))
+
+
+@pytest.mark.parametrize("twice", [["x >= 1", "x >= 1"], ["x >= 1", "x>=1.0"], ["g", "g == a"]])
+def test_a_group_is_declared_once(twice: list[str]) -> None:
+    schema = Schema({"x": (0, 2), "g": ["a", "b"]})
+    with pytest.raises(SchemaError, match="declared twice"):
+        resolve_groups(twice, schema)

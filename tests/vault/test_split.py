@@ -12,6 +12,8 @@ from scipy.stats import chisquare
 from vault_helpers import random_rows, study, table
 
 from privcausal import testing
+from privcausal.errors import CapabilityError
+from privcausal.vault import door
 from privcausal.vault.split import first_rows, parts
 
 UNITS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
@@ -136,3 +138,11 @@ def test_two_fits_split_anew() -> None:
     s = study("substitute", split="crossfit")
     data, plan = table(random_rows(200, 1)), s.plan(["a"])
     assert not np.array_equal(s.vault(data, plan)._part, s.vault(data, plan)._part)
+
+
+def test_a_unit_that_moves_to_another_fold_must_not_cost_more_than_a_replaced_one() -> None:
+    """Adding and removing r changes two folds by sqrt(2) r together."""
+    door._check_move(np.sqrt(2.0), 1.0)
+    door._check_move(2.0, 1.0)
+    with pytest.raises(CapabilityError, match="by fold"):
+        door._check_move(1.4, 1.0)

@@ -1,0 +1,71 @@
+"""What is taken off an estimate, and what its interval allows for, is told wherever it is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from results_fits import variant
+
+import privcausal as pc
+from privcausal.inference.average import AverageEstimate
+from privcausal.learners.base import doubts
+from privcausal.testing import seeded_noise
+
+
+def test_the_bias_taken_off_is_shown_with_its_number(tmp_path: Any) -> None:
+    fitted = variant("private on gam")
+    off = fitted.estimate.averages.taken_off
+    assert off != 0
+    (line,) = (one for one in str(fitted).split("\n") if "taken off" in one)
+    assert len(line) <= 78
+    shown = float(line.split("taken off: ")[1].split(",")[0])
+    assert shown == pytest.approx(off, abs=0.05 * fitted.bse.iloc[0])
+    path = tmp_path / "report.html"
+    fitted.report(path)
+    assert path.read_text().count("Bias taken off") == 1
+    methods = " ".join(fitted._view().methods)
+    assert "is taken off the averages" in methods and "product of the nuisances' errors" in methods
+
+
+@pytest.mark.parametrize("split", ["full", "crossfit", "disjoint"])
+def test_a_stage_that_was_not_needed_is_listed_with_what_it_was_charged(split: str) -> None:
+    """One binary covariate has no products; rho sums to what the fit cost."""
+    rng = np.random.default_rng(4)
+    data = pd.DataFrame(
+        {"y": rng.random(500), "t": np.arange(500) % 2, "x": rng.choice(["a", "b"], 500)}
+    )
+    with seeded_noise(1):
+        fitted = pc.private(
+            "y ~ t | C(x)", data, eps=1.0, bounds={"y": (0, 1), "x": ["a", "b"]}, split=split
+        )
+    budget = fitted.budget
+    assert list(budget["mechanism"]).count("not used") == 2
+    assert budget["rho"].sum() == pytest.approx(fitted.plan.rho / 1e12, abs=1e-12)
+    assert str(fitted).count("not used") == 2
+
+
+def test_where_nothing_is_taken_off_nothing_is_said() -> None:
+    fitted = variant("t on linear")
+    assert fitted.estimate.averages.taken_off == 0
+    assert "taken off" not in str(fitted)
+    assert "taken to have mean zero" in " ".join(fitted._view().methods)
+
+
+def test_the_share_of_privacy_is_a_least() -> None:
+    assert any("; at least " in line for line in variant("private on gam")._view().headline)
+
+
+@pytest.mark.parametrize(("clipping", "remainder"), [(1.0, 0.1), (0.1, 2.0), (0.1, 0.1)])
+def test_notes_name_the_allowance_and_the_estimand(clipping: float, remainder: float) -> None:
+    one = np.ones((1, 1))
+    found = AverageEstimate(
+        ("ATT",), (), np.zeros(1), one, 0 * one, np.array([clipping]), np.array([remainder]), 9.0
+    )
+    notes = doubts(found)
+    assert [("cut scores" in note, "confounding" in note) for note in notes] == (
+        [(True, False)] if clipping == 1 else [(False, True)] if remainder == 2 else []
+    )
+    assert all("of the ATT" in note for note in notes)
