@@ -13,7 +13,7 @@ from privcausal.errors import BudgetError, CapabilityError
 from privcausal.learners import ADUM, Learner, find, for_average, for_effect
 from privcausal.learners.bases import AnyBase, find_base
 from privcausal.learners.forecast import Planner
-from privcausal.learners.from_cells import cell_request, from_exact, from_noisy
+from privcausal.learners.from_cells import cell_budget, cell_request, from_exact, from_noisy
 from privcausal.learners.needs import Undeclared, settle
 from privcausal.results import AteResult, CateResult, PlanResult, Result
 from privcausal.results.call import call_text, cells_call, ledger_line
@@ -81,8 +81,8 @@ def privcate(
         folder or a pattern of them, or a DuckDB relation, whose rows are streamed and never held
         in memory together. Rows stay in the vault.
     learner : str or option object
-        ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"``, ``"dpcate"``, or e.g.
-        ``learners.S(interactions=False)``.
+        ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"``, ``"dpcate"``; for trials ``"adum"`` and
+        ``"tm"``, in pure epsilon; or e.g. ``learners.S(interactions=False)``.
     base : str or option object
         ``"gam"`` (smooth, empirical Bayes), ``"linear"`` (the formula's own columns), ``"dpebm"``
         (private explainable boosting, ``bases.DPEBM(rounds=300, smooth=True)``); for ``"dpcate"``
@@ -328,8 +328,8 @@ def from_cells(
     cells: Sequence[Any] | Plan,
     *,
     outcome: Any = (0, 1),
-    eps: float = 1.0,
-    delta: float = 1e-5,
+    eps: float | None = None,
+    delta: float | None = None,
     noise: Mapping[str, float] | None = None,
     learner: ADUM | None = None,
     neighbors: Neighbors = "substitute",
@@ -349,8 +349,8 @@ def from_cells(
     outcome : (lo, hi) or two labels
         The outcome's bounds, with labels those of a 0/1 outcome. Not used with a plan.
     eps, delta : float
-        What the noise costs; for a table with noise, what its maker says that it promises
-        (``delta`` is then 0 unless given otherwise).
+        What the noise costs, 1 and 1e-5 unless given. For a table with noise, what its maker says
+        that it promises: `eps` must then be given, and `delta` is 0 otherwise.
     noise : dict, optional
         ``{"count": sd, "sum": sd}``: the table holds noise of these standard deviations already.
         Then nothing is added and nothing is charged. None: the table is exact and private.
@@ -372,9 +372,8 @@ def from_cells(
     DataError, SchemaError, BudgetError, LedgerError, CapabilityError
         Nothing was spent.
     """
-    asked = cell_request(
-        cells, outcome, learner or ADUM(), Budget(eps, delta), neighbors, propensity
-    )
+    budget = cell_budget(eps, delta, noise)
+    asked = cell_request(cells, outcome, learner or ADUM(), budget, neighbors, propensity)
     table = asked.read(frame, noisy=noise is not None)
     if noise is not None:
         if ledger is not None:

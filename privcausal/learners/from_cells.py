@@ -10,7 +10,7 @@ import numpy as np
 
 from privcausal.accounting import Charge, Cost, Release
 from privcausal.accounting.charge import is_number
-from privcausal.errors import CapabilityError, DataError, SchemaError
+from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError
 from privcausal.inference.cells import CellTotals
 from privcausal.learners.adum import ADUM, CELLS, assembled
 from privcausal.learners.bases import BASES
@@ -22,7 +22,7 @@ from privcausal.spec.cell_table import CellTable, read_cells
 from privcausal.spec.columns import Header
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.partition import LevelAxis, Product, check_size
-from privcausal.spec.plan import Plan
+from privcausal.spec.plan import PER_ROW, Plan
 from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Binary, Interval, Schema
 from privcausal.typing import Frame, Neighbors
@@ -65,7 +65,7 @@ class CellRequest:
     def plan(self) -> Plan:
         """The one stage of an exact table."""
         found = self.learner.plan(self.request, BASES["gam"], Undeclared((), ()))
-        return replace(found, partition=self.partition)
+        return replace(found, partition=self.partition, aggregated=True)
 
 
 def cell_request(
@@ -93,6 +93,21 @@ def cell_request(
     return CellRequest(request, Product((axis,)), learner, axis.labels)
 
 
+def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget:
+    """What an exact table is to cost, or what a noisy one's maker says of it.
+
+    Raises
+    ------
+    BudgetError
+        A table with noise comes without its maker's epsilon.
+    """
+    if noise is None:
+        return Budget(1.0 if eps is None else eps, 1e-5 if delta is None else delta)
+    if eps is None:
+        raise BudgetError("a table with noise needs eps=: what its maker says that it promises")
+    return Budget(eps, 0.0 if delta is None else delta, given=True)
+
+
 def _bare(budget: Budget) -> Request:
     return Request(CausalFormula.parse(BY_CELL), Schema(), budget)
 
@@ -107,6 +122,8 @@ def _of_plan(
 ) -> CellRequest:
     if not isinstance(plan.partition, Product):
         raise CapabilityError("this plan has no cells that SQL was written for")
+    if plan.request.trust.unit is not None:
+        raise CapabilityError(PER_ROW)
     request = replace(plan.request, budget=budget, trust=trust, propensity=propensity)
     names = tuple(map(str, range(plan.partition.size)))
     return CellRequest(request, plan.partition, learner, names)

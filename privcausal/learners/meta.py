@@ -217,7 +217,8 @@ class TwoStage(Learner):
                 "estimators with less"
             )
         epsilon = math.ceil(exact(budget.epsilon) * PICO)
-        delta = math.ceil(exact(budget.delta) * PICO)
+        # what the stages declare, where that passes the delta asked for by a rounding
+        delta = math.ceil(max(exact(budget.delta), exact(whole.delta(budget.epsilon))) * PICO)
         nominal = max(rho_of(budget.epsilon, budget.delta), 1)
         parts = len(needs) > 1
         stages = tuple(

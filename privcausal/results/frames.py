@@ -93,7 +93,7 @@ def budget_lines(releases: Sequence[Release], delta: float) -> pd.DataFrame:
     lines = []
     for release in releases:
         c = release.charge
-        epsilon = c.cost.epsilon / PICO + epsilon_of(c.alone, delta)
+        epsilon = c.cost.epsilon / PICO + (epsilon_of(c.alone, delta) if c.alone else 0.0)
         lines.append(
             {
                 "stage": c.stage, "query": c.query, "mechanism": c.mechanism,

@@ -132,7 +132,8 @@ def _pure(plan: Plan, *, real: bool, what: str) -> Guarantee:
     change = _VERBS[trust.neighbors].format(unit=unit)
     statement = (
         f"{plan.request.budget.epsilon:g}-differential privacy (pure, delta = 0), proven: {what} "
-        f"for two tables that {change}, whatever the data are. Spent: epsilon {epsilon:.3g}."
+        f"for two tables that {change}, whatever the data are{_proviso(plan)}. Spent: epsilon "
+        f"{epsilon:.3g}."
     )
     return Guarantee(
         epsilon=epsilon,
@@ -143,6 +144,13 @@ def _pure(plan: Plan, *, real: bool, what: str) -> Guarantee:
         kind="proven" if real else "none",
         statement=statement if real else NOT_PRIVATE,
     )
+
+
+def _proviso(plan: Plan) -> str:
+    """What a proof for rows takes for granted where somebody else has added them up."""
+    if not plan.aggregated:
+        return ""
+    return ", provided each row was counted once with its outcome cut to its bounds"
 
 
 NOT_PRIVATE = "NOT PRIVATE: made with a test noise source; nothing is guaranteed."
@@ -158,7 +166,7 @@ def _statement(plan: Plan, unit: str, what: str) -> str:
     change = _VERBS[plan.request.trust.neighbors].format(unit=unit)
     return (
         f"({budget.epsilon:g}, {budget.delta:g})-differential privacy, proven: {what} for two "
-        f"tables that {change}, whatever the data are. "
+        f"tables that {change}, whatever the data are{_proviso(plan)}. "
         f"Spent: {plan.rho / PICO:.3g} zCDP of the {plan.rho_cap / PICO:.3g} this allows"
         + (
             f", beside ({plan.epsilon / PICO:.3g}, {plan.delta / PICO:.3g})-DP."

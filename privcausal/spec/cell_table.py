@@ -57,6 +57,8 @@ def read_cells(
             raise DataError(f"a table of cells needs the columns {', '.join(COLUMNS)}; no {name!r}")
     if "sum" not in kinds and "steps" not in kinds:
         raise DataError("a table of cells needs a column 'sum' (or 'steps')")
+    if noisy and "sum" not in kinds:
+        raise DataError("a table of cells with noise needs a column 'sum': steps are exact")
     for name in ("count", "sum", "steps"):
         if name in kinds and kinds[name] != "numeric":
             raise DataError(f"column {name!r} of a table of cells holds no numbers")

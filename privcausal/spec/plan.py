@@ -70,6 +70,8 @@ class Plan:
         Fewest rows that each part of a split must hold.
     trade_off : TradeOff, optional
         What stages with declared guarantees promise together.
+    aggregated : bool
+        The rows were added up by cell before they came here.
     """
 
     request: Request
@@ -81,11 +83,17 @@ class Plan:
     partition: Partition | None = None
     least_part: int = 0
     trade_off: TradeOff | None = None
+    aggregated: bool = False
 
     def __post_init__(self) -> None:
         names = [s.name for s in self.stages]
         if len(set(names)) != len(names):
             raise BudgetError("two stages of a plan have one name")
+        if any(s.rho <= 0 and s.epsilon <= 0 for s in self.stages):
+            raise BudgetError(
+                "eps, delta or a share is too small to be divided: prices are whole numbers of "
+                "1e-12, and a stage would get none"
+            )
         if self.rho > self.rho_cap:
             raise BudgetError("the stages of a plan cost more than its budget")
 
@@ -131,14 +139,16 @@ class Plan:
         Raises
         ------
         CapabilityError
-            The learner reads more than aggregates, its cells are no product of parts, or sqlglot is
-            not installed or knows no such dialect.
+            The plan protects units of several rows, the learner reads more than aggregates, its
+            cells are no product of parts, or sqlglot is not installed or knows no such dialect.
         """
         if not isinstance(self.partition, Product):
             raise CapabilityError(
                 "SQL is written for cells that are parts of features: learner='adum' with "
                 "partition='grid' or declared parts"
             )
+        if self.request.trust.unit is not None:
+            raise CapabilityError(PER_ROW)
         formula = self.request.formula
         schema = self.request.schema
         query = CellQuery(
@@ -151,6 +161,12 @@ class Plan:
         lines = [f"{self.learner} on base {self.base}: {self.request.formula}"]
         lines += [f"  {s.name:<28} rho {s.rho / PICO:.6f}  rows {s.rows:.2f}" for s in self.stages]
         return "\n".join(lines)
+
+
+PER_ROW = (
+    "a table of cells protects one row: SQL does not see which rows of a unit= count, so such a "
+    "plan has none. Plan the fit without unit=, for data with one row per person"
+)
 
 
 def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> dict[str, float]:

@@ -34,10 +34,13 @@ class Budget:
     epsilon: float
     delta: float = 1e-5
     shares: Mapping[str, float] = field(default_factory=dict)
+    given: bool = False
+    """What somebody else promises; it may be pure, delta = 0."""
 
     def __post_init__(self) -> None:
         _positive("eps", self.epsilon, upper=math.inf)
-        _positive("delta", self.delta, upper=1.0)
+        if not (self.given and self.delta == 0):
+            _positive("delta", self.delta, upper=1.0)
 
 
 def _positive(name: str, value: Any, *, upper: float) -> None:

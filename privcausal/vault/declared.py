@@ -20,12 +20,15 @@ from privcausal.spec.functions import Function
 from privcausal.typing import Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.estimators import unit_columns
+from privcausal.vault.sealed import Sealed
 from privcausal.vault.transforms.scores import Transform
 
 
-@dataclass(frozen=True, eq=False)
-class Declared:
+@dataclass(frozen=True, eq=False, repr=False)
+class Declared(Sealed):
     """What a private estimator has learned, as a function of rows, cut to [lo, hi].
+
+    An estimator may keep what it has seen, so it can be asked, but not copied, pickled or shown.
 
     Attributes
     ----------

@@ -38,7 +38,12 @@ from privcausal.vault.mechanisms.boosting import Boosting
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.network import PrivateNetwork
 from privcausal.vault.mechanisms.published import PublishedAte
-from privcausal.vault.mechanisms.published_cate import Process, PublishedAnswers, PublishedProcess
+from privcausal.vault.mechanisms.published_cate import (
+    AddNoise,
+    Process,
+    PublishedAnswers,
+    PublishedProcess,
+)
 from privcausal.vault.sealed import Sealed
 from privcausal.vault.sources.aggregates import Aggregates
 from privcausal.vault.sources.base import Table
@@ -209,9 +214,9 @@ def _check_size(size: int, plan: Plan) -> None:
     """``mode="paper"`` needs a number of rows, which is public under substitution."""
     if size < plan.least_rows and plan.request.below_minimum == "refuse":
         raise BudgetError(
-            f"mode='paper' needs at least {plan.least_rows} rows for this eps, delta and shares: "
-            "below max(55, 8 (1 + 2 ln(2/delta)) / eps), for each share of eps and delta, the "
-            "published claim does not even hold with nuisances known beforehand. Nothing was "
+            f"mode='paper' needs at least {plan.least_rows} rows for this eps, delta, shares and "
+            "split: with fewer the published claim does not even hold with nuisances known "
+            "beforehand. Nothing was "
             "spent. Ask for a larger eps, or write below_minimum='published', which every output "
             "then tells"
         )
@@ -478,25 +483,19 @@ class Vault(Sealed):
     def release_answers(self, stage: str, mechanism: PublishedAnswers) -> Release:
         """Effects at points, at the price that a paper claims; no noise scale is told."""
         planned = self._take(stage)
-        values = mechanism.answer(*self._halves(), planned, self._claimed_noise)
+        values = mechanism.answer(*self._halves(), planned, claimed_noise(self._noise))
         return Release(values, np.full(len(values), np.nan), self._claimed(planned, mechanism))
 
     @guarded
     def release_process(self, stage: str, mechanism: PublishedProcess) -> tuple[Release, Process]:
         """A function to be asked point by point, at the price that a paper claims. It is secret."""
         planned = self._take(stage)
-        process = mechanism.process(*self._halves(), planned, self._claimed_noise)
+        process = mechanism.process(*self._halves(), planned, claimed_noise(self._noise))
         return Release(np.zeros(0), np.zeros(0), self._claimed(planned, mechanism)), process
 
     def _halves(self) -> tuple[list[Batch], list[Batch]]:
         batches = list(self._clean())
         return [b.only(0) for b in batches], [b.only(1) for b in batches]
-
-    def _claimed_noise(self, name: str, exact: Vector, unit: float, sd: float) -> Vector:
-        """Noise of a scale that is not proven, and not told."""
-        whole = np.rint(exact / unit).astype(np.int64)
-        query = noise.Query(name, np.ones(len(whole)), float("nan"), float(sd / unit * SAFETY))
-        return np.asarray(self._noise.gaussian(whole, query) * unit)
 
     def _claimed(self, stage: Stage, mechanism: PublishedAnswers | PublishedProcess) -> Charge:
         unknown = float("nan")
@@ -588,6 +587,12 @@ class Vault(Sealed):
 
     def _exit(self, stage: Stage, mechanism: Query, exact: Integers) -> Release:
         """The one place where private integers become an output."""
+        law = "gaussian" if stage.rho else "laplace"
+        if getattr(mechanism, "law", law) != law:
+            raise CapabilityError(
+                f"the weights of {mechanism.query!r} are for another noise than stage "
+                f"{stage.name!r} has"
+            )
         if stage.rho:
             size, name = mechanism.sensitivity(self._neighbors), mechanism.name
             query = self._query(stage, mechanism.query, mechanism.weights, size)
@@ -624,6 +629,17 @@ def _check_move(substituted: float, removed: float) -> None:
     """A unit that moves to another fold changes both; see `Vault.release_folds`."""
     if substituted < np.sqrt(2.0) * removed * (1 - 1e-9):
         raise CapabilityError("this sum cannot be released by fold: a unit's move would cost more")
+
+
+def claimed_noise(source: noise.NoiseSource) -> AddNoise:
+    """Noise of a scale that is not proven, and not told. It holds no rows: a process keeps it."""
+
+    def add(name: str, exact: Vector, unit: float, sd: float) -> Vector:
+        whole = np.rint(exact / unit).astype(np.int64)
+        query = noise.Query(name, np.ones(len(whole)), float("nan"), float(sd / unit * SAFETY))
+        return np.asarray(source.gaussian(whole, query) * unit)
+
+    return add
 
 
 def _parts(plan: Plan) -> list[str]:

@@ -236,11 +236,32 @@ def test_a_noisy_table_is_post_processed(tmp_path: Path) -> None:
     assert made.plan.epsilon == made.plan.rho == 0
     expected = np.array([21.7 / 101.2 - 88.1 / 899.3, 99.9 / 503.0 - 51.0 / 498.8])
     plain = pc.from_cells(
-        noisy, ["a", "b"], noise={"count": 3, "sum": 3}, learner=ADUM(shrink=False)
+        noisy, ["a", "b"], eps=1, noise={"count": 3, "sum": 3}, learner=ADUM(shrink=False)
     )
+    assert (made.guarantee.epsilon, made.guarantee.delta) == (1.0, 0.0)
     assert plain.cells["estimate"].to_numpy() == pytest.approx(expected)
     made.save(tmp_path / "fit.json")
     assert str(pc.load(tmp_path / "fit.json").summary()) == str(made.summary())
+
+
+def test_what_an_exact_table_takes_for_granted_is_said() -> None:
+    proviso = "provided each row was counted once with its outcome cut to its bounds"
+    assert proviso in pc.from_cells(table(), ["a", "b"]).guarantee.statement
+    assert proviso not in fit().guarantee.statement
+
+
+def test_a_budget_too_small_to_be_divided_is_refused() -> None:
+    with pytest.raises(BudgetError, match="too small to be divided"):
+        fit(eps=1e-14)
+
+
+def test_a_plan_that_protects_units_has_no_sql() -> None:
+    frame = study().assign(id=lambda d: np.arange(len(d)) // 2)
+    plan = fit(frame=frame, unit="id", max_rows=2).plan
+    with pytest.raises(CapabilityError, match="one row per person"):
+        plan.sql()
+    with pytest.raises(CapabilityError, match="one row per person"):
+        pc.from_cells(table(), plan)
 
 
 TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str]] = {
@@ -255,8 +276,20 @@ TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str
     "text": (table(count=list("abcd")), {}, DataError, "holds no numbers"),
     "no column": (table().drop(columns="arm"), {}, DataError, "no 'arm'"),
     "no sum": (table().drop(columns="sum"), {}, DataError, "needs a column 'sum'"),
-    "noise": (table(), {"noise": {"count": 3}}, DataError, "is {'count': sd"),
-    "no noise": (table(), {"noise": {"count": 0, "sum": 1}}, DataError, "numbers above 0"),
+    "noise": (table(), {"noise": {"count": 3}, "eps": 1}, DataError, "is {'count': sd"),
+    "whose": (table(), {"noise": {"count": 3, "sum": 3}}, BudgetError, "needs eps="),
+    "noisy steps": (
+        table().rename(columns={"sum": "steps"}),
+        {"noise": {"count": 3, "sum": 3}, "eps": 1},
+        DataError,
+        "needs a column 'sum'",
+    ),
+    "no noise": (
+        table(),
+        {"noise": {"count": 0, "sum": 1}, "eps": 1},
+        DataError,
+        "numbers above 0",
+    ),
     "cells": (table(), {"cells": "ab"}, SchemaError, "lists the declared cells"),
     "outcome": (table(), {"outcome": (1, 0)}, SchemaError, "reversed"),
     "eps": (table(), {"eps": 0}, BudgetError, "eps must be"),

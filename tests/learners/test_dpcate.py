@@ -375,6 +375,15 @@ def asked(seed: int, at: pd.DataFrame, **options: Any) -> Any:
         return found, found.predict(at)
 
 
+def test_a_process_holds_no_rows_but_its_own_function() -> None:
+    """Its noise comes by a closure over the noise source, not over the vault."""
+    with seeded_noise(1), pytest.warns(PrivcausalWarning):
+        process = fit(base="kernel", **PAPER).estimate.effect.process
+    kept = [cell.cell_contents for cell in process.add_noise.__closure__]
+    assert not hasattr(process.add_noise, "__self__")
+    assert [type(value).__name__ for value in kept] == ["_Seeded"]
+
+
 def test_iterative_answers_are_one_draw_of_the_process() -> None:
     """The same point gives the same answer; a later query is drawn given the noise before."""
     at = points(5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -145,6 +147,12 @@ def test_the_whole_costs_its_dearest_part() -> None:
     assert "declare" in promise.statement
 
 
+def test_the_ledger_is_charged_what_is_declared_to_the_last_digit() -> None:
+    """A delta that passes what was asked for by less than is refused is still paid."""
+    found = fit(option(effect=Means((1.0, 1e-5 * (1 + 9e-7)))))
+    assert found.plan.delta == 10_000_010 > 1e-5 * 10**12
+
+
 def test_declaring_more_than_was_asked_is_refused() -> None:
     with pytest.raises(pc.BudgetError, match="declare"):
         fit(option(outcome=Means((2.0, 1e-5))))
@@ -278,6 +286,16 @@ def test_the_users_object_learns_nothing() -> None:
     mine = Means()
     fit(option(effect=mine))
     assert mine.coef is None
+
+
+def test_what_an_estimator_has_learned_is_not_handed_on() -> None:
+    """It may hold rows: it is asked, not copied or pickled."""
+    found = fit(TwoStage(Means(), transform="s"))
+    for way in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(pc.PrivacyBreach):
+            way(found)
+    with pytest.raises(pc.PrivacyBreach):
+        str(found.estimate.effect.function)
 
 
 @pytest.mark.parametrize("transform", ["dr", "r", "s"])

@@ -89,6 +89,20 @@ def answer(rows: Any, mechanism: Any, epsilon: float = 1.0, relation: Any = "sub
     return recorder.calls[0], release
 
 
+def test_no_noise_but_that_of_its_proof() -> None:
+    """Both ends in l2 are refused, and so are weights for one law at the price of the other."""
+    with pytest.raises(CapabilityError, match="Laplace"):
+        CellSums(PARTITION, Outcome(5.0, 10.0), "substitute", "gaussian", "ends")
+    stage = Stage("effect: cells", 0, epsilon=10**12)
+    request = Request(CausalFormula.parse(FORMULA), SCHEMA, Budget(1.0))
+    vault = open_vault(
+        read(ordinary(20)), Plan(request, "adum", "none", (stage,), 10**12), None, "run"
+    )
+    vault.arrange(SCHEMA, (), ())
+    with pytest.raises(CapabilityError, match="another noise"):
+        vault.release("effect: cells", sums(("count_sum", "gaussian")))
+
+
 def sums(form: Any, relation: Any = "substitute") -> CellSums:
     return CellSums(PARTITION, Outcome(5.0, 10.0), relation, form[1], form[0])
 

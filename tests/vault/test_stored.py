@@ -256,3 +256,9 @@ def test_the_curator_sees_the_same_in_a_file(tmp_path: Path) -> None:
     found = pc.check_data(kept["parquet"], BOUNDS).frame
     wanted = ["column", "problem", "rows", "examples"]
     pd.testing.assert_frame_equal(found[wanted], expected[wanted])
+
+
+def test_rows_are_never_spilled_to_a_folder() -> None:
+    """DuckDB's own default is a folder beside whatever is run."""
+    (found,) = stored._connect().execute("SELECT current_setting('temp_directory')").fetchone()
+    assert not found

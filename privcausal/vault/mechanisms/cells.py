@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from privcausal.errors import CapabilityError
 from privcausal.spec.cell_query import STEPS, CellQuery
 from privcausal.spec.partition import Partition, Product
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
@@ -68,6 +69,13 @@ class CellSums(Mechanism):
     law: Literal["laplace", "gaussian"]
     form: Form = "ends"
     squares: bool = True
+
+    def __post_init__(self) -> None:
+        if self.form == "ends" and self.law == "gaussian":
+            raise CapabilityError(
+                "distances from both bounds are released with Laplace noise: in l2 one row moves "
+                "them by more than is proven for counts and sums"
+            )
 
     @property
     def query(self) -> str:

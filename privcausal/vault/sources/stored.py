@@ -243,6 +243,7 @@ def _connect() -> Any:
     connection = duckdb.connect()
     # rows of a file are known by their position
     connection.execute("SET preserve_insertion_order = true; SET enable_progress_bar = false")
+    connection.execute("SET temp_directory = ''")  # rows are never spilled to a folder
     return connection
 
 
