@@ -185,7 +185,8 @@ MOST_REMAINDER = 0.5
 NUISANCE_NOTE = (
     "What is not known of confounding makes up {share:.0%} of the variance of the {estimand} (from "
     "released numbers): more rows or budget, fewer covariates or a known propensity would help. "
-    "Where it is this large, intervals can cover less than they say."
+    "The allowance rests on a prior of how covariates confound: usually wide, but where they "
+    "confound more strongly than it thinks, intervals cover less than they say."
 )
 
 
