@@ -16,11 +16,12 @@ from privcausal.learners import Estimate
 from privcausal.results import serial
 from privcausal.results.call import ledger_line
 from privcausal.results.exchange import Exchange
-from privcausal.results.frames import budget_frame, check_alpha, critical, rows_of, table
+from privcausal.results.frames import budget_frame, check_alpha, critical, rows_of, table, within
 from privcausal.results.guarantee import Guarantee, guarantee_of
 from privcausal.results.points import read_points
 from privcausal.spec.functions import Function
 from privcausal.spec.request import Budget
+from privcausal.spec.schema import Interval
 from privcausal.typing import Frame
 
 if TYPE_CHECKING:
@@ -88,11 +89,18 @@ class Result(Exchange):
 
     @property
     def params(self) -> pd.Series[float]:
-        """Estimates: the average effect, then best-linear-projection slopes in natural units."""
+        """Estimates: the average effect, then best-linear-projection slopes in natural units.
+
+        Average effects and their limits are held within plus and minus the width of the outcome's
+        bounds, beyond which no effect can be (all of that range, where an interval lies outside):
+        post-processing of what was released.
+        """
         import pandas as pd
 
         _, at = rows_of(self._averages, groups=False)
-        return pd.Series(self._averages.estimate[at], index=self._terms(), name="estimate")
+        values = np.array(self._averages.estimate[at])
+        values[0] = np.clip(values[0], -self._reach, self._reach)
+        return pd.Series(values, index=self._terms(), name="estimate")
 
     @property
     def bse(self) -> pd.Series[float]:
@@ -153,7 +161,15 @@ class Result(Exchange):
         privacy = found.privacy[at, at]
         if self.estimate.plan.request.mode == "paper":  # its part would tell the noise scale
             privacy = np.full_like(privacy, np.nan)
-        return table(names, found.estimate[at], found.cov[at, at], privacy, z)
+        frame = table(names, found.estimate[at], found.cov[at, at], privacy, z)
+        whole = len(frame) if groups else 1  # a slope has no such range
+        return within(frame, self._reach, whole)
+
+    @property
+    def _reach(self) -> float:
+        """The largest effect there can be: the width of the outcome's bounds."""
+        domain = self.estimate.schema[self.estimate.plan.request.formula.outcome]
+        return domain.width if isinstance(domain, Interval) else 1.0
 
     def _terms_table(self, alpha: float) -> pd.DataFrame:
         return self._table(groups=False, z=float(norm.ppf(1 - alpha / 2)))

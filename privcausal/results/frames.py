@@ -70,6 +70,21 @@ def table(
     )
 
 
+def within(frame: pd.DataFrame, reach: float, rows: int) -> pd.DataFrame:
+    """The first `rows` with estimates and limits in [-reach, reach], where their truths are known
+    to be.
+
+    An interval that lies outside was wrong: it becomes the whole range. So none covers less.
+    """
+    value, low, high = (frame[c].to_numpy(copy=True) for c in ("estimate", "conf_low", "conf_high"))
+    at = slice(rows)
+    outside = (low[at] > reach) | (high[at] < -reach)
+    low[at] = np.where(outside, -reach, np.clip(low[at], -reach, reach))
+    high[at] = np.where(outside, reach, np.clip(high[at], -reach, reach))
+    value[at] = np.clip(value[at], -reach, reach)
+    return frame.assign(estimate=value, conf_low=low, conf_high=high)
+
+
 def rows_of(found: AverageEstimate, *, groups: bool) -> tuple[tuple[str, ...], slice]:
     """Names and positions of the terms, or of the groups."""
     m = len(found.terms)

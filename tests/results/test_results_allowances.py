@@ -47,6 +47,24 @@ def test_a_stage_that_was_not_needed_is_listed_with_what_it_was_charged(split: s
     assert str(fitted).count("not used") == 2
 
 
+def test_no_effect_is_larger_than_the_outcome_allows() -> None:
+    """With a thousandth of a budget the noise is far beyond it; intervals say all that is known."""
+    data = pd.DataFrame(
+        {"y": [0.0, 5.0] * 15, "t": [0, 0, 1, 1, 1] * 6, "x": np.linspace(0, 1, 30)}
+    )
+    for seed in range(3):
+        with seeded_noise(seed):
+            fitted = pc.private(
+                "y ~ t | x", data, eps=1e-3, bounds={"y": (0, 5), "x": (0, 1)}, groups=["x >= 0.5"]
+            )
+        assert abs(fitted.estimate.averages.estimate[0]) > 5 or seed
+        rows = pd.concat([fitted.ate, fitted.gate]).drop(columns=["std_error", "privacy_share"])
+        assert (rows.abs().fillna(0) <= 5).all(axis=None)
+        assert fitted.params.iloc[0] == fitted.ate["estimate"].iloc[0]
+        limits = fitted.tidy().iloc[0]
+        assert (limits["conf_low"], limits["conf_high"]) == (-5, 5)
+
+
 def test_where_nothing_is_taken_off_nothing_is_said() -> None:
     fitted = variant("t on linear")
     assert fitted.estimate.averages.taken_off == 0
