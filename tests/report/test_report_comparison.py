@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Sequence
 from html.parser import HTMLParser
@@ -204,10 +203,8 @@ def test_markdown_is_escaped(text: str, shown: str) -> None:
 DOCUMENT = r"\documentclass{article}\usepackage[utf8]{inputenc}\usepackage{booktabs}"
 
 
-def test_latex_is_compiled(tmp_path: Path) -> None:
-    engine = shutil.which("pdflatex") or shutil.which("tectonic")
-    if engine is None:
-        pytest.skip("needs a TeX engine")
+def test_latex_is_compiled(tmp_path: Path, needs: Callable[..., str]) -> None:
+    engine = needs("pdflatex", "tectonic")
     bodies = [
         table().as_latex(caption="Effects & 100% of them", label="tab:effects"),
         table(statistic="conf_int").as_latex(),
