@@ -393,7 +393,8 @@ def _methods(result: Result) -> tuple[str, ...]:
             "The mean of that product, given the released moments, is taken off the averages."
             if _taken_off(result)
             else "That product is taken to have mean zero."
-        ),
+        )
+        + " Effects and limits are held within the width of the outcome's bounds.",
         "A row with a missing value adds nothing to any sum; how many there were is not shown.",
     )
 
