@@ -217,8 +217,9 @@ class TwoStage(Learner):
                 "estimators with less"
             )
         epsilon = math.ceil(exact(budget.epsilon) * PICO)
-        # what the stages declare, where that passes the delta asked for by a rounding
-        delta = math.ceil(max(exact(budget.delta), exact(whole.delta(budget.epsilon))) * PICO)
+        # what the stages declare, less the rounding of a trade-off's floats, where that is more
+        declared = exact(max(whole.delta(budget.epsilon) - 1e-13, 0.0))
+        delta = math.ceil(max(exact(budget.delta), declared) * PICO)
         nominal = max(rho_of(budget.epsilon, budget.delta), 1)
         parts = len(needs) > 1
         stages = tuple(

@@ -18,6 +18,7 @@ Outcomes of 1 and 2 are cut to [-5, 5]; their noise is the package's own.
 from __future__ import annotations
 
 import argparse
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -202,8 +203,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", nargs="+", default=["1", "2", "3", "bound"])
     parser.add_argument("--gotv", type=Path)
-    parser.add_argument("--out", type=Path, default=Path())
+    parser.add_argument("--out", type=Path, help="default: here; with --quick a temporary folder")
     chosen = parser.parse_args()
+    if chosen.out is None:
+        chosen.out = Path(tempfile.mkdtemp() if chosen.quick else ".")
     studies: dict[str, tuple[str, Callable[[], pd.DataFrame]]] = {
         "1": ("figure1", lambda: figure1(chosen.quick)),
         "2": ("figure2", lambda: figure2(chosen.quick)),

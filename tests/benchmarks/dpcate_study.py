@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -192,8 +193,10 @@ def error_figure(pehe: pd.DataFrame, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="one run, two epsilons, no networks")
-    parser.add_argument("--out", type=Path, default=Path("dpcate_study"))
+    parser.add_argument("--out", type=Path, help="with --quick by default a temporary folder")
     given = parser.parse_args()
+    if given.out is None:
+        given.out = Path(tempfile.mkdtemp() if given.quick else "dpcate_study")
     given.out.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
     epsilons = (1.0, 16.0) if given.quick else EPSILONS

@@ -21,6 +21,7 @@ from privcausal.errors import (
 )
 from privcausal.inference.groups import bound, by_bound, fine
 from privcausal.learners import ADUM, TM
+from privcausal.spec.plan import Plan, Stage
 
 BOUNDS: dict[str, Any] = {"Y": (-5, 5), "X": (-1, 1), "G": ["a", "b"]}
 FORMULA = "Y ~ T | X"
@@ -251,8 +252,11 @@ def test_what_an_exact_table_takes_for_granted_is_said() -> None:
 
 
 def test_a_budget_too_small_to_be_divided_is_refused() -> None:
+    request = fit().plan.request
     with pytest.raises(BudgetError, match="too small to be divided"):
-        fit(eps=1e-14)
+        Plan(request, "adum", "none", (Stage("a", 5), Stage("b", 0)), 10)
+    with pytest.raises(BudgetError, match="no budget"):
+        fit("r", shares={"average": 1e-13})
 
 
 def test_a_plan_that_protects_units_has_no_sql() -> None:
