@@ -49,7 +49,10 @@ class Stage:
 
     def __post_init__(self) -> None:
         if self.rho <= 0 and self.epsilon <= 0:
-            raise BudgetError(f"stage {self.name!r} would get no budget: give it a share above 0")
+            raise BudgetError(
+                f"stage {self.name!r} would get no budget: eps, delta or its share is too small to "
+                "be divided, as prices are whole numbers of 1e-12"
+            )
         if self.charged < 0:
             object.__setattr__(self, "charged", self.rho)
 
@@ -89,11 +92,6 @@ class Plan:
         names = [s.name for s in self.stages]
         if len(set(names)) != len(names):
             raise BudgetError("two stages of a plan have one name")
-        if any(s.rho <= 0 and s.epsilon <= 0 for s in self.stages):
-            raise BudgetError(
-                "eps, delta or a share is too small to be divided: prices are whole numbers of "
-                "1e-12, and a stage would get none"
-            )
         if self.rho > self.rho_cap:
             raise BudgetError("the stages of a plan cost more than its budget")
 
