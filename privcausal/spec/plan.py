@@ -89,11 +89,6 @@ class Plan:
         names = [s.name for s in self.stages]
         if len(set(names)) != len(names):
             raise BudgetError("two stages of a plan have one name")
-        if any(s.rho <= 0 and s.epsilon <= 0 for s in self.stages):
-            raise BudgetError(
-                "eps, delta or a share is too small to be divided: prices are whole numbers of "
-                "1e-12, and a stage would get none"
-            )
         if self.rho > self.rho_cap:
             raise BudgetError("the stages of a plan cost more than its budget")
 

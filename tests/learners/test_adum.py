@@ -21,7 +21,7 @@ from privcausal.errors import (
 )
 from privcausal.inference.groups import bound, by_bound, fine
 from privcausal.learners import ADUM, TM
-from privcausal.spec.plan import Plan, Stage
+from privcausal.spec.plan import Stage
 
 BOUNDS: dict[str, Any] = {"Y": (-5, 5), "X": (-1, 1), "G": ["a", "b"]}
 FORMULA = "Y ~ T | X"
@@ -252,10 +252,10 @@ def test_what_an_exact_table_takes_for_granted_is_said() -> None:
 
 
 def test_a_budget_too_small_to_be_divided_is_refused() -> None:
-    request = fit().plan.request
-    with pytest.raises(BudgetError, match="too small to be divided"):
-        Plan(request, "adum", "none", (Stage("a", 5), Stage("b", 0)), 10)
-    with pytest.raises(BudgetError, match="no budget"):
+    """Prices are whole numbers of 1e-12: a share that rounds to none is refused at planning."""
+    with pytest.raises(BudgetError, match="would get no budget"):
+        Stage("effect: cells", 0, epsilon=0)
+    with pytest.raises(BudgetError, match="would get no budget"):
         fit("r", shares={"average": 1e-13})
 
 
