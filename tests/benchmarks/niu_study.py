@@ -323,7 +323,9 @@ def main(arguments: Sequence[str]) -> None:
     reader.add_argument("--voting", type=Path)
     reader.add_argument("--repetitions", type=int)
     options = reader.parse_args(arguments)
-    if options.quick:  # a tenth of the rounds: it shows that all runs, and no more
+    if options.quick:  # few rounds and points: it shows that all runs, and no more
+        global TEST_ROWS  # noqa: PLW0603  (the one setting of a script)
+        TEST_ROWS = 500
         for base in (RAW, SMOOTH):
             object.__setattr__(base, "rounds", 30)
     options.repetitions = options.repetitions or (1 if options.quick else 5)
