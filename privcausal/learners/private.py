@@ -13,8 +13,8 @@ from privcausal.learners.estimands import target
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import Session, gram_of, lay
 from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
+from privcausal.learners.interactions import SIZES, interaction_needs, refine
 from privcausal.learners.interactions import TREATMENT as INTERACTIONS
-from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
     nuisance_of,
@@ -68,7 +68,7 @@ class Private(Learner):
         if session.plan.has(INTERACTIONS):
             additive, partials = partials, refine(ground, partials)
             if partials is additive:  # the covariates have no products
-                session.unused(INTERACTIONS, OUTCOME_INTERACTIONS)
+                session.unused(SIZES, INTERACTIONS, OUTCOME_INTERACTIONS)
         weights = WEIGHTS if session.plan.has(WEIGHTS) else None
         tau = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=weights)
         partials = settled(ground, partials, tau)

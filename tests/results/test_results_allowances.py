@@ -42,9 +42,9 @@ def test_a_stage_that_was_not_needed_is_listed_with_what_it_was_charged(split: s
             "y ~ t | C(x)", data, eps=1.0, bounds={"y": (0, 1), "x": ["a", "b"]}, split=split
         )
     budget = fitted.budget
-    assert list(budget["mechanism"]).count("not used") == 2
+    assert list(budget["mechanism"]).count("not used") == 3
     assert budget["rho"].sum() == pytest.approx(fitted.plan.rho / 1e12, abs=1e-12)
-    assert str(fitted).count("not used") == 2
+    assert str(fitted).count("not used") == 3
 
 
 def test_no_effect_is_larger_than_the_outcome_allows() -> None:

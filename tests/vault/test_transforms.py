@@ -50,7 +50,7 @@ class Probe(Mechanism):
         return np.ones(1)
 
     def sensitivity(self, neighbors: Any) -> float:
-        return 1.0
+        return 2.0 if neighbors == "substitute" else 1.0
 
     def integers(self, batch: Any) -> Integers:
         values = np.stack([transform(batch) for transform in self.transforms], axis=1)
