@@ -211,13 +211,20 @@ def arms(ground: Ground, *, joint: bool) -> Learnt:
     own = set(machine.effect.bins.axes)
     shared = [axis not in own for axis in machine.bins.axes] if joint else None
     centre, fitted = _arm_means(machine, es, shared)
+    return _of_arms(machine, es, centre, fitted)
+
+
+def _of_arms(
+    machine: Machine, es: Sequence[_Propensity], centre: Centre, fitted: Sequence[Fitted]
+) -> Learnt:
+    """Nuisances, and the effect as the arms' difference, from both arms' shapes of each fold."""
     laws = [_arm_laws(machine, one) for one in fitted]
     nuisances = tuple(
         _arm_nuisance(machine, law, e, centre) for law, e in zip(laws[::-1], es, strict=True)
     )
     rest = _remainder(machine, es, [_mean_cov(law) for law in laws])
     effect = _effect(machine, _contrast(machine, fitted))
-    return Learnt(ground, effect, nuisances, _shown(nuisances), rest)
+    return Learnt(machine.ground, effect, nuisances, _shown(nuisances), rest)
 
 
 def _mean_cov(law: Posterior) -> Matrix:
@@ -242,13 +249,7 @@ def constant_effect(ground: Ground) -> Learnt:
     )
     fitted = [t.fitted() for t in machine.train(OUTCOME, ask, folds=True)]
     both = [_arms_of(machine, one) for one in fitted]
-    laws = [_arm_laws(machine, one) for one in both]
-    nuisances = tuple(
-        _arm_nuisance(machine, law, e, centre) for law, e in zip(laws[::-1], es, strict=True)
-    )
-    rest = _remainder(machine, es, [_mean_cov(law) for law in laws])
-    effect = _effect(machine, _contrast(machine, both))
-    return Learnt(ground, effect, nuisances, _shown(nuisances), rest)
+    return _of_arms(machine, es, centre, both)
 
 
 def _arms_of(machine: Machine, fitted: Fitted) -> Fitted:

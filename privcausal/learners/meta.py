@@ -29,13 +29,14 @@ import numpy as np
 
 from privcausal.accounting import PICO, Release, TradeOff, rho_of
 from privcausal.accounting.charge import exact, is_number
-from privcausal.errors import BudgetError, CapabilityError, SchemaError
+from privcausal.errors import BudgetError, CapabilityError
 from privcausal.inference.effect import Predicted
 from privcausal.inference.population import uniform_population
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, PrivateBase
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.needs import LEAST_PART, Need, Undeclared, check_levels
+from privcausal.learners.papers import refuse, refuse_undeclared
 from privcausal.learners.published_ebm import PublishedEBM
 from privcausal.spec.features import Design
 from privcausal.spec.functions import (
@@ -402,15 +403,5 @@ def _check_request(request: Request, undeclared: Undeclared) -> None:
         "shares=": bool(request.budget.shares),
         "cov_type=": request.cov_type != "nonrobust",
     }
-    for what, asked in refused.items():
-        if asked:
-            raise CapabilityError(
-                f"mode='paper' does not take {what}: each stage has its own rows, and all of the "
-                "budget. mode='proven' does"
-            )
-    if undeclared:
-        names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
-        raise SchemaError(
-            f"mode='paper' buys no bounds: declare those of {names}, such as "
-            "bounds={'age': (18, 95), 'ward': ['a', 'b']}"
-        )
+    refuse(refused, "each stage has its own rows, and all of the budget")
+    refuse_undeclared(undeclared)

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from privcausal.accounting import PICO, Release, rho_of
+from privcausal.accounting import PICO, Release
 from privcausal.accounting.charge import exact, is_number
 from privcausal.accounting.conversion import check_epsilon
-from privcausal.errors import BudgetError, CapabilityError, SchemaError
+from privcausal.errors import BudgetError, CapabilityError
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.population import Population
 from privcausal.learners.base import Learner, finish, shown
@@ -22,10 +22,11 @@ from privcausal.learners.estimators import Sklearn
 from privcausal.learners.ground import Session, gram_of, lay
 from privcausal.learners.needs import Need, Undeclared
 from privcausal.learners.nuisances import nuisance_of, partial, residual_effect
+from privcausal.learners.papers import nuisance_needs, on_one_half, refuse, refuse_undeclared
 from privcausal.learners.private import MOMENTS, WEIGHTS
 from privcausal.spec.features import Design
 from privcausal.spec.functions import Constant
-from privcausal.spec.plan import Plan, Stage, portions
+from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval, Schema
 from privcausal.typing import Matrix
@@ -63,17 +64,7 @@ class Published(Learner):
 
     def needs(self, request: Request, base: PrivateBase) -> list[Need]:
         """Releases of the private nuisances, on their half."""
-        needs = [
-            Need("nuisance: marginals", 0.08, "nuisance"),
-            Need("nuisance: moments", 0.10, "nuisance"),
-            Need("nuisance: outcome", 0.45, "nuisance"),
-            Need(MOMENTS, 0.06, "nuisance"),
-        ]
-        if request.propensity is None:
-            needs.append(Need("nuisance: treatment", 0.31, "nuisance"))
-        if base.released_weights:
-            needs.append(Need(WEIGHTS, 0.04, "nuisance"))
-        return needs
+        return nuisance_needs(request, released_weights=base.released_weights)
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
         """Stages priced in epsilon and delta; for private nuisances, more of them beside.
@@ -105,12 +96,7 @@ class Published(Learner):
             )
         noisy = _priced(request, 0.5)
         least = 2 * max(map(least_rows, noisy))
-        needs, cap = self.needs(request, base), rho_of(request.budget.epsilon, request.budget.delta)
-        # in parallel with the other half, which pays (epsilon, delta): charged nothing more
-        nuisances = tuple(
-            Stage(need.name, amount, charged=0, rows=0.5, part="nuisance")
-            for need, amount in zip(needs, portions(cap, [n.weight for n in needs]), strict=True)
-        )
+        nuisances, cap = on_one_half(request, self.needs(request, base))
         return Plan(request, self.name, base.name, (*nuisances, *noisy), cap, least)
 
     def fit(
@@ -231,15 +217,8 @@ def _check_request(request: Request, undeclared: Undeclared) -> None:
         "groups=": bool(request.groups),
         "a column of known propensities": isinstance(request.propensity, str),
     }
-    for what, asked in refused.items():
-        if asked:
-            raise CapabilityError(
-                f"mode='paper' does not take {what}: its theorems are about the ATE of tables that "
-                "differ in one replaced row. mode='proven' does"
-            )
-    if undeclared:
-        names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
-        raise SchemaError(
-            f"mode='paper' buys no bounds: declare those of {names}, such as "
-            "bounds={'age': (18, 95), 'ward': ['a', 'b']}"
-        )
+    refuse(
+        refused,
+        "its theorems are about the ATE of tables that differ in one replaced row",
+    )
+    refuse_undeclared(undeclared)

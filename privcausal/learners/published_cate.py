@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privcausal.accounting import PICO, Release, rho_of
+from privcausal.accounting import PICO, Release
 from privcausal.accounting.charge import exact
 from privcausal.errors import (
     BudgetError,
     CapabilityError,
     PrivcausalWarning,
-    SchemaError,
 )
 from privcausal.inference.answers import Answers
 from privcausal.inference.effect import Effect
@@ -27,14 +26,15 @@ from privcausal.learners.estimate import Estimate
 from privcausal.learners.estimators import Sklearn
 from privcausal.learners.ground import Session, gram_of, lay
 from privcausal.learners.kernels import NN, Kernel
-from privcausal.learners.needs import Need, Undeclared
+from privcausal.learners.needs import Undeclared
 from privcausal.learners.nuisances import nuisance_of, partial, residual_effect
+from privcausal.learners.papers import nuisance_needs, on_one_half, refuse, refuse_undeclared
 from privcausal.learners.private import MOMENTS
 from privcausal.learners.second_stage import effect_columns, second_stage, width
 from privcausal.spec.features import Design, Rows
 from privcausal.spec.fourier import fourier
 from privcausal.spec.functions import Constant, Nuisance
-from privcausal.spec.plan import Plan, Stage, portions
+from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval, Schema
 from privcausal.typing import Vector
@@ -117,26 +117,9 @@ def plan(learner: DPCATE, request: Request, base: AnyBase, undeclared: Undeclare
         least = 0  # Theorem 3 asks for none
     if isinstance(base, Sklearn):
         return Plan(request, learner.name, base.name, (noisy,), 0, least)
-    needs = _nuisance_needs(request)
-    cap = rho_of(request.budget.epsilon, request.budget.delta)
-    nuisances = tuple(
-        Stage(need.name, amount, charged=0, rows=0.5, part="nuisance")
-        for need, amount in zip(needs, portions(cap, [n.weight for n in needs]), strict=True)
-    )
+    nuisances, cap = on_one_half(request, nuisance_needs(request))
     name = second_stage(base).name
     return Plan(request, learner.name, name, (*nuisances, noisy), cap, least)
-
-
-def _nuisance_needs(request: Request) -> list[Need]:
-    needs = [
-        Need("nuisance: marginals", 0.08, "nuisance"),
-        Need("nuisance: moments", 0.10, "nuisance"),
-        Need("nuisance: outcome", 0.45, "nuisance"),
-        Need(MOMENTS, 0.06, "nuisance"),
-    ]
-    if request.propensity is None:
-        needs.append(Need("nuisance: treatment", 0.31, "nuisance"))
-    return needs
 
 
 def least_rows(request: Request, queries: int) -> int:
@@ -158,23 +141,16 @@ def _check(learner: DPCATE, request: Request, base: AnyBase, undeclared: Undecla
         "shares=": bool(request.budget.shares),
         "a column of known propensities": isinstance(request.propensity, str),
     }
-    for what, asked in refused.items():
-        if asked:
-            raise CapabilityError(
-                f"mode='paper' does not take {what}: its theorems are about effects in tables that "
-                "differ in one replaced row. mode='proven' does"
-            )
+    refuse(
+        refused,
+        "its theorems are about effects in tables that differ in one replaced row",
+    )
     if request.split != "disjoint":
         raise CapabilityError(
             "mode='paper' of learner='dpcate' learns nuisances on one half of the rows and the "
             "effect on the other, as the paper does: write split='disjoint'"
         )
-    if undeclared:
-        names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
-        raise SchemaError(
-            f"mode='paper' buys no bounds: declare those of {names}, such as "
-            "bounds={'age': (18, 95), 'ward': ['a', 'b']}"
-        )
+    refuse_undeclared(undeclared)
     if isinstance(base, NN):
         networks.check(request, undeclared)
     if not isinstance(base, Sklearn):
