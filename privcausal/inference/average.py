@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.stats import norm
 
 from privcausal.inference.confounding import Remainder
 from privcausal.typing import Matrix, Vector
@@ -22,6 +23,10 @@ BALANCE_SPREAD = 0.1
 
 LEAST_MASS = 0.02
 """A mass is taken to be at least this share of what was expected of it."""
+
+STANDING = float(norm.ppf(0.975))
+"""Standard deviations by which a bias is allowed for in intervals of 95 % and of any lower level:
+a bias is one number, the same in every sample, of which a lower level forgives nothing."""
 
 RELATIVE = (0.4, 2.5)
 """Range of a noisy Gram's eigenvalues relative to those of the synthetic population."""
@@ -125,9 +130,20 @@ class AverageEstimate:
     taken_off: float = 0.0
 
     @property
+    def _bias(self) -> Vector:
+        return np.asarray(self.clipping**2 + self.remainder**2)
+
+    @property
     def cov(self) -> Matrix:
-        bias = np.diag(self.clipping**2 + self.remainder**2)
-        return np.asarray(self.sampling + self.privacy + bias)
+        return np.asarray(self.sampling + self.privacy + np.diag(self._bias))
+
+    def half_widths(self, z: float) -> Vector:
+        """Half-widths of the intervals with critical value `z`, shape (m,).
+
+        z standard errors for levels of 95 % and above; below, biases keep what they have there.
+        """
+        noise = np.diag(self.sampling) + np.diag(self.privacy)
+        return np.asarray(np.sqrt(z**2 * noise + max(z, STANDING) ** 2 * self._bias))
 
 
 def estimate_averages(

@@ -135,6 +135,10 @@ class Result(Exchange):
     def conf_int(self, alpha: float = 0.05, simultaneous: bool = False) -> pd.DataFrame:
         """Normal confidence limits, columns 0 (low) and 1 (high) as in statsmodels.
 
+        At 95 % and above: estimate plus and minus normal quantile times `bse`. Below, the noise
+        counts by its level, but the allowances for clipping and nuisances as they do at 95 %: a
+        bias is the same in every sample, and a lower level forgives nothing of it.
+
         Parameters
         ----------
         alpha : float
@@ -157,11 +161,9 @@ class Result(Exchange):
 
     def _table(self, *, groups: bool, z: float) -> pd.DataFrame:
         found = self._averages
-        names, at = rows_of(found, groups=groups)
-        privacy = found.privacy[at, at]
+        frame = table(found, z, groups=groups)
         if self.estimate.plan.request.mode == "paper":  # its part would tell the noise scale
-            privacy = np.full_like(privacy, np.nan)
-        frame = table(names, found.estimate[at], found.cov[at, at], privacy, z)
+            frame["privacy_share"] = np.nan
         whole = len(frame) if groups else 1  # a slope has no such range
         return within(frame, self._reach, whole)
 

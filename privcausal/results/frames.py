@@ -12,7 +12,7 @@ from privcausal.accounting import PICO, Release, epsilon_of
 from privcausal.errors import CapabilityError
 from privcausal.inference.average import AverageEstimate
 from privcausal.learners import Estimate
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Matrix
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,22 +48,22 @@ def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
     return max(single, float(np.quantile(np.abs(draws).max(axis=1), 1 - alpha)))
 
 
-def table(
-    names: tuple[str, ...], estimate: Vector, cov: Matrix, privacy: Matrix, z: float
-) -> pd.DataFrame:
-    """estimate std_error conf_low conf_high privacy_share, a row per name."""
+def table(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataFrame:
+    """estimate std_error conf_low conf_high privacy_share, a row for each term or group."""
     import pandas as pd
 
-    variance = np.diag(cov)
+    names, at = rows_of(found, groups=groups)
+    estimate, half = found.estimate[at], found.half_widths(z)[at]
+    variance = np.diag(found.cov)[at]
     se = np.sqrt(variance)
     share, known = np.full(len(variance), np.nan), np.isfinite(variance) & (variance > 0)
-    share[known] = np.diag(privacy)[known] / variance[known]
+    share[known] = np.diag(found.privacy)[at][known] / variance[known]
     return pd.DataFrame(
         {
             "estimate": estimate,
             "std_error": se,
-            "conf_low": estimate - z * se,
-            "conf_high": estimate + z * se,
+            "conf_low": estimate - half,
+            "conf_high": estimate + half,
             "privacy_share": share,
         },
         index=pd.Index(names, name="term"),

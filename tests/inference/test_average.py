@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from privcausal.errors import BudgetError
 from privcausal.inference import cut as cuts
 from privcausal.inference.average import (
+    AverageEstimate,
     Frame,
     ScoreData,
     estimate_averages,
@@ -211,3 +213,21 @@ def test_bounds_are_found_around_the_data_and_refused_where_all_is_noise() -> No
     assert found.lo < fine.lo < 0.6 < 1.3 < fine.hi < found.hi
     thin = np.r_[np.full(60, 20.0), 300.0, np.full(3, 20.0)]
     assert fine_range(thin, 20.0, found, 1560.0) == found, "a pile at one end is not the range"
+
+
+@pytest.mark.parametrize("noise", [0.1, 1.0, 10.0])
+def test_a_lower_level_forgives_nothing_of_a_bias(noise: float) -> None:
+    one = np.eye(1)
+    found = AverageEstimate(
+        ("ATE",), (), np.zeros(1), 0.5 * noise**2 * one, 0.5 * noise**2 * one,
+        np.array([0.6]), np.array([0.8]), 100.0,
+    )  # fmt: skip
+    for level in (0.8, 0.9, 0.95, 0.99):
+        z = float(norm.ppf(0.5 + level / 2))
+        half = float(found.half_widths(z)[0])
+        assert half >= z * float(np.sqrt(found.cov[0, 0])) - 1e-12
+        # a bias as large as its allowance is covered at every level
+        covered = norm.cdf((half - 1.0) / noise) - norm.cdf((-half - 1.0) / noise)
+        assert covered >= level
+    exact = 2.5758 * float(np.sqrt(found.cov[0, 0]))
+    assert float(found.half_widths(2.5758)[0]) == pytest.approx(exact, rel=1e-12)
