@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Callable
@@ -33,3 +34,20 @@ def needs() -> Callable[..., str]:
     `conftest` means whichever was loaded last.
     """
     return needed
+
+
+EXTRAS = {"nn": ("torch", "opacus")}
+"""What marks of optional extras ask for: `pytest.mark.extra("nn")`."""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that asks for an extra which is not installed.
+
+    With the extra's name in PRIVCAUSAL_EXTRAS it runs all the same, and fails.
+    """
+    wanted = os.environ.get("PRIVCAUSAL_EXTRAS", "").split(",")
+    for mark in item.iter_markers("extra"):
+        (name,) = mark.args
+        missing = [module for module in EXTRAS[name] if importlib.util.find_spec(module) is None]
+        if missing and name not in wanted:
+            pytest.skip(f"needs {' and '.join(missing)} (the extra {name})")

@@ -6,7 +6,6 @@ Random tests raise a false alarm with probability 1e-6 or are made with seeded n
 from __future__ import annotations
 
 import importlib.util
-import os
 from functools import lru_cache
 from typing import Any
 
@@ -37,9 +36,6 @@ from privcausal.vault.mechanisms.published_cate import Process, PublishedAnswers
 from privcausal.vault.transforms.scores import Outcome
 
 PAPER: dict[str, Any] = {"mode": "paper", "split": "disjoint", "below_minimum": "published"}
-HAS_TORCH = (
-    importlib.util.find_spec("torch") is not None or os.environ.get("PRIVCAUSAL_EXTRAS") == "nn"
-)
 N = 2700
 
 
@@ -280,7 +276,7 @@ def test_influence_is_the_derivative_in_the_mass_of_a_row(kind: str) -> None:
         assert fitted.influence(rows)[x] * abs(residual[x]) == pytest.approx(expected, rel=1e-3)
 
 
-@pytest.mark.skipif(not HAS_TORCH, reason="needs PyTorch (the extra nn)")
+@pytest.mark.extra("nn")
 def test_the_networks_hessian_and_jacobian_are_exact() -> None:
     """Against central differences of the loss and of the output."""
     import torch
@@ -438,7 +434,7 @@ def test_algorithm_one_answers_once() -> None:
     assert np.isfinite(found.predict()["estimate"]).all()
 
 
-@pytest.mark.skipif(not HAS_TORCH, reason="needs PyTorch (the extra nn)")
+@pytest.mark.extra("nn")
 @pytest.mark.parametrize("second", ["kernel", "linear", "network"])
 def test_without_noise_published_answers_are_near_the_truth(second: str) -> None:
     with zero_noise():

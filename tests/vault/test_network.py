@@ -6,7 +6,6 @@ No randomness is tested here but the noise's scale.
 from __future__ import annotations
 
 import importlib.util
-import os
 import warnings
 from typing import Any
 
@@ -20,11 +19,6 @@ from privcausal.errors import BudgetError, CapabilityError
 from privcausal.learners.bases import NN, Kernel
 from privcausal.learners.networks import MARGIN, multiplier
 
-HAS_NN = (
-    all(importlib.util.find_spec(m) for m in ("torch", "opacus"))
-    or os.environ.get("PRIVCAUSAL_EXTRAS") == "nn"
-)
-needs_nn = pytest.mark.skipif(not HAS_NN, reason="needs PyTorch and opacus (the extra nn)")
 UNIT = 2.0**16
 BOUNDS: dict[str, Any] = {"Y": (-1, 8), "X1": (0, 1), "X2": (0, 1)}
 FORMULA = "Y ~ T | X1 + X2"
@@ -41,7 +35,7 @@ def fit(data: pd.DataFrame, **options: Any) -> Any:
         return pc.privcate(FORMULA, data, **call)
 
 
-@needs_nn
+@pytest.mark.extra("nn")
 @pytest.mark.parametrize("share", [False, True])
 def test_gradients_of_rows_are_those_of_differences_and_at_most_one_long(share: bool) -> None:
     from privcausal.spec.networks import split
@@ -69,7 +63,7 @@ def test_gradients_of_rows_are_those_of_differences_and_at_most_one_long(share: 
         assert found[i] == pytest.approx(cut, abs=1e-6)
 
 
-@needs_nn
+@pytest.mark.extra("nn")
 @pytest.mark.parametrize(
     "new", [{"Y": 8.0, "T": 1}, {"Y": -1.0, "T": 0}, {"Y": np.nan}, {"X1": 1e9}]
 )
@@ -97,7 +91,7 @@ def test_one_row_moves_each_step_by_what_is_stated(new: dict[str, Any]) -> None:
     assert a.predict(at).equals(b.predict(at))
 
 
-@needs_nn
+@pytest.mark.extra("nn")
 def test_the_noise_is_what_the_accountant_asked_for() -> None:
     """Against Google's dp_accounting, for a replaced row as one removed and one added."""
     accounting = pytest.importorskip("dp_accounting")
@@ -119,7 +113,7 @@ def test_the_noise_is_what_the_accountant_asked_for() -> None:
     assert found.plan.stage("nuisance: network of the outcome").epsilon == 5 * 10**11
 
 
-@needs_nn
+@pytest.mark.extra("nn")
 def test_the_prices_add_up(tmp_path: Any) -> None:
     ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9)
     found = fit(rows(300), eps=2.0, ledger=ledger)
@@ -134,7 +128,7 @@ def test_the_prices_add_up(tmp_path: Any) -> None:
         _ = found.params
 
 
-@needs_nn
+@pytest.mark.extra("nn")
 def test_without_noise_the_networks_find_the_nuisances(tmp_path: Any) -> None:
     study = pc.datasets.dpcate(1, 2000, 0)
     with testing.zero_noise():
@@ -159,7 +153,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
-@needs_nn
+@pytest.mark.extra("nn")
 @pytest.mark.parametrize("what", REFUSED)
 def test_refusals_cost_nothing(what: str, tmp_path: Any) -> None:
     ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9)
