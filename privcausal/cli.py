@@ -442,7 +442,3 @@ def _label_columns(job: Job, place: str, names: Sequence[str]) -> dict[str, froz
             "Declare labels in [bounds], or write C(column)"
         )
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -68,7 +68,7 @@ def here(tmp_path: Path, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -
 def shell(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "privcausal.cli", *words], cwd=cwd, capture_output=True, text=True,
+        [sys.executable, "-m", "privcausal", *words], cwd=cwd, capture_output=True, text=True,
         check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 
@@ -417,7 +417,7 @@ def test_only_our_own_warnings_are_shown(here, capsys, monkeypatch):
 
 
 def test_a_reader_that_leaves_early_gets_no_traceback(tmp_path):
-    command = [sys.executable, "-m", "privcausal.cli", "demo", "--rows", "400"]
+    command = [sys.executable, "-m", "privcausal", "demo", "--rows", "400"]
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -39,7 +39,7 @@ def import_seconds() -> float:
 def help_seconds() -> float:
     """CPU seconds, which a busy machine does not change much."""
     start = _of_children()
-    python("-m", "privcausal.cli", "--help")
+    python("-m", "privcausal", "--help")
     return _of_children() - start
 
 

@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "results": {"report", *_BELOW_RESULTS},
     "api": {"results", *_BELOW_RESULTS},
     "cli": {"", "auditing", "results", "vault", *_BELOW_LEARNERS},
+    "__main__": {"cli"},
     "datasets": _GROUND,
     "testing": {"vault", *_GROUND},  # a test room: it puts other noise sources in place
     # it calls fits on rows that it invents, and sees their exact answers: none of the vault's names
