@@ -208,6 +208,11 @@ def _mean(ground: Ground, coef: Vector) -> Function:
     return Additive(ground.features, coef, middle, outcome.lo, outcome.hi)
 
 
+UNSEEN = 0.25
+"""What fitted interactions confound, times this, is the sd allowed for what they cannot express:
+where products confound, so do shapes that no product has. Measured on laws of other shapes."""
+
+
 def remainder(ground: Ground, parts: Sequence[Partial], estimand: Estimand = "ATE") -> Remainder:
     """Bias of an average from the errors of both nuisances, over the synthetic population.
 
@@ -233,8 +238,17 @@ def _remainder(ground: Ground, part: Partial, estimand: Estimand) -> Remainder:
     found = part.pair.remainder(remainder_weight(ground, ground.features, e, estimand))
     if part.beyond is not None:
         psi, joint = part.beyond
-        found = found + joint.remainder(remainder_weight(ground, psi, e, estimand))
+        weight = remainder_weight(ground, psi, e, estimand)
+        fitted_e, fitted_b = _slopes(joint)
+        unseen = UNSEEN * abs(float(fitted_e @ weight @ fitted_b))
+        found = found + joint.remainder(weight) + Remainder(0.0, unseen)
     return found
+
+
+def _slopes(joint: Pair) -> tuple[Vector, Vector]:
+    """Fitted coefficients of e and of the baseline b."""
+    e, y = joint.mean
+    return e, y - joint.effect * e
 
 
 def products(ground: Ground, parts: Sequence[Partial], estimand: Estimand) -> float:
@@ -250,8 +264,7 @@ def _products(ground: Ground, part: Partial, estimand: Estimand) -> float:
     if part.beyond is None:
         return 0.0
     psi, joint = part.beyond
-    e, y = joint.mean
-    b = y - joint.effect * e
+    e, b = _slopes(joint)
     weight = remainder_weight(ground, psi, part.e if estimand == "ATE" else part.e_soft, estimand)
     return float(np.sqrt((e @ weight @ e) * (b @ weight @ b)))
 
