@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from random_laws import SHAPES, random_law
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 RHC, GOTV = DATA / "rhc.csv", DATA / "gotv.parquet"
@@ -164,6 +165,15 @@ def _gotv(n: int, seed: int) -> Draw:
     return Draw(formula, _voters(), bounds, GOTV_EFFECT, 1 / 6)
 
 
+def _random(shape: str) -> Callable[[int, int], Draw]:
+    def draw(n: int, seed: int) -> Draw:  # the law draws its own size
+        del n
+        frame, bounds, effect = random_law(shape, seed)
+        return Draw(f"Y ~ T | {' + '.join(x for x in bounds if x != 'Y')}", frame, bounds, effect)
+
+    return draw
+
+
 DRAWS: dict[str, Callable[[int, int], Draw]] = {
     "dataset 1": _private_ate(1),
     "dataset 2": _private_ate(2),
@@ -174,6 +184,7 @@ DRAWS: dict[str, Callable[[int, int], Draw]] = {
     "RHC smooth": _simulated(_smooth),
     "RHC interacting": _simulated(_interacting),
     "GOTV": _gotv,
+    **{f"random {shape}": _random(shape) for shape in SHAPES},
 }
 FILES = {name: RHC for name in DRAWS if name.startswith("RHC")} | {"GOTV": GOTV}
 
