@@ -19,7 +19,7 @@ from tables import Section, Study, Verdict, coverage_table, grid, main, nominal_
 REPETITIONS, ROWS = 1000, 5735
 BUDGETS = (0.1, 0.25, 0.5, 1)
 METHODS = ["default", "difference, no privacy"]
-CELLS = grid(("RHC smooth", "RHC interacting"), (ROWS,), BUDGETS, METHODS, 320_000)
+CELLS = grid(("RHC smooth", "RHC interacting"), (ROWS,), BUDGETS, METHODS, 340_000)
 
 
 def section(rows: pd.DataFrame) -> Section:
