@@ -252,7 +252,8 @@ LEDGER = (
         "a fit is charged when it is done (refund on error)", "vault.door:open_vault",
         "        ledger.charge(run, [_planned(stage, plan) for stage in plan.stages], "
         "published=published)\n    return Vault(source, plan, source_of_noise)",
-        "        pass\n    vault = Vault(source, plan, source_of_noise)\n    if ledger is not None:\n"
+        "        pass\n    vault = Vault(source, plan, source_of_noise)\n"
+        "    if ledger is not None:\n"
         "        ledger.charge(run, [_planned(stage, plan) for stage in plan.stages])\n"
         "    return vault",
         (c.fits_are_charged_before_rows_are_read,),

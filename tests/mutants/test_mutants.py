@@ -1,4 +1,4 @@
-"""Every planted fault is found by the quick battery, which finds nothing in the package as it is."""
+"""Every planted fault is found by the quick battery, which passes the package as it is."""
 
 from __future__ import annotations
 
