@@ -128,7 +128,7 @@ def _replayed() -> str:
             found = audit_case(case, relation, trials=2, level=LEVEL)
             _need(found.passes, f"{case}, {relation}: {found.departed or 'a claim is refuted'}")
             claims += len(found.lines)
-            most = max(most, max(line.exact / line.claimed for line in found.lines))
+            most = max(most, *(line.exact / line.claimed for line in found.lines))
     _need(most > 0.99, "no invented pair comes near its claim")
     fits = len(CASES) * len(relations)
     return f"{fits} fits, {claims} claims: none departs, most {most:.3f} of its claim"

@@ -8,7 +8,9 @@ is whole.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
+import random
 import signal
 import sys
 import tempfile
@@ -90,7 +92,7 @@ def killed_at_every_step(kills: int | None = None) -> int:
     """kill -9 at call number k of a charge, for each k or for `kills` of them spread evenly.
 
     Calls are those of Python and of C below it: every statement of SQLite, write and rename. What
-    was charged before stays, the killed charge is there whole or not at all, and the next one works.
+    was charged before stays, the killed charge is there whole or not at all, the next one works.
     """
     with _ledger() as (ledger, _):
         steps = _steps(ledger)
@@ -239,3 +241,78 @@ def failing_writes() -> int:
             Ledger.open(path).verify()
         tried += 1
     return tried
+
+
+# -- damage and other names --------------------------------------------------------------------
+
+
+def damaged_bytes(flips: int) -> int:
+    """One byte is another: the ledger is refused, or answers what it answered before."""
+    rng, noticed = random.Random(22), 0
+    with _ledger() as (ledger, path):
+        for run in "abc":
+            ledger.charge(run, [charge(10), charge(20)])
+        whole, history = path.read_bytes(), ledger.history
+        for _ in range(flips):
+            place = rng.randrange(len(whole))
+            other = bytes([whole[place] ^ rng.randrange(1, 256)])
+            path.write_bytes(whole[:place] + other + whole[place + 1 :])
+            try:
+                # a byte that no table uses may change unseen; what is answered may not
+                assert Ledger.open(path).history.equals(history)
+            except LedgerError:
+                noticed += 1
+            for side in path.parent.glob("study.db-*"):
+                side.unlink()
+        assert noticed > 0  # no chance in it: the seed and the layout of the pages are fixed
+        path.write_bytes(whole)
+        Ledger.open(path).verify()
+    return flips
+
+
+def cut_short(lengths: int) -> int:
+    """A file that lost its end is refused at every length."""
+    with _ledger() as (ledger, path):
+        ledger.charge("first", [charge(10)])
+        whole = path.read_bytes()
+        for k in range(lengths):
+            path.write_bytes(whole[: len(whole) * k // lengths])
+            with contextlib.suppress(LedgerError):
+                Ledger.open(path)
+                raise AssertionError(f"a ledger cut to {k} parts of {lengths} was opened")
+            for side in path.parent.glob("study.db-*"):
+                side.unlink()
+    return lengths
+
+
+def other_paths() -> int:
+    """One file by a link, a relative path and a winding one is one budget; by a hard link none."""
+    with _ledger() as (ledger, path), contextlib.chdir(path.parent):
+        Path("folder").mkdir()
+        Path("folder/link.db").symlink_to(path)
+        names = ("folder/link.db", "study.db", "folder/../study.db")
+        for name in names:
+            Ledger.open(name).charge(name, [charge()])
+        assert ledger.fits == len(names)
+        os.link("study.db", "second.db")
+        with contextlib.suppress(LedgerError):
+            Ledger.open("second.db")
+            raise AssertionError("a hard link was opened")
+    return len(names) + 1
+
+
+def clock_back() -> int:
+    """Days go back: charges count as before, in the order in which they came."""
+
+    class Past(datetime.datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Past:
+            return cls(1999, 12, 31, tzinfo=tz)
+
+    with _ledger() as (ledger, path):
+        ledger.charge("first", [charge()])
+        with mock.patch("privcausal.accounting.entries.datetime", Past):
+            ledger.charge("second", [charge()])
+        assert list(ledger.history["run"]) == ["first", "second"]
+        Ledger.open(path).verify()
+    return 1

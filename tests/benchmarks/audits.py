@@ -46,8 +46,8 @@ NARROW: dict[str, tuple[str, float]] = {
 """Cases that are audited with noise too narrow by a factor; it is to be seen in 10,000 draws."""
 
 LEAST = {"mu": 0.5, "epsilon": 0.1}
-"""Shares of what is there that a bound shows at least. Of Laplace noise on many numbers all must lie
-beyond their places at once for the whole epsilon to show, which is rare."""
+"""Shares of what is there that a bound shows at least. With Laplace noise on many numbers the whole
+epsilon shows where all lie beyond their places at once, which is rare."""
 
 Row = dict[str, Any]
 
@@ -88,13 +88,18 @@ def _row(case: str, relation: str, told: str, line: Any) -> Row:
 
 def measure(out: Path, trials: int = TRIALS) -> list[Row]:
     """All audits; those in the file are kept."""
-    rows = stored(out)
-    done = {(r["case"], r["relation"], r["noise"]) for r in rows}
+    done = {_job(row) for row in stored(out)}
     for case, relation, told in jobs():
         if (case, relation, told) not in done:
-            rows += audited(case, relation, told, trials)
-            write(out, rows)
-    return rows
+            write(out, [*stored(out), *audited(case, relation, told, trials)])
+    return stored(out)
+
+
+def quick() -> list[Row]:
+    """Two cases and one with narrow noise, by 2,000 draws."""
+    rows = audited("trial", "substitute", "right", 2000)
+    rows += audited("trial", "add_remove", "1.5 times too narrow", 2000)
+    return rows + audited("adum, count and sum", "add_remove", "right", 2000)
 
 
 def stored(path: Path) -> list[Row]:
@@ -110,7 +115,13 @@ def _typed(row: dict[str, str]) -> Row:
     return {**row, **numbers, "trials": int(row["trials"]), "holds": row["holds"] == "True"}
 
 
+def _job(row: Row) -> tuple[str, str, str]:
+    return row["case"], row["relation"], row["noise"]
+
+
 def write(path: Path, rows: list[Row]) -> None:
+    order = {job: k for k, job in enumerate(jobs())}
+    rows = sorted(rows, key=lambda row: order[_job(row)])
     draft = path.with_suffix(".new")
     with draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
@@ -127,7 +138,7 @@ def problems(rows: list[Row]) -> Iterator[str]:
         if row["noise"] == "right" and not row["holds"]:
             yield f"{row['case']}, {row['relation']}: {row['query']} is refuted"
     for case, relation, told in jobs():
-        own = [r for r in rows if (r["case"], r["relation"], r["noise"]) == (case, relation, told)]
+        own = [row for row in rows if _job(row) == (case, relation, told)]
         if told != "right" and own and all(r["holds"] for r in own):
             yield f"{case}, {relation}: noise {told} was not seen"
         if told == "right" and own and not _sees(whole(own)):
@@ -149,12 +160,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".csv"))
     parser.add_argument("--quick", action="store_true", help="two cases, 2,000 draws, no file")
     options = parser.parse_args(argv)
-    if options.quick:
-        rows = audited("trial", "substitute", "right", 2000)
-        rows += audited("trial", "add_remove", "1.5 times too narrow", 2000)
-        rows += audited("adum, count and sum", "add_remove", "right", 2000)
-    else:
-        rows = measure(options.out)
+    rows = quick() if options.quick else measure(options.out)
     for row in rows:
         words = "{case}, {relation}, noise {noise}: {query}: {bound:.3f} of {claimed:.3f}"
         print(words.format(**row))

@@ -5,7 +5,6 @@ means the changed one, as it would after an edit of the file.
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from catalogue import MUTANTS
+from mutant_catalogue import MUTANTS
 from planting import Mutant, planted
 
 from privcausal.accounting import charge

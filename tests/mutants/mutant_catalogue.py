@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import checks as c
+import quick_battery as c
 from planting import Mutant
 
 SUB, ADD = "substitute", "add_remove"
