@@ -22,16 +22,17 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "mutants"))
-sys.path.insert(0, str(HERE.parent / "accounting"))
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parents[1] / "mutants"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "accounting"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import audits
 import compositions
 import ledger_fire as fire
 import quick_battery as battery
 from mutant_catalogue import MUTANTS
+
+HERE = Path(__file__).parent
 
 STORED, TABLE = HERE / "trust.json", HERE.parents[1] / "vignettes" / "trust-table.md"
 
