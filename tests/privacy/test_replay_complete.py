@@ -28,11 +28,11 @@ from privcausal.vault.mechanisms.base import Mechanism, Query, Solution
 
 RELATIONS = ("substitute", "add_remove")
 KERNEL = pc.bases.Kernel(functions=20)
-QUERIES = [{"X1": 0.5, "G": "a"}, {"X1": -0.5, "G": "b"}]
+QUERIES = {"X1": [0.5, -0.5], "G": ["a", "b"]}
 
 CALLS: dict[str, dict[str, Any]] = {
     "r": {"learner": "r"},
-    "dr": {"learner": "dr", "base": pc.bases.DPEBM(rounds=5, bins=4)},
+    "dr": {"learner": "dr", "base": pc.bases.DPEBM(rounds=10, bins=4)},
     "s": {"learner": "s", "base": "linear"},
     "t": {"learner": "t", "base": "linear"},
     "x": {"learner": "x", "groups": ["G"]},
