@@ -88,7 +88,7 @@ def _row(case: str, relation: str, told: str, line: Any) -> Row:
 
 def measure(out: Path, trials: int = TRIALS) -> list[Row]:
     """All audits; those in the file are kept."""
-    done = {_job(row) for row in stored(out)}
+    done = {job(row) for row in stored(out)}
     for case, relation, told in jobs():
         if (case, relation, told) not in done:
             write(out, [*stored(out), *audited(case, relation, told, trials)])
@@ -115,13 +115,14 @@ def _typed(row: dict[str, str]) -> Row:
     return {**row, **numbers, "trials": int(row["trials"]), "holds": row["holds"] == "True"}
 
 
-def _job(row: Row) -> tuple[str, str, str]:
+def job(row: Row) -> tuple[str, str, str]:
+    """Case, relation and noise of a row."""
     return row["case"], row["relation"], row["noise"]
 
 
 def write(path: Path, rows: list[Row]) -> None:
-    order = {job: k for k, job in enumerate(jobs())}
-    rows = sorted(rows, key=lambda row: order[_job(row)])
+    order = {one: k for k, one in enumerate(jobs())}
+    rows = sorted(rows, key=lambda row: order[job(row)])
     draft = path.with_suffix(".new")
     with draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
@@ -138,7 +139,7 @@ def problems(rows: list[Row]) -> Iterator[str]:
         if row["noise"] == "right" and not row["holds"]:
             yield f"{row['case']}, {row['relation']}: {row['query']} is refuted"
     for case, relation, told in jobs():
-        own = [row for row in rows if _job(row) == (case, relation, told)]
+        own = [row for row in rows if job(row) == (case, relation, told)]
         if told != "right" and own and all(r["holds"] for r in own):
             yield f"{case}, {relation}: noise {told} was not seen"
         if told == "right" and own and not _sees(whole(own)):
