@@ -1,7 +1,8 @@
-"""The command line: ``privcausal demo``, ``fit``, ``plan``, ``report`` and ``audit``.
+"""The command line: ``privcausal demo``, ``fit``, ``plan``, ``report``, ``ledger``, ``audit`` and
+``selftest``.
 
 Exit codes: 0; 2 for wrong input; 3 where a ledger has not enough left; 4 where an audit refutes a
-claim; 1 for anything unexpected.
+claim, or a self-test fails; 1 for anything unexpected.
 Messages go to stderr. They are built of arguments, column names and released numbers; an
 unexpected error shows a constant text, because tracebacks and the messages of other libraries
 quote values of rows.
@@ -114,7 +115,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="privcausal",
         description="Causal inference under differential privacy.",
-        epilog="Exit codes: 0 done, 2 wrong input, 3 no budget left, 4 a claim is refuted, "
+        epilog="Exit codes: 0 done, 2 wrong input, 3 no budget left, 4 a claim is refuted or a "
+        "self-test fails, "
         "1 anything unexpected.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
@@ -123,7 +125,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_fit(commands.add_parser("fit", help="fit what a spec file asks for"))
     _add_plan(commands.add_parser("plan", help="how wide the interval will be, without data"))
     _add_report(commands.add_parser("report", help="write the HTML report of a saved fit"))
+    _add_ledger(commands.add_parser("ledger", help="look at a ledger"))
     _add_audit(commands.add_parser("audit", help="try to refute the privacy claim of a fit"))
+    tested = commands.add_parser("selftest", help="does everything hold on this machine")
+    tested.set_defaults(run=_selftest)
     return parser
 
 
@@ -178,6 +183,14 @@ def _add_audit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fits", action="store_true", help="draw whole fits, not single answers")
     parser.add_argument("--summary", choices=list(_SUMMARIES), default="text")
     parser.set_defaults(run=_audit)
+
+
+def _add_ledger(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(metavar="command", required=True)
+    verify = commands.add_parser("verify", help="is it whole, and what was spent")
+    # not `_input`: a deleted ledger has a head beside it, and that is to be said
+    verify.add_argument("path", type=Path, help="the ledger's file")
+    verify.set_defaults(run=_verify_ledger)
 
 
 def _input(text: str) -> Path:
@@ -304,6 +317,23 @@ def _audit(chosen: argparse.Namespace) -> int:
         found = audit(job.formula, bounds=job.schema, **options)
     print(_SUMMARIES[chosen.summary](found.summary()).rstrip("\n"))
     return FINE if found.passes else REFUTED
+
+
+def _verify_ledger(chosen: argparse.Namespace) -> None:
+    from privcausal.accounting import Ledger
+
+    print(Ledger.open(chosen.path).verify())
+
+
+def _selftest(_: argparse.Namespace) -> int:
+    from privcausal.auditing.selftest import findings
+
+    holds = True
+    for finding in findings():
+        print(finding, flush=True)
+        holds &= finding.holds
+    print("everything holds" if holds else "NOT EVERYTHING HOLDS")
+    return FINE if holds else REFUTED
 
 
 def _hand_over(

@@ -135,3 +135,10 @@ def drawn_again(query: noise.Query, exact: Integers, times: int) -> Integers:
     many = replace(query, weights=np.tile(query.weights, times))
     draw = source.laplace if query.law == "laplace" else source.gaussian
     return draw(np.tile(exact, times), many).reshape(times, len(exact))
+
+
+def drawn_noise(law: noise.Law, scale: float, times: int) -> Integers:
+    """Noise of a scale as a real fit adds it to one number, drawn `times` times."""
+    query = noise.Query("noise", np.ones(times), 1.0, scale, law)
+    draw = getattr(noise.OperatingSystem(), law)
+    return np.asarray(draw(np.zeros(times, np.int64), query))

@@ -537,3 +537,22 @@ def test_wrong_audits_are_exit_2(here, capsys):
     (here / "audit.toml").write_text(AUDIT_SPEC.replace("Y = [0, 1]", ""))
     assert cli.main(["audit", "audit.toml"]) == 2
     assert "declared domain of 'Y'" in capsys.readouterr().err
+
+
+# -- ledger ----------------------------------------------------------------------------------
+
+
+def test_a_ledger_is_verified(here, capsys, frame):
+    ledger = pc.Ledger(here / "study.db", "clinic", eps=2)
+    pc.private("recovery ~ programme", frame, bounds={"recovery": (0, 100)}, ledger=ledger)
+    assert cli.main(["ledger", "verify", "study.db"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("ledger 'clinic' is whole: 2 charges, eps 1.00 of 2.00 spent")
+    (here / "study.db").write_bytes((here / "study.db").read_bytes()[:-3000])
+    assert cli.main(["ledger", "verify", "study.db"]) == 2
+    assert "LedgerError: study.db" in capsys.readouterr().err
+    (here / "study.db").unlink()
+    assert cli.main(["ledger", "verify", "study.db"]) == 2
+    assert "was deleted: its head is still there" in capsys.readouterr().err
+    assert cli.main(["ledger", "verify", "no.db"]) == 2
+    assert not (here / "no.db").exists()

@@ -9,7 +9,9 @@ import sqlite3
 import threading
 import time
 
+import ledger_fire as fire
 import pytest
+from ledger_fire import Gate, finish, start
 
 from privcausal.accounting import Ledger, rho_of, store
 from privcausal.errors import BudgetError, LedgerError
@@ -17,45 +19,6 @@ from privcausal.errors import BudgetError, LedgerError
 CAP = rho_of(2, 1e-5)
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-
-
-def start(work):
-    """Run `work(report)` in a forked child; returns (pid, end to read its one-byte reports)."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(writer)
-        return pid, reader
-    try:
-        os.close(reader)
-        work(lambda: os.write(writer, b"x"))
-    except BaseException:
-        os._exit(1)
-    os._exit(0)
-
-
-def finish(child):
-    """The number of reports of a child, and whether it ended without an error."""
-    pid, reader = child
-    with os.fdopen(reader, "rb") as pipe:
-        reports = len(pipe.read())
-    _, status = os.waitpid(pid, 0)
-    return reports, status == 0
-
-
-class Gate:
-    """A start line: children wait in `wait` until the parent calls `open`."""
-
-    def __init__(self):
-        self._reader, self._writer = os.pipe()
-
-    def wait(self):
-        os.close(self._writer)
-        os.read(self._reader, 1)
-
-    def open(self):
-        os.close(self._writer)
-        os.close(self._reader)
 
 
 def copy(path, to):
@@ -100,24 +63,15 @@ def edit(path, *statements, triggers=False):
 
 
 @needs_fork
-def test_killed_anywhere_never_loses_an_answered_charge(ledger, charge):
-    rng = random.Random(20)
-    for kill in range(20):
+def test_killed_at_any_step_never_loses_an_answered_charge():
+    """Steps spread over all of a charge; `tests/benchmarks/trust.py` takes every one."""
+    assert fire.killed_at_every_step(40) == 40
 
-        def spend(report, kill=kill):
-            for k in range(100_000):
-                ledger.charge(f"{kill}-{k}", [charge(rho=1), charge(rho=2)])
-                report()  # here the release would be drawn
 
-        before = ledger.fits
-        pid, reader = start(spend)
-        seen = sum(len(os.read(reader, 1)) for _ in range(rng.randrange(1, 5)))
-        time.sleep(rng.uniform(0.0, 0.01))  # some two charges: any point of one
-        os.kill(pid, signal.SIGKILL)
-        answered, charged = seen + finish((pid, reader))[0], ledger.fits - before
-        assert 1 <= answered <= charged <= answered + 1
-    ledger.verify()
-    assert ledger.spent.rho == pytest.approx(3e-12 * ledger.fits)
+@needs_fork
+@pytest.mark.parametrize("place", fire.PLACES)
+def test_killed_within_a_fit(place):
+    assert fire.killed_within_a_fit(place, 2) == 2
 
 
 @needs_fork
@@ -153,48 +107,20 @@ def test_killed_at_a_step_charges_at_most_once_too_often(ledger, charge, monkeyp
 
 
 @needs_fork
-def test_a_full_disk_never_answers_without_a_charge(tmp_path, charge):
-    import resource
+def test_a_full_disk_never_answers_without_a_charge():
+    assert fire.full_disk(range(6_000, 80_000, 15_000)) == 5
 
-    for size in range(6_000, 80_000, 15_000):
-        path = tmp_path / f"{size}.db"
-        Ledger(path, "rhc", 2)
 
-        def spend(report, path=path, size=size):
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            ledger = Ledger.open(path)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-            with contextlib.suppress(LedgerError):
-                for k in range(60):
-                    ledger.charge(f"{k}", [charge(rho=1, query="q" * 2000)])
-                    report()
-
-        answered, clean = finish(start(spend))
-        assert clean  # what stopped it was a LedgerError
-        assert answered <= Ledger.open(path).fits <= answered + 1 < 60
-        Ledger.open(path).verify()
+def test_a_disk_that_fails_at_any_write_never_answers_without_a_charge():
+    assert fire.failing_writes() >= 4
 
 
 # races
 
 
 @needs_fork
-def test_eight_processes_spend_exactly_the_cap(ledger, charge):
-    gate, price = Gate(), CAP // 60
-
-    def spend(report, name):
-        gate.wait()
-        for k in range(20):
-            with contextlib.suppress(BudgetError):
-                ledger.charge(f"{name}-{k}", [charge(rho=price)])
-                report()
-
-    children = [start(lambda report, name=name: spend(report, name)) for name in range(8)]
-    gate.open()
-    ends = [finish(child) for child in children]
-    assert all(clean for _, clean in ends)
-    assert sum(reports for reports, _ in ends) == ledger.fits == 60
-    ledger.verify()
+def test_eight_processes_spend_exactly_the_cap():
+    assert fire.processes_to_an_exact_cap(1) == 1
 
 
 @needs_fork
@@ -328,32 +254,12 @@ def test_a_newer_version_is_named(ledger, path):
         Ledger.open(path)
 
 
-def test_damaged_bytes_change_no_answer(ledger, path, charge, tmp_path):
-    used(ledger, charge)
-    whole, history, rng = path.read_bytes(), ledger.history, random.Random(22)
-    noticed = 0
-    for _ in range(120):
-        place = rng.randrange(len(whole))
-        path.write_bytes(
-            whole[:place] + bytes([whole[place] ^ rng.randrange(1, 256)]) + whole[place + 1 :]
-        )
-        try:
-            # a byte that no table uses may change unseen; what is answered may not
-            assert Ledger.open(path).history.equals(history)
-        except LedgerError:
-            noticed += 1
-        for side in path.parent.glob("study.db-*"):
-            side.unlink()
-    assert noticed > 0  # no chance in it: the seed and the layout of the pages are fixed
-    path.write_bytes(whole)
-    ledger.verify()
+def test_damaged_bytes_change_no_answer():
+    assert fire.damaged_bytes(120) == 120
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
-def test_a_truncated_file(ledger, path, charge, share):
-    used(ledger, charge)
-    os.truncate(path, int(path.stat().st_size * share))
-    assert refused(path)
+def test_a_file_cut_short_is_refused():
+    assert fire.cut_short(20) == 20
 
 
 def test_a_deleted_file(ledger, path, charge):

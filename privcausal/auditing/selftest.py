@@ -1,0 +1,334 @@
+"""Does it hold here: noise, replay, audits, accounting and ledger, tried on this machine.
+
+All rows are invented. Each check also tries a planted fault where it can have one, since a check
+that sees nothing would pass as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from privcausal import api
+from privcausal.accounting import (
+    PICO,
+    BudgetExhaustedError,
+    Charge,
+    Cost,
+    Events,
+    Ledger,
+    TradeOff,
+    noise_multiplier,
+    rho_of,
+    total_epsilon,
+)
+from privcausal.auditing.bounds import epsilon_bound, mu_bound
+from privcausal.auditing.catalogue import CASES, audit_case
+from privcausal.errors import LedgerError
+from privcausal.testing import drawn_noise
+from privcausal.typing import Neighbors
+
+LEVEL = 1e-6
+"""Chance that a check fails on correct code, about: for each that draws noise."""
+
+DRAWS = 20_000
+
+CAP = rho_of(2.0, 1e-5)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was tried, what came out, and whether it holds."""
+
+    check: str
+    figure: str
+    holds: bool
+
+    def __str__(self) -> str:
+        return f"{'ok  ' if self.holds else 'FAIL'}  {self.check:<30} {self.figure}"
+
+
+class Failure(Exception):
+    """A check does not hold; the message is its figure."""
+
+
+def findings() -> Iterator[Finding]:
+    """Every check in turn; some forty seconds in all on one core."""
+    for name, check in CHECKS.items():
+        try:
+            yield Finding(name, check(), True)
+        except Failure as failure:
+            yield Finding(name, str(failure), False)
+        except Exception as error:  # rows are invented, but one rule for all messages is simpler
+            yield Finding(name, f"stopped by {type(error).__name__}", False)
+
+
+def _need(holds: bool, words: str) -> None:
+    if not holds:
+        raise Failure(words)
+
+
+# -- noise -------------------------------------------------------------------------------------
+
+
+def _law_of_noise() -> str:
+    """Discrete Gaussian and Laplace noise at three scales; scales a tenth off are told apart."""
+    for law in ("gaussian", "laplace"):
+        for scale in (1.0, 30.0, 1e4):
+            drawn = drawn_noise(law, scale, DRAWS)
+            _need(_chance(drawn, law, scale) > LEVEL, f"{law} noise of scale {scale:g} is not that")
+            for off in (0.9, 1.1):
+                seen = _chance(drawn, law, off * scale) < LEVEL
+                _need(seen, f"{law} noise: a scale a tenth off was not seen")
+        again = drawn_noise(law, 1e12, 2_000)
+        _need(len(np.unique(again)) > 1_990, f"{law} noise repeats itself")
+    return f"2 laws, scales 1 to 1e4, {DRAWS} draws each; 10 % off is seen"
+
+
+def _chance(drawn: Any, law: str, scale: float) -> float:
+    """Chance of so far off a scale as the draws', or further, if `scale` is right."""
+    from scipy.stats import chisquare, gamma
+
+    if scale < 10:  # noise of whole numbers: their probabilities themselves
+        k = np.arange(-60, 61)
+        mass = np.exp(-(k**2) / (2 * scale**2) if law == "gaussian" else -np.abs(k) / scale)
+        expected = len(drawn) * mass / mass.sum()
+        counts = np.bincount(np.clip(drawn, -60, 60) + 60, minlength=121)
+        big = expected >= 10
+        grouped = [np.append(values[big], values[~big].sum()) for values in (counts, expected)]
+        return float(chisquare(*grouped).pvalue)
+    size = np.abs(drawn) / scale
+    # sums of squares of normal numbers, and of sizes of Laplace's, follow a gamma law
+    power, shape = (size**2 / 2, 0.5) if law == "gaussian" else (size, 1.0)
+    below = gamma(shape * len(drawn)).cdf(power.sum())
+    return float(2 * min(below, 1 - below))
+
+
+# -- replay and audits -------------------------------------------------------------------------
+
+
+def _replayed() -> str:
+    """Every catalogued fit on both relations, on neighbours that have the first one's answers."""
+    relations: tuple[Neighbors, ...] = get_args(Neighbors)
+    claims, most = 0, 0.0
+    for case in CASES:
+        for relation in relations:
+            found = audit_case(case, relation, trials=2, level=LEVEL)
+            _need(found.passes, f"{case}, {relation}: {found.departed or 'a claim is refuted'}")
+            claims += len(found.lines)
+            most = max(most, *(line.exact / line.claimed for line in found.lines))
+    _need(most > 0.99, "no invented pair comes near its claim")
+    fits = len(CASES) * len(relations)
+    return f"{fits} fits, {claims} claims: none departs, most {most:.3f} of its claim"
+
+
+def _audited_laplace() -> str:
+    return _audited_noise("laplace", epsilon_bound, 1.25)
+
+
+def _audited_gaussian() -> str:
+    return _audited_noise("gaussian", mu_bound, 1.25)
+
+
+def _audited_noise(law: Any, bound: Callable[..., float], narrow: float) -> str:
+    """Noise on one number, claimed 1: the bound is near it, and above it where noise is narrow."""
+    step = 1000
+
+    def shown(by: float) -> float:
+        one, two = (drawn_noise(law, step / by, DRAWS).astype(np.float64) for _ in range(2))
+        return bound(one, two + step, LEVEL)
+
+    right, wrong = shown(1.0), shown(narrow)
+    _need(right <= 1, f"claimed 1, shown {right:.3f}: REFUTED")
+    _need(right >= 0.7, f"the audit shows {right:.3f} of 1 only: it sees too little")
+    _need(wrong > 1, f"noise {narrow} times too narrow was not seen")
+    return f"claimed 1, at least {right:.2f}; noise {narrow} times too narrow: {wrong:.2f}"
+
+
+def _audited_fit() -> str:
+    found = audit_case("trial", "substitute", trials=4_000, level=LEVEL)
+    whole = found.lines[-2]
+    words = f"claimed mu {whole.claimed:.2f}, at least {whole.bound:.2f}"
+    _need(found.passes, f"{words}: REFUTED")
+    _need(whole.bound > 0.6 * whole.claimed, f"{words}: the audit sees too little")
+    return words
+
+
+def _no_value_is_shown() -> str:
+    """A label and a number that one row holds are in nothing that is released."""
+    rows = 60
+    label, number = "CANARY_ZQX", 77310.4142
+    data = {
+        "Y": np.arange(rows) / rows, "T": np.arange(rows) % 2,
+        "X": np.append(np.arange(rows - 1) / rows, number),
+        "G": np.array(["a", "b"] * (rows // 2 - 1) + ["a", label], object),
+    }  # fmt: skip
+    bounds = {"Y": (0, 1), "X": (0, 1), "G": ["a", "b"]}
+    fit = api.privcate("Y ~ T | X + C(G)", data, bounds=bounds, base="linear")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fit.json"
+        fit.save(path)
+        saved = path.read_text(encoding="utf-8")
+    texts = [saved, repr(fit), str(fit.summary()), fit.summary().as_html(), str(fit.plan)]
+    found = sum(sign in text for text in texts for sign in (label, "77310"))
+    _need(found == 0, f"{found} of {2 * len(texts)} found")
+    return f"2 canaries in {len(texts)} outputs: 0 found"
+
+
+# -- accounting --------------------------------------------------------------------------------
+
+
+def _known_prices() -> str:
+    """Values from the literature, and Gaussian noise against its own exact trade-off."""
+    for epsilon, multiplier in ((0.5, 7.67), (1.0, 4.05), (2.0, 2.15)):
+        found = noise_multiplier(rho_of(epsilon, 1e-5) / PICO)
+        _need(abs(found - multiplier) < 0.005, f"eps {epsilon}: multiplier {found:.3f}")
+        exact = TradeOff.from_gaussian(1 / found).epsilon(1e-5)
+        _need(exact <= epsilon <= 1.2 * exact, f"eps {epsilon} stands for {exact:.3f}")
+    twice = total_epsilon(Events.of([Cost(rho=rho_of(1.0, 1e-5))] * 2), 1e-5)
+    _need(abs(twice - 1.46) < 0.005, f"two fits of eps 1 make {twice:.3f}")
+    pure = total_epsilon(Events.of([Cost(epsilon=PICO // 10)] * 3), 1e-5)
+    _need(pure == 0.3, f"three of pure epsilon 0.1 make {pure!r}")
+    return "sd 7.67, 4.05, 2.15 at eps 0.5, 1, 2; two fits of eps 1 make 1.46"
+
+
+# -- the ledger --------------------------------------------------------------------------------
+
+
+def _processes_keep_the_cap() -> str:
+    """Four processes start together and ask for twice what the cap holds."""
+    parts, asked = 40, 20
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "study.db"
+        ledger, context = Ledger(path, "selftest", 2.0), _context()
+        line, told = context.Barrier(4), context.SimpleQueue()  # type: ignore[attr-defined]
+        arguments = (path, line, told, asked, CAP // parts)
+        children = [_child(context, _spend, (*arguments, k)) for k in range(4)]
+        answered = sum(told.get() for _ in children)
+        for child in children:
+            child.join()
+        _need(answered == ledger.fits == parts, f"{answered} of {parts} answered")
+        ledger.verify()
+    return f"4 processes, {4 * asked} charges, cap {parts}: {answered} answered"
+
+
+def _spend(path: Path, line: Any, told: Any, asked: int, price: int, name: int) -> None:
+    ledger = Ledger.open(path)
+    line.wait(60)
+    answered = 0
+    for k in range(asked):
+        with contextlib.suppress(BudgetExhaustedError):
+            ledger.charge(f"{name}-{k}", [_charge(price)])
+            answered += 1
+    told.put(answered)
+
+
+def _kills_lose_nothing() -> str:
+    """A process is killed at any moment: what it was told was charged is on the disk."""
+    kills = 8
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "study.db"
+        ledger, context = Ledger(path, "selftest", 2.0), _context()
+        for number in range(kills):
+            before = ledger.fits
+            reader, writer = context.Pipe(duplex=False)  # type: ignore[attr-defined]
+            child = _child(context, _spend_on, (path, writer, number))
+            writer.close()
+            answered = len(reader.recv_bytes())
+            time.sleep(0.003 * number)
+            child.kill()
+            child.join()
+            with contextlib.suppress(EOFError):
+                while True:
+                    answered += len(reader.recv_bytes())
+            charged = ledger.fits - before
+            _need(answered <= charged <= answered + 1, f"{answered} answered, {charged} charged")
+        ledger.verify()
+    return f"{kills} kills, {charged + before} charges: none lost"
+
+
+def _spend_on(path: Path, told: Any, name: int) -> None:
+    ledger = Ledger.open(path)
+    for k in range(100_000):
+        ledger.charge(f"{name}-{k}", [_charge(1)])
+        told.send_bytes(b"x")
+
+
+def _changes_are_noticed() -> str:
+    """A ledger that was changed, cut, rolled back, or lost its head, answers nothing."""
+    changes = (_edit, _cut, _roll_back, _lose_head, _delete)
+    for change in changes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "study.db"
+            ledger = Ledger(path, "selftest", 2.0)
+            ledger.charge("first", [_charge(10)])
+            change(path, ledger)
+            with contextlib.suppress(LedgerError):
+                Ledger.open(path)
+                raise Failure(f"not noticed: {change.__name__.strip('_').replace('_', ' ')}")
+    return f"{len(changes)} kinds of change and loss: all refused"
+
+
+def _edit(path: Path, _: Ledger) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as behind, behind:
+        behind.execute("DROP TRIGGER charges_no_UPDATE")
+        behind.execute("UPDATE charges SET rho = 0")
+
+
+def _cut(path: Path, _: Ledger) -> None:
+    path.write_bytes(path.read_bytes()[:-2_000])
+
+
+def _roll_back(path: Path, ledger: Ledger) -> None:
+    old = shutil.copy2(path, path.with_name("old"))
+    ledger.charge("second", [_charge(10)])
+    shutil.copy2(old, path)
+
+
+def _lose_head(path: Path, _: Ledger) -> None:
+    path.with_name(path.name + ".head").unlink()
+
+
+def _delete(path: Path, _: Ledger) -> None:
+    path.unlink()
+
+
+def _charge(rho: int) -> Charge:
+    return Charge("selftest", "none", "none", "substitute", 1.0, 1.0, Cost(rho))
+
+
+def _context() -> BaseContext:
+    """Children that start at once where that is safe."""
+    return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+
+
+def _child(context: BaseContext, work: Callable[..., None], arguments: tuple[Any, ...]) -> Any:
+    child = context.Process(target=work, args=arguments, daemon=True)  # type: ignore[attr-defined]
+    child.start()
+    return child
+
+
+CHECKS: dict[str, Callable[[], str]] = {
+    "law of the noise": _law_of_noise,
+    "replay on neighbours": _replayed,
+    "audit of Laplace noise": _audited_laplace,
+    "audit of Gaussian noise": _audited_gaussian,
+    "audit of a fit": _audited_fit,
+    "nothing of a row in outputs": _no_value_is_shown,
+    "accounting": _known_prices,
+    "ledger: processes and a cap": _processes_keep_the_cap,
+    "ledger: processes killed": _kills_lose_nothing,
+    "ledger: changes": _changes_are_noticed,
+}

@@ -1,0 +1,97 @@
+"""The self-test: everything holds here, and each check fails where it should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from privcausal import cli
+from privcausal.accounting import Ledger, ledger
+from privcausal.auditing import selftest
+from privcausal.vault import noise
+
+QUICK = [name for name in selftest.CHECKS if name not in ("replay on neighbours", "audit of a fit")]
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[selftest.Finding]:
+    kept = {name: selftest.CHECKS[name] for name in names}
+    monkeypatch.setattr(selftest, "CHECKS", kept)
+    return list(selftest.findings())
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_it_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = only(monkeypatch, name)
+    assert found.holds, found
+    assert str(found).startswith("ok")
+
+
+def test_fits_are_replayed_and_audited(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = {name: selftest.CASES[name] for name in ("trial", "adum, count and sum")}
+    monkeypatch.setattr(selftest, "CASES", cases)
+    replayed, audited = only(monkeypatch, "replay on neighbours", "audit of a fit")
+    assert replayed.figure.startswith("4 fits, 12 claims: none departs")
+    assert audited.holds
+
+
+def narrow(patch: Any) -> None:
+    for law in ("_gaussian", "_laplace"):
+        plain = getattr(noise, law)
+        patch.setattr(noise, law, lambda scale, plain=plain: plain(scale / 1.3))
+
+
+def repeated(patch: Any) -> None:
+    patch.setattr(noise, "_noisy", lambda _s, exact, query: exact + int(query.scale / 3))
+
+
+def no_cap(patch: Any) -> None:
+    patch.setattr(ledger, "within", lambda *_: True)
+
+
+def nothing_kept(patch: Any) -> None:
+    patch.setattr(Ledger, "charge", lambda *_, **__: None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        (narrow, "law of the noise"),
+        (narrow, "audit of Laplace noise"),
+        (narrow, "audit of Gaussian noise"),
+        (repeated, "law of the noise"),
+        (no_cap, "ledger: processes and a cap"),
+        (nothing_kept, "ledger: processes killed"),
+    ],
+)
+def test_faults_are_found(fault: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        fault(patch)
+        (found,) = only(monkeypatch, name)
+    assert not found.holds
+    assert str(found).startswith("FAIL")
+
+
+def test_the_command_prints_a_line_per_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(selftest, "CHECKS", {"accounting": selftest.CHECKS["accounting"]})
+    assert cli.main(["selftest"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split()[:2] == ["ok", "accounting"]
+    assert out[1] == "everything holds"
+
+
+def test_a_failure_is_exit_4_and_quotes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop() -> str:
+        raise ValueError("CANARY")
+
+    monkeypatch.setattr(selftest, "CHECKS", {"a check": stop})
+    assert cli.main(["selftest"]) == 4
+    printed = capsys.readouterr()
+    assert "FAIL  a check" in printed.out
+    assert "stopped by ValueError" in printed.out
+    assert "NOT EVERYTHING HOLDS" in printed.out
+    assert "CANARY" not in printed.out + printed.err

@@ -1,0 +1,349 @@
+"""Planted faults: past bugs of DP libraries, and what could go wrong here, each with its killer."""
+
+from __future__ import annotations
+
+import quick_battery as c
+from planting import Mutant
+
+SUB, ADD = "substitute", "add_remove"
+_EXIT = "vault.door:Vault"
+_BOX = "vault.mechanisms"
+
+NOISE = (
+    Mutant(
+        "Gaussian noise of two thirds the size", f"{_EXIT}._query",
+        "stage.rho / PICO) * SAFETY", "stage.rho / PICO) * SAFETY / 1.5",
+        (c.audit, "trial", SUB),
+    ),
+    Mutant(
+        "the root of two of rho dropped", f"{_EXIT}._query",
+        "np.sqrt(2 * stage.rho", "np.sqrt(4 * stage.rho",
+        (c.audit, "trial", ADD),
+    ),
+    Mutant(
+        "Laplace noise of half the size", f"{_EXIT}._pure",
+        "* SAFETY", "* SAFETY / 2", (c.audit, "adum, count and sum", SUB),
+    ),
+    Mutant(
+        "rows of a unit counted once (Gaussian)", f"{_EXIT}._query",
+        "sensitivity * self._plan.request.trust.max_rows", "sensitivity",
+        (c.replay, "units", SUB),
+    ),
+    Mutant(
+        "rows of a unit counted once (Laplace)", f"{_EXIT}._pure",
+        "sensitivity * self._plan.request.trust.max_rows", "sensitivity",
+        (c.replay, "cells of units", SUB),
+    ),
+    Mutant(
+        "the Gaussian sampler's scale too small", "vault.noise:_gaussian",
+        "scale=scale", "scale=scale / 1.5", (c.noise_has_its_scale, "gaussian"),
+    ),
+    Mutant(
+        "the Laplace sampler's scale too small", "vault.noise:_laplace",
+        "scale=scale", "scale=scale / 1.5", (c.noise_has_its_scale, "laplace"),
+    ),
+    Mutant(
+        "weights squared in the noise", "vault.noise:_noisy",
+        "query.scale / float(weight)", "query.scale / float(weight) ** 2",
+        (c.noise_is_scaled_by_weights,),
+    ),
+    Mutant(
+        "noise by NumPy", "vault.noise:_noisy",
+        "sampler(query.scale / float(weight))([int(v) for v in exact[at]])",
+        "np.rint(exact[at] + np.random.default_rng().normal(0, query.scale, at.sum()))",
+        (c.noise_is_not_numpys,),
+    ),
+    Mutant(
+        "noise from a fixed seed", "vault.noise:_noisy",
+        "sampler(query.scale / float(weight))([int(v) for v in exact[at]])",
+        "np.rint(exact[at] + np.random.default_rng(1).normal(0, query.scale, at.sum()))",
+        (c.noise_is_fresh,),
+    ),
+    Mutant(
+        "one draw for all coordinates", "vault.noise:_noisy",
+        "([int(v) for v in exact[at]])", "([0])[0] + exact[at]", (c.noise_is_fresh,),
+    ),
+    Mutant(
+        "a noise scale of zero accepted", "vault.noise:_checked",
+        "not 0 < loss < float(\"inf\")", "False", (c.noise_of_no_scale_is_refused,),
+    ),
+)  # fmt: skip
+
+SENSITIVITY = (
+    Mutant(
+        "Gram without the root of two", f"{_BOX}.moments:Gram.sensitivity",
+        "np.sqrt(2.0)", "1.0", (c.audit, "s", SUB),
+    ),
+    Mutant(
+        "less noise off the Gram's diagonal", f"{_BOX}.moments:Gram.weights",
+        "np.sqrt(2.0)", "2.0", (c.audit, "private", ADD),
+    ),
+    Mutant(
+        "cross moments as if a row were added", f"{_BOX}.moments:Cross.sensitivity",
+        "2.0 if", "1.0 if", (c.replay, "linear", SUB),
+    ),
+    Mutant(
+        "targets of cross moments not cut", f"{_BOX}.moments:Cross.integers",
+        "on_grid(self.target(batch), self.cut, TWO_FACTOR)",
+        "np.rint(np.nan_to_num(self.target(batch) / self.cut) * UNIT)",
+        (c.audit, "r", ADD),
+    ),
+    Mutant(
+        "what is no number is not zero on the grid, and nothing is cut",
+        f"{_BOX}.base:on_grid",
+        "np.clip(np.nan_to_num(values / bound), -1.0, 1.0)", "np.nan_to_num(3 * values / bound)",
+        (c.audit, "s", SUB),
+    ),
+    Mutant(
+        "the norm of a row is not checked", f"{_BOX}.scores:grid_sum",
+        "ints[counted & fine]", "(2 * ints)[counted]", (c.audit, "trial", SUB),
+    ),
+    Mutant(
+        "sums by arm: squares and counts for free", f"{_BOX}.arms:ArmSums.sensitivity",
+        "np.sqrt(self._row_norm2)", "1.0", (c.audit, "trial", ADD),
+    ),
+    Mutant(
+        "histogram as if a row were added", f"{_BOX}.arms:ArmHistogram.sensitivity",
+        "np.sqrt(2.0)", "1.0", (c.replay, "trial", SUB),
+    ),
+    Mutant(
+        "score sums: a row replaced costs no more", f"{_BOX}.scores:ScoreSums._norm",
+        "4 * self._c2", "self._c2", (c.audit, "dr", SUB),
+    ),
+    Mutant(
+        "score sums: groups for free", f"{_BOX}.scores:ScoreSums.sensitivity",
+        "self._norm(neighbors)", "np.sqrt(self._c2 - self.regressors.group_sets)",
+        (c.audit_of_groups, ADD),
+    ),
+    Mutant(
+        "cells: a row replaced costs no more", f"{_BOX}.cells:CellSums.l1_sensitivity",
+        "2.0 if", "1.0 if", (c.audit, "adum, count and sum", SUB),
+    ),
+    Mutant(
+        "cells in l2: squares for free", f"{_BOX}.cells:CellSums.sensitivity",
+        "1.0 + beta2 + self._square_bound**2", "1.0", (c.audit, "adum, gaussian", ADD),
+    ),
+    Mutant(
+        "marginals: one histogram for all", f"{_BOX}.counts:Marginals.sensitivity",
+        "2 * d if neighbors", "1 if neighbors", (c.audit, "private", SUB),
+    ),
+    Mutant(
+        "histogram of sizes without the root of two", f"{_BOX}.counts:SizeHistogram.sensitivity",
+        "np.sqrt(2.0)", "1.0", (c.audit, "dr", SUB),
+    ),
+    Mutant(
+        "clusters as if a row were added", f"{_BOX}.clusters:ClusterSums.l1_sensitivity",
+        "4.0 if", "2.0 if", (c.audit, "adum, kmeans", SUB),
+    ),
+    Mutant(
+        "functional mechanism: products for free",
+        f"{_BOX}.polynomials:PolynomialSums.l1_sensitivity",
+        "(a + 0.5 * (a * a + a))", "a", (c.audit, "tm", ADD),
+    ),
+    Mutant(
+        "boosting: axes for free", f"{_BOX}.boosting:Boosting.sensitivity",
+        "self.axes * ", "1 * ", (c.replay, "boosting", ADD),
+    ),
+    Mutant(
+        "boosting: one round is charged", f"{_BOX}.boosting:Boosting.sensitivity",
+        "self.rounds if whole else 1", "1", (c.audit, "boosting", ADD),
+    ),
+    Mutant(
+        "residuals of boosting not cut", f"{_BOX}.boosting:Boosting.integers",
+        "on_grid(residual, self.bound, ONE_FACTOR)",
+        "np.rint(2 * residual / self.bound * UNIT)",
+        (c.audit, "boosting", SUB),
+    ),
+    Mutant(
+        "kernel: a row replaced costs no more", f"{_BOX}.kernel:KernelRegression._moved",
+        "2.0 if", "1.0 if", (c.audit, "kernel", SUB),
+    ),
+    Mutant(
+        "kernel with the density's exponent: features too long", "spec.fourier:Fourier.at",
+        "np.sqrt(self.shares)", "np.sqrt(6 * self.shares)", (c.audit, "kernel", ADD),
+    ),
+    Mutant(
+        "kernel: loss without corners", f"{_BOX}.kernel:Problem.gradient",
+        "np.clip(a * (phi @ w) - t, -self.corner, self.corner)", "(a * (phi @ w) - 4 * t)",
+        (c.audit, "kernel", ADD),
+    ),
+    Mutant(
+        "bounds bought: one histogram for all columns", f"{_BOX}.quantiles:_Histograms.sensitivity",
+        "2 * d if neighbors == \"substitute\" else d", "1", (c.replay, "bought", SUB),
+    ),
+    Mutant(
+        "balance: weighted sums for free", f"{_BOX}.diagnostics:ArmMeans.sensitivity",
+        "self._norm * UNIT", "UNIT", (c.replay_of_balance, ADD),
+    ),
+)  # fmt: skip
+
+ROWS = (
+    Mutant(
+        "the exact number of rows is used under add_remove", "vault.door:public_size",
+        "== \"add_remove\"", "== \"nobody\"", (c.replay, "trial", ADD),
+    ),
+    Mutant(
+        "halves of fixed size under add_remove", "vault.split:parts",
+        "neighbors == \"add_remove\"", "False", (c.replay, "disjoint", ADD),
+    ),
+    Mutant(
+        "split stratified by treatment", f"{_EXIT}._assign",
+        "entropy = self._noise.entropy()",
+        "t = self._rows.column('T', as_labels=False).numbers\n"
+        "    return keep, np.argsort(np.argsort(t)) % 2",
+        (c.splits_ignore_values,),
+    ),
+    Mutant(
+        "the split's seed is the data's", f"{_EXIT}._assign",
+        "entropy = self._noise.entropy()",
+        "entropy = int(np.nansum(self._rows.column('T', as_labels=False).numbers))",
+        (c.splits_ignore_values,),
+    ),
+    Mutant(
+        "folds charged once, and every row in each", f"{_EXIT}._sum",
+        "batch if part is None else batch.only(part)", "batch",
+        (c.audit, "r, crossfit", ADD),
+    ),
+    Mutant(
+        "disjoint halves of units charged as parallel", "learners.needs:make_plan",
+        "request.trust.unit is None or request", "True or request",
+        (c.plans_cost_what_they_promise,),
+    ),
+    Mutant(
+        "the dearer half is not the one that pays", "learners.needs:_parallel",
+        "if paid[1] > paid[0]:", "if False:", (c.plans_cost_what_they_promise,),
+    ),
+    Mutant(
+        "any number of rows of a unit", "vault.split:first_rows",
+        "rank < max_rows", "rank >= 0", (c.replay, "units", SUB),
+    ),
+    Mutant(
+        "values outside their bounds stay", "vault.batch:_clean_interval",
+        "np.minimum(np.maximum(values, domain.lo), domain.hi)", "values",
+        (c.values_stay_in_their_domains,),
+    ),
+    Mutant(
+        "missing values count", "vault.batch:_clean_interval",
+        "domain.hi), present", "domain.hi), present | True",
+        (c.values_stay_in_their_domains,),
+    ),
+    Mutant(
+        "levels from the data", f"{_EXIT}.select",
+        "passed = noisy >= selection.threshold(query.scale)", "passed = exact > 0",
+        (c.levels_of_one_row_stay_unknown,),
+    ),
+    Mutant(
+        "labels pass without a margin for noise", f"{_BOX}.labels:LabelSelection.threshold",
+        "math.sqrt(2 * math.log(1 / per_label))", "1.0",
+        (c.selection_hides_a_label_of_one_row, SUB),
+    ),
+    Mutant(
+        "outcomes not centred", "vault.transforms.scores:Outcome.__call__",
+        " - 0.5 * (self.lo + self.hi)", "", (c.limit_without_noise,),
+    ),
+    Mutant(
+        "a stage may be released twice", f"{_EXIT}._take",
+        "self._unspent.pop(name)", "self._unspent[name]", (c.stages_are_spent_once,),
+    ),
+)  # fmt: skip
+
+LEDGER = (
+    Mutant(
+        "a fit is charged when it is done (refund on error)", "vault.door:open_vault",
+        "        ledger.charge(run, [_planned(stage, plan) for stage in plan.stages], "
+        "published=published)\n    return Vault(source, plan, source_of_noise)",
+        "        pass\n    vault = Vault(source, plan, source_of_noise)\n"
+        "    if ledger is not None:\n"
+        "        ledger.charge(run, [_planned(stage, plan) for stage in plan.stages])\n"
+        "    return vault",
+        (c.fits_are_charged_before_rows_are_read,),
+    ),
+    Mutant(
+        "test noise is charged", "vault.door:open_vault",
+        "if not source_of_noise.real:", "if False:", (c.fits_are_charged_before_rows_are_read,),
+    ),
+    Mutant(
+        "amounts in floats", "accounting.charge:pico",
+        "math.ceil(exact(amount) * PICO)", "int(amount * PICO)", (c.small_amounts_count,),
+    ),
+    Mutant(
+        "caps compared with a tolerance", "accounting.total:within",
+        "<= exact(epsilon)", "<= exact(epsilon) + Fraction(1, 10**9)", (c.caps_hold_to_the_unit,),
+    ),
+    Mutant(
+        "a pure event counts a quarter of its square", "accounting.total:_pure_as_rho",
+        "(2 * PICO)", "(4 * PICO)", (c.known_prices,),
+    ),
+    Mutant(
+        "rho of half the distance", "accounting.conversion:_distance",
+        "math.sqrt(2 * rho)\n    while Fraction(d) ** 2 < 2 * rho",
+        "math.sqrt(rho)\n    while Fraction(d) ** 2 < rho",
+        (c.known_prices,),
+    ),
+    Mutant(
+        "spent delta is not taken off", "accounting.total:delta_after",
+        "- Fraction(spent, PICO)", "", (c.known_prices,),
+    ),
+    Mutant(
+        "parallel parts promise what the cheapest does", "accounting.tradeoff:TradeOff.minimum",
+        "if not functions:", "functions = functions[:1]\n    if not functions:",
+        (c.trade_offs_are_of_the_worst,),
+    ),
+    Mutant(
+        "the cap is not asked", "accounting.ledger:Ledger._check_cap",
+        "if within(Events.of([*spent, *new]), self.epsilon, self.delta):", "if True:",
+        (c.ledger_keeps_its_cap,),
+    ),
+    Mutant(
+        "the cap is asked for the new charges alone", "accounting.ledger:Ledger._check_cap",
+        "within(Events.of([*spent, *new])", "within(Events.of(new)", (c.ledger_keeps_its_cap,),
+    ),
+    Mutant(
+        "neighbour relations mixed", "accounting.ledger:Ledger._check_run",
+        "if len({line[\"neighbors\"] for line in (*book.lines, *lines)}) > 1:", "if False:",
+        (c.ledger_mixes_nothing,),
+    ),
+    Mutant(
+        "published claims in a proven ledger", "accounting.ledger:Ledger.charge",
+        "if published and not self.allow_published:", "if False:", (c.ledger_mixes_nothing,),
+    ),
+    Mutant(
+        "charges not committed", "accounting.store:Store.append",
+        "execute(\"COMMIT\")", "execute(\"ROLLBACK\")",
+        (c.charges_are_on_the_disk_when_they_return,),
+    ),
+    Mutant(
+        "a charge undone where its head cannot be written", "accounting.store:Store.append",
+        "connection.execute(\"COMMIT\")\n",
+        "_write_whole(self.head, self.head.read_text())\n        connection.execute(\"COMMIT\")\n",
+        (c.charges_stay_when_the_disk_fails,),
+    ),
+    Mutant(
+        "hashes of lengths and not of lines", "accounting.store:_digest",
+        "[previous, *fields]", "[previous, len(fields)]", (c.ledger_notices_an_edit,),
+    ),
+    Mutant(
+        "old copies accepted", "accounting.store:Store._checked_book",
+        "book.hashes[head[\"lines\"] :][:1] != (head[\"hash\"],)", "False",
+        (c.ledger_notices_an_old_copy,),
+    ),
+    Mutant(
+        "a lost head accepted", "accounting.store:Store._checked_book",
+        "if head is None and book.lines:", "if False:", (c.ledger_notices_a_lost_head,),
+    ),
+    Mutant(
+        "two names for one ledger", "accounting.store:Store._check_file",
+        "status.st_nlink > 1", "False", (c.ledger_refuses_two_names_and_read_only,),
+    ),
+    Mutant(
+        "read-only ledgers answered", "accounting.store:Store._check_file",
+        "not status.st_mode & stat.S_IWUSR", "False", (c.ledger_refuses_two_names_and_read_only,),
+    ),
+    Mutant(
+        "audits choose their cut where they test it", "auditing.bounds:_bound",
+        "(first, one), (other, two) = _halves(one), _halves(two)", "first, other = one, two",
+        (c.bounds_of_audits_hold,),
+    ),
+)  # fmt: skip
+
+MUTANTS = (*NOISE, *SENSITIVITY, *ROWS, *LEDGER)

@@ -1,0 +1,493 @@
+"""The quick battery: what must hold of the package, each in well under a second or in a few.
+
+Every check raises AssertionError where it fails, and is silent on the package as it is. Random ones
+fail on it with chance 1e-6 at most.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binom, chi2, gamma, spearmanr
+
+import privcausal as pc
+from privcausal import testing
+from privcausal.accounting import (
+    PICO,
+    Charge,
+    Cost,
+    Events,
+    Ledger,
+    TradeOff,
+    delta_after,
+    noise_multiplier,
+    pico,
+    rho_of,
+    total_epsilon,
+)
+from privcausal.accounting.total import within
+from privcausal.auditing import audit_case, mu_bound
+from privcausal.errors import BudgetError, LedgerError, PrivcausalError
+from privcausal.learners.needs import as_coded
+from privcausal.spec.schema import Schema
+from privcausal.vault import door, noise, open_vault, read
+from privcausal.vault.mechanisms.base import Mechanism
+from privcausal.vault.mechanisms.labels import LabelSelection
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "privacy"))
+from replay_helpers import (
+    BOUNDS,
+    FORMULA,
+    HIGH,
+    HUGE,
+    LOW,
+    MISSING,
+    Pair,
+    aligned,
+    fit,
+    frame,
+    ordinary,
+)
+from replay_helpers import check as replayed
+
+LEVEL = 1e-6
+
+
+# -- sensitivity and dependence on rows --------------------------------------------------------
+
+
+def audit(case: str, relation: Any) -> None:
+    """Exact answers on invented neighbours move by no more than was charged; nothing departs."""
+    found = audit_case(case, relation, trials=2)
+    assert found.passes, found
+
+
+def audit_of_groups(relation: Any) -> None:
+    """The same of a fit with groups, of which a row is in one or none."""
+    call: dict[str, Any] = {"formula": "Y ~ T | X", "bounds": {"Y": (0, 1), "X": (0, 1)}}
+    found = pc.audit(
+        **call, base="linear", groups=["X >= 0.5"], eps=8.0, neighbors=relation, rows=8, trials=2
+    )
+    assert found.passes, found
+
+
+def replay(case: str, relation: str) -> None:
+    """A fit played again on a neighbour with the first one's answers is the same to the byte."""
+    made = {"formula": FORMULA, "learner": "r", "bounds": BOUNDS, "eps": 1.0} | REPLAYS[case]
+    made["neighbors"] = relation
+    units = made.get("unit") is not None
+    rows = ordinary(150 if made["bounds"] is None else 61, 2)
+    for old, new in ((LOW, HIGH), (LOW, MISSING), (HIGH, HUGE)):
+        one = [*rows, old]
+        two = [*rows, new] if relation == "substitute" else [*rows, old, new]
+        if units:
+            ids = [f"u{k // 3}" for k in range(len(rows))]
+            for row, data in ((old, one), (new, two)):
+                data[len(rows) :] = [row] * 4
+            first = frame(one, pid=[*ids, *["x"] * 4])
+            nobody = relation == "add_remove"
+            second = frame(rows, pid=ids) if nobody else frame(two, pid=[*ids, *["x"] * 4])
+            replayed(Pair(case, made, first, second))
+        else:
+            replayed(Pair(case, made, frame(one), frame(two)))
+
+
+REPLAYS: dict[str, dict[str, Any]] = {
+    "linear": {"base": "linear", "groups": ["G", "X1 >= 0"]},
+    "trial": {"learner": "private", "formula": "Y ~ T"},
+    "crossfit": {"base": "linear", "split": "crossfit"},
+    "disjoint": {"base": "linear", "split": "disjoint"},
+    "units": {"base": "linear", "unit": "pid", "max_rows": 2},
+    "cells of units": {
+        "learner": "adum", "formula": "Y ~ T | X1 + C(G)", "unit": "pid", "max_rows": 2,
+    },
+    "bought": {"base": "linear", "bounds": None, "eps": 40.0, "shares": {"bounds": 0.5}},
+    "boosting": {"learner": "s", "base": pc.bases.DPEBM(rounds=12, learning_rate=0.3, bins=6)},
+}  # fmt: skip
+
+
+def replay_of_balance(relation: Any) -> None:
+    """The release of a diagnostic: arms' means move by what is stated."""
+    one = frame([*ordinary(61, 7), LOW])
+    two = frame([*ordinary(61, 7), HIGH])
+    if relation == "add_remove":
+        two = frame([*ordinary(61, 7), LOW, HIGH])
+    made = {"formula": FORMULA, "learner": "dr", "bounds": BOUNDS, "neighbors": relation}
+    first = fit(made, one).result
+    with testing.recorded(3) as recorder:
+        first.balance(one, eps=1.0)
+    with testing.recorded(3, recorder.calls) as again:
+        first.balance(two, eps=1.0)
+    (a,), (b,) = recorder.calls, again.calls
+    moved = np.linalg.norm((a.exact - b.exact) * a.query.weights)
+    assert moved <= a.query.sensitivity * (1 + 2.0**-40)
+    assert a.query.sensitivity == b.query.sensitivity
+
+
+def splits_ignore_values() -> None:
+    """Parts of the rows are the same whatever is in them."""
+    made = {"formula": FORMULA, "learner": "r", "bounds": BOUNDS, "split": "disjoint"}
+    rows = ordinary(61, 2)
+    moved = [rows[0] | {"T": 1 - rows[0]["T"]}, *rows[1:]]
+    one = fit(made, frame(rows))
+    pair = Pair("", made, frame(rows), frame(moved))
+    two = fit(made, frame(moved), aligned(pair, one.calls))
+    touched = {
+        stage.part
+        for stage, a, b in zip(one.result.estimate.plan.stages, one.calls, two.calls, strict=True)
+        if (a.exact != b.exact).any()
+    }
+    assert len(touched) == 1
+
+
+def selection_hides_a_label_of_one_row(relation: Any) -> None:
+    """It passes with the stated chance at most, against the noise's own law (a bound, no draws)."""
+    selection = LabelSelection("G", 1, 1e-6)
+    assert selection.sensitivity(relation) >= (math.sqrt(2) if relation == "substitute" else 1.0)
+    for sigma in (1.0, 5.0, 40.0):
+        t = selection.threshold(sigma) - 1
+        assert 0.5 * math.erfc(t / sigma / math.sqrt(2)) <= 1e-6
+
+
+def levels_of_one_row_stay_unknown() -> None:
+    """A label that one row holds is in no released result, by the noise of a real fit."""
+    rows = [*ordinary(150, 3), HIGH | {"G": "CANARY"}]
+    options = {"bounds": {k: v for k, v in BOUNDS.items() if k != "G"}, "eps": 40.0}
+    found = pc.private("Y ~ T | X1 + C(G)", frame(rows), base="linear", **options)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fit.json"
+        found.save(path)
+        assert b"CANARY" not in path.read_bytes()
+
+
+# -- right answers -----------------------------------------------------------------------------
+
+
+def limit_without_noise() -> None:
+    """The difference in means of a trial whose outcomes lie far from zero."""
+    rng = np.random.default_rng(1)
+    t = rng.integers(0, 2, 400).astype(float)
+    y = 99.2 + 0.3 * t + rng.uniform(-0.2, 0.2, 400)
+    data = pd.DataFrame({"Y": y, "T": t, "X": rng.random(400)})
+    truth = y[t == 1].mean() - y[t == 0].mean()
+    with testing.zero_noise():
+        plain = pc.private("Y ~ T", data, bounds={"Y": (99, 100)})
+        adjusted = pc.private("Y ~ T | X", data, bounds={"Y": (99, 100), "X": (0, 1)})
+    assert abs(plain.params["ATE"] - truth) < 1e-3
+    assert abs(adjusted.params["ATE"] - truth) < 0.02
+
+
+# -- noise -------------------------------------------------------------------------------------
+
+
+def _noise(law: Any, scale: float, size: int = 4000) -> Any:
+    query = noise.Query("test", np.ones(size), 1.0, scale, law)
+    draw = getattr(noise.OperatingSystem(), law)
+    return draw(np.zeros(size, np.int64), query)
+
+
+def noise_has_its_scale(law: Any) -> None:
+    """Sums of squares, or of sizes, have a known law; 4,000 draws see a scale off by a sixth."""
+    for scale in (30.0, 1e4):
+        draws = np.abs(_noise(law, scale).astype(float)) / scale
+        if law == "gaussian":
+            chance = chi2(len(draws)).cdf((draws**2).sum())
+        else:
+            chance = gamma(len(draws)).cdf(draws.sum())
+        assert LEVEL / 4 < chance < 1 - LEVEL / 4
+
+
+def noise_is_scaled_by_weights() -> None:
+    weights = np.tile([0.5, 4.0], 2000)
+    query = noise.Query("test", weights, 1.0, 1e4)
+    drawn = noise.OperatingSystem().gaussian(np.zeros(4000, np.int64), query)
+    for weight in (0.5, 4.0):
+        z = drawn[weights == weight] * weight / 1e4
+        assert LEVEL / 4 < chi2(2000).cdf((z**2).sum()) < 1 - LEVEL / 4
+
+
+def noise_is_fresh() -> None:
+    """No two coordinates, nor two calls, share their draws."""
+    first, second = _noise("gaussian", 1e9, 500), _noise("gaussian", 1e9, 500)
+    assert not (first == second).any()
+    assert len(np.unique(first)) > 490
+    assert spearmanr(first[:-1], first[1:]).pvalue > LEVEL
+
+
+def noise_is_not_numpys() -> None:
+    """No generator of NumPy's is made or asked while noise is drawn."""
+
+    def asked(*_: Any, **__: Any) -> Any:
+        raise AssertionError("noise comes from NumPy")
+
+    names = ("default_rng", "RandomState", "normal", "standard_normal", "laplace", "randint")
+    with contextlib.ExitStack() as patches:
+        for name in names:
+            patches.enter_context(mock.patch.object(np.random, name, asked))
+        for law in ("gaussian", "laplace"):
+            _noise(law, 1e4, 4)
+
+
+def noise_of_no_scale_is_refused() -> None:
+    try:
+        drawn = _noise("gaussian", 0.0, 3)
+    except ArithmeticError:
+        return
+    raise AssertionError(f"noise of scale zero: {drawn}")
+
+
+# -- the vault ---------------------------------------------------------------------------------
+
+
+class _Told(Mechanism):
+    """One number, released as often as it is asked for."""
+
+    query, units = "one number", np.ones(1)
+
+    def sensitivity(self, neighbors: Any) -> float:
+        return 1.0
+
+    def integers(self, batch: Any) -> Any:
+        return np.zeros(1, np.int64)
+
+
+def _opened(data: pd.DataFrame, formula: str = "Y ~ T") -> tuple[Any, str]:
+    """A vault of `data` with the plan of a fit, and its first stage's name."""
+    bounds = BOUNDS | {"T": (0, 1)}
+    with testing.seeded_noise(1):
+        found = pc.private(formula, frame(ordinary(30, 1)), bounds=bounds, base="linear")
+    plan = found.estimate.plan
+    vault = open_vault(read(data), plan, None, "run")
+    vault.arrange(as_coded(Schema.of(bounds), plan.request), (), ())
+    return vault, plan.stages[0].name
+
+
+def stages_are_spent_once() -> None:
+    vault, name = _opened(frame(ordinary(30, 1)))
+    vault.release(name, _Told())
+    try:
+        vault.release(name, _Told())
+    except BudgetError:
+        return
+    raise AssertionError("one stage was released twice")
+
+
+def values_stay_in_their_domains() -> None:
+    """Whatever a row holds, its cleaned values lie in the declared domains; what is missing counts
+    nothing."""
+    rows = [HUGE, MISSING, LOW | {"X1": np.nan}, HIGH]
+    vault, _ = _opened(frame(rows), "Y ~ T | X1 + X2 + C(G)")
+    (batch,) = vault._clean()
+    assert ((batch.y >= -2) & (batch.y <= 3)).all()
+    x = batch.rows.frame["X2"]
+    assert ((x >= 0) & (x <= 10)).all()
+    assert batch.complete.tolist() == [True, False, False, True]
+
+
+# -- accounting --------------------------------------------------------------------------------
+
+
+def known_prices() -> None:
+    """Textbook values: multipliers, two fits of one, pure events, delta taken off."""
+    for epsilon, multiplier in ((0.5, 7.67), (1.0, 4.05), (2.0, 2.15)):
+        assert abs(noise_multiplier(rho_of(epsilon, 1e-5) / PICO) - multiplier) < 0.005
+    one = rho_of(1, 1e-5)
+    assert abs(total_epsilon(Events.of([Cost(rho=one)] * 2), 1e-5) - 1.46) < 0.005
+    assert total_epsilon(Events.of([Cost(epsilon=PICO)]), 1e-5) == 1.0
+    many = total_epsilon(Events.of([Cost(epsilon=PICO // 100)] * 400), 1e-5)
+    assert abs(many - total_epsilon(Events.of([Cost(rho=PICO // 50)]), 1e-5)) < 1e-9
+    assert delta_after(1e-5, 9 * 10**6) == 1e-6
+
+
+def small_amounts_count() -> None:
+    assert pico(1e-17) == 1
+    assert pico(0.1) == PICO // 10
+    assert pico(1e-12 + 1e-15) == 2
+
+
+def caps_hold_to_the_unit() -> None:
+    rho = rho_of(2, 1e-5)
+    assert within(Events(rho=rho), 2, 1e-5)
+    assert not within(Events(rho=rho + 1), 2, 1e-5)
+    tenth = [Cost(epsilon=PICO // 10)] * 3
+    assert within(Events.of(tenth), 0.3, 0.0)
+    assert not within(Events.of([*tenth, Cost(epsilon=1)]), 0.3, 0.0)
+
+
+def trade_offs_are_of_the_worst() -> None:
+    """Parallel parts promise what the dearest promises, and (0, delta) stays delta."""
+    cheap, dear = TradeOff.from_dp(0.5, 1e-6), TradeOff.from_dp(2.0, 1e-6)
+    both = TradeOff.minimum(cheap, dear)
+    at = np.linspace(0, 1, 101)
+    assert (both(at) <= np.minimum(cheap(at), dear(at)) + 1e-12).all()
+    assert both.epsilon(1e-6) >= 2.0 * (1 - 1e-9)
+    assert TradeOff.from_dp(0.5, 1e-3).delta(0.5) >= 1e-3
+
+
+def bounds_of_audits_hold() -> None:
+    """They are above the truth no more often than stated: 0.3, and 165 times in 400 by chance."""
+    rng = np.random.default_rng(3)
+    over = sum(mu_bound(rng.normal(size=300), rng.normal(size=300), 0.3) > 0 for _ in range(400))
+    assert over <= binom.ppf(1 - LEVEL, 400, 0.3)
+
+
+# -- the ledger --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _ledger(**options: Any) -> Iterator[tuple[Ledger, Path]]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "study.db"
+        ledger = Ledger(path, "study", 2, **options)
+        for run in "ab":
+            ledger.charge(run, [_charge(10), _charge(20)])
+        yield ledger, path
+
+
+def _charge(rho: int = 1, **options: Any) -> Charge:
+    fields: dict[str, Any] = {"neighbors": "substitute", "sensitivity": 1.0, "noise_sd": 1.0}
+    return Charge("effect", "sums", "discrete Gaussian", cost=Cost(rho), **{**fields, **options})
+
+
+def _closed(path: Path) -> None:
+    """Every way into the ledger is closed."""
+    try:
+        Ledger.open(path)
+    except LedgerError:
+        return
+    raise AssertionError("the ledger opened")
+
+
+def ledger_notices_an_edit() -> None:
+    with _ledger() as (_, path), contextlib.closing(sqlite3.connect(path)) as behind:
+        triggers = behind.execute("SELECT name, sql FROM sqlite_master WHERE type='trigger'")
+        found = triggers.fetchall()
+        for name, _sql in found:
+            behind.execute(f"DROP TRIGGER {name}")
+        behind.execute("UPDATE charges SET rho = 0 WHERE seq = 2")
+        for _name, sql in found:
+            behind.execute(sql)
+        behind.commit()
+        _closed(path)
+
+
+def ledger_notices_an_old_copy() -> None:
+    with _ledger() as (ledger, path):
+        old = shutil.copy2(path, path.with_name("old"))
+        ledger.charge("c", [_charge()])
+        shutil.copy2(old, path)
+        _closed(path)
+
+
+def ledger_notices_a_lost_head() -> None:
+    with _ledger() as (_, path):
+        path.with_name("study.db.head").unlink()
+        _closed(path)
+
+
+def ledger_refuses_two_names_and_read_only() -> None:
+    with _ledger() as (_, path):
+        os.link(path, path.with_name("second.db"))
+        os.link(path.with_name("study.db.head"), path.with_name("second.db.head"))
+        _closed(path.with_name("second.db"))
+    with _ledger() as (_, path):
+        path.chmod(0o444)
+        _closed(path)
+        path.chmod(0o644)
+
+
+def ledger_keeps_its_cap() -> None:
+    with _ledger() as (ledger, path):
+        whole = rho_of(2, 1e-5)
+        for amount in (whole, whole - 59):
+            with contextlib.suppress(BudgetError):
+                ledger.charge(f"{amount}", [_charge(amount)])
+        assert Ledger.open(path).fits == 2
+        ledger.charge("last", [_charge(whole - 60)])
+        assert Ledger.open(path).spent.rho == whole / PICO
+
+
+def ledger_mixes_nothing() -> None:
+    """Neither relations nor units, and no charge of paper mode unless it was opened for them."""
+    with _ledger() as (ledger, _):
+        calls = [
+            ([_charge(neighbors="add_remove")], False),
+            ([_charge(unit="id (at most 5 rows)")], False),
+            ([_charge()], True),
+        ]
+        for number, (charges, published) in enumerate(calls):
+            with contextlib.suppress(LedgerError):
+                ledger.charge(f"{number}", charges, published=published)
+        assert ledger.fits == 2
+
+
+def charges_are_on_the_disk_when_they_return() -> None:
+    with _ledger() as (ledger, path):
+        ledger.charge("c", [_charge()])
+        assert Ledger.open(path).fits == 3
+
+
+def charges_stay_when_the_disk_fails() -> None:
+    """No head, no release; and what was committed stays spent."""
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with _ledger() as (ledger, _):
+        with mock.patch("privcausal.accounting.store._write_whole", full):
+            try:
+                ledger.charge("c", [_charge()])
+            except LedgerError:
+                pass
+            else:
+                raise AssertionError("a charge returned without its head")
+        assert ledger.fits == 3
+
+
+def fits_are_charged_before_rows_are_read() -> None:
+    """A fit that fails on its rows stays paid for; one that is refused costs nothing."""
+    data = frame(ordinary(30, 1))
+
+    def fail(*_: Any) -> None:
+        raise ValueError("broken")
+
+    with _ledger() as (ledger, _):
+        with mock.patch.object(door.Vault, "_assign", fail), contextlib.suppress(PrivcausalError):
+            pc.private("Y ~ T", data, bounds={"Y": (-2, 3)}, eps=0.1, ledger=ledger)
+        assert ledger.fits == 3
+        with contextlib.suppress(PrivcausalError), testing.zero_noise():
+            pc.private("Y ~ T", data, bounds={"Y": (-2, 3)}, eps=0.1, ledger=ledger)
+        assert ledger.fits == 3
+        before = ledger.spent.rho
+        found = pc.private("Y ~ T", data, bounds={"Y": (-2, 3)}, eps=0.1, ledger=ledger)
+        assert ledger.fits == 4
+        assert ledger.spent.rho - before >= found.guarantee.rho * (1 - 1e-6)
+
+
+def plans_cost_what_they_promise() -> None:
+    """Every stage's noise is paid for, of parts that run in parallel the dearest."""
+    for split, unit in (("full", None), ("disjoint", None), ("crossfit", None), ("disjoint", "P")):
+        options: dict[str, Any] = {"split": split} | ({"unit": unit} if unit else {})
+        # at this eps the second half's stages sum to one unit more than the first's
+        options |= {"formula": FORMULA, "learner": "r", "bounds": BOUNDS, "eps": 1.9}
+        made = options | {"base": "linear"}
+        found = fit(made, frame(ordinary(61, 2))).result
+        assert found is not None  # a plan that costs too much is refused
+        plan = found.estimate.plan
+        parts = {s.part for s in plan.stages} - {"all"} or {"all"}
+        spent = {p: sum(s.rho for s in plan.stages if s.part in (p, "all")) for p in parts}
+        worst = sum(spent.values()) if unit else max(spent.values())
+        assert plan.rho_cap == rho_of(1.9, 1e-5)
+        assert worst <= plan.rho <= plan.rho_cap
