@@ -68,19 +68,25 @@ R = TypeVar("R")
 def guarded(step: Callable[P, R]) -> Callable[P, R]:
     """A step on rows, whose failures are told in constant words.
 
-    A message of NumPy's may quote a value, and that of a memory error the number of rows.
+    A message of NumPy's may quote a value, that of a memory error the number of rows, and the
+    frames of a traceback hold arrays of rows, which some tools print.
     """
 
     @wraps(step)
     def inside(*args: P.args, **options: P.kwargs) -> R:
+        refused: PrivcausalError | None = None
         try:
             return step(*args, **options)
-        except PrivcausalError:
-            raise
-        except Exception:
+        except Exception as error:
             if not noise.current().real:
                 raise  # with test noise nothing is private, and the fault can be found
+            if isinstance(error, PrivcausalError):
+                refused = error.with_traceback(None)
+                refused.__cause__ = refused.__context__ = None
+        del args, options
         # raised here, not in the handler: the other exception would hang on it as its context
+        if refused is not None:
+            raise refused
         raise DataError(
             "a step on the rows failed, and its message could quote one. What was charged stays "
             "spent. Whoever holds the data sees the fault by the same call within "
