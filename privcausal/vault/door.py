@@ -57,6 +57,9 @@ BATCH = 1 << 14
 KEEP_ROWS = 1 << 18
 """Up to here a memory source keeps its cleaned batches between passes."""
 
+MOST_ROWS = 1 << 30
+"""Of a table: a row adds at most 2^32 to an entry, and sums of whole numbers have 64 bits."""
+
 SAFETY = 1.0 + 2.0**-40
 """Noise scales are raised by this, far more than the rounding of the floats they come from."""
 
@@ -217,7 +220,11 @@ def _check_order(rows: Table, request: Request) -> None:
 
 
 def _check_size(size: int, plan: Plan) -> None:
-    """``mode="paper"`` needs a number of rows, which is public under substitution."""
+    """Sums must fit; ``mode="paper"`` needs a number of rows, which is public there."""
+    if size > MOST_ROWS:
+        raise CapabilityError(
+            f"tables of more than {MOST_ROWS:,} rows cannot be summed exactly; nothing was spent"
+        )
     if size < plan.least_rows and plan.request.below_minimum == "refuse":
         raise BudgetError(
             f"mode='paper' needs at least {plan.least_rows} rows for this eps, delta, shares and "
