@@ -29,6 +29,9 @@ NEWTON = 500
 STEADY = 16
 """Newton steps that are taken in any case, so that their number does not tell of the rows."""
 
+HALVINGS = 32
+"""Of the bends along a ray, two a row; enough for 2^30 rows, and as many for few."""
+
 FLOOR, CEILING = 1e-6, 1e18
 """Ridges between which weights, their grid and the solver stay well inside of floats."""
 
@@ -292,7 +295,7 @@ class Problem(Sealed):
         bends = np.sort(bends[np.isfinite(bends) & (bends > 0)])
         # the last bend before the minimum, by halving; beyond it F' is one straight line
         below, above = 0, len(bends)
-        for _ in range((2 * len(s)).bit_length()):  # as many, however many bends there are
+        for _ in range(HALVINGS):
             middle = min((below + above) // 2, len(bends) - 1)
             falls = slope(float(bends[middle]) if len(bends) else 0.0) < 0
             if below < above:
