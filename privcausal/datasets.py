@@ -153,8 +153,8 @@ def _uniform(rng: np.random.Generator, X: Matrix) -> Vector:
 
 
 def _check_size(n: int) -> None:
-    if n < 1:
-        raise DataError(f"n={n} is not a number of rows; it must be at least 1")
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise DataError(f"n={n!r} is not a number of rows; it must be a whole number from 1")
 
 
 def _draw(

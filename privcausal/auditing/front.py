@@ -264,5 +264,12 @@ def _outputs(statistic: Statistic, subject: Subject, trials: int, level: float) 
 
 def _number(statistic: Statistic, subject: Subject, table: int) -> float:
     with replays.quiet():
-        value = float(statistic(subject.fit(subject.tables[table])))
+        fit = subject.fit(subject.tables[table])
+    try:
+        value = float(statistic(fit))
+    except Exception as error:  # of the caller's own code, on a fit of invented rows
+        raise CapabilityError(
+            f"statistic= failed with {type(error).__name__}: it takes a result of the fit and "
+            "returns a number"
+        ) from error
     return value if math.isfinite(value) else sys.float_info.max  # one value like any other

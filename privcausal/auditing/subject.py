@@ -12,6 +12,7 @@ from typing import Any
 from privcausal import api
 from privcausal.auditing import pairs, replays
 from privcausal.errors import CapabilityError
+from privcausal.spec.request import Trust
 from privcausal.spec.schema import Schema
 from privcausal.typing import Neighbors
 
@@ -42,6 +43,7 @@ class Subject:
     ) -> Subject:
         average = isinstance(learner, str) and learner == "private"
         _check(options, api.private if average else api.privcate)
+        Trust(neighbors, options.get("unit"), options.get("max_rows", 1))  # refuses what is wrong
         if isinstance(rows, bool) or not isinstance(rows, int) or not 2 <= rows <= 10_000:
             raise CapabilityError("rows is a whole number from 2 to 10000")
         schema = Schema.of(bounds)

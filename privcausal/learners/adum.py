@@ -19,7 +19,14 @@ from privcausal.inference.groups import by_bound, fine
 from privcausal.inference.population import Population
 from privcausal.learners.base import EffectLearner
 from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
-from privcausal.learners.cells import CLUSTERS, clustered, declared, regular, tabulated
+from privcausal.learners.cells import (
+    CLUSTERS,
+    check_names,
+    clustered,
+    declared,
+    regular,
+    tabulated,
+)
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import Session
 from privcausal.learners.needs import Need, Undeclared, make_plan
@@ -27,7 +34,7 @@ from privcausal.spec.features import Design
 from privcausal.spec.partition import Partition, check_size
 from privcausal.spec.plan import Plan, Stage, divide, portions
 from privcausal.spec.request import Request
-from privcausal.spec.schema import Interval
+from privcausal.spec.schema import Interval, Schema
 from privcausal.vault import CellSums, Outcome
 
 CELLS = "effect: cells"
@@ -161,9 +168,19 @@ class ADUM(EffectLearner):
                 "cells='bound' needs the number of rows, which is private under add_remove: say "
                 "about how many there are, ADUM(cells='bound', rows=20_000)"
             )
-        settled = request.schema
-        if isinstance(self.partition, Mapping) and all(n in settled for n in self.partition):
-            declared(settled, formula.effect_variables, self.partition)
+        self._check_partition(request.schema, formula.effect_variables)
+
+    def _check_partition(self, schema: Schema, variables: tuple[str, ...]) -> None:
+        """What a partition would refuse, as far as it is known before bounds are bought."""
+        if isinstance(self.partition, Mapping):
+            check_names(variables, self.partition)
+            if all(name in schema for name in self.partition):
+                declared(schema, variables, self.partition)
+        elif all(name in schema for name in variables):
+            if callable(self.partition):
+                tabulated(schema, variables, self.partition)
+            elif self.partition == "grid":
+                regular(schema, variables, self.cells if isinstance(self.cells, int) else 1)
 
     # -- fitting -----------------------------------------------------------------------------
 

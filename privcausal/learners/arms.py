@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg import block_diag
 
+from privcausal.errors import CapabilityError
 from privcausal.inference import cut as cuts
 from privcausal.inference.additive import Moments, Posterior
 from privcausal.inference.confounding import Remainder, unrelated
@@ -97,6 +98,10 @@ class S(_Arms):
 
     interactions: bool = True
     name: ClassVar[str] = "s"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.interactions, bool):
+            raise CapabilityError("S(interactions=) must be True or False")
 
     def boost(self, ground: Ground) -> Learnt:
         if self.interactions:

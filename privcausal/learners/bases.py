@@ -91,8 +91,10 @@ class Gam(Base):
     released_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.functions, int) and 1 <= self.functions <= 8):
+        if type(self.functions) is not int or not 1 <= self.functions <= 8:
             raise CapabilityError("Gam(functions=) must be a whole number from 1 to 8")
+        if not isinstance(self.interactions, bool):
+            raise CapabilityError("Gam(interactions=) must be True or False")
 
     def nuisance(
         self,

@@ -51,6 +51,12 @@ def regular(schema: Schema, variables: tuple[str, ...], cells: int) -> Product:
 
 def declared(schema: Schema, variables: tuple[str, ...], parts: Mapping[str, object]) -> Product:
     """The axes the user wrote down."""
+    check_names(variables, parts)
+    return product_of(schema, parts)
+
+
+def check_names(variables: tuple[str, ...], parts: Mapping[str, object]) -> None:
+    """Every part is one of an effect modifier."""
     for name in parts:
         if name not in variables:
             known = ", ".join(map(repr, variables))
@@ -58,7 +64,6 @@ def declared(schema: Schema, variables: tuple[str, ...], parts: Mapping[str, obj
                 f"partition names {str(name)[:40]!r}, which is no effect modifier of the formula: "
                 f"those are {known}"
             )
-    return product_of(schema, parts)
 
 
 def tabulated(
@@ -77,17 +82,30 @@ def tabulated(
     parts = int(np.clip(parts, 2, FINE_PARTS))
     grid = product_of(schema, dict.fromkeys(variables, parts))
     frame = pd.DataFrame(_middles(grid))
-    found = pd.Series(list(function(frame)))
-    if len(found) != grid.size:
+    codes, names = _asked(function, frame)
+    if len(codes) != grid.size:
         raise CapabilityError(
             "partition= as a function takes a data frame of feature values and gives one cell for "
             "each of its rows"
         )
-    codes, names = pd.factorize(found, sort=False)
     check_size(float(len(names)))
     if not len(names):
         raise CapabilityError("partition= as a function gave no cell at all")
     return Tabulated(grid, codes.astype(np.int64), tuple(str(name) for name in names))
+
+
+def _asked(function: Callable[[Any], Any], frame: Any) -> tuple[Any, Any]:
+    """Codes and names of the cells that the user's function gives for public points."""
+    import pandas as pd
+
+    try:
+        codes, names = pd.factorize(pd.Series(list(function(frame))), sort=False)
+        return codes, names
+    except Exception as error:  # of the user's own code, on values that are public
+        raise CapabilityError(
+            f"partition= as a function failed with {type(error).__name__}: it takes a data frame "
+            "of feature values and gives one cell, a number or text, for each of its rows"
+        ) from error
 
 
 def _numeric(schema: Schema, name: str) -> bool:

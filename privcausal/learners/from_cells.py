@@ -26,7 +26,7 @@ from privcausal.spec.plan import PER_ROW, Plan
 from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Binary, Interval, Schema
 from privcausal.typing import Frame, Neighbors
-from privcausal.vault import CellSums, Outcome, Vault
+from privcausal.vault import CellSums, Outcome, Vault, guarded
 
 BY_CELL = "outcome ~ arm | C(cell)"
 """The formula of a table whose cells have names only."""
@@ -57,7 +57,9 @@ class CellRequest:
         kinds = {n: "text" if n in labels else "numeric" for n in self.request.formula.variables}
         return Header(kinds)  # type: ignore[arg-type]  # two of the literals
 
+    @guarded
     def read(self, frame: Frame, *, noisy: bool) -> CellTable:
+        """The table, whose numbers are as private as rows until noise is added."""
         arms = self.request.schema[self.request.formula.treatment]
         assert isinstance(arms, Binary)
         return read_cells(frame, self.names, arms, self.outcome, noisy=noisy)
@@ -77,6 +79,8 @@ def cell_request(
     propensity: float | None,
 ) -> CellRequest:
     """The request for cells named by hand, or those of a fit's plan."""
+    if not isinstance(learner, ADUM):
+        raise CapabilityError("from_cells takes learner=pc.learners.ADUM(...), without its cells")
     if learner.partition != "grid" or learner.cells is not None:
         raise CapabilityError("the cells of a table are given: leave cells= and partition= out")
     trust = Trust(neighbors)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privcausal.errors import CapabilityError
 from privcausal.report.words import clean, cut
 from privcausal.typing import Vector
 
@@ -29,6 +30,10 @@ PLAIN: dict[str, Any] = {"parse_math": False}
 def axes_of(ax: Axes | None, height: float) -> Axes:
     """The axes handed in, or new ones of pyplot's with this height in inches."""
     if ax is not None:
+        if not hasattr(ax, "spines"):
+            raise CapabilityError(
+                f"ax= takes matplotlib axes, not a value of type {type(ax).__name__}"
+            )
         return ax
     import matplotlib.pyplot as plt
 

@@ -15,6 +15,9 @@ from privcausal.typing import Frame, Integers, Matrix, Vector
 
 COLUMNS = ("cell", "arm", "count", "sum")
 
+MOST_COUNT = 2.0**31
+"""Of rows in a line: their sums in whole steps then stay below 2^62."""
+
 SLACK = 1e-9
 """Relative rounding that a sum of floats may have."""
 
@@ -114,8 +117,8 @@ def _check_exact(count: Matrix, total: Matrix, steps: Matrix, outcome: Interval)
             "the table of cells has a negative count: an exact count is zero or more; for a table "
             "with noise say which, noise={'count': sd, 'sum': sd}"
         )
-    if (count != np.rint(count)).any() or (count > 2.0**33).any():
-        raise DataError("the table of cells has a count that is no whole number, or above 2^33")
+    if (count != np.rint(count)).any() or (count > MOST_COUNT).any():
+        raise DataError("the table of cells has a count that is no whole number, or above 2^31")
     room = 0.5 * outcome.width * (1 + SLACK) * count + SLACK * abs(outcome.mid) * count
     if (np.abs(total) > room).any() or (np.abs(steps) > count * 2.0**STEPS * (1 + SLACK)).any():
         raise DataError(

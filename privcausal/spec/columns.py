@@ -44,7 +44,8 @@ def open_frame(native: Frame) -> Any:
 
     if isinstance(native, Mapping):
         native = _from_mapping(native)
-    _refuse_duplicates(getattr(native, "column_names", getattr(native, "columns", ())))
+    names = getattr(native, "column_names", getattr(native, "columns", ()))
+    _refuse_duplicates(names if isinstance(names, Iterable) else ())
     try:
         frame = nw.from_native(native, eager_only=True)
     except TypeError:

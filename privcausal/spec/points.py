@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privcausal.errors import DataError
-from privcausal.spec.columns import labels, numbers, open_frame
+from privcausal.spec.columns import header, labels, numbers, open_frame
 from privcausal.spec.features import Design, Rows
 from privcausal.spec.schema import Binary, Domain, Interval, Levels
 from privcausal.typing import Frame, Integers, Mask, Vector
@@ -28,14 +28,17 @@ def read_points(
     Raises
     ------
     DataError
-        A needed column is absent, or holds a level that was not declared.
+        A needed column is absent, of a type that cannot be read, or holds a level that was not
+        declared.
     """
     frame = open_frame(_typed(newdata))
-    size = frame.shape[0]
+    size, kinds = frame.shape[0], header(frame).kinds
     cleaned: dict[str, Vector | Integers] = {}
     present = np.ones(size, bool)
     for name in design.variables:
-        if name in frame.columns:
+        if kinds.get(name) == "other":
+            raise DataError(f"column {name!r} has a type that cannot be read; convert it first")
+        if name in kinds:
             cleaned[name], there = _read(design, name, frame[name])
             present &= there
         elif name in variables:

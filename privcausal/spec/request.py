@@ -21,6 +21,8 @@ Mode = Literal["proven", "paper"]
 BelowMinimum = Literal["refuse", "published"]
 SPLITS: tuple[Split, ...] = ("full", "disjoint", "crossfit")
 FOLDS = 2
+LEAST_PROPENSITY = 1e-6
+"""Nearer to 0 or 1 a score that divides by it has no use, and bounds near the end of floats."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,14 @@ class Budget:
 
 def _positive(name: str, value: Any, *, upper: float) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and math.isfinite(value) and 0 < value < upper):
+    # a whole number may be too large for a float: it is compared, not converted
+    if not (number and 0 < value < upper):
         domain = "a finite number above 0" if upper == math.inf else f"a number in (0, {upper:g})"
         raise BudgetError(f"{name} must be {domain}, got {_public(value)}")
+
+
+def _inside(propensity: float) -> bool:
+    return LEAST_PROPENSITY <= propensity <= 1 - LEAST_PROPENSITY
 
 
 def _public(value: Any) -> str:
@@ -78,7 +85,7 @@ class Trust:
             raise BudgetError("max_rows must be a whole number from 1 to 10000")
         if self.unit is None and self.max_rows != 1:
             raise BudgetError("max_rows needs unit=: name the column that tells whose row it is")
-        if self.unit is not None and not isinstance(self.unit, str):
+        if self.unit is not None and not (isinstance(self.unit, str) and self.unit):
             raise BudgetError("unit= is the name of a column")
 
     @property
@@ -135,8 +142,10 @@ class Request:
             )
         _choice("split", self.split, SPLITS)
         _choice("cov_type", self.cov_type, ("nonrobust", "HC0"))
-        if not (isinstance(self.clip, int | float) and 0 < self.clip < 0.5):
-            raise SchemaError("propensity_clip must be a number in (0, 0.5)")
+        if not (isinstance(self.clip, int | float) and LEAST_PROPENSITY <= self.clip < 0.5):
+            raise SchemaError(
+                f"propensity_clip must be a number in (0, 0.5), at least {LEAST_PROPENSITY:g}"
+            )
         self._check_propensity()
         self._check_treatment()
         self._check_outcome()
@@ -153,10 +162,16 @@ class Request:
                     f"the propensity column {p!r} needs declared bounds inside (0, 1), "
                     f"such as bounds={{{p!r}: (0.1, 0.9)}}"
                 )
-            if domain.lo <= 0 or domain.hi >= 1:
-                raise SchemaError(f"the bounds of the propensity column {p!r} must be in (0, 1)")
-        elif isinstance(p, bool) or not isinstance(p, int | float) or not 0 < p < 1:
-            raise SchemaError("propensity must be a number in (0, 1) or the name of a column")
+            if not (_inside(domain.lo) and _inside(domain.hi)):
+                raise SchemaError(
+                    f"the bounds of the propensity column {p!r} must be in (0, 1), at least "
+                    f"{LEAST_PROPENSITY:g} from its ends"
+                )
+        elif isinstance(p, bool) or not isinstance(p, int | float) or not _inside(p):
+            raise SchemaError(
+                "propensity must be a number in (0, 1) or the name of a column, and at least "
+                f"{LEAST_PROPENSITY:g} from the ends"
+            )
 
     def _check_treatment(self) -> None:
         domain = self.schema.get(self.formula.treatment)

@@ -57,6 +57,9 @@ BATCH = 1 << 14
 KEEP_ROWS = 1 << 18
 """Up to here a memory source keeps its cleaned batches between passes."""
 
+MOST_ROWS = 1 << 30
+"""Of a table: a row adds at most 2^32 to an entry, and sums of whole numbers have 64 bits."""
+
 SAFETY = 1.0 + 2.0**-40
 """Noise scales are raised by this, far more than the rounding of the floats they come from."""
 
@@ -68,19 +71,25 @@ R = TypeVar("R")
 def guarded(step: Callable[P, R]) -> Callable[P, R]:
     """A step on rows, whose failures are told in constant words.
 
-    A message of NumPy's may quote a value, and that of a memory error the number of rows.
+    A message of NumPy's may quote a value, that of a memory error the number of rows, and the
+    frames of a traceback hold arrays of rows, which some tools print.
     """
 
     @wraps(step)
     def inside(*args: P.args, **options: P.kwargs) -> R:
+        refused: PrivcausalError | None = None
         try:
             return step(*args, **options)
-        except PrivcausalError:
-            raise
-        except Exception:
+        except Exception as error:
             if not noise.current().real:
                 raise  # with test noise nothing is private, and the fault can be found
+            if isinstance(error, PrivcausalError):
+                refused = error.with_traceback(None)
+                refused.__cause__ = refused.__context__ = None
+        del args, options
         # raised here, not in the handler: the other exception would hang on it as its context
+        if refused is not None:
+            raise refused
         raise DataError(
             "a step on the rows failed, and its message could quote one. What was charged stays "
             "spent. Whoever holds the data sees the fault by the same call within "
@@ -211,7 +220,11 @@ def _check_order(rows: Table, request: Request) -> None:
 
 
 def _check_size(size: int, plan: Plan) -> None:
-    """``mode="paper"`` needs a number of rows, which is public under substitution."""
+    """Sums must fit; ``mode="paper"`` needs a number of rows, which is public there."""
+    if size > MOST_ROWS:
+        raise CapabilityError(
+            f"tables of more than {MOST_ROWS:,} rows cannot be summed exactly; nothing was spent"
+        )
     if size < plan.least_rows and plan.request.below_minimum == "refuse":
         raise BudgetError(
             f"mode='paper' needs at least {plan.least_rows} rows for this eps, delta, shares and "

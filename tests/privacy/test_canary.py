@@ -6,55 +6,40 @@ them by chance.
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import logging
 import pickle
-import re
 import struct
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
 import pytest
+from canaries import (
+    LABEL,
+    LONG,
+    NEEDLES,
+    NUMBER,
+    Written,
+    found_in,
+    frames_with_it,
+    reachable,
+    told,
+)
 
 import privcausal as pc
 from privcausal import testing
-from privcausal.errors import PrivcausalError
+from privcausal.errors import PrivcausalError, PrivcausalWarning
 
-NUMBER, LABEL = 77310.4142, "CANARY_ZQX"
 ROW, N = 17, 240
-
-
-def exactly(needle: bytes) -> re.Pattern[bytes]:
-    return re.compile(re.escape(needle), re.IGNORECASE if needle.isascii() else 0)
-
-
-LONG = {
-    "label": exactly(LABEL.encode()),
-    "label in utf-16": exactly(LABEL.encode("utf-16-le")),
-    "number": exactly(b"77310.414"),
-    "hexadecimal": exactly(NUMBER.hex().encode()),
-    **{f"float {code}": exactly(struct.pack(code, NUMBER)) for code in ("<d", ">d")},
-}
-"""Forms too long to be met by chance."""
-
-NEEDLES = LONG | {
-    # not the same digits further right in another number
-    "five digits": re.compile(rb"(?<![\d.])77[,_ ]?310"),
-    "%g": exactly(b"7.731e+04"),
-    "scientific": exactly(b"7.731041"),
-    **{f"float {code}": exactly(struct.pack(code, NUMBER)) for code in ("<f", ">f")},
-}
-
-
-def found_in(content: bytes | str, needles: dict[str, re.Pattern[bytes]] = NEEDLES) -> list[str]:
-    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    return [name for name, needle in needles.items() if needle.search(data)]
 
 
 @cache
@@ -98,15 +83,73 @@ KINDS: dict[str, dict[str, Any]] = {
         "groups": ["X2"],
         "split": "disjoint",
     },
+    "linear": {"learner": "r", "base": "linear", "cov_type": "HC0", "bounds": BOUNDS},
+    "boosted": {
+        "learner": "s",
+        "base": pc.bases.DPEBM(rounds=10, learning_rate=0.3),
+        "bounds": BOUNDS,
+    },
+    "ATT": {"estimand": "ATT", "bounds": BOUNDS},
+    "ATO": {"estimand": "ATO", "bounds": BOUNDS, "base": "linear"},
+    "difference": {"formula": "Y ~ T", "groups": ["X2"], "bounds": BOUNDS},
+    "cells": {"learner": "adum", "bounds": BOUNDS},
+    "clusters": {
+        "learner": pc.learners.ADUM(partition="kmeans", cells=3, rounds=2),
+        "bounds": BOUNDS,
+    },
+    "cells bought": {
+        "learner": pc.learners.ADUM(noise="gaussian"),
+        "eps": 60.0,
+        "shares": {"bounds": 0.5},
+    },
+    "tm": {"learner": "tm", "bounds": BOUNDS},
+    "kernel": {"learner": "dpcate", "base": pc.bases.Kernel(functions=20), "bounds": BOUNDS},
+    "queries": {
+        "learner": "dpcate",
+        "queries": {"X1": np.array([0.2, 0.7]), "X2": np.array(["a", "b"])},
+        "bounds": BOUNDS,
+    },
+    "Parquet": {"learner": "r", "base": "linear", "bounds": BOUNDS, "source": "rows.parquet"},
+    "CSV": {"base": "linear", "bounds": BOUNDS, "source": "rows.csv"},
+    "relation": {"learner": "adum", "bounds": BOUNDS, "source": "relation"},
+    "published": {
+        "base": pc.bases.Sklearn.kernel(),
+        "mode": "paper",
+        "below_minimum": "published",
+        "bounds": BOUNDS,
+    },
 }
+"""Calls by everything that reads rows; "formula" and "source" where they are others."""
+
+
+@cache
+def sources() -> tuple[Any, Any, Path]:
+    """The rows in files and in DuckDB; the folder lives as long as the process."""
+    import duckdb
+
+    kept = tempfile.TemporaryDirectory(prefix="canary")
+    folder, plain = Path(kept.name), rows().reset_index(drop=True)
+    plain.to_parquet(folder / "rows.parquet")
+    plain.to_csv(folder / "rows.csv", index=False)
+    connection = duckdb.connect()
+    connection.register("rows", plain)
+    return kept, connection, folder
+
+
+def read_from(source: str | None) -> Any:
+    if source is None:
+        return rows()
+    _, connection, folder = sources()
+    return connection.sql("SELECT * FROM rows") if source == "relation" else folder / source
 
 
 def fitted(kind: str, data: Any = None, **more: Any) -> Any:
     options = KINDS[kind] | more
-    frame = rows() if data is None else data
+    formula, source = options.pop("formula", FORMULA), options.pop("source", None)
+    frame = read_from(source) if data is None else data
     if "learner" in options:
-        return pc.privcate(FORMULA, frame, **options)
-    return pc.private(FORMULA, frame, **options)
+        return pc.privcate(formula, frame, **options)
+    return pc.private(formula, frame, **options)
 
 
 # -- what comes out of a fit -----------------------------------------------------------------
@@ -127,30 +170,55 @@ def outputs(fit: Any, folder: Path) -> Iterator[tuple[str, bytes | str]]:
     yield "notebook", fit._repr_html_() + fit.guarantee._repr_html_()
     compared = pc.compare([fit], groups=True)
     yield "comparison", str(compared) + compared.as_markdown() + repr(compared.tables)
+    yield "comparison as HTML", compared.as_html() + compared.as_latex()
     yield "maketables", repr(fit.__maketables_coef_table__) + repr(fit.to_maketables())
     yield "repr", repr(fit)
     yield "everything's repr", repr(vars(fit)) + repr(fit.estimate.releases)
     yield "plan", str(fit.plan) + repr(fit.plan)
     yield "guarantee", repr(fit.guarantee)
     yield "pickle", pickled(fit)
-    for name in ("budget", "params", "bse", "pvalues", "ate", "gate"):
-        frame = getattr(fit, name)
-        yield name, frame.to_csv() + frame.to_json() + repr(frame)
+    for protocol in (0, 2):
+        yield f"pickle {protocol}", pickled(fit, protocol)
+    for name in ("budget", "params", "bse", "pvalues", "ate", "gate", "cells"):
+        yield name, asked(lambda name=name: text_of(getattr(fit, name)))
     for name in ("tidy", "glance", "conf_int", "cov_params"):
-        yield name, getattr(fit, name)().to_csv()
+        yield name, asked(lambda name=name: text_of(getattr(fit, name)()))
     points = pd.DataFrame({"X1": np.linspace(0, 1, 9), "X2": ["a", "b", "a"] * 3, "P": 0.5})
     if hasattr(fit, "predict"):
-        yield "predictions", fit.predict(points).to_csv()
-        for name, nuisance in fit.nuisances.items():
-            yield name, nuisance(points).to_csv() + repr(nuisance) + pickled(nuisance).hex()
+        yield "predictions", asked(lambda: text_of(fit.predict(points)))
+    for name, nuisance in nuisances(fit):
+        yield name, nuisance(points).to_csv() + repr(nuisance) + pickled(nuisance).hex()
+    for dialect in ("duckdb", "snowflake"):
+        yield f"SQL for {dialect}", asked(lambda dialect=dialect: fit.plan.sql(dialect))
     for kind in ("coef", "gate", "budget", "effect"):
         yield f"plot {kind}", drawn(fit, kind)
 
 
-def pickled(value: Any) -> bytes:
+def asked(ask: Callable[[], str]) -> str:
+    """What is answered, or how it is refused."""
+    try:
+        return ask()
+    except PrivcausalError as error:
+        return told(error)
+    except AttributeError as error:  # an average effect has no cells
+        return told(error)
+
+
+def text_of(frame: Any) -> str:
+    return str(frame.to_csv() + frame.to_json() + repr(frame))
+
+
+def nuisances(fit: Any) -> list[tuple[str, Any]]:
+    try:
+        return list(fit.nuisances.items())
+    except PrivcausalError:
+        return []
+
+
+def pickled(value: Any, protocol: int | None = None) -> bytes:
     """Its pickle, or what refuses it."""
     try:
-        return pickle.dumps(value)
+        return pickle.dumps(value, protocol)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         return told(error).encode()
 
@@ -173,9 +241,13 @@ def drawn(fit: Any, kind: str) -> str:
 def test_no_output_holds_the_canary(kind: str, tmp_path: Path) -> None:
     with testing.seeded_noise(3):
         fit = fitted(kind)
+    seen = 0
     for name, content in outputs(fit, tmp_path):
-        assert found_in(content) == [], name
+        assert found_in(content, LONG if kind == "published" else NEEDLES) == [], name
         assert len(content) > 0, name
+        seen += 1
+    assert seen >= 35
+    assert [path for path, value in reachable(fit) if found_in(value, LONG)] == []
 
 
 @pytest.mark.parametrize("kind", ["bought", "units", "private"])
@@ -214,23 +286,40 @@ def test_the_search_would_find_it() -> None:
         fit = fitted("r")
     object.__setattr__(fit.estimate, "notes", (f"largest outcome {NUMBER:.0f}",))
     assert found_in(str(fit.summary()))
+    object.__setattr__(fit.estimate, "kept", {"rows": [rows()]})
+    assert any(found_in(value, LONG) for _, value in reachable(fit))
+
+
+def test_every_form_is_found() -> None:
+    """Each needle, in the bytes that a value is made into elsewhere than where needles are."""
+    double = struct.pack("<d", NUMBER)
+    wide = f"x{LABEL}y"
+    forms: list[bytes] = [
+        *(wide.encode(code) for code in ("utf-8", "utf-16", "utf-16-be", "utf-32")),
+        *(base64.b64encode(b"-" * k + wide.encode() + b"--") for k in range(3)),
+        *(base64.b64encode(b"-" * k + double + b"--") for k in range(3)),
+        *(pickle.dumps({"a": [value]}, k) for value in (NUMBER, LABEL) for k in range(6)),
+        pickle.dumps(rows()),
+        rows().to_parquet(compression=None),
+        rows().to_json().encode(),
+        rows().to_html().encode(),
+        wide.encode().hex().encode(),
+        double.hex().upper().encode(),
+        repr(list(double)).encode(),
+        quote(wide, safe="").encode(),
+        "".join(f"%{b:02X}" for b in wide.encode()).encode(),
+        repr(np.array([NUMBER])).encode(),
+        repr([np.float64(NUMBER)]).encode(),
+        str(NUMBER * 1e6).encode(),
+        wide[::-1].encode(),
+    ]
+    for form in forms:
+        assert found_in(form), form[:80]
+    assert len(LONG) >= 30
+    assert found_in(b"".join(np.random.default_rng(1).bytes(10**6) for _ in range(3)), LONG) == []
 
 
 # -- errors ----------------------------------------------------------------------------------
-
-
-def told(error: BaseException | None) -> str:
-    """All that an exception and those behind it say: texts, arguments, notes and attributes."""
-    texts, seen = [], set()
-    stack = [error]
-    while stack:
-        e = stack.pop()
-        if e is None or id(e) in seen:
-            continue
-        seen.add(id(e))
-        texts += [str(e), repr(e), repr(e.args), repr(vars(e)), repr(getattr(e, "__notes__", ()))]
-        stack += [e.__cause__, e.__context__]
-    return "\n".join(texts)
 
 
 def points(**columns: Any) -> pd.DataFrame:
@@ -287,6 +376,8 @@ def test_no_error_holds_the_canary(wrong: str) -> None:
     with pytest.raises(PrivcausalError) as caught:
         WRONG[wrong]()
     assert found_in(told(caught.value)) == []
+    handed = frozenset({"data", "newdata", "frame", "values", "other"})
+    assert frames_with_it(caught.value, handed) == []
 
 
 class Vicious(str):
@@ -382,6 +473,7 @@ def test_a_fault_inside_shows_nothing(
     assert found_in(text) == []
     assert str(N) not in text
     assert caught.value.__context__ is None
+    assert frames_with_it(caught.value, frozenset({"data"})) == []
     assert len(ledger.history) == (0 if step.endswith("Memory") else len(planned(options)))
 
 
@@ -418,9 +510,10 @@ def test_nothing_is_printed_logged_or_warned(kind: str, capfd: pytest.CaptureFix
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            with testing.seeded_noise(3):
-                fit = fitted(kind)
-            str(fit.summary())
+            with Written() as written:
+                with testing.seeded_noise(3):
+                    fit = fitted(kind)
+                str(fit.summary())
     finally:
         logging.getLogger().removeHandler(handler)
         for logger, level in zip(loggers, levels, strict=True):
@@ -428,4 +521,17 @@ def test_nothing_is_printed_logged_or_warned(kind: str, capfd: pytest.CaptureFix
     printed = "".join(capfd.readouterr())
     assert printed == ""
     assert found_in(stream.getvalue()) == []
-    assert [str(w.message) for w in caught] == []
+    assert [str(w.message) for w in caught if not issubclass(w.category, PrivcausalWarning)] == []
+    assert written == []
+
+
+def test_a_fit_with_a_ledger_writes_the_ledger_alone(tmp_path: Path) -> None:
+    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=50)
+    with Written() as written:
+        fitted("r", ledger=ledger)
+        fitted("CSV", ledger=ledger)
+    assert {Path(path).parent for path in written} <= {tmp_path}
+    assert {path.name.split(".db")[0] for path in tmp_path.iterdir()} == {"study"}
+    with Written() as written, tempfile.TemporaryFile() as file:
+        file.write(b"what the watch sees")
+    assert written

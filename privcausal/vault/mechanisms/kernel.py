@@ -26,6 +26,12 @@ BITS = 20
 NEWTON = 500
 """Newton steps before the slow and certain method takes over; a dozen are the rule."""
 
+STEADY = 16
+"""Newton steps that are taken in any case, so that their number does not tell of the rows."""
+
+HALVINGS = 32
+"""Of the bends along a ray, two a row; enough for 2^30 rows, and as many for few."""
+
 FLOOR, CEILING = 1e-6, 1e18
 """Ridges between which weights, their grid and the solver stay well inside of floats."""
 
@@ -254,14 +260,16 @@ class Problem(Sealed):
         return total
 
     def minimum(self, tolerance: float, bound: float) -> Vector:
-        """A point where the gradient is at most `tolerance` long."""
-        w = np.zeros(self.features.size)
-        for _ in range(NEWTON):
+        """A point where the gradient is at most `tolerance` long: the first that is met."""
+        w, found = np.zeros(self.features.size), None
+        for step in range(1, NEWTON + 1):
             slope = self.gradient(w)
-            if np.linalg.norm(slope) <= tolerance:
-                return w
+            if found is None and np.linalg.norm(slope) <= tolerance:
+                found = w
+            if found is not None and step >= STEADY:
+                return found
             w = self._step(w, slope)
-        return self._certain(tolerance, bound)
+        return self._certain(tolerance, bound) if found is None else found
 
     def _step(self, w: Vector, slope: Vector) -> Vector:
         """One Newton step, as long as is best along its ray."""
@@ -287,16 +295,16 @@ class Problem(Sealed):
         bends = np.sort(bends[np.isfinite(bends) & (bends > 0)])
         # the last bend before the minimum, by halving; beyond it F' is one straight line
         below, above = 0, len(bends)
-        while below < above:
-            middle = (below + above) // 2
-            if slope(float(bends[middle])) < 0:
-                below = middle + 1
-            else:
-                above = middle
+        for _ in range(HALVINGS):
+            middle = min((below + above) // 2, len(bends) - 1)
+            falls = slope(float(bends[middle]) if len(bends) else 0.0) < 0
+            if below < above:
+                below, above = (middle + 1, above) if falls else (below, middle)
         first = float(bends[below - 1]) if below else 0.0
         inside = np.abs(s + _beyond(first, bends, below) * speed) < self.corner
         curve = rise + float(along[inside] @ speed[inside])
-        return max(first - slope(first) / curve, first)
+        # at the minimum itself there is no direction to go
+        return max(first - slope(first) / curve, first) if curve > 0 else 0.0
 
     def _certain(self, tolerance: float, bound: float) -> Vector:
         """Nesterov's method from zero: after `steps` the gradient is short on every table.

@@ -213,7 +213,13 @@ def is_relation(value: object) -> bool:
 
 def open_relation(relation: Any) -> Stored:
     """A DuckDB relation, whose rows may come in another order each time."""
-    return Stored(relation, ordered=False)
+    try:
+        return Stored(relation, ordered=False)
+    except DataError:
+        raise
+    except Exception:
+        pass
+    raise DataError("the DuckDB relation cannot be opened; is its connection closed?")
 
 
 def open_path(path: str | os.PathLike[str]) -> Stored:

@@ -1,0 +1,304 @@
+"""A fault at every step on rows: in each function that runs behind the vault's guard, one by one.
+
+The fault's message quotes the canary, as NumPy's and pandas' messages quote values. What comes out
+must be a declared error in constant words, with nothing behind it and no rows in the variables of
+its traceback, and the ledger must hold all of the fit or nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from canaries import LABEL, NUMBER, PACKAGE, behind, found_in, frames_with_it, told
+
+import privcausal as pc
+from privcausal import testing
+from privcausal.errors import PrivcausalError
+from privcausal.vault import door, noise
+
+N = 48
+GUARD = next(c for c in door.guarded.__code__.co_consts if isinstance(c, CodeType))
+"""The code of the wrapper that every step on rows runs in."""
+
+BOUNDS: dict[str, Any] = {"Y": (-1, 3), "X1": (0, 1), "X2": ["a", "b"]}
+
+
+@cache
+def rows() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "Y": rng.random(N),
+            "T": rng.integers(0, 2, N).astype(float),
+            "X1": rng.random(N),
+            "X2": rng.choice(["a", "b"], N),
+            "P": rng.uniform(0.3, 0.7, N),
+            "pid": [f"id{i // 2}" for i in range(N)],
+        }
+    )
+    frame.loc[17, ["Y", "X1", "P"]] = NUMBER
+    frame.loc[17, ["X2", "pid"]] = LABEL
+    return frame
+
+
+TABLE = {"cell": ["a", "a", "b", "b"], "arm": [0, 1, 0, 1], "count": [9.0] * 4, "sum": [1.5] * 4}
+
+Call = Callable[[Any], Any]
+
+
+def cate(formula: str = "Y ~ T | X1 + C(X2)", **options: Any) -> Call:
+    return lambda ledger: pc.privcate(
+        formula, rows(), **{"bounds": BOUNDS, "base": "linear", "ledger": ledger} | options
+    )
+
+
+def ate(formula: str = "Y ~ T | X1 + C(X2)", **options: Any) -> Call:
+    return lambda ledger: pc.private(
+        formula, rows(), **{"bounds": BOUNDS, "base": "linear", "ledger": ledger} | options
+    )
+
+
+def stored(kind: str) -> Call:
+    """The same rows from a file or a relation, which are read while the fit runs."""
+
+    def run(ledger: Any) -> Any:
+        return pc.privcate("Y ~ T | X1", files(kind), learner="adum", bounds=BOUNDS, ledger=ledger)
+
+    return run
+
+
+@cache
+def files(kind: str) -> Any:
+    import tempfile
+
+    import duckdb
+
+    folder = tempfile.TemporaryDirectory(prefix="faults")
+    _KEPT.append(folder)
+    place = Path(folder.name) / f"rows.{kind}"
+    if kind == "relation":
+        connection = duckdb.connect()
+        connection.register("rows", rows())
+        _KEPT.append(connection)
+        return connection.sql("SELECT * FROM rows")
+    rows().to_parquet(place) if kind == "parquet" else rows().to_csv(place, index=False)
+    return place
+
+
+_KEPT: list[Any] = []
+
+
+@cache
+def fitted(kind: str) -> Any:
+    with testing.seeded_noise(1):
+        return CALLS[kind](None)
+
+
+def look(kind: str, name: str) -> Call:
+    """A look at the rows by a fit, whose price is charged too; its noise is real."""
+    return lambda ledger: getattr(real(kind), name)(rows(), eps=1.0, ledger=ledger)
+
+
+@cache
+def real(kind: str) -> Any:
+    return CALLS[kind](None)
+
+
+CALLS: dict[str, Call] = {
+    "r": cate(base="gam", unit="pid", max_rows=2, split="disjoint", groups=["X2", "X1 >= 0.5"]),
+    "dr": cate(learner="dr", neighbors="add_remove", split="crossfit", cov_type="HC0"),
+    "s": cate(learner="s"),
+    "t": cate(learner="t"),
+    "x": cate(learner="x", propensity="P", bounds=BOUNDS | {"P": (0.3, 0.7)}),
+    "bought": cate(bounds=None, eps=60.0, shares={"bounds": 0.5}),
+    "private": ate(base="gam"),
+    "ATT": ate(estimand="ATT"),
+    "ATO": ate(estimand="ATO"),
+    "difference": ate("Y ~ T", groups=["X2"]),
+    "boosted": cate(learner="r", base=pc.bases.DPEBM(rounds=10, learning_rate=0.3)),
+    "cells": cate("Y ~ T | X1", learner="adum"),
+    "clusters": cate(
+        "Y ~ T | X1", learner=pc.learners.ADUM(partition="kmeans", cells=3, rounds=2)
+    ),
+    "tm": cate("Y ~ T | X1", learner="tm"),
+    "kernel": cate("Y ~ T | X1", learner="dpcate", base=pc.bases.Kernel(functions=10)),
+    "squared": cate(
+        "Y ~ T | X1", learner="dpcate", base=pc.bases.Kernel(functions=10, loss="squared")
+    ),
+    "queries": cate(
+        "Y ~ T | X1", learner="dpcate", base="kernel", queries={"X1": np.array([0.5])}
+    ),
+    "Parquet": stored("parquet"),
+    "CSV": stored("csv"),
+    "relation": stored("relation"),
+    "from_cells": lambda ledger: pc.from_cells(pd.DataFrame(TABLE), ["a", "b"], ledger=ledger),
+    "overlap": look("dr", "overlap"),
+    "balance": look("dr", "balance"),
+    "uplift": look("cells", "uplift"),
+    "published": ate(
+        mode="paper", base=pc.bases.Sklearn.kernel(), below_minimum="published",
+        shares={"effect": 0.5, "variance": 0.5},
+    ),
+}  # fmt: skip
+
+LEAST = 250
+"""Functions that run behind the guard in these calls together."""
+
+
+def ours(frame: FrameType) -> bool:
+    return bool(frame.f_globals.get("__name__", "").split(".")[0] == PACKAGE)
+
+
+class Steps:
+    """Which of the package's functions run behind the guard within the block."""
+
+    def __init__(self) -> None:
+        self.codes: dict[CodeType, str] = {}
+        self._depth = 0
+
+    def _seen(self, frame: FrameType, event: str, _: Any) -> None:
+        if frame.f_code is GUARD:
+            self._depth += {"call": 1, "return": -1}.get(event, 0)
+        elif event == "call" and self._depth and ours(frame):
+            name = f"{frame.f_globals['__name__']}.{frame.f_code.co_qualname}"
+            self.codes.setdefault(frame.f_code, name)
+
+    def __enter__(self) -> Steps:
+        noise._gaussian.cache_clear()  # samplers are kept by scale
+        noise._laplace.cache_clear()
+        sys.setprofile(self._seen)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+
+class Fault(Steps):
+    """Raises when `target` is called behind the guard for the first time."""
+
+    def __init__(self, target: CodeType, error: BaseException) -> None:
+        super().__init__()
+        self._target, self._error, self.raised = target, error, False
+
+    def _seen(self, frame: FrameType, event: str, _: Any) -> None:
+        if frame.f_code is GUARD:
+            self._depth += {"call": 1, "return": -1}.get(event, 0)
+        elif event == "call" and self._depth and frame.f_code is self._target and not self.raised:
+            self.raised = True
+            raise self._error
+
+
+@cache
+def steps() -> dict[str, dict[str, CodeType]]:
+    """The functions of each call that no call before it has run, by name."""
+    found: dict[str, dict[str, CodeType]] = {}
+    before: set[CodeType] = set()
+    for kind, call in CALLS.items():
+        if kind in ("overlap", "balance", "uplift"):
+            real("cells" if kind == "uplift" else "dr")
+        with Steps() as seen:
+            call(None)
+        found[kind] = {
+            f"{name} at {code.co_firstlineno}": code
+            for code, name in seen.codes.items()
+            if code not in before
+        }
+        before |= set(seen.codes)
+    return found
+
+
+def faults() -> list[Exception]:
+    return [
+        ValueError(f"could not convert string to float: '{LABEL}'"),
+        KeyError(NUMBER),
+        MemoryError(f"Unable to allocate an array with shape ({N}, 9) and data type <U10"),
+        PrivcausalErrorWithCause.made(),
+    ]
+
+
+class PrivcausalErrorWithCause:
+    """A declared error that was raised while a value's own error was handled."""
+
+    @staticmethod
+    def made() -> Exception:
+        error = pc.DataError("in constant words")
+        error.__context__ = KeyError(LABEL)
+        error.__cause__ = ValueError(str(NUMBER))
+        return error
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_a_fault_at_every_step_shows_nothing(kind: str, tmp_path: Path) -> None:
+    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=690, allow_published=True)
+    kept, swallowed, handed = [], [], frozenset({"data", "frame"})
+    kinds = faults()
+    for number, (step, code) in enumerate(steps()[kind].items()):
+        before = ledger.fits
+        fault = kinds[number % len(kinds)]
+        try:
+            with Fault(code, fault) as planted:
+                CALLS[kind](ledger)
+            error: BaseException | None = None
+        except PrivcausalError as caught:
+            error = caught
+        if not planted.raised:
+            kept.append(step)  # its answer is, from the call before
+        elif error is None:
+            swallowed.append(step)  # read as a missing value, say
+        else:
+            assert found_in(told(error)) == [], step
+            assert str(N) not in str(error), step
+            assert list(behind(error)) == [error], step
+            assert frames_with_it(error, handed) == [], step
+        assert ledger.fits - before in (0, 1), step
+    assert len(kept) + len(swallowed) <= 0.25 * len(steps()[kind]) + 1, (kept, swallowed)
+    assert "whole" in ledger.verify()
+
+
+def test_there_are_many_steps() -> None:
+    found = steps()
+    assert sum(map(len, found.values())) >= LEAST
+    names = " ".join(name for of in found.values() for name in of)
+    for part in ("vault.mechanisms", "vault.sources", "vault.transforms", "vault.batch", "noise"):
+        assert part in names
+
+
+def test_a_step_without_the_guard_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check is not idle: with the guard gone the canary comes through."""
+    code = next(c for n, c in steps()["r"].items() if "Memory.__init__" in n)
+
+    def bare(data: Any) -> Any:
+        return door.Source(door.Memory(data))
+
+    monkeypatch.setattr("privcausal.api.read", bare)
+    with pytest.raises(ValueError, match=LABEL):
+        _unguarded(code)
+
+
+def _unguarded(target: CodeType) -> None:
+    def seen(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code is target:
+            raise ValueError(LABEL)
+
+    sys.setprofile(seen)
+    try:
+        CALLS["r"](None)
+    finally:
+        sys.setprofile(None)
+
+
+def test_an_interrupt_goes_through(tmp_path: Path) -> None:
+    """Whoever stops a fit stops it; what was charged stays charged, and nothing came out."""
+    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=50)
+    code = next(c for n, c in steps()["r"].items() if "Gram.integers" in n)
+    with pytest.raises(KeyboardInterrupt), Fault(code, KeyboardInterrupt()):
+        CALLS["r"](ledger)
+    assert ledger.fits == 1

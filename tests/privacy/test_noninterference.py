@@ -1,0 +1,273 @@
+"""Neighbours with the same released numbers: everything else must be the same, work included.
+
+As in `test_replay`, the neighbour is fitted on the answers that the first table got. Here it is not
+the saved document that is compared but what stands around it: names, shapes, types, warnings, log
+lines, printed lines, files, JSON keys, HTML and LaTeX to the byte; and how often each function was
+called, so that no loop runs as long as the rows decide.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, FunctionType
+from typing import Any
+
+import numpy as np
+import pytest
+from canaries import PACKAGE, Written
+from replay_helpers import (
+    BOUNDS,
+    FORMULA,
+    HIGH,
+    HUGE,
+    LOW,
+    MISSING,
+    Pair,
+    aligned,
+    fit,
+    hostile,
+    ordinary,
+)
+from test_replay import neighbours
+
+import privcausal as pc
+from privcausal import testing
+
+RELATIONS = ("substitute", "add_remove")
+SHORT = "Y ~ T | X1 + C(G)"
+KERNEL = {"learner": "dpcate", "base": pc.bases.Kernel(functions=10)}
+KINDS: dict[str, dict[str, Any]] = {
+    "r": {"learner": "r", "base": "linear", "groups": ["G", "X1 >= 0"]},
+    "r by gam": {"learner": "r"},
+    "dr": {"learner": "dr", "base": "linear", "split": "crossfit"},
+    "s": {"learner": "s", "base": "linear"},
+    "t": {"learner": "t", "base": "linear", "split": "disjoint"},
+    "x": {"learner": "x", "base": "linear"},
+    "private": {"learner": "private"},
+    "ATT": {"learner": "private", "base": "linear", "estimand": "ATT"},
+    "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
+    "difference": {"learner": "private", "formula": "Y ~ T", "groups": ["G"]},
+    "boosted": {"learner": "s", "base": pc.bases.DPEBM(rounds=10, learning_rate=0.3)},
+    "kernel": KERNEL | {"formula": "Y ~ T | X1"},
+    "squared": {
+        "learner": "dpcate",
+        "base": pc.bases.Kernel(functions=10, loss="squared"),
+        "formula": "Y ~ T | X1",
+    },
+    "queries": KERNEL | {"formula": "Y ~ T | X1", "queries": {"X1": np.array([-0.5, 0.5])}},
+    "cells": {"learner": "adum", "formula": SHORT},
+    "clusters": {
+        "learner": pc.learners.ADUM(partition="kmeans", cells=3, rounds=2),
+        "formula": "Y ~ T | X1 + X2",
+    },
+    "tm": {"learner": "tm", "formula": SHORT},
+}
+PAIRS = 4
+"""Pairs of each kind and relation, beside those of the replay tests."""
+
+
+def call(kind: str, relation: str) -> dict[str, Any]:
+    return {"formula": FORMULA, "bounds": BOUNDS, "eps": 1.0, "neighbors": relation} | KINDS[kind]
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What a stranger sees of a fit, but for its price."""
+
+    result: Any
+    error: Any
+    warned: tuple[str, ...]
+    logged: str
+    printed: str
+    written: tuple[str, ...]
+    work: Counter[str]
+
+
+def watched(run: Callable[[], Any]) -> Outside:
+    stream, said, work = io.StringIO(), io.StringIO(), Counter[str]()
+
+    def count(frame: FrameType, event: str, what: Any) -> None:
+        module = frame.f_globals.get("__name__", "")
+        if module.split(".")[0] != PACKAGE or module in DRAWING:
+            return
+        if event == "call":
+            work[f"{frame.f_globals['__name__']}.{frame.f_code.co_name}"] += 1
+        elif event == "c_call":
+            caller = f"{frame.f_globals['__name__']}.{frame.f_code.co_name}"
+            work[f"{caller} calls {getattr(what, '__name__', 'something')}"] += 1
+
+    with logs_into(stream), Written() as written, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            sys.setprofile(count)
+            try:
+                found = run()
+            finally:
+                sys.setprofile(None)
+    warned = tuple(f"{w.category.__name__}: {w.message}" for w in caught) + found.warned
+    return Outside(
+        found, found.error, warned, stream.getvalue(), said.getvalue(), tuple(written), work
+    )
+
+
+@contextlib.contextmanager
+def logs_into(stream: io.StringIO) -> Iterator[None]:
+    """All loggers at DEBUG."""
+    handler, root = logging.StreamHandler(stream), logging.getLogger()
+    loggers = [root, *map(logging.getLogger, root.manager.loggerDict)]
+    levels = [logger.level for logger in loggers]
+    root.addHandler(handler)
+    for logger in loggers:
+        logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def both(made: dict[str, Any], one: Any, two: Any, *, warm: bool = True) -> tuple[Outside, Outside]:
+    """The fit, and its neighbour on the same answers."""
+    if warm:
+        fit(made, one)  # what is imported or kept on first use is not of these rows
+    first = watched(lambda: fit(made, one))
+    answers = aligned(Pair("pair", made, one, two), first.result.calls)
+    second = watched(lambda: fit(made, two, answers))
+    return first, second
+
+
+def outside(result: Any, folder: Path) -> dict[str, Any]:
+    """All that a result offers, as text or bytes; and the names, shapes and types of its frames."""
+    found: dict[str, Any] = {}
+    result.save(folder / "fit.json")
+    found["keys"] = keys(json.loads((folder / "fit.json").read_text()))
+    found["bytes"] = (folder / "fit.json").read_bytes()
+    for audience in ("technical", "public"):
+        result.report(folder / "fit.html", audience)
+        found[audience] = (folder / "fit.html").read_bytes()
+    summary = result.summary()
+    found |= {"text": str(summary), "LaTeX": summary.as_latex(), "HTML": summary.as_html()}
+    found |= {"repr": repr(result), "notebook": result._repr_html_()}
+    compared = pc.compare([result], groups=True)
+    found |= {"compared": str(compared), "compared LaTeX": compared.as_latex()}
+    tables = {"budget": result.budget, "tidy": result.tidy(), "glance": result.glance()}
+    for name, table in tables.items():
+        found[name] = (list(table.columns), table.shape, list(map(str, table.dtypes)))
+        found[f"{name} to the bit"] = table.to_csv(float_format="%.17g")
+    found["plan"] = str(result.plan)
+    return found
+
+
+def keys(document: Any) -> Any:
+    if isinstance(document, dict):
+        return {key: keys(value) for key, value in document.items()}
+    if isinstance(document, list):
+        return [len(document), *(keys(v) for v in document if isinstance(v, dict | list))]
+    return type(document).__name__
+
+
+def pairs(kind: str, relation: str) -> Iterator[tuple[Any, Any]]:
+    rng = np.random.default_rng([sum(map(ord, kind)), len(relation)])
+    fixed = [(LOW, HIGH), (HIGH, MISSING), (LOW, HUGE)]
+    for number in range(PAIRS):
+        old, new = fixed[number] if number < 3 else (hostile(rng), hostile(rng))
+        size = int(rng.integers(2, 20))
+        yield neighbours(relation, [*ordinary(size, number), old], new)
+
+
+DRAWING = ("privcausal.testing", "privcausal.vault.noise")
+"""The recorder draws for one of the two, and reads for the other."""
+
+LABELS = ("labels", "label_key", "_key", "_number_key", "_is_missing", "factorize")
+"""Work by distinct label, which is once for each: a new label is one more."""
+
+
+def constant(work: Counter[str]) -> dict[str, int]:
+    """How often everything was called but what reads labels by distinct text."""
+    return {
+        name: times
+        for name, times in work.items()
+        if not any(word in name.replace("label_columns", "") for word in LABELS)
+        and "columns.<" not in name
+        and "batch.<" not in name
+    }
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_released_numbers_tell_neighbours_apart(
+    kind: str, relation: str, tmp_path: Path
+) -> None:
+    made = call(kind, relation)
+    for number, (one, two) in enumerate(pairs(kind, relation)):
+        first, second = both(made, one, two, warm=number == 0)
+        assert first.error == second.error
+        assert first.error is None
+        assert first.warned == second.warned
+        assert (first.logged, first.printed) == (second.logged, second.printed)
+        assert first.written == second.written == ()
+        assert constant(first.work) == constant(second.work)
+        if number == 0:
+            seen = outside(first.result.result, tmp_path)
+            other = outside(second.result.result, tmp_path)
+            for name, content in seen.items():
+                assert content == other[name], name
+
+
+def test_a_loop_as_long_as_the_rows_decide_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from privcausal.vault.mechanisms import moments
+
+    one, two = neighbours("substitute", [*ordinary(9, 1), LOW], HIGH)
+    kept = moments.Cross.integers
+    # counted as one of the package's functions
+    half = FunctionType((lambda value: value * 0.9).__code__, {"__name__": f"{PACKAGE}.planted"})
+
+    def until_small(self: Any, batch: Any) -> Any:
+        rest = float(np.abs(batch.y).sum())
+        while rest > 1e-3:
+            rest = half(rest)
+        return kept(self, batch)
+
+    monkeypatch.setattr(moments.Cross, "integers", until_small)
+    first, second = both(call("r", "substitute"), one, two)
+    assert constant(first.work) != constant(second.work)
+
+
+def test_a_log_line_of_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from privcausal.vault import batch
+
+    one, two = neighbours("substitute", [*ordinary(9, 1), LOW], HIGH)
+    clean = batch._clean
+
+    def telling(column: Any, domain: Any) -> Any:
+        values, present = clean(column, domain)
+        logging.getLogger("privcausal").debug("up to %s", values.max())
+        return values, present
+
+    monkeypatch.setattr(batch, "_clean", telling)
+    first, second = both(call("r", "substitute"), one, two)
+    assert first.logged != second.logged
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_looks_at_the_data(relation: str) -> None:
+    """Overlap, balance and uplift: their words, frames and work."""
+    one, two = neighbours(relation, [*ordinary(30, 3), LOW], HIGH)
+    for kind, names in (("dr", ("overlap", "balance")), ("cells", ("uplift",))):
+        result = fit(call(kind, relation) | {"split": "full"}, one).result
+        for name in names:
+            with testing.recorded(3) as recorder:
+                first = str(getattr(result, name)(one, eps=1.0))
+            with testing.recorded(3, recorder.calls):
+                second = str(getattr(result, name)(two, eps=1.0))
+            assert first == second

@@ -1,0 +1,154 @@
+"""Released numbers stand on a public grid, and their last bits tell nothing of the rows.
+
+A float plus float noise does not: which of its last bits can be set depends on what was added to
+(Mironov 2012; Haney et al. 2022). Here noise is added to whole numbers, and what leaves is a whole
+number times a public unit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from opendp.mod import OpenDPException
+from replay_helpers import BOUNDS, FORMULA, frame, ordinary
+from scipy.stats import beta
+from test_noninterference import KINDS
+
+import privcausal as pc
+from privcausal import testing
+from privcausal.accounting import PICO
+from privcausal.testing import Recorder, drawn_again
+from privcausal.vault import noise
+
+FALSE_ALARM = 1e-6
+DRAWS = 100_000
+
+
+def made(kind: str, relation: str) -> tuple[Any, Recorder]:
+    options = {"formula": FORMULA, "bounds": BOUNDS, "eps": 2.0} | KINDS[kind]
+    formula, learner = options.pop("formula"), options.pop("learner")
+    data = frame(ordinary(80, 1))
+    with testing.recorded_system() as recorder:
+        if learner == "private":
+            return pc.private(formula, data, neighbors=relation, **options), recorder
+        return pc.privcate(formula, data, learner=learner, neighbors=relation, **options), recorder
+
+
+@pytest.mark.parametrize("relation", ["substitute", "add_remove"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_outputs_are_whole_multiples_of_public_units(kind: str, relation: str) -> None:
+    """With real noise: integers from the noise source, and nothing but them in the releases."""
+    result, recorder = made(kind, relation)
+    assert recorder.calls
+    for call in recorder.calls:
+        assert call.exact.dtype == call.noisy.dtype == np.int64
+    answers = [call.noisy for call in recorder.calls]
+    released = [r.value for r in result.estimate.releases if len(r.value)]
+    parts = np.concatenate(answers)
+    values = np.concatenate(released)
+    assert len(parts) == len(values)  # every answer left, and nothing else did
+    for noisy, value in zip(*matched(recorder, result), strict=True):
+        units = np.unique(value[noisy != 0] / noisy[noisy != 0])
+        close = np.unique(np.round(units / units[0], 9)) if len(units) else units
+        assert len(close) <= 12  # a few public units, and not one for each number
+        assert np.array_equal(value[noisy == 0], np.zeros((noisy == 0).sum()))
+
+
+def matched(recorder: Recorder, result: Any) -> tuple[list[Any], list[Any]]:
+    """Integers and released values, release by release."""
+    whole = np.concatenate([call.noisy for call in recorder.calls])
+    found, at = ([], []), 0  # type: tuple[list[Any], list[Any]], int
+    for release in result.estimate.releases:
+        size = len(release.value)
+        if size:
+            found[0].append(whole[at : at + size].astype(float))
+            found[1].append(release.value)
+            at += size
+    return found
+
+
+# -- last bits -------------------------------------------------------------------------------
+
+
+def bounds_of(hits: int, trials: int, level: float) -> tuple[float, float]:
+    """Clopper-Pearson, both sides."""
+    low = 0.0 if hits == 0 else float(beta.ppf(level / 2, hits, trials - hits + 1))
+    high = 1.0 if hits == trials else float(beta.ppf(1 - level / 2, hits + 1, trials - hits))
+    return low, high
+
+
+def apart(one: Any, two: Any, events: list[Any], level: float) -> float:
+    """A lower bound on the largest log ratio of an event's chances on the two sides."""
+    each = level / (4 * len(events))
+    worst = 0.0
+    for event in events:
+        a, b = (int(event(x).sum()) for x in (one, two))
+        for hits, others in ((a, b), (b, a)):
+            low, high = bounds_of(hits, len(one), each)[0], bounds_of(others, len(two), each)[1]
+            worst = max(worst, math.log(low / high)) if low > 0 else worst
+    return worst
+
+
+BITS = [lambda x, k=k: np.asarray(x) % 2**k == 0 for k in range(1, 7)]
+"""Events on the last bits of a whole number."""
+
+
+def on_grid_of(power: int) -> Any:
+    return lambda x: np.mod(np.asarray(x, float) * 2.0**power, 1) == 0
+
+
+FLOATS = [on_grid_of(power) for power in range(44, 57)]
+"""Events on the last bits of a float near one: is it a multiple of 2^-44, ..., 2^-56?"""
+
+
+@pytest.mark.parametrize(("law", "scale"), [("laplace", 1.0), ("laplace", 30.0), ("gaussian", 3.0)])
+def test_last_bits_tell_no_more_than_is_paid_for(law: str, scale: float) -> None:
+    """x = 0 against x = 1: the chance of each pattern of last bits differs by e^eps at most."""
+    query = noise.Query("one number", np.ones(1), 1.0, scale, law)  # type: ignore[arg-type]
+    one, two = (drawn_again(query, np.array([x]), DRAWS)[:, 0] for x in (0, 1))
+    # the discrete Gaussian of scale 3 differs by more than 1 / 3 in its tails only
+    paid = 1 / scale
+    assert apart(one, two, BITS, FALSE_ALARM) <= paid * 1.05
+    # a number of a release: times a public unit that is a power of two or not
+    for unit in (2.0**-30, 0.1 / 3):
+        released = [draws * unit for draws in (one, two)]
+        assert apart(*released, FLOATS, FALSE_ALARM) <= paid * 1.05
+
+
+def test_float_noise_would_be_found() -> None:
+    """The attack's own target: NumPy's Laplace noise on 0 and on 1 at eps = 1."""
+    rng = np.random.default_rng(0)
+    one, two = (x + rng.laplace(size=DRAWS) for x in (0.0, 1.0))
+    assert apart(one, two, FLOATS, FALSE_ALARM) > 3.0
+
+
+def test_integers_leave_room_for_their_noise() -> None:
+    """Far from the end of 64 bits, at the largest table a sum is proven for."""
+    for law in ("gaussian", "laplace"):
+        query = noise.Query("ends", np.ones(1), 1.0, 1e6, law)  # type: ignore[arg-type]
+        for end in (2**61, -(2**61)):
+            answers = drawn_again(query, np.array([end]), 200)[:, 0]
+            assert np.all(np.sign(answers) == np.sign(end))
+            assert np.ptp(answers.astype(object)) < 10**8
+
+
+def test_scales_of_zero_are_refused() -> None:
+    for scale in (0.0, -1.0, float("nan"), float("inf")):
+        query = noise.Query("wrong", np.ones(1), 1.0, scale)
+        with pytest.raises((ArithmeticError, OpenDPException)):
+            noise.OperatingSystem().gaussian(np.zeros(1, np.int64), query)
+        with pytest.raises((ArithmeticError, OpenDPException)):
+            noise.OperatingSystem().laplace(np.zeros(1, np.int64), replace(query, law="laplace"))
+
+
+def test_the_noise_scale_is_that_of_the_price() -> None:
+    """sigma = Delta / sqrt(2 rho) in the calls themselves, for each line of the budget."""
+    result, recorder = made("r", "substitute")
+    for call, release in zip(recorder.calls, result.estimate.releases, strict=True):
+        rho = release.charge.cost.rho / PICO
+        assert call.query.scale >= call.query.sensitivity / math.sqrt(2 * rho)
+        assert call.query.scale <= call.query.sensitivity / math.sqrt(2 * rho) * (1 + 1e-9)
