@@ -70,7 +70,7 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
         "facts": _facts(view),
         "level": level(view.alpha),
         "interval": interval_sentence(view),
-        "privacy_share": sum(s.share for s in view.sources[1:]),
+        "privacy_share": sum(s.share for s in view.sources if s.label == "privacy"),
         "pictures": {
             "interval": pictures.interval_picture(view),
             "shapes": pictures.shape_pictures(view),

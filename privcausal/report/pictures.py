@@ -45,13 +45,15 @@ def interval_picture(view: FitView) -> Picture | None:
         for label, low, high in plots.nested(effect, view.sources)
     )
     words = f"Nested bars: the estimate is {interval_sentence(view)}. Intervals by source: {bars}."
+    more = len(view.sources) > 2
     svg = _draw(
-        "interval", words, (WIDE, 1.9 + 0.3 * max(0, len(view.sources) - 2)),
+        "interval", words, (WIDE, 2.2 if more else 1.9),
         lambda ax: plots.interval_plot(effect, view.sources, ax=ax, alpha=view.alpha),
     )  # fmt: skip
     caption = (
         f"The {level(view.alpha)} interval. Solid: its width if only sampling mattered. "
         "Hatched: what the noise added for privacy makes of it."
+        + (" Dotted: what allowances for errors of the method add." if more else "")
     )
     return Picture(svg, caption)
 
@@ -88,8 +90,8 @@ def gate_picture(view: FitView) -> Picture | None:
         lambda ax: plots.gate_plot(gates, ax=ax, alpha=view.alpha),
     )  # fmt: skip
     caption = (
-        f"Average effect by group. Thin line: {level(view.alpha)} interval. Thick line: the part "
-        "of it that sampling alone would give."
+        f"Average effect by group. Thin line: {level(view.alpha)} interval. Thick line: what it "
+        "would be without privacy noise."
     )
     return Picture(svg, caption)
 

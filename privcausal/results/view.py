@@ -12,7 +12,7 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
-from privcausal.report.numbers import alike
+from privcausal.report.numbers import alike, level
 from privcausal.report.words import odds_sentence
 from privcausal.results import cells, dpcate, estimands, meta, published, trial
 from privcausal.results.cells import cell_table
@@ -298,10 +298,11 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
         else f"at least {share:.0%} of that uncertainty (in variance) is noise added for privacy."
     )
     over = estimands.OVER[request.estimand]
+    shown = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
+    value, low, high = alike(shown, float(row["std_error"]), digits=2)
     return (
-        f"{over}, {treatment} changes {outcome} by {row['estimate']:.3g}.",
-        f"With {100 * (1 - alpha):g} % confidence the change lies between {row['conf_low']:.3g} "
-        f"and {row['conf_high']:.3g}; {noise}",
+        f"{over}, {treatment} changes {outcome} by {value}.",
+        f"With {level(alpha)} confidence the change lies between {low} and {high}; {noise}",
         protected,
     )
 
