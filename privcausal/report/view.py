@@ -131,6 +131,8 @@ class FitView:
         Three plain sentences: the effect, how sure, what was protected.
     notes, assumptions, methods : tuple of str
         Sentences, sentences and paragraphs.
+    robustness : str
+        One sentence on how strong an unmeasured confounder would have to be; may be empty.
     checks : tuple of Check
     call : str
         Python that reproduces the fit.
@@ -164,6 +166,7 @@ class FitView:
     ledger: str | None = None
     notes: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+    robustness: str = ""
     checks: tuple[Check, ...] = ()
     methods: tuple[str, ...] = ()
     versions: tuple[Pair, ...] = ()

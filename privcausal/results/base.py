@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from privcausal.accounting import Ledger
     from privcausal.report import FitView, Summary
     from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
+    from privcausal.results.sensitivity import Sensitivity
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,6 +313,21 @@ class Result(Exchange):
 
         found = balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return Balance(found, ledger_line(ledger))
+
+    def sensitivity(self, alpha: float = 0.05) -> Sensitivity:
+        """How strong an unmeasured confounder would have to be to undo the average effect.
+
+        Robustness values and bounds on the bias (Chernozhukov et al. 2022; Cinelli and Hazlett
+        2020), from released numbers: free. See `inference.sensitivity` for what is assumed.
+
+        Raises
+        ------
+        CapabilityError
+            No average was released, or ``mode="paper"``.
+        """
+        from privcausal.results.sensitivity import sensitivity_of
+
+        return sensitivity_of(self, check_alpha(alpha))
 
     def _budget_of(self, eps: float, delta: float | None) -> Budget:
         return Budget(eps, self.estimate.plan.request.budget.delta if delta is None else delta)

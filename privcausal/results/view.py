@@ -96,6 +96,7 @@ def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -
         headline=_headline(result, alpha),
         notes=_notes(result),
         assumptions=_assumptions(result),
+        robustness=_robustness(result, alpha),
         methods=_methods(result),
         call=result.call,
         versions=_versions(),
@@ -107,6 +108,14 @@ def _assumptions(result: Result) -> tuple[str, ...]:
     if _by_cells(result):
         return cells.ASSUMPTIONS
     return trial.ASSUMPTIONS if _is_trial(result) else estimands.assumptions(result.plan.request)
+
+
+def _robustness(result: Result, alpha: float) -> str:
+    """Of a study that rests on having measured what confounds."""
+    if result.estimate.averages is None or result.plan.request.mode == "paper":
+        return ""
+    found = result.sensitivity(alpha)
+    return "" if found.randomised else found.sentence
 
 
 def _cell_table(result: Result, alpha: float) -> pd.DataFrame | None:
