@@ -1,4 +1,4 @@
-"""The command line: ``privcausal demo``, ``fit``, ``plan``, ``report`` and ``audit``.
+"""The command line: ``privcausal demo``, ``fit``, ``plan``, ``report``, ``ledger`` and ``audit``.
 
 Exit codes: 0; 2 for wrong input; 3 where a ledger has not enough left; 4 where an audit refutes a
 claim; 1 for anything unexpected.
@@ -123,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_fit(commands.add_parser("fit", help="fit what a spec file asks for"))
     _add_plan(commands.add_parser("plan", help="how wide the interval will be, without data"))
     _add_report(commands.add_parser("report", help="write the HTML report of a saved fit"))
+    _add_ledger(commands.add_parser("ledger", help="check a ledger and tell what it has left"))
     _add_audit(commands.add_parser("audit", help="try to refute the privacy claim of a fit"))
     return parser
 
@@ -140,6 +141,10 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", type=_output, metavar="HTML", help="write the report here")
     parser.add_argument("--save", type=_output, metavar="JSON", help="write the fit here")
     parser.add_argument("--summary", choices=list(_SUMMARIES), default="text")
+    parser.add_argument(
+        "--progress", action=argparse.BooleanOptionalAction,
+        help="a bar on stderr; without the option, where that is a terminal",
+    )  # fmt: skip
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _SPEC_HELP
     parser.set_defaults(run=_fit)
@@ -163,6 +168,12 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=_output, metavar="HTML")
     parser.add_argument("--audience", choices=["technical", "public"], default="technical")
     parser.set_defaults(run=_report)
+
+
+def _add_ledger(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ledger", type=_input, help="the file that a fit's ledger= named")
+    parser.add_argument("--csv", action="store_true", help="every charge, as CSV on stdout")
+    parser.set_defaults(run=_ledger)
 
 
 def _add_audit(parser: argparse.ArgumentParser) -> None:
@@ -231,7 +242,11 @@ def _fit(chosen: argparse.Namespace) -> None:
     _check_distinct(chosen.spec, chosen.data, chosen.report, chosen.save, job.ledger_path)
     data = _read_data(chosen.data, job)
     call = getattr(pc, job.task)
-    fit = call(job.formula, data, bounds=job.schema, ledger=job.open_ledger(), **job.options)
+    shown = sys.stderr.isatty() if chosen.progress is None else chosen.progress
+    fit = call(
+        job.formula, data, bounds=job.schema, ledger=job.open_ledger(), progress=shown,
+        **job.options,
+    )  # fmt: skip
     _hand_over(fit, chosen.summary, report=chosen.report, save=chosen.save)
 
 
@@ -285,6 +300,20 @@ def _report(chosen: argparse.Namespace) -> None:
     _check_distinct(chosen.fit, chosen.out)
     fit = load(chosen.fit)
     _write(partial(fit.report, audience=chosen.audience), chosen.out, "report")
+
+
+def _ledger(chosen: argparse.Namespace) -> None:
+    """Whether the ledger is whole, then a line for each fit, or each charge."""
+    from privcausal.accounting import Ledger
+    from privcausal.results.spending import spending
+
+    ledger = Ledger.open(chosen.ledger)
+    report = ledger.verify()
+    if chosen.csv:
+        print(ledger.history.to_csv(index=False), end="")
+        _say(report)
+    else:
+        print(str(spending(ledger)))
 
 
 def _audit(chosen: argparse.Namespace) -> int:

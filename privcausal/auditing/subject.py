@@ -15,7 +15,8 @@ from privcausal.errors import CapabilityError
 from privcausal.spec.schema import Schema
 from privcausal.typing import Neighbors
 
-_OWN = {"formula", "data", "bounds", "learner", "eps", "delta", "neighbors", "ledger", "queries"}
+_OWN = {"formula", "data", "bounds", "learner", "eps", "delta", "neighbors", "ledger", "queries",
+        "progress"}  # fmt: skip
 _PAPER = {"mode", "below_minimum"}
 
 

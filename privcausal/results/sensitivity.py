@@ -200,7 +200,9 @@ def sensitivity_of(result: Result, alpha: float) -> Sensitivity:
     max_rows = 1 if request.trust.unit is None else request.trust.max_rows
     return Sensitivity(
         str(found.terms[0]),
-        *(float(row[name]) for name in ("estimate", "conf_low", "conf_high")),
+        float(row["estimate"]),
+        float(row["conf_low"]),
+        float(row["conf_high"]),
         scale_of(float(found.sampling[0, 0]), found.size, max_rows),
         alpha,
         result.guarantee.kind,
