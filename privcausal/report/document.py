@@ -75,6 +75,7 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
             "interval": pictures.interval_picture(view),
             "shapes": pictures.shape_pictures(view),
             "groups": pictures.gate_picture(view),
+            "gains": pictures.gain_picture(view),
             "budget": pictures.budget_picture(view),
         },
         "hidden_shapes": len(view.shapes) - len(view.shapes[: pictures.MOST_SHAPES]),

@@ -53,7 +53,7 @@ def interval_picture(view: FitView) -> Picture | None:
     caption = (
         f"The {level(view.alpha)} interval. Solid: its width if only sampling mattered. "
         "Hatched: what the noise added for privacy makes of it."
-        + (" Dotted: what allowances for errors of the method add." if more else "")
+        + (" Pale: what allowances for errors of the method add." if more else "")
     )
     return Picture(svg, caption)
 
@@ -94,6 +94,28 @@ def gate_picture(view: FitView) -> Picture | None:
         "would be without privacy noise."
     )
     return Picture(svg, caption)
+
+
+def gain_picture(view: FitView) -> Picture | None:
+    """The gain of treating the cells with the largest effect first."""
+    if view.gains is None or len(view.gains) < 2:
+        return None
+    last = view.gains.iloc[-1]
+    spread = float(last["conf_high"] - last["conf_low"]) / 4
+    (value,) = alike([float(last["gain"])], spread)
+    caption = (
+        f"Expected gain for each person when the cells with the largest estimated effect are "
+        f"treated first; it ends at {value}, where all are treated. Shaded: {level(view.alpha)} "
+        "band. Dashed: the same number treated by chance."
+    )
+    svg = _draw(
+        "gains", caption, (WIDE, 2.9),
+        lambda ax: plots.uplift_plot(
+            view.gains, ax=ax, alpha=view.alpha, title="Expected uplift",
+            ylabel="gain for each person",
+        ),
+    )  # fmt: skip
+    return Picture(svg, caption, tables.gain_grid(view.gains))
 
 
 def budget_picture(view: FitView) -> Picture | None:

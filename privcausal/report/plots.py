@@ -205,8 +205,11 @@ def nested(effect: pd.Series[float], sources: Sequence[Source]) -> list[tuple[st
     return [*bars, ("all sources", low, high)]
 
 
-PATTERNS = ((SKY, BLUE, ""), ("#fbe6d8", VERMILION, "////"), ("#eef1f4", GREY, "...."))
-"""Ground, edge and hatch of nested bars: sampling, privacy, and whatever else is allowed for."""
+PATTERNS = ((SKY, BLUE, ""), ("#fbe6d8", VERMILION, "////"), ("#eef1f4", GREY, ""))
+"""Ground, edge and hatch of nested bars: sampling, privacy, and whatever else is allowed for.
+
+No dots: in SVG they take a quarter of a megabyte.
+"""
 
 
 def _nested_bar(

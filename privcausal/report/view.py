@@ -106,6 +106,9 @@ class FitView:
     cells : DataFrame or None
         Index: ranges of a partition. Columns `CELL_COLUMNS`; the counts are noisy.
     shapes : tuple of Shape
+    gains : DataFrame or None
+        Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
+        conf_high, random.
     uncertainty : tuple of Source
         Of the first row of `effects`.
     taken_off : str
@@ -161,6 +164,7 @@ class FitView:
     gates: pd.DataFrame | None = None
     cells: pd.DataFrame | None = None
     shapes: tuple[Shape, ...] = ()
+    gains: pd.DataFrame | None = None
     uncertainty: tuple[Source | tuple[str, float, float, str], ...] = ()
     taken_off: str = ""
     ledger: str | None = None

@@ -22,7 +22,8 @@ RUN = 8
 
 EITHER = (
     "What is left is one or the other, in rho (as eps of a fit with Gaussian noise) or in pure "
-    "epsilon. Charges are never refunded."
+    "epsilon. Fits priced in rho cost less together than the sum of their eps, so more can be left "
+    "than the cap less what was spent. Charges are never refunded."
 )
 
 
@@ -41,7 +42,9 @@ def spending(ledger: Ledger) -> Summary:
 
 def _heads(ledger: Ledger) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
     history, left = ledger.history, ledger.remaining
-    protected = clean(history["unit"].iloc[0]) if len(history) else "any, until the first fit"
+    protected = (
+        f"one {clean(history['unit'].iloc[0])}" if len(history) else "any, until the first fit"
+    )
     neighbours = history["neighbors"].iloc[0].replace("_", "/") if len(history) else "any"
     return (
         ("Data set", clean(ledger.dataset)),
@@ -79,7 +82,8 @@ def _grid(runs: pd.DataFrame) -> Grid:
         Column("epsilon", words="epsilon (pure)"),
         Column("delta"),
     )
-    prices = zip(*(numbers.amounts(runs[name]) for name in ("rho", "epsilon")), strict=True)
+    paid = (runs[name].where(runs[name] > 0) for name in ("rho", "epsilon"))
+    prices = zip(*(numbers.amounts(amounts) for amounts in paid), strict=True)
     rows = tuple(
         (
             str(run)[:RUN],

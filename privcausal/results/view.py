@@ -17,6 +17,7 @@ from privcausal.report.words import odds_sentence
 from privcausal.results import cells, dpcate, estimands, meta, published, trial
 from privcausal.results.cells import cell_table
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text
+from privcausal.results.plotted import gain_frame
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Binary, Interval, Schema
 
@@ -80,6 +81,7 @@ def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -
         effects=None if averages is None else _effects(result, alpha),
         gates=None if averages is None or not averages.groups else _gates(result, alpha),
         cells=_cell_table(result, alpha),
+        gains=_gains(result, alpha),
         shapes=shapes,
         uncertainty=_sources(result),
         taken_off=_taken_off(result),
@@ -121,6 +123,11 @@ def _robustness(result: Result, alpha: float) -> str:
 def _cell_table(result: Result, alpha: float) -> pd.DataFrame | None:
     effect = result.estimate.effect
     return cell_table(effect, _z(alpha)) if isinstance(effect, CellEffect) else None
+
+
+def _gains(result: Result, alpha: float) -> pd.DataFrame | None:
+    effect = result.estimate.effect
+    return gain_frame(effect, _z(alpha)) if isinstance(effect, CellEffect) else None
 
 
 def _z(alpha: float) -> float:
