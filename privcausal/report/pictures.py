@@ -98,9 +98,10 @@ def gate_picture(view: FitView) -> Picture | None:
 
 def gain_picture(view: FitView) -> Picture | None:
     """The gain of treating the cells with the largest effect first."""
-    if view.gains is None or len(view.gains) < 2:
+    gains = view.gains
+    if gains is None or len(gains) < 2:
         return None
-    last = view.gains.iloc[-1]
+    last = gains.iloc[-1]
     spread = float(last["conf_high"] - last["conf_low"]) / 4
     (value,) = alike([float(last["gain"])], spread)
     caption = (
@@ -111,11 +112,11 @@ def gain_picture(view: FitView) -> Picture | None:
     svg = _draw(
         "gains", caption, (WIDE, 2.9),
         lambda ax: plots.uplift_plot(
-            view.gains, ax=ax, alpha=view.alpha, title="Expected uplift",
+            gains, ax=ax, alpha=view.alpha, title="Expected uplift",
             ylabel="gain for each person",
         ),
     )  # fmt: skip
-    return Picture(svg, caption, tables.gain_grid(view.gains))
+    return Picture(svg, caption, tables.gain_grid(gains))
 
 
 def budget_picture(view: FitView) -> Picture | None:
