@@ -17,6 +17,7 @@ from privcausal.learners.from_cells import cell_budget, cell_request, from_exact
 from privcausal.learners.needs import Undeclared, settle
 from privcausal.results import AteResult, CateResult, PlanResult, Result
 from privcausal.results.call import call_text, cells_call, ledger_line
+from privcausal.results.progress import stage_bar
 from privcausal.results.question import Question
 from privcausal.results.refusal import with_plan
 from privcausal.spec.assumed import assume
@@ -69,6 +70,7 @@ def privcate(
     below_minimum: BelowMinimum = "refuse",
     cov_type: Literal["nonrobust", "HC0"] = "nonrobust",
     ledger: Ledger | None = None,
+    progress: bool = False,
 ) -> CateResult:
     """Conditional average treatment effects under (eps, delta)-differential privacy.
 
@@ -126,6 +128,8 @@ def privcate(
         Covariance of the best linear projection; HC0 releases its meat.
     ledger : Ledger, optional
         Charged before any row is read; refuses what it has not left.
+    progress : bool
+        Whether a bar on stderr (in a notebook, below the cell) follows the stages.
 
     Returns
     -------
@@ -153,7 +157,9 @@ def privcate(
         queries=None if queries is None else Queries.of(queries, parsed.effect_variables),
     )
     chosen = find_base(base)
-    return _fit(for_effect(learner, chosen, request), chosen, source, request, ledger, CateResult)
+    return _fit(
+        for_effect(learner, chosen, request), chosen, source, request, ledger, CateResult, progress
+    )
 
 
 def private(
@@ -176,6 +182,7 @@ def private(
     mode: Mode = "proven",
     below_minimum: BelowMinimum = "refuse",
     ledger: Ledger | None = None,
+    progress: bool = False,
 ) -> AteResult:
     """An average treatment effect with a private confidence interval.
 
@@ -223,7 +230,8 @@ def private(
         mode=mode,
         below_minimum=below_minimum,
     )
-    return _fit(for_average(request), find_base(base), source, request, ledger, AteResult)
+    base_ = find_base(base)
+    return _fit(for_average(request), base_, source, request, ledger, AteResult, progress)
 
 
 def plan(
@@ -418,23 +426,25 @@ def _fit(
     request: Request,
     ledger: Ledger | None,
     result: type[ResultT],
+    progress: bool,
 ) -> ResultT:
     source = typed(source, request.label_columns)
     plan, schema, undeclared = _planned(learner, base, source, request)
     run = secrets.token_hex(8)
-    try:
-        vault = open_vault(source, plan, ledger, run)
-    except BudgetExhaustedError as refused:
-        # where units are protected, their number is public and that of the rows is not
-        rows = public_size(source, request) if request.trust.unit is None else None
+    with stage_bar([stage.name for stage in plan.stages], progress) as watch:
+        try:
+            vault = open_vault(source, plan, ledger, run, watch)
+        except BudgetExhaustedError as refused:
+            # where units are protected, their number is public and that of the rows is not
+            rows = public_size(source, request) if request.trust.unit is None else None
 
-        def planner() -> Planner:
-            return Planner(learner, base, request, schema, undeclared, assume(request))
+            def planner() -> Planner:
+                return Planner(learner, base, request, schema, undeclared, assume(request))
 
-        raise with_plan(refused, planner, request.budget.epsilon, rows) from None
-    # the matrices are small: handing them to several BLAS threads takes five times as long
-    with threadpool_limits(limits=1, user_api="blas"):
-        estimate = learner.fit(plan, vault, schema, undeclared, base)
+            raise with_plan(refused, planner, request.budget.epsilon, rows) from None
+        # the matrices are small: handing them to several BLAS threads takes five times as long
+        with threadpool_limits(limits=1, user_api="blas"):
+            estimate = learner.fit(plan, vault, schema, undeclared, base)
     return result(estimate, call_text(learner, base, request), ledger_line(ledger))
 
 

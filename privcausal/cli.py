@@ -125,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_fit(commands.add_parser("fit", help="fit what a spec file asks for"))
     _add_plan(commands.add_parser("plan", help="how wide the interval will be, without data"))
     _add_report(commands.add_parser("report", help="write the HTML report of a saved fit"))
-    _add_ledger(commands.add_parser("ledger", help="look at a ledger"))
+    _add_ledger(commands.add_parser("ledger", help="check a ledger and tell what it has left"))
     _add_audit(commands.add_parser("audit", help="try to refute the privacy claim of a fit"))
     tested = commands.add_parser("selftest", help="does everything hold on this machine")
     tested.set_defaults(run=_selftest)
@@ -145,6 +145,10 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", type=_output, metavar="HTML", help="write the report here")
     parser.add_argument("--save", type=_output, metavar="JSON", help="write the fit here")
     parser.add_argument("--summary", choices=list(_SUMMARIES), default="text")
+    parser.add_argument(
+        "--progress", action=argparse.BooleanOptionalAction,
+        help="a bar on stderr; without the option, where that is a terminal",
+    )  # fmt: skip
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _SPEC_HELP
     parser.set_defaults(run=_fit)
@@ -170,6 +174,16 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_report)
 
 
+def _add_ledger(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "verify", nargs="?", choices=["verify"], help="only: is it whole, and what was spent"
+    )
+    # not `_input`: a deleted ledger has a head beside it, and that is to be said
+    parser.add_argument("ledger", type=Path, help="the file that a fit's ledger= named")
+    parser.add_argument("--csv", action="store_true", help="every charge, as CSV on stdout")
+    parser.set_defaults(run=_ledger)
+
+
 def _add_audit(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Tell two invented neighbouring tables apart by what is released, and hold that against "
@@ -183,14 +197,6 @@ def _add_audit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fits", action="store_true", help="draw whole fits, not single answers")
     parser.add_argument("--summary", choices=list(_SUMMARIES), default="text")
     parser.set_defaults(run=_audit)
-
-
-def _add_ledger(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(metavar="command", required=True)
-    verify = commands.add_parser("verify", help="is it whole, and what was spent")
-    # not `_input`: a deleted ledger has a head beside it, and that is to be said
-    verify.add_argument("path", type=Path, help="the ledger's file")
-    verify.set_defaults(run=_verify_ledger)
 
 
 def _input(text: str) -> Path:
@@ -244,7 +250,11 @@ def _fit(chosen: argparse.Namespace) -> None:
     _check_distinct(chosen.spec, chosen.data, chosen.report, chosen.save, job.ledger_path)
     data = _read_data(chosen.data, job)
     call = getattr(pc, job.task)
-    fit = call(job.formula, data, bounds=job.schema, ledger=job.open_ledger(), **job.options)
+    shown = sys.stderr.isatty() if chosen.progress is None else chosen.progress
+    fit = call(
+        job.formula, data, bounds=job.schema, ledger=job.open_ledger(), progress=shown,
+        **job.options,
+    )  # fmt: skip
     _hand_over(fit, chosen.summary, report=chosen.report, save=chosen.save)
 
 
@@ -300,6 +310,22 @@ def _report(chosen: argparse.Namespace) -> None:
     _write(partial(fit.report, audience=chosen.audience), chosen.out, "report")
 
 
+def _ledger(chosen: argparse.Namespace) -> None:
+    """Whether the ledger is whole, then a line for each fit, or each charge."""
+    from privcausal.accounting import Ledger
+    from privcausal.results.spending import spending
+
+    ledger = Ledger.open(chosen.ledger)
+    report = ledger.verify()
+    if chosen.verify:
+        print(report)
+    elif chosen.csv:
+        print(ledger.history.to_csv(index=False), end="")
+        _say(report)
+    else:
+        print(str(spending(ledger)))
+
+
 def _audit(chosen: argparse.Namespace) -> int:
     from privcausal.auditing import audit, audit_all
 
@@ -317,12 +343,6 @@ def _audit(chosen: argparse.Namespace) -> int:
         found = audit(job.formula, bounds=job.schema, **options)
     print(_SUMMARIES[chosen.summary](found.summary()).rstrip("\n"))
     return FINE if found.passes else REFUTED
-
-
-def _verify_ledger(chosen: argparse.Namespace) -> None:
-    from privcausal.accounting import Ledger
-
-    print(Ledger.open(chosen.path).verify())
 
 
 def _selftest(_: argparse.Namespace) -> int:

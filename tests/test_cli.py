@@ -120,6 +120,15 @@ def test_fit_prints_the_summary_asked_for(here, capsys, style, start):
     assert said.err == ""
 
 
+def test_the_bar_is_on_stderr_where_it_is_asked_for(here, capsys):
+    assert cli.main(["fit", "ate.toml", "data.parquet", "--progress"]) == 0
+    said = capsys.readouterr()
+    assert " stages [" in said.err
+    assert " stages [" not in said.out
+    assert cli.main(["fit", "ate.toml", "data.parquet", "--no-progress"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_fit_passes_every_option_on(here):
     (here / "spec.toml").write_text(f"""
         formula = "recovery ~ programme | age | bmi"

@@ -16,7 +16,8 @@ from privcausal.spec.request import Trust
 from privcausal.spec.schema import Schema
 from privcausal.typing import Neighbors
 
-_OWN = {"formula", "data", "bounds", "learner", "eps", "delta", "neighbors", "ledger", "queries"}
+_OWN = {"formula", "data", "bounds", "learner", "eps", "delta", "neighbors", "ledger", "queries",
+        "progress"}  # fmt: skip
 _PAPER = {"mode", "below_minimum"}
 
 

@@ -70,11 +70,12 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
         "facts": _facts(view),
         "level": level(view.alpha),
         "interval": interval_sentence(view),
-        "privacy_share": sum(s.share for s in view.sources[1:]),
+        "privacy_share": sum(s.share for s in view.sources if s.label == "privacy"),
         "pictures": {
             "interval": pictures.interval_picture(view),
             "shapes": pictures.shape_pictures(view),
             "groups": pictures.gate_picture(view),
+            "gains": pictures.gain_picture(view),
             "budget": pictures.budget_picture(view),
         },
         "hidden_shapes": len(view.shapes) - len(view.shapes[: pictures.MOST_SHAPES]),

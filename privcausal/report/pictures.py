@@ -45,13 +45,15 @@ def interval_picture(view: FitView) -> Picture | None:
         for label, low, high in plots.nested(effect, view.sources)
     )
     words = f"Nested bars: the estimate is {interval_sentence(view)}. Intervals by source: {bars}."
+    more = len(view.sources) > 2
     svg = _draw(
-        "interval", words, (WIDE, 1.9 + 0.3 * max(0, len(view.sources) - 2)),
+        "interval", words, (WIDE, 2.2 if more else 1.9),
         lambda ax: plots.interval_plot(effect, view.sources, ax=ax, alpha=view.alpha),
     )  # fmt: skip
     caption = (
         f"The {level(view.alpha)} interval. Solid: its width if only sampling mattered. "
         "Hatched: what the noise added for privacy makes of it."
+        + (" Pale: what allowances for errors of the method add." if more else "")
     )
     return Picture(svg, caption)
 
@@ -88,10 +90,33 @@ def gate_picture(view: FitView) -> Picture | None:
         lambda ax: plots.gate_plot(gates, ax=ax, alpha=view.alpha),
     )  # fmt: skip
     caption = (
-        f"Average effect by group. Thin line: {level(view.alpha)} interval. Thick line: the part "
-        "of it that sampling alone would give."
+        f"Average effect by group. Thin line: {level(view.alpha)} interval. Thick line: what it "
+        "would be without privacy noise."
     )
     return Picture(svg, caption)
+
+
+def gain_picture(view: FitView) -> Picture | None:
+    """The gain of treating the cells with the largest effect first."""
+    gains = view.gains
+    if gains is None or len(gains) < 2:
+        return None
+    last = gains.iloc[-1]
+    spread = float(last["conf_high"] - last["conf_low"]) / 4
+    (value,) = alike([float(last["gain"])], spread)
+    caption = (
+        f"Expected gain for each person when the cells with the largest estimated effect are "
+        f"treated first; it ends at {value}, where all are treated. Shaded: {level(view.alpha)} "
+        "band. Dashed: the same number treated by chance."
+    )
+    svg = _draw(
+        "gains", caption, (WIDE, 2.9),
+        lambda ax: plots.uplift_plot(
+            gains, ax=ax, alpha=view.alpha, title="Expected uplift",
+            ylabel="gain for each person",
+        ),
+    )  # fmt: skip
+    return Picture(svg, caption, tables.gain_grid(gains))
 
 
 def budget_picture(view: FitView) -> Picture | None:

@@ -130,7 +130,7 @@ def coef_plot(effects: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0
 
 
 def gate_plot(gates: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0.05) -> Axes:
-    """Group averages: a thin line for the interval, a thick one for its part from sampling.
+    """Group averages: a thin line for the interval, a thick one for it without privacy noise.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def gate_plot(gates: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0.0
     high = estimate + kept * (finite(gates["conf_high"]) - estimate)
     ax.hlines(places, low, high, color=MIDDLE, linewidth=7, zorder=2)
     ax.set_xlabel(
-        f"average effect; thin line: {level(alpha)} interval,\nthick: from sampling alone"
+        f"average effect; thin line: {level(alpha)} interval,\nthick: without privacy noise"
     )
     return ax
 
@@ -175,8 +175,7 @@ def interval_plot(
     include(ax, [0.0, estimate, *(limit for _, low, high in bars for limit in (low, high))])
     ax.axvline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     for depth, (label, low, high) in enumerate(bars):
-        outermost = depth == len(bars) - 1
-        _nested_bar(ax, low, high, hatched=outermost and depth > 0, zorder=4 + len(bars) - depth)
+        _nested_bar(ax, low, high, PATTERNS[depth], zorder=4 + len(bars) - depth)
         # the innermost is named above the bar, the wider ones below it, further and further
         height = 0.5 if depth == 0 else -0.5 - 0.62 * (depth - 1)
         span = " to ".join(alike([low, high], (high - low) / 4))
@@ -190,11 +189,11 @@ def interval_plot(
 
 
 def nested(effect: pd.Series[float], sources: Sequence[Source]) -> list[tuple[str, float, float]]:
-    """Intervals (label, low, high) from the first source alone up to all of them together."""
+    """Intervals (label, low, high): the first source alone, with the second, and all together."""
     estimate, low, high = (float(effect[k]) for k in ("estimate", "conf_low", "conf_high"))
     total = math.sqrt(sum(s.std_error**2 for s in sources)) or 1.0
     bars, names, variance = [], [], 0.0
-    for source in sources[:-1]:
+    for source in sources[: min(2, len(sources) - 1)] if sources else ():
         variance += source.std_error**2
         names.append(source.label)
         kept = math.sqrt(variance) / total
@@ -206,12 +205,22 @@ def nested(effect: pd.Series[float], sources: Sequence[Source]) -> list[tuple[st
     return [*bars, ("all sources", low, high)]
 
 
-def _nested_bar(ax: Axes, low: float, high: float, *, hatched: bool, zorder: int) -> None:
+PATTERNS = ((SKY, BLUE, ""), ("#fbe6d8", VERMILION, "////"), ("#eef1f4", GREY, ""))
+"""Ground, edge and hatch of nested bars: sampling, privacy, and whatever else is allowed for.
+
+No dots: in SVG they take a quarter of a megabyte.
+"""
+
+
+def _nested_bar(
+    ax: Axes, low: float, high: float, pattern: tuple[str, str, str], *, zorder: int
+) -> None:
     if not (math.isfinite(low) and math.isfinite(high)):
         return
+    ground, edge, hatch = pattern
     ax.barh(
-        0, high - low, left=low, height=0.5, color="#fbe6d8" if hatched else SKY, zorder=zorder,
-        edgecolor=VERMILION if hatched else BLUE, linewidth=1, hatch="////" if hatched else "",
+        0, high - low, left=low, height=0.5, color=ground, zorder=zorder, edgecolor=edge,
+        linewidth=1, hatch=hatch,
     )  # fmt: skip
 
 
@@ -254,25 +263,35 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def uplift_plot(curve: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0.05) -> Axes:
+def uplift_plot(
+    curve: pd.DataFrame,
+    *,
+    ax: Axes | None = None,
+    alpha: float = 0.05,
+    title: str = "Uplift",
+    ylabel: str = "gain",
+) -> Axes:
     """Gain when the share x with the largest predicted effect is treated, with its band.
 
     Parameters
     ----------
     curve : DataFrame
-        Columns share (0 to 1), estimate, conf_low, conf_high.
+        Columns share (0 to 1), gain, conf_low, conf_high, random (the gain of treating as many
+        by chance).
     """
     ax = axes_of(ax, height=3.2)
     calm(ax, across="y")
     x = 100 * finite(curve["share"])
-    low, high, gain = (finite(curve[k]) for k in ("conf_low", "conf_high", "estimate"))
+    low, high = finite(curve["conf_low"]), finite(curve["conf_high"])
     ax.fill_between(x, low, high, color=SKY, alpha=0.35, linewidth=0)
-    ax.plot(x, gain, color=BLUE, linewidth=2)
-    # treating at random gains in proportion: the straight line to the same end
-    ax.plot([x[0], x[-1]], [gain[0], gain[-1]], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+    for limit in (low, high):
+        ax.plot(x, limit, color=BLUE, linewidth=0.6)
+    ax.plot(x, finite(curve["gain"]), color=BLUE, linewidth=2)
+    ax.plot(x, finite(curve["random"]), color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
+    ax.set_xlim(0, 100)
     ax.set_xlabel("share treated, largest predicted effect first (%)")
-    ax.set_ylabel("gain")
-    titles(ax, "Uplift", f"shaded: {level(alpha)} band; dashed: treated at random")
+    ax.set_ylabel(ylabel)
+    titles(ax, title, f"shaded: {level(alpha)} band; dashed: by chance")
     return ax
 
 

@@ -225,6 +225,31 @@ def estimates(row: Mapping[str, object]) -> tuple[str, ...]:
     return numbers.alike([_real(row, name) for name in ESTIMATES], _real(row, "std_error"))
 
 
+def gain_grid(gains: pd.DataFrame, most: int = 11) -> Grid:
+    """A curve of gains at up to `most` points, ends included."""
+    last = len(gains) - 1
+    steps = min(most - 1, last)
+    shown = gains.iloc[[round(i * last / steps) for i in range(steps + 1)]]
+    columns = (
+        Column("treated", "left"),
+        Column("gain"),
+        Column("low"),
+        Column("high"),
+        Column("by chance"),
+    )
+    spread = float((gains["conf_high"] - gains["conf_low"]).max()) / 4
+    rows = tuple(
+        (
+            numbers.percent(_real(row, "share")),
+            *numbers.alike(
+                [_real(row, name) for name in ("gain", "conf_low", "conf_high", "random")], spread
+            ),
+        )
+        for _, row in _records(shown)
+    )
+    return Grid("Expected gain by share treated", columns, rows)
+
+
 def plain_grid(caption: str, frame: pd.DataFrame) -> Grid:
     """Any small frame: its index as names, floats with equal decimals, the rest as text."""
     columns = (

@@ -106,6 +106,9 @@ class FitView:
     cells : DataFrame or None
         Index: ranges of a partition. Columns `CELL_COLUMNS`; the counts are noisy.
     shapes : tuple of Shape
+    gains : DataFrame or None
+        Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
+        conf_high, random.
     uncertainty : tuple of Source
         Of the first row of `effects`.
     taken_off : str
@@ -131,6 +134,8 @@ class FitView:
         Three plain sentences: the effect, how sure, what was protected.
     notes, assumptions, methods : tuple of str
         Sentences, sentences and paragraphs.
+    robustness : str
+        One sentence on how strong an unmeasured confounder would have to be; may be empty.
     checks : tuple of Check
     call : str
         Python that reproduces the fit.
@@ -159,11 +164,13 @@ class FitView:
     gates: pd.DataFrame | None = None
     cells: pd.DataFrame | None = None
     shapes: tuple[Shape, ...] = ()
+    gains: pd.DataFrame | None = None
     uncertainty: tuple[Source | tuple[str, float, float, str], ...] = ()
     taken_off: str = ""
     ledger: str | None = None
     notes: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+    robustness: str = ""
     checks: tuple[Check, ...] = ()
     methods: tuple[str, ...] = ()
     versions: tuple[Pair, ...] = ()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from privcausal.accounting import Ledger
     from privcausal.report import FitView, Summary
     from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
+    from privcausal.results.sensitivity import Sensitivity
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,6 +314,21 @@ class Result(Exchange):
         found = balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return Balance(found, ledger_line(ledger))
 
+    def sensitivity(self, alpha: float = 0.05) -> Sensitivity:
+        """How strong an unmeasured confounder would have to be to undo the average effect.
+
+        Robustness values and bounds on the bias (Chernozhukov et al. 2022; Cinelli and Hazlett
+        2020), from released numbers: free. See `inference.sensitivity` for what is assumed.
+
+        Raises
+        ------
+        CapabilityError
+            No average was released, or ``mode="paper"``.
+        """
+        from privcausal.results.sensitivity import sensitivity_of
+
+        return sensitivity_of(self, check_alpha(alpha))
+
     def _budget_of(self, eps: float, delta: float | None) -> Budget:
         return Budget(eps, self.estimate.plan.request.budget.delta if delta is None else delta)
 
@@ -367,27 +383,50 @@ class Result(Exchange):
 
     def plot(self, kind: str, *, ax: Any = None, alpha: float = 0.05) -> Any:
         """Draw ``"effect"``, ``"coef"``, ``"gate"`` or ``"budget"``; returns matplotlib axes."""
-        drawings = self._drawings(check_alpha(alpha), ax)
-        if kind not in drawings:
-            known = ", ".join(map(repr, drawings))
-            raise CapabilityError(
-                f"plot(kind={str(kind)[:40]!r}) is unknown; choose one of {known}"
-            )
-        return drawings[kind]()
+        return _chosen(kind, self._drawings(check_alpha(alpha), ax))
+
+    def plot_data(self, kind: str, alpha: float = 0.05) -> pd.DataFrame:
+        """The numbers behind `plot`, as a frame; what a fit cannot draw it does not have here.
+
+        Returns
+        -------
+        DataFrame
+            ``"coef"`` and ``"gate"``: estimate std_error conf_low conf_high privacy_share, a row
+            for each term or group. ``"budget"``: stage query currency price share.
+        """
+        frame: pd.DataFrame = _chosen(kind, self._plotted(check_alpha(alpha)))
+        return frame
+
+    def _plotted(self, alpha: float) -> dict[str, Any]:
+        from privcausal.results import plotted
+
+        return {
+            "coef": lambda: self._terms_table(alpha),
+            "gate": lambda: self._gates(alpha),
+            "budget": lambda: plotted.price_frame(self.budget),
+        }
 
     def _drawings(self, alpha: float, ax: Any) -> dict[str, Any]:
         from privcausal.report import plots
 
         return {
             "coef": lambda: plots.coef_plot(self._terms_table(alpha), ax=ax, alpha=alpha),
-            "gate": lambda: plots.gate_plot(self._gates(), ax=ax, alpha=alpha),
+            "gate": lambda: plots.gate_plot(self._gates(alpha), ax=ax, alpha=alpha),
             "budget": lambda: plots.budget_plot(self.budget, ax=ax),
         }
 
-    def _gates(self) -> pd.DataFrame:
-        frame = self.gate
+    def _gates(self, alpha: float) -> pd.DataFrame:
+        frame = self._table(groups=True, z=float(norm.ppf(1 - alpha / 2)))
         if frame.empty:
             raise CapabilityError(
                 "no groups were declared: fit with groups=['region', 'age >= 65']"
             )
         return frame
+
+
+def _chosen(kind: str, known: dict[str, Any]) -> Any:
+    """What stands under `kind`, or an error that names the kinds there are."""
+    if kind not in known:
+        names = ", ".join(map(repr, known))
+        raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) is unknown; choose one of {names}")
+    return known[kind]()

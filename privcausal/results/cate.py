@@ -167,14 +167,49 @@ class CateResult(Result):
         return as_booster(self.estimate)
 
     def plot(self, kind: str = "effect", *, ax: Any = None, alpha: float = 0.05) -> Any:
-        """Draw ``"effect"``, ``"coef"``, ``"gate"`` or ``"budget"``; returns matplotlib axes."""
+        """Draw ``"effect"``, ``"coef"``, ``"gate"``, ``"budget"`` or, of effects by cell,
+        ``"uplift"``; returns matplotlib axes."""
         return super().plot(kind, ax=ax, alpha=alpha)
+
+    def plot_data(self, kind: str = "effect", alpha: float = 0.05) -> pd.DataFrame:
+        """The numbers behind `plot`, as a frame.
+
+        Returns
+        -------
+        DataFrame
+            ``"effect"``: modifier kind at estimate conf_low conf_high. ``"uplift"``: share gain
+            std_error conf_low conf_high random. Others as for `AteResult`.
+        """
+        return super().plot_data(kind, alpha)
+
+    def _plotted(self, alpha: float) -> dict[str, Any]:
+        from privcausal.results import plotted
+
+        return {
+            "effect": lambda: plotted.effect_frame(self._shapes(alpha)),
+            **super()._plotted(alpha),
+            "uplift": lambda: self._gains(alpha),
+        }
+
+    def _gains(self, alpha: float) -> pd.DataFrame:
+        from privcausal.results.plotted import gain_frame
+
+        effect = self._effect
+        if not isinstance(effect, CellEffect):
+            raise CapabilityError("uplift curves are of effects by cell: learner='adum'")
+        return gain_frame(effect, float(norm.ppf(1 - alpha / 2)))
 
     def _drawings(self, alpha: float, ax: Any) -> dict[str, Any]:
         from privcausal.report import plots
 
-        drawings = {"effect": lambda: plots.effect_plot(self._shapes(alpha), ax=ax)}
-        return drawings | super()._drawings(alpha, ax)
+        return {
+            "effect": lambda: plots.effect_plot(self._shapes(alpha), ax=ax),
+            **super()._drawings(alpha, ax),
+            "uplift": lambda: plots.uplift_plot(
+                self._gains(alpha), ax=ax, alpha=alpha, title="Expected uplift",
+                ylabel="gain for each row",
+            ),
+        }  # fmt: skip
 
     def _shapes(self, alpha: float) -> tuple[Shape, ...]:
         from privcausal.results.shapes import shapes_of

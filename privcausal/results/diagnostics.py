@@ -62,6 +62,10 @@ class Diagnostic:
         """Draw the frame; returns matplotlib axes."""
         raise NotImplementedError
 
+    def plot_data(self) -> pd.DataFrame:
+        """The numbers behind `plot`: `frame`."""
+        return self.frame
+
     def _grid(self) -> Grid:
         raise NotImplementedError
 

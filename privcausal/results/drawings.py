@@ -1,4 +1,4 @@
-"""Pictures of overlap and balance, in the style of the report's."""
+"""Pictures of overlap, balance and sensitivity, in the style of the report's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from privcausal.report.axes import (
     height_of,
     include,
     name_rows,
+    titles,
 )
+from privcausal.report.numbers import level, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,4 +118,44 @@ def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_xlabel(
         "standardised difference, treated minus control;\nlines: 95% of the noise", **PLAIN
     )
+    return ax
+
+
+def sensitivity_plot(
+    frame: pd.DataFrame, robustness: pd.Series[float], ax: Axes | None = None, alpha: float = 0.05
+) -> Axes:
+    """What an unmeasured confounder could hide, by its strength.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns strength (0 to 1), low, high, conf_low, conf_high.
+    robustness : Series
+        Strengths at which the interval and the estimate reach zero; each is marked.
+    """
+    ax = axes_of(ax, height=3.4)
+    calm(ax, across="y")
+    x = 100 * finite(frame["strength"])
+    for names, alpha_of in ((("conf_low", "conf_high"), 0.25), (("low", "high"), 0.45)):
+        low, high = (finite(frame[name]) for name in names)
+        ax.fill_between(x, low, high, color=SKY, alpha=alpha_of, linewidth=0)
+    for name in ("low", "high", "conf_low", "conf_high"):
+        inner = not name.startswith("conf")
+        ax.plot(x, finite(frame[name]), color=BLUE, linewidth=1.6 if inner else 0.8)
+    ax.axhline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+    ax.set_xlim(0, x[-1])
+    for name, marker in (("interval", "o"), ("estimate", "D")):
+        value = float(robustness[name])
+        if 0 < value < 1:
+            ax.plot(
+                [100 * value], [0], marker, color=VERMILION, markersize=7, markeredgecolor="white",
+                clip_on=False, zorder=5, label=f"{name} reaches zero at {percent(value)}",
+            )  # fmt: skip
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(frameon=False, fontsize=9, loc="best", labelcolor=INK)
+    ax.set_xlabel(
+        "share of the unexplained that a confounder explains,\nof outcome and treatment (%)"
+    )
+    ax.set_ylabel("average effect")
+    titles(ax, "Sensitivity", f"dark: possible estimates; light: {level(alpha)} limits")
     return ax

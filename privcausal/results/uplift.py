@@ -91,19 +91,14 @@ class Uplift:
 
     def plot(self, kind: str = "uplift", ax: Axes | None = None, alpha: float = 0.05) -> Axes:
         """The curve with its band, and the random line."""
-        from privcausal.report.axes import BLUE, GREY, axes_of
+        from privcausal.report import uplift_plot
 
-        frame = self.frame(kind, alpha)
-        ax = axes_of(ax, height=3.4)
-        ax.fill_between(
-            frame["share"], frame["conf_low"], frame["conf_high"], color=BLUE, alpha=0.2
-        )
-        ax.plot(frame["share"], frame["gain"], color=BLUE, label="by estimated effect")
-        ax.plot(frame["share"], frame["random"], color=GREY, linestyle="--", label="by chance")
-        ax.set_xlabel("share of rows treated")
-        ax.set_ylabel(LABELS[kind])
-        ax.legend(frameon=False)
-        return ax
+        frame = self.plot_data(kind, alpha)
+        return uplift_plot(frame, ax=ax, alpha=alpha, title=kind.capitalize(), ylabel=LABELS[kind])
+
+    def plot_data(self, kind: str = "uplift", alpha: float = 0.05) -> pd.DataFrame:
+        """The numbers behind `plot`: `frame`."""
+        return self.frame(kind, alpha)
 
     def summary(self, alpha: float = 0.05) -> Summary:
         """The areas: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""

@@ -12,11 +12,12 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
-from privcausal.report.numbers import alike
+from privcausal.report.numbers import alike, level
 from privcausal.report.words import odds_sentence
 from privcausal.results import cells, dpcate, estimands, meta, published, trial
 from privcausal.results.cells import cell_table
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text
+from privcausal.results.plotted import gain_frame
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Binary, Interval, Schema
 
@@ -80,6 +81,7 @@ def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -
         effects=None if averages is None else _effects(result, alpha),
         gates=None if averages is None or not averages.groups else _gates(result, alpha),
         cells=_cell_table(result, alpha),
+        gains=_gains(result, alpha),
         shapes=shapes,
         uncertainty=_sources(result),
         taken_off=_taken_off(result),
@@ -96,6 +98,7 @@ def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -
         headline=_headline(result, alpha),
         notes=_notes(result),
         assumptions=_assumptions(result),
+        robustness=_robustness(result, alpha),
         methods=_methods(result),
         call=result.call,
         versions=_versions(),
@@ -109,9 +112,22 @@ def _assumptions(result: Result) -> tuple[str, ...]:
     return trial.ASSUMPTIONS if _is_trial(result) else estimands.assumptions(result.plan.request)
 
 
+def _robustness(result: Result, alpha: float) -> str:
+    """Of a study that rests on having measured what confounds."""
+    if result.estimate.averages is None or result.plan.request.mode == "paper":
+        return ""
+    found = result.sensitivity(alpha)
+    return "" if found.randomised else found.sentence
+
+
 def _cell_table(result: Result, alpha: float) -> pd.DataFrame | None:
     effect = result.estimate.effect
     return cell_table(effect, _z(alpha)) if isinstance(effect, CellEffect) else None
+
+
+def _gains(result: Result, alpha: float) -> pd.DataFrame | None:
+    effect = result.estimate.effect
+    return gain_frame(effect, _z(alpha)) if isinstance(effect, CellEffect) else None
 
 
 def _z(alpha: float) -> float:
@@ -298,10 +314,11 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
         else f"at least {share:.0%} of that uncertainty (in variance) is noise added for privacy."
     )
     over = estimands.OVER[request.estimand]
+    shown = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
+    value, low, high = alike(shown, float(row["std_error"]), digits=2)
     return (
-        f"{over}, {treatment} changes {outcome} by {row['estimate']:.3g}.",
-        f"With {100 * (1 - alpha):g} % confidence the change lies between {row['conf_low']:.3g} "
-        f"and {row['conf_high']:.3g}; {noise}",
+        f"{over}, {treatment} changes {outcome} by {value}.",
+        f"With {level(alpha)} confidence the change lies between {low} and {high}; {noise}",
         protected,
     )
 

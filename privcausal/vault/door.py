@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -66,6 +66,9 @@ SAFETY = 1.0 + 2.0**-40
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+Watch: TypeAlias = Callable[[str], None]
 
 
 def guarded(step: Callable[P, R]) -> Callable[P, R]:
@@ -175,10 +178,13 @@ def check_types(header: Header, request: Request) -> None:
         )
 
 
-def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> Vault:
+def open_vault(
+    source: Source, plan: Plan, ledger: Ledger | None, run: str, watch: Watch | None = None
+) -> Vault:
     """Charge the whole plan to the ledger, then hand out the vault.
 
-    All charges are committed before any row is read; a fit that fails later stays paid for.
+    `watch` is told the name of each stage as it begins, which is public, and nothing else. All
+    charges are committed before any row is read; a fit that fails later stays paid for.
     """
     source_of_noise = noise.current()
     _check_order(source.rows, plan.request)
@@ -205,7 +211,7 @@ def open_vault(source: Source, plan: Plan, ledger: Ledger | None, run: str) -> V
                 f"delta={plan.request.budget.delta:g}; fit with the ledger's"
             )
         ledger.charge(run, [_planned(stage, plan) for stage in plan.stages], published=published)
-    return Vault(source, plan, source_of_noise)
+    return Vault(source, plan, source_of_noise, watch)
 
 
 def _check_order(rows: Table, request: Request) -> None:
@@ -276,15 +282,23 @@ class Vault(Sealed):
         "_plan",
         "_rows",
         "_unspent",
+        "_watch",
         "real_noise",
         "size",
     )
 
     @guarded
-    def __init__(self, source: Source, plan: Plan, noise_source: noise.NoiseSource) -> None:
+    def __init__(
+        self,
+        source: Source,
+        plan: Plan,
+        noise_source: noise.NoiseSource,
+        watch: Watch | None = None,
+    ) -> None:
         self._rows = source.rows
         self._plan = plan
         self._noise = noise_source
+        self._watch = watch
         self._unspent = {stage.name: stage for stage in plan.stages}
         self._layout: Layout | None = None
         self._batches: list[Batch] | None = None
@@ -548,6 +562,8 @@ class Vault(Sealed):
     def _take(self, name: str) -> Stage:
         if name not in self._unspent:
             raise BudgetError(f"stage {name!r} is not in the plan, or was spent already")
+        if self._watch is not None:
+            self._watch(name)
         return self._unspent.pop(name)
 
     def _select(self, part: str) -> int | None:

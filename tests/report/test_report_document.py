@@ -161,7 +161,7 @@ def test_not_private_at_both_ends(audience: str) -> None:
     body = page[page.index("<body>") :]
     assert body.count("NOT PRIVATE") == 2
     assert body.index("NOT PRIVATE") < body.index("<h1>")
-    assert body.rindex("NOT PRIVATE") > body.index("</footer>")
+    assert body.rindex("NOT PRIVATE") > body.index("<footer>")
     assert "<title>NOT PRIVATE: " in page
     assert "Nothing was protected" in page
     assert "62:38</td>" not in page
@@ -276,33 +276,3 @@ def test_templates_are_found_in_an_installed_package(tmp_path: Path) -> None:
     shutil.copytree(Path(str(template_root())), package / "templates")
     done = run()
     assert done.stdout.strip() == str(package / "templates"), done.stderr
-
-
-@pytest.mark.parametrize("name", ["cate", "hostile"])
-def test_browser_shows_no_side_scroll_on_a_phone_and_prints(
-    name: str, tmp_path: Path, needs: Callable[..., str]
-) -> None:
-    browser = needs("chromium", "chromium-browser")
-    page = PAGES[name]()
-    (tmp_path / "page.html").write_text(page, encoding="utf-8")
-    # a copy may run one script: it reports whether the page is wider than its window
-    probe = "<script>document.title = [innerWidth, document.body.scrollWidth].join(' ')</script>"
-    free = re.sub(r"<meta http-equiv=[^>]*>", "", page).replace("</body>", probe + "</body>")
-    (tmp_path / "probe.html").write_text(free, encoding="utf-8")
-    chromium = [
-        browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        f"--user-data-dir={tmp_path / 'profile'}", "--window-size=360,800",
-    ]  # fmt: skip
-
-    def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [*chromium, *arguments], capture_output=True, text=True, timeout=60, check=False
-        )
-        return done.stdout
-
-    dom = run("--dump-dom", f"file://{tmp_path / 'probe.html'}")
-    window, body = map(int, re.search(r"<title>(\d+) (\d+)</title>", dom).groups())
-    assert body <= window <= 500  # some builds refuse windows narrower than 500
-    run(f"--print-to-pdf={tmp_path / 'page.pdf'}", f"file://{tmp_path / 'page.html'}")
-    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")

@@ -58,7 +58,7 @@ def test_effect_plot_takes_axes() -> None:
 
 
 FOREST = ["estimate", "conf_low", "conf_high", "privacy_share"]
-CURVE = pd.DataFrame({"share": [0, 0.5, 1], "estimate": [0, 0.2, 0.3],
+CURVE = pd.DataFrame({"share": [0, 0.5, 1], "gain": [0, 0.2, 0.3], "random": [0, 0.15, 0.3],
                       "conf_low": [0, 0.1, 0.2], "conf_high": [0, 0.3, 0.4]})  # fmt: skip
 PLAN = pd.DataFrame({"n": 5000, "eps": [0.1, 1.0], "half-width": [0.2, 0.05],
                      "sampling": [0.03, 0.03], "planned": [True, False]})  # fmt: skip
@@ -66,7 +66,7 @@ UTILITY = pd.DataFrame({"n": 5000, "eps": [0.1, 1.0, 4.0], "weight": 0.5,
                         "utility": [0.3, 0.5, 0.4]})  # fmt: skip
 OTHERS = {
     "coef": (plots.coef_plot, (cate_view().effects,), "95% interval"),
-    "gate": (plots.gate_plot, (cate_view().gates,), "thick: from sampling alone"),
+    "gate": (plots.gate_plot, (cate_view().gates,), "thick: without privacy noise"),
     "budget": (plots.budget_plot, (cate_view().budget,), "price (rho)"),
     "interval": (plots.interval_plot, (ate_view().effects.iloc[0], ate_view().sources),
                  "sampling alone: 0.0265 to 0.0799"),

@@ -1,0 +1,210 @@
+"""What `fit.sensitivity` hands back: how strong an unmeasured confounder would have to be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from privcausal.errors import CapabilityError
+from privcausal.inference.sensitivity import largest_bias, robustness_value, scale_of
+from privcausal.report import numbers
+from privcausal.report.summary import Summary
+from privcausal.report.table import Column, Grid, Prose, Rule, Table
+from privcausal.report.view import Kind
+from privcausal.report.words import ALERTS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from privcausal.results.base import Result
+
+TITLE = "Sensitivity to Unmeasured Confounding"
+
+SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
+"""Strengths of a confounder that the table shows."""
+
+POINTS = 60
+
+READING = (
+    "strength: the share of what is left unexplained that an unmeasured confounder would explain, "
+    "of the outcome and of the treatment alike; from, to: the estimates it could hide, at worst; "
+    "limits: the same of the interval."
+)
+SOURCE = (
+    "Computed from released numbers, so free (Chernozhukov et al. 2022; Cinelli and Hazlett 2020). "
+    "The residual variance is taken not to fall where a row counts more; what effects vary counts "
+    "as unexplained, so that a robustness value is rather too small."
+)
+TRIALS = ("difference", "adum", "tm")
+"""Learners that adjust for nothing, and take a trial at its word."""
+
+RANDOMISED = "Where chance decided who was treated, nothing confounds."
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How an average effect would stand up to a confounder that nobody measured.
+
+    Attributes
+    ----------
+    term : str
+    estimate, conf_low, conf_high : float
+        With all noise, at level 1 - alpha.
+    scale : float
+        S, in units of the outcome: the bias is at most S sqrt(r_y r_t / (1 - r_t)).
+    alpha : float
+    kind : {"proven", "none"}
+        Of the fit's guarantee.
+    randomised : bool
+        Whether the propensity was declared known, or nothing was adjusted for.
+    """
+
+    term: str
+    estimate: float
+    conf_low: float
+    conf_high: float
+    scale: float
+    alpha: float
+    kind: Kind
+    randomised: bool
+
+    @property
+    def robustness(self) -> pd.Series[float]:
+        """Robustness values: index ``estimate`` and ``interval``.
+
+        The share of what is left unexplained, of outcome and treatment alike, that a confounder
+        would have to explain to bring the estimate, or the nearer limit of the interval, to zero.
+        Zero where the interval holds zero already.
+        """
+        import pandas as pd
+
+        toward = self.conf_low if self.estimate >= 0 else -self.conf_high
+        values = [robustness_value(d, self.scale) for d in (abs(self.estimate), toward)]
+        return pd.Series(values, index=["estimate", "interval"], name="robustness value")
+
+    def bounds(self, r2_outcome: float, r2_treatment: float) -> pd.Series[float]:
+        """What a confounder of this strength could hide, at worst.
+
+        Parameters
+        ----------
+        r2_outcome, r2_treatment : float
+            Shares of what is left unexplained of the outcome, and of the treatment.
+
+        Returns
+        -------
+        Series
+            bias low high conf_low conf_high: estimates from `low` to `high` are possible, and
+            `conf_low` to `conf_high` with the interval.
+
+        Raises
+        ------
+        CapabilityError
+            A share is not in [0, 1), or [0, 1] for the outcome.
+        """
+        import pandas as pd
+
+        bias = largest_bias(self.scale, r2_outcome, r2_treatment)
+        values = {
+            "bias": bias, "low": self.estimate - bias, "high": self.estimate + bias,
+            "conf_low": self.conf_low - bias, "conf_high": self.conf_high + bias,
+        }  # fmt: skip
+        return pd.Series(values, name=self.term)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """`bounds` where the confounder is as strong for both; index: its strength."""
+        return self._frame(SHARES)
+
+    def _frame(self, shares: Sequence[float]) -> pd.DataFrame:
+        import pandas as pd
+
+        rows = [self.bounds(share, share) for share in shares]
+        return pd.DataFrame(rows, index=pd.Index(list(shares), name="strength"))
+
+    @property
+    def sentence(self) -> str:
+        """The robustness values in words."""
+        estimate, interval = (numbers.percent(value) for value in self.robustness)
+        both = "of what is left unexplained of both outcome and treatment"
+        if self.robustness["interval"] <= 0:
+            return (
+                f"The interval holds zero already; a confounder that explained {estimate} {both} "
+                "could by itself account for the estimate."
+            )
+        return (
+            f"A confounder that nobody measured would have to explain {interval} {both} before "
+            f"the {numbers.level(self.alpha)} interval could hold zero, and {estimate} to account "
+            "for the whole estimate."
+        )
+
+    def plot_data(self) -> pd.DataFrame:
+        """The numbers behind `plot`: strength, and the columns of `bounds`."""
+        most = min(0.95, max(0.15, 1.5 * float(self.robustness["estimate"])))
+        return self._frame(np.linspace(0, most, POINTS).tolist()).reset_index()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """What could be hidden, by the strength of the confounder."""
+        from privcausal.results.drawings import sensitivity_plot
+
+        return sensitivity_plot(self.plot_data(), self.robustness, ax, self.alpha)
+
+    def summary(self) -> Summary:
+        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
+        said = (self.sentence, *((RANDOMISED,) if self.randomised else ()))
+        blocks = (
+            Rule("="), self._grid(), Rule("-"), Prose((" ".join(said),)), Rule("="),
+            Prose((READING, SOURCE)),
+        )  # fmt: skip
+        return Summary(Table(TITLE, blocks, ALERTS[self.kind]))
+
+    def _grid(self) -> Grid:
+        level = numbers.level(self.alpha)
+        columns = (
+            Column(f"{self.term} [post]", "left", "strength"),
+            Column("bias", words="largest bias"),
+            Column("from", words="estimate, from"),
+            Column("to", words="estimate, to"),
+            Column("lower", words=f"{level} limits, from"),
+            Column("upper", words=f"{level} limits, to"),
+        )
+        spread = (self.conf_high - self.conf_low) / 4
+        rows = tuple(
+            (numbers.percent(share), *numbers.alike(values, spread))
+            for share, values in zip(SHARES, self.frame.to_numpy().tolist(), strict=True)
+        )
+        return Grid("What a confounder could hide", columns, rows, self.frame)
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary().as_html()
+
+    def __repr__(self) -> str:
+        estimate, interval = self.robustness
+        return f"<Sensitivity of {self.term}: robustness {estimate:.3f}, interval {interval:.3f}>"
+
+
+def sensitivity_of(result: Result, alpha: float) -> Sensitivity:
+    """The sensitivity of a fit's average effect; raises `CapabilityError` where it has none."""
+    found = result._averages
+    if result.plan.request.mode == "paper":
+        raise CapabilityError(
+            "sensitivity needs the sampling variance by itself, which mode='paper' does not release"
+        )
+    request, row = result.plan.request, result._terms_table(alpha).iloc[0]
+    max_rows = 1 if request.trust.unit is None else request.trust.max_rows
+    return Sensitivity(
+        str(found.terms[0]),
+        float(row["estimate"]),
+        float(row["conf_low"]),
+        float(row["conf_high"]),
+        scale_of(float(found.sampling[0, 0]), found.size, max_rows),
+        alpha,
+        result.guarantee.kind,
+        request.propensity is not None or result.plan.learner in TRIALS,
+    )

@@ -1,0 +1,119 @@
+"""`plot_data`: the numbers of each picture are those that were drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from results_fits import BOUNDS, proven_average, study, variant
+
+import privcausal as pc
+from privcausal.errors import CapabilityError
+from privcausal.testing import seeded_noise, zero_noise
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def by_cells(modifiers: str, **options: Any) -> Any:
+    learner = pc.learners.ADUM(**options)
+    formula = f"cost ~ mailed | {modifiers}"
+    return pc.privcate(formula, study(), learner=learner, eps=20.0, bounds=BOUNDS)
+
+
+@pytest.fixture(scope="module")
+def cells() -> Any:
+    with seeded_noise(3):
+        return by_cells("age + ward", cells=4)
+
+
+def test_shapes_are_drawn_from_their_frame() -> None:
+    fit = variant("r on gam")
+    frame = fit.plot_data()
+    assert list(frame.columns) == ["modifier", "kind", "at", "estimate", "conf_low", "conf_high"]
+    assert frame["modifier"].unique().tolist() == ["age", "ward", "smoker"]
+    assert (frame["conf_low"] < frame["conf_high"]).all()
+    curve = frame[frame["modifier"] == "age"]
+    drawn = fit.plot()[0].lines
+    assert any(np.array_equal(line.get_ydata(), curve["estimate"]) for line in drawn)
+    assert frame[frame["modifier"] == "ward"]["at"].tolist() == ["N", "S", "W"]
+
+
+@pytest.mark.parametrize("kind", ["coef", "gate"])
+def test_forests_are_drawn_from_their_frame(kind: str) -> None:
+    fit = variant("r on linear")
+    frame = fit.plot_data(kind, alpha=0.2)
+    assert list(frame.columns)[:4] == ["estimate", "std_error", "conf_low", "conf_high"]
+    (points,) = [line for line in fit.plot(kind, alpha=0.2).lines if line.get_marker() == "o"]
+    assert np.array_equal(points.get_xdata(), frame["estimate"])
+    wide = fit.plot_data(kind)
+    assert (wide["conf_low"] < frame["conf_low"]).all()
+
+
+def test_prices_sum_to_what_was_spent() -> None:
+    fit = proven_average()
+    frame = fit.plot_data("budget")
+    assert list(frame.columns) == ["stage", "query", "currency", "price", "share"]
+    assert frame["share"].sum() == pytest.approx(1)
+    assert set(frame["currency"]) == {"rho"}
+    widths = [bar.get_width() for bar in fit.plot("budget").patches]
+    assert widths == pytest.approx(frame["price"].tolist())
+    assert fit.plot_data().index.tolist() == ["ATE"]
+
+
+def test_the_gain_of_treating_all_is_the_average_over_cells(cells: Any) -> None:
+    frame = cells.plot_data("uplift")
+    effect = cells.estimate.effect
+    assert len(frame) == len(effect.value) + 1
+    assert frame["share"].iloc[-1] == pytest.approx(1)
+    assert frame["gain"].iloc[-1] == pytest.approx(effect.share @ effect.value)
+    assert (frame["gain"] >= frame["random"] - 1e-12).all()  # the largest come first
+    assert frame["gain"].iloc[0] == frame["std_error"].iloc[0] == 0
+    best = int(np.argmax(effect.value))
+    assert frame["std_error"].iloc[1] == pytest.approx(effect.share[best] * effect.spread[best])
+    ax = cells.plot("uplift")
+    assert any(np.array_equal(line.get_ydata(), frame["gain"]) for line in ax.lines)
+
+
+def test_without_noise_the_gain_is_that_of_the_rows() -> None:
+    with zero_noise():
+        fit = by_cells("ward", cells=3, shrink=False)
+    rows = study()[study()["ward"].isin(BOUNDS["ward"])]
+    rows = rows.assign(cost=rows["cost"].clip(*BOUNDS["cost"]))
+    means = rows.groupby(["ward", "mailed"])["cost"].mean().unstack()
+    share = rows["ward"].value_counts(normalize=True)
+    gains = ((means[1] - means[0]) * share).sort_values(ascending=False)
+    assert fit.plot_data("uplift")["gain"].tolist()[1:] == pytest.approx(
+        gains.cumsum().tolist(), rel=1e-3
+    )
+
+
+def test_what_cannot_be_drawn_has_no_numbers(cells: Any) -> None:
+    with pytest.raises(CapabilityError, match="by cell"):
+        variant("r on gam").plot_data("uplift")
+    with pytest.raises(CapabilityError, match="by cell"):
+        variant("r on gam").plot("uplift")
+    with pytest.raises(CapabilityError, match=r"'coef', 'gate', 'budget'"):
+        variant("private on gam").plot_data("effect")
+    with pytest.raises(CapabilityError, match="groups"):
+        cells.plot_data("gate")
+
+
+def test_looks_have_their_numbers_too(cells: Any) -> None:
+    with seeded_noise(1):
+        overlap = variant("private on linear").overlap(study(), eps=5)
+        uplift = cells.uplift(study(), eps=5)
+    assert overlap.plot_data().equals(overlap.frame)
+    assert uplift.plot_data("qini").equals(uplift.frame("qini"))
+    (line,) = [x for x in uplift.plot("qini").lines if x.get_linewidth() == 2]
+    assert np.array_equal(line.get_ydata(), uplift.plot_data("qini")["gain"])

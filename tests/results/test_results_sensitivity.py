@@ -1,0 +1,108 @@
+"""`fit.sensitivity()`: robustness values of released numbers, in words, table and picture."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from results_fits import BOUNDS, FORMULA, proven_average, study, variant
+
+import privcausal as pc
+from privcausal.errors import CapabilityError
+from privcausal.testing import zero_noise
+
+
+def test_it_is_that_of_the_released_numbers() -> None:
+    fit = proven_average()
+    found = fit.sensitivity()
+    low, high = fit.conf_int().loc["ATE"]
+    assert (found.conf_low, found.conf_high) == (low, high)
+    averages = fit.estimate.averages
+    assert found.scale == pytest.approx(np.sqrt(averages.sampling[0, 0] * averages.size))
+    value = found.robustness["interval"]
+    toward = low if found.estimate > 0 else -high
+    assert found.bounds(value, value)["bias"] == pytest.approx(max(toward, 0.0), rel=1e-6)
+    assert found.robustness["interval"] < found.robustness["estimate"]
+    lower = fit.sensitivity(alpha=0.01).robustness
+    assert lower["interval"] < value
+    assert lower["estimate"] == found.robustness["estimate"]
+
+
+def test_without_noise_the_scale_is_the_textbooks() -> None:
+    """S^2 = E[(Y - g)^2] E[1 / (e (1 - e))] where e and the residual variance are constant."""
+    rng = np.random.default_rng(1)
+    n = 4000
+    x, t = rng.uniform(0, 1, n), (rng.random(n) < 0.5).astype(int)
+    y = np.clip(5 + 2 * x + t + rng.normal(0, 1, n), 0, 10)
+    with zero_noise():
+        fit = pc.private("y ~ t | x", {"y": y, "t": t, "x": x}, bounds={"y": (0, 10), "x": (0, 1)})
+    assert fit.sensitivity().scale == pytest.approx(1.0 * np.sqrt(4.0), rel=0.1)
+
+
+def test_an_interval_over_zero_has_no_robustness() -> None:
+    found = dataclasses.replace(
+        proven_average().sensitivity(), estimate=1, conf_low=-1, conf_high=3
+    )
+    assert found.robustness["interval"] == 0
+    assert found.sentence.startswith("The interval holds zero already")
+    below = dataclasses.replace(found, estimate=-2.0, conf_low=-3.0, conf_high=-1.0)
+    above = dataclasses.replace(found, estimate=2.0, conf_low=1.0, conf_high=3.0)
+    assert below.robustness.equals(above.robustness)
+
+
+@pytest.mark.parametrize(
+    "name", ["private on gam", "r on gam", "units", "on the treated", "add_remove"]
+)
+def test_text_html_and_picture(name: str) -> None:
+    found = variant(name).sensitivity()
+    text = str(found)
+    assert text.isascii()
+    assert max(map(len, text.split("\n"))) <= 78
+    assert "NOT PRIVATE" in text  # a test fit's numbers are no more private here
+    assert found._repr_html_().startswith("<div")
+    assert found.summary().as_latex().count("\\begin{") > 0
+    frame = found.plot_data()
+    assert (frame["high"].diff().dropna() >= 0).all()
+    ax = plt.figure().add_subplot()
+    assert found.plot(ax) is ax
+    ax.figure.canvas.draw()
+    plt.close("all")
+
+
+def test_units_have_the_scale_of_rows() -> None:
+    found = variant("units")
+    averages = found.estimate.averages
+    half = np.sqrt(averages.sampling[0, 0] * averages.size / 2)
+    assert found.sensitivity().scale == pytest.approx(half)
+
+
+def test_the_report_has_the_sentence(tmp_path: Any) -> None:
+    fit = proven_average()
+    fit.report(tmp_path / "a.html", audience="public")
+    assert fit.sensitivity().sentence in (tmp_path / "a.html").read_text()
+    trial = variant("propensity number")
+    trial.report(tmp_path / "b.html")
+    assert "nobody measured" not in (tmp_path / "b.html").read_text()
+    assert "chance decided" in str(trial.sensitivity())
+
+
+def test_what_has_none_says_why() -> None:
+    with pytest.raises(CapabilityError, match="average"):
+        variant("no averages").sensitivity()
+    with pytest.raises(CapabilityError, match="alpha"):
+        proven_average().sensitivity(alpha=2)
+    with pytest.raises(CapabilityError, match="share"):
+        proven_average().sensitivity().bounds(0.1, 1.0)
+    fit = pc.private(
+        FORMULA, study(), eps=500.0, bounds=BOUNDS, mode="paper", base="gam", split="disjoint",
+        below_minimum="published",
+    )  # fmt: skip
+    with pytest.raises(CapabilityError, match="mode='paper'"):
+        fit.sensitivity()
