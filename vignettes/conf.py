@@ -1,4 +1,7 @@
-"""The site: ``sphinx-build -W vignettes OUT`` (extra ``docs``). Pages are run while it is built."""
+"""The site: ``sphinx-build -W vignettes OUT`` (extra ``docs``). Pages are run while it is built.
+
+With ``-t unrun`` they are not, to look at a page in the making.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ napoleon_use_param = False
 
 def _show(app: Any, name: str, source: list[str]) -> None:
     page = HERE / f"{name}.md"
-    if page.exists():
+    if page.exists() and not app.tags.has("unrun"):
         source[0] = execute.shown(page, source[0])
 
 
