@@ -49,6 +49,15 @@ def _show(app: Any, name: str, source: list[str]) -> None:
         source[0] = execute.shown(page, source[0])
 
 
+def _bars(app: Any, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+    """In docstrings |x| is a norm, not reStructuredText's substitution."""
+    for k, line in enumerate(lines):
+        parts = line.split("``")  # every second one is code, where a bar is a bar
+        parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+        lines[k] = "``".join(parts)
+
+
 def setup(app: Any) -> dict[str, bool]:
     app.connect("source-read", _show)
+    app.connect("autodoc-process-docstring", _bars)
     return {"parallel_read_safe": False}
