@@ -7,7 +7,6 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -53,7 +52,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-# -- the runner itself ------------------------------------------------------------------------------
+# -- the runner itself --------------------------------------------------------------------------
 
 
 def _page(folder: Path, text: str) -> Path:
@@ -97,5 +96,3 @@ def test_a_block_without_its_package_is_told(tmp_path: Path) -> None:
     (block,) = execute.run(page, {})
     assert block.missing == "no_such_package"
     assert "it needs the package no_such_package" in block.markdown
-
-
