@@ -171,9 +171,15 @@ def _mistyped(name: str, kind: Kind, domain: Domain) -> Iterator[Finding]:
         yield _whole(name, kind, "text, but its bounds are numbers", _REFUSED)
 
 
+_UNDECLARED = {
+    "bool": "is 0/1 to a fit",
+    "numeric": "a fit buys its domain; as treatment it is 0/1",
+}
+
+
 def _undeclared(source: Source, name: str) -> Finding:
     kind = source.header.kinds[name]
-    free = "is 0/1 to a fit" if kind == "bool" else "a fit that reads it buys its domain"
+    free = _UNDECLARED.get(kind, "a fit that reads it buys its domain")
     return _whole(name, kind, "not declared", _REFUSED if kind == "other" else free)
 
 

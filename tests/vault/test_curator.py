@@ -11,7 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privcausal as pc
@@ -147,6 +147,7 @@ domains = st.sampled_from(
 )  # fmt: skip
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(st.one_of(st.lists(numbers, min_size=1), st.lists(texts, min_size=1)), domains)
 def test_findings_are_what_the_vault_does(values, domain):
     """A row is found exactly where the vault changes its value or takes it for missing."""

@@ -1,0 +1,98 @@
+"""Every page of the site runs, block by block, as it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "vignettes").glob("*.md"))
+sys.path.insert(0, str(ROOT / "vignettes"))
+
+import execute  # noqa: E402
+
+NUMBERED = [
+    "01-first-ate", "02-planning", "03-which-learner", "04-uplift", "05-coverage",
+    "06-data-owners", "07-where-papers-leak", "08-scale",
+]  # fmt: skip
+LONGEST = 30.0
+"""Seconds of processor time that one page may take, three times what the slowest takes."""
+
+
+def test_the_eight_vignettes_are_there() -> None:
+    names = {page.stem for page in PAGES}
+    assert set(NUMBERED) <= names
+    for number, name in enumerate(NUMBERED, 1):
+        title = (ROOT / "vignettes" / f"{name}.md").read_text(encoding="utf-8").splitlines()[0]
+        assert title.startswith(f"# {number} ")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    start, names = time.process_time(), {"__name__": "__main__"}
+    blocks = list(execute.run(page, names))
+    assert time.process_time() - start < LONGEST
+    text = page.read_text(encoding="utf-8")
+    assert len(blocks) == text.count("```python\n"), "a block that is not found would not run"
+    absent = sorted({block.missing for block in blocks if block.missing})
+    if absent and len(absent) == len(blocks):
+        pytest.skip(f"needs {', '.join(absent)}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text):
+        assert (page.parent / target).exists(), target
+
+
+# -- the runner itself --------------------------------------------------------------------------
+
+
+def _page(folder: Path, text: str) -> Path:
+    page = folder / "page.md"
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
+def test_blocks_share_names_and_an_empty_folder(tmp_path: Path) -> None:
+    page = _page(
+        tmp_path,
+        "```python\nimport os\na = os.listdir()\n```\ntext\n```python\nprint(a, 1 + 1)\n```\nend\n",
+    )
+    before = os.getcwd()
+    shown = execute.shown(page, page.read_text(encoding="utf-8"))
+    assert "[] 2" in shown
+    assert shown.index("[] 2") < shown.index("end")
+    assert os.getcwd() == before
+
+
+def test_an_error_names_the_line_of_the_page(tmp_path: Path) -> None:
+    page = _page(tmp_path, "one\ntwo\n```python\nx = 1\nraise KeyError('here')\n```\n")
+    with pytest.raises(KeyError) as error:
+        list(execute.run(page, {}))
+    assert error.traceback[-1].lineno + 1 == 5
+
+
+def test_a_figure_is_shown_with_its_words(tmp_path: Path) -> None:
+    draw = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\n"
+    page = _page(tmp_path, f'```python\n# figure: a "line"\n{draw}```\n')
+    (block,) = execute.run(page, {})
+    assert len(block.figures) == 1
+    assert 'alt="a &quot;line&quot;"' in block.markdown
+    with pytest.raises(ValueError, match="a figure without"):
+        list(execute.run(_page(tmp_path, f"```python\n{draw}```\n"), {}))
+    sys.modules["matplotlib.pyplot"].close("all")
+
+
+def test_a_block_without_its_package_is_told(tmp_path: Path) -> None:
+    page = _page(tmp_path, "```python\n# needs: no_such_package\nraise SystemExit\n```\n")
+    (block,) = execute.run(page, {})
+    assert block.missing == "no_such_package"
+    assert "it needs the package no_such_package" in block.markdown

@@ -1,0 +1,63 @@
+"""The site: ``sphinx-build -W vignettes OUT`` (extra ``docs``). Pages are run while it is built.
+
+With ``-t unrun`` they are not, to look at a page in the making.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # execute.py
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import execute  # noqa: E402
+
+import privcausal  # noqa: E402
+
+project = "privcausal"
+author = "The privcausal developers"
+copyright = author
+release = version = privcausal.__version__
+
+extensions = [
+    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon",
+]  # fmt: skip
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+html_theme = "furo"
+html_title = "privcausal"
+html_copy_source = False
+exclude_patterns = ["_*", "**/.ipynb_checkpoints"]
+
+autosummary_generate = True
+autodoc_typehints = "none"  # the docstrings' Parameters name the types
+autodoc_member_order = "bysource"
+autodoc_inherit_docstrings = True
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_use_param = False
+
+
+def _show(app: Any, name: str, source: list[str]) -> None:
+    page = HERE / f"{name}.md"
+    if page.exists() and not app.tags.has("unrun"):
+        source[0] = execute.shown(page, source[0])
+
+
+def _bars(app: Any, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+    """In docstrings |x| is a norm, not reStructuredText's substitution."""
+    for k, line in enumerate(lines):
+        parts = line.split("``")  # every second one is code, where a bar is a bar
+        parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+        lines[k] = "``".join(parts)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.connect("source-read", _show)
+    app.connect("autodoc-process-docstring", _bars)
+    return {"parallel_read_safe": False}

@@ -1,0 +1,110 @@
+"""Runs the Python blocks of a page: in the tests, and when the site is built, which shows the rest.
+
+All ```` ```python ```` blocks of a page run in one namespace, in order, in an empty folder. What a
+block prints, and the figures it draws, stand below it on the site. A block may say, in comments:
+
+``# figure: words``
+    the alternative text of the figures that it draws; every figure needs one;
+``# needs: module``
+    it runs only where this module is installed.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import importlib.util
+import io
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n", re.MULTILINE | re.DOTALL)
+ALT, NEEDS = (re.compile(rf"^# {word}: (.+)$", re.MULTILINE) for word in ("figure", "needs"))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A block and what came of it."""
+
+    end: int
+    """Where the block ends in the page's text."""
+    code: str
+    printed: str = ""
+    figures: tuple[bytes, ...] = ()
+    missing: str | None = None
+    """A module that it needs and that is not here."""
+
+    @property
+    def markdown(self) -> str:
+        """What the site shows below the block."""
+        if self.missing is not None:
+            return f"\n*Not run here: it needs the package {self.missing}.*\n"
+        parts = [f"\n```text\n{self.printed.rstrip()}\n```\n"] if self.printed.strip() else []
+        alt = escape(" ".join(ALT.findall(self.code)), quote=True)
+        for figure in self.figures:
+            data = base64.b64encode(figure).decode("ascii")
+            parts.append(f'\n<p><img alt="{alt}" src="data:image/svg+xml;base64,{data}"></p>\n')
+        return "".join(parts)
+
+
+def run(page: Path, names: dict[str, Any]) -> Iterator[Shown]:
+    """Run the blocks of a page in `names`, which is filled.
+
+    Raises
+    ------
+    ValueError
+        A figure has no alternative text.
+    Exception
+        Whatever a block raises, at the page's own line.
+    """
+    text = page.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for found in BLOCK.finditer(text):
+            code = found["code"]
+            missing = next(filter(_absent, NEEDS.findall(code)), None)
+            if missing is not None:
+                yield Shown(found.end(), code, missing=missing)
+                continue
+            # empty lines before it: a traceback then names the line of the page
+            padded = "\n" * (text[: found.start("code")].count("\n")) + code
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(compile(padded, str(page), "exec"), names)
+            figures = tuple(_figures())
+            if figures and not ALT.search(code):
+                raise ValueError(f"{page.name}: a figure without '# figure: what it shows'")
+            yield Shown(found.end(), code, out.getvalue(), figures)
+
+
+def shown(page: Path, text: str) -> str:
+    """The page's text with what its blocks print and draw."""
+    parts, start = [], 0
+    for block in run(page, {}):
+        parts += [text[start : block.end], block.markdown]
+        start = block.end
+    return "".join([*parts, text[start:]])
+
+
+def _absent(module: str) -> bool:
+    return importlib.util.find_spec(module) is None
+
+
+def _figures() -> Iterator[bytes]:
+    """Every open figure as SVG; they are closed."""
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    import matplotlib.pyplot as plt
+
+    for number in plt.get_fignums():
+        out = io.BytesIO()
+        # no date: the same figure has the same bytes
+        plt.figure(number).savefig(
+            out, format="svg", bbox_inches="tight", facecolor="white", metadata={"Date": None}
+        )
+        plt.close(number)
+        yield out.getvalue()
