@@ -51,7 +51,7 @@ from privcausal.vault.sources.memory import Memory
 from privcausal.vault.sources.stored import is_relation, open_path, open_relation
 from privcausal.vault.split import first_rows, parts
 
-BATCH = 1 << 14
+BATCH = 1 << 13
 """Rows a batch: products of 2 x 16 bits sum exactly in float64, and the block stays in cache."""
 
 KEEP_ROWS = 1 << 18
