@@ -476,12 +476,12 @@ class Rows:
     frame: Mapping[str, Vector | Integers] = field(repr=False)
     size: int
     propensity: Vector | None = field(default=None, repr=False)
+    _scaled: dict[Design, Matrix] = field(default_factory=dict, repr=False)
+    _phi: dict[Features, Matrix] = field(default_factory=dict, repr=False)
     by_column: bool = False
     _combined: dict[tuple[Features, int], tuple[Vector, Vector]] = field(
         default_factory=dict, repr=False
     )
-    _scaled: dict[Design, Matrix] = field(default_factory=dict, repr=False)
-    _phi: dict[Features, Matrix] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return self.size
