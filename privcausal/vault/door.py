@@ -34,7 +34,7 @@ from privcausal.vault import noise
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, reads_labels
 from privcausal.vault.declared import Declared, DeclaredFit
 from privcausal.vault.exact import THREADS, ExactSum, in_threads
-from privcausal.vault.job import Job
+from privcausal.vault.job import Job, in_parts
 from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, Query, Solution
 from privcausal.vault.mechanisms.boosting import Boosting
 from privcausal.vault.mechanisms.labels import LabelSelection
@@ -416,7 +416,7 @@ class Vault(Sealed):
         planned = self._take(stage)
         if isinstance(self._rows, Spark):
             wanted = tuple((name, False) for name in variables)
-            return self._exit(planned, mechanism, self._sent(Job(mechanism, wanted, None)))
+            return self._exit(planned, mechanism, self._sent(Job(mechanism, wanted, None))[0])
         total = ExactSum(len(mechanism.units))
         for batch in self._raw(variables):
             total.add(mechanism.integers(batch))  # type: ignore[arg-type]  # a raw mechanism
@@ -433,9 +433,8 @@ class Vault(Sealed):
         planned = self._take(stage)
         _check_move(mechanism.sensitivity("substitute"), mechanism.sensitivity("add_remove"))
         self._refuse_nothing()
-        return tuple(
-            self._exit(planned, mechanism, self._sum(mechanism, fold)) for fold in range(FOLDS)
-        )
+        sums = self._sums(mechanism, tuple(range(FOLDS)))
+        return tuple(self._exit(planned, mechanism, fold) for fold in sums)
 
     @guarded
     def boost(self, stage: str, boosting: Boosting) -> Release:
@@ -647,38 +646,40 @@ class Vault(Sealed):
             counted = self._counted(mechanism)
             if counted is not None:
                 return counted
+        return self._sums(mechanism, (part,))[0]
+
+    def _sums(self, mechanism: Mechanism, parts: tuple[int | None, ...]) -> list[Integers]:
+        """The sums over some parts of the rows (None: all), in one pass."""
         if isinstance(self._rows, Spark):
             assert self._layout is not None
-            trust, shares = request.trust, part_shares(self._plan)
+            trust, shares = self._plan.request.trust, part_shares(self._plan)
+            unit = trust.unit if len(shares) > 1 else None
+            wanted = self._wanted(self._layout)
             return self._sent(
-                Job(
-                    mechanism, self._wanted(self._layout), self._layout, part, shares,
-                    self._entropy, trust.unit if len(shares) > 1 else None, trust.neighbors,
-                )
-            )  # fmt: skip
+                Job(mechanism, wanted, self._layout, parts, shares, self._entropy, unit)
+            )
 
         def sums(batch: Batch) -> tuple[Integers, int]:
-            rows = len(batch.rows)
-            return mechanism.integers(batch if part is None else batch.only(part)), rows
+            return in_parts(mechanism, batch, parts), len(batch.rows)
 
-        total, done = ExactSum(len(mechanism.units)), 0
-        few = self._rows.size() <= KEEP_ROWS
+        total, done = ExactSum(len(parts) * len(mechanism.units)), 0
         found: Iterable[tuple[Integers, int]] = (
             map(sums, self._clean())
-            if few
+            if self._rows.size() <= KEEP_ROWS
             else in_threads(lambda block: sums(self._batch(block)), self._blocks(), THREADS)
         )
         for block, rows in found:
             total.add(block)
             done += rows
             self._tell(done)
-        return total.value()
+        return np.split(total.value(), len(parts))
 
-    def _sent(self, job: Job) -> Integers:
-        """Sums that Spark's executors make of their own rows."""
+    def _sent(self, job: Job) -> list[Integers]:
+        """Sums that Spark's executors make of their own rows, by part."""
         assert isinstance(self._rows, Spark)
         trust = self._plan.request.trust
-        return self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
+        total = self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
+        return np.split(total, len(job.parts))
 
     def _counted(self, mechanism: Mechanism) -> Integers | None:
         """The sum of all rows where the rows live, if they live where SQL runs."""

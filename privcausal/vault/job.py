@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcausal.typing import Integers, Neighbors
+from privcausal.typing import Integers
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn
 from privcausal.vault.mechanisms.base import Mechanism
 from privcausal.vault.split import parts
@@ -25,8 +25,8 @@ class Job:
     wanted : tuple of (column, as_labels)
     layout : Layout, optional
         How rows are cleaned; None for a mechanism over raw columns.
-    part : int, optional
-        The part of the rows that counts; None for all.
+    parts : tuple
+        The parts of the rows whose sums are wanted; None is all rows.
     unit : str, optional
         The column of labels that names the unit of each row.
     """
@@ -34,11 +34,15 @@ class Job:
     mechanism: Mechanism
     wanted: tuple[tuple[str, bool], ...]
     layout: Layout | None
-    part: int | None = None
+    parts: tuple[int | None, ...] = (None,)
     shares: tuple[float, ...] = (1.0,)
     entropy: int = 0
     unit: str | None = None
-    neighbors: Neighbors = "substitute"
+
+    @property
+    def size(self) -> int:
+        """Number of sums."""
+        return len(self.parts) * len(self.mechanism.units)
 
     @property
     def columns(self) -> tuple[tuple[str, bool], ...]:
@@ -53,13 +57,20 @@ class Job:
         if self.layout is None:
             return self.mechanism.integers(RawBatch(columns, keep))  # type: ignore[arg-type]
         batch = Batch(columns, self._part(unit, rows), keep, self.layout)
-        return self.mechanism.integers(batch if self.part is None else batch.only(self.part))
+        return in_parts(self.mechanism, batch, self.parts)
 
     def _part(self, unit: RawColumn | None, rows: int) -> Integers:
         if len(self.shares) == 1:
             return np.zeros(rows, np.int64)
         assert unit is not None
+        # with units the coins are the same under both relations
         return parts(
-            rows, self.shares, neighbors=self.neighbors, entropy=self.entropy,
+            rows, self.shares, neighbors="add_remove", entropy=self.entropy,
             units=unit.codes, names=unit.labels,
         )  # fmt: skip
+
+
+def in_parts(mechanism: Mechanism, batch: Batch, wanted: tuple[int | None, ...]) -> Integers:
+    """Exact sums over the rows of each part (None: of all), one after another, shape (k m,)."""
+    each = [mechanism.integers(batch if p is None else batch.only(p)) for p in wanted]
+    return np.concatenate(each)

@@ -121,7 +121,7 @@ def over_file(file: Path, names: list[str], bounds: dict[str, Any]) -> dict[str,
     fit = pc.privcate(formula, file, learner="r", bounds=bounds)
     seconds, clock = time.process_time() - start, time.perf_counter() - clock
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    passes, width = len(fit.plan.stages), fit.estimate.effect.pieces[0].additive.features.size
+    passes, width = fit.plan.passes, fit.estimate.effect.pieces[0].additive.features.size
     rows = duckdb.sql(f"SELECT count(*) FROM read_parquet('{file}')").fetchone()[0]
     with threadpool_limits(limits=1, user_api="blas"):
         least = cpu(lambda: floor(file, names, width), 2)

@@ -58,7 +58,9 @@ class Spark(Sealed):
     def sums(
         self, job: Job, rows: int, unit: str | None, max_rows: int, order: Sequence[str]
     ) -> Integers:
-        """The job's exact sums over the first `max_rows` rows of each unit, shape (m,).
+        """The job's exact sums, part after part, shape (k m,).
+
+        They are over the first `max_rows` rows of each unit, where there are units.
 
         Parameters
         ----------
@@ -71,7 +73,7 @@ class Spark(Sealed):
         frame = self._frame if unit is None else self._first(unit, max_rows, order)
         asked = [_column(name).alias(f"c{at}") for at, (name, _) in enumerate(job.columns)]
         partial = frame.select(*asked).mapInArrow(carried_out(job, rows), "sums binary")
-        total = ExactSum(len(job.mechanism.units))
+        total = ExactSum(job.size)
         for (packed,) in _run(partial.collect):
             total.merge(bytes(packed))
         return total.value()
@@ -137,7 +139,7 @@ def carried_out(job: Job, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]
         import pyarrow as pa
         from threadpoolctl import threadpool_limits
 
-        total = ExactSum(len(job.mechanism.units))
+        total = ExactSum(job.size)
         with threadpool_limits(limits=1, user_api="blas"):  # Spark runs a task on each core
             for batch in batches:
                 columns = [
