@@ -80,8 +80,9 @@ def privcate(
         ``"outcome ~ treatment | effect modifiers | extra controls"``; modifiers also control.
     data : data frame
         pandas, polars, pyarrow, or a dict of arrays; or the path of a Parquet or CSV file, of a
-        folder or a pattern of them, or a DuckDB relation, whose rows are streamed and never held
-        in memory together. Rows stay in the vault.
+        folder or a pattern of them, a DuckDB relation, or a polars LazyFrame, whose rows are
+        streamed and never held in memory together; or a Spark DataFrame, whose rows stay on its
+        executors. Rows stay in the vault.
     learner : str or option object
         ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"``, ``"dpcate"``; for trials ``"adum"`` and
         ``"tm"``, in pure epsilon; or e.g. ``learners.S(interactions=False)``.

@@ -1,4 +1,4 @@
-"""A bar on stderr that moves with the stages of a fit: their names are public, and nothing else."""
+"""A bar on stderr that moves with the stages of a fit, and with the share of rows read if public."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ FORMAT = "{desc}: {bar}| {n_fmt}/{total_fmt} stages [{elapsed}]"
 
 
 @contextmanager
-def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Callable[[str], None] | None]:
-    """What is to be told the name of each stage as it begins, or None where nothing is shown.
+def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Callable[[str, float | None], None] | None]:
+    """What is to be told of each stage and of the share of rows read; None: nothing is shown.
 
     Parameters
     ----------
@@ -24,16 +24,19 @@ def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Callable[[str], Non
         return
     bars: list[Any] = []
 
-    def begin(name: str) -> None:
+    def tell(name: str, share: float | None) -> None:
         if not bars:  # not before there is something to wait for: arguments may be refused
             bars.append(_bar(len(names)))
         (bar,) = bars
-        bar.set_description_str(name, refresh=False)
+        text = name if not share or share == 1 else f"{name}, {share:.0%} of the rows"
+        if text == bar.desc:
+            return
+        bar.set_description_str(text, refresh=False)
         bar.n = max(bar.n, names.index(name))
         bar.refresh()
 
     try:
-        yield begin
+        yield tell
         for bar in bars:
             bar.set_description_str("done", refresh=False)
             bar.n = bar.total

@@ -72,6 +72,7 @@ class Design:
         self.variables = tuple(dict.fromkeys(names))
         self._undeclared = _unlike([*self.variables, *self._labels()])
         self._spec, self._keep, self.columns = self._materialise()
+        self._codes = self._code_tables()
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -88,6 +89,30 @@ class Design:
         for j, column in enumerate(self.columns):
             out[:, j] = column.scale(values[:, j])
         return out
+
+    def by_column(self, frame: Mapping[str, Vector | Integers], size: int) -> Matrix:
+        """The same, of values inside their domains, column by column in memory (Fortran's order).
+
+        Formulaic is asked only where a term is more than one column: numbers and levels are looked
+        up, which gives the same bits many times faster.
+        """
+        out = np.empty((size, len(self.columns)), order="F")
+        values = None if self.plain else self._evaluate(frame)
+        for j, column in enumerate(self.columns):
+            if column.kind == "numeric":
+                own = np.asarray(frame[str(column.variable)], np.float64)
+            elif column.kind == "indicator":
+                own = self._codes[j][frame[str(column.variable)].astype(np.intp)]
+            else:
+                assert values is not None
+                own = values[:, j]
+            out[:, j] = column.scale(own)
+        return out
+
+    @property
+    def plain(self) -> bool:
+        """Whether every column is a number or a level, and so finite inside its domain."""
+        return all(column.kind in ("numeric", "indicator") for column in self.columns)
 
     # -- materialisation ---------------------------------------------------------------------
 
@@ -115,6 +140,27 @@ class Design:
         if kind == "numeric" and not isinstance(self.schema[str(variable)], Interval):
             kind = "indicator"
         return Column(name, term.name, kind, lo, hi, variable)
+
+    def _code_tables(self) -> dict[int, Vector]:
+        """Each indicator's value at the codes 0, 1, ... of its variable, the last one at -1."""
+        found: dict[int, Vector] = {}
+        if not any(column.kind == "indicator" for column in self.columns):
+            return found
+        points = {v: self._coded(v) for v in self.variables}
+        rows = max(map(len, points.values()))
+        # a shorter variable's last value fills its rows to the end: -1 for levels
+        frame = {v: np.append(p, np.repeat(p[-1:], rows - len(p))) for v, p in points.items()}
+        values = self._evaluate(frame)
+        for j, column in enumerate(self.columns):
+            if column.kind == "indicator":
+                found[j] = values[: len(points[str(column.variable)]), j].copy()
+        return found
+
+    def _coded(self, name: str) -> Any:
+        domain = self.schema[name]
+        if isinstance(domain, Interval):
+            return np.array([domain.mid])
+        return np.append(self._points(name, 0), -1) if isinstance(domain, Levels) else np.r_[0.0, 1]
 
     def _skeleton(self) -> Any:
         """All variables at once, each uniform over its own domain by coprime strides."""
@@ -301,11 +347,25 @@ class Block:
             return (self.gain * (values - self.shift))[:, None]
         return np.asarray(self.table[fine_bins(values)])
 
+    def into(self, out: Matrix, scaled: Matrix) -> None:
+        """The same, written to columns that are each contiguous in memory."""
+        if self.table is None:
+            out[:] = self(scaled)
+            return
+        bins = fine_bins(scaled[:, self.column])
+        for k in range(out.shape[1]):
+            # bins are inside the table; with "raise" NumPy would go through a copy
+            np.take(np.ascontiguousarray(self.table[:, k]), bins, out=out[:, k], mode="clip")
+
 
 def fine_bins(scaled: Vector) -> Integers:
     """Index of the public fine bin of values in [-1, 1]; a row with NaN counts zero anyway."""
-    position = np.floor((np.nan_to_num(scaled) + 1.0) * (FINE / 2))
-    return np.clip(position, 0, FINE - 1).astype(np.int64)
+    position = scaled + 1.0
+    position *= FINE / 2
+    position[np.isnan(position)] = FINE / 2
+    np.minimum(position, FINE - 1, out=position)
+    np.maximum(position, 0.0, out=position)
+    return position.astype(np.int64)  # towards zero, which is down here
 
 
 class Features(Protocol):
@@ -354,12 +414,16 @@ class FeatureMap:
 
     def phi(self, scaled: Matrix) -> Matrix:
         """Features, shape (n, p), of scaled design columns, shape (n, q)."""
-        out = np.empty((len(scaled), self.size))
+        by_column = scaled.flags.fnc
+        out = np.empty((len(scaled), self.size), order="F" if by_column else "C")
         out[:, 0] = 1.0
         at = 1
         for block in self.blocks:
             stop = at + len(block.order)
-            out[:, at:stop] = block(scaled)
+            if by_column:
+                block.into(out[:, at:stop], scaled)
+            else:
+                out[:, at:stop] = block(scaled)
             at = stop
         return out
 
@@ -379,17 +443,17 @@ class FeatureMap:
 
 def squared_norm(phi: Matrix) -> Vector:
     """Squared row norms summed column by column: one fixed order on every engine and batch."""
-    total = np.zeros(len(phi))
+    total, square = np.zeros(len(phi)), np.empty(len(phi))
     for j in range(phi.shape[1]):
-        total += phi[:, j] * phi[:, j]
+        total += np.multiply(phi[:, j], phi[:, j], out=square)
     return total
 
 
 def combine(phi: Matrix, coef: Vector) -> Vector:
     """phi @ coef in one fixed order, so that the result does not depend on the batch size."""
-    total = np.zeros(len(phi))
+    total, part = np.zeros(len(phi)), np.empty(len(phi))
     for j in range(phi.shape[1]):
-        total += phi[:, j] * coef[j]
+        total += np.multiply(phi[:, j], coef[j], out=part)
     return total
 
 
@@ -404,6 +468,9 @@ class Rows:
     size : int
     propensity : Vector, optional
         The known propensity of each row.
+    by_column : bool
+        Matrices are kept column by column in memory, and linear combinations of features are
+        remembered: for blocks of rows on which many functions are evaluated. Values are the same.
     """
 
     frame: Mapping[str, Vector | Integers] = field(repr=False)
@@ -411,14 +478,29 @@ class Rows:
     propensity: Vector | None = field(default=None, repr=False)
     _scaled: dict[Design, Matrix] = field(default_factory=dict, repr=False)
     _phi: dict[Features, Matrix] = field(default_factory=dict, repr=False)
+    by_column: bool = False
+    _combined: dict[tuple[Features, int], tuple[Vector, Vector]] = field(
+        default_factory=dict, repr=False
+    )
 
     def __len__(self) -> int:
         return self.size
 
     def scaled(self, design: Design) -> Matrix:
         if design not in self._scaled:
-            self._scaled[design] = design.scaled(self.frame, self.size)
+            make = design.by_column if self.by_column else design.scaled
+            self._scaled[design] = make(self.frame, self.size)
         return self._scaled[design]
+
+    def combined(self, features: Features, coef: Vector) -> Vector:
+        """phi(x)' coef, shape (n,). Not to be written to."""
+        if not self.by_column:
+            return combine(self.phi(features), coef)
+        key = features, id(coef)
+        if key not in self._combined:
+            # coef is kept with the sums, so that no other array can have its id
+            self._combined[key] = coef, combine(self.phi(features), coef)
+        return self._combined[key][1]
 
     def phi(self, features: Features) -> Matrix:
         if features not in self._phi:

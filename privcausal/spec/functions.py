@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from privcausal.errors import DataError
-from privcausal.spec.features import Features, Rows, combine
+from privcausal.spec.features import Features, Rows
 from privcausal.spec.interactions import Interactions
 from privcausal.typing import Vector
 
@@ -53,7 +53,7 @@ class Additive:
     hi: float = np.inf
 
     def __call__(self, rows: Rows) -> Vector:
-        value = self.offset + combine(rows.phi(self.features), self.coef)
+        value = self.offset + rows.combined(self.features, self.coef)
         return np.minimum(np.maximum(value, self.lo), self.hi)
 
 
@@ -67,8 +67,8 @@ class Extended:
 
     def __call__(self, rows: Rows) -> Vector:
         base = self.base
-        value = base.offset + combine(rows.phi(base.features), base.coef)
-        value = value + combine(rows.phi(self.features), self.coef)
+        value = base.offset + rows.combined(base.features, base.coef)
+        value = value + rows.combined(self.features, self.coef)
         return np.minimum(np.maximum(value, base.lo), base.hi)
 
 

@@ -100,6 +100,11 @@ class Plan:
         return sum(s.charged for s in self.stages)
 
     @property
+    def passes(self) -> int:
+        """How often the rows are read through, by a learner whose stages are sums."""
+        return len(self.stages)
+
+    @property
     def epsilon(self) -> int:
         return sum(s.epsilon for s in self.stages)
 

@@ -72,9 +72,11 @@ class Batch(Sealed):
             {name: value for name, (value, _) in clean.items()},
             size,
             np.asarray(clean[known][0], np.float64) if isinstance(known, str) else None,
+            by_column=True,
         )
         for design in layout.designs:
-            complete &= np.isfinite(self.rows.scaled(design)).all(axis=1)
+            if not design.plain:
+                complete &= np.isfinite(self.rows.scaled(design)).all(axis=1)
         self.complete = complete
         self.member = _members(layout.groups, clean, layout.schema, size)
         self.part = part
@@ -130,9 +132,11 @@ def _clean(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]:
 
 def _clean_interval(column: RawColumn, domain: Interval) -> tuple[Vector, Mask]:
     assert column.numbers is not None
-    present = ~np.isnan(column.numbers)
-    values = np.where(present, column.numbers, domain.mid)
-    return np.minimum(np.maximum(values, domain.lo), domain.hi), present
+    missing = np.isnan(column.numbers)
+    values = np.maximum(column.numbers, domain.lo)
+    np.minimum(values, domain.hi, out=values)
+    values[missing] = domain.mid
+    return values, ~missing
 
 
 def _clean_levels(column: RawColumn, domain: Levels) -> tuple[Integers, Mask]:

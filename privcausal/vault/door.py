@@ -6,7 +6,7 @@ Each passes one function that adds noise to exact integers at a planned price.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -33,6 +33,8 @@ from privcausal.typing import Frame, Integers, Mask, Vector
 from privcausal.vault import noise
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, reads_labels
 from privcausal.vault.declared import Declared, DeclaredFit
+from privcausal.vault.exact import THREADS, ExactSum, in_threads
+from privcausal.vault.job import Job, in_parts
 from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, Query, Solution
 from privcausal.vault.mechanisms.boosting import Boosting
 from privcausal.vault.mechanisms.labels import LabelSelection
@@ -47,18 +49,23 @@ from privcausal.vault.mechanisms.published_cate import (
 from privcausal.vault.sealed import Sealed
 from privcausal.vault.sources.aggregates import Aggregates
 from privcausal.vault.sources.base import Table
+from privcausal.vault.sources.lazy import Lazy, is_lazy
 from privcausal.vault.sources.memory import Memory
+from privcausal.vault.sources.spark import Spark, is_spark
 from privcausal.vault.sources.stored import is_relation, open_path, open_relation
 from privcausal.vault.split import first_rows, parts
 
-BATCH = 1 << 14
+BATCH = 1 << 13
 """Rows a batch: products of 2 x 16 bits sum exactly in float64, and the block stays in cache."""
 
 KEEP_ROWS = 1 << 18
 """Up to here a memory source keeps its cleaned batches between passes."""
 
 MOST_ROWS = 1 << 30
-"""Of a table: a row adds at most 2^32 to an entry, and sums of whole numbers have 64 bits."""
+"""Rows whose sums int64 holds with their noise: a row adds at most 2^32 to a coordinate."""
+
+SUMS = ("gam", "linear", "none")
+"""Bases that need nothing of the rows but sums; "none" is that of cells and arms."""
 
 SAFETY = 1.0 + 2.0**-40
 """Noise scales are raised by this, far more than the rounding of the floats they come from."""
@@ -66,9 +73,6 @@ SAFETY = 1.0 + 2.0**-40
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-Watch: TypeAlias = Callable[[str], None]
 
 
 def guarded(step: Callable[P, R]) -> Callable[P, R]:
@@ -102,6 +106,12 @@ def guarded(step: Callable[P, R]) -> Callable[P, R]:
     return inside
 
 
+Block: TypeAlias = tuple[slice, Mapping[str, RawColumn]]
+
+Watch: TypeAlias = Callable[[str, float | None], None]
+"""Told the stage, and the share of rows it has read so far (None where that is not public)."""
+
+
 class Ledger(Protocol):
     """What the vault needs of a ledger."""
 
@@ -127,6 +137,10 @@ def read(data: Frame) -> Source:
     """Open a frame, a path to files, or a DuckDB relation; nothing is released."""
     if isinstance(data, str | os.PathLike):
         return Source(open_path(data))
+    if is_spark(data):
+        return Source(Spark(data))
+    if is_lazy(data):
+        return Source(Lazy(data))
     return Source(open_relation(data) if is_relation(data) else Memory(data))
 
 
@@ -147,6 +161,8 @@ def public_size(source: Source, request: Request) -> int | None:
         return None
     if request.trust.unit is None:
         return source.rows.size()
+    if isinstance(source.rows, Spark):
+        return source.rows.units(request.trust.unit)
     return len(_unit_column(source.rows, request.trust.unit).labels)
 
 
@@ -183,11 +199,12 @@ def open_vault(
 ) -> Vault:
     """Charge the whole plan to the ledger, then hand out the vault.
 
-    `watch` is told the name of each stage as it begins, which is public, and nothing else. All
-    charges are committed before any row is read; a fit that fails later stays paid for.
+    `watch` is told of each stage and of the share of rows it has read, where their number is
+    public. All charges are committed before any row is read; a fit that fails later stays paid for.
     """
     source_of_noise = noise.current()
     _check_order(source.rows, plan.request)
+    _check_base(source.rows, plan)
     # the number of rows may be told where it is public; under add_remove no rows are rows too
     if plan.request.trust.neighbors == "substitute" and source.rows.size() == 0:
         raise DataError("the data have no rows")
@@ -216,18 +233,39 @@ def open_vault(
 
 def _check_order(rows: Table, request: Request) -> None:
     """Parts of the rows and rows of a unit are known by position."""
+    if isinstance(rows, Spark):
+        if request.split != "full" and request.trust.unit is None:
+            raise CapabilityError(
+                f"split={request.split!r} needs a stable key on a Spark DataFrame, where rows that "
+                "are computed again must not change their part: name the unit of each row, "
+                "unit='patient_id', or a column that is different in every row, with max_rows=1"
+            )
+        return
     if not rows.ordered and (request.split != "full" or request.trust.unit is not None):
         what = "unit=" if request.split == "full" else f"split={request.split!r}"
         raise CapabilityError(
             f"{what} needs rows that come in one order each time they are read, which a DuckDB "
-            "relation does not promise: write it to a file, "
-            "relation.write_parquet('rows.parquet'), and pass its path"
+            "relation or a LazyFrame does not promise: write it to a file, "
+            "relation.write_parquet('rows.parquet') or frame.sink_parquet('rows.parquet'), and "
+            "pass its path"
+        )
+
+
+def _check_base(rows: Table, plan: Plan) -> None:
+    """Bases that are not sums over rows hold all of them, and that is for rows in memory."""
+    if not rows.held and (plan.base not in SUMS or plan.request.mode == "paper"):
+        what = "mode='paper'" if plan.base in SUMS else f"base {plan.base!r}"
+        raise CapabilityError(
+            f"{what} needs the rows in memory, and these are read in blocks: take base='gam' or "
+            "base='linear' with learner 'r', 'dr', 's', 't' or 'x', or learner='adum', which need "
+            "sums alone; or pass a data frame, as pandas.read_parquet gives it. Nothing was spent"
         )
 
 
 def _check_size(size: int, plan: Plan) -> None:
     """Sums must fit; ``mode="paper"`` needs a number of rows, which is public there."""
-    if size > MOST_ROWS:
+    if plan.request.trust.neighbors == "substitute" and size > MOST_ROWS:
+        # elsewhere the number is private: sums are cut to what 64 bits hold
         raise CapabilityError(
             f"tables of more than {MOST_ROWS:,} rows cannot be summed exactly; nothing was spent"
         )
@@ -275,12 +313,14 @@ class Vault(Sealed):
 
     __slots__ = (
         "_batches",
+        "_entropy",
         "_keep",
         "_layout",
         "_noise",
         "_part",
         "_plan",
         "_rows",
+        "_stage",
         "_unspent",
         "_watch",
         "real_noise",
@@ -304,13 +344,18 @@ class Vault(Sealed):
         self._batches: list[Batch] | None = None
         self.size = public_size(source, plan.request)
         self.real_noise = noise_source.real
+        self._entropy, self._stage = 0, ""
         self._keep, self._part = self._assign()
 
     # -- which rows --------------------------------------------------------------------------
 
     def _assign(self) -> tuple[Mask, Integers]:
         """Which rows count (units cut to max_rows) and the part of each."""
-        trust, size = self._plan.request.trust, self._rows.size()
+        trust, shares = self._plan.request.trust, part_shares(self._plan)
+        if isinstance(self._rows, Spark):  # by each executor, for its own rows
+            self._entropy = self._noise.entropy() if len(shares) > 1 else 0
+            return np.zeros(0, bool), np.zeros(0, np.int64)
+        size = self._rows.size()
         codes: Integers | None = None
         names: tuple[str, ...] = ()
         keep = np.ones(size, bool)
@@ -319,7 +364,6 @@ class Vault(Sealed):
             codes, names = column.codes, column.labels
             assert codes is not None
             keep = first_rows(codes, trust.max_rows)
-        shares = part_shares(self._plan)
         if len(shares) == 1:
             return keep, np.zeros(size, np.int64)
         entropy = self._noise.entropy()
@@ -339,21 +383,30 @@ class Vault(Sealed):
         for at, columns in self._rows.blocks(wanted, BATCH):
             yield RawBatch(columns, self._keep[at])
 
+    def _wanted(self, layout: Layout) -> tuple[tuple[str, bool], ...]:
+        kinds, schema = self._rows.header.kinds, layout.schema
+        return tuple((name, reads_labels(schema[name], kinds[name])) for name in layout.variables)
+
     def _clean(self) -> Iterator[Batch]:
         if self._batches is not None:
             yield from self._batches
             return
-        layout = self._layout
-        assert layout is not None
-        kinds, schema = self._rows.header.kinds, layout.schema
-        wanted = [(name, reads_labels(schema[name], kinds[name])) for name in layout.variables]
         made = []
-        for at, columns in self._rows.blocks(wanted, BATCH):
-            batch = Batch(columns, self._part[at], self._keep[at], layout)
+        for block in self._blocks():
+            batch = self._batch(block)
             if self._rows.size() <= KEEP_ROWS:
                 made.append(batch)
             yield batch
         self._batches = made or None
+
+    def _blocks(self) -> Iterator[Block]:
+        assert self._layout is not None
+        return self._rows.blocks(self._wanted(self._layout), BATCH)
+
+    def _batch(self, block: Block) -> Batch:
+        at, columns = block
+        assert self._layout is not None
+        return Batch(columns, self._part[at], self._keep[at], self._layout)
 
     # -- what leaves -------------------------------------------------------------------------
 
@@ -377,10 +430,13 @@ class Vault(Sealed):
     def release_raw(self, stage: str, mechanism: Mechanism, variables: Sequence[str]) -> Release:
         """The same over raw columns, before domains are known."""
         planned = self._take(stage)
-        total = np.zeros(len(mechanism.units), np.int64)
+        if isinstance(self._rows, Spark):
+            wanted = tuple((name, False) for name in variables)
+            return self._exit(planned, mechanism, self._sent(Job(mechanism, wanted, None))[0])
+        total = ExactSum(len(mechanism.units))
         for batch in self._raw(variables):
-            total += mechanism.integers(batch)  # type: ignore[arg-type]  # a raw mechanism
-        return self._exit(planned, mechanism, total)
+            total.add(mechanism.integers(batch))  # type: ignore[arg-type]  # a raw mechanism
+        return self._exit(planned, mechanism, total.value())
 
     @guarded
     def release_folds(self, stage: str, mechanism: Mechanism) -> tuple[Release, ...]:
@@ -393,9 +449,8 @@ class Vault(Sealed):
         planned = self._take(stage)
         _check_move(mechanism.sensitivity("substitute"), mechanism.sensitivity("add_remove"))
         self._refuse_nothing()
-        return tuple(
-            self._exit(planned, mechanism, self._sum(mechanism, fold)) for fold in range(FOLDS)
-        )
+        sums = self._sums(mechanism, tuple(range(FOLDS)))
+        return tuple(self._exit(planned, mechanism, fold) for fold in sums)
 
     @guarded
     def boost(self, stage: str, boosting: Boosting) -> Release:
@@ -532,14 +587,11 @@ class Vault(Sealed):
     def select(self, stage: str, selection: LabelSelection) -> Release:
         """Labels of an undeclared text column whose noisy counts pass the threshold, sorted."""
         planned = self._take(stage)
-        column = self._rows.column(selection.column, as_labels=True)
-        assert column.codes is not None
-        codes = column.codes[self._keep & (column.codes >= 0)]
-        counts = np.bincount(codes, minlength=len(column.labels)).astype(np.int64)
+        labels, counts = self._tally(selection.column)
         # only labels of rows that count: of the other rows' labels a unit may bring any number,
         # and delta pays for max_rows of them
-        names = sorted(label for label, c in zip(column.labels, counts, strict=True) if c)
-        at = {label: code for code, label in enumerate(column.labels)}
+        names = sorted(label for label, c in zip(labels, counts, strict=True) if c)
+        at = {label: code for code, label in enumerate(labels)}
         exact = counts[[at[name] for name in names]]
         query = self._query(
             planned,
@@ -555,6 +607,21 @@ class Vault(Sealed):
         )
         return Release(np.zeros(0), np.zeros(0), charge, found)
 
+    def _tally(self, name: str) -> tuple[tuple[str, ...], Integers]:
+        if isinstance(self._rows, Spark):
+            trust = self._plan.request.trust
+            return self._rows.tally(name, trust.unit, trust.max_rows, self._order)
+        column = self._rows.column(name, as_labels=True)
+        assert column.codes is not None
+        codes = column.codes[self._keep & (column.codes >= 0)]
+        counts = np.bincount(codes, minlength=len(column.labels)).astype(np.int64)
+        return column.labels, counts
+
+    @property
+    def _order(self) -> tuple[str, ...]:
+        """Columns by which the rows of a unit are sorted, where they have no order."""
+        return tuple(sorted(self._plan.request.columns))
+
     @property
     def _neighbors(self) -> Any:
         return self._plan.request.trust.neighbors
@@ -562,9 +629,16 @@ class Vault(Sealed):
     def _take(self, name: str) -> Stage:
         if name not in self._unspent:
             raise BudgetError(f"stage {name!r} is not in the plan, or was spent already")
-        if self._watch is not None:
-            self._watch(name)
+        self._stage = name
+        self._tell(0)
         return self._unspent.pop(name)
+
+    def _tell(self, rows: int) -> None:
+        if self._watch is not None:
+            # how many rows there are is public only where it does not depend on the units
+            trust = self._plan.request.trust
+            public = trust.neighbors == "substitute" and trust.unit is None
+            self._watch(self._stage, rows / max(self._rows.size(), 1) if public else None)
 
     def _select(self, part: str) -> int | None:
         """The number of a part of the rows, or None for all."""
@@ -574,7 +648,8 @@ class Vault(Sealed):
         """With no noise at all, sums over no complete row are zero, and nothing divides by them."""
         probe = noise.Query("probe", np.ones(1), 1.0, 1.0)
         silent = not self.real_noise and not self._noise.sd(probe).any()
-        silent = silent and not isinstance(self._rows, Aggregates)  # has no rows in any case
+        # the one has no rows in any case, and the other none here
+        silent = silent and not isinstance(self._rows, Aggregates | Spark)
         if silent and not any(batch.complete.any() for batch in self._clean()):
             raise DataError(
                 "no row of the data is complete: without noise there is nothing to estimate. With "
@@ -587,10 +662,40 @@ class Vault(Sealed):
             counted = self._counted(mechanism)
             if counted is not None:
                 return counted
-        total = np.zeros(len(mechanism.units), np.int64)
-        for batch in self._clean():
-            total += mechanism.integers(batch if part is None else batch.only(part))
-        return total
+        return self._sums(mechanism, (part,))[0]
+
+    def _sums(self, mechanism: Mechanism, parts: tuple[int | None, ...]) -> list[Integers]:
+        """The sums over some parts of the rows (None: all), in one pass."""
+        if isinstance(self._rows, Spark):
+            assert self._layout is not None
+            trust, shares = self._plan.request.trust, part_shares(self._plan)
+            unit = trust.unit if len(shares) > 1 else None
+            wanted = self._wanted(self._layout)
+            return self._sent(
+                Job(mechanism, wanted, self._layout, parts, shares, self._entropy, unit)
+            )
+
+        def sums(batch: Batch) -> tuple[Integers, int]:
+            return in_parts(mechanism, batch, parts), len(batch.rows)
+
+        total, done = ExactSum(len(parts) * len(mechanism.units)), 0
+        found: Iterable[tuple[Integers, int]] = (
+            map(sums, self._clean())
+            if self._rows.size() <= KEEP_ROWS
+            else in_threads(lambda block: sums(self._batch(block)), self._blocks(), THREADS)
+        )
+        for block, rows in found:
+            total.add(block)
+            done += rows
+            self._tell(done)
+        return np.split(total.value(), len(parts))
+
+    def _sent(self, job: Job) -> list[Integers]:
+        """Sums that Spark's executors make of their own rows, by part."""
+        assert isinstance(self._rows, Spark)
+        trust = self._plan.request.trust
+        total = self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
+        return np.split(total, len(job.parts))
 
     def _counted(self, mechanism: Mechanism) -> Integers | None:
         """The sum of all rows where the rows live, if they live where SQL runs."""

@@ -51,12 +51,12 @@ def test_what_is_refused_shows_no_bar(capsys: Any, tmp_path: Any) -> None:
 def test_a_failure_leaves_the_bar_where_it_was(capsys: Any) -> None:
     def fail() -> None:
         with stage_bar(["one", "two", "three"], shown=True) as watch:
-            watch("one")
-            watch("two")
+            watch("one", None)
+            watch("two", 0.5)
             raise ValueError
 
     with pytest.raises(ValueError, match=r"^$"):
         fail()
     last = capsys.readouterr().err.rstrip().split("\r")[-1]
-    assert "two" in last
+    assert "two, 50% of the rows" in last
     assert "1/3" in last

@@ -86,8 +86,12 @@ class Solution(Query):
 
 def on_grid(values: Vector, bound: float, bits: int) -> Vector:
     """values / bound cut to [-1, 1] on multiples of 2^-bits, as whole float64 numbers; NaN is 0."""
-    scale = float(1 << bits)
-    return np.rint(np.clip(np.nan_to_num(values / bound), -1.0, 1.0) * scale)
+    ints = values / bound
+    ints[np.isnan(ints)] = 0.0
+    np.maximum(ints, -1.0, out=ints)
+    np.minimum(ints, 1.0, out=ints)
+    ints *= float(1 << bits)
+    return np.rint(ints, out=ints)
 
 
 def grid_scale(bits: int, room: float) -> float:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from privcausal.spec.features import FeatureMap, Features, squared_norm
-from privcausal.typing import Integers, Matrix, Neighbors, Vector
+from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, grid_scale, on_grid
 from privcausal.vault.transforms.scores import Transform
@@ -23,15 +23,29 @@ def grid_rows(vectors: Matrix, norm: float) -> Matrix:
     scale leaves that much room; the integer check then only fails on a fault, and such a row
     counts zero, which keeps the proof without an exception that would depend on the data.
     """
-    ints = np.rint(vectors * (row_scale(vectors.shape[1]) / norm))
+    ints = vectors * (row_scale(vectors.shape[1]) / norm)
+    np.rint(ints, out=ints)
     fine = squared_norm(ints) <= UNIT * UNIT  # False for NaN
-    ints[~fine] = 0.0
+    if not fine.all():
+        ints[~fine] = 0.0
     return ints
 
 
 def row_scale(size: int) -> float:
     """Integers per bound of a row of `size` entries."""
     return grid_scale(TWO_FACTOR, np.sqrt(size) / 2)
+
+
+def arms(batch: Batch, by_arm: bool) -> list[Mask]:
+    """The complete rows, or those of each arm."""
+    if not by_arm:
+        return [batch.complete]
+    return [batch.complete & (batch.t == arm) for arm in (0, 1)]
+
+
+def of(ints: Matrix, rows: Mask) -> Matrix:
+    """`ints` with the other rows zero."""
+    return ints if rows.all() else ints * rows[:, None]
 
 
 @dataclass(frozen=True)
@@ -84,10 +98,7 @@ class Gram(Mechanism):
         if self.factor is not None:
             root = root * np.clip(self.factor(batch), -1.0, 1.0)
         u = grid_rows(phi * root[:, None], self.features.cut)
-        arms = [batch.complete]
-        if self.by_arm:
-            arms = [batch.complete & (batch.t == arm) for arm in (0, 1)]
-        return np.concatenate([self._sum(u[rows]) for rows in arms])
+        return np.concatenate([self._sum(of(u, rows)) for rows in arms(batch, self.by_arm)])
 
     def _sum(self, u: Matrix) -> Integers:
         # whole numbers below 2^53: the float64 product is exact in any order
@@ -137,8 +148,5 @@ class Cross(Mechanism):
         phi = batch.rows.phi(self.features)
         v = grid_rows(phi * self.features.weight(phi)[:, None], self.features.cut)
         r = on_grid(self.target(batch), self.cut, TWO_FACTOR)
-        arms = [batch.complete]
-        if self.by_arm:
-            arms = [batch.complete & (batch.t == arm) for arm in (0, 1)]
-        sums = [v[rows].T @ r[rows] for rows in arms]
+        sums = [v.T @ np.where(rows, r, 0.0) for rows in arms(batch, self.by_arm)]
         return np.asarray(np.concatenate(sums), np.int64)

@@ -46,18 +46,45 @@ class Regressors:
 
     def a(self, batch: Batch) -> Matrix:
         z = batch.rows.scaled(self.design)
-        return np.hstack([np.ones((len(z), 1)), self.alpha * np.nan_to_num(z)])
+        out = np.empty((len(z), self.width), order="F")
+        out[:, 0] = 1.0
+        np.multiply(z, self.alpha, out=out[:, 1:])
+        if not self.design.plain:
+            out[np.isnan(out)] = 0.0
+        return out
+
+
+def share(values: Vector, bound: float, least: float) -> Vector:
+    """values / bound, cut to [least, 1]; NaN is 0."""
+    out = values / bound
+    out[np.isnan(out)] = 0.0
+    np.maximum(out, least, out=out)
+    return np.minimum(out, 1.0, out=out)
+
+
+def outer(a: Matrix, out: Matrix) -> None:
+    """The upper triangle of a a' of each row, row by row of the triangle."""
+    at = 0
+    for i in range(a.shape[1]):
+        stop = at + a.shape[1] - i
+        np.multiply(a[:, i:], a[:, i, None], out=out[:, at:stop])
+        at = stop
 
 
 def grid_sum(vectors: Matrix, weights: Vector, norm: float, counted: Mask) -> Integers:
     """Exact integer sum of `counted` rows whose weighted norm is at most `norm`.
 
-    A row that fails the check of its norm in integers (a fault) counts zero.
+    A row that fails the check of its norm in integers (a fault) counts zero. `vectors` is used up.
+
+    Sums of floats are exact here, in any order: no entry is above 2^30 norm / weight, and with
+    blocks of 2^13 rows there is room below 2^53 for a norm of a thousand times a weight.
     """
-    scale = sum_scale(weights, norm)
-    ints = np.rint(np.nan_to_num(vectors) * scale)
-    fine = squared_norm(ints * weights) <= (norm * UNIT) ** 2
-    return np.asarray(ints[counted & fine].astype(np.int64).sum(axis=0))
+    np.multiply(vectors, sum_scale(weights, norm), out=vectors)
+    ints = np.rint(vectors, out=vectors)
+    fine = squared_norm(ints * weights) <= (norm * UNIT) ** 2  # False for NaN
+    if not fine.all():
+        ints[~fine] = 0.0
+    return np.asarray(counted.astype(np.float64) @ ints, np.int64)
 
 
 def sum_scale(weights: Vector, norm: float) -> float:
@@ -110,6 +137,12 @@ class ScoreSums(Mechanism):
         return np.triu_indices(self.regressors.width)
 
     @property
+    def _places(self) -> Integers:
+        """Where the parts after the first begin."""
+        r = self.regressors
+        return np.cumsum([r.width, r.groups, len(self._upper[0]), 1])
+
+    @property
     def _c2(self) -> float:
         return self.regressors.norm2 + self.regressors.group_sets
 
@@ -160,21 +193,22 @@ class ScoreSums(Mechanism):
         return np.repeat([self.cut * one, one, whole, whole if self.group_masses else one], sizes)
 
     def integers(self, batch: Batch) -> Integers:
-        x = np.clip(self.score(batch) / self.cut, -1.0, 1.0)[:, None]
-        q = np.clip(self.mass(batch) / self.mass.bound, 0.0, 1.0)[:, None]
+        x = share(self.score(batch), self.cut, -1.0)[:, None]
+        q = share(self.mass(batch), self.mass.bound, 0.0)[:, None]
         a, g = self.regressors.a(batch), batch.member
-        i, j = self._upper
-        size = q * g if self.group_masses else g
-        vectors = np.hstack([x * a, x * g, a[:, i] * a[:, j], q, size])
+        vectors = np.empty((len(x), len(self.weights)), order="F")
+        xa, xg, aa, mass, size = np.split(vectors, self._places, axis=1)
+        np.multiply(a, x, out=xa)
+        np.multiply(g, x, out=xg)
+        outer(a, aa)
+        mass[:] = q
+        size[:] = q * g if self.group_masses else g
         return grid_sum(vectors, self.weights, self._row_norm, batch.complete)
 
     def split(self, values: Vector) -> tuple[Vector, Vector, Matrix, float, Vector]:
         """Sums of x a and x g (natural units), of a a' as a matrix, of the mass and of (q) g."""
-        r = self.regressors
-        xa, xg, upper, q, qg = np.split(
-            values, np.cumsum([r.width, r.groups, len(self._upper[0]), 1])
-        )
-        return xa, xg, symmetric(upper, r.width), float(q[0]), qg
+        xa, xg, upper, q, qg = np.split(values, self._places)
+        return xa, xg, symmetric(upper, self.regressors.width), float(q[0]), qg
 
 
 def symmetric(upper: Vector, size: int) -> Matrix:
@@ -232,10 +266,10 @@ class ScoreSquares(Mechanism):
         return np.full(len(self.weights), one)
 
     def integers(self, batch: Batch) -> Integers:
-        x2 = np.clip(self.score(batch) / self.cut, -1.0, 1.0)[:, None] ** 2
-        a = self.regressors.a(batch)
+        x2 = share(self.score(batch), self.cut, -1.0)[:, None] ** 2
         i, j = self._upper
-        vectors = np.hstack([x2, x2 * batch.member, x2 * a[:, i] * a[:, j]])
+        a = self.regressors.a(batch) if len(i) else np.zeros((len(x2), 1))
+        vectors = np.asfortranarray(np.hstack([x2, x2 * batch.member, x2 * a[:, i] * a[:, j]]))
         return grid_sum(vectors, self.weights, self._row_norm, batch.complete)
 
     def split(self, values: Vector) -> tuple[float, Vector, Matrix]:

@@ -19,6 +19,7 @@ class Aggregates(Sealed):
 
     __slots__ = ("_table", "header")
     ordered = True
+    held = True
 
     def __init__(self, table: CellTable, columns: Header) -> None:
         self._table = table

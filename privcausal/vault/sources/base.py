@@ -19,7 +19,10 @@ class Table(Protocol):
         Names and types: all of it that is public.
     ordered : bool
         Whether every reading gives the rows in the same order. Parts of the rows, and rows of a
-        unit, are known by their position, so both need it.
+        unit, are known by their position, so both need it. (Where rows stay on Spark's executors,
+        both go by the unit's name.)
+    held : bool
+        Whether all rows are in memory together.
     """
 
     @property
@@ -27,6 +30,9 @@ class Table(Protocol):
 
     @property
     def ordered(self) -> bool: ...
+
+    @property
+    def held(self) -> bool: ...
 
     def size(self) -> int:
         """Number of rows: private under add_remove, so only the vault may ask."""

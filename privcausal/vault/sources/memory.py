@@ -23,6 +23,7 @@ class Memory(Sealed):
 
     __slots__ = ("_cache", "_frame", "_size", "header")
     ordered = True
+    held = True
 
     def __init__(self, data: Frame) -> None:
         self._frame: Any = open_frame(data)

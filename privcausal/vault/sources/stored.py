@@ -18,7 +18,7 @@ from privcausal.errors import DataError
 from privcausal.spec.cell_query import quoted
 from privcausal.spec.columns import Header, LabelColumns, header, numbers
 from privcausal.spec.schema import label_key
-from privcausal.typing import Integers
+from privcausal.typing import Integers, Vector
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.sealed import Sealed
 from privcausal.vault.sources.files import typed_column
@@ -52,6 +52,7 @@ class Stored(Sealed):
     """
 
     __slots__ = ("_connection", "_known", "_labels", "_relation", "_size", "header", "ordered")
+    held = False
 
     def __init__(
         self,
@@ -73,16 +74,16 @@ class Stored(Sealed):
     def size(self) -> int:
         """Number of rows: private under add_remove, so only the vault may ask."""
         if self._size is None:
-            self._size = int(_read(lambda: self._relation.aggregate("count(*)").fetchall()[0][0]))
+            self._size = int(read(lambda: self._relation.aggregate("count(*)").fetchall()[0][0]))
         return self._size
 
     def column(self, name: str, *, as_labels: bool) -> RawColumn:
         if not as_labels:
             parts = [np.zeros(0)]
             for _, columns in self.blocks([(name, False)], STREAM):
-                numbers_of = columns[name].numbers
-                assert numbers_of is not None
-                parts.append(numbers_of)
+                block = columns[name].numbers
+                assert block is not None
+                parts.append(block)
             return RawColumn(numbers=np.concatenate(parts))
         if name not in self._labels:
             self._labels[name] = self._whole_labels(name)
@@ -119,14 +120,14 @@ class Stored(Sealed):
     def _stream(self, names: Sequence[str]) -> Iterator[Any]:
         """Arrow batches of these columns; the others are never read."""
         columns = ", ".join(map(quoted, names))
-        reader = _read(lambda: _batches(self._relation.project(columns)))
-        while (batch := _read(lambda: next(reader, None))) is not None:
+        reader = read(lambda: _batches(self._relation.project(columns)))
+        while (batch := read(lambda: next(reader, None))) is not None:
             yield batch
 
     def _raw(self, name: str, array: Any, as_labels: bool) -> RawColumn:
         if self._known is not None:
             array = typed_column(array, self._known.get(name))
-        return labels_of(array) if as_labels else RawColumn(numbers=_numbers(array))
+        return labels_of(array) if as_labels else RawColumn(numbers=numbers_of(array))
 
     def typed(self, labels: LabelColumns) -> Stored:
         """A table of texts with the types that its formula and schema give it."""
@@ -149,18 +150,18 @@ class Stored(Sealed):
         plain = (types[n].partition("(")[0] in _SAME[labels] for n, labels in wanted)
         if self._known is not None or not all(plain):
             return None
-        found = _read(lambda: self._relation.query("data", statement))
-        rows = _read(found.fetchall)  # none at all, where no row is complete
+        found = read(lambda: self._relation.query("data", statement))
+        rows = read(found.fetchall)  # none at all, where no row is complete
         return np.array(rows, dtype=np.int64).reshape(len(rows), len(found.columns))
 
 
 def _batches(relation: Any) -> Any:
     # the second is what DuckDB before 1.4 calls the first
-    read = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
-    return read(STREAM)
+    stream = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
+    return stream(STREAM)
 
 
-def _read(step: Any) -> Any:
+def read(step: Any) -> Any:
     """A step of the reader, whose own message may quote a row."""
     try:
         return step()
@@ -179,7 +180,8 @@ def header_of(relation: Any) -> Header:
     return header(nw.from_native(relation.limit(0).to_arrow_table(), eager_only=True))
 
 
-def _numbers(array: Any) -> Any:
+def numbers_of(array: Any) -> Vector:
+    """The values of an Arrow array as a frame's are read."""
     return numbers(_series(array))
 
 

@@ -1,0 +1,199 @@
+"""Rows of a Spark DataFrame: orders go to the executors, and nothing but sums comes back.
+
+Classic and Connect sessions are served alike, through `DataFrame.mapInArrow`. The package must be
+installed where the executors run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from privcausal.errors import CapabilityError, DataError
+from privcausal.spec.columns import Header, LabelColumns, header
+from privcausal.spec.schema import label_key
+from privcausal.typing import Integers
+from privcausal.vault.batch import RawColumn
+from privcausal.vault.exact import ExactSum
+from privcausal.vault.job import Job
+from privcausal.vault.sealed import Sealed
+from privcausal.vault.sources.memory import cut
+from privcausal.vault.sources.stored import labels_of, numbers_of
+
+_FAILED = (
+    "the Spark job failed, or was cancelled: an executor was lost, lacks the package privcausal or "
+    "could not read its rows. What was charged stays spent. Spark's own message is not shown, "
+    "because it may quote a row; the Spark UI has it"
+)
+
+
+class Spark(Sealed):
+    """A Spark DataFrame, computed anew by Spark for each sum."""
+
+    __slots__ = ("_frame", "_rows", "_units", "header")
+    ordered = False
+    held = False
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+        self._rows: int | None = None
+        self._units: dict[str, int] = {}
+        self.header: Header = header_of(frame)
+
+    def size(self) -> int:
+        """Number of rows: private under add_remove, so only the vault may ask."""
+        if self._rows is None:
+            self._rows = int(_run(self._frame.count))
+        return self._rows
+
+    def units(self, unit: str) -> int:
+        """Number of units, public under substitution."""
+        if unit not in self._units:
+            names = self._of_units(unit).select(_column(unit))
+            self._units[unit] = int(_run(lambda: names.distinct().count()))
+        return self._units[unit]
+
+    def sums(
+        self, job: Job, rows: int, unit: str | None, max_rows: int, order: Sequence[str]
+    ) -> Integers:
+        """The job's exact sums, part after part, shape (k m,).
+
+        They are over the first `max_rows` rows of each unit, where there are units.
+
+        Parameters
+        ----------
+        rows : int
+            Rows of a block.
+        order : sequence of str
+            By these columns a unit's rows are sorted: rows that are alike in all of them may stand
+            for one another, so the sum is the same each time, and depends on nothing else.
+        """
+        frame = self._frame if unit is None else self._first(unit, max_rows, order)
+        asked = [_column(name).alias(f"c{at}") for at, (name, _) in enumerate(job.columns)]
+        partial = frame.select(*asked).mapInArrow(carried_out(job, rows), "sums binary")
+        total = ExactSum(job.size)
+        for (packed,) in _run(partial.collect):
+            total.merge(bytes(packed))
+        return total.value()
+
+    def tally(
+        self, name: str, unit: str | None, max_rows: int, order: Sequence[str]
+    ) -> tuple[tuple[str, ...], Integers]:
+        """The labels of a column and their exact counts, for noise and a threshold."""
+        frame = self._frame if unit is None else self._first(unit, max_rows, order)
+        found = _run(frame.groupBy(_column(name)).count().collect)
+        counts: dict[str, int] = {}
+        for value, count in found:
+            key = label_key(value)
+            if key is not None:
+                counts[key] = counts.get(key, 0) + int(count)
+        return tuple(counts), np.array(list(counts.values()), np.int64)
+
+    def _of_units(self, unit: str) -> Any:
+        """Rows that name their unit."""
+        from pyspark.sql import functions
+
+        column = _column(unit)
+        named = column.isNotNull()
+        if dict(self._frame.dtypes)[unit] in ("float", "double"):
+            named = named & ~functions.isnan(column)
+        return self._frame.where(named)
+
+    def _first(self, unit: str, max_rows: int, order: Sequence[str]) -> Any:
+        from pyspark.sql import Window, functions
+
+        rank = "rank of privcausal"
+        window = Window.partitionBy(_column(unit)).orderBy(*map(_column, order))
+        ranked = self._of_units(unit).withColumn(rank, functions.row_number().over(window))
+        return ranked.where(_column(rank) <= max_rows)
+
+    # -- what only rows that are held here can do ---------------------------------------------
+
+    def column(self, name: str, *, as_labels: bool) -> RawColumn:
+        self._refused()
+
+    def blocks(
+        self, wanted: Sequence[tuple[str, bool]], rows: int
+    ) -> Iterator[tuple[slice, Mapping[str, RawColumn]]]:
+        self._refused()
+
+    def _refused(self) -> NoReturn:
+        raise CapabilityError(
+            "rows of a Spark DataFrame do not leave its executors, and this needs them here; write "
+            "them to files, frame.write.parquet('rows'), and pass the path"
+        )
+
+    def typed(self, labels: LabelColumns) -> Spark:
+        return self
+
+    def counted(self, statement: str, wanted: Sequence[tuple[str, bool]]) -> Integers | None:
+        return None
+
+
+def carried_out(job: Job, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """What each executor runs: from Arrow batches of its rows to one record of sums."""
+
+    def inside(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from threadpoolctl import threadpool_limits
+
+        total = ExactSum(job.size)
+        with threadpool_limits(limits=1, user_api="blas"):  # Spark runs a task on each core
+            for batch in batches:
+                columns = [
+                    labels_of(array) if as_labels else RawColumn(numbers=numbers_of(array))
+                    for array, (_, as_labels) in zip(batch.columns, job.columns, strict=True)
+                ]
+                for first in range(0, batch.num_rows, rows):
+                    at = slice(first, min(first + rows, batch.num_rows))
+                    block = [cut(column, at) for column in columns]
+                    unit = None if job.unit is None else block[-1]
+                    named = {name: c for (name, _), c in zip(job.wanted, block, strict=False)}
+                    total.add(job.integers(named, unit, at.stop - at.start))
+        sums = pa.array([total.packed()], pa.binary())
+        yield pa.RecordBatch.from_arrays([sums], ["sums"])
+
+    return inside
+
+
+def is_spark(value: object) -> bool:
+    """Whether this is a Spark DataFrame, classic or Connect, without importing Spark."""
+    kind = type(value)
+    return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql")
+
+
+def header_of(frame: Any) -> Header:
+    """Names and kinds, from an empty table of the frame's types."""
+    import narwhals as nw
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    names = list(frame.columns)
+    if len(set(names)) < len(names):
+        raise DataError("two columns of the data have one name; rename one")
+    readable = [f.name for f in frame.schema.fields if f.dataType.typeName() in _READABLE]
+    schema = to_arrow_schema(frame.select(*map(_column, readable)).schema)
+    known = header(nw.from_native(schema.empty_table(), eager_only=True)).kinds
+    return Header({name: known.get(name, "other") for name in names})
+
+
+_READABLE = {
+    "boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "string", "char",
+    "varchar",
+}  # fmt: skip
+
+
+def _column(name: str) -> Any:
+    from pyspark.sql import functions
+
+    return functions.col("`" + name.replace("`", "``") + "`")
+
+
+def _run(step: Callable[[], Any]) -> Any:
+    """A Spark job, whose own message may quote a row."""
+    try:
+        return step()
+    except Exception:
+        pass
+    raise DataError(_FAILED)

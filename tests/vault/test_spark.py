@@ -1,0 +1,145 @@
+"""Spark DataFrames on two local executors: the numbers of memory to the bit, and nothing but sums.
+
+One fit takes a minute where the machine is busy, so there are few; how rows are cut into parts is
+tested without Spark in `test_sums.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import privcausal as pc
+from privcausal import testing
+from privcausal.errors import CapabilityError, DataError, PrivacyBreach
+
+ROOT = Path(__file__).parents[2]
+WANTED = os.environ.get("PRIVCAUSAL_EXTRAS") == "spark"
+FOUND = importlib.util.find_spec("pyspark") is not None and shutil.which("java") is not None
+
+# with PRIVCAUSAL_EXTRAS=spark these tests fail where Spark is missing, and are not skipped
+pytestmark = pytest.mark.skipif(not (FOUND or WANTED), reason="needs pyspark and Java 17")
+
+FORMULA = "Y ~ T | X1 + C(G) | Z"
+BOUNDS: dict[str, Any] = {"Y": (-3, 4), "X1": (0, 1), "Z": (0, 9), "G": ["a", "b"]}
+N = 600
+
+
+def rows() -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(
+        {
+            "Y": rng.normal(0, 1, N),
+            "T": rng.integers(0, 2, N),
+            "X1": rng.uniform(-0.1, 1.1, N).astype(np.float32),
+            "G": rng.choice(["a", "b", "new"], N).astype(object),
+            "Z": rng.integers(0, 10, N).astype(float),
+            "pid": [f"u{i // 3}" for i in range(N)],
+        }
+    )
+    frame.loc[3, "X1"], frame.loc[4, "Y"], frame.loc[5, "G"] = np.nan, np.nan, None
+    return frame
+
+
+@pytest.fixture(scope="module")
+def session() -> Any:
+    from pyspark.sql import SparkSession
+
+    kept = {k: os.environ.get(k) for k in ("PYSPARK_PYTHON", "PYTHONPATH")}
+    # executors run this interpreter, with the package as it is here
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.task.maxFailures": "1",
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    yield made
+    made.stop()
+    for name, value in kept.items():
+        os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@pytest.fixture(scope="module")
+def frame(session: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    file = tmp_path_factory.mktemp("spark") / "rows.parquet"
+    rows().to_parquet(file)
+    return session.read.parquet(str(file)).repartition(3)
+
+
+def document(data: Any, folder: Path, **options: Any) -> bytes:
+    with testing.seeded_noise(3):
+        fit = pc.private(FORMULA, data, bounds=BOUNDS, **options)
+    fit.save(folder / "fit.json")
+    return (folder / "fit.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"groups": ["G"]}, {"unit": "pid", "max_rows": 3, "split": "disjoint"}],
+    ids=["rows", "units in parts"],
+)
+def test_every_byte_of_the_fit_is_that_of_memory(options: Any, frame: Any, tmp_path: Path) -> None:
+    assert document(frame, tmp_path, **options) == document(rows(), tmp_path, **options)
+
+
+def test_of_each_unit_the_same_rows_count_however_often_they_are_computed(frame: Any) -> None:
+    from privcausal.vault.sources.spark import Spark
+
+    units = Spark(frame)._first("pid", 2, ["X1", "Y"])
+    counts = [r["count"] for r in units.groupBy("pid").count().collect()]
+    assert counts == [2] * (N // 3)
+    assert Spark(frame).units("pid") == N // 3
+
+
+@pytest.mark.parametrize("options", [{"split": "disjoint"}, {"split": "crossfit"}])
+def test_parts_need_a_key(options: Any, frame: Any, tmp_path: Path) -> None:
+    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+    with pytest.raises(CapabilityError, match="needs a stable key"):
+        pc.private(FORMULA, frame, bounds=BOUNDS, ledger=ledger, **options)
+    assert ledger.history.empty
+
+
+def test_bases_that_hold_rows_name_those_that_do_not(frame: Any) -> None:
+    with pytest.raises(CapabilityError, match="base='gam' or base='linear'"):
+        pc.privcate(FORMULA, frame, bounds=BOUNDS, base="dpebm")
+
+
+def test_an_executor_that_fails_leaves_the_fit_paid_for(frame: Any, tmp_path: Path) -> None:
+    from pyspark.sql import functions as f
+
+    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+    failing = frame.withColumn(
+        "Y", f.when(f.col("Y") > 1, f.raise_error(f.lit("77310"))).otherwise(f.col("Y"))
+    )
+    with pytest.raises(DataError, match="Spark job failed") as caught:
+        pc.private(FORMULA, failing, bounds=BOUNDS, ledger=ledger)
+    assert "77310" not in str(caught.value)
+    assert caught.value.__context__ is None
+    assert not ledger.history.empty
+
+
+def test_the_table_is_sealed(frame: Any) -> None:
+    from privcausal.vault.sources.spark import Spark
+
+    for look in (repr, str, list, len, bool, hash):
+        with pytest.raises(PrivacyBreach):
+            look(Spark(frame))
+    with pytest.raises(CapabilityError, match="do not leave"):
+        pc.check_data(frame, BOUNDS)

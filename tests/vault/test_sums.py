@@ -1,0 +1,252 @@
+"""The same integers before noise, wherever rows live and however they are cut into blocks.
+
+`slow_sums` are the definitions, in int64 and row-major order: what the fast sums must equal.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+import vault_helpers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vault_helpers import (
+    answers,
+    hostile_tables,
+    mechanisms,
+    random_rows,
+    raw_mechanisms,
+    study,
+    table,
+)
+
+import privcausal as pc
+from privcausal import testing
+from privcausal.errors import CapabilityError, DataError
+from privcausal.spec.features import Rows
+from privcausal.vault import Source, door, read
+from privcausal.vault.batch import Batch, Layout
+from privcausal.vault.mechanisms.base import TWO_FACTOR
+from privcausal.vault.mechanisms.moments import Cross, Gram, row_scale
+from privcausal.vault.mechanisms.scores import ScoreSums, sum_scale
+from privcausal.vault.sources.lazy import Lazy
+from privcausal.vault.sources.memory import Memory
+from privcausal.vault.sources.spark import Spark, carried_out
+
+SEVERAL = ("gram", "gram by arm", "gram with factor", "cross outcome", "cross by arm", "cross cut")
+SCORES = ("sums, slopes", "sums in the overlap, slopes and groups")
+
+
+def batch_of(rows: Sequence[Any]) -> Batch:
+    s, memory = study("substitute"), Memory(table(rows))
+    layout = Layout(s.request, s.schema, (s.design, s.linear), s.groups)
+    kinds = memory.header.kinds
+    wanted = [(n, door.reads_labels(s.schema[n], kinds[n])) for n in layout.variables]
+    ((_, columns),) = memory.blocks(wanted, len(rows))
+    return Batch(columns, np.zeros(len(rows), np.int64), np.ones(len(rows), bool), layout)
+
+
+def slow_gram(order: Gram, batch: Batch, public: Rows) -> Any:
+    phi = public.phi(order.features)
+    root = np.sqrt(order.features.weight(phi))
+    if order.factor is not None:
+        root = root * np.clip(order.factor(batch), -1.0, 1.0)
+    scale = row_scale(order.features.size) / order.features.cut
+    u = np.rint(phi * root[:, None] * scale).astype(np.int64)
+    arms = [batch.t == 0, batch.t == 1] if order.by_arm else [np.ones(len(u), bool)]
+    upper = np.triu_indices(u.shape[1])
+    kept = [u[batch.complete & arm] for arm in arms]
+    return np.concatenate([(rows[:, :, None] * rows[:, None, :]).sum(0)[upper] for rows in kept])
+
+
+def slow_cross(order: Cross, batch: Batch, public: Rows) -> Any:
+    phi = public.phi(order.features)
+    w = order.features.weight(phi)
+    scale = row_scale(order.features.size) / order.features.cut
+    v = np.rint(phi * w[:, None] * scale).astype(np.int64)
+    r = np.clip(np.nan_to_num(order.target(batch) / order.cut), -1.0, 1.0)
+    r = np.rint(r * 2.0**TWO_FACTOR).astype(np.int64)
+    arms = [batch.t == 0, batch.t == 1] if order.by_arm else [np.ones(len(v), bool)]
+    kept = [batch.complete & arm for arm in arms]
+    return np.concatenate([(v[rows] * r[rows, None]).sum(0) for rows in kept])
+
+
+def slow_scores(order: ScoreSums, batch: Batch, public: Rows) -> Any:
+    x = np.clip(order.score(batch) / order.cut, -1.0, 1.0)[:, None]
+    q = np.clip(order.mass(batch) / order.mass.bound, 0.0, 1.0)[:, None]
+    z, g = public.scaled(order.regressors.design), batch.member
+    a = np.hstack([np.ones((len(z), 1)), order.regressors.alpha * z])
+    if not order.regressors.groups:
+        g = g[:, :0]
+    i, j = np.triu_indices(a.shape[1])
+    rows = np.hstack([x * a, x * g, a[:, i] * a[:, j], q, q * g if order.group_masses else g])
+    ints = np.rint(rows * sum_scale(order.weights, order._row_norm)).astype(np.int64)
+    return ints[batch.complete].sum(axis=0)
+
+
+SLOW = {Gram: slow_gram, Cross: slow_cross, ScoreSums: slow_scores}
+
+
+@pytest.mark.parametrize("name", [*SEVERAL, *SCORES])
+@given(rows=hostile_tables(1, 12))
+@settings(max_examples=5, deadline=None)
+def test_fast_sums_are_the_plain_integer_sums(name: str, rows: Any) -> None:
+    order = mechanisms(study("substitute"))[name]
+    batch = batch_of(rows)
+    if isinstance(order, ScoreSums) and not order.regressors.groups:
+        batch.member = batch.member[:, :0]
+    public = Rows(batch.rows.frame, len(rows), batch.rows.propensity)  # row by row in memory
+    assert order.integers(batch).tolist() == SLOW[type(order)](order, batch, public).tolist()
+
+
+# -- places and partitions --------------------------------------------------------------------
+
+
+class Executors(Spark):
+    """What Spark does, here: orders are pickled, each part of the rows sends back its sums."""
+
+    __slots__ = ("sent",)
+
+    def __init__(self, parts: Sequence[pa.Table], batch_rows: int) -> None:
+        self._frame = [p.to_batches(max_chunksize=batch_rows) for p in parts]
+        self._rows = sum(p.num_rows for p in parts)
+        self.header = Memory(parts[0]).header
+        self.sent: list[int] = []
+
+    def sums(self, job: Any, rows: int, unit: Any, max_rows: int, order: Any) -> Any:
+        from privcausal.vault.exact import ExactSum
+
+        total, words = ExactSum(job.size), pickle.dumps(job)
+        names = [name for name, _ in job.columns]
+        for part in self._frame:
+            there = carried_out(pickle.loads(words), rows)
+            (record,) = there(iter([batch.select(names) for batch in part]))
+            assert record.num_rows == record.num_columns == 1
+            self.sent.append(record.nbytes)
+            total.merge(record.column(0)[0].as_py())
+        return total.value()
+
+
+@st.composite
+def partitions(draw: Any, size: int) -> list[np.ndarray]:
+    """Rows in any order, cut anywhere, some parts empty."""
+    order = np.array(draw(st.permutations(range(size))))
+    cuts = sorted(draw(st.lists(st.integers(0, size), max_size=4)))
+    return np.split(order, cuts)
+
+
+ROWS = random_rows(60, 4)
+WANTED = {
+    name: order
+    for name, order in {**mechanisms(study("substitute")), **raw_mechanisms()}.items()
+    if name in (*SEVERAL, *SCORES, "marginals", "sizes", "squares, mean", "arm sums", "grid")
+}
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, list[int]]:
+    return exact(table(ROWS))
+
+
+def exact(data: Any) -> dict[str, list[int]]:
+    return {n: a.exact.tolist() for n, a in answers(study("substitute"), data, WANTED).items()}
+
+
+def opened(data: Any) -> Source:
+    return Source(data) if isinstance(data, Executors) else read(data)
+
+
+@given(parts=partitions(60), batch_rows=st.integers(1, 40), block=st.integers(1, 40))
+@settings(max_examples=3, deadline=None)
+def test_sums_do_not_depend_on_the_partition(
+    expected: Any, parts: Any, batch_rows: int, block: int
+) -> None:
+    frame = table(ROWS)
+    places = {
+        "memory": frame.iloc[np.concatenate(parts)].reset_index(drop=True),
+        "polars": pl.from_pandas(frame.iloc[np.concatenate(parts)]).lazy(),
+        "duckdb": duckdb.from_arrow(pa.Table.from_pandas(frame.iloc[np.concatenate(parts)])),
+        "spark": Executors(
+            [pa.Table.from_pandas(frame.iloc[p], preserve_index=False) for p in parts], batch_rows
+        ),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(door, "BATCH", block)
+        patch.setattr(door, "KEEP_ROWS", 0)
+        patch.setattr(vault_helpers, "read", opened)
+        for place, data in places.items():
+            assert exact(data) == expected, place
+
+
+# -- queries of polars ------------------------------------------------------------------------
+
+FORMULA, BOUNDS = "Y ~ T | X1 + X2", {"Y": (-2, 6), "X1": (0, 10), "X2": (99, 100)}
+
+
+def test_a_query_of_polars_gives_the_fit_of_its_frame(tmp_path: Any) -> None:
+    frame = table(random_rows(400, 5))
+    frame["unused"] = object()
+    query = pl.from_pandas(frame.drop(columns="unused")).lazy()
+    found = []
+    for data in (frame, query.with_columns(boom=pl.col("G").cast(pl.Int64))):
+        with testing.seeded_noise(1):
+            fit = pc.privcate(FORMULA, data, bounds=BOUNDS, groups=["X1 >= 5"])
+        fit.save(tmp_path / "fit.json")
+        found.append((tmp_path / "fit.json").read_bytes())
+    assert found[0] == found[1]
+
+
+def test_a_query_that_fails_midway_stays_paid_for(tmp_path: Any) -> None:
+    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+    query = pl.LazyFrame({"Y": ["1", "77310"], "T": [0, 1]}).with_columns(
+        X1=pl.col("Y").str.replace("77310", "secret").cast(pl.Float64), Y=pl.col("T")
+    )
+    with pytest.raises(DataError, match="could not be read") as caught:
+        pc.privcate("Y ~ T | X1", query, bounds={"Y": (0, 1), "X1": (0, 1)}, ledger=ledger)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None
+    assert not ledger.history.empty
+
+
+@pytest.mark.parametrize("options", [{"split": "disjoint"}, {"unit": "G"}])
+def test_a_query_has_no_order(options: Any) -> None:
+    query = pl.from_pandas(table(ROWS)).lazy()
+    with pytest.raises(CapabilityError, match="sink_parquet"):
+        pc.privcate(FORMULA, query, bounds=BOUNDS, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"base": "dpebm"}, {"learner": "dpcate"}, {"learner": "dr", "base": "dpebm", "mode": "paper"}],
+)
+def test_bases_that_hold_rows_name_those_that_do_not(options: Any, tmp_path: Any) -> None:
+    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5, allow_published=True)
+    table(random_rows(400, 5)).to_parquet(tmp_path / "rows.parquet")
+    query = pl.from_pandas(table(ROWS)).lazy()
+    for data in (tmp_path / "rows.parquet", query):
+        with pytest.raises(CapabilityError, match="base='gam' or base='linear'"):
+            pc.privcate(FORMULA, data, bounds=BOUNDS, ledger=ledger, **options)
+    assert ledger.history.empty
+
+
+def test_the_watch_is_told_shares_only_where_the_number_of_rows_is_public() -> None:
+    rows = table(random_rows(50, 6))
+    for neighbors, public in (("substitute", True), ("add_remove", False)):
+        s = study(neighbors)
+        vault = s.vault(rows, s.plan(["gram"]))
+        seen: list[Any] = []
+        vault._watch = lambda stage, share, seen=seen: seen.append((stage, share))
+        with testing.zero_noise():
+            vault.release("gram", mechanisms(s)["gram"])
+        assert seen == [("gram", 0.0 if public else None), ("gram", 1.0 if public else None)]
+
+
+def test_lazy_tables_count_their_rows() -> None:
+    assert Lazy(pl.LazyFrame({"x": [1, 2, 3]})).size() == 3
