@@ -1,4 +1,4 @@
-"""A bar on stderr that moves with the stages of a fit, and with the share of rows read if public."""
+"""A bar on stderr that moves with the stages of a fit, and tells the share of rows read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import Any
 FORMAT = "{desc}: {bar}| {n_fmt}/{total_fmt} stages [{elapsed}]"
 
 
+Tell = Callable[[str, float | None], None]
+
+
 @contextmanager
-def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Callable[[str, float | None], None] | None]:
+def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
     """What is to be told of each stage and of the share of rows read; None: nothing is shown.
 
     Parameters
