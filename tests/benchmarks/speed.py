@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import csv
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -187,6 +188,8 @@ def main() -> None:
     parser.add_argument("--file", type=Path, help="the file that adum_files.py writes")
     parser.add_argument("--out", type=Path, help="a CSV file for the lines")
     chosen = parser.parse_args()
+    # the folder `coverage` beside this file is not the package that EconML's numba looks for
+    sys.path[:] = [p for p in sys.path if Path(p).resolve() != Path(__file__).resolve().parent]
     found = list(lines(chosen.quick, chosen.file))
     if chosen.out is not None:
         with chosen.out.open("w", newline="") as out:
