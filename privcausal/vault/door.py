@@ -203,8 +203,8 @@ def open_vault(
     public. All charges are committed before any row is read; a fit that fails later stays paid for.
     """
     source_of_noise = noise.current()
-    _check_order(source.rows, plan.request)
     _check_base(source.rows, plan)
+    _check_order(source.rows, plan.request)
     # the number of rows may be told where it is public; under add_remove no rows are rows too
     if plan.request.trust.neighbors == "substitute" and source.rows.size() == 0:
         raise DataError("the data have no rows")
