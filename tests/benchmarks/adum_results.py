@@ -40,7 +40,7 @@ def written(folder: Path) -> str:
     parts = [INTRODUCTION]
     for name, part in (
         ("tune", _tune), ("figure1", _figure1), ("figure2", _figure2), ("bound", _bound),
-        ("figure3", _figure3),
+        ("figure3", _figure3), ("files", _files),
     ):  # fmt: skip
         file = folder / f"{name}.csv"
         if file.exists():
@@ -172,6 +172,16 @@ def _bound(found: pd.DataFrame, folder: Path) -> str:
         "## Corollary 1's bound: share of runs in which it holds (0.99 claimed)\n\n"
         + _grid(found)
         + _verdict(good, f"it holds; the largest error is {share:.2f} of the bound")
+    )
+
+
+def _files(found: pd.DataFrame, folder: Path) -> str:
+    ratio, peak = float(found["ratio"].median()), float(found["peak_mb"].max())
+    return (
+        "## Files: ADUM with 64 cells beside the GROUP BY written by hand (`adum_files.py`)\n\n"
+        + _grid(found)
+        + _verdict(ratio < 3, f"median ratio of the pairs {ratio:.2f}, below 3")
+        + _verdict(peak < 1000, f"peak memory of the process {peak:.0f} MB, below 1 GB")
     )
 
 
