@@ -86,7 +86,7 @@ def _tune(found: pd.DataFrame, folder: Path) -> str:
 
 def _figure1(found: pd.DataFrame, folder: Path) -> str:
     text = ["## Figure 1: PEHE (mean squared error) against epsilon, n = 20,000, sigma = 1\n"]
-    for surface, part in found.groupby("surface", sort=False):
+    for surface, part in found.sort_values("epsilon", kind="stable").groupby("surface", sort=False):
         table = part.pivot(index="epsilon", columns="method", values="pehe")
         table = table[list(dict.fromkeys(part["method"]))]
         options = part[part["tuned"].notna()].pivot(
@@ -133,7 +133,8 @@ def _figure1_png(found: pd.DataFrame, path: Path) -> None:
     figure = Figure(figsize=(5.5 * len(surfaces), 4.2), layout="constrained")
     axes = figure.subplots(1, len(surfaces), squeeze=False)[0]
     for ax, surface in zip(axes, surfaces, strict=True):
-        for method, part in found[found["surface"] == surface].groupby("method", sort=False):
+        shown = found[found["surface"] == surface].sort_values("epsilon", kind="stable")
+        for method, part in shown.groupby("method", sort=False):
             ax.plot(part["epsilon"], part["pehe"], "o-", ms=3, label=str(method))
         ax.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="PEHE", title=surface)
         ax.legend(fontsize=7)
