@@ -3,10 +3,11 @@
 Run ``python tests/benchmarks/dpcate_study.py [--quick] [--tables] [--out FOLDER]``; ``--large`` is
 100,000 rows instead, time and memory of which go to large.csv. Each fit adds a line to runs.csv,
 and those there are not made again, so that it may be stopped and started; at the end, or with
-``--tables``, figures and results.md are made of what there is. Datasets 1 and 2 with 3000 rows: 2700 to learn from, 300 queries. Beside the paper's mechanisms (mode="paper", with
+``--tables``, figures and results.md are made of what there is. Datasets 1 and 2 with 3000 rows:
+2700 to learn from, 300 queries. Beside the paper's mechanisms (mode="paper", with
 below_minimum="published": their claim does not hold for so few rows, and is not proven for any) are
-the proven function of learner "dpcate" and learner "r" with base "gam". "without noise" is the same
-fit with no noise at all, the paper's "original learner".
+the proven function of learner "dpcate" and learner "r" with base "gam". "no noise" is the same fit
+with no noise at all, the paper's "original learner".
 
 MIMIC-III and TCGA are not open: the paper's Figures 6 and 7 are drawn here for the Right Heart
 Catheterization study (Connors et al. 1996), at points along one covariate, where its file is at
@@ -284,7 +285,7 @@ files beside it. 2700 rows to learn from, 300 queries; noise is seeded by the ru
 they claim nothing. `proven` is `learner="dpcate"`, `gam` is `learner="r"` (or `"dr"`). PEHE is the
 root of the mean squared error at the queries; `no noise` is the same fit without any noise. The
 paper's ridge of the functional release, 1 (supplement G.3), leaves next to nothing of the effect,
-with or without noise: its curve in their Figure 5 is flat because it is centred there.
+with or without noise, so that its error hardly depends on epsilon.
 """
 
 
