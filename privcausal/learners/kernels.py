@@ -77,6 +77,9 @@ class NN:
     rows and declared bounds. No average effects are released: their intervals would have to allow
     for the networks' errors.
 
+    With ``mode="paper"`` they learn from the nuisances' half of the rows; the second stage, on the
+    other half, has the other half of epsilon and delta, as in the paper.
+
     Parameters
     ----------
     epochs : int

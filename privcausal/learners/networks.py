@@ -57,11 +57,10 @@ def check(request: Request, undeclared: Undeclared) -> None:
     refused = {
         "neighbors='add_remove'": request.trust.neighbors != "substitute",
         "unit=": request.trust.unit is not None,
-        f"split={request.split!r}": request.split != "full",
+        f"split={request.split!r}": request.split != "full" and request.mode != "paper",
         "shares=": bool(request.budget.shares),
         "bounds to be bought": bool(undeclared),
         "groups=": bool(request.groups),
-        "mode='paper'": request.mode == "paper",
     }
     for what, asked in refused.items():
         if asked:
@@ -71,19 +70,25 @@ def check(request: Request, undeclared: Undeclared) -> None:
 def plan(request: Request, learner: str, needs: list[Need], undeclared: Undeclared) -> Plan:
     """Networks priced in (epsilon, delta), the other stages in rho; all rows, so both add up."""
     check(request, undeclared)
-    epsilon, delta = request.budget.epsilon, request.budget.delta
+    networks = stages(request)
+    spent, failing = (sum(getattr(n, of) for n in networks) for of in ("epsilon", "delta"))
+    rest = float(exact(request.budget.epsilon) - Fraction(spent, PICO))
+    cap = rho_of(rest * (1 - 1e-12), delta_after(request.budget.delta, failing))
+    amounts = portions(cap, [need.weight for need in needs])
+    first, *others = [Stage(n.name, a) for n, a in zip(needs, amounts, strict=True)]
+    return Plan(request, learner, NN.name, (first, *networks, *others), cap)
+
+
+def stages(request: Request, *, rows: float = 1.0, part: str = "all") -> list[Stage]:
+    """The networks', with their share of epsilon and delta."""
     names = [OUTCOME] if request.propensity is not None else [PROPENSITY, OUTCOME]
     each, failing = (
-        math.floor(exact(amount) * exact(SHARE) * PICO) // len(names) for amount in (epsilon, delta)
+        math.floor(exact(amount) * exact(SHARE) * PICO) // len(names)
+        for amount in (request.budget.epsilon, request.budget.delta)
     )
     if each < 1 or failing < 1:
         raise BudgetError("eps or delta is too small to be shared: they are counted in 1e-12")
-    rest = float(exact(epsilon) - Fraction(len(names) * each, PICO))
-    cap = rho_of(rest * (1 - 1e-12), delta_after(delta, failing * len(names)))
-    amounts = portions(cap, [need.weight for need in needs])
-    first, *others = [Stage(n.name, a) for n, a in zip(needs, amounts, strict=True)]
-    networks = [Stage(name, 0, failing, 0, epsilon=each) for name in names]
-    return Plan(request, learner, NN.name, (first, *networks, *others), cap)
+    return [Stage(name, 0, failing, 0, rows, part, each) for name in names]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +111,7 @@ class ArmDifference(Effect):
 
 
 def learn(ground: Ground, base: NN) -> Learned:
-    """Train the networks on all rows; their weights are released."""
+    """Train the networks on the rows of their stages; their weights are released."""
     outcome, design = ground.outcome, ground.design
     soft, clip = min(RESIDUAL_CLIP, ground.clip), ground.clip
     e: Function
@@ -127,11 +132,11 @@ def learn(ground: Ground, base: NN) -> Learned:
 
 def _weights(ground: Ground, base: NN, stage: str) -> Vector:
     session = ground.session
-    size, treatment = session.vault.size, stage == PROPENSITY
-    assert size is not None  # by `check`
+    planned, treatment = session.plan.stage(stage), stage == PROPENSITY
+    assert session.vault.size is not None  # by `check`
+    size = max(math.floor(planned.rows * session.vault.size), 1)
     rate = min(1.0, BATCH / size)
     steps = math.ceil(base.epochs / rate)
-    planned = session.plan.stage(stage)
     order = PrivateNetwork(
         ground.design,
         Treatment() if treatment else ground.outcome,

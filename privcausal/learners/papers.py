@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from privcausal.accounting import rho_of
 from privcausal.errors import CapabilityError, SchemaError
+from privcausal.learners.ground import Ground, Session, gram_of, lay
 from privcausal.learners.needs import Need, Undeclared
+from privcausal.learners.nuisances import Partial, nuisance_of, partial, residual_effect
 from privcausal.learners.private import MOMENTS, WEIGHTS
+from privcausal.spec.functions import Nuisance
 from privcausal.spec.plan import Stage, portions
 from privcausal.spec.request import Request
 
@@ -41,6 +44,17 @@ def nuisance_needs(request: Request, *, released_weights: bool = False) -> list[
     if released_weights:
         needs.append(Need(WEIGHTS, 0.04, "nuisance"))
     return needs
+
+
+def private_nuisance(
+    session: Session, *, linear_terms: bool = True
+) -> tuple[Ground, tuple[Partial, ...], Nuisance]:
+    """e, mu_0 and mu_1 from the releases of `nuisance_needs`."""
+    ground, grams = gram_of(lay(session, linear_terms=linear_terms))
+    partials = partial(ground, grams)
+    weights = WEIGHTS if session.plan.has(WEIGHTS) else None
+    tau = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=weights)
+    return ground, partials, nuisance_of(partials[0], tau, ground.outcome)
 
 
 def on_one_half(request: Request, needs: Sequence[Need]) -> tuple[tuple[Stage, ...], int]:

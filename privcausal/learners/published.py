@@ -19,11 +19,15 @@ from privcausal.learners.base import Learner, finish, shown
 from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.estimators import Sklearn
-from privcausal.learners.ground import Session, gram_of, lay
+from privcausal.learners.ground import Session
 from privcausal.learners.needs import Need, Undeclared
-from privcausal.learners.nuisances import nuisance_of, partial, residual_effect
-from privcausal.learners.papers import nuisance_needs, on_one_half, refuse, refuse_undeclared
-from privcausal.learners.private import MOMENTS, WEIGHTS
+from privcausal.learners.papers import (
+    nuisance_needs,
+    on_one_half,
+    private_nuisance,
+    refuse,
+    refuse_undeclared,
+)
 from privcausal.spec.features import Design
 from privcausal.spec.functions import Constant
 from privcausal.spec.plan import Plan, Stage
@@ -108,11 +112,7 @@ class Published(Learner):
 
     def run(self, session: Session) -> Estimate:
         """Private nuisances on one half, the paper's noise on the other."""
-        ground, grams = gram_of(lay(session, linear_terms=False))
-        partials = partial(ground, grams)
-        weights = WEIGHTS if session.plan.has(WEIGHTS) else None
-        tau = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=weights)
-        nuisance = nuisance_of(partials[0], tau, ground.outcome)
+        ground, partials, nuisance = private_nuisance(session, linear_terms=False)
         order = PublishedAte(
             nuisance, ground.design, ground.outcome, ground.clip, _starts(ground.design)
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privcausal.accounting import PICO, Release
+from privcausal.accounting import PICO, Release, rho_of
 from privcausal.accounting.charge import exact
 from privcausal.errors import (
     BudgetError,
@@ -24,12 +24,16 @@ from privcausal.learners import networks
 from privcausal.learners.bases import AnyBase, Gam
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.estimators import Sklearn
-from privcausal.learners.ground import Session, gram_of, lay
+from privcausal.learners.ground import Session, lay
 from privcausal.learners.kernels import NN, Kernel
 from privcausal.learners.needs import Undeclared
-from privcausal.learners.nuisances import nuisance_of, partial, residual_effect
-from privcausal.learners.papers import nuisance_needs, on_one_half, refuse, refuse_undeclared
-from privcausal.learners.private import MOMENTS
+from privcausal.learners.papers import (
+    nuisance_needs,
+    on_one_half,
+    private_nuisance,
+    refuse,
+    refuse_undeclared,
+)
 from privcausal.learners.second_stage import effect_columns, second_stage, width
 from privcausal.spec.features import Design, Rows
 from privcausal.spec.fourier import fourier
@@ -96,8 +100,8 @@ def plan(learner: DPCATE, request: Request, base: AnyBase, undeclared: Undeclare
 
     An (epsilon, delta) mechanism is dominated by one that fails with probability delta and is else
     epsilon-private, so it is charged in epsilon and delta. Private nuisances come from other rows,
-    in parallel: they are given all of the budget and charged nothing more (the paper gives them
-    half of it).
+    in parallel: those of moments are given all of the budget and charged nothing more; networks,
+    which are priced in epsilon and delta too, have half of it, as in the paper.
 
     Raises
     ------
@@ -105,30 +109,43 @@ def plan(learner: DPCATE, request: Request, base: AnyBase, undeclared: Undeclare
         The theorems, or this base, do not cover what is asked.
     """
     _check(learner, request, base, undeclared)
-    epsilon, delta = (
-        math.floor(exact(amount) * PICO)
-        for amount in (request.budget.epsilon, request.budget.delta)
-    )
-    if delta < 1:
-        raise BudgetError("delta is too small: it is counted in units of 1e-12")
-    noisy = Stage(EFFECT, 0, delta, 0, 0.5, "effect", epsilon)
-    least = 2 * least_rows(request, 1 if request.queries is None else len(request.queries))
-    if learner.noise == "process" or request.queries is None:
-        least = 0  # Theorem 3 asks for none
-    if isinstance(base, Sklearn):
-        return Plan(request, learner.name, base.name, (noisy,), 0, least)
-    nuisances, cap = on_one_half(request, nuisance_needs(request))
-    name = second_stage(base).name
+    nuisances: tuple[Stage, ...] = ()
+    networks_stages: list[Stage] = []
+    cap, name = 0, base.name
+    if isinstance(base, NN):
+        networks_stages = networks.stages(request, rows=0.5, part="nuisance")
+    elif not isinstance(base, Sklearn):
+        nuisances, cap = on_one_half(request, nuisance_needs(request))
+        name = second_stage(base).name
+    noisy = _noisy(request, networks_stages)
+    if networks_stages:  # their half of the rows has as much left for the marginals
+        cap = rho_of(noisy.epsilon / PICO, noisy.delta / PICO)
+        marginals = Stage("nuisance: marginals", cap, charged=0, rows=0.5, part="nuisance")
+        nuisances = (marginals, *networks_stages)
+    least = 0  # Theorem 3 asks for none
+    if learner.noise == "gross_error" and request.queries is not None:
+        least = 2 * least_rows(noisy, len(request.queries))
     return Plan(request, learner.name, name, (*nuisances, noisy), cap, least)
 
 
-def least_rows(request: Request, queries: int) -> int:
+def _noisy(request: Request, others: list[Stage]) -> Stage:
+    """The second stage's, with what others priced in epsilon and delta leave."""
+    epsilon, delta = (
+        math.floor(exact(amount) * PICO) - sum(getattr(stage, of) for stage in others)
+        for of, amount in (("epsilon", request.budget.epsilon), ("delta", request.budget.delta))
+    )
+    if delta < 1:
+        raise BudgetError("delta is too small: it is counted in units of 1e-12")
+    return Stage(EFFECT, 0, delta, 0, 0.5, "effect", epsilon)
+
+
+def least_rows(stage: Stage, queries: int) -> int:
     """max(55, 8 (d + 2 ln(2/delta)) / epsilon): fewest rows of the second stage.
 
     Below e^4 rows, or where this beta of Nissim et al. (2007) for d numbers is passed, gamma
     sqrt(ln n) / n is not a smooth upper bound of the local sensitivity even of a mean.
     """
-    epsilon, delta = request.budget.epsilon, request.budget.delta
+    epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
     return max(55, math.ceil(8 * (queries + 2 * math.log(2 / delta)) / epsilon))
 
 
@@ -182,8 +199,12 @@ def fit(learner: DPCATE, plan: Plan, vault: Vault, schema: Schema, base: AnyBase
         kernel = Kernel()
     else:
         session = Session(plan, vault, schema, Undeclared((), ()), Gam(), releases)
-        nuisances, design = _private_nuisances(session)
-        kernel = second_stage(base)
+        if isinstance(base, NN):
+            ground = lay(session)
+            nuisances = networks.learn(ground, base).nuisance
+        else:
+            ground, _, nuisances = private_nuisance(session)
+        design, kernel = ground.design, second_stage(base)
     domain = schema[request.formula.outcome]
     outcome = Outcome(domain.lo, domain.hi) if isinstance(domain, Interval) else Outcome(0.0, 1.0)
     effect = _effect(learner, vault, design, kernel, request, nuisances, outcome, releases)
@@ -192,13 +213,6 @@ def fit(learner: DPCATE, plan: Plan, vault: Vault, schema: Schema, base: AnyBase
         plan, schema, design, nobody, effect, None, None, tuple(releases), vault.size,
         vault.real_noise,
     )  # fmt: skip
-
-
-def _private_nuisances(session: Session) -> tuple[Nuisance, Design]:
-    ground, grams = gram_of(lay(session))
-    partials = partial(ground, grams)
-    tau = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=None)
-    return nuisance_of(partials[0], tau, ground.outcome), ground.design
 
 
 def _effect(

@@ -35,9 +35,15 @@ class TM(EffectLearner):
     """The difference of two linear regressions on polynomials, by the functional mechanism.
 
     Laplace noise goes to the coefficients of each arm's squared loss (Zhang et al. 2012), in pure
-    epsilon; the minimum is then found with their regularisation and spectral trimming. A binary
-    outcome is a number here (a linear probability). It is a baseline: there are no intervals for
-    tau(x).
+    epsilon; the minimum is then found with their regularisation and spectral trimming. It is a
+    baseline: there are no intervals for tau(x).
+
+    A binary outcome is a number here (a linear probability). The paper has logistic regressions by
+    objective perturbation (Chaudhuri et al. 2011) for it, which are left out: that mechanism adds a
+    continuous random vector *inside* an optimisation and releases the minimiser itself. Its proof
+    is about real numbers and exact minimisers. In floating point the released digits tell which
+    noise vectors could have led there (Mironov 2012), and a minimiser that is not exact voids the
+    density ratio; neither is mended by noise on a public grid, as there is no sum to put on one.
 
     Parameters
     ----------
@@ -62,7 +68,7 @@ class TM(EffectLearner):
     def run(self, session: Session) -> Estimate:
         session.vault.arrange(session.schema, (), ())
         request, schema = session.plan.request, session.schema
-        outcome, _ = outcome_of(session)
+        outcome, binary = outcome_of(session)
         where = Coordinates(schema, request.formula.effect_variables)
         polynomials = Polynomials(where, self.degree)
         sums = PolynomialSums(polynomials, outcome)
@@ -81,12 +87,17 @@ class TM(EffectLearner):
             session.plan, schema, Design(request.formula.modifiers, schema, full_rank=True),
             Population(schema, {}, np.eye(0), average.size), effect, None, average,
             tuple(session.releases), session.vault.size, session.vault.real_noise,
-            (NOTE.format(middle=middle),),
+            (NOTE.format(middle=middle), *((BINARY_NOTE,) if binary else ())),
         )  # fmt: skip
 
 
 NOTE = (
     "Regressions are of the outcome less {middle:g}, the middle of its bounds; they have no bands."
+)
+
+BINARY_NOTE = (
+    "The outcome has two values, and regressions are of linear probabilities: logistic ones by "
+    "objective perturbation have no proof for numbers that a computer holds."
 )
 
 

@@ -15,9 +15,11 @@ BANDS = (
 def method(plan: Plan) -> str:
     """How the effect was computed."""
     where = "answers at the declared points" if plan.request.queries else "weights on that basis"
+    networks = "nuisances by networks (private gradient descent)"
+    nuisances = networks if plan.base == "nn" else "private additive nuisances"
     return (
-        "DP-CATE (Schroeder et al. 2025, Theorem 3, with the sensitivity put right) with private "
-        "additive nuisances. The second stage is a Gaussian-kernel regression of a pseudo-outcome "
+        "DP-CATE (Schroeder et al. 2025, Theorem 3, with the sensitivity put right) with "
+        f"{nuisances}. The second stage is a Gaussian-kernel regression of a pseudo-outcome "
         "on a public finite basis, ridge-regularised and with a bounded pull of each row; its "
         f"{where} were released once, with discrete Gaussian noise (OpenDP) for the distance by "
         "which one row can move them. All else was read through sums of bounded row vectors with "

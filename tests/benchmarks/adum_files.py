@@ -1,9 +1,9 @@
 """ADUM on a file larger than memory: time against the same GROUP BY by hand, and peak memory.
 
 ``python tests/benchmarks/adum_files.py [rows] [--quick]`` writes a Parquet file of 12 features in
-float32, treatment and visit (14,000,000 rows: 0.7 GB; 100,000 with ``--quick``), once, and prints a
-line per method. Both read the same two features; each is the median of seven runs, in turn, after
-one that is not counted.
+float32, treatment and visit (14,000,000 rows: 0.7 GB; 100,000 with ``--quick``), once. Both read
+the same two features, in seven pairs of runs in turn after one that is not counted. Without
+``--quick`` the runs go to adum/files.csv, for results.md.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import pandas as pd
 
 import privcausal as pc
 
+RESULTS = Path(__file__).parent / "adum" / "files.csv"
 FEATURES = tuple(f"f{j}" for j in range(12))
 BOUNDS = {"visit": pc.Binary(), "f0": (-1, 2), "f1": (-1, 2)}
 LEARNER = pc.learners.ADUM(partition={"f0": 8, "f1": 8}, shrink=True)
@@ -56,10 +58,12 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             compare(Path(folder) / "rows.parquet", min(chosen.rows, 100_000))
     else:
-        compare(Path(tempfile.gettempdir()) / f"adum_files_{chosen.rows}.parquet", chosen.rows)
+        file = Path(tempfile.gettempdir()) / f"adum_files_{chosen.rows}.parquet"
+        compare(file, chosen.rows).to_csv(RESULTS, index=False, float_format="%.4g")
 
 
-def compare(file: Path, rows: int) -> None:
+def compare(file: Path, rows: int) -> pd.DataFrame:
+    """A line per pair: seconds of both, their ratio, and the peak memory of a fit in MB."""
     if not file.exists():
         write(file, rows)
 
@@ -78,9 +82,11 @@ def compare(file: Path, rows: int) -> None:
     by_hand()
     # in turn, so that whatever else the machine does falls on both
     runs = np.array([(seconds(fit), seconds(by_hand)) for _ in range(7)])
-    adum, hand = np.median(runs, axis=0)
-    print(f"rows {rows:,}  cells 64  file {file.stat().st_size / 1e9:.2f} GB")
-    print(f"ADUM {adum:.2f} s  GROUP BY {hand:.2f} s  ratio {adum / hand:.2f}  peak {peak:.0f} MB")
+    found = pd.DataFrame(runs, columns=["adum", "by_hand"])
+    found = found.assign(rows=rows, ratio=found["adum"] / found["by_hand"], peak_mb=peak)
+    print(f"cells 64, file {file.stat().st_size / 1e9:.2f} GB\n{found.round(3).to_string()}")
+    print(found.median().round(2).to_string())
+    return found
 
 
 if __name__ == "__main__":

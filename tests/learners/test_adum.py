@@ -121,6 +121,13 @@ def test_without_noise_tm_is_least_squares(degree: int) -> None:
     assert made.predict({"X": GRID})["estimate"].to_numpy() == pytest.approx(expected, abs=1e-5)
 
 
+def test_tm_says_what_it_is_for_two_values() -> None:
+    frame = study().assign(Y=lambda d: (d["Y"] > 0).astype(int))
+    made = fit("tm", frame, bounds={"Y": pc.Binary(), "X": (-1, 1)})
+    assert "linear probabilities" in " ".join(str(made.summary()).split())
+    assert "linear probabilities" not in " ".join(str(fit("tm").summary()).split())
+
+
 def test_default_beats_groups_tuned_with_the_truth() -> None:
     """A hard case of Figure 1, few repetitions; the study has all of them."""
     tables = [study(20_000, seed) for seed in range(3)]

@@ -294,7 +294,7 @@ def test_the_networks_hessian_and_jacobian_are_exact() -> None:
     product = tanh_network._hessian(theta, x, weight, goal) @ v.numpy()
     assert product == pytest.approx((ends[1] - ends[0]) / (2 * step), abs=1e-5)
     out = [tanh_network._forward(theta + s * step * v, x[:5]).numpy() for s in (-1, 1)]
-    jacobian = tanh_network._gradients(theta, x[:5])
+    jacobian = tanh_network._gradients(theta, x[:5].numpy())
     assert jacobian @ v.numpy() == pytest.approx((out[1] - out[0]) / (2 * step), abs=1e-6)
 
 

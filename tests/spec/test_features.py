@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.spec.features import Design, _unlike
+from privcausal.spec.features import FEW_ROWS, Design, _unlike, combine
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.schema import Schema
 
@@ -41,3 +41,14 @@ def test_an_undeclared_level_is_in_no_column(levels: list[str]) -> None:
     indicators = scaled[:, [c.name != "x" for c in found.columns]]
     assert indicators.tolist() == [*np.eye(len(levels)).tolist(), [0.0] * len(levels)]
     assert not any(found._undeclared in column.name for column in found.columns)
+
+
+def test_few_rows_give_the_bits_of_many() -> None:
+    """Both ways to sum have one order."""
+    rng = np.random.default_rng(4)
+    phi, coef = rng.standard_normal((3 * FEW_ROWS, 90)), rng.standard_normal(90)
+    whole = combine(phi, coef)
+    for at in (slice(0, 1), slice(5, 66), slice(10, 10 + FEW_ROWS)):
+        assert np.array_equal(combine(phi[at], coef), whole[at])
+        assert np.array_equal(combine(np.asfortranarray(phi[at]), coef), whole[at])
+    assert np.array_equal(combine(np.zeros((4, 0)), np.zeros(0)), np.zeros(4))

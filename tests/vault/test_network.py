@@ -143,6 +143,51 @@ def test_without_noise_the_networks_find_the_nuisances(tmp_path: Any) -> None:
     assert again.nuisances["mu1"](at).equals(found.nuisances["mu1"](at))
 
 
+@needs_nn
+@pytest.mark.parametrize("known", [True, False])
+def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: Any) -> None:
+    """Half of epsilon and of delta each; a step's coins pick 128 of that half's rows."""
+    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9, allow_published=True)
+    options = {"propensity": 0.5} if known else {}
+    paper = {"mode": "paper", "split": "disjoint", "below_minimum": "published"}
+    data = rows(400)
+    with testing.recorded() as recorder:
+        found = fit(data, queries=data.iloc[:5][["X1", "X2"]], eps=2.0, **paper, **options)
+    networks = [s for s in found.plan.stages if "network" in s.name]
+    assert len(networks) == (1 if known else 2)
+    assert {(s.part, s.rows) for s in networks} == {("nuisance", 0.5)}
+    assert sum(s.epsilon for s in networks) == found.plan.stage("effect: second stage").epsilon
+    assert (found.plan.epsilon, found.plan.delta, found.plan.rho) == (2 * 10**12, 10**7, 0)
+    assert found.guarantee.kind == "none"  # the recorder is a test noise source
+    steps = [c for c in recorder.calls if c.query.name == "network of the outcome"]
+    assert len(steps) == 2  # 128 of 200
+    real = fit(data, queries=data.iloc[:5][["X1", "X2"]], eps=2.0, ledger=ledger, **paper)
+    assert real.guarantee.kind == "published"
+    assert ledger.spent.epsilon == pytest.approx(2.0)
+    assert np.isfinite(real.predict()["estimate"]).all()
+
+
+@needs_nn
+def test_as_published_only_the_nuisances_half_moves_the_networks() -> None:
+    """Of twelve rows six move a step's sums when their outcome goes to the other end."""
+    data = rows(12)
+    paper = {"mode": "paper", "split": "disjoint", "below_minimum": "published"}
+    at, moved = data.iloc[:3][["X1", "X2"]], 0
+    with testing.recorded(5) as first:
+        fit(data, queries=at, **paper)
+    for i in range(12):
+        other = data.copy()
+        other.loc[i, "Y"] = -1.0 if other.loc[i, "Y"] > 3.5 else 8.0
+        with testing.recorded(5, first.calls) as again:
+            fit(other, queries=at, **paper)
+        moved += any(
+            not np.array_equal(a.exact, b.exact)
+            for a, b in zip(first.calls, again.calls, strict=True)
+            if a.query.name == "network of the outcome"
+        )
+    assert moved == 6
+
+
 REFUSED: dict[str, dict[str, Any]] = {
     "add_remove": {"neighbors": "add_remove"},
     "disjoint": {"split": "disjoint"},

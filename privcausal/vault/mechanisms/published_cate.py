@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from privcausal.accounting.charge import PICO
 from privcausal.spec.features import Design, Rows
@@ -41,8 +42,17 @@ class Scores:
     score: Literal["r", "dr"]
 
     def __call__(self, rows: Rows, t: Vector, y: Vector) -> tuple[Vector, Vector]:
+        return self.from_values(self.at(rows), t, y)
+
+    def at(self, rows: Rows) -> tuple[Vector, Vector, Vector]:
+        """e, mu_0 and mu_1 of the rows."""
         n = self.nuisance
-        e, mu0, mu1 = n.e(rows), n.mu0(rows), n.mu1(rows)
+        return n.e(rows), n.mu0(rows), n.mu1(rows)
+
+    def from_values(
+        self, at: tuple[Vector, Vector, Vector], t: Vector, y: Vector
+    ) -> tuple[Vector, Vector]:
+        e, mu0, mu1 = at
         away, residual = t - e, y - np.where(t == 1, mu1, mu0)
         rho = away**2 if self.score == "r" else np.ones(len(t))
         slope = away if self.score == "r" else away / (e * (1 - e))
@@ -138,11 +148,11 @@ class PublishedAnswers(_Published):
 
     def _reach(self, scores: Scores, fitted: Fitted, rows: Rows) -> Vector:
         """max over t and y of ||h(x)|| |rho (phi - g)| at given covariates, shape (n,)."""
-        g, size = fitted.g(rows), np.ones(len(rows))
+        g, size, at = fitted.g(rows), np.ones(len(rows)), scores.at(rows)
         ends = []
         for t in (0.0, 1.0):
             for y in (self.outcome.lo, self.outcome.hi):
-                rho, target = scores(rows, t * size, y * size)
+                rho, target = scores.from_values(at, t * size, y * size)
                 ends.append(np.abs(target - rho * g))
         return np.asarray(fitted.influence(rows) * np.max(ends, axis=0))
 
@@ -213,7 +223,8 @@ class Process(Sealed):
     scale: float
     add_noise: AddNoise
     _points: list[Vector] = field(default_factory=list)
-    _drawn: list[float] = field(default_factory=list)
+    _root: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    _standard: list[float] = field(default_factory=list)
     _known: dict[bytes, float] = field(default_factory=dict)
 
     def ask(self, rows: Rows) -> Vector:
@@ -225,29 +236,39 @@ class Process(Sealed):
         )
 
     def _noise(self, point: Vector) -> float:
-        """U at a point given U at the points before."""
+        """U at a point given U at the points before.
+
+        With C = R R' at those points and U = R u there, it is w'u + sd u' for R w = K(., point):
+        the law given U, since C^-1 U = R'^-1 u.
+        """
         key = point.tobytes()
         if key not in self._known:
-            mean, variance = self._given(point)
+            row = self._row(point)
             unit = 2.0**-ONE_FACTOR
-            standard = self.add_noise("process", np.zeros(1), unit, 1.0)[0]
-            self._known[key] = mean + math.sqrt(variance) * float(standard)
+            standard = float(self.add_noise("process", np.zeros(1), unit, 1.0)[0])
+            self._known[key] = float(row[:-1] @ self._standard) + row[-1] * standard
             self._points.append(point)
-            self._drawn.append(self._known[key])
+            self._standard.append(standard)
+            self._grow(row)
         return self._known[key]
 
-    def _given(self, point: Vector) -> tuple[float, float]:
+    def _row(self, point: Vector) -> Vector:
+        """The next row of R, shape (points so far + 1,)."""
         if not self._points:
-            return 0.0, self.density
-        past = np.array(self._points)
-        v = self._kernel(past, point)
-        c = np.stack([self._kernel(past, other) for other in past])
-        c[np.diag_indices(len(c))] += 1e-9 * self.density  # points may lie close together
-        solved = np.linalg.solve(c, v)
-        return float(solved @ np.array(self._drawn)), max(self.density - float(solved @ v), 0.0)
+            return np.array([math.sqrt(self.density)])
+        v = self.density * self.features.gaussian(np.array(self._points), point)
+        known = solve_triangular(self._root[: len(v), : len(v)], v, lower=True)
+        # points may lie close together
+        left = max(self.density - float(known @ known), 1e-9 * self.density)
+        return np.append(known, math.sqrt(left))
 
-    def _kernel(self, points: Matrix, point: Vector) -> Vector:
-        return self.density * self.features.gaussian(points, point)
+    def _grow(self, row: Vector) -> None:
+        """Keep the next row of R, in room that is doubled where it is full."""
+        k = len(row)
+        if k > len(self._root):
+            more = k + len(self._root)
+            self._root = np.pad(self._root, (0, more - len(self._root)))
+        self._root[k - 1, :k] = row
 
 
 def _stacked(batches: Sequence[Batch]) -> tuple[Rows, Vector, Vector]:

@@ -52,7 +52,7 @@ class TanhNetwork(SecondStage):
         hessian = _hessian(theta, x, weight, goal)
         ends = np.linalg.eigvalsh(hessian)
         damping = DAMPING * max(float(ends[-1]), 1e-12) - min(float(ends[0]), 0.0)
-        jacobian = _gradients(theta, torch.from_numpy(self._inputs(queries).copy()))
+        jacobian = _gradients(theta, self._inputs(queries))
         damped = hessian + damping * np.eye(len(hessian))
         moves: Matrix = np.asarray(2 * np.linalg.solve(damped, jacobian.T).T, np.float64)
         return FittedNetwork(self, theta, moves)
@@ -74,9 +74,7 @@ class FittedNetwork(Fitted):
             return np.asarray(_forward(self.theta, x).numpy() * self.stage.scale)
 
     def influence(self, rows: Rows) -> Vector:
-        import torch
-
-        slopes = _gradients(self.theta, torch.from_numpy(self.stage._inputs(rows).copy()))
+        slopes = _gradients(self.theta, self.stage._inputs(rows))
         # the scale of g and that of the residual it is multiplied with cancel
         return np.asarray(np.linalg.norm(slopes @ self.moves.T, axis=1))
 
@@ -85,13 +83,17 @@ def _sizes(inputs: int) -> tuple[tuple[int, ...], ...]:
     return (inputs, WIDTH), (WIDTH,), (WIDTH, WIDTH), (WIDTH,), (WIDTH,), (1,)
 
 
+def _layers(theta: Any, inputs: int) -> Any:
+    """Weights and biases of flat weights, an array or a tensor."""
+    shapes = _sizes(inputs)
+    ends = np.cumsum([int(np.prod(s)) for s in shapes])
+    starts = [0, *ends[:-1]]
+    return (theta[a:b].reshape(s) for a, b, s in zip(starts, ends, shapes, strict=True))
+
+
 def _forward(theta: Any, x: Any) -> Any:
     """g / scale of points x, shape (n, q) -> (n,)."""
-    import torch
-
-    shapes = _sizes(x.shape[-1])
-    parts = torch.split(theta, [int(np.prod(s)) for s in shapes])
-    w1, b1, w2, b2, w3, b3 = (p.reshape(s) for p, s in zip(parts, shapes, strict=True))
+    w1, b1, w2, b2, w3, b3 = _layers(theta, x.shape[-1])
     hidden = (x @ w1 + b1).tanh()
     return ((hidden @ w2 + b2).tanh() @ w3) + b3.squeeze(0)
 
@@ -136,11 +138,17 @@ def _hessian(theta: Any, x: Any, weight: Any, goal: Any) -> Matrix:
     return np.asarray(0.5 * (found + found.T))
 
 
-def _gradients(theta: Any, x: Any) -> Matrix:
-    """grad_theta g / scale at points, shape (n, p)."""
-    from torch.func import grad, vmap
-
-    def at(weights: Any, point: Any) -> Any:
-        return _forward(weights, point)
-
-    return np.asarray(vmap(grad(at), in_dims=(None, 0))(theta, x).numpy())
+def _gradients(theta: Any, x: Matrix) -> Matrix:
+    """grad_theta g / scale at points, shape (n, p), by the chain rule."""
+    w1, b1, w2, b2, w3, _ = _layers(theta.numpy(), x.shape[1])
+    first = np.tanh(x @ w1 + b1)
+    second = np.tanh(first @ w2 + b2)
+    at_second = (1 - second**2) * w3
+    at_first = (1 - first**2) * (at_second @ w2.T)
+    n = len(x)
+    parts = [
+        (x[:, :, None] * at_first[:, None, :]).reshape(n, -1), at_first,
+        (first[:, :, None] * at_second[:, None, :]).reshape(n, -1), at_second,
+        second, np.ones((n, 1)),
+    ]  # fmt: skip
+    return np.hstack(parts)
