@@ -24,7 +24,7 @@ copyright = author
 release = version = privcausal.__version__
 
 extensions = [
-    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon",
+    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon",
 ]  # fmt: skip
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -34,7 +34,6 @@ html_title = "privcausal"
 html_copy_source = False
 exclude_patterns = ["_*", "trust-table.md"]  # the table is written by a study, without a title
 
-autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings' Parameters name the types
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = True
