@@ -24,7 +24,7 @@ copyright = author
 release = version = privcausal.__version__
 
 extensions = [
-    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon",
+    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon",
 ]  # fmt: skip
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -32,9 +32,8 @@ myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "privcausal"
 html_copy_source = False
-exclude_patterns = ["_*", "**/.ipynb_checkpoints"]
+exclude_patterns = ["_*", "trust-table.md"]  # the table is written by a study, without a title
 
-autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings' Parameters name the types
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = True
