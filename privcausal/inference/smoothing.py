@@ -1,14 +1,14 @@
 """Shape functions of known noise, smoothed across neighbouring bins by empirical Bayes.
 
 Boosting is linear in its data as long as no residual is clipped. With S_t the sums over the leaves
-of round t, h the bins' masses (sums of a^2 over their rows) and U_t the step that leaf sums ask for,
-the shape g of an axis follows
+of round t, h the bins' masses (sums of a^2 over their rows) and U_t the step that leaf sums ask
+for, the shape g of an axis follows
 
     g <- g + U_t (S_t (h (g* - g) + e) + noise),
 
 g* the shape that the loss is least at and e the sums of what rows differ by around it, of variance
-s^2 h. So after all rounds g = D (h g* + e) + error, where D and the covariance C of the error follow
-from the public leaves, the masses and the noise scale:
+s^2 h. So after all rounds g = D (h g* + e) + error, where D and the covariance C of the error
+follow from the public leaves, the masses and the noise scale:
 
     D <- D + U_t S_t (I - h D),   C <- (I - U_t S_t h) C (I - U_t S_t h)' + sd^2 U_t U_t'.
 

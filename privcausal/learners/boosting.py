@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -19,7 +19,7 @@ from privcausal.spec.functions import Constant
 from privcausal.spec.request import FOLDS
 from privcausal.spec.steps import Bins, make_bins
 from privcausal.typing import Integers, Matrix, Vector
-from privcausal.vault import ArmHistogram, Boosting, OutcomeResidual, Shapes, Transform
+from privcausal.vault import ArmHistogram, Boosting, OutcomeResidual, Regression, Shapes
 
 _PUBLIC_SEED = 20_220_214  # random leaves are no noise: they are public, and the same in each fit
 
@@ -30,14 +30,12 @@ CELLS = 32
 """Equal cells of the outcome's interval, from which its centre and cut are read."""
 
 
-@dataclass(frozen=True, eq=False)
-class Ask:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Ask(Regression):
     """One regression by boosting.
 
     Attributes
     ----------
-    bound : float
-        Residuals are cut to it.
     size : float
         Typical size of the target, for the prior.
     curvature : Vector
@@ -47,16 +45,9 @@ class Ask:
         Variance of a residual per unit of curvature.
     """
 
-    target: Transform
-    what: str
-    bound: float
     size: float
     curvature: Matrix
     dispersion: float
-    factor: Transform | None = None
-    logistic: bool = False
-    by_arm: bool = False
-    with_treatment: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,11 +93,9 @@ class Machine:
         bins = self.bins
         axes = max(len(bins.axes) + int(ask.with_treatment), 1)
         sizes = [axis.size for axis in bins.axes] + [2] * ask.with_treatment
-        return Boosting(
-            bins, ask.target, ask.bound, weight * count,
-            _leaves(tuple(sizes) or (1,), self.option.rounds, self.option.leaves), self.rate(axes),
-            ask.what, ask.factor, ask.logistic, ask.by_arm, ask.with_treatment,
-        )  # fmt: skip
+        leaf = _leaves(tuple(sizes) or (1,), self.option.rounds, self.option.leaves)
+        regression = {f.name: getattr(ask, f.name) for f in fields(Regression)}
+        return Boosting(bins, weight * count, leaf, self.rate(axes), **regression)
 
     def mass(self, ask: Ask) -> Matrix:
         """Mean curvature over each bin's rows times its share, shape (arms, M)."""

@@ -100,18 +100,18 @@ def test_no_noise_leaves_the_shape_and_undoes_what_the_rounds_left() -> None:
 def test_bins_that_nobody_is_in_say_nothing() -> None:
     """A column of two values on twelve bins: steps are divided by weights that no bin lacks."""
     leaf, ends = leaves(), np.zeros(K)
-    ends[[0, -1]] = 120.0
-    weight = np.maximum(ends, 6.0)
+    ends[[0, -1]] = 40.0
+    weight = np.maximum(ends, 20.0)
     truth = np.linspace(-1, 1, K)
     carried, cov = propagate(leaf, weight, ends, RATE, 0.1)
     raw = boosted(leaf, weight, truth, np.zeros((ROUNDS, 3)), ends)
     one = Course(raw, weight, ends, truth, carried, cov)
     mean, _ = smooth(one, 1.0, 0.01)
-    assert mean[-1] - mean[0] == pytest.approx(2.0, abs=0.1)
+    off = abs(mean[-1] - mean[0] - 2.0)
     # read as if the empty bins had been seen to have no effect, the same rounds end elsewhere
     taken = propagate(leaf, weight, weight, RATE, 0.1)[0]
     wrong, _ = smooth(replace(one, mass=weight, carried=taken), 1.0, 0.01)
-    assert abs(wrong[-1] - wrong[0] - 2.0) > 0.1
+    assert 3 * off < 0.05 < abs(wrong[-1] - wrong[0] - 2.0)
 
 
 def test_all_noise_is_flattened() -> None:
