@@ -78,9 +78,10 @@ def _table(rows: pd.DataFrame, published: Path) -> str:
     r = out.loc[out.index.get_level_values("learner") == "r", "paper / published"].dropna()
     if len(r):
         verdicts.append(
-            f"- learner r, paper mode over published: {r.min():.1f} to {r.max():.1f} times. Its "
-            "weights (T - e)^2 go to interpret as sample weights, and its noise has since been "
-            "scaled to the largest weight times the target's range, (1 - c)^2 2 D / c here"
+            f"- learner r, paper mode over published: {r.min():.1f} to {r.max():.1f} times. It "
+            "hands (T - e)^2 to interpret as sample weights, and interpret scales its noise to the "
+            "largest weight times the observed range of (Y - eta) / (T - e). Which version of "
+            "interpret the paper used, and what that did with weights, is not known"
         )
     return _markdown(out.reset_index()) + "\n\n" + "\n".join(verdicts) + "\n"
 
