@@ -16,6 +16,9 @@ Steps are divided by weights that are never near zero, so that no step is long. 
 is, these are no masses: a bin that nobody is in says nothing of g*.
 
 Each axis is taken alone: correlated columns change how fast the rounds converge, and not to what.
+Where there are few rows for the noise, it alone moves rows' values by much of the cut, residuals
+are clipped, and shapes come out smaller than this says: effects then lean towards what they are
+without adjustment.
 
 The prior of g* is a mixture of Gaussian processes along the axis, from flat to rough and from
 small to large, weighted by marginal likelihood.

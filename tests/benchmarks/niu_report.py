@@ -11,8 +11,7 @@ import pandas as pd
 
 KEYS = ["dataset", "n", "learner", "epsilon"]
 MEASURES = ["mse", "bias2", "variance"]
-THEIRS = 5
-"""Repetitions of a pair behind each published figure."""
+VARIANTS = ("paper", "raw", "smooth")
 
 HEAD = """# Niu et al. (2022) again
 
@@ -164,7 +163,7 @@ def _axes(rows: int, columns: int, **options: Any) -> tuple[Any, Any]:
 
 
 def _figure_1(rows: pd.DataFrame, folder: Path) -> None:
-    names = _order(rows["variant"], ("paper", "raw", "smooth"))
+    names = _order(rows["variant"], VARIANTS)
     epsilons = sorted(rows["epsilon"].unique())
     figure, axes = _axes(len(names), len(epsilons), sharey="row", sharex=True)
     for line, name in zip(axes, names, strict=True):
@@ -203,7 +202,7 @@ def _figure_2(rows: pd.DataFrame, folder: Path) -> None:
 def _figure_3(rows: pd.DataFrame, folder: Path) -> None:
     """The DR-learner; A and B with 16,000 rows, the others with 4,000, as theirs."""
     own = rows[rows["learner"] == "dr"]
-    setups, names = sorted(own["dataset"].unique()), _order(own["variant"], ("paper", "smooth"))
+    setups, names = sorted(own["dataset"].unique()), _order(own["variant"], VARIANTS)
     if not (setups and names):
         return
     figure, axes = _axes(len(names), len(setups))
