@@ -43,7 +43,9 @@ def test_boosting_a_hundred_thousand_rows_takes_under_three_seconds_of_one_core(
     bins = make_bins(design, uniform_population(schema, columns, None).rows(), 32)
     borders = rng.integers(0, 3, (300, bins.size))
     outcome = OutcomeResidual(Constant(0.0), Outcome(-1.0, 1.0))
-    order = Boosting(bins, outcome, 1.0, bins.share[None, :] * 1e5, borders, 0.01, "outcome")
+    order = Boosting(
+        bins, bins.share[None, :] * 1e5, borders, 0.01, target=outcome, bound=1.0, what="outcome"
+    )
     stages = tuple(Stage(f"stage {k}", 10**10) for k in range(3))
     plan = Plan(Request(formula, schema, Budget(1.0)), "r", "dpebm", stages, 10**12)
     vault = open_vault(read(frame), plan, None, "run")

@@ -38,7 +38,7 @@ class Effect:
         """Posterior standard deviation, shape (n,)."""
         total = np.zeros(len(rows))
         for piece in self.pieces:
-            phi = rows.phi(piece.additive.features)
+            phi = np.asfortranarray(rows.phi(piece.additive.features))  # read by column
             values, vectors = np.linalg.eigh(piece.cov)
             spread = sum(
                 (max(v, 0.0) * combine(phi, vectors[:, k]) ** 2 for k, v in enumerate(values)),

@@ -1,17 +1,24 @@
 """Shape functions of known noise, smoothed across neighbouring bins by empirical Bayes.
 
-Boosting is linear in its data as long as no residual is clipped. With P_t the mean within the
-leaves of round t (centred on the axis) and step length r, the shape g of an axis follows
+Boosting is linear in its data as long as no residual is clipped. With S_t the sums over the leaves
+of round t, h the bins' masses (sums of a^2 over their rows) and U_t the step that leaf sums ask
+for, the shape g of an axis follows
 
-    g <- g + r P_t (g* - g) + r U_t noise,
+    g <- g + U_t (S_t (h (g* - g) + e) + noise),
 
-g* the shape that the loss is least at, so that after all rounds g = B g* + error, where B and the
-error's covariance follow from the public leaves, the bins' public weights h and the noise scale:
+g* the shape that the loss is least at and e the sums of what rows differ by around it, of variance
+s^2 h. So after all rounds g = D (h g* + e) + error, where D and the covariance C of the error
+follow from the public leaves, the masses and the noise scale:
 
-    B <- B + r P_t (I - B),   C <- (I - r P_t) C (I - r P_t)' + r^2 sd^2 U_t U_t'.
+    D <- D + U_t S_t (I - h D),   C <- (I - U_t S_t h) C (I - U_t S_t h)' + sd^2 U_t U_t'.
+
+Steps are divided by weights that are never near zero, so that no step is long. Where hardly a row
+is, these are no masses: a bin that nobody is in says nothing of g*.
 
 Each axis is taken alone: correlated columns change how fast the rounds converge, and not to what.
-Rows differ around g* too, which adds s^2 B diag(1/h) B'.
+Where there are few rows for the noise, it alone moves rows' values by much of the cut, residuals
+are clipped, and shapes come out smaller than this says: effects then lean towards what they are
+without adjustment.
 
 The prior of g* is a mixture of Gaussian processes along the axis, from flat to rough and from
 small to large, weighted by marginal likelihood.
@@ -37,6 +44,10 @@ SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)
 ROUGHNESS = ((1.0, 0.0, 0.0), (1.0, 0.3, 0.0), (0.5, 1.0, 0.0), (0.5, 0.5, 0.3))
 """Prior variances of a shape's linear, smooth and rough part, up to its size."""
 
+DOUBT = 0.3
+"""Relative sd of what the rounds are thought to have left of a shape. How rows lie within a bin and
+how columns go together is not known, and a small part must not be blown up by what is guessed."""
+
 APART = (0.02, 0.1, 0.5)
 """Prior sds of the two arms' difference, as shares of the shape's own size; shared shapes."""
 
@@ -50,22 +61,30 @@ class Course:
     raw : Vector
         The shape it ended with, shape (K,), mean zero under `weight`.
     weight : Vector
-        Public weights h of the bins, shape (K,).
+        Public weights of the bins that steps were divided by, shape (K,).
+    mass : Vector
+        Public estimate of h, shape (K,).
     position : Vector or None
         Place of each bin along the axis; None for a factor.
-    shrunk, noise : Matrix
-        B and C, shape (K, K).
+    carried, noise : Matrix
+        D and C, shape (K, K).
     """
 
     raw: Vector
     weight: Vector
+    mass: Vector
     position: Vector | None
-    shrunk: Matrix
+    carried: Matrix
     noise: Matrix
 
+    @property
+    def shrunk(self) -> Matrix:
+        """What the rounds made of g*: raw is this times g* and an error."""
+        return self.carried * self.mass
+
     def error(self, dispersion: float) -> Matrix:
-        """Covariance of raw around B g*; `dispersion` is s^2."""
-        return self.noise + dispersion * (self.shrunk / self.weight) @ self.shrunk.T
+        """Covariance of raw around what was made of g*; `dispersion` is s^2."""
+        return self.noise + dispersion * (self.carried * self.mass) @ self.carried.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,33 +100,33 @@ class Fitted:
 
 
 def propagate(
-    leaf: Integers, weight: Vector, rate: float, noise_sd: float
+    leaf: Integers, weight: Vector, mass: Vector, rate: float, noise_sd: float
 ) -> tuple[Matrix, Matrix]:
-    """B and C of one axis.
+    """D and C of one axis.
 
     Parameters
     ----------
     leaf : Integers
         Leaf of each bin in every round, shape (rounds, K).
-    weight : Vector
+    weight, mass : Vector
         Shape (K,).
     noise_sd : float
         Of one leaf's sum.
     """
     size, leaves = len(weight), int(leaf.max(initial=0)) + 1
-    shrunk, noise = np.zeros((size, size)), np.zeros((size, size))
+    carried, noise = np.zeros((size, size)), np.zeros((size, size))
     share = weight / weight.sum()
     for own in leaf:
         member = (own[:, None] == np.arange(leaves)).astype(np.float64)
-        lead = member.T * weight  # sums over the leaves
-        up = member / np.maximum(lead.sum(axis=1), 1e-300)
+        up = member / np.maximum(weight @ member, 1e-300)
         up = rate * (up - share @ up)
-        shrunk = shrunk + up @ (lead - lead @ shrunk)
+        lead = member.T * mass  # sums over the leaves
+        carried = carried + up @ (member.T - lead @ carried)
         seen = lead @ noise
         move = up @ seen
         inner = seen @ lead.T + noise_sd**2 * np.eye(leaves)
         noise = noise - move - move.T + up @ inner @ up.T
-    return shrunk, 0.5 * (noise + noise.T)
+    return carried, 0.5 * (noise + noise.T)
 
 
 def raw_law(course: Course, dispersion: float) -> tuple[Vector, Matrix]:
@@ -130,7 +149,7 @@ def smooth_arms(
     arm's weights. Where the arms differ in the column, the two centres differ, and m says by how
     much: that is what confounds, and a prior of two centred shapes would shrink it away.
     """
-    pooled = _kernels(replace(first, weight=first.weight + second.weight))
+    pooled = _kernels(replace(first, mass=first.mass + second.mass))
     keep = block_diag(_keep(first.weight), _keep(second.weight))
     priors = [
         (size * s) ** 2 * keep @ _arms_prior(mean, 0.25 * ratio**2 * difference) @ keep.T
@@ -157,9 +176,9 @@ def _arms_prior(mean: Matrix, quarter: Matrix) -> Matrix:
 
 
 def _kernels(course: Course) -> list[Matrix]:
-    """Prior covariances of unit size, centred under the weights."""
-    size = len(course.weight)
-    share = course.weight / course.weight.sum()
+    """Prior covariances of unit size, centred under the masses."""
+    size = len(course.mass)
+    share = course.mass / course.mass.sum()
     if course.position is None:
         return [_centred(np.eye(size), share)]
     place = course.position
@@ -192,12 +211,14 @@ def _mixture(
     free = block_diag(*(null_space((w / w.sum())[None, :]) for w in weights))
     seen, base = free.T @ raw, free.T @ error @ free
     lead = free.T @ shrunk
+    left = free.T - lead  # what the rounds are thought to have left out
     ridge = 1e-9 * max(float(np.trace(base)), 1e-300) / max(len(base), 1)
     base = base + ridge * np.eye(len(base))
     logs, means, covs = [], [], []
     for prior in priors:
         across = lead @ prior
-        factor = cho_factor(base + across @ lead.T, lower=True, check_finite=False)
+        doubt = DOUBT**2 * left @ prior @ left.T
+        factor = cho_factor(base + doubt + across @ lead.T, lower=True, check_finite=False)
         solved = cho_solve(factor, np.c_[seen, across], check_finite=False)
         logs.append(-np.log(np.diag(factor[0])).sum() - 0.5 * float(seen @ solved[:, 0]))
         means.append(across.T @ solved[:, 0])

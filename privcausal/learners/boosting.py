@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -19,7 +19,7 @@ from privcausal.spec.functions import Constant
 from privcausal.spec.request import FOLDS
 from privcausal.spec.steps import Bins, make_bins
 from privcausal.typing import Integers, Matrix, Vector
-from privcausal.vault import ArmHistogram, Boosting, OutcomeResidual, Shapes, Transform
+from privcausal.vault import ArmHistogram, Boosting, OutcomeResidual, Regression, Shapes
 
 _PUBLIC_SEED = 20_220_214  # random leaves are no noise: they are public, and the same in each fit
 
@@ -30,14 +30,12 @@ CELLS = 32
 """Equal cells of the outcome's interval, from which its centre and cut are read."""
 
 
-@dataclass(frozen=True, eq=False)
-class Ask:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Ask(Regression):
     """One regression by boosting.
 
     Attributes
     ----------
-    bound : float
-        Residuals are cut to it.
     size : float
         Typical size of the target, for the prior.
     curvature : Vector
@@ -47,16 +45,9 @@ class Ask:
         Variance of a residual per unit of curvature.
     """
 
-    target: Transform
-    what: str
-    bound: float
     size: float
     curvature: Matrix
     dispersion: float
-    factor: Transform | None = None
-    logistic: bool = False
-    by_arm: bool = False
-    with_treatment: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,36 +80,37 @@ class Machine:
         """Boost on the stage's rows, or on each fold where the plan cross-fits `folds`."""
         session = self.ground.session
         split = folds and session.plan.request.split == "crossfit"
-        order = self._order(ask, 1.0 / FOLDS if split else 1.0)
+        count = self.ground.population.count / (FOLDS if split else 1)
+        order = self._order(ask, count)
         vault = session.vault
         found = vault.boost_folds(stage, order) if split else (vault.boost(stage, order),)
-        trained = [Trained(self, ask, order, release) for release in found]
+        trained = [Trained(self, ask, order, count, release) for release in found]
         session.releases.append(trained[0].short)
         return trained
 
-    def _order(self, ask: Ask, share: float) -> Boosting:
-        count = self.ground.population.count * share
-        weight = np.stack([self._weight(row, ask.with_treatment) for row in ask.curvature])
+    def _order(self, ask: Ask, count: float) -> Boosting:
+        weight = np.maximum(self.mass(ask), LEAST_SHARE * ask.curvature.mean(axis=1)[:, None])
         bins = self.bins
         axes = max(len(bins.axes) + int(ask.with_treatment), 1)
         sizes = [axis.size for axis in bins.axes] + [2] * ask.with_treatment
-        return Boosting(
-            bins, ask.target, ask.bound, weight * count,
-            _leaves(tuple(sizes) or (1,), self.option.rounds, self.option.leaves), self.rate(axes),
-            ask.what, ask.factor, ask.logistic, ask.by_arm, ask.with_treatment,
-        )  # fmt: skip
+        leaf = _leaves(tuple(sizes) or (1,), self.option.rounds, self.option.leaves)
+        regression = {f.name: getattr(ask, f.name) for f in fields(Regression)}
+        return Boosting(bins, weight * count, leaf, self.rate(axes), **regression)
 
-    def _weight(self, curvature: Vector, with_treatment: bool) -> Vector:
-        """Mean curvature over each bin's rows times its share, shape (M,), never near zero."""
-        codes = self.bins.codes(self.ground.rows)
-        total = float(curvature.mean())
-        parts = [
-            np.bincount(code - first, curvature, axis.size) / len(code)
-            for code, first, axis in zip(codes, self.bins.start[:-1], self.bins.axes, strict=True)
-        ] or [np.array([total])]
-        if with_treatment:
-            parts.append(np.full(2, 0.5 * total))
-        return np.maximum(np.concatenate(parts), LEAST_SHARE * total)
+    def mass(self, ask: Ask) -> Matrix:
+        """Mean curvature over each bin's rows times its share, shape (arms, M)."""
+        codes, start = self.bins.codes(self.ground.rows), self.bins.start
+        out = []
+        for curvature in ask.curvature:
+            total = float(curvature.mean())
+            parts = [
+                np.bincount(code - first, curvature, axis.size) / len(code)
+                for code, first, axis in zip(codes, start[:-1], self.bins.axes, strict=True)
+            ] or [np.array([total])]
+            if ask.with_treatment:
+                parts.append(np.full(2, 0.5 * total))
+            out.append(np.concatenate(parts))
+        return np.stack(out)
 
     def price(self, stage: str, *, more: int = 0) -> float:
         """Noise sd of the fitted values per unit of the cut: what the price of a wider cut is."""
@@ -203,6 +195,7 @@ class Trained:
     machine: Machine
     ask: Ask
     order: Boosting
+    count: float
     release: Release
 
     @cached_property
@@ -213,14 +206,15 @@ class Trained:
     def _of_arm(self, arm: int) -> list[Course]:
         order, shapes = self.order, self._shapes
         sd = float(self.release.noise_sd[0])
+        masses = self.machine.mass(self.ask) * self.count
         made = []
         positions: list[Vector | None] = [axis.position for axis in self.machine.bins.axes]
         positions += [None] * self.ask.with_treatment
         for k, position in enumerate(positions):
             own = slice(int(order.start[k]), int(order.start[k + 1]))
-            weight = order.weight[arm, own]
-            shrunk, noise = smoothing.propagate(order.leaf[:, own], weight, order.rate, sd)
-            made.append(Course(shapes.scores[arm, own], weight, position, shrunk, noise))
+            weight, mass = order.weight[arm, own], masses[arm, own]
+            carried, noise = smoothing.propagate(order.leaf[:, own], weight, mass, order.rate, sd)
+            made.append(Course(shapes.scores[arm, own], weight, mass, position, carried, noise))
         return made
 
     @cached_property

@@ -25,10 +25,17 @@ class DPEBM:
     leaves : int
         Into how many leaves the bins are joined at random in each round, 2 to 16.
     learning_rate : float
-        Step length, in (0, 1]. ``rounds * learning_rate`` of about 3 has come 95 % of the way.
+        Step length, in (0, 1]. ``rounds * learning_rate`` of about 3 has come some 90 % of the way
+        along a line, and less far the rougher a shape is.
     smooth : bool
         Smooth the shapes across neighbouring bins by empirical Bayes. It is post-processing, hence
         free; False keeps the shapes as the rounds left them.
+
+    Notes
+    -----
+    A numeric column of few values, such as 0 and 1, is better declared by its levels
+    (``bounds={"member": [0, 1]}``): how rows lie within a cell of the released histogram is not
+    known, and smoothing takes them to be spread over it.
 
     Raises
     ------

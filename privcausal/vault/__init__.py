@@ -19,7 +19,7 @@ from privcausal.vault.door import (
 )
 from privcausal.vault.estimators import Estimators
 from privcausal.vault.mechanisms.arms import ArmHistogram, ArmSums
-from privcausal.vault.mechanisms.boosting import Boosting, Shapes
+from privcausal.vault.mechanisms.boosting import Boosting, Regression, Shapes
 from privcausal.vault.mechanisms.cells import CellSums
 from privcausal.vault.mechanisms.clusters import ClusterSums, public_centres
 from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
@@ -100,6 +100,7 @@ __all__ = [
     "PublishedAnswers",
     "PublishedAte",
     "PublishedProcess",
+    "Regression",
     "Regressors",
     "ResidualProduct",
     "Ridge",

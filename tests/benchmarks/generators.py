@@ -82,6 +82,19 @@ def _twist(x: Any) -> tuple[Any, Any, Any]:
     return 0.5 + 0.3 * np.sin(1.5 * (x[0] + x[1])), np.cos(1.5 * (x[0] - x[1])) + x[0], 0.4 * x[2]
 
 
+def _lumpy(rng: np.random.Generator, n: int) -> Any:
+    """Numeric columns of few values, which depend on each other: two of 0/1, one of 1 to 8."""
+    common = rng.standard_normal((n, 1))
+    z = 0.7 * common + 0.7 * rng.standard_normal((n, 5))
+    count = np.clip(np.floor(4.5 + 1.5 * z[:, 2:3]), 1, 8)
+    return np.hstack([z[:, :2] > 0.4, (count - 1) / 3.5 - 1, np.clip(z[:, 3:] / 3, -1, 1)])
+
+
+def _lumps(x: Any) -> tuple[Any, Any, Any]:
+    z = x[0] + x[2] + x[3]
+    return _expit(1.5 * z - 1), 2 * z - x[1] + x[4] ** 2, 0.5 + 0.5 * x[0]
+
+
 LAWS: dict[str, Law] = {
     "saddle": Law(_square(5), _saddle, 0.7, (-6, 6), (-1, 1)),
     "tent": Law(_bell(6), _tent, 1.0, (-5, 9), (-3, 3)),
@@ -89,6 +102,7 @@ LAWS: dict[str, Law] = {
     "steps": Law(_square(6), _steps, 0.8, (-4.5, 6), (-1, 1)),
     "many": Law(_bell(15), _many, 1.0, (-9, 9), (-3, 3)),
     "spread": Law(_skew, _spread, 0.6, (-2.5, 8), (0, 6)),
+    "lumps": Law(_lumpy, _lumps, 0.7, (-7, 9), (-1, 1)),
     "twist": Law(_square(4), _twist, 0.6, (-4, 5), (-1, 1)),
 }
 

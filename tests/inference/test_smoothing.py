@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,12 @@ def leaves() -> Any:
     )
 
 
-def boosted(leaf: Any, weight: Any, truth: Any, noise: Any) -> Any:
+def boosted(leaf: Any, weight: Any, truth: Any, noise: Any, mass: Any = None) -> Any:
     """The rounds themselves, on exact sums plus noise (ROUNDS, 3)."""
     shape, share = np.zeros(K), weight / weight.sum()
+    mass = weight if mass is None else mass
     for own, draw in zip(leaf, noise, strict=True):
-        sums = np.bincount(own, weight * (truth - shape), 3) + draw
+        sums = np.bincount(own, mass * (truth - shape), 3) + draw
         step = RATE * (sums / np.bincount(own, weight, 3))[own]
         shape = shape + step - share @ step
     return shape
@@ -48,26 +50,30 @@ TRUTH = TRUTH - WEIGHT @ TRUTH / WEIGHT.sum()
 def course(seed: int, sd: float = SD) -> Course:
     leaf = leaves()
     noise = np.random.default_rng(seed).normal(0, sd, (ROUNDS, 3))
-    shrunk, cov = propagate(leaf, WEIGHT, RATE, sd)
+    carried, cov = propagate(leaf, WEIGHT, WEIGHT, RATE, sd)
     raw = boosted(leaf, WEIGHT, TRUTH, noise)
-    return Course(raw, WEIGHT, np.linspace(-1, 1, K), shrunk, cov)
+    return Course(raw, WEIGHT, WEIGHT, np.linspace(-1, 1, K), carried, cov)
 
 
 def test_without_noise_the_rounds_end_where_propagation_says() -> None:
     leaf = leaves()
-    shrunk, noise = propagate(leaf, WEIGHT, RATE, 0.0)
-    assert boosted(leaf, WEIGHT, TRUTH, np.zeros((ROUNDS, 3))) == pytest.approx(shrunk @ TRUTH)
-    assert noise == pytest.approx(np.zeros((K, K)))
+    for mass in (WEIGHT, WEIGHT[::-1], np.where(np.arange(K) < 5, 0.0, WEIGHT)):
+        carried, noise = propagate(leaf, WEIGHT, mass, RATE, 0.0)
+        ended = boosted(leaf, WEIGHT, TRUTH, np.zeros((ROUNDS, 3)), mass)
+        assert ended == pytest.approx(carried @ (mass * TRUTH))
+        assert noise == pytest.approx(np.zeros((K, K)))
 
 
 def test_noise_has_the_predicted_covariance() -> None:
     leaf, rng = leaves(), np.random.default_rng(1)
-    shrunk, cov = propagate(leaf, WEIGHT, RATE, SD)
+    carried, cov = propagate(leaf, WEIGHT, WEIGHT, RATE, SD)
     draws = 4000
     shapes = np.array(
         [boosted(leaf, WEIGHT, TRUTH, rng.normal(0, SD, (ROUNDS, 3))) for _ in range(draws)]
     )
-    assert shapes.mean(axis=0) == pytest.approx(shrunk @ TRUTH, abs=5 * np.sqrt(cov.max() / draws))
+    assert shapes.mean(axis=0) == pytest.approx(
+        carried @ (WEIGHT * TRUTH), abs=5 * np.sqrt(cov.max() / draws)
+    )
     # an entry's sd is at most sqrt(2 / draws) of the largest variance: 6 sd, with 144 entries
     assert np.cov(shapes.T) == pytest.approx(cov, abs=6 * np.sqrt(2 / draws) * cov.max())
 
@@ -91,9 +97,26 @@ def test_no_noise_leaves_the_shape_and_undoes_what_the_rounds_left() -> None:
     assert np.abs(one.raw - TRUTH).max() > 0.1  # 60 rounds of 0.05 had not come all the way
 
 
+def test_bins_that_nobody_is_in_say_nothing() -> None:
+    """A column of two values on twelve bins: steps are divided by weights that no bin lacks."""
+    leaf, ends = leaves(), np.zeros(K)
+    ends[[0, -1]] = 40.0
+    weight = np.maximum(ends, 20.0)
+    truth = np.linspace(-1, 1, K)
+    carried, cov = propagate(leaf, weight, ends, RATE, 0.1)
+    raw = boosted(leaf, weight, truth, np.zeros((ROUNDS, 3)), ends)
+    one = Course(raw, weight, ends, truth, carried, cov)
+    mean, _ = smooth(one, 1.0, 0.01)
+    off = abs(mean[-1] - mean[0] - 2.0)
+    # read as if the empty bins had been seen to have no effect, the same rounds end elsewhere
+    taken = propagate(leaf, weight, weight, RATE, 0.1)[0]
+    wrong, _ = smooth(replace(one, mass=weight, carried=taken), 1.0, 0.01)
+    assert 3 * off < 0.05 < abs(wrong[-1] - wrong[0] - 2.0)
+
+
 def test_all_noise_is_flattened() -> None:
     one = course(0)
-    flat = Course(one.raw * 0.01, WEIGHT, one.position, one.shrunk, one.noise * 1e4)
+    flat = replace(one, raw=one.raw * 0.01, noise=one.noise * 1e4)
     mean, cov = smooth(flat, 0.1, 0.0)
     assert np.abs(mean).max() < 0.02
     assert np.diag(cov).min() > 0
@@ -101,13 +124,13 @@ def test_all_noise_is_flattened() -> None:
 
 def test_levels_have_no_neighbours() -> None:
     one = course(3)
-    levels = Course(one.raw, WEIGHT, None, one.shrunk, one.noise)
+    levels = replace(one, position=None)
     mean, _ = smooth(levels, 1.0, 0.0)
     assert abs(WEIGHT @ mean) / WEIGHT.sum() < 1e-9
     turned = np.random.default_rng(0).permutation(K)
     other = Course(
-        one.raw[turned], WEIGHT[turned], None, one.shrunk[np.ix_(turned, turned)],
-        one.noise[np.ix_(turned, turned)],
+        one.raw[turned], WEIGHT[turned], WEIGHT[turned], None,
+        one.carried[np.ix_(turned, turned)], one.noise[np.ix_(turned, turned)],
     )  # fmt: skip
     assert smooth(other, 1.0, 0.0)[0] == pytest.approx(mean[turned], abs=1e-6)
 

@@ -66,7 +66,13 @@ class Claim:
         leaf = np.tile(np.arange(bins.size), (ROUNDS, 1))
         target = OutcomeResidual(Constant(self.centre), Outcome(self.lo, self.hi))
         return vault, Boosting(
-            bins, target, self.bound, np.full((1, bins.size), 3.0), leaf, 1e-12, "audit"
+            bins,
+            np.full((1, bins.size), 3.0),
+            leaf,
+            1e-12,
+            target=target,
+            bound=self.bound,
+            what="audit",
         )
 
     def statistics(self, ends: tuple[float, float], trials: int = TRIALS) -> tuple[Any, Any]:

@@ -62,7 +62,7 @@ def boostings(s: Study, rounds: int = ROUNDS) -> dict[str, Boosting]:
     treated = TreatmentResidual(Constant(0.0), 0.0)
     count = 50.0
     one = b.share[None, :] * count
-    plain = Boosting(b, outcome, 1.0, one, leaves(b, rounds), 0.3, "outcome")
+    plain = Boosting(b, one, leaves(b, rounds), 0.3, target=outcome, bound=1.0, what="outcome")
     return {
         "outcome": plain,
         "weighted": replace(plain, factor=TreatmentResidual(s.e, CLIP), bound=0.5),

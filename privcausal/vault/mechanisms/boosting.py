@@ -60,14 +60,41 @@ class Shapes:
     scores: Matrix
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Regression:
+    """What is boosted on what.
+
+    Attributes
+    ----------
+    target, factor : Transform
+        z and a of a row's residual a (z - a f); without a factor a is one.
+    bound : float
+        Residuals are cut to it; public, or from released numbers.
+    what : str
+        The query's name in the budget.
+    logistic : bool
+        The residual is z - expit(f).
+    by_arm : bool
+        Each arm has shapes of its own.
+    with_treatment : bool
+        The treatment is one more axis, of two bins.
+    """
+
+    target: Transform
+    bound: float
+    what: str
+    factor: Transform | None = None
+    logistic: bool = False
+    by_arm: bool = False
+    with_treatment: bool = False
+
+
 @dataclass(frozen=True, eq=False)
-class Boosting:
+class Boosting(Regression):
     """Shapes f(x) = constant + sum of f_j(bin_j(x)) that minimise a loss, one sum a round.
 
-    The residual of a row is r = a (z - a f) with a target z and a factor a (1 if there is none;
-    the R-learner's T - e), or z - expit(f) with `logistic`; clipped to [-bound, bound] and put on
-    the grid of 2^-k. With `by_arm` there are shapes for each arm, with `with_treatment` the
-    treatment is one more axis of two bins.
+    The residual of a row is r = a (z - a f) with a target z and a factor a (the R-learner's T - e),
+    or z - expit(f) with `logistic`; clipped to [-bound, bound] and put on the grid of 2^-k.
 
     Attributes
     ----------
@@ -93,16 +120,9 @@ class Boosting:
     """
 
     bins: Bins
-    target: Transform
-    bound: float
     weight: Matrix
     leaf: Integers
     rate: float
-    what: str
-    factor: Transform | None = None
-    logistic: bool = False
-    by_arm: bool = False
-    with_treatment: bool = False
 
     name = "discrete Gaussian"
 
