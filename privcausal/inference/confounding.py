@@ -100,6 +100,13 @@ class Pair:
         weights = np.exp(logs - logs.max())
         return np.asarray(weights / weights.sum())
 
+    def laws(self, least: float) -> list[tuple[float, Vector, Matrix]]:
+        """Weight, joint mean (2p,) and covariance of every law of at least this weight."""
+        kept = self._weights * (self._weights >= least)
+        kept = kept / kept.sum()
+        pairs = zip(kept, self._laws, strict=True)
+        return [(float(w), mean, cov) for w, (_, mean, cov) in pairs if w > 0]
+
     @cached_property
     def mean(self) -> tuple[Vector, Vector]:
         """Posterior means of beta_e and beta_y."""

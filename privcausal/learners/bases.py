@@ -20,6 +20,9 @@ ROUGHNESS_DECAY = 0.35
 """Prior sd of an effect's next rougher function against the one before."""
 
 
+NEAR_CONSTANT = 1e-4
+"""Prior variance of the slopes of an effect that is next to constant, against that of others."""
+
 NUISANCE_PULL = 0.25
 """How strongly a nuisance's prior variance is held near its public centre (log sd sqrt 2): where
 the data cannot speak it stays there, so that neither the fit nor its error bar collapses."""
@@ -58,6 +61,12 @@ class Base(ABC):
         self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
     ) -> Posterior:
         """Regression for the effect."""
+
+    def conditional(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
+    ) -> Posterior:
+        """The same where the effect's shape is what is wanted."""
+        return self.effect(moments, features, intercept_var, size_var)
 
     @abstractmethod
     def arms(
@@ -128,6 +137,22 @@ class Gam(Base):
         ):
             centre = _centres(group, size_var) + np.log(_rough(group, features, rough))
             fits.append(fit(moments, Prior(group, scale, intercept_var, centre, pull)))
+        return average(fits)
+
+    def conditional(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
+    ) -> Posterior:
+        """Those of `effect`, and an effect that is next to constant."""
+        scale = ROUGHNESS_DECAY ** np.maximum(features.order - 1, 0)
+        fits = [
+            fit(moments, Prior(group, scale, intercept_var, _sized(group, features, size), pull))
+            for group, pull, size in (
+                (together(features), 0.03, (size_var, size_var)),
+                (by_order(features), 0.1, (size_var, 0.01 * size_var)),
+                (by_term(features), 0.1, (size_var, 0.01 * size_var)),
+                (together(features), 10.0, (NEAR_CONSTANT * size_var,) * 2),
+            )
+        ]
         return average(fits)
 
     def arms(
@@ -236,6 +261,11 @@ def by_term(features: FeatureMap) -> Integers:
 
 def _centres(group: Integers, size_var: float) -> Vector:
     return np.full(group.max(initial=0), np.log(size_var))
+
+
+def _sized(group: Integers, features: FeatureMap, size: tuple[float, float]) -> Vector:
+    """Centres of the log variances of linear and of nonlinear groups, shape (G,)."""
+    return _centres(group, size[0]) + np.log(_rough(group, features, size[1] / size[0]))
 
 
 def _rough(group: Integers, features: FeatureMap, factor: float) -> Vector:

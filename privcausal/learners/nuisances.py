@@ -326,7 +326,7 @@ def residual_effect(
         cut = cuts.trade(law, cross_noise(ground, moments, features.cut) / ground.population.count)
         below, spread = max(law.below(cut), LEAST_BELOW), max(law.rms(cut), 1e-3 * cut)
     release = ground.session.release(moments, Cross(features, target, cut, "residual product"))
-    gram, gram_sd, mean_weight = _weights_gram(ground, grams, partials, weights)
+    gram, gram_sd, mean_weight = weights_gram(ground, grams, partials, weights)
     found = Moments(
         gram,
         release.value / below,
@@ -365,7 +365,7 @@ def cross_noise(ground: Ground, stage: str, norm: float) -> float:
     return float(change * trust.max_rows * norm / np.sqrt(2 * rho))
 
 
-def _weights_gram(
+def weights_gram(
     ground: Ground, grams: Grams, partials: tuple[Partial, ...], stage: str | None
 ) -> tuple[Matrix, float, float]:
     """Sum of (T - e)^2 w phi phi', its noise sd and the mean weight.

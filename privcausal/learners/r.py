@@ -9,17 +9,22 @@ from privcausal.learners.base import CateLearner, Learnt, shown
 from privcausal.learners.bases import Base
 from privcausal.learners.boosted import residuals, two_stage_needs
 from privcausal.learners.ground import Ground, gram_of
+from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
+from privcausal.learners.interactions import SIZES as RESIDUAL_SIZES
+from privcausal.learners.interactions import TREATMENT as INTERACTIONS
+from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
     nuisance_of,
     partial,
     partial_needs,
     remainder,
-    residual_effect,
-    settled,
 )
+from privcausal.learners.orthogonal import orthogonal_effect
+from privcausal.learners.orthogonal import residuals as residuals_of
 from privcausal.spec.request import Request
 
+INTER = (0.05, 0.12, 0.01)
 SIZES, MOMENTS, WEIGHTS = "effect: residual sizes", "effect: residual moments", "effect: weights"
 
 
@@ -31,6 +36,8 @@ class R(CateLearner):
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         needs = [*partial_needs(request.propensity is not None), Need(SIZES, 0.02, "effect")]
+        if request.propensity is None and base.interactions and INTER:
+            needs += interaction_needs(*INTER)
         needs.append(Need(MOMENTS, 0.48, "effect"))
         if base.released_weights:
             needs.append(Need(WEIGHTS, 0.08, "effect"))
@@ -39,11 +46,13 @@ class R(CateLearner):
     def learn(self, ground: Ground) -> Learnt:
         ground, grams = gram_of(ground)
         partials = partial(ground, grams)
+        if ground.session.plan.has(INTERACTIONS):
+            additive, partials = partials, refine(ground, partials)
+            if partials is additive:  # the covariates have no products
+                ground.session.unused(RESIDUAL_SIZES, INTERACTIONS, OUTCOME_INTERACTIONS)
         weights = WEIGHTS if ground.session.plan.has(WEIGHTS) else None
-        effect = residual_effect(
-            ground, grams, partials, sizes=SIZES, moments=MOMENTS, weights=weights
-        )
-        partials = settled(ground, partials, effect)
+        found = residuals_of(ground, grams, partials, sizes=SIZES, moments=MOMENTS, weights=weights)
+        effect, partials = orthogonal_effect(ground, partials, found)
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
         rest = remainder(ground, partials)
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
