@@ -14,6 +14,7 @@ from privcausal.inference import cut as cuts
 from privcausal.inference.additive import Moments
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.leftover import Leftover, Source, leftover
+from privcausal.inference.sizes import modelled
 from privcausal.learners.ground import Grams, Ground
 from privcausal.learners.nuisances import (
     LEAST_BELOW,
@@ -21,16 +22,18 @@ from privcausal.learners.nuisances import (
     Partial,
     by_fold,
     cross_noise,
-    read_sizes,
     settled,
     weights_gram,
 )
 from privcausal.spec.functions import Additive
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import Cross, ResidualProduct
+from privcausal.vault import Cross, ResidualProduct, SizeHistogram, Transform
 
 POINTS = 200
 """Points of the synthetic population at which errors of nuisances are looked at."""
+
+CONSTANT_SPREAD = 0.2
+"""Public prior sd of the constant part of an effect, as a share of half the outcome's range."""
 
 ROUNDS = 1
 """The law of the errors depends on the constant part of the effect, which is learned with it."""
@@ -74,7 +77,7 @@ def residuals(
     features = ground.effect_features
     soft = min(RESIDUAL_CLIP, ground.clip)
     target = by_fold(lambda p: ResidualProduct(p.e_soft, p.eta, ground.outcome, soft), partials)
-    law = read_sizes(ground, target, sizes)
+    law = _sizes(ground, target, sizes, partials[0])
     cut = cuts.trade(law, cross_noise(ground, moments, features.cut) / ground.population.count)
     release = ground.session.release(moments, Cross(features, target, cut, "residual product"))
     gram, gram_sd, mean_weight = weights_gram(ground, grams, partials, weights)
@@ -88,6 +91,14 @@ def residuals(
         max(law.rms(cut), 1e-3 * cut),
         mean_weight,
     )
+
+
+def _sizes(ground: Ground, target: Transform, stage: str, part: Partial) -> cuts.Sizes:
+    borders = cuts.edges(target.bound)
+    release = ground.session.release(stage, SizeHistogram(target, borders))
+    e = part.e_soft(ground.rows)[:POINTS]
+    noise = float(release.noise_sd[0])
+    return modelled(release.value, noise, borders, ground.population.count, e)
 
 
 def orthogonal_effect(
@@ -120,7 +131,7 @@ def _effect(
         found.spread**2 / found.mean_weight,
         extra,
     )
-    constant = min(16 * found.cut**2, 0.25 * outcome.bound**2)
+    constant = (CONSTANT_SPREAD * outcome.bound) ** 2
     posterior = ground.session.regression.conditional(
         moments, ground.effect_features, constant, found.cut**2 / 10
     )
