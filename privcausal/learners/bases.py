@@ -23,6 +23,9 @@ ROUGHNESS_DECAY = 0.35
 NEAR_CONSTANT = 1e-4
 """Prior variance of the slopes of an effect that is next to constant, against that of others."""
 
+HELD = 10.0
+"""A pull that leaves a log variance where it is."""
+
 NUISANCE_PULL = 0.25
 """How strongly a nuisance's prior variance is held near its public centre (log sd sqrt 2): where
 the data cannot speak it stays there, so that neither the fit nor its error bar collapses."""
@@ -143,17 +146,27 @@ class Gam(Base):
         self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
     ) -> Posterior:
         """Those of `effect`, and an effect that is next to constant."""
+        forms = self.forms(moments, features, intercept_var, size_var)
+        return average([forms[name] for name in forms if name != "linear"])
+
+    def forms(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
+    ) -> dict[str, Posterior]:
+        """The effect by its form, each with its marginal likelihood given the same moments."""
         scale = ROUGHNESS_DECAY ** np.maximum(features.order - 1, 0)
-        fits = [
-            fit(moments, Prior(group, scale, intercept_var, _sized(group, features, size), pull))
-            for group, pull, size in (
-                (together(features), 0.03, (size_var, size_var)),
-                (by_order(features), 0.1, (size_var, 0.01 * size_var)),
-                (by_term(features), 0.1, (size_var, 0.01 * size_var)),
-                (together(features), 10.0, (NEAR_CONSTANT * size_var,) * 2),
+        straight = np.where(features.order > 1, 1e-3, 1.0)
+        return {
+            name: fit(
+                moments, Prior(group, sizes, intercept_var, _sized(group, features, size), pull)
             )
-        ]
-        return average(fits)
+            for name, group, sizes, pull, size in (
+                ("constant", together(features), scale, HELD, (NEAR_CONSTANT * size_var,) * 2),
+                ("linear", together(features), straight, 0.03, (size_var, size_var)),
+                ("smooth", together(features), scale, 0.03, (size_var, size_var)),
+                ("smooth by order", by_order(features), scale, 0.1, (size_var, 0.01 * size_var)),
+                ("smooth by term", by_term(features), scale, 0.1, (size_var, 0.01 * size_var)),
+            )
+        }
 
     def arms(
         self,

@@ -102,10 +102,10 @@ def _paired(ground: Ground, e: Posterior, eta: Posterior) -> Partial:
     assert e.regression is not None
     assert eta.regression is not None
     group = np.minimum(ground.features.order, 2)
-    return _from_pair(ground, Pair(e.regression, eta.regression, group))
+    return from_pair(ground, Pair(e.regression, eta.regression, group))
 
 
-def _from_pair(ground: Ground, joint: Pair) -> Partial:
+def from_pair(ground: Ground, joint: Pair) -> Partial:
     e, eta = joint.mean
     one = _propensity(ground, e, np.zeros((0, 0)))
     return Partial(one.e, one.soft, _mean(ground, eta), joint)
@@ -120,7 +120,7 @@ def settled(ground: Ground, partials: tuple[Partial, ...], tau: Function) -> tup
 def _settled(ground: Ground, part: Partial, effect: float) -> Partial:
     if part.pair is None:
         return part
-    again = _from_pair(ground, replace(part.pair, effect=effect))
+    again = from_pair(ground, replace(part.pair, effect=effect))
     if part.beyond is None:
         return again
     psi, joint = part.beyond

@@ -6,13 +6,15 @@ their errors' product is subtracted, its covariance joins the noise. All of it i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from privcausal.inference import cut as cuts
-from privcausal.inference.additive import Moments
-from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.additive import Moments, Posterior
+from privcausal.inference.confounding import Remainder
+from privcausal.inference.effect import Effect
 from privcausal.inference.leftover import Leftover, Source, leftover
 from privcausal.inference.sizes import modelled
 from privcausal.learners.ground import Grams, Ground
@@ -20,12 +22,15 @@ from privcausal.learners.nuisances import (
     LEAST_BELOW,
     RESIDUAL_CLIP,
     Partial,
+    as_effect,
     by_fold,
     cross_noise,
+    from_pair,
+    over_folds,
+    remainder_weight,
     settled,
     weights_gram,
 )
-from privcausal.spec.functions import Additive
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import Cross, ResidualProduct, SizeHistogram, Transform
 
@@ -37,6 +42,10 @@ CONSTANT_SPREAD = 0.2
 
 ROUNDS = 1
 """The law of the errors depends on the constant part of the effect, which is learned with it."""
+
+
+Regression = Callable[[Moments, float, float], Posterior]
+"""From moments and prior variances, of the intercept and of slopes, to the effect."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +71,34 @@ class Residuals:
     cut: float
     spread: float
     mean_weight: float
+
+
+def believed(
+    ground: Ground, partials: tuple[Partial, ...]
+) -> tuple[Remainder, tuple[Partial, ...]]:
+    """The partials without interactions where the moments speak against those (any fold's).
+
+    What they may be nevertheless is still a doubt about averages: its law comes first.
+    """
+    beyond = [p.beyond for p in partials]
+    if any(one is None or one[1].support > 0 for one in beyond):
+        return Remainder(0.0, 0.0), partials
+    laws = []
+    for part, one in zip(partials, beyond, strict=True):
+        assert one is not None
+        psi, pair = one
+        law = pair.remainder(remainder_weight(ground, psi, part.e))
+        e, y = pair.mean
+        weight = remainder_weight(ground, psi, part.e)
+        shift = float(e @ weight @ (y - pair.effect * e)) + law.mean
+        laws.append(Remainder(0.0, float(np.hypot(law.sd, shift))))
+    additive = tuple(_additive(ground, p) for p in partials)
+    return over_folds(laws), additive
+
+
+def _additive(ground: Ground, part: Partial) -> Partial:
+    assert part.pair is not None
+    return from_pair(ground, part.pair)
 
 
 def residuals(
@@ -102,41 +139,46 @@ def _sizes(ground: Ground, target: Transform, stage: str, part: Partial) -> cuts
 
 
 def orthogonal_effect(
-    ground: Ground, partials: tuple[Partial, ...], found: Residuals
+    ground: Ground, partials: tuple[Partial, ...], found: Residuals, regress: Regression
 ) -> tuple[Effect, tuple[Partial, ...]]:
     """tau(x), and the nuisances read again with its constant part."""
-    effect, after = _effect(ground, found, partials, partials), partials
+    effect, after = _effect(ground, found, partials, partials, regress), partials
     if partials[0].pair is None:  # a known propensity leaves nothing
         return effect, partials
     for _ in range(ROUNDS):
         after = settled(ground, partials, effect)
-        effect = _effect(ground, found, partials, after)
+        effect = _effect(ground, found, partials, after, regress)
     return effect, after
 
 
 def _effect(
-    ground: Ground, found: Residuals, used: tuple[Partial, ...], known: tuple[Partial, ...]
+    ground: Ground,
+    found: Residuals,
+    used: tuple[Partial, ...],
+    known: tuple[Partial, ...],
+    regress: Regression,
 ) -> Effect:
-    """Regression of the released moments, less what is left of the nuisances `used` in them."""
-    cross, extra = found.cross, None
-    if used[0].pair is not None:
-        mean, extra = _moments(ground, used, known)
-        cross = cross - mean
-    outcome = ground.outcome
-    moments = Moments(
-        found.gram,
-        cross,
-        found.gram_sd,
-        found.cross_sd,
-        found.spread**2 / found.mean_weight,
-        extra,
-    )
-    constant = (CONSTANT_SPREAD * outcome.bound) ** 2
-    posterior = ground.session.regression.conditional(
-        moments, ground.effect_features, constant, found.cut**2 / 10
-    )
-    function = Additive(ground.effect_features, posterior.mean)
-    return Effect((Piece(function, posterior.cov),), 2 * outcome.bound)
+    """Regression of the released moments, less what is left of the nuisances `used` in them.
+
+    Of what the leftover may be around its mean, the constant part is noise to the regression, which
+    shrinks the constant. Its shape would hide every slope of a small study, and is left to the
+    band: coefficients are nearly linear in the moments, by gain = V G N^-1, V their covariance.
+    """
+    bound, features = ground.outcome.bound, ground.effect_features
+    noise_var = found.spread**2 / found.mean_weight
+    moments = Moments(found.gram, found.cross, found.gram_sd, found.cross_sd, noise_var)
+    spreads = (CONSTANT_SPREAD * bound) ** 2, found.cut**2 / 10
+    if used[0].pair is None or ground.session.regression.released_weights:
+        posterior = regress(moments, *spreads)
+        return as_effect(ground, posterior)
+    mean, cov = _moments(ground, used, known)
+    constant = np.zeros_like(cov)
+    constant[0, 0] = cov[0, 0]
+    posterior = regress(replace(moments, cross=found.cross - mean, extra=constant), *spreads)
+    error = noise_var * found.gram + found.cross_sd**2 * np.eye(features.size) + constant
+    gain = posterior.cov @ np.linalg.solve(error, found.gram).T
+    spread = posterior.cov + gain @ (cov - constant) @ gain.T
+    return as_effect(ground, replace(posterior, cov=np.asarray(spread)))
 
 
 def _moments(

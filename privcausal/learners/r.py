@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from privcausal.inference.additive import Moments, Posterior
+from privcausal.inference.confounding import Remainder
 from privcausal.learners.base import CateLearner, Learnt, shown
 from privcausal.learners.bases import Base
 from privcausal.learners.boosted import residuals, two_stage_needs
@@ -20,7 +22,7 @@ from privcausal.learners.nuisances import (
     partial_needs,
     remainder,
 )
-from privcausal.learners.orthogonal import orthogonal_effect
+from privcausal.learners.orthogonal import Regression, believed, orthogonal_effect
 from privcausal.learners.orthogonal import residuals as residuals_of
 from privcausal.spec.request import Request
 
@@ -44,17 +46,25 @@ class R(CateLearner):
         return needs
 
     def learn(self, ground: Ground) -> Learnt:
+        def regress(moments: Moments, intercept_var: float, size_var: float) -> Posterior:
+            base = ground.session.regression
+            return base.conditional(moments, ground.effect_features, intercept_var, size_var)
+
+        return self._learnt(ground, regress)
+
+    def _learnt(self, ground: Ground, regress: Regression) -> Learnt:
         ground, grams = gram_of(ground)
-        partials = partial(ground, grams)
+        partials, doubt = partial(ground, grams), Remainder(0.0, 0.0)
         if ground.session.plan.has(INTERACTIONS):
             additive, partials = partials, refine(ground, partials)
             if partials is additive:  # the covariates have no products
                 ground.session.unused(RESIDUAL_SIZES, INTERACTIONS, OUTCOME_INTERACTIONS)
+            doubt, partials = believed(ground, partials)
         weights = WEIGHTS if ground.session.plan.has(WEIGHTS) else None
         found = residuals_of(ground, grams, partials, sizes=SIZES, moments=MOMENTS, weights=weights)
-        effect, partials = orthogonal_effect(ground, partials, found)
+        effect, partials = orthogonal_effect(ground, partials, found, regress)
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
-        rest = remainder(ground, partials)
+        rest = remainder(ground, partials) + doubt
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
 
     def boosted_needs(self, request: Request) -> list[Need]:

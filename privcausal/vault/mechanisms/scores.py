@@ -81,6 +81,7 @@ class ScoreSums(Mechanism):
 
     x is the score divided by its cut, in [-1, 1]; q in [0, 1] is the mass, the estimand's
     denominator divided by its bound. With `group_masses`, sums of q g stand in for those of g.
+    With `slope_score`, products with z are of that score, over the same cut.
 
     Privacy
     -------
@@ -89,7 +90,8 @@ class ScoreSums(Mechanism):
     row has norm at most S, S^2 = A^2 + 1 + m. Two rows differ in a a' by at most sqrt(2) A (PSD
     matrices have non-negative inner product; not at all where a = 1), in q by 1, in g by
     sqrt(2 m) (non-negative vectors); call the sum of squares D^2. The same holds for q g, which is
-    non-negative and no longer than g. A complete row against a missing one: C and S. So
+    non-negative and no longer than g. (Nothing here asks for one x: with |x| <= 1 and |x'| <= 1,
+    (x, x' alpha z, x g) has norm at most C too.) A complete row against a missing one: C and S. So
     substitution moves the sums by at most Delta,
     Delta^2 = max(4 C^2 + beta^2 D^2, C^2 + beta^2 S^2), and adding a row by the second.
     """
@@ -100,6 +102,7 @@ class ScoreSums(Mechanism):
     regressors: Regressors
     neighbors: Neighbors
     group_masses: bool = False
+    slope_score: Transform | None = None
 
     @property
     def query(self) -> str:
@@ -160,13 +163,17 @@ class ScoreSums(Mechanism):
         return np.repeat([self.cut * one, one, whole, whole if self.group_masses else one], sizes)
 
     def integers(self, batch: Batch) -> Integers:
-        x = np.clip(self.score(batch) / self.cut, -1.0, 1.0)[:, None]
+        x = self._cut(self.score, batch)
+        own = x if self.slope_score is None else self._cut(self.slope_score, batch)
         q = np.clip(self.mass(batch) / self.mass.bound, 0.0, 1.0)[:, None]
         a, g = self.regressors.a(batch), batch.member
         i, j = self._upper
         size = q * g if self.group_masses else g
-        vectors = np.hstack([x * a, x * g, a[:, i] * a[:, j], q, size])
+        vectors = np.hstack([x, own * a[:, 1:], x * g, a[:, i] * a[:, j], q, size])
         return grid_sum(vectors, self.weights, self._row_norm, batch.complete)
+
+    def _cut(self, score: Transform, batch: Batch) -> Matrix:
+        return np.clip(score(batch) / self.cut, -1.0, 1.0)[:, None]
 
     def split(self, values: Vector) -> tuple[Vector, Vector, Matrix, float, Vector]:
         """Sums of x a and x g (natural units), of a a' as a matrix, of the mass and of (q) g."""
