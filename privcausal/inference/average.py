@@ -238,7 +238,7 @@ def _slopes(
     if k == 1:
         return lift, value.score / mass, []
     gram, keep = well_conditioned(value.outer, frame.model, sd.outer)
-    inverse = np.linalg.pinv(gram, hermitian=True)
+    inverse = np.asarray(np.linalg.pinv(gram, hermitian=True), float)
     lift[1:] = frame.units[:, None] * inverse[1:]
     if frame.pilot is None:
         slopes = inverse @ value.score

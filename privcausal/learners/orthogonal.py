@@ -37,7 +37,7 @@ from privcausal.vault import Cross, ResidualProduct, SizeHistogram, Transform
 POINTS = 200
 """Points of the synthetic population at which errors of nuisances are looked at."""
 
-CONSTANT_SPREAD = 0.2
+CONSTANT_SPREAD = 0.1
 """Public prior sd of the constant part of an effect, as a share of half the outcome's range."""
 
 ROUNDS = 1

@@ -26,7 +26,9 @@ from privcausal.learners.orthogonal import Regression, believed, orthogonal_effe
 from privcausal.learners.orthogonal import residuals as residuals_of
 from privcausal.spec.request import Request
 
-INTER = (0.05, 0.12, 0.01)
+INTERACTIONS_WEIGHTS = (0.03, 0.07, 0.01)
+"""Weights of the interactions' stages (treatment, outcome, sizes) within the nuisances' share."""
+
 SIZES, MOMENTS, WEIGHTS = "effect: residual sizes", "effect: residual moments", "effect: weights"
 
 
@@ -38,8 +40,8 @@ class R(CateLearner):
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         needs = [*partial_needs(request.propensity is not None), Need(SIZES, 0.02, "effect")]
-        if request.propensity is None and base.interactions and INTER:
-            needs += interaction_needs(*INTER)
+        if request.propensity is None and base.interactions:
+            needs += interaction_needs(*INTERACTIONS_WEIGHTS)
         needs.append(Need(MOMENTS, 0.48, "effect"))
         if base.released_weights:
             needs.append(Need(WEIGHTS, 0.08, "effect"))
