@@ -17,7 +17,13 @@ from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
 from privcausal.inference.leftover import Leftover, Source, leftover
 from privcausal.inference.sizes import modelled
+from privcausal.learners.bases import Base
 from privcausal.learners.ground import Grams, Ground
+from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
+from privcausal.learners.interactions import SIZES as RESIDUAL_SIZES
+from privcausal.learners.interactions import TREATMENT as INTERACTIONS
+from privcausal.learners.interactions import interaction_needs, refine
+from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
     LEAST_BELOW,
     RESIDUAL_CLIP,
@@ -27,10 +33,13 @@ from privcausal.learners.nuisances import (
     cross_noise,
     from_pair,
     over_folds,
+    partial,
+    partial_needs,
     remainder_weight,
     settled,
     weights_gram,
 )
+from privcausal.spec.request import Request
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import Cross, ResidualProduct, SizeHistogram, Transform
 
@@ -42,6 +51,16 @@ CONSTANT_SPREAD = 0.1
 
 ROUNDS = 1
 """The law of the errors depends on the constant part of the effect, which is learned with it."""
+
+
+def conditional(ground: Ground) -> Regression:
+    """The base's own regression of an effect whose shape is wanted."""
+
+    def regress(moments: Moments, intercept_var: float, size_var: float) -> Posterior:
+        base = ground.session.regression
+        return base.conditional(moments, ground.effect_features, intercept_var, size_var)
+
+    return regress
 
 
 Regression = Callable[[Moments, float, float], Posterior]
@@ -73,16 +92,40 @@ class Residuals:
     mean_weight: float
 
 
+INTERACTIONS_WEIGHTS = (0.03, 0.07, 0.01)
+"""Weights of the interactions' stages (treatment, outcome, sizes) within the nuisances' share."""
+
+
+def nuisance_needs(request: Request, base: Base) -> list[Need]:
+    """Stages of both nuisances, with their interactions where the base learns them."""
+    needs = partial_needs(request.propensity is not None)
+    if request.propensity is None and base.interactions:
+        needs += interaction_needs(*INTERACTIONS_WEIGHTS)
+    return needs
+
+
+def nuisances(ground: Ground, grams: Grams) -> tuple[tuple[Partial, ...], Remainder]:
+    """Propensity and mean outcome, and the doubt about averages that is not in their laws."""
+    partials = partial(ground, grams)
+    if not ground.session.plan.has(INTERACTIONS):
+        return partials, Remainder(0.0, 0.0)
+    refined = refine(ground, partials)
+    if refined is partials:  # the covariates have no products
+        ground.session.unused(RESIDUAL_SIZES, INTERACTIONS, OUTCOME_INTERACTIONS)
+        return partials, Remainder(0.0, 0.0)
+    return believed(ground, refined)
+
+
 def believed(
     ground: Ground, partials: tuple[Partial, ...]
-) -> tuple[Remainder, tuple[Partial, ...]]:
+) -> tuple[tuple[Partial, ...], Remainder]:
     """The partials without interactions where the moments speak against those (any fold's).
 
-    What they may be nevertheless is still a doubt about averages: its law comes first.
+    What they may be nevertheless stays a doubt about averages.
     """
     beyond = [p.beyond for p in partials]
     if any(one is None or one[1].support > 0 for one in beyond):
-        return Remainder(0.0, 0.0), partials
+        return partials, Remainder(0.0, 0.0)
     laws = []
     for part, one in zip(partials, beyond, strict=True):
         assert one is not None
@@ -93,7 +136,7 @@ def believed(
         shift = float(e @ weight @ (y - pair.effect * e)) + law.mean
         laws.append(Remainder(0.0, float(np.hypot(law.sd, shift))))
     additive = tuple(_additive(ground, p) for p in partials)
-    return over_folds(laws), additive
+    return additive, over_folds(laws)
 
 
 def _additive(ground: Ground, part: Partial) -> Partial:
