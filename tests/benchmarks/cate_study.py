@@ -371,6 +371,7 @@ def main(arguments: Sequence[str]) -> int:
     reader = argparse.ArgumentParser(description="Errors and intervals of conditional effects.")
     reader.add_argument("--repetitions", type=int, default=100)
     reader.add_argument("--only", default="", help='cells whose name holds this: "A, n = 1000"')
+    reader.add_argument("--setups", default=",".join(SETUPS))
     reader.add_argument("--methods", default=",".join((*LEARNERS, *THEIRS)))
     reader.add_argument("--quick", action="store_true", help="one small cell, nothing stored")
     reader.add_argument("--show", action="store_true", help="run nothing: tables from the rows")
@@ -383,7 +384,7 @@ def main(arguments: Sequence[str]) -> int:
             print(tables(read(file)))
             return 0
     file = HERE / "rows.csv"
-    setups = [d for d in SETUPS if d != "GOTV" or GOTV.exists()]
+    setups = [d for d in given.setups.split(",") if d != "GOTV" or GOTV.exists()]
     cells = [
         cell for cell in grid(setups, SIZES, EPSILONS, given.methods.split(","))
         if given.only in f"{cell[0]}, n = {cell[1]}, eps = {cell[2]:g}"

@@ -61,7 +61,7 @@ def test_auto_spends_what_r_spends_and_says_what_it_chose() -> None:
 
 
 def test_auto_finds_a_constant() -> None:
-    frame, effect = saddle()
+    frame, _ = saddle()
     flat = frame.assign(Y=np.clip(frame["Y"] - frame["T"] * frame["X3"], -4, 5))
     with seeded_noise(3):
         fit = pc.privcate("Y ~ T | X1 + X2 + X3", flat, learner="auto", eps=4.0, bounds=SADDLE)
