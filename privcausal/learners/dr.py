@@ -112,4 +112,9 @@ def _second_stage(
     before = first.pieces[0].additive.coef
     # first is cut to [-reach, reach] where it centres the score; additive functions stay inside
     total = Additive(features, np.asarray(before + fitted.mean))
-    return Effect((Piece(total, fitted.cov),), reach)
+    # what the second stage does not see of the first's errors, it leaves
+    error = moments.noise_var * moments.gram + moments.cross_sd**2 * np.eye(features.size)
+    gain = fitted.cov @ np.linalg.solve(error, moments.gram).T
+    blind = np.eye(features.size) - gain
+    cov = fitted.cov + blind @ first.pieces[0].cov @ blind.T
+    return Effect((Piece(total, np.asarray(cov)),), reach)

@@ -12,7 +12,7 @@ from learners_contract import GROUPS, SPLITS, TRUE_ATE, fit, study, tau
 from privcausal.testing import seeded_noise
 
 SIZE = 20_000
-LEARNERS = ("r", "dr", "s", "t", "x", "auto")
+LEARNERS = ("r", "dr", "s", "t", "x")
 TRUE_SLOPES = [0.2, 0.2, 0.0]  # X1, G = b, G = c
 TRUE_GROUPS = [0.5, 0.7, 0.5, TRUE_ATE + 0.1]  # G = a, b, c, X1 >= 0
 
