@@ -559,7 +559,7 @@ def test_no_value_of_a_row_is_refused(name: str, n: int) -> None:
 
 @pytest.mark.parametrize("split", ["full", "disjoint", "crossfit"])
 @pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
-@pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "private"])
+@pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "auto", "private"])
 def test_hardly_any_rows(learner: str, neighbors: Any, split: Any) -> None:
     for n in (1, 2):
         with testing.seeded_noise(n):

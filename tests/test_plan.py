@@ -241,7 +241,7 @@ def test_a_formula_with_a_dot_needs_names():
 
 
 OPTIONS: list[dict[str, Any]] = [
-    *({"learner": name} for name in ("r", "dr", "s", "t", "x")),
+    *({"learner": name} for name in ("r", "dr", "s", "t", "x", "auto")),
     {"split": "crossfit"},
     {"base": "linear"},
     {"estimand": "ATT"},

@@ -35,7 +35,8 @@ far wider than any coefficient, and narrow enough for floats."""
 class Moments:
     """Noisy moments of one regression; `gram_sd` and `cross_sd` are noise sds of an entry.
 
-    `noise_var` is the variance of the target around its mean, per unit of Gram weight.
+    `noise_var` is the variance of the target around its mean, per unit of Gram weight; `extra`
+    (p, p) the covariance of what else errs in `cross`.
     """
 
     gram: Matrix
@@ -43,6 +44,7 @@ class Moments:
     gram_sd: float
     cross_sd: float
     noise_var: float
+    extra: Matrix | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +119,8 @@ def _noise_cov(moments: Moments, beta: Vector) -> Matrix:
     # a floor far below any noise, so that the covariance can be factored where noise is tiny
     tiny = 1e-9 * max(float(np.trace(moments.gram)), 1e-300) * moments.noise_var / p
     diagonal = moments.cross_sd**2 + g2 * float(beta @ beta) + tiny
-    return np.asarray(diagonal * np.eye(p) + g2 * np.outer(beta, beta))
+    noise = np.asarray(diagonal * np.eye(p) + g2 * np.outer(beta, beta))
+    return noise if moments.extra is None else noise + moments.extra
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,6 +86,8 @@ class Frame:
         Whether `ScoreData.group_size` sums masses.
     kept : float
         Share of the scores' slope in their centre that is left after the cut.
+    pilot : Vector, optional
+        Coefficients p, shape (k,), where products with z are of scores centred at a'p.
     """
 
     centre: float
@@ -98,6 +100,7 @@ class Frame:
     mass_prior: tuple[float, float] = (1.0, BALANCE_SPREAD)
     group_masses: bool = False
     kept: float = 1.0
+    pilot: Vector | None = None
 
     @cached_property
     def model(self) -> Matrix:
@@ -235,11 +238,34 @@ def _slopes(
     if k == 1:
         return lift, value.score / mass, []
     gram, keep = well_conditioned(value.outer, frame.model, sd.outer)
-    inverse = np.linalg.pinv(gram, hermitian=True)
-    slopes = inverse @ value.score
+    inverse = np.asarray(np.linalg.pinv(gram, hermitian=True), float)
     lift[1:] = frame.units[:, None] * inverse[1:]
-    noise = keep**2 * lift[1:] ** 2 @ (sd.outer**2 @ slopes**2)
-    return lift, slopes, noise.tolist()
+    if frame.pilot is None:
+        slopes = inverse @ value.score
+        noise = keep**2 * lift[1:] ** 2 @ (sd.outer**2 @ slopes**2)
+        return lift, slopes, noise.tolist()
+    return lift, *_beyond_pilot(value, sd, frame, lift, inverse, keep)
+
+
+def _beyond_pilot(
+    value: ScoreData, sd: ScoreData, frame: Frame, lift: Matrix, inverse: Matrix, keep: float
+) -> tuple[Vector, list[float]]:
+    """Slopes on a and their noise via a a', where products with z are of scores less a'pilot.
+
+    The sum of psi - centre becomes that of psi - a'pilot by the released sums of a. Then
+    H^-1 sum a (psi - a'pilot) + pilot is the projection of psi, whatever the pilot; of the noise in
+    H only its part in what is left of the effect remains.
+    """
+    assert frame.pilot is not None
+    away = np.r_[frame.pilot[0] - frame.centre, frame.pilot[1:]]
+    rest = value.score.copy()
+    rest[0] -= value.outer[0] @ away
+    left = inverse @ rest
+    noise = keep**2 * lift[1:] ** 2 @ (sd.outer**2 @ left**2)
+    noise += lift[1:, 0] ** 2 * float(sd.outer[0] ** 2 @ away**2)
+    slopes = left + frame.pilot
+    slopes[0] -= frame.centre
+    return slopes, noise.tolist()
 
 
 def _meat(

@@ -103,6 +103,18 @@ class Pair:
         weights = np.exp(logs - logs.max())
         return np.asarray(weights / weights.sum())
 
+    def laws(self, least: float) -> list[tuple[float, Vector, Matrix]]:
+        """Weight, joint mean (2p,) and covariance of every law of at least this weight."""
+        kept = self._weights * (self._weights >= least)
+        kept = kept / kept.sum()
+        pairs = zip(kept, self._laws, strict=True)
+        return [(float(w), mean, cov) for w, (_, mean, cov) in pairs if w > 0]
+
+    @property
+    def support(self) -> float:
+        """Log marginal likelihood of both regressions against coefficients that are all zero."""
+        return _gain(self.e) + _gain(self.y)
+
     @cached_property
     def mean(self) -> tuple[Vector, Vector]:
         """Posterior means of beta_e and beta_y."""
@@ -146,6 +158,18 @@ def _posterior(
     apart = sum((first - second) ** 2 for first, second in combinations(rhos, 2))
     value = -np.log(np.diag(factor[0])).sum() - 0.5 * float(cross @ z) - 0.5 * apart / ALIKE**2
     return float(value), gain @ cross, prior - gain @ lead
+
+
+def _gain(one: Regression) -> float:
+    """log N(cross; 0, error + G T G') - log N(cross; 0, error)."""
+    values = []
+    for total in (one.error + (one.gram * one.prior) @ one.gram.T, one.error):
+        scale = 1.0 / np.sqrt(np.diag(total))
+        factor = cho_factor(total * np.outer(scale, scale) + 1e-10 * np.eye(len(total)), lower=True)
+        z = cho_solve(factor, one.cross * scale)
+        logdet = np.log(np.diag(factor[0])).sum() - np.log(scale).sum()
+        values.append(-logdet - 0.5 * float(one.cross * scale @ z))
+    return float(values[0] - values[1])
 
 
 def unrelated(weight: Matrix, e_cov: Matrix, y_cov: Matrix) -> Remainder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from privcausal.errors import CapabilityError
 from privcausal.learners.adum import ADUM
 from privcausal.learners.arms import S, T, X
+from privcausal.learners.auto import Auto
 from privcausal.learners.base import CateLearner, EffectLearner, Learner
 from privcausal.learners.bases import AnyBase
 from privcausal.learners.difference import Difference
@@ -21,7 +22,7 @@ from privcausal.spec.request import AVERAGES, Request
 
 LEARNERS: dict[str, EffectLearner] = {
     "r": R(), "dr": DR(), "s": S(), "t": T(), "x": X(), "adum": ADUM(), "tm": TM(),
-    "dpcate": DPCATE(),
+    "dpcate": DPCATE(), "auto": Auto(),
 }  # fmt: skip
 
 
@@ -88,6 +89,7 @@ __all__ = [
     "DR",
     "LEARNERS",
     "TM",
+    "Auto",
     "CateLearner",
     "Difference",
     "EffectLearner",

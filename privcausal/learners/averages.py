@@ -46,7 +46,13 @@ def averages(
     sizes = read_sizes(ground, score, stages[0], target.reach)
     regressors, robust = ground.regressors, request.cov_type == "HC0"
     rough = ScoreSums(
-        score, 1.0, target.mass, regressors, request.trust.neighbors, target.group_masses
+        score,
+        1.0,
+        target.mass,
+        regressors,
+        request.trust.neighbors,
+        target.group_masses,
+        None if target.pilot is None else target.pilot.score,
     )
     cut = cuts.for_average(sizes, _noise_per_cut(ground, rough, stages[1]), target.ceiling)
     sums = replace(rough, cut=cut)
@@ -70,6 +76,7 @@ def averages(
         (1.0, target.mass_spread),
         target.group_masses,
         target.kept(cut, sizes),
+        None if target.pilot is None else target.pilot.coef,
     )
     terms = (name, *(c.name for c in columns))
     groups = tuple(g.label for g in ground.groups)

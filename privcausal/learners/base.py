@@ -118,9 +118,9 @@ class CateLearner(EffectLearner):
         found: AverageEstimate | None = None
         if session.plan.has(STAGES[1]):
             centre = float(np.mean(learnt.effect(ground.rows)))
-            target = average_target(ground, learnt.nuisances, centre)
+            target = average_target(ground, learnt.nuisances, centre, learnt.effect)
             found = averages(ground, target, learnt.remainder, STAGES, "ATE")
-        notes = () if found is None else doubts(found)
+        notes = learnt.notes + (() if found is None else doubts(found))
         return finish(ground, learnt.effect, learnt.shown, found, notes)
 
 
@@ -136,6 +136,7 @@ class Learnt:
     nuisances: tuple[Nuisance, ...]
     shown: Nuisances
     remainder: Remainder
+    notes: tuple[str, ...] = ()
 
 
 def shown(partials: tuple[Partial, ...], nuisances: tuple[Nuisance, ...]) -> Nuisances:

@@ -20,6 +20,12 @@ ROUGHNESS_DECAY = 0.35
 """Prior sd of an effect's next rougher function against the one before."""
 
 
+NEAR_CONSTANT = 1e-4
+"""Prior variance of the slopes of an effect that is next to constant, against that of others."""
+
+HELD = 10.0
+"""A pull that leaves a log variance where it is."""
+
 NUISANCE_PULL = 0.25
 """How strongly a nuisance's prior variance is held near its public centre (log sd sqrt 2): where
 the data cannot speak it stays there, so that neither the fit nor its error bar collapses."""
@@ -58,6 +64,12 @@ class Base(ABC):
         self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
     ) -> Posterior:
         """Regression for the effect."""
+
+    def conditional(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
+    ) -> Posterior:
+        """The same where the effect's shape is what is wanted."""
+        return self.effect(moments, features, intercept_var, size_var)
 
     @abstractmethod
     def arms(
@@ -131,6 +143,32 @@ class Gam(Base):
             centre = _centres(group, size_var) + np.log(_rough(group, features, rough))
             fits.append(fit(moments, Prior(group, scale, intercept_var, centre, pull)))
         return average(fits)
+
+    def conditional(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
+    ) -> Posterior:
+        """Those of `effect`, and an effect that is next to constant."""
+        forms = self.forms(moments, features, intercept_var, size_var)
+        return average([forms[name] for name in forms if name != "linear"])
+
+    def forms(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
+    ) -> dict[str, Posterior]:
+        """The effect by its form, each with its marginal likelihood given the same moments."""
+        scale = ROUGHNESS_DECAY ** np.maximum(features.order - 1, 0)
+        straight = np.where(features.order > 1, 1e-3, 1.0)
+        return {
+            name: fit(
+                moments, Prior(group, sizes, intercept_var, _sized(group, features, size), pull)
+            )
+            for name, group, sizes, pull, size in (
+                ("constant", together(features), scale, HELD, (NEAR_CONSTANT * size_var,) * 2),
+                ("linear", together(features), straight, 0.03, (size_var, size_var)),
+                ("smooth", together(features), scale, 0.03, (size_var, size_var)),
+                ("smooth by order", by_order(features), scale, 0.1, (size_var, 0.01 * size_var)),
+                ("smooth by term", by_term(features), scale, 0.1, (size_var, 0.01 * size_var)),
+            )
+        }
 
     def arms(
         self,
@@ -238,6 +276,11 @@ def by_term(features: FeatureMap) -> Integers:
 
 def _centres(group: Integers, size_var: float) -> Vector:
     return np.full(group.max(initial=0), np.log(size_var))
+
+
+def _sized(group: Integers, features: FeatureMap, size: tuple[float, float]) -> Vector:
+    """Centres of the log variances of linear and of nonlinear groups, shape (G,)."""
+    return _centres(group, size[0]) + np.log(_rough(group, features, size[1] / size[0]))
 
 
 def _rough(group: Integers, features: FeatureMap, factor: float) -> Vector:

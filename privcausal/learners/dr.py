@@ -19,15 +19,18 @@ from privcausal.learners.nuisances import (
     LEAST_BELOW,
     by_fold,
     cross_noise,
-    effect_fit,
     nuisance_of,
-    partial,
-    partial_needs,
     read_sizes,
     remainder,
-    residual_effect,
-    settled,
 )
+from privcausal.learners.orthogonal import (
+    CONSTANT_SPREAD,
+    conditional,
+    nuisance_needs,
+    orthogonal_effect,
+)
+from privcausal.learners.orthogonal import nuisances as nuisances_of
+from privcausal.learners.orthogonal import residuals as residuals_of
 from privcausal.spec.functions import Additive, Nuisance
 from privcausal.spec.request import Request
 from privcausal.vault import Aipw, Cross
@@ -42,6 +45,12 @@ class DR(CateLearner):
     """First tau_1(x) by residuals, for the arm means; then the score minus tau_1 is regressed.
 
     What is regressed has the smaller the range the better tau_1 is; tau(x) = tau_1(x) + its fit.
+
+    The score could be as large as R/c, R the outcome's range and c the propensity clip, and noise
+    grows with where it is cut. The cut is chosen from a bought histogram of its size: the noise of
+    a wider cut, squared, against the bias of what is cut off. With c = 0.1 few scores come near
+    R/c, so that a narrower clip costs noise mostly where overlap is poor; learner "r" divides by
+    nothing and is the default for that reason.
     """
 
     name: ClassVar[str] = "dr"
@@ -49,7 +58,7 @@ class DR(CateLearner):
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         weights = [Need(FIRST_WEIGHTS, 0.04, "effect")] if base.released_weights else []
         return [
-            *partial_needs(request.propensity is not None),
+            *nuisance_needs(request, base),
             Need(FIRST_SIZES, 0.01, "effect"),
             Need(FIRST_MOMENTS, 0.24, "effect"),
             *weights,
@@ -59,15 +68,15 @@ class DR(CateLearner):
 
     def learn(self, ground: Ground) -> Learnt:
         ground, grams = gram_of(ground)
-        partials = partial(ground, grams)
+        partials, doubt = nuisances_of(ground, grams)
         weights = FIRST_WEIGHTS if ground.session.plan.has(FIRST_WEIGHTS) else None
-        first = residual_effect(
+        found = residuals_of(
             ground, grams, partials, sizes=FIRST_SIZES, moments=FIRST_MOMENTS, weights=weights
         )
-        partials = settled(ground, partials, first)
+        first, partials = orthogonal_effect(ground, partials, found, conditional(ground))
         nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
         effect = _second_stage(ground, grams, first, nuisances)
-        rest = remainder(ground, partials)
+        rest = remainder(ground, partials) + doubt
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
 
     def boosted_needs(self, request: Request) -> list[Need]:
@@ -98,8 +107,14 @@ def _second_stage(
         float(release.noise_sd[0]) / below,
         max(sizes.rms(cut), 1e-3 * cut) ** 2,
     )
-    fitted = effect_fit(ground, moments, 4 * cut**2, cut**2 / 40)
+    constant = (CONSTANT_SPREAD * ground.outcome.bound) ** 2
+    fitted = conditional(ground)(moments, constant, cut**2 / 40)
     before = first.pieces[0].additive.coef
     # first is cut to [-reach, reach] where it centres the score; additive functions stay inside
     total = Additive(features, np.asarray(before + fitted.mean))
-    return Effect((Piece(total, fitted.cov),), reach)
+    # what the second stage does not see of the first's errors, it leaves
+    error = moments.noise_var * moments.gram + moments.cross_sd**2 * np.eye(features.size)
+    gain = fitted.cov @ np.linalg.solve(error, moments.gram).T
+    blind = np.eye(features.size) - gain
+    cov = fitted.cov + blind @ first.pieces[0].cov @ blind.T
+    return Effect((Piece(total, np.asarray(cov)),), reach)

@@ -20,7 +20,7 @@ from privcausal.inference.huber import slope_kept
 from privcausal.learners.ground import Ground
 from privcausal.learners.nuisances import RESIDUAL_CLIP, Partial, by_fold
 from privcausal.spec.features import Rows
-from privcausal.spec.functions import Capped, Constant, Function, Nuisance
+from privcausal.spec.functions import Capped, Constant, Function, Linear, Nuisance
 from privcausal.typing import Estimand, Matrix, Vector
 from privcausal.vault import (
     Aipw,
@@ -55,6 +55,18 @@ class Slope:
 
 
 @dataclass(frozen=True, eq=False)
+class Pilot:
+    """The projection a'coef of an effect that is known already, and scores centred at it.
+
+    Slopes are the pilot's plus those of what is left, which is exact: both are linear in the score.
+    What is left has a range that does not grow with the effect's, and so the cut takes less of it.
+    """
+
+    score: Transform
+    coef: Vector
+
+
+@dataclass(frozen=True, eq=False)
 class Target:
     """What is summed for an average effect.
 
@@ -72,6 +84,8 @@ class Target:
         Whether groups are weighed by their own mass; else by their rows.
     reach : float or None
         The largest score of most rows, where the score's bound is far beyond it.
+    pilot : Pilot or None
+        What scores are centred at for the slopes.
     """
 
     centre: float
@@ -82,6 +96,7 @@ class Target:
     group_masses: bool
     reach: float | None = None
     slope: Slope | None = None
+    pilot: Pilot | None = None
 
     def kept(self, cut: float, sizes: Sizes) -> float:
         """Share of the slope that is left after a cut; taken to be all of it for the ATE."""
@@ -117,8 +132,10 @@ def target(
     return _target(ground, overlap, masses, centre, overlap[0].e)
 
 
-def average_target(ground: Ground, nuisances: Sequence[Nuisance], centre: float) -> Target:
-    """That of the ATE: psi - c and its balance."""
+def average_target(
+    ground: Ground, nuisances: Sequence[Nuisance], centre: float, tau: Function | None = None
+) -> Target:
+    """That of the ATE: psi - c and its balance; `tau` also centres the scores of the slopes."""
     clip, centre = ground.clip, _held(ground, centre)
     scores = [Aipw(n, ground.outcome, clip, Constant(centre), abs(centre)) for n in nuisances]
     masses = [Balance(n.e, clip) for n in nuisances]
@@ -129,7 +146,19 @@ def average_target(ground: Ground, nuisances: Sequence[Nuisance], centre: float)
         _ceiling(ground, scores[0]),
         BALANCE_SPREAD,
         group_masses=False,
+        pilot=None if tau is None or not len(ground.linear) else _pilot(ground, nuisances, tau),
     )
+
+
+def _pilot(ground: Ground, nuisances: Sequence[Nuisance], tau: Function) -> Pilot:
+    """The projection of tau on the linear terms over the synthetic population."""
+    z = ground.rows.scaled(ground.linear)
+    middle = z.mean(axis=0)
+    slopes = np.linalg.lstsq(z - middle, tau(ground.rows), rcond=1e-6)[0]
+    centre = Linear(ground.linear, slopes, float(np.mean(tau(ground.rows)) - middle @ slopes))
+    scores = [Aipw(n, ground.outcome, ground.clip, centre, centre.bound) for n in nuisances]
+    coef = np.r_[centre.offset, slopes / ground.regressors.alpha]
+    return Pilot(by_fold(lambda s: s, scores), coef)
 
 
 def _treated(

@@ -102,10 +102,10 @@ def _paired(ground: Ground, e: Posterior, eta: Posterior) -> Partial:
     assert e.regression is not None
     assert eta.regression is not None
     group = np.minimum(ground.features.order, 2)
-    return _from_pair(ground, Pair(e.regression, eta.regression, group))
+    return from_pair(ground, Pair(e.regression, eta.regression, group))
 
 
-def _from_pair(ground: Ground, joint: Pair) -> Partial:
+def from_pair(ground: Ground, joint: Pair) -> Partial:
     e, eta = joint.mean
     one = _propensity(ground, e, np.zeros((0, 0)))
     return Partial(one.e, one.soft, _mean(ground, eta), joint)
@@ -120,7 +120,7 @@ def settled(ground: Ground, partials: tuple[Partial, ...], tau: Function) -> tup
 def _settled(ground: Ground, part: Partial, effect: float) -> Partial:
     if part.pair is None:
         return part
-    again = _from_pair(ground, replace(part.pair, effect=effect))
+    again = from_pair(ground, replace(part.pair, effect=effect))
     if part.beyond is None:
         return again
     psi, joint = part.beyond
@@ -339,7 +339,7 @@ def residual_effect(
         cut = cuts.trade(law, cross_noise(ground, moments, features.cut) / ground.population.count)
         below, spread = max(law.below(cut), LEAST_BELOW), max(law.rms(cut), 1e-3 * cut)
     release = ground.session.release(moments, Cross(features, target, cut, "residual product"))
-    gram, gram_sd, mean_weight = _weights_gram(ground, grams, partials, weights)
+    gram, gram_sd, mean_weight = weights_gram(ground, grams, partials, weights)
     found = Moments(
         gram,
         release.value / below,
@@ -378,7 +378,7 @@ def cross_noise(ground: Ground, stage: str, norm: float) -> float:
     return float(change * trust.max_rows * norm / np.sqrt(2 * rho))
 
 
-def _weights_gram(
+def weights_gram(
     ground: Ground, grams: Grams, partials: tuple[Partial, ...], stage: str | None
 ) -> tuple[Matrix, float, float]:
     """Sum of (T - e)^2 w phi phi', its noise sd and the mean weight.

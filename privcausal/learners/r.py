@@ -10,14 +10,15 @@ from privcausal.learners.bases import Base
 from privcausal.learners.boosted import residuals, two_stage_needs
 from privcausal.learners.ground import Ground, gram_of
 from privcausal.learners.needs import Need
-from privcausal.learners.nuisances import (
-    nuisance_of,
-    partial,
-    partial_needs,
-    remainder,
-    residual_effect,
-    settled,
+from privcausal.learners.nuisances import nuisance_of, remainder
+from privcausal.learners.orthogonal import (
+    Regression,
+    conditional,
+    nuisance_needs,
+    orthogonal_effect,
 )
+from privcausal.learners.orthogonal import nuisances as nuisances_of
+from privcausal.learners.orthogonal import residuals as residuals_of
 from privcausal.spec.request import Request
 
 SIZES, MOMENTS, WEIGHTS = "effect: residual sizes", "effect: residual moments", "effect: weights"
@@ -30,22 +31,23 @@ class R(CateLearner):
     name: ClassVar[str] = "r"
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
-        needs = [*partial_needs(request.propensity is not None), Need(SIZES, 0.02, "effect")]
+        needs = [*nuisance_needs(request, base), Need(SIZES, 0.02, "effect")]
         needs.append(Need(MOMENTS, 0.48, "effect"))
         if base.released_weights:
             needs.append(Need(WEIGHTS, 0.08, "effect"))
         return needs
 
     def learn(self, ground: Ground) -> Learnt:
+        return self._learnt(ground, conditional(ground))
+
+    def _learnt(self, ground: Ground, regress: Regression) -> Learnt:
         ground, grams = gram_of(ground)
-        partials = partial(ground, grams)
+        partials, doubt = nuisances_of(ground, grams)
         weights = WEIGHTS if ground.session.plan.has(WEIGHTS) else None
-        effect = residual_effect(
-            ground, grams, partials, sizes=SIZES, moments=MOMENTS, weights=weights
-        )
-        partials = settled(ground, partials, effect)
+        found = residuals_of(ground, grams, partials, sizes=SIZES, moments=MOMENTS, weights=weights)
+        effect, partials = orthogonal_effect(ground, partials, found, regress)
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
-        rest = remainder(ground, partials)
+        rest = remainder(ground, partials) + doubt
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
 
     def boosted_needs(self, request: Request) -> list[Need]:

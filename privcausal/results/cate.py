@@ -50,9 +50,11 @@ class CateResult(Result):
         """tau(x) at new points: estimate std_error conf_low conf_high, index of `newdata`.
 
         Post-processing of released numbers: free, without limit, and the same each time. The
-        interval is the posterior band of the projection of tau on the basis, approximate and on
-        average over x. Numbers outside the declared bounds are cut to them; a row with a missing
-        value is NaN. Predictions averaged over private rows are not private.
+        interval is a band: for the projection of tau on the basis, on average over x, and
+        approximate, as it covers less than its level where rows or budget are few. Those of
+        `params` are intervals for the average and for slopes of the best linear projection (BLP);
+        those of `gate` for group averages. Numbers outside the declared bounds are cut to them; a
+        row with a missing value is NaN. Predictions averaged over private rows are not private.
 
         A fit with ``queries=`` knows the effect at these points only; without `newdata` it gives
         them all.

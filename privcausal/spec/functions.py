@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from privcausal.errors import DataError
-from privcausal.spec.features import Features, Rows
+from privcausal.spec.features import Design, Features, Rows, combine
 from privcausal.spec.interactions import Interactions
 from privcausal.typing import Vector
 
@@ -103,6 +103,22 @@ class Mixture:
     def __call__(self, rows: Rows) -> Vector:
         e = self.e(rows)
         return e * self.at_one(rows) + (1.0 - e) * self.at_zero(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """offset + z'coef, z the scaled columns of a design; |.| <= |offset| + sum |coef|."""
+
+    design: Design
+    coef: Vector
+    offset: float
+
+    @property
+    def bound(self) -> float:
+        return abs(self.offset) + float(np.abs(self.coef).sum())
+
+    def __call__(self, rows: Rows) -> Vector:
+        return self.offset + combine(np.nan_to_num(rows.scaled(self.design)), self.coef)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,10 @@ class TestRLinear(EverySplit):
     learner, base = "r", "linear"
 
 
+class TestAutoGam(EverySplit):
+    learner, base = "auto", "gam"
+
+
 class TestDRGam(EverySplit):
     learner, base = "dr", "gam"
 

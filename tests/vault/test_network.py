@@ -143,7 +143,7 @@ def test_without_noise_the_networks_find_the_nuisances(tmp_path: Any) -> None:
     assert again.nuisances["mu1"](at).equals(found.nuisances["mu1"](at))
 
 
-@needs_nn
+@pytest.mark.extra("nn")
 @pytest.mark.parametrize("known", [True, False])
 def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: Any) -> None:
     """Half of epsilon and of delta each; a step's coins pick 128 of that half's rows."""
@@ -167,7 +167,7 @@ def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: An
     assert np.isfinite(real.predict()["estimate"]).all()
 
 
-@needs_nn
+@pytest.mark.extra("nn")
 def test_as_published_only_the_nuisances_half_moves_the_networks() -> None:
     """Of twelve rows six move a step's sums when their outcome goes to the other end."""
     data = rows(12)

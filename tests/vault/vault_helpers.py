@@ -323,6 +323,9 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         r = regressors(s, which)
         score, cut = s.aipw, 0.5 * s.aipw.bound
         found[f"sums, {which}"] = ScoreSums(score, cut, s.balance, r, s.neighbors)
+        found[f"sums with slope scores, {which}"] = ScoreSums(
+            score, cut, s.balance, r, s.neighbors, slope_score=ImputedEffect(s.nuisance, s.outcome)
+        )
         found[f"sums of the treated, {which}"] = ScoreSums(
             ImputedEffect(s.nuisance, s.outcome), 8.0, TreatedMass(1.0), r, s.neighbors
         )

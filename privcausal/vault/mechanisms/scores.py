@@ -108,6 +108,7 @@ class ScoreSums(Mechanism):
 
     x is the score divided by its cut, in [-1, 1]; q in [0, 1] is the mass, the estimand's
     denominator divided by its bound. With `group_masses`, sums of q g stand in for those of g.
+    With `slope_score`, products with z are of that score, over the same cut.
 
     Privacy
     -------
@@ -116,7 +117,8 @@ class ScoreSums(Mechanism):
     row has norm at most S, S^2 = A^2 + 1 + m. Two rows differ in a a' by at most sqrt(2) A (PSD
     matrices have non-negative inner product; not at all where a = 1), in q by 1, in g by
     sqrt(2 m) (non-negative vectors); call the sum of squares D^2. The same holds for q g, which is
-    non-negative and no longer than g. A complete row against a missing one: C and S. So
+    non-negative and no longer than g. (Nothing here asks for one x: with |x| <= 1 and |x'| <= 1,
+    (x, x' alpha z, x g) has norm at most C too.) A complete row against a missing one: C and S. So
     substitution moves the sums by at most Delta,
     Delta^2 = max(4 C^2 + beta^2 D^2, C^2 + beta^2 S^2), and adding a row by the second.
     """
@@ -127,6 +129,7 @@ class ScoreSums(Mechanism):
     regressors: Regressors
     neighbors: Neighbors
     group_masses: bool = False
+    slope_score: Transform | None = None
 
     @property
     def query(self) -> str:
@@ -199,6 +202,9 @@ class ScoreSums(Mechanism):
         vectors = np.empty((len(x), len(self.weights)), order="F")
         xa, xg, aa, mass, size = np.split(vectors, self._places, axis=1)
         np.multiply(a, x, out=xa)
+        if self.slope_score is not None:
+            own = share(self.slope_score(batch), self.cut, -1.0)[:, None]
+            np.multiply(a[:, 1:], own, out=xa[:, 1:])
         np.multiply(g, x, out=xg)
         outer(a, aa)
         mass[:] = q

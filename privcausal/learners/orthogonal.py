@@ -1,0 +1,250 @@
+"""tau(x) from the residual product, with what the nuisances' errors leave in it taken off.
+
+One release of sum w (T - e)(Y - eta) phi is read with the joint law of both nuisances: the mean of
+their errors' product is subtracted, its covariance joins the noise. All of it is post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from privcausal.inference import cut as cuts
+from privcausal.inference.additive import Moments, Posterior
+from privcausal.inference.confounding import Remainder
+from privcausal.inference.effect import Effect
+from privcausal.inference.leftover import Leftover, Source, leftover
+from privcausal.inference.sizes import modelled
+from privcausal.learners.bases import Base
+from privcausal.learners.ground import Grams, Ground
+from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
+from privcausal.learners.interactions import SIZES as RESIDUAL_SIZES
+from privcausal.learners.interactions import TREATMENT as INTERACTIONS
+from privcausal.learners.interactions import interaction_needs, refine
+from privcausal.learners.needs import Need
+from privcausal.learners.nuisances import (
+    LEAST_BELOW,
+    RESIDUAL_CLIP,
+    Partial,
+    as_effect,
+    by_fold,
+    cross_noise,
+    from_pair,
+    over_folds,
+    partial,
+    partial_needs,
+    remainder_weight,
+    settled,
+    weights_gram,
+)
+from privcausal.spec.request import Request
+from privcausal.typing import Matrix, Vector
+from privcausal.vault import Cross, ResidualProduct, SizeHistogram, Transform
+
+POINTS = 200
+"""Points of the synthetic population at which errors of nuisances are looked at."""
+
+CONSTANT_SPREAD = 0.1
+"""Public prior sd of the constant part of an effect, as a share of half the outcome's range."""
+
+ROUNDS = 1
+"""The law of the errors depends on the constant part of the effect, which is learned with it."""
+
+
+def conditional(ground: Ground) -> Regression:
+    """The base's own regression of an effect whose shape is wanted."""
+
+    def regress(moments: Moments, intercept_var: float, size_var: float) -> Posterior:
+        base = ground.session.regression
+        return base.conditional(moments, ground.effect_features, intercept_var, size_var)
+
+    return regress
+
+
+Regression = Callable[[Moments, float, float], Posterior]
+"""From moments and prior variances, of the intercept and of slopes, to the effect."""
+
+
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """Released moments of the residual product, as if nothing had been cut.
+
+    Attributes
+    ----------
+    cross, cross_sd
+        Sum of w (T - e)(Y - eta) phi, shape (p,), and the noise sd of an entry.
+    gram, gram_sd
+        Sum of w (T - e)^2 phi phi', shape (p, p), by post-processing or bought.
+    cut, spread : float
+        The cut, and the root mean square of what is below it.
+    mean_weight : float
+        Mean of (T - e)^2.
+    """
+
+    cross: Vector
+    cross_sd: float
+    gram: Matrix
+    gram_sd: float
+    cut: float
+    spread: float
+    mean_weight: float
+
+
+INTERACTIONS_WEIGHTS = (0.03, 0.07, 0.01)
+"""Weights of the interactions' stages (treatment, outcome, sizes) within the nuisances' share."""
+
+
+def nuisance_needs(request: Request, base: Base) -> list[Need]:
+    """Stages of both nuisances, with their interactions where the base learns them."""
+    needs = partial_needs(request.propensity is not None)
+    if request.propensity is None and base.interactions:
+        needs += interaction_needs(*INTERACTIONS_WEIGHTS)
+    return needs
+
+
+def nuisances(ground: Ground, grams: Grams) -> tuple[tuple[Partial, ...], Remainder]:
+    """Propensity and mean outcome, and the doubt about averages that is not in their laws."""
+    partials = partial(ground, grams)
+    if not ground.session.plan.has(INTERACTIONS):
+        return partials, Remainder(0.0, 0.0)
+    refined = refine(ground, partials)
+    if refined is partials:  # the covariates have no products
+        ground.session.unused(RESIDUAL_SIZES, INTERACTIONS, OUTCOME_INTERACTIONS)
+        return partials, Remainder(0.0, 0.0)
+    return believed(ground, refined)
+
+
+def believed(
+    ground: Ground, partials: tuple[Partial, ...]
+) -> tuple[tuple[Partial, ...], Remainder]:
+    """The partials without interactions where the moments speak against those (any fold's).
+
+    What they may be nevertheless stays a doubt about averages.
+    """
+    beyond = [p.beyond for p in partials]
+    if any(one is None or one[1].support > 0 for one in beyond):
+        return partials, Remainder(0.0, 0.0)
+    laws = []
+    for part, one in zip(partials, beyond, strict=True):
+        assert one is not None
+        psi, pair = one
+        law = pair.remainder(remainder_weight(ground, psi, part.e))
+        e, y = pair.mean
+        weight = remainder_weight(ground, psi, part.e)
+        shift = float(e @ weight @ (y - pair.effect * e)) + law.mean
+        laws.append(Remainder(0.0, float(np.hypot(law.sd, shift))))
+    additive = tuple(_additive(ground, p) for p in partials)
+    return additive, over_folds(laws)
+
+
+def _additive(ground: Ground, part: Partial) -> Partial:
+    assert part.pair is not None
+    return from_pair(ground, part.pair)
+
+
+def residuals(
+    ground: Ground,
+    grams: Grams,
+    partials: tuple[Partial, ...],
+    *,
+    sizes: str,
+    moments: str,
+    weights: str | None,
+) -> Residuals:
+    """Ask for the sizes of the residual product, then for its moments (names are stages)."""
+    features = ground.effect_features
+    soft = min(RESIDUAL_CLIP, ground.clip)
+    target = by_fold(lambda p: ResidualProduct(p.e_soft, p.eta, ground.outcome, soft), partials)
+    law = _sizes(ground, target, sizes, partials[0])
+    cut = cuts.trade(law, cross_noise(ground, moments, features.cut) / ground.population.count)
+    release = ground.session.release(moments, Cross(features, target, cut, "residual product"))
+    gram, gram_sd, mean_weight = weights_gram(ground, grams, partials, weights)
+    below = max(law.below(cut), LEAST_BELOW)
+    return Residuals(
+        release.value / below,
+        float(release.noise_sd[0]) / below,
+        gram,
+        gram_sd,
+        cut,
+        max(law.rms(cut), 1e-3 * cut),
+        mean_weight,
+    )
+
+
+def _sizes(ground: Ground, target: Transform, stage: str, part: Partial) -> cuts.Sizes:
+    borders = cuts.edges(target.bound)
+    release = ground.session.release(stage, SizeHistogram(target, borders))
+    e = part.e_soft(ground.rows)[:POINTS]
+    noise = float(release.noise_sd[0])
+    return modelled(release.value, noise, borders, ground.population.count, e)
+
+
+def orthogonal_effect(
+    ground: Ground, partials: tuple[Partial, ...], found: Residuals, regress: Regression
+) -> tuple[Effect, tuple[Partial, ...]]:
+    """tau(x), and the nuisances read again with its constant part."""
+    effect, after = _effect(ground, found, partials, partials, regress), partials
+    if partials[0].pair is None:  # a known propensity leaves nothing
+        return effect, partials
+    for _ in range(ROUNDS):
+        after = settled(ground, partials, effect)
+        effect = _effect(ground, found, partials, after, regress)
+    return effect, after
+
+
+def _effect(
+    ground: Ground,
+    found: Residuals,
+    used: tuple[Partial, ...],
+    known: tuple[Partial, ...],
+    regress: Regression,
+) -> Effect:
+    """Regression of the released moments, less what is left of the nuisances `used` in them.
+
+    Of what the leftover may be around its mean, the constant part is noise to the regression, which
+    shrinks the constant. Its shape would hide every slope of a small study, and is left to the
+    band: coefficients are nearly linear in the moments, by gain = V G N^-1, V their covariance.
+    """
+    bound, features = ground.outcome.bound, ground.effect_features
+    noise_var = found.spread**2 / found.mean_weight
+    moments = Moments(found.gram, found.cross, found.gram_sd, found.cross_sd, noise_var)
+    spreads = (CONSTANT_SPREAD * bound) ** 2, found.cut**2 / 10
+    if used[0].pair is None or ground.session.regression.released_weights:
+        posterior = regress(moments, *spreads)
+        return as_effect(ground, posterior)
+    mean, cov = _moments(ground, used, known)
+    constant = np.zeros_like(cov)
+    constant[0, 0] = cov[0, 0]
+    posterior = regress(replace(moments, cross=found.cross - mean, extra=constant), *spreads)
+    error = noise_var * found.gram + found.cross_sd**2 * np.eye(features.size) + constant
+    gain = posterior.cov @ np.linalg.solve(error, found.gram).T
+    spread = posterior.cov + gain @ (cov - constant) @ gain.T
+    return as_effect(ground, replace(posterior, cov=np.asarray(spread)))
+
+
+def _moments(
+    ground: Ground, used: tuple[Partial, ...], known: tuple[Partial, ...]
+) -> tuple[Vector, Matrix]:
+    """Mean and covariance of sum w phi d_e d_b.
+
+    Folds err alike at worst, so that the covariance of their mean is at most the mean of theirs.
+    """
+    phi = ground.rows.phi(ground.effect_features)[:POINTS]
+    lead = phi.T * ground.effect_features.weight(phi) * (ground.population.count / len(phi))
+    laws = [_leftover(ground, one, two) for one, two in zip(used, known, strict=True)]
+    mean = np.mean([law.mean for law in laws], axis=0)
+    cov = np.mean([law.cov for law in laws], axis=0)
+    return lead @ mean, np.asarray(lead @ cov @ lead.T)
+
+
+def _leftover(ground: Ground, used: Partial, known: Partial) -> Leftover:
+    rows = ground.rows
+    assert used.pair is not None
+    assert known.pair is not None
+    sources = [Source(rows.phi(ground.features)[:POINTS], known.pair, *used.pair.mean)]
+    if used.beyond is not None and known.beyond is not None:
+        psi, pair = used.beyond
+        sources.append(Source(rows.phi(psi)[:POINTS], known.beyond[1], *pair.mean))
+    return leftover(sources)

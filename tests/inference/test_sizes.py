@@ -1,0 +1,47 @@
+"""Histograms of residual products: a model where noise hides them, else the counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privcausal.inference import cut as cuts
+from privcausal.inference.sizes import modelled
+
+BORDERS = cuts.edges(20.0)
+E = np.full(50, 0.5)
+
+
+def counts(n: int, tail: float = 0.0) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    v = np.abs((rng.integers(0, 2, n) - 0.5) * rng.standard_normal(n))
+    v[: int(tail * n)] = 10.0
+    return np.histogram(v, np.r_[0.0, BORDERS])[0].astype(float)
+
+
+def test_without_noise_the_counts_stay() -> None:
+    exact = counts(2000)
+    assert modelled(exact, 0.0, BORDERS, 2000, E).counts == pytest.approx(exact)
+
+
+def test_noise_costs_little_of_a_normal_law() -> None:
+    """At 60 counts a bin of 1,000 rows, the root mean square is off by less than a third in 200
+    draws; their mean error is below 5 %, six standard errors."""
+    rng, exact = np.random.default_rng(1), counts(1000)
+    true = cuts.read(exact, 0.0, BORDERS).rms(20.0)
+    found, plain = np.array(
+        [
+            (one.rms(20.0), cuts.read(noisy, 60.0, BORDERS).rms(20.0))
+            for noisy in (exact + 60 * rng.standard_normal(len(exact)) for _ in range(200))
+            for one in [modelled(noisy, 60.0, BORDERS, 1000, E)]
+        ]
+    ).T  # fmt: skip
+    assert abs(found.mean() / true - 1) < 0.05
+    assert np.mean((found - true) ** 2) < np.mean((plain - true) ** 2)
+
+
+def test_a_tail_that_stands_out_is_kept() -> None:
+    noisy = counts(50_000, tail=0.05)
+    found = modelled(noisy, 30.0, BORDERS, 50_000, E)
+    assert found.reach >= 10.0
+    assert found.excess(5.0) > 0.1

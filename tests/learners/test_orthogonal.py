@@ -1,0 +1,120 @@
+"""Learners r, dr and auto where products confound, and slopes whose scores have a pilot."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pytest
+from learners_contract import BOUNDS, FORMULA, GROUPS, study
+
+import privcausal as pc
+from privcausal.errors import CapabilityError
+from privcausal.inference import cut as cuts
+from privcausal.learners import base as learners_base
+from privcausal.learners.estimands import average_target
+from privcausal.testing import seeded_noise, zero_noise
+
+
+@lru_cache
+def saddle(n: int = 6000) -> tuple[pd.DataFrame, Any]:
+    """Treatment and outcome both rise with X1 X2; the effect is 1 + X3."""
+    rng = np.random.default_rng(5)
+    x = rng.uniform(-1, 1, (n, 3))
+    e = 1 / (1 + np.exp(-2 * x[:, 0] * x[:, 1]))
+    t = (rng.random(n) < e).astype(int)
+    effect = 1 + x[:, 2]
+    y = np.clip(2 * x[:, 0] * x[:, 1] + t * effect + 0.5 * rng.standard_normal(n), -4, 5)
+    return pd.DataFrame(x, columns=["X1", "X2", "X3"]).assign(T=t, Y=y), effect
+
+
+SADDLE: dict[str, Any] = {"Y": (-4, 5), **dict.fromkeys(["X1", "X2", "X3"], (-1, 1))}
+
+
+@pytest.mark.parametrize("learner", ["r", "dr", "auto"])
+def test_products_that_confound_are_learned(learner: str) -> None:
+    """Additive nuisances leave a bias of 0.15 and more."""
+    frame, effect = saddle()
+    with seeded_noise(1):
+        fit = pc.privcate("Y ~ T | X1 + X2 + X3", frame, learner=learner, eps=8.0, bounds=SADDLE)
+    found = fit.predict(frame)["estimate"] - effect
+    assert abs(float(found.mean())) < 0.08
+    assert float(np.mean(found**2)) < 0.02
+
+
+def test_auto_spends_what_r_spends_and_says_what_it_chose() -> None:
+    frame, _ = saddle()
+    fits = {}
+    for learner in ("r", "auto"):
+        with seeded_noise(2):
+            fits[learner] = pc.privcate(
+                "Y ~ T | X1 + X2 + X3", frame, learner=learner, eps=4.0, bounds=SADDLE
+            )
+    stages = [list(fit.budget["rho"]) for fit in fits.values()]
+    assert stages[0] == stages[1]
+    (note,) = (n for n in fits["auto"].estimate.notes if "marginal likelihood" in n)
+    assert "), linear has the greatest" in note or "), smooth" in note
+    assert not any("marginal likelihood" in n for n in fits["r"].estimate.notes)
+
+
+def test_auto_finds_a_constant() -> None:
+    frame, _ = saddle()
+    flat = frame.assign(Y=np.clip(frame["Y"] - frame["T"] * frame["X3"], -4, 5))
+    with seeded_noise(3):
+        fit = pc.privcate("Y ~ T | X1 + X2 + X3", flat, learner="auto", eps=4.0, bounds=SADDLE)
+    assert float(fit.predict(flat)["estimate"].std()) < 0.1
+
+
+def test_auto_compares_forms_of_gam_only() -> None:
+    frame, _ = saddle()
+    with pytest.raises(CapabilityError, match="learner 'auto' compares forms"):
+        pc.privcate("Y ~ T | X1", frame, learner="auto", base="linear", bounds=SADDLE, eps=1.0)
+
+
+def test_a_pilot_changes_no_slope_without_noise() -> None:
+    """Nothing cut and no noise: the projection of the scores, whatever they are centred at."""
+
+    def plain(ground: Any, nuisances: Any, centre: float, tau: Any) -> Any:
+        return average_target(ground, nuisances, centre)
+
+    def at_the_bound(sizes: cuts.Sizes, *_: Any, **__: Any) -> float:
+        return float(sizes.edges[-1])
+
+    found = []
+    for replaced in (average_target, plain):
+        with (
+            zero_noise(),
+            mock.patch.object(cuts, "for_average", at_the_bound),
+            mock.patch.object(learners_base, "average_target", replaced),
+        ):
+            found.append(
+                pc.privcate(
+                    FORMULA, study(2000), eps=2.0, bounds=BOUNDS, groups=GROUPS, learner="r"
+                )
+            )
+    assert found[0].params.to_numpy() == pytest.approx(found[1].params.to_numpy(), abs=1e-6)
+    assert found[0].gate["estimate"].to_numpy() == pytest.approx(
+        found[1].gate["estimate"].to_numpy(), abs=1e-9
+    )
+
+
+def test_a_pilot_leaves_scores_with_less_range() -> None:
+    """A steep effect whose scores are cut: centred at a constant, the slope is pulled to zero."""
+    rng = np.random.default_rng(8)
+    n = 6000
+    x = rng.uniform(-1, 1, n)
+    t = rng.integers(0, 2, n)
+    y = 6 * x * t + 0.2 * rng.standard_normal(n)
+    frame = pd.DataFrame({"X1": x, "T": t, "Y": np.clip(y, -7, 7)})
+
+    def narrow(sizes: cuts.Sizes, *_: Any, **__: Any) -> float:
+        return 2.0
+
+    with zero_noise(), mock.patch.object(cuts, "for_average", narrow):
+        fit = pc.privcate(
+            "Y ~ T | X1", frame, eps=4.0, bounds={"Y": (-7, 7), "X1": (-1, 1)}, propensity=0.5
+        )
+    assert fit.params["X1"] == pytest.approx(6, abs=0.15)
