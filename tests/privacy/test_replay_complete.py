@@ -28,7 +28,7 @@ from privcausal.vault.mechanisms.base import Mechanism, Query, Solution
 
 RELATIONS = ("substitute", "add_remove")
 KERNEL = pc.bases.Kernel(functions=20)
-QUERIES = {"X1": np.array([0.5, -0.5]), "G": np.array(["a", "b"], object)}
+QUERIES = {"X1": np.array([0.5]), "G": np.array(["a"], object)}
 
 CALLS: dict[str, dict[str, Any]] = {
     "r": {"learner": "r"},
