@@ -107,8 +107,8 @@ def _chance(drawn: Any, law: str, scale: float) -> float:
         expected = len(drawn) * mass / mass.sum()
         counts = np.bincount(np.clip(drawn, -60, 60) + 60, minlength=121)
         big = expected >= 10
-        grouped = [np.append(values[big], values[~big].sum()) for values in (counts, expected)]
-        return float(chisquare(*grouped).pvalue)
+        seen, wanted = (np.append(v[big], v[~big].sum()) for v in (counts.astype(float), expected))
+        return float(chisquare(seen, wanted).pvalue)
     size = np.abs(drawn) / scale
     # sums of squares of normal numbers, and of sizes of Laplace's, follow a gamma law
     power, shape = (size**2 / 2, 0.5) if law == "gaussian" else (size, 1.0)
@@ -213,7 +213,7 @@ def _processes_keep_the_cap() -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "study.db"
         ledger, context = Ledger(path, "selftest", 2.0), _context()
-        line, told = context.Barrier(4), context.SimpleQueue()  # type: ignore[attr-defined]
+        line, told = context.Barrier(4), context.SimpleQueue()
         arguments = (path, line, told, asked, CAP // parts)
         children = [_child(context, _spend, (*arguments, k)) for k in range(4)]
         answered = sum(told.get() for _ in children)
@@ -243,7 +243,7 @@ def _kills_lose_nothing() -> str:
         ledger, context = Ledger(path, "selftest", 2.0), _context()
         for number in range(kills):
             before = ledger.fits
-            reader, writer = context.Pipe(duplex=False)  # type: ignore[attr-defined]
+            reader, writer = context.Pipe(duplex=False)
             child = _child(context, _spend_on, (path, writer, number))
             writer.close()
             answered = len(reader.recv_bytes())
