@@ -250,3 +250,27 @@ def test_the_watch_is_told_shares_only_where_the_number_of_rows_is_public() -> N
 
 def test_lazy_tables_count_their_rows() -> None:
     assert Lazy(pl.LazyFrame({"x": [1, 2, 3]})).size() == 3
+
+
+class InParts(Executors):
+    """A frame in three parts, of which no unit has more rows than it may."""
+
+    def __init__(self, frame: Any) -> None:
+        cuts = [frame[k::3] for k in range(3)]
+        super().__init__([pa.Table.from_pandas(c, preserve_index=False) for c in cuts], 50)
+        self._units = {"pid": frame["pid"].nunique()}
+
+
+@pytest.mark.parametrize("split", ["disjoint", "crossfit"])
+def test_a_unit_keeps_its_part_wherever_its_rows_are(split: Any, tmp_path: Any) -> None:
+    rows = random_rows(150, 7)
+    frame = table(rows, units=[f"u{k // 3}" for k in range(150)])
+    found = []
+    for spark in (False, True):
+        with pytest.MonkeyPatch.context() as patch, testing.seeded_noise(1):
+            patch.setattr(door, "is_spark", lambda _, spark=spark: spark)
+            patch.setattr(door, "Spark", InParts)
+            fit = pc.private(FORMULA, frame, bounds=BOUNDS, unit="pid", max_rows=3, split=split)
+        fit.save(tmp_path / "fit.json")
+        found.append((tmp_path / "fit.json").read_bytes())
+    assert found[0] == found[1]
