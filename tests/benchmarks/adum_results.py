@@ -20,18 +20,18 @@ Why the printed figure does not follow from the printed settings, and when it do
 
 - For tau(x) = sin x on (-1, 1), which is all but a straight line, a regression of degree 1 has a
   squared error of 0.0006 from its shape, while cells without any noise have about 0.004 (their
-  bias and the sampling of outcomes of sigma = 1). So TM wins wherever its noise is below that,
-  which it is from about eps = 0.5 on, with the papers' own scales and tuning as with right ones.
+  bias and the sampling of outcomes of sigma = 1). So TM wins wherever its noise is below that:
+  from eps = 0.5 on with the papers' own scales and tuning, as with right ones.
 - The paper calls its surface "non-monotonic", which sin x on (-1, 1) is not, and says that TM's
   error drops "significantly" where a further degree pays, from eps = 2. Both are so for sin(pi x):
   there degree 3 takes over from degree 1, with diffprivlib's regression (the library cites the
   paper's references 16, 24 and 25) at eps of 1 to 2, and ADUM wins up to eps = 5 and loses from
-  10, as in their Figure 1.
-- Neither side's scale makes the difference: for outcomes in [-5, 5] ADUM's printed noise on sums is
-  twice what is needed where a row is added and what is needed where one is replaced (where that on
-  counts is half of it).
-- With TM's noise at its proven scale in one l1 release over Legendre polynomials ("TM, right") the
-  functional mechanism is more accurate than both printed versions, and it wins earlier.
+  10, as in their Figure 1. That this is what they ran is a conclusion, not known.
+- ADUM's scale makes no difference: for outcomes in [-5, 5] the printed noise on sums is twice what
+  is needed where a row is added and just what is needed where one is replaced (where that on
+  counts is half of it). The columns `ADUM, printed` and `ADUM, right` are alike.
+- TM's does: with the coefficients in one l1 release over Legendre polynomials (`TM, right`) degree
+  3 pays from eps = 0.2 on, and TM wins from 5 on.
 """
 
 
