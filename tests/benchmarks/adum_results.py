@@ -165,8 +165,8 @@ def _figure2(found: pd.DataFrame, folder: Path) -> str:
         + _grid(table)
         + _verdict(rises, "the measured optimum rises with epsilon, and stops rising in the end")
         + f"- It is {ratio.min():.2f} to {ratio.max():.2f} times the bound's. With little noise it "
-        "is above: the bound's variance counts how far the mean rises over the whole domain, where a "
-        "cell has but its own part of it.\n" + "\nfigure2.png\n"
+        "is above: the bound's variance counts how far the mean rises over the whole domain, where "
+        "a cell has but its own part of it.\n" + "\nfigure2.png\n"
     )
 
 
