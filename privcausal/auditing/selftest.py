@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any, get_args
 
@@ -85,7 +84,8 @@ def _need(holds: bool, words: str) -> None:
 
 def _law_of_noise() -> str:
     """Discrete Gaussian and Laplace noise at three scales; scales a tenth off are told apart."""
-    for law in ("gaussian", "laplace"):
+    laws: tuple[Any, ...] = ("gaussian", "laplace")
+    for law in laws:
         for scale in (1.0, 30.0, 1e4):
             drawn = drawn_noise(law, scale, DRAWS)
             _need(_chance(drawn, law, scale) > LEVEL, f"{law} noise of scale {scale:g} is not that")
@@ -213,7 +213,7 @@ def _processes_keep_the_cap() -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "study.db"
         ledger, context = Ledger(path, "selftest", 2.0), _context()
-        line, told = context.Barrier(4), context.SimpleQueue()  # type: ignore[attr-defined]
+        line, told = context.Barrier(4), context.SimpleQueue()
         arguments = (path, line, told, asked, CAP // parts)
         children = [_child(context, _spend, (*arguments, k)) for k in range(4)]
         answered = sum(told.get() for _ in children)
@@ -243,7 +243,7 @@ def _kills_lose_nothing() -> str:
         ledger, context = Ledger(path, "selftest", 2.0), _context()
         for number in range(kills):
             before = ledger.fits
-            reader, writer = context.Pipe(duplex=False)  # type: ignore[attr-defined]
+            reader, writer = context.Pipe(duplex=False)
             child = _child(context, _spend_on, (path, writer, number))
             writer.close()
             answered = len(reader.recv_bytes())
@@ -309,13 +309,13 @@ def _charge(rho: int) -> Charge:
     return Charge("selftest", "none", "none", "substitute", 1.0, 1.0, Cost(rho))
 
 
-def _context() -> BaseContext:
+def _context() -> Any:
     """Children that start at once where that is safe."""
     return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 
-def _child(context: BaseContext, work: Callable[..., None], arguments: tuple[Any, ...]) -> Any:
-    child = context.Process(target=work, args=arguments, daemon=True)  # type: ignore[attr-defined]
+def _child(context: Any, work: Callable[..., None], arguments: tuple[Any, ...]) -> Any:
+    child = context.Process(target=work, args=arguments, daemon=True)
     child.start()
     return child
 
