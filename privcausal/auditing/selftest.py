@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any, get_args
 
@@ -85,7 +84,8 @@ def _need(holds: bool, words: str) -> None:
 
 def _law_of_noise() -> str:
     """Discrete Gaussian and Laplace noise at three scales; scales a tenth off are told apart."""
-    for law in ("gaussian", "laplace"):
+    laws: tuple[Any, ...] = ("gaussian", "laplace")
+    for law in laws:
         for scale in (1.0, 30.0, 1e4):
             drawn = drawn_noise(law, scale, DRAWS)
             _need(_chance(drawn, law, scale) > LEVEL, f"{law} noise of scale {scale:g} is not that")
@@ -309,13 +309,13 @@ def _charge(rho: int) -> Charge:
     return Charge("selftest", "none", "none", "substitute", 1.0, 1.0, Cost(rho))
 
 
-def _context() -> BaseContext:
+def _context() -> Any:
     """Children that start at once where that is safe."""
     return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 
-def _child(context: BaseContext, work: Callable[..., None], arguments: tuple[Any, ...]) -> Any:
-    child = context.Process(target=work, args=arguments, daemon=True)  # type: ignore[attr-defined]
+def _child(context: Any, work: Callable[..., None], arguments: tuple[Any, ...]) -> Any:
+    child = context.Process(target=work, args=arguments, daemon=True)
     child.start()
     return child
 
