@@ -91,12 +91,12 @@ SENSITIVITY = (
     Mutant(
         "what is no number is not zero on the grid, and nothing is cut",
         f"{_BOX}.base:on_grid",
-        "np.clip(np.nan_to_num(values / bound), -1.0, 1.0)", "np.nan_to_num(3 * values / bound)",
+        "np.maximum(ints, -1.0, out=ints)\n    np.minimum(ints, 1.0, out=ints)", "ints *= 3.0",
         (c.audit, "s", SUB),
     ),
     Mutant(
         "the norm of a row is not checked", f"{_BOX}.scores:grid_sum",
-        "ints[counted & fine]", "(2 * ints)[counted]", (c.audit, "trial", SUB),
+        "if not fine.all():\n        ints[~fine] = 0.0", "ints *= 2.0", (c.audit, "trial", SUB),
     ),
     Mutant(
         "sums by arm: squares and counts for free", f"{_BOX}.arms:ArmSums.sensitivity",
@@ -188,20 +188,20 @@ ROWS = (
     ),
     Mutant(
         "split stratified by treatment", f"{_EXIT}._assign",
-        "entropy = self._noise.entropy()",
-        "t = self._rows.column('T', as_labels=False).numbers\n"
+        "\n    entropy = self._noise.entropy()",
+        "\n    t = self._rows.column('T', as_labels=False).numbers\n"
         "    return keep, np.argsort(np.argsort(t)) % 2",
         (c.splits_ignore_values,),
     ),
     Mutant(
         "the split's seed is the data's", f"{_EXIT}._assign",
-        "entropy = self._noise.entropy()",
-        "entropy = int(np.nansum(self._rows.column('T', as_labels=False).numbers))",
+        "\n    entropy = self._noise.entropy()",
+        "\n    entropy = int(np.nansum(self._rows.column('T', as_labels=False).numbers))",
         (c.splits_ignore_values,),
     ),
     Mutant(
-        "folds charged once, and every row in each", f"{_EXIT}._sum",
-        "batch if part is None else batch.only(part)", "batch",
+        "folds charged once, and every row in each", "vault.job:in_parts",
+        "batch if p is None else batch.only(p)", "batch",
         (c.audit, "r, crossfit", ADD),
     ),
     Mutant(
@@ -219,12 +219,13 @@ ROWS = (
     ),
     Mutant(
         "values outside their bounds stay", "vault.batch:_clean_interval",
-        "np.minimum(np.maximum(values, domain.lo), domain.hi)", "values",
+        "values = np.maximum(column.numbers, domain.lo)\n    np.minimum(values, domain.hi, out=values)",
+        "values = column.numbers.copy()",
         (c.values_stay_in_their_domains,),
     ),
     Mutant(
         "missing values count", "vault.batch:_clean_interval",
-        "domain.hi), present", "domain.hi), present | True",
+        "return values, ~missing", "return values, np.ones_like(missing)",
         (c.values_stay_in_their_domains,),
     ),
     Mutant(
@@ -251,8 +252,8 @@ LEDGER = (
     Mutant(
         "a fit is charged when it is done (refund on error)", "vault.door:open_vault",
         "        ledger.charge(run, [_planned(stage, plan) for stage in plan.stages], "
-        "published=published)\n    return Vault(source, plan, source_of_noise)",
-        "        pass\n    vault = Vault(source, plan, source_of_noise)\n"
+        "published=published)\n    return Vault(source, plan, source_of_noise, watch)",
+        "        pass\n    vault = Vault(source, plan, source_of_noise, watch)\n"
         "    if ledger is not None:\n"
         "        ledger.charge(run, [_planned(stage, plan) for stage in plan.stages])\n"
         "    return vault",
