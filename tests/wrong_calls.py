@@ -221,12 +221,6 @@ def closed() -> Any:
     return relation
 
 
-def _lazy() -> Any:
-    import polars as pl
-
-    return pl.from_pandas(_study()).lazy()
-
-
 def _reader() -> Any:
     import pyarrow as pa
 
@@ -288,7 +282,6 @@ SOURCES: dict[str, Case] = {
         "connection closed",
     ),
     "a connection": (late(_connection), DataError, "cannot be read"),
-    "a lazy frame": (late(_lazy), DataError, "cannot be read"),
     "a reader of batches": (
         late(_reader),
         DataError,

@@ -219,8 +219,8 @@ ROWS = (
     ),
     Mutant(
         "values outside their bounds stay", "vault.batch:_clean_interval",
-        "values = np.maximum(column.numbers, domain.lo)\n    np.minimum(values, domain.hi, out=values)",
-        "values = column.numbers.copy()",
+        "values = np.maximum(column.numbers, domain.lo)\n"
+        "    np.minimum(values, domain.hi, out=values)", "values = column.numbers.copy()",
         (c.values_stay_in_their_domains,),
     ),
     Mutant(

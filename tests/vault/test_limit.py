@@ -146,6 +146,9 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         outer = upper(a.T @ a)
         sizes = g.sum(axis=0)
         found[f"sums, {which}"] = np.r_[x @ a, x @ g, outer, balance.sum(), sizes]
+        own = cut(imputed, 40.0) @ a[:, 1:]
+        rest = x @ g, outer, balance.sum(), sizes
+        found[f"sums with slope scores, {which}"] = np.r_[x.sum(), own, *rest]
         x = cut(imputed, 8.0)
         found[f"sums of the treated, {which}"] = np.r_[x @ a, x @ g, outer, c.t.sum(), sizes]
         eta = s.additive(4, -2.0, 6.0)(c.rows)
