@@ -16,7 +16,7 @@ is taken off, and a spread, which widens the interval, both from released moment
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, product
 
@@ -114,6 +114,12 @@ class Pair:
     def support(self) -> float:
         """Log marginal likelihood of both regressions against coefficients that are all zero."""
         return _gain(self.e) + _gain(self.y)
+
+    def without(self) -> Pair:
+        """The same, certain that all coefficients are zero."""
+        none = np.zeros_like(self.e.prior)
+        e, y = replace(self.e, prior=none), replace(self.y, prior=none)
+        return replace(self, e=e, y=y, group=np.zeros_like(self.group))
 
     @cached_property
     def mean(self) -> tuple[Vector, Vector]:

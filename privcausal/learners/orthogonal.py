@@ -31,6 +31,7 @@ from privcausal.learners.nuisances import (
     as_effect,
     by_fold,
     cross_noise,
+    extended,
     from_pair,
     over_folds,
     partial,
@@ -135,13 +136,15 @@ def believed(
         weight = remainder_weight(ground, psi, part.e)
         shift = float(e @ weight @ (y - pair.effect * e)) + law.mean
         laws.append(Remainder(0.0, float(np.hypot(law.sd, shift))))
-    additive = tuple(_additive(ground, p) for p in partials)
-    return additive, over_folds(laws)
+    return tuple(_without(ground, p) for p in partials), over_folds(laws)
 
 
-def _additive(ground: Ground, part: Partial) -> Partial:
+def _without(ground: Ground, part: Partial) -> Partial:
+    """With interactions of zero, so that what is saved has the same structure."""
     assert part.pair is not None
-    return from_pair(ground, part.pair)
+    assert part.beyond is not None
+    psi, pair = part.beyond
+    return extended(from_pair(ground, part.pair), psi, pair.without())
 
 
 def residuals(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privcausal.errors import DataError
+from privcausal.errors import DataError, PrivcausalError
 from privcausal.spec.columns import header, labels, numbers, open_frame
 from privcausal.spec.features import Design, Rows
 from privcausal.spec.schema import Binary, Domain, Interval, Levels
@@ -29,8 +29,19 @@ def read_points(
     ------
     DataError
         A needed column is absent, of a type that cannot be read, or holds a level that was not
-        declared.
+        declared. Its traceback ends here, since the frames below hold points.
     """
+    try:
+        return _read_all(design, variables, newdata, propensity)
+    except PrivcausalError as error:
+        refused = error.with_traceback(None)
+        refused.__cause__ = refused.__context__ = None
+    raise refused
+
+
+def _read_all(
+    design: Design, variables: tuple[str, ...], newdata: Frame, propensity: str | None
+) -> tuple[Rows, Mask, Any]:
     frame = open_frame(_typed(newdata))
     size, kinds = frame.shape[0], header(frame).kinds
     cleaned: dict[str, Vector | Integers] = {}

@@ -558,6 +558,7 @@ def _dtypes(frame: Frame) -> Iterator[tuple[str, Any, Any]]:
         return
     table = nw.from_native(frame, pass_through=True)
     if not isinstance(table, nw.DataFrame | nw.LazyFrame):
+        del table  # a traceback shows what is here
         raise SchemaError(f"dtypes cannot be read from {_kind(frame)}; give a data frame")
     for name, dtype in table.collect_schema().items():
         if dtype == nw.Categorical and isinstance(table, nw.LazyFrame):
