@@ -36,8 +36,8 @@ def needs() -> Callable[..., str]:
     return needed
 
 
-EXTRAS = {"nn": ("torch", "opacus")}
-"""What marks of optional extras ask for: `pytest.mark.extra("nn")`."""
+EXTRAS = {"nn": ("torch", "opacus"), "spark": ("pyspark", "java")}
+"""What the marks of optional extras ask for, modules or programs: `pytest.mark.extra("nn")`."""
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -48,6 +48,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     wanted = os.environ.get("PRIVCAUSAL_EXTRAS", "").split(",")
     for mark in item.iter_markers("extra"):
         (name,) = mark.args
-        missing = [module for module in EXTRAS[name] if importlib.util.find_spec(module) is None]
+        missing = [each for each in EXTRAS[name] if not _installed(each)]
         if missing and name not in wanted:
             pytest.skip(f"needs {' and '.join(missing)} (the extra {name})")
+
+
+def _installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None or shutil.which(name) is not None

@@ -6,9 +6,7 @@ tested without Spark in `test_sums.py`.
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,11 +20,7 @@ from privcausal import testing
 from privcausal.errors import CapabilityError, DataError, PrivacyBreach
 
 ROOT = Path(__file__).parents[2]
-WANTED = os.environ.get("PRIVCAUSAL_EXTRAS") == "spark"
-FOUND = importlib.util.find_spec("pyspark") is not None and shutil.which("java") is not None
-
-# with PRIVCAUSAL_EXTRAS=spark these tests fail where Spark is missing, and are not skipped
-pytestmark = pytest.mark.skipif(not (FOUND or WANTED), reason="needs pyspark and Java 17")
+pytestmark = pytest.mark.extra("spark")
 
 FORMULA = "Y ~ T | X1 + C(G) | Z"
 BOUNDS: dict[str, Any] = {"Y": (-3, 4), "X1": (0, 1), "Z": (0, 9), "G": ["a", "b"]}
