@@ -32,7 +32,7 @@ myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "privcausal"
 html_copy_source = False
-exclude_patterns = ["_*", "trust-table.md"]  # the table is written by a study, without a title
+exclude_patterns = ["_*"]
 
 autodoc_typehints = "none"  # the docstrings' Parameters name the types
 autodoc_member_order = "bysource"

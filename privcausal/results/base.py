@@ -94,7 +94,7 @@ class Result(Exchange):
 
         Average effects and their limits are held within plus and minus the width of the outcome's
         bounds, beyond which no effect can be (all of that range, where an interval lies outside):
-        post-processing of what was released.
+        post-processing of what was released. ``mode="paper"`` leaves them as printed.
         """
         import pandas as pd
 
@@ -171,7 +171,10 @@ class Result(Exchange):
     @property
     def _reach(self) -> float:
         """The largest effect there can be: the width of the outcome's bounds."""
-        domain = self.estimate.schema[self.estimate.plan.request.formula.outcome]
+        request = self.estimate.plan.request
+        if request.mode == "paper":
+            return float("inf")
+        domain = self.estimate.schema[request.formula.outcome]
         return domain.width if isinstance(domain, Interval) else 1.0
 
     def _terms_table(self, alpha: float) -> pd.DataFrame:

@@ -145,7 +145,12 @@ def table(found: dict[str, list[Row]]) -> str:
     """Markdown, for the documentation to include; what was not measured yet is left out."""
     made = {"mutants": _mutants, "ledger": _ledger, "accounting": _accounting}
     parts = [_audits(found), _narrow(found), *(made[name](found) for name in made if name in found)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([HEAD, *parts]) + "\n"
+
+
+HEAD = """# What was tried against the promise
+
+Written by `python tests/benchmarks/trust.py`."""
 
 
 def _grid(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -179,7 +184,7 @@ def _audits(found: dict[str, list[Row]]) -> str:
     )  # fmt: skip
     wanted = sum(told == "right" for _, _, told in audits.jobs())
     words = (
-        f"### Audits\n\n{len(rows)} of {wanted} fits audited, at level {audits.LEVEL:g} for all "
+        f"## Audits\n\n{len(rows)} of {wanted} fits audited, at level {audits.LEVEL:g} for all "
         "together. *claimed* is what all answers of the fit were charged (mu of Gaussian noise, "
         "epsilon of Laplace noise), *exact* what the worst invented pair of tables comes to under "
         "the stated noise, *shown* what drawn noise proves at least; each answer was audited alone "
@@ -196,19 +201,19 @@ def _narrow(found: dict[str, list[Row]]) -> str:
         name = own[0]["case"], own[0]["relation"].replace("_", "/"), own[0]["noise"]
         rows.append((*name, f"{most['bound'] / most['claimed']:.2f}", seen))
     heads = ("fit", "neighbours", "planted: noise", "shown / claimed", "caught")
-    return f"### Planted narrow noise\n\n{_grid(heads, rows)}"
+    return f"## Planted narrow noise\n\n{_grid(heads, rows)}"
 
 
 def _mutants(found: dict[str, list[Row]]) -> str:
     rows = found["mutants"]
     killed = sum(bool(r["found"]) for r in rows)
     grid = _grid(("planted fault", "found by"), [(r["fault"], r["check"]) for r in rows])
-    return f"### Planted faults in the source\n\n{killed} of {len(rows)} found.\n\n{grid}"
+    return f"## Planted faults in the source\n\n{killed} of {len(rows)} found.\n\n{grid}"
 
 
 def _ledger(found: dict[str, list[Row]]) -> str:
     rows = [(r["fault"], r["survived"], r["survived"]) for r in found["ledger"]]
-    return f"### A ledger under fire\n\n{_grid(('fault', 'tried', 'survived'), rows)}"
+    return f"## A ledger under fire\n\n{_grid(('fault', 'tried', 'survived'), rows)}"
 
 
 def _accounting(found: dict[str, list[Row]]) -> str:
@@ -222,7 +227,7 @@ def _accounting(found: dict[str, list[Row]]) -> str:
         rows.append((words, len(ratio), f"{min(ratio):.3f}", f"{max(ratio):.3f}"))
     heads = ("random compositions", "number", "least ours / true", "most")
     words = "Totals of the ledger over Google's privacy loss distributions (dp-accounting)."
-    return f"### Accounting\n\n{words}\n\n{_grid(heads, rows)}"
+    return f"## Accounting\n\n{words}\n\n{_grid(heads, rows)}"
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -571,3 +571,15 @@ def test_half_widths_on_rhc_are_those_of_table_2_within_a_factor() -> None:
     )
     width = norm.ppf(0.975) * fit.bse["ATE"]
     assert PUBLISHED_WIDTH / 1.5 < width < PUBLISHED_WIDTH * 1.5
+
+
+def test_intervals_are_not_cut_to_possible_effects() -> None:
+    """As printed: at little budget they are wider than any effect."""
+    study = pc.datasets.private_ate(1, 3000, 2)
+    fit = pc.private(
+        study.formula, study.frame, eps=0.05, bounds=study.bounds, mode="paper", base="gam",
+        split="disjoint", below_minimum="published",
+    )  # fmt: skip
+    low, high = fit.conf_int().loc["ATE"]
+    assert (high - low) / 2 == pytest.approx(1.959964 * fit.bse["ATE"], rel=1e-6)
+    assert high - low > 2 * 5  # the bounds are 5 apart
