@@ -102,7 +102,7 @@ BINARY_NOTE = (
 
 
 def pure_plan(learner: TM, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
-    """A plan in pure epsilon, refused where ADUM's would be."""
-    checked = ADUM().plan(request, base, undeclared)
+    """A plan in pure epsilon, refused where ADUM's would be, for whatever reason but its grid."""
+    checked = ADUM(partition={}).plan(request, base, undeclared)
     stage = checked.stages[-1]
     return replace(checked, learner=learner.name, stages=(replace(stage, name=LOSS),))

@@ -123,7 +123,7 @@ def over_file(file: Path, names: list[str], bounds: dict[str, Any]) -> dict[str,
     seconds, clock = time.process_time() - start, time.perf_counter() - clock
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     passes, width = fit.plan.passes, fit.estimate.effect.pieces[0].additive.features.size
-    rows = duckdb.sql(f"SELECT count(*) FROM read_parquet('{file}')").fetchone()[0]
+    rows = duckdb.sql(f"SELECT count(*) FROM read_parquet('{file}')").fetchall()[0][0]
     with threadpool_limits(limits=1, user_api="blas"):
         least = cpu(lambda: floor(file, names, width), 2)
     print(f"  {passes} passes, {width} features, {clock:.1f} s by the clock, peak {peak:.2f} GB")

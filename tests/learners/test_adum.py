@@ -429,3 +429,16 @@ def test_bands_of_uplift_cover() -> None:
             area = made.uplift(study(3000, seed + 50), eps=1.0).areas().loc["AUUC"]
             inside.append(abs(area["estimate"] - exact) < 1.96 * area["std_error"] + 0.004)
     assert np.mean(inside) > 0.7  # at 95 % fewer has a chance below 1e-6
+
+
+def test_polynomials_take_more_features_than_a_grid() -> None:
+    rng = np.random.default_rng(3)
+    names = [f"X{j}" for j in range(12)]
+    frame = pd.DataFrame(rng.random((400, 12)), columns=names)
+    frame = frame.assign(T=rng.integers(0, 2, 400), Y=rng.random(400))
+    bounds = dict.fromkeys([*names, "Y"], (0, 1))
+    with testing.seeded_noise(1):
+        made = pc.privcate(
+            f"Y ~ T | {' + '.join(names)}", frame, learner="tm", bounds=bounds, eps=4.0
+        )
+    assert np.isfinite(made.predict(frame.head())["estimate"]).all()
