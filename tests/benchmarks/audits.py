@@ -39,7 +39,7 @@ FIELDS = (
 NARROW: dict[str, tuple[str, float]] = {
     "trial": ("gaussian", 1.5),
     "s": ("gaussian", 1.5),
-    "boosting": ("gaussian", 1.5),
+    "boosting": ("gaussian", 2.0),
     "kernel": ("gaussian", 1.5),
     "adum, count and sum": ("laplace", 2.0),
 }
