@@ -9,6 +9,7 @@ called, so that no loop runs as long as the rows decide.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import json
 import logging
@@ -99,7 +100,8 @@ def watched(run: Callable[[], Any]) -> Outside:
         module = frame.f_globals.get("__name__", "")
         if module.split(".")[0] != PACKAGE or module in DRAWING:
             return
-        if event == "call":
+        if event == "call" and not frame.f_code.co_flags & inspect.CO_GENERATOR:
+            # generators are also entered when they are thrown away, whenever that is
             work[f"{frame.f_globals['__name__']}.{frame.f_code.co_name}"] += 1
         elif event == "c_call":
             caller = f"{frame.f_globals['__name__']}.{frame.f_code.co_name}"
