@@ -127,6 +127,17 @@ class Pair:
         whole = self._weights @ np.array([law[1] for law in self._laws])
         return whole[: len(self.group)], whole[len(self.group) :]
 
+    @property
+    def slopes(self) -> tuple[Vector, Vector]:
+        """Posterior mean of beta_e, and of beta_b that follows."""
+        e, y = self.mean
+        return e, y - self.effect * e
+
+    def confounding(self, weight: Matrix) -> float:
+        """beta_e' W beta_b: what the fitted coefficients confound."""
+        e, b = self.slopes
+        return float(e @ weight @ b)
+
     def remainder(self, weight: Matrix) -> Remainder:
         """Law of d_e' W (d_y - effect d_e) under the posterior; `weight` is W, shape (p, p)."""
         p = len(self.group)

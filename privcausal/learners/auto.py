@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from privcausal.errors import CapabilityError
@@ -46,14 +46,7 @@ class Auto(R):
             return forms[best]
 
         learnt = self._learnt(ground, choose)
-        return Learnt(
-            learnt.ground,
-            learnt.effect,
-            learnt.nuisances,
-            learnt.shown,
-            learnt.remainder,
-            tuple(chosen),
-        )
+        return replace(learnt, notes=tuple(chosen))
 
 
 def _base(ground: Ground) -> Gam:

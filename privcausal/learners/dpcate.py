@@ -168,7 +168,7 @@ class DPCATE(CateLearner):
             return self._after_networks(ground, networks.learn(ground, self._networks))
         ground, grams = gram_of(ground)
         partials = partial(ground, grams)
-        pilot = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=None)
+        pilot = residual_effect(ground, grams, partials, moments=MOMENTS, weights=None)
         partials = settled(ground, partials, pilot)
         nuisances = tuple(nuisance_of(p, pilot, ground.outcome) for p in partials)
         score = _scored(self.score, ground, partials, nuisances, pilot)

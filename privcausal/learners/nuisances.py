@@ -239,16 +239,9 @@ def _remainder(ground: Ground, part: Partial, estimand: Estimand) -> Remainder:
     if part.beyond is not None:
         psi, joint = part.beyond
         weight = remainder_weight(ground, psi, e, estimand)
-        fitted_e, fitted_b = _slopes(joint)
-        unseen = UNSEEN * abs(float(fitted_e @ weight @ fitted_b))
+        unseen = UNSEEN * abs(joint.confounding(weight))
         found = found + joint.remainder(weight) + Remainder(0.0, unseen)
     return found
-
-
-def _slopes(joint: Pair) -> tuple[Vector, Vector]:
-    """Fitted coefficients of e and of the baseline b."""
-    e, y = joint.mean
-    return e, y - joint.effect * e
 
 
 def products(ground: Ground, parts: Sequence[Partial], estimand: Estimand) -> float:
@@ -264,7 +257,7 @@ def _products(ground: Ground, part: Partial, estimand: Estimand) -> float:
     if part.beyond is None:
         return 0.0
     psi, joint = part.beyond
-    e, b = _slopes(joint)
+    e, b = joint.slopes
     weight = remainder_weight(ground, psi, part.e if estimand == "ATE" else part.e_soft, estimand)
     return float(np.sqrt((e @ weight @ e) * (b @ weight @ b)))
 
@@ -319,40 +312,31 @@ def residual_effect(
     grams: Grams,
     partials: tuple[Partial, ...],
     *,
-    sizes: str | None,
     moments: str,
     weights: str | None,
 ) -> Effect:
     """tau(x) minimising sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
 
-    The names are those of stages: the histogram of the residual product (None: a public cut), its
-    moments, and the Gram of the weights (None: by post-processing).
+    A first look, with a public cut and no leftover taken off (`orthogonal` has those). The names
+    are those of stages: the moments of the residual product, and the Gram of the weights (None: by
+    post-processing).
     """
-    features, outcome = ground.effect_features, ground.outcome
-    soft = min(RESIDUAL_CLIP, ground.clip)
-    target = by_fold(lambda p: ResidualProduct(p.e_soft, p.eta, outcome, soft), partials)
-    if sizes is None:
-        cut = 2 * RESIDUAL_SHARE * outcome.bound
-        below, spread = 1.0, 0.5 * cut
-    else:
-        law = read_sizes(ground, target, sizes)
-        cut = cuts.trade(law, cross_noise(ground, moments, features.cut) / ground.population.count)
-        below, spread = max(law.below(cut), LEAST_BELOW), max(law.rms(cut), 1e-3 * cut)
+    features, bound = ground.effect_features, ground.outcome.bound
+    cut = 2 * RESIDUAL_SHARE * bound
+    target = residual_product(ground, partials)
     release = ground.session.release(moments, Cross(features, target, cut, "residual product"))
     gram, gram_sd, mean_weight = weights_gram(ground, grams, partials, weights)
-    found = Moments(
-        gram,
-        release.value / below,
-        gram_sd,
-        float(release.noise_sd[0]) / below,
-        spread**2 / mean_weight,
-    )
-    constant = min(16 * cut**2, 0.25 * outcome.bound**2)
-    return as_effect(ground, effect_fit(ground, found, constant, cut**2 / (10 if sizes else 40)))
+    noise_var = (0.5 * cut) ** 2 / mean_weight
+    found = Moments(gram, release.value, gram_sd, float(release.noise_sd[0]), noise_var)
+    constant = min(16 * cut**2, 0.25 * bound**2)
+    base = ground.session.regression
+    return as_effect(ground, base.effect(found, features, constant, cut**2 / 40))
 
 
-def effect_fit(ground: Ground, moments: Moments, intercept: float, size: float) -> Posterior:
-    return ground.session.regression.effect(moments, ground.effect_features, intercept, size)
+def residual_product(ground: Ground, partials: tuple[Partial, ...]) -> Transform:
+    """(T - e)(Y - eta), each row by its own fold's nuisances."""
+    soft = min(RESIDUAL_CLIP, ground.clip)
+    return by_fold(lambda p: ResidualProduct(p.e_soft, p.eta, ground.outcome, soft), partials)
 
 
 def as_effect(ground: Ground, posterior: Posterior) -> Effect:

@@ -26,10 +26,8 @@ from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
     LEAST_BELOW,
-    RESIDUAL_CLIP,
     Partial,
     as_effect,
-    by_fold,
     cross_noise,
     extended,
     from_pair,
@@ -37,21 +35,19 @@ from privcausal.learners.nuisances import (
     partial,
     partial_needs,
     remainder_weight,
+    residual_product,
     settled,
     weights_gram,
 )
 from privcausal.spec.request import Request
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import Cross, ResidualProduct, SizeHistogram, Transform
+from privcausal.vault import Cross, SizeHistogram, Transform
 
 POINTS = 200
 """Points of the synthetic population at which errors of nuisances are looked at."""
 
 CONSTANT_SPREAD = 0.1
 """Public prior sd of the constant part of an effect, as a share of half the outcome's range."""
-
-ROUNDS = 1
-"""The law of the errors depends on the constant part of the effect, which is learned with it."""
 
 
 def conditional(ground: Ground) -> Regression:
@@ -131,10 +127,9 @@ def believed(
     for part, one in zip(partials, beyond, strict=True):
         assert one is not None
         psi, pair = one
-        law = pair.remainder(remainder_weight(ground, psi, part.e))
-        e, y = pair.mean
         weight = remainder_weight(ground, psi, part.e)
-        shift = float(e @ weight @ (y - pair.effect * e)) + law.mean
+        law = pair.remainder(weight)
+        shift = pair.confounding(weight) + law.mean
         laws.append(Remainder(0.0, float(np.hypot(law.sd, shift))))
     return tuple(_without(ground, p) for p in partials), over_folds(laws)
 
@@ -158,8 +153,7 @@ def residuals(
 ) -> Residuals:
     """Ask for the sizes of the residual product, then for its moments (names are stages)."""
     features = ground.effect_features
-    soft = min(RESIDUAL_CLIP, ground.clip)
-    target = by_fold(lambda p: ResidualProduct(p.e_soft, p.eta, ground.outcome, soft), partials)
+    target = residual_product(ground, partials)
     law = _sizes(ground, target, sizes, partials[0])
     cut = cuts.trade(law, cross_noise(ground, moments, features.cut) / ground.population.count)
     release = ground.session.release(moments, Cross(features, target, cut, "residual product"))
@@ -187,14 +181,15 @@ def _sizes(ground: Ground, target: Transform, stage: str, part: Partial) -> cuts
 def orthogonal_effect(
     ground: Ground, partials: tuple[Partial, ...], found: Residuals, regress: Regression
 ) -> tuple[Effect, tuple[Partial, ...]]:
-    """tau(x), and the nuisances read again with its constant part."""
-    effect, after = _effect(ground, found, partials, partials, regress), partials
+    """tau(x), and the nuisances read again with its constant part.
+
+    The law of their errors depends on that part, which is learned with it: once more is enough.
+    """
+    effect = _effect(ground, found, partials, partials, regress)
     if partials[0].pair is None:  # a known propensity leaves nothing
         return effect, partials
-    for _ in range(ROUNDS):
-        after = settled(ground, partials, effect)
-        effect = _effect(ground, found, partials, after, regress)
-    return effect, after
+    after = settled(ground, partials, effect)
+    return _effect(ground, found, partials, after, regress), after
 
 
 def _effect(

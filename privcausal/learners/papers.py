@@ -53,7 +53,7 @@ def private_nuisance(
     ground, grams = gram_of(lay(session, linear_terms=linear_terms))
     partials = partial(ground, grams)
     weights = WEIGHTS if session.plan.has(WEIGHTS) else None
-    tau = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=weights)
+    tau = residual_effect(ground, grams, partials, moments=MOMENTS, weights=weights)
     return ground, partials, nuisance_of(partials[0], tau, ground.outcome)
 
 

@@ -70,7 +70,7 @@ class Private(Learner):
             if partials is additive:  # the covariates have no products
                 session.unused(SIZES, INTERACTIONS, OUTCOME_INTERACTIONS)
         weights = WEIGHTS if session.plan.has(WEIGHTS) else None
-        tau = residual_effect(ground, grams, partials, sizes=None, moments=MOMENTS, weights=weights)
+        tau = residual_effect(ground, grams, partials, moments=MOMENTS, weights=weights)
         partials = settled(ground, partials, tau)
         nuisances = tuple(nuisance_of(p, tau, ground.outcome) for p in partials)
         estimand = session.plan.request.estimand
