@@ -65,15 +65,19 @@ def _estimated(draw: Draw, eps: float) -> Iterator[Fit]:
     yield _read("default, propensity estimated", result)
 
 
-def _remark(draw: Draw, eps: float) -> Iterator[Fit]:
+def _remark(effect: float) -> Method:
     """PrivATE with the default's own nuisances, private on one half of the rows (their remark)."""
-    import privcausal as pc
 
-    result = pc.private(
-        draw.formula, draw.frame, eps=eps, bounds=draw.bounds, mode="paper", base="gam",
-        split="disjoint", below_minimum="published",
-    )  # fmt: skip
-    yield _read("paper gam 0.5", result)
+    def fit(draw: Draw, eps: float) -> Iterator[Fit]:
+        import privcausal as pc
+
+        result = pc.private(
+            draw.formula, draw.frame, eps=eps, bounds=draw.bounds, mode="paper", base="gam",
+            split="disjoint", shares={"effect": effect}, below_minimum="published",
+        )  # fmt: skip
+        yield _read(f"paper gam {effect:g}", result)
+
+    return fit
 
 
 def _difference(draw: Draw, eps: float) -> Iterator[Fit]:
@@ -183,7 +187,7 @@ METHODS: dict[str, Method] = {
         for base in ("kernel", "network")
         for effect in (0.5, 0.9)
     },
-    "paper gam 0.5": _remark,
+    **{f"paper gam {effect:g}": _remark(effect) for effect in (0.5, 0.9)},
 }
 """By name; the first fit that a method yields bears it."""
 
