@@ -56,6 +56,9 @@ class Estimate:
     real: bool
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<released numbers of {self.plan.request.formula!s}: {len(self.releases)} releases>"
+
     @property
     def known(self) -> Known | None:
         """The declared range of a known propensity column."""
