@@ -99,7 +99,7 @@ def store(rows: pd.DataFrame, file: Path) -> None:
 
 def stale(rows: pd.DataFrame) -> pd.Series:
     """Which rows were made by other code than today's."""
-    return ~rows["code"].isin({code(method) for method in METHODS})
+    return ~rows["code"].isin({code(m) for m in METHODS.keys() & set(rows["method"])})
 
 
 def batches(cells: Sequence[Cell], repetitions: int, done: pd.DataFrame) -> list[Batch]:
