@@ -55,9 +55,14 @@ class Sizes:
     def total(self) -> float:
         return float(max(self.counts.sum(), 1.0))
 
-    def excess(self, cut: float) -> float:
-        """Mean of (|score| - cut)+ as far as the histogram shows."""
-        return float(self.counts @ np.maximum(self.typical - cut, 0.0)) / self.total
+    def excess(self, cut: float, ceiling: float = np.inf) -> float:
+        """Mean of (|score| - cut)+ as far as the histogram shows.
+
+        Scores in the bin that holds `ceiling` are taken to lie below it.
+        """
+        held = self.edges / np.sqrt(2.0) < ceiling
+        most = np.where(held, np.minimum(self.typical, ceiling), self.typical)
+        return float(self.counts @ np.maximum(most - cut, 0.0)) / self.total
 
     def rms(self, cut: float) -> float:
         """Root mean square of the score cut at `cut`."""
@@ -117,8 +122,11 @@ def for_average(sizes: Sizes, noise_per_cut: float, ceiling: float) -> float:
     return float(max(min(wide, seen, ceiling), sizes.edges[0]))
 
 
-def unseen_bias(sizes: Sizes, cut: float) -> float:
+def unseen_bias(sizes: Sizes, cut: float, ceiling: float = np.inf) -> float:
     """Clipping bias to allow for, as a standard deviation.
+
+    `ceiling` is a released bound on nearly all scores: what the histogram shows in the bin that
+    holds it lies below it, as with outcomes of few values, whose scores are few as well.
 
     Scores beyond the cut: those the histogram shows, which count in full, as the scores of a skewed
     outcome have one sign there; and those that no bin of it shows, by half a cut each and the part
@@ -134,4 +142,4 @@ def unseen_bias(sizes: Sizes, cut: float) -> float:
         return BEYOND_CEILING * float(sizes.edges[-1] - cut)
     unseen = max(0.5 * TAIL * sizes.noise_sd, sizes.tail) / sizes.total
     hidden = min(unseen, (4.0 / 9.0) * (sizes.rms(cut) / cut) ** 2)
-    return sizes.excess(cut) + ONE_SIDED * 0.5 * hidden * cut
+    return sizes.excess(cut, ceiling) + ONE_SIDED * 0.5 * hidden * cut

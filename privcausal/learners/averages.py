@@ -70,7 +70,7 @@ def averages(
         size,
         _points(ground),
         regressors.alpha * np.array([c.per_unit for c in columns]),
-        cuts.unseen_bias(sizes, cut),
+        cuts.unseen_bias(sizes, cut, target.ceiling),
         remainder,
         0.0 if sizes.silent else 0.25 * sizes.rms(cut) ** 2,
         (1.0, target.mass_spread),

@@ -165,6 +165,28 @@ def _gotv(n: int, seed: int) -> Draw:
     return Draw(formula, _voters(), bounds, GOTV_EFFECT, 1 / 6)
 
 
+# --- a vote ------------------------------------------------------------------------------------
+
+SHARES = (0.1, 0.3, 0.5)
+
+
+def _vote(share: float) -> Callable[[int, int], Draw]:
+    """A trial in halves with an outcome of 0 or 1, whose scores have few values.
+
+    Untreated, `share` votes, more of them where x is large; the treatment adds .03.
+    """
+
+    def draw(n: int, seed: int) -> Draw:
+        rng = np.random.default_rng(seed)
+        x, t = rng.random(n), rng.random(n) < 0.5
+        vote = rng.random(n) < share + 0.15 * (x - 0.5) + 0.03 * t
+        frame = pd.DataFrame({"vote": vote.astype(int), "mailed": t.astype(int), "x": x})
+        bounds = {"vote": (0, 1), "mailed": (0, 1), "x": (0, 1)}
+        return Draw("vote ~ mailed | x", frame, bounds, 0.03, 0.5)
+
+    return draw
+
+
 def _random(shape: str) -> Callable[[int, int], Draw]:
     def draw(n: int, seed: int) -> Draw:  # the law draws its own size
         del n
@@ -185,6 +207,7 @@ DRAWS: dict[str, Callable[[int, int], Draw]] = {
     "RHC interacting": _simulated(_interacting),
     "GOTV": _gotv,
     **{f"random {shape}": _random(shape) for shape in SHAPES},
+    **{f"vote of {share:.0%}": _vote(share) for share in SHARES},
 }
 FILES = {name: RHC for name in DRAWS if name.startswith("RHC")} | {"GOTV": GOTV}
 
