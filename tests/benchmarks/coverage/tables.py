@@ -17,7 +17,7 @@ from draws import missing
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.md"
-ORDER = ("synthetic", "setups", "patients", "laws", "widths", "table1", "trial", "gotv")
+ORDER = ("synthetic", "setups", "patients", "laws", "votes", "widths", "table1", "trial", "gotv")
 NOMINAL = {"in80": 0.80, "in90": 0.90, "in95": 0.95}
 
 HEAD = """# Average effects: coverage and widths
