@@ -198,10 +198,10 @@ def private(
     estimand : {"ATE", "ATT", "ATO"}
         Which average of the effect: over everyone; over the treated; or by overlap weights
         e(x) (1 - e(x)) (Li, Morgan and Zaslavsky 2018), which is over those who might as well have
-        been treated as not. Prefer the ATO where overlap is poor or privacy noise is large:
-        nothing is divided by the propensity, so its score has the smallest range and needs the
-        least noise, and hardly any propensity is cut. It answers for a population that the
-        treatment itself defines. The three coincide where the effect is the same for all, or the
+        been treated as not. Prefer the ATO where overlap is poor: nothing is divided by the
+        propensity, so its score has the smallest range, and hardly any propensity is cut; with
+        good overlap widths are alike. It answers for a population that the treatment itself
+        defines. The three coincide where the effect is the same for all, or the
         propensity is: without covariates each is the difference in means.
     mode : {"proven", "paper"}
         "paper" runs PrivATE (Schroeder et al. 2025) as printed, for comparison: the AIPW mean with

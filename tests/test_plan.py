@@ -124,6 +124,8 @@ def test_the_worst_case_is_shown_unless_the_outcome_is_stated():
     assert list(guessed.table.columns) == [*COLUMNS, "worst_case"]
     assert guessed.table["worst_case"][0] == small(n=4000, outcome_sd=5).table["half-width"][0]
     assert guessed.table["half-width"][0] < guessed.table["worst_case"][0]
+    known = small(n=4000, eps=[0.5, 1, 4], outcome_sd=None, propensity=0.5).table["worst_case"]
+    assert known[0] > known[1] > known[2]
     labels = pc.plan("Y ~ T | X", n=4000, bounds={"Y": ["no", "yes"], "X": (0, 1)})
     assert labels.planner.assumed.outcome_sd == 0.5
     rare = pc.plan("Y ~ T | X", n=4000, bounds={"Y": ["no", "yes"], "X": (0, 1)}, outcome_sd=0.3)

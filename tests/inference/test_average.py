@@ -164,6 +164,17 @@ def test_cut_follows_the_histogram() -> None:
     assert cuts.unseen_bias(sizes, 4.0) < 0.05
 
 
+def test_scores_of_few_values_have_no_tail_beyond_their_ceiling() -> None:
+    borders = cuts.edges(4.0)
+    counts = np.where(np.isclose(borders, 2.0), 20_000.0, 0.0)  # all scores at 1.6
+    sizes = cuts.read(counts, 10.0, borders)
+    cut = cuts.for_average(sizes, 1e-3, 1.6)
+    assert cut == 1.6
+    assert cuts.unseen_bias(sizes, cut, 1.6) < 1e-3 < 0.09 < cuts.unseen_bias(sizes, cut)
+    assert sizes.excess(1.0, 1.6) == pytest.approx(0.6)
+    assert sizes.excess(1.0, 1.2) == sizes.excess(1.0)  # seen in a bin above the ceiling's
+
+
 def test_a_silent_histogram_takes_the_ceiling() -> None:
     borders = cuts.edges(64.0)
     sizes = cuts.read(np.full(17, 5.0), 100.0, borders)
