@@ -151,94 +151,13 @@ def _whole(study: Study, rows: pd.DataFrame) -> list[Verdict]:
         found.append(Verdict(False, f"rows of {made} earlier versions of the code are among these"))
     present = set(rows[["data", "n", "eps", "method"]].itertuples(index=False, name=None))
     wanted = [(c.data, c.n, c.eps, method) for c in study.cells for method in c.methods]
-    absent = [
+    lacking = [
         f"{method} on {data}, n = {n}, eps = {eps:g}"
         for data, n, eps, method in wanted
         if (data, n, eps, method) not in present
     ]
-    if absent:
-        print(f"{study.name}: skipped, {absent}")
-        return 1 if options.check else 0
-    if options.quick:
-        return _quick(study, options)
-    chosen = [
-        replace(cell, methods=tuple(m for m in cell.methods if options.methods in m))
-        for cell in study.cells
-        if options.only in cell.name
-    ]
-    if not options.show:
-        rows = running.read(study.file)
-        old = running.stale(rows)
-        if old.any() and options.fresh:
-            running.store(rows[~old], study.file)
-        elif old.any() and not options.mixed:
-            print(
-                f"{int(old.sum())} rows of {study.file.name} were made by other code: --fresh "
-                "drops them, --mixed goes on beside them"
-            )
-            return 2
-        running.run(chosen, options.repetitions, options.jobs, study.file)
-    verdicts = _show(study, running.read(study.file), write=True)
-    return _status(verdicts, options)
-
-
-def _options(study: Study, argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=study.title)
-    parser.add_argument("--quick", action="store_true", help="few repetitions, nothing stored")
-    parser.add_argument("--repetitions", type=int, default=study.repetitions)
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--only", default="", help='cells whose name holds this: "dataset 1, n"')
-    parser.add_argument("--methods", default="", help='methods whose name holds this: "paper"')
-    parser.add_argument("--show", action="store_true", help="run nothing: tables from the rows")
-    parser.add_argument("--fresh", action="store_true", help="drop rows made by other code")
-    parser.add_argument("--mixed", action="store_true", help="keep rows made by other code")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a verdict fails")
-    return parser.parse_args(argv)
-
-
-def _quick(study: Study, options: argparse.Namespace) -> int:
-    cells, repetitions = study.quick
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / study.file.name
-        running.run(cells, repetitions, options.jobs, file)
-        return _status(_show(study, running.read(file), write=False), options)
-
-
-def _status(verdicts: list[Verdict], options: argparse.Namespace) -> int:
-    """Only with --check; what cannot be judged yet passes in the quick setting only."""
-    passing = (True, None) if options.quick else (True,)
-    return 1 if options.check and any(v.holds not in passing for v in verdicts) else 0
-
-
-def _show(study: Study, rows: pd.DataFrame, *, write: bool) -> list[Verdict]:
-    if rows.empty:
-        print(f"{study.name}: no rows yet")
-        return [Verdict(None, "no rows yet")]
-    table, verdicts, remarks = study.section(study.ordered(rows))
-    verdicts = [*_whole(study, rows), *verdicts]
-    print(f"\n{study.title}\n{table.to_string(index=False)}")
-    print(*verdicts, *remarks, sep="\n")
-    if write:
-        _write(study, "\n".join([_markdown(table), "", *_listed(verdicts, remarks)]))
-    return verdicts
-
-
-def _whole(study: Study, rows: pd.DataFrame) -> list[Verdict]:
-    """What the rows themselves lack."""
-    found = []
-    failed = rows.loc[rows["failed"] != "", "failed"]
-    if len(failed):
-        found.append(Verdict(False, f"{len(failed)} fits failed: {', '.join(set(failed))}"))
-    made = rows["code"].nunique() - rows.loc[rows["code"].isin(_today(study)), "code"].nunique()
-    if made:
-        found.append(Verdict(False, f"rows of {made} earlier versions of the code are among these"))
-    present = set(rows[["data", "n", "eps", "method"]].itertuples(index=False, name=None))
-    wanted = [(c.data, c.n, c.eps, method) for c in study.cells for method in c.methods]
-    absent = [
-        f"{m} on {d}, n = {n}, eps = {e:g}" for d, n, e, m in wanted if (d, n, e, m) not in present
-    ]
-    if absent:
-        found.append(Verdict(None, f"no rows: {'; '.join(absent)}"))
+    if lacking:
+        found.append(Verdict(None, f"no rows: {'; '.join(lacking)}"))
     return found
 
 
