@@ -75,8 +75,13 @@ class Exchange:
 
     @property
     def model(self: Fit) -> Model:
-        """The names of outcome and terms, for statsmodels' `summary_col`."""
-        return Model(self.estimate.plan.request.formula.outcome, tuple(self.params.index))
+        """The names of outcome and terms, for statsmodels' `summary_col`.
+
+        Who reads nothing else of a fit made with test noise still sees that it is not private.
+        """
+        mark = " (NOT PRIVATE)" if self.guarantee.kind == "none" else ""
+        outcome = self.estimate.plan.request.formula.outcome
+        return Model(f"{outcome}{mark}", tuple(self.params.index))
 
     @property
     def default_model_infos(self: Fit) -> dict[str, Callable[[Fit], str]]:
