@@ -55,8 +55,10 @@ def render_float(table: Table, caption: str, label: str) -> str:
     marked = [rf"\label{{{label}}}"] if label else []
     lines = [PREAMBLE, r"\begin{table}[htbp]", r"\centering", rf"\caption{{{escape(caption)}}}"]
     lines += [*marked, *alert]
+    alone = sum(isinstance(block, Grid) for block in table.blocks) == 1
     for block in table.blocks:
-        lines.extend(_tabular(block) if isinstance(block, Grid) else _lines(block))
+        # the float's caption is that of an only table; several are told apart by their own
+        lines.extend(_tabular(block) if alone and isinstance(block, Grid) else _lines(block))
     return "\n".join([*lines, *alert, r"\end{table}"]) + "\n"
 
 

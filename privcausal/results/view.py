@@ -393,8 +393,9 @@ def _methods(result: Result) -> tuple[str, ...]:
     if _by_cells(result):
         return _cell_methods(result)
     found = estimands.METHODS[request.estimand]
+    name = LEARNERS.get(plan.learner, plan.learner)
     sums = (
-        f"{LEARNERS.get(plan.learner, plan.learner)} with base {plan.base!r}. The rows were read "
+        f"{name[:1].upper()}{name[1:]} with base {plan.base!r}. The rows were read "
         "through sums of bounded row vectors only, computed exactly on an integer grid; discrete "
         "Gaussian noise (OpenDP) was added to each sum. Everything after that is post-processing."
     )

@@ -142,3 +142,15 @@ def test_empty_parts_leave_no_trace() -> None:
     assert "estimate" not in text
     assert "\n\n" not in text
     assert len(tabulate(bare).blocks) == 7
+
+
+def test_a_summary_in_latex_can_be_cited() -> None:
+    plain = summarize(ate_view()).as_latex()
+    assert r"\begin{table}" not in plain
+    cited = summarize(ate_view()).as_latex(label="tab:ate")
+    assert r"\caption{Private Average Treatment Effect}" in cited
+    assert cited.index(r"\caption") < cited.index(r"\label{tab:ate}") < cited.index(r"\toprule")
+    assert r"\caption{Effects of 5\% more}" in summarize(ate_view()).as_latex("Effects of 5% more")
+    for name in ("Effects", "Privacy budget, release by release"):  # several tables, told apart
+        assert rf"\emph{{{name}}}" in plain and rf"\emph{{{name}}}" in cited
+    assert cited.count(r"\toprule") == plain.count(r"\toprule")
