@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from privcausal.results.absent import HINTS
 from privcausal.results.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Exchange:
         """The public number of rows or units; there is no such attribute where it is private."""
         size = self.estimate.size
         if size is None:
-            raise AttributeError("nobs: the number of rows is private under these neighbours")
+            raise AttributeError(f"nobs: {HINTS['nobs']}")
         return size
 
     def to_maketables(self: Fit) -> ForMaketables:
