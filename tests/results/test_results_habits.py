@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
-from results_fits import proven, proven_average, variant
+from results_fits import BOUNDS, FORMULA, proven, proven_average, study, variant
 from scipy.stats import chi2
 
-from privcausal.errors import CapabilityError
+import privcausal as pc
+from privcausal.errors import CapabilityError, SchemaError
 from privcausal.results.absent import HINTS
+from privcausal.testing import seeded_noise
 
 
 def test_a_wald_test_of_one_term_is_its_z_test() -> None:
@@ -85,3 +88,30 @@ def test_fits_are_copied_and_pickled_as_before() -> None:
     fit = proven()
     for again in (copy.copy(fit), copy.deepcopy(fit), pickle.loads(pickle.dumps(fit))):
         assert again.params.equals(fit.params)
+
+
+# -- slips that cost budget, or make nonsense ------------------------------------------------
+
+
+@pytest.mark.parametrize("schema", [dict, pc.Schema])
+def test_a_misspelt_declaration_is_told_before_anything_is_bought(schema: Any) -> None:
+    bounds = {name: domain for name, domain in BOUNDS.items() if name != "income"}
+    with pytest.raises(SchemaError, match=r"'incom', which is no column.*nothing for 'income'"):
+        pc.private(FORMULA, study(), bounds=schema(bounds | {"incom": (0, 5)}))
+    # other tables' columns may be declared too
+    pc.private("cost ~ mailed | age", study(), bounds=schema(BOUNDS | {"ages": (0, 1)}))
+
+
+@pytest.mark.parametrize("call", [pc.private, pc.privcate])
+def test_a_treatment_coded_one_and_two_makes_itself_known(call: Any) -> None:
+    rows = study().assign(mailed=study()["mailed"] + 1)
+    with seeded_noise(3):
+        fit = call("cost ~ mailed | age", rows, eps=4, bounds=BOUNDS)
+    text = " ".join(str(fit).split())
+    assert "nearly all seem treated" in text
+    assert "Is the treatment coded 0 and 1?" in text
+
+
+def test_nothing_is_said_of_arms_that_are_both_there() -> None:
+    for name in ("r on gam", "private on linear", "propensity number"):
+        assert "coded 0 and 1" not in str(variant(name))
