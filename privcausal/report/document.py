@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from privcausal.errors import CapabilityError
 from privcausal.report import pictures, tables
 from privcausal.report.html import grid_html
-from privcausal.report.numbers import alike, level
+from privcausal.report.numbers import alike, chance, level
 from privcausal.report.table import Column, Grid
 from privcausal.report.view import FitView
 from privcausal.report.words import ALERTS, ODDS, belief, clean, interval_sentence, odds
@@ -100,7 +100,7 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
         facts.append((str(view.effects.index[0]), estimate, f"average effect on {view.outcome}"))
         remark = "sampling and privacy noise" if len(view.sources) <= 2 else "all sources of error"
         facts.append((f"{level(view.alpha)} interval", f"{low} to {high}", remark))
-    slack = f"failure chance {view.delta:.3g}" if view.delta else "pure, without failure chance"
+    slack = f"failure chance {chance(view.delta)}" if view.delta else "pure, without failure chance"
     if view.kind == "none":
         return [*facts, ("Privacy", "none", "test noise source")]
     return [*facts, (f"Privacy ({view.kind})", f"ε = {view.epsilon:.3g}", slack)]
@@ -163,6 +163,7 @@ def _environment() -> Environment:
     # both are written by this package, from escaped text only
     environment.filters["table"] = lambda grid: Markup(grid_html(grid))
     environment.filters["drawn"] = lambda picture: Markup(picture.svg)
+    environment.filters["chance"] = chance
     environment.filters["percent"] = lambda share: (
         f"{100 * share:.0f}%" if math.isfinite(share) else "an unknown share"
     )

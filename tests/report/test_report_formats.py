@@ -15,6 +15,13 @@ from privcausal.report.summary import tabulate
 from privcausal.report.table import Column, Prose
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]\d+)?(?![\w.])")
+POWER = re.compile(r"\$(?:([\d.]+) \\times )?10\^\{(-?\d+)\}\$")
+
+
+def _scientific(found: re.Match[str]) -> str:
+    return f"{found[1] or 1}e{int(found[2]):+03d}"
+
+
 VIEWS = [ate_view, cate_view, uplift_view]
 
 
