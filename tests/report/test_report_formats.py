@@ -37,6 +37,7 @@ def test_numbers_are_equal_in_all_formats(make: Callable[..., FitView]) -> None:
     assert len(expected) > 5
     html = re.sub(r"<[^>]*>", " ", summary.as_html())
     latex = summary.as_latex().replace("$-$", "-").replace("{[}", "[").replace("{]}", "]")
+    latex = POWER.sub(_scientific, latex)
     for text in (summary.as_text(), html, latex):
         found = iter(NUMBER.findall(text))
         # in this order, with the head's and the notes' own numbers between
