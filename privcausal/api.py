@@ -21,7 +21,7 @@ from privcausal.results.progress import stage_bar
 from privcausal.results.question import Question
 from privcausal.results.refusal import with_plan
 from privcausal.spec.assumed import assume
-from privcausal.spec.columns import label_columns
+from privcausal.spec.columns import label_columns, refuse_misspelt
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.plan import Plan
 from privcausal.spec.queries import Queries
@@ -455,5 +455,6 @@ def _planned(
     """Everything that can be checked without rows, in one place."""
     check_columns(source.header, request.columns)
     check_types(source.header, request)
+    refuse_misspelt(request.schema, source.header.names, request.columns)
     schema, undeclared = settle(request, source.header)
     return learner.plan(request, base, undeclared), schema, undeclared

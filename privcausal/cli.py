@@ -90,6 +90,8 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
         _say(f"warning: {message}")
 
 
+_FORMAT_HELP = "how the table on stdout is written (default text)"
+
 _SPEC_HELP = """\
 a spec file:
   formula = "visit ~ mailed | age + C(region) | income"
@@ -133,7 +135,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=_output, default=Path("report.html"), metavar="HTML")
+    parser.add_argument(
+        "--out", type=_output, default=Path("report.html"), metavar="HTML",
+        help="where the report goes (default report.html)",
+    )  # fmt: skip
     parser.add_argument("--rows", type=int, default=5000, help="invented rows (default 5000)")
     parser.add_argument("--eps", type=float, default=1.0, help="privacy budget (default 1)")
     parser.set_defaults(run=_demo)
@@ -144,7 +149,7 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", type=_input, help="a Parquet, Feather or CSV file")
     parser.add_argument("--report", type=_output, metavar="HTML", help="write the report here")
     parser.add_argument("--save", type=_output, metavar="JSON", help="write the fit here")
-    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text")
+    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text", help=_FORMAT_HELP)
     parser.add_argument(
         "--progress", action=argparse.BooleanOptionalAction,
         help="a bar on stderr; without the option, where that is a terminal",
@@ -163,14 +168,17 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--r2", type=float, default=0.0, help="share that covariates explain")
     parser.add_argument("--treated", type=float, default=0.5, help="share of rows treated")
     parser.add_argument("--plot", type=_output, metavar="PNG", help="draw half-width against eps")
-    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text")
+    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text", help=_FORMAT_HELP)
     parser.set_defaults(run=_plan)
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("fit", type=_input, help="a fit that was saved as JSON")
-    parser.add_argument("out", type=_output, metavar="HTML")
-    parser.add_argument("--audience", choices=["technical", "public"], default="technical")
+    parser.add_argument("out", type=_output, metavar="HTML", help="where the report goes")
+    parser.add_argument(
+        "--audience", choices=["technical", "public"], default="technical",
+        help="public leaves out coefficients, settings and code (default technical)",
+    )  # fmt: skip
     parser.set_defaults(run=_report)
 
 
@@ -195,7 +203,7 @@ def _add_audit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, default=10_000, help="draws on each table")
     parser.add_argument("--level", type=float, default=1e-3, help="chance of a false alarm")
     parser.add_argument("--fits", action="store_true", help="draw whole fits, not single answers")
-    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text")
+    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text", help=_FORMAT_HELP)
     parser.set_defaults(run=_audit)
 
 

@@ -36,7 +36,9 @@ def needs() -> Callable[..., str]:
     return needed
 
 
-EXTRAS = {"nn": ("torch", "opacus"), "spark": ("pyspark", "java")}
+EXTRAS = {
+    "nn": ("torch", "opacus"), "spark": ("pyspark", "java"), "test": ("maketables", "pyfixest"),
+}  # fmt: skip
 """What the marks of optional extras ask for, modules or programs: `pytest.mark.extra("nn")`."""
 
 

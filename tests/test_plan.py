@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,45 @@ def test_the_privacy_part_is_that_of_the_fit(options):
     same_cut = cut_sd(fit.budget) / cut_sd(plan.budget)
     assert plan.table["se_privacy"][0] * same_cut == pytest.approx(realised, rel=0.01)
     assert plan.table["rho"][0] == fit.guarantee.rho
+
+
+@lru_cache
+def crowd() -> pc.datasets.Study:
+    """So many rows that the mass of the scores, which noise is divided by, is that planned."""
+    return pc.datasets.clinic(100_000, 5)
+
+
+@pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x"])
+def test_the_privacy_part_is_that_of_the_fit_for_every_learner(learner):
+    options: dict[str, Any] = {"learner": learner, "base": "linear", "eps": 4.0}
+    options["bounds"] = crowd().bounds
+    with seeded_noise(3):
+        fit = pc.privcate(FORMULA, crowd().frame, **options)
+    plan = pc.plan(FORMULA, n=100_000, outcome_sd=13.7, r2=0.4, **options)
+    realised = float(np.sqrt(fit.estimate.averages.privacy[0, 0]))
+    same_cut = cut_sd(fit.budget) / cut_sd(plan.budget)
+    assert plan.table["se_privacy"][0] * same_cut == pytest.approx(realised, rel=0.01)
+    assert plan.table["rho"][0] == fit.guarantee.rho
+
+
+@pytest.mark.parametrize("learner", ["adum", "tm"])
+def test_the_privacy_part_is_that_of_a_fit_in_pure_epsilon(learner):
+    """Where rows follow the assumed law: means in the middle of the bounds, half treated."""
+    rng, n = np.random.default_rng(4), 60_000
+    rows = {
+        "Y": rng.normal(50, 14, n).clip(0, 100), "T": np.arange(n) % 2.0, "X": rng.uniform(0, 1, n),
+        "Z": rng.choice(["a", "b", "c"], n),
+    }  # fmt: skip
+    bounds = {"Y": (0, 100), "X": (0, 1), "Z": ["a", "b", "c"]}
+    options: dict[str, Any] = {"learner": learner, "eps": 1.0, "bounds": bounds}
+    with seeded_noise(3):
+        fit = pc.privcate("Y ~ T | X + Z", pd.DataFrame(rows), **options)
+    plan = pc.plan("Y ~ T | X + Z", n=n, outcome_sd=14, **options)
+    realised = float(np.sqrt(fit.estimate.averages.privacy[0, 0]))
+    assert plan.table["se_privacy"][0] == pytest.approx(realised, rel=0.01)
+    assert plan.budget["noise_sd"].tolist() == fit.budget["noise_sd"].tolist()
+    assert plan.table["delta"][0] == 0.0 == fit.guarantee.delta
+    assert np.isnan(plan.table["rho"][0]) and np.isnan(fit.guarantee.rho)
 
 
 def test_noise_that_depends_on_no_cut_is_that_of_the_fit():
@@ -383,6 +423,20 @@ def test_what_a_ledger_can_pay(tmp_path):
     both = small(n=1000, eps=0.5).fits(ledger, besides=[small(n=1000, eps=0.5)])
     assert not both["affordable"][0]
     assert len(ledger.history) == len(small(n=1000, eps=0.8).budget)  # planning charged nothing
+
+
+def test_a_fit_in_pure_epsilon_has_its_price_too(tmp_path):
+    ledger = pc.Ledger(tmp_path / "l.db", dataset="clinic", eps=1.0, delta=1e-6)
+    bounds = SMALL["bounds"]
+    plan = pc.plan("Y ~ T | X", n=1000, learner="adum", eps=[0.4, 0.8, 1.2], bounds=bounds)
+    fits = plan.fits(ledger)  # no rho is converted, so the ledger's delta may be another
+    assert fits["affordable"].tolist() == [True, True, False]
+    assert fits["rho"].isna().all()
+    frame = pd.DataFrame({"Y": np.linspace(0, 10, 400), "T": [0.0, 1.0] * 200, "X": [0.3] * 400})
+    pc.privcate("Y ~ T | X", frame, learner="adum", eps=0.8, bounds=bounds, ledger=ledger)
+    assert ledger.remaining.epsilon == pytest.approx(fits["left"][1])
+    assert plan.fits(ledger)["affordable"].tolist() == [False, False, False]
+    assert "reads the rows once" in " ".join(str(plan).split())
 
 
 def test_a_ledger_of_another_kind(tmp_path):

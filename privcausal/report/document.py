@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from privcausal.errors import CapabilityError
 from privcausal.report import pictures, tables
 from privcausal.report.html import grid_html
-from privcausal.report.numbers import alike, level
+from privcausal.report.numbers import alike, chance, level
 from privcausal.report.table import Column, Grid
 from privcausal.report.view import FitView
 from privcausal.report.words import ALERTS, ODDS, belief, clean, interval_sentence, odds
@@ -71,6 +71,7 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
         "level": level(view.alpha),
         "interval": interval_sentence(view),
         "privacy_share": sum(s.share for s in view.sources if s.label == "privacy"),
+        "other_share": sum(s.share for s in view.sources[2:]),
         "pictures": {
             "interval": pictures.interval_picture(view),
             "shapes": pictures.shape_pictures(view),
@@ -80,7 +81,10 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
         },
         "hidden_shapes": len(view.shapes) - len(view.shapes[: pictures.MOST_SHAPES]),
         "grids": _grids(view),
-        "checks": [(c.sentence, tables.plain_grid(c.caption, c.frame)) for c in view.checks],
+        "checks": [
+            (c.sentence, pictures.check_picture(c, i), tables.plain_grid(c.caption, c.frame))
+            for i, c in enumerate(view.checks)
+        ],
         "call": [clean(line) for line in view.call.split("\n")],
     }
 
@@ -94,8 +98,9 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
             [float(row[k]) for k in ("estimate", "conf_low", "conf_high")], float(row["std_error"])
         )
         facts.append((str(view.effects.index[0]), estimate, f"average effect on {view.outcome}"))
-        facts.append((f"{level(view.alpha)} interval", f"{low} to {high}", "sampling and privacy"))
-    slack = f"failure chance {view.delta:.3g}" if view.delta else "pure, without failure chance"
+        remark = "sampling and privacy noise" if len(view.sources) <= 2 else "all sources of error"
+        facts.append((f"{level(view.alpha)} interval", f"{low} to {high}", remark))
+    slack = f"failure chance {chance(view.delta)}" if view.delta else "pure, without failure chance"
     if view.kind == "none":
         return [*facts, ("Privacy", "none", "test noise source")]
     return [*facts, (f"Privacy ({view.kind})", f"ε = {view.epsilon:.3g}", slack)]
@@ -110,7 +115,7 @@ def _grids(view: FitView) -> dict[str, Grid | None]:
         "effects": shown(view.effects, tables.effect_grid),
         "groups": shown(view.gates, tables.gate_grid),
         "cells": shown(view.cells, tables.cell_grid),
-        "sources": tables.source_grid(view.sources) if view.sources else None,
+        "sources": tables.variance_grid(view.sources) if view.sources else None,
         "budget": tables.budget_grid(view.budget),
         "shares": tables.share_grid(view.budget),
         "odds": odds_grid(view.epsilon, view.neighbors),
@@ -158,6 +163,7 @@ def _environment() -> Environment:
     # both are written by this package, from escaped text only
     environment.filters["table"] = lambda grid: Markup(grid_html(grid))
     environment.filters["drawn"] = lambda picture: Markup(picture.svg)
+    environment.filters["chance"] = chance
     environment.filters["percent"] = lambda share: (
         f"{100 * share:.0f}%" if math.isfinite(share) else "an unknown share"
     )

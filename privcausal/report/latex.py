@@ -26,6 +26,9 @@ ESCAPES = {
 MINUS = re.compile(r"(?<![\w.])-(?=\d|inf\b)")
 """A sign before a number, also in brackets; not the dash of a name or of an exponent."""
 
+POWER = re.compile(r"(?<![\w.])(\d(?:\.\d+)?)e([+-]\d+)(?![\w.])")
+"""A number in scientific notation, as ``number`` writes it; its sign stands before it."""
+
 LONG = 34
 """A value of the head with more characters gets a line of its own, which may wrap."""
 
@@ -55,8 +58,10 @@ def render_float(table: Table, caption: str, label: str) -> str:
     marked = [rf"\label{{{label}}}"] if label else []
     lines = [PREAMBLE, r"\begin{table}[htbp]", r"\centering", rf"\caption{{{escape(caption)}}}"]
     lines += [*marked, *alert]
+    alone = sum(isinstance(block, Grid) for block in table.blocks) == 1
     for block in table.blocks:
-        lines.extend(_tabular(block) if isinstance(block, Grid) else _lines(block))
+        # the float's caption is that of an only table; several are told apart by their own
+        lines.extend(_tabular(block) if alone and isinstance(block, Grid) else _lines(block))
     return "\n".join([*lines, *alert, r"\end{table}"]) + "\n"
 
 
@@ -109,7 +114,7 @@ def _tabular(block: Grid) -> Iterator[str]:
             yield r"\midrule"
         yield _row(
             [
-                escape(cut(cell, NAME)) if column.align == "left" else _signed(escape(cell))
+                escape(cut(cell, NAME)) if column.align == "left" else _typeset(escape(cell))
                 for cell, column in zip(row, block.columns, strict=True)
             ]
         )
@@ -120,9 +125,15 @@ def _row(cells: list[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _signed(cell: str) -> str:
-    """Numbers with a minus sign in place of a hyphen."""
-    return MINUS.sub("$-$", cell)
+def _typeset(cell: str) -> str:
+    """Numbers with a minus sign in place of a hyphen, and powers of ten as such."""
+    return POWER.sub(_power, MINUS.sub("$-$", cell))
+
+
+def _power(found: re.Match[str]) -> str:
+    factor, exponent = found[1], int(found[2])
+    times = "" if factor == "1" else rf"{factor} \times "
+    return f"${times}10^{{{exponent}}}$"
 
 
 @_lines.register
@@ -130,5 +141,5 @@ def _(block: Prose) -> Iterator[str]:
     yield r"\begin{minipage}{\linewidth}\footnotesize\raggedright"
     if block.heading:
         yield rf"\emph{{{escape(block.heading)}}}\par"
-    yield from (escape(paragraph) + r"\par" for paragraph in block.paragraphs)
+    yield from (POWER.sub(_power, escape(p)) + r"\par" for p in block.paragraphs)
     yield r"\end{minipage}\par\smallskip"

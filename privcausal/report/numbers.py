@@ -97,6 +97,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f}%" if abs(share) < 1e6 else number(share, 3)
 
 
+def chance(value: float) -> str:
+    """A small chance in words: ``"1 in 100,000"``."""
+    return f"1 in {round(1 / value):,}" if 1e-9 <= value < 0.5 else f"{value:.3g}"
+
+
 def count(value: float) -> str:
     """A (noisy) count, to the nearest whole number."""
     return fixed(value, 0) if abs(value) < 10**WIDEST else number(value)

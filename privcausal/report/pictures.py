@@ -10,7 +10,7 @@ from privcausal.report import plots, tables
 from privcausal.report.numbers import alike, amounts, level, percent
 from privcausal.report.svg import figure_svg, new_figure, steady_style
 from privcausal.report.table import Grid
-from privcausal.report.view import FitView, Shape
+from privcausal.report.view import Check, FitView, Shape
 from privcausal.report.words import clean, interval_sentence, shape_line
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def interval_picture(view: FitView) -> Picture | None:
         return None
     effect = view.effects.iloc[0]
     bars = "; ".join(
-        f"{label} {' to '.join(alike([low, high], (high - low) / 4))}"
+        f"{label} {' to '.join(alike([low, high], float(effect['std_error'])))}"
         for label, low, high in plots.nested(effect, view.sources)
     )
     words = f"Nested bars: the estimate is {interval_sentence(view)}. Intervals by source: {bars}."
@@ -117,6 +117,16 @@ def gain_picture(view: FitView) -> Picture | None:
         ),
     )  # fmt: skip
     return Picture(svg, caption, tables.gain_grid(gains))
+
+
+def check_picture(check: Check, index: int) -> Picture | None:
+    """A diagnostic as it draws itself; its table stands below."""
+    if check.draw is None or check.rows > MOST_BARS:
+        return None
+    height = 0.9 + 0.3 * check.rows if check.rows else 3.0
+    words = f"{clean(check.caption)}: {clean(check.sentence)}"
+    svg = _draw(f"check{index}", words, (WIDE, height), check.draw)
+    return Picture(svg, f"{check.caption}. The table has its numbers.")
 
 
 def budget_picture(view: FitView) -> Picture | None:

@@ -164,7 +164,7 @@ def interval_plot(
     Parameters
     ----------
     effect : Series
-        With estimate, conf_low, conf_high.
+        With estimate, std_error, conf_low, conf_high.
     sources : sequence of Source
         Sampling first; each adds to the ones before it.
     """
@@ -172,13 +172,14 @@ def interval_plot(
     calm(ax, across="x")
     estimate = float(effect["estimate"])
     bars = nested(effect, sources)
+    spread = float(effect["std_error"])  # as many digits as the estimate is told with
     include(ax, [0.0, estimate, *(limit for _, low, high in bars for limit in (low, high))])
     ax.axvline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     for depth, (label, low, high) in enumerate(bars):
         _nested_bar(ax, low, high, PATTERNS[depth], zorder=4 + len(bars) - depth)
         # the innermost is named above the bar, the wider ones below it, further and further
         height = 0.5 if depth == 0 else -0.5 - 0.62 * (depth - 1)
-        span = " to ".join(alike([low, high], (high - low) / 4))
+        span = " to ".join(alike([low, high], spread))
         _bracket(ax, low, high, height, clean(f"{label}: {span}"))
     ax.plot([estimate] * 2, [-0.3, 0.3], color=INK, linewidth=2, zorder=20)
     ax.set_ylim(-1.05 - 0.62 * max(0, len(bars) - 2), 1.05)

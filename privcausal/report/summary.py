@@ -34,9 +34,21 @@ class Summary:
         """At most 78 columns of ASCII; long names are cut in the middle."""
         return text.render(self.table)
 
-    def as_latex(self) -> str:
-        """A centred group of booktabs tables."""
-        return latex.render(self.table)
+    def as_latex(self, caption: str | None = None, label: str = "") -> str:
+        """Tables for a document that loads booktabs: a centred group, or a float to be cited.
+
+        Parameters
+        ----------
+        caption : str, optional
+            Plain text. With it, or with a label, the tables stand in one floating `table`, whose
+            caption is the title unless given.
+        label : str
+            For ``\\ref``, put there as it is.
+        """
+        if caption is None and not label:
+            return latex.render(self.table)
+        title = self.table.title if caption is None else caption
+        return latex.render_float(self.table, title, label)
 
     def as_html(self) -> str:
         """A `div` of tables, every name escaped."""

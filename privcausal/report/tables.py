@@ -114,6 +114,22 @@ def source_grid(sources: Sequence[Source], of: str = "") -> Grid:
     return Grid(f"Where the uncertainty{of} comes from", columns, rows, frame, headed=False)
 
 
+def variance_grid(sources: Sequence[Source]) -> Grid:
+    """The same where there is room for a column each."""
+    packed = source_grid(sources)
+    columns = (
+        packed.columns[0],
+        Column("standard error"),
+        Column("share of variance"),
+        packed.columns[2],
+    )
+    rows = tuple(
+        (row[0], row[1].split()[1], numbers.percent(source.share), row[2])
+        for row, source in zip(packed.rows, sources, strict=True)
+    )
+    return Grid(packed.caption, columns, rows, packed.frame)
+
+
 CURRENCIES = ("rho", "epsilon", "delta")
 
 PARALLEL = "(parallel)"

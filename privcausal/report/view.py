@@ -6,9 +6,9 @@ levels, groups) are untrusted text; whoever prints them cleans and escapes them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from privcausal.errors import CapabilityError, DataError
 from privcausal.typing import Neighbors
@@ -45,11 +45,16 @@ class Source(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A diagnostic that was bought (overlap, balance): a caption, a sentence, a small frame."""
+    """A diagnostic that was bought (overlap, balance): a caption, a sentence, a small frame.
+
+    `draw` draws it on the axes that it is given; `rows` of it are named there, if any are.
+    """
 
     caption: str
     sentence: str
     frame: pd.DataFrame
+    draw: Callable[[Any], object] | None = None
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

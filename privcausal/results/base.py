@@ -14,6 +14,7 @@ from privcausal.errors import CapabilityError
 from privcausal.inference.average import AverageEstimate
 from privcausal.learners import Estimate
 from privcausal.results import serial
+from privcausal.results.absent import Absent
 from privcausal.results.call import ledger_line
 from privcausal.results.exchange import Exchange
 from privcausal.results.frames import budget_frame, check_alpha, critical, rows_of, table, within
@@ -26,6 +27,7 @@ from privcausal.typing import Frame
 
 if TYPE_CHECKING:
     import pandas as pd
+    from statsmodels.stats.contrast import ContrastResults
 
     from privcausal.accounting import Ledger
     from privcausal.report import FitView, Summary
@@ -56,7 +58,7 @@ class NuisanceFunction:
 
 
 @dataclass(frozen=True, eq=False)
-class Result(Exchange):
+class Result(Exchange, Absent):
     """A finished fit: released numbers and functions of them; no rows.
 
     Attributes
@@ -132,6 +134,30 @@ class Result(Exchange):
         import pandas as pd
 
         return pd.Series(2 * norm.sf(np.abs(self.zvalues)), index=self._terms(), name="p_value")
+
+    def wald_test(self, hypotheses: Any) -> ContrastResults:
+        """A Wald test that linear hypotheses about `params` hold together, as in statsmodels.
+
+        Parameters
+        ----------
+        hypotheses : str, sequence of str, or array of shape (k, m)
+            ``"age = 0, severity = 0"``; ``["C(ward)[T.north] = C(ward)[T.south]"]``; or rows of
+            weights whose sums of `params` are zero.
+
+        Returns
+        -------
+        statsmodels.stats.contrast.ContrastResults
+            `statistic`, chi-squared with `df_denom` degrees of freedom, and `pvalue`. Its variance
+            is that of `cov_params`, with noise and allowances.
+
+        Raises
+        ------
+        CapabilityError
+            An unknown term, or a hypothesis that is not linear or follows from the others.
+        """
+        from privcausal.results.wald import wald
+
+        return wald(self.params, self.cov_params(), hypotheses)
 
     def conf_int(self, alpha: float = 0.05, simultaneous: bool = False) -> pd.DataFrame:
         """Normal confidence limits, columns 0 (low) and 1 (high) as in statsmodels.

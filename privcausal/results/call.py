@@ -99,8 +99,16 @@ def _option(option: Any, known: dict[str, Any], module: str) -> str:
     return f"{module}.{type(option).__name__}({', '.join(changed)})"
 
 
+LINE = 88
+"""Characters of a line of code that need no side scroll."""
+
+
 def _bounds(schema: Schema) -> str:
-    columns = ", ".join(f"{name!r}: {_domain(schema[name])}" for name in schema)
+    """On one line where that is short, else a line for each column."""
+    listed = [f"{name!r}: {_domain(schema[name])}" for name in schema]
+    columns = ", ".join(listed)
+    if len(columns) > LINE - len("    bounds={},"):
+        columns = "".join(f"\n        {each}," for each in listed) + "\n    "
     return f"pc.Schema({{{columns}}}, complete=True)" if schema.complete else f"{{{columns}}}"
 
 

@@ -87,7 +87,14 @@ class Diagnostic:
         price = NOT_PRIVATE
         if self.measured.real:
             price = f"Bought for {_price(self.guarantee)}, in addition to the fit."
-        return Check(self.title, f"{self.sentence} {price}", self._shown())
+        return Check(
+            self.title, f"{self.sentence} {price}", self._shown(), self.plot, self._named_rows
+        )
+
+    @property
+    def _named_rows(self) -> int:
+        """Rows that the picture names, if it names any."""
+        return 0
 
     def _shown(self) -> pd.DataFrame:
         return self.frame
@@ -173,7 +180,7 @@ class Overlap(Diagnostic):
             f"and {numbers.percent(control)} of the controls "
             f"(noise sd {numbers.percent(control_sd)}) have a propensity at or beyond the ends of "
             f"[{low:.2f}, {high:.2f}]. Each count has noise sd "
-            f"{numbers.number(self.measured.noise_sd, 3)}."
+            f"{numbers.number(self.measured.noise_sd, 3)}, so small ones may be below zero."
         )
 
     def _outside(self, counts: np.ndarray) -> tuple[float, float]:
@@ -234,6 +241,10 @@ class Balance(Diagnostic):
             },
             index=pd.Index(found.terms, name="term"),
         )  # fmt: skip
+
+    @property
+    def _named_rows(self) -> int:
+        return len(self.measured.terms)
 
     def _shown(self) -> pd.DataFrame:
         words = {"std_error_before": "noise sd before", "std_error_after": "noise sd after"}

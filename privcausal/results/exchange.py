@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from privcausal.results.absent import HINTS
 from privcausal.results.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -75,8 +76,13 @@ class Exchange:
 
     @property
     def model(self: Fit) -> Model:
-        """The names of outcome and terms, for statsmodels' `summary_col`."""
-        return Model(self.estimate.plan.request.formula.outcome, tuple(self.params.index))
+        """The names of outcome and terms, for statsmodels' `summary_col`.
+
+        Who reads nothing else of a fit made with test noise still sees that it is not private.
+        """
+        mark = " (NOT PRIVATE)" if self.guarantee.kind == "none" else ""
+        outcome = self.estimate.plan.request.formula.outcome
+        return Model(f"{outcome}{mark}", tuple(self.params.index))
 
     @property
     def default_model_infos(self: Fit) -> dict[str, Callable[[Fit], str]]:
@@ -88,7 +94,7 @@ class Exchange:
         """The public number of rows or units; there is no such attribute where it is private."""
         size = self.estimate.size
         if size is None:
-            raise AttributeError("nobs: the number of rows is private under these neighbours")
+            raise AttributeError(f"nobs: {HINTS['nobs']}")
         return size
 
     def to_maketables(self: Fit) -> ForMaketables:

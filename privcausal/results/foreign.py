@@ -40,6 +40,10 @@ def read_foreign(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
     for fits, reader in readers:
         if fits:
             return reader(fit, alpha)
+    if _has(
+        fit, "to_list", "all_fitted_models"
+    ):  # of pyfixest, for a formula with sw() or several outcomes
+        raise CapabilityError(f"a {type(fit).__name__} holds several models: give *fit.to_list()")
     raise CapabilityError(
         f"a {type(fit).__name__} cannot be compared: give fits of privcausal, statsmodels or "
         "pyfixest, fits that follow the maketables protocol, or frames with the columns term, "
@@ -92,7 +96,8 @@ def _pyfixest(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
         "Outcome": str(fit._depvar), "Estimator": type(fit).__name__,
         "n": _count(getattr(fit, "_N", None)),
     }  # fmt: skip
-    return frame, facts
+    absorbed = getattr(fit, "_fixef", None)
+    return frame, facts | ({"Fixed effects": absorbed} if absorbed not in (None, "0") else {})
 
 
 def _maketables(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:

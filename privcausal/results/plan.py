@@ -74,7 +74,8 @@ class PlanResult:
         se_nuisances privacy_share, and worst_case where no `outcome_sd` was stated: the
         half-width for the most variable outcome that its bounds allow. `detectable` is the
         smallest effect whose interval leaves out zero with the power asked for; `privacy_share`
-        is of the variance. An interval is infinite where the fit would find nothing.
+        is of the variance. An interval is infinite where the fit would find nothing. In pure
+        epsilon delta is 0 and rho NaN.
         """
         import pandas as pd
 
@@ -84,9 +85,10 @@ class PlanResult:
         found, alpha = self.planner.at(n, eps), self.question.alpha
         z = float(norm.ppf(1 - alpha / 2) + norm.ppf(self.question.power))
         variance = float(found.variance[0])
+        pure = found.plan.pure
         row = {
-            "n": n, "eps": eps, "delta": found.plan.request.budget.delta,
-            "rho": found.plan.rho / PICO, "half-width": _first(found, alpha),
+            "n": n, "eps": eps, "delta": 0.0 if pure else found.plan.request.budget.delta,
+            "rho": np.nan if pure else found.plan.rho / PICO, "half-width": _first(found, alpha),
             "detectable": z * float(np.sqrt(variance)),
             "se_sampling": float(np.sqrt(found.sampling[0])),
             "se_privacy": float(np.sqrt(found.privacy[0])),
@@ -145,7 +147,8 @@ class PlanResult:
         Returns
         -------
         DataFrame
-            `left` is the epsilon that would be left; NaN where it cannot be paid.
+            `left` is the epsilon that would be left; NaN where it cannot be paid. `rho` is NaN
+            for a fit in pure epsilon.
 
         Raises
         ------
@@ -165,7 +168,8 @@ class PlanResult:
             left = ledger.after(before + cost)
             rows.append(
                 {
-                    "n": n, "eps": eps, "rho": cost.rho / PICO, "affordable": left is not None,
+                    "n": n, "eps": eps, "rho": cost.rho / PICO if cost.rho else np.nan,
+                    "affordable": left is not None,
                     "left": np.nan if left is None else left.epsilon,
                 }
             )  # fmt: skip
@@ -174,7 +178,8 @@ class PlanResult:
     def _cost(self, eps: float, ledger: Ledger) -> Cost:
         plan = self.planner.plan(eps)
         trust, delta = plan.request.trust, plan.request.budget.delta
-        if ledger.delta != delta:
+        # as for a fit: only where rho is converted must the two be the same
+        if plan.rho > 0 and ledger.delta != delta:
             raise LedgerError(
                 f"the ledger counts at delta={ledger.delta:g} and this plan at delta={delta:g}; "
                 "plan with the ledger's"
@@ -185,7 +190,7 @@ class PlanResult:
                 f"ledger {ledger.dataset!r} holds fits with other neighbours or another unit; "
                 "keep one ledger for each"
             )
-        return Cost(rho=plan.rho, delta=plan.delta)
+        return Cost(plan.rho, plan.epsilon, plan.delta)
 
     # -- pictures ----------------------------------------------------------------------------
 

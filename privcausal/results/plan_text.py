@@ -154,7 +154,8 @@ def _notes(result: PlanResult) -> str:
     differ = NEIGHBORS[trust.neighbors].format(unit=f"one {clean(trust.protected)}")
     plan = result.planner.plan(request.budget.epsilon)
     price = "eps-DP (pure)" if plan.pure else f"(eps, {request.budget.delta:.3g})-DP"
+    often = "once" if result.passes == 1 else f"{result.passes} times"
     return (
-        f"Price of each row: {price}; {differ} A fit reads its rows "
-        f"{result.passes} times. This plan saw no data and cost nothing."
+        f"Price of each line: {price}; {differ} A fit reads the rows {often}. "
+        "This plan saw no data and cost nothing."
     )

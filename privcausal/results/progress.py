@@ -5,7 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Event, Thread
 from typing import Any
+
+TICK = 1.0
+"""Seconds between two looks at the clock: within a long stage, as of boosting, it goes on."""
 
 FORMAT = "{desc}: {bar}| {n_fmt}/{total_fmt} stages [{elapsed}]"
 
@@ -39,7 +43,8 @@ def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
         bar.refresh()
 
     try:
-        yield tell
+        with _clock(bars):
+            yield tell
         for bar in bars:
             bar.set_description_str("done", refresh=False)
             bar.n = bar.total
@@ -47,6 +52,25 @@ def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
     finally:
         for bar in bars:
             bar.close()
+
+
+@contextmanager
+def _clock(bars: Sequence[Any]) -> Iterator[None]:
+    """Draws the bars anew at each tick, with the time elapsed, whatever the fit is busy with."""
+    over = Event()
+
+    def tick() -> None:
+        while not over.wait(TICK):
+            for bar in bars:
+                bar.refresh()
+
+    thread = Thread(target=tick, name="privcausal progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _bar(total: int) -> Any:

@@ -14,7 +14,7 @@ from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
 from privcausal.report.numbers import alike, level
 from privcausal.report.words import odds_sentence
-from privcausal.results import cells, dpcate, estimands, meta, published, trial
+from privcausal.results import cells, dpcate, estimands, meta, onesided, published, trial
 from privcausal.results.cells import cell_table
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text
 from privcausal.results.plotted import gain_frame
@@ -380,7 +380,8 @@ def _notes(result: Result) -> tuple[str, ...]:
     if request.mode == "paper" and not meta.is_meta(estimate.plan):
         is_effect = estimate.plan.learner == dpcate.NAME
         notes.append(dpcate.PUBLISHED_NOTE if is_effect else published.NOTE)
-    return (*notes, *estimate.notes)
+    one_sided = onesided.note(estimate)
+    return (*notes, *([one_sided] if one_sided else []), *estimate.notes)
 
 
 def _methods(result: Result) -> tuple[str, ...]:
@@ -393,8 +394,9 @@ def _methods(result: Result) -> tuple[str, ...]:
     if _by_cells(result):
         return _cell_methods(result)
     found = estimands.METHODS[request.estimand]
+    name = LEARNERS.get(plan.learner, plan.learner)
     sums = (
-        f"{LEARNERS.get(plan.learner, plan.learner)} with base {plan.base!r}. The rows were read "
+        f"{name[:1].upper()}{name[1:]} with base {plan.base!r}. The rows were read "
         "through sums of bounded row vectors only, computed exactly on an integer grid; discrete "
         "Gaussian noise (OpenDP) was added to each sum. Everything after that is post-processing."
     )

@@ -10,11 +10,12 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Literal
 
 import numpy as np
 
-from privcausal.errors import DataError
+from privcausal.errors import DataError, SchemaError
 from privcausal.spec.schema import Schema, label_key
 from privcausal.typing import Frame, Integers, Vector
 
@@ -36,6 +37,26 @@ class Header:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.kinds)
+
+
+def refuse_misspelt(schema: Schema, names: Sequence[str], needed: Sequence[str]) -> None:
+    """A declaration for no column whose name is nearly that of a needed one without any.
+
+    Without this the needed column's bounds would be bought, which costs budget. Declarations for
+    other tables may stand in the same schema.
+
+    Raises
+    ------
+    SchemaError
+    """
+    bare = [name for name in needed if name not in schema]
+    for name in schema:
+        close = get_close_matches(name, bare, 1, 0.75) if name not in names else []
+        if close:
+            raise SchemaError(
+                f"bounds has {name!r}, which is no column of the data, and nothing for "
+                f"{close[0]!r}; is that the same? Without its bounds they would be bought"
+            )
 
 
 def open_frame(native: Frame) -> Any:

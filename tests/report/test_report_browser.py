@@ -51,8 +51,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {name: folder / f"{name}.html" for name in NAMES}
     for name, make in FITS.items():
         fit = make()
+        # with pictures of overlap and balance, which a fit by cells has not
+        looks = [] if name == "ADUM" else [fit.overlap(STUDY.frame, eps=1)]
+        looks += [fit.balance(STUDY.frame, eps=1)] if looks else []
         for audience in ("technical", "public"):
-            fit.report(made[f"{name} {audience}"], audience=audience)
+            fit.report(made[f"{name} {audience}"], audience=audience, checks=looks)
     for name, render in VIEWS.items():
         made[name].write_text(render(), encoding="utf-8")
     return made
@@ -170,6 +173,22 @@ def test_a_cut_table_would_be_seen(browser: Browser, tmp_path: Path) -> None:
     browser.open(tmp_path / "wide.html")
     assert len(browser.run(CUT)) >= 1
     assert browser.run(WIDER) > 0
+
+
+def test_every_kind_of_picture_was_shown(browser: Browser, pages: dict[str, Path]) -> None:
+    """What the other tests say holds for the interval, shapes, groups, looks, gains and budget."""
+    expected = {
+        "ATE technical": {"interval", "groups", "check0", "check1", "budget"},
+        "CATE technical": {"interval", "shape0", "shape1", "shape2", "groups", "check0", "check1",
+                           "budget"},
+        "ADUM public": {"interval", "shape0", "shape1", "gains", "budget"},
+    }  # fmt: skip
+    for name, idents in expected.items():
+        browser.open(pages[name])
+        found = browser.run("[...document.querySelectorAll('figure svg [id]')].map(e => e.id)")
+        assert idents <= {ident.split("-")[0] for ident in found}, name
+        drawn = "[...document.querySelectorAll('figure svg')].every(s => s.clientHeight > 80)"
+        assert browser.run(drawn)
 
 
 def test_size_of_the_file(pages: dict[str, Path]) -> None:

@@ -98,7 +98,7 @@ def test_every_format_has_the_same_numbers(statistic: Any) -> None:
 def test_signs_are_minus_signs_in_latex() -> None:
     latex = table(statistic="conf_int").as_latex()
     assert "{[}$-$0.00213, $-$0.00049]" in latex
-    assert "1e-05" in latex  # an exponent is none
+    assert r"$\delta$ & $10^{-5}$ & $10^{-5}$" in latex
 
 
 def test_numbers_of_a_column_stand_above_their_brackets() -> None:

@@ -15,6 +15,13 @@ from privcausal.report.summary import tabulate
 from privcausal.report.table import Column, Prose
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]\d+)?(?![\w.])")
+POWER = re.compile(r"\$(?:([\d.]+) \\times )?10\^\{(-?\d+)\}\$")
+
+
+def _scientific(found: re.Match[str]) -> str:
+    return f"{found[1] or 1}e{int(found[2]):+03d}"
+
+
 VIEWS = [ate_view, cate_view, uplift_view]
 
 
@@ -30,6 +37,7 @@ def test_numbers_are_equal_in_all_formats(make: Callable[..., FitView]) -> None:
     assert len(expected) > 5
     html = re.sub(r"<[^>]*>", " ", summary.as_html())
     latex = summary.as_latex().replace("$-$", "-").replace("{[}", "[").replace("{]}", "]")
+    latex = POWER.sub(_scientific, latex)
     for text in (summary.as_text(), html, latex):
         found = iter(NUMBER.findall(text))
         # in this order, with the head's and the notes' own numbers between
@@ -142,3 +150,15 @@ def test_empty_parts_leave_no_trace() -> None:
     assert "estimate" not in text
     assert "\n\n" not in text
     assert len(tabulate(bare).blocks) == 7
+
+
+def test_a_summary_in_latex_can_be_cited() -> None:
+    plain = summarize(ate_view()).as_latex()
+    assert r"\begin{table}" not in plain
+    cited = summarize(ate_view()).as_latex(label="tab:ate")
+    assert r"\caption{Private Average Treatment Effect}" in cited
+    assert cited.index(r"\caption") < cited.index(r"\label{tab:ate}") < cited.index(r"\toprule")
+    assert r"\caption{Effects of 5\% more}" in summarize(ate_view()).as_latex("Effects of 5% more")
+    for name in ("Effects", "Privacy budget, release by release"):  # several tables, told apart
+        assert rf"\emph{{{name}}}" in plain and rf"\emph{{{name}}}" in cited
+    assert cited.count(r"\toprule") == plain.count(r"\toprule")

@@ -118,7 +118,8 @@ def test_gaps_and_infinities_do_not_break_a_plot() -> None:
     frame = pd.DataFrame(dict.fromkeys(FOREST, odd))
     report.gate_plot(frame).figure.canvas.draw()
     report.coef_plot(frame).figure.canvas.draw()
-    report.interval_plot(frame.iloc[0], ate_view().sources).figure.canvas.draw()
+    lost = frame.assign(std_error=odd).iloc[0]
+    report.interval_plot(lost, ate_view().sources).figure.canvas.draw()
 
 
 @settings(max_examples=12, deadline=None)

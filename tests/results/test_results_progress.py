@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from results_fits import BOUNDS, CANARY, FORMULA, RARE, study
 
 import privcausal as pc
 from privcausal.errors import BudgetError
+from privcausal.results import progress
 from privcausal.results.progress import stage_bar
 
 
@@ -46,6 +49,23 @@ def test_what_is_refused_shows_no_bar(capsys: Any, tmp_path: Any) -> None:
     with pytest.raises(BudgetError):
         pc.private("cost ~ mailed", study(), bounds=BOUNDS, ledger=ledger, progress=True)
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_clock_goes_on_within_a_long_stage(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(progress, "TICK", 0.02)
+    with stage_bar(["boosting"], shown=True) as watch:
+        assert watch is not None
+        time.sleep(0.1)
+        assert capsys.readouterr().err == ""  # not before there is something to wait for
+        watch("boosting", None)
+        capsys.readouterr()
+        for _ in range(100):  # usually a tenth of a second is enough
+            time.sleep(0.1)
+            drawn = capsys.readouterr().err
+            if drawn:
+                break
+        assert "boosting" in drawn
+    assert "privcausal progress" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_failure_leaves_the_bar_where_it_was(capsys: Any) -> None:

@@ -1,0 +1,117 @@
+"""What users of statsmodels, fixest and grf type out of habit."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from results_fits import BOUNDS, FORMULA, proven, proven_average, study, variant
+from scipy.stats import chi2
+
+import privcausal as pc
+from privcausal.errors import CapabilityError, SchemaError
+from privcausal.results.absent import HINTS
+from privcausal.testing import seeded_noise
+
+
+def test_a_wald_test_of_one_term_is_its_z_test() -> None:
+    fit = proven()
+    found = fit.wald_test("age = 0")
+    assert found.statistic == pytest.approx(fit.zvalues["age"] ** 2)
+    assert found.pvalue == pytest.approx(fit.pvalues["age"])
+    shifted = fit.wald_test(f"ATE = {fit.params['ATE'] - 1.96 * fit.bse['ATE']:.9f}")
+    assert shifted.pvalue == pytest.approx(0.05, abs=1e-3)
+
+
+def test_a_wald_test_of_several_terms() -> None:
+    fit = proven()
+    slopes = [term for term in fit.params.index if term != "ATE"]
+    value, cov = fit.params[slopes], fit.cov_params().loc[slopes, slopes]
+    statistic = float(value @ np.linalg.inv(cov) @ value)
+    weights = np.eye(len(fit.params))[1:]
+    for hypotheses in ([f"{term} = 0" for term in slopes], ", ".join(slopes), weights):
+        found = fit.wald_test(hypotheses)
+        assert found.statistic == pytest.approx(statistic)
+        assert found.df_denom == len(slopes)
+        assert found.pvalue == pytest.approx(chi2.sf(statistic, len(slopes)))
+    south, west = slopes[1:3]
+    found = fit.wald_test(f"{south} = {west}")
+    spread = cov.loc[south, south] + cov.loc[west, west] - 2 * cov.loc[south, west]
+    assert found.statistic == pytest.approx((value[south] - value[west]) ** 2 / spread)
+    assert "chi2" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "words"),
+    [
+        ("height = 0", "the terms are 'ATE', 'age'"),
+        ("age = 0, age = 1", "follows from the others"),
+        (np.ones(2), "one a term"),
+        (3, "one a term"),
+        ("age * age = 1", "linear in the terms"),
+        ("", "linear in the terms|holds no term"),
+    ],
+)
+def test_hypotheses_that_are_none(hypotheses: object, words: str) -> None:
+    with pytest.raises(CapabilityError, match=words):
+        proven().wald_test(hypotheses)
+
+
+def test_names_of_other_packages_lead_to_ours() -> None:
+    fit = proven()
+    for name, hint in HINTS.items():
+        if not hasattr(type(fit), name):
+            with pytest.raises(AttributeError, match="has no attribute") as caught:
+                getattr(fit, name)
+            assert str(caught.value).endswith(hint)
+            assert not hasattr(fit, name)
+            if hint.startswith("see "):  # and what is named is there
+                target = hint.removeprefix("see ").split("(")[0].split(",")[0].split(" ")[0]
+                assert hasattr(fit, target.split(".")[0]), hint
+    with pytest.raises(AttributeError, match=r"pc\.privcate gives the effect at new points"):
+        proven_average().predict  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'no_such_thing'$"):
+        fit.no_such_thing  # noqa: B018
+
+
+def test_what_is_there_and_fails_tells_its_own_reason() -> None:
+    with pytest.raises(AttributeError, match=r"^nobs: the number of rows is private"):
+        variant("add_remove").nobs  # noqa: B018
+    with pytest.raises(CapabilityError, match="no average effects"):
+        variant("no averages").params  # noqa: B018
+
+
+def test_fits_are_copied_and_pickled_as_before() -> None:
+    fit = proven()
+    for again in (copy.copy(fit), copy.deepcopy(fit), pickle.loads(pickle.dumps(fit))):
+        assert again.params.equals(fit.params)
+
+
+# -- slips that cost budget, or make nonsense ------------------------------------------------
+
+
+@pytest.mark.parametrize("schema", [dict, pc.Schema])
+def test_a_misspelt_declaration_is_told_before_anything_is_bought(schema: Any) -> None:
+    bounds = {name: domain for name, domain in BOUNDS.items() if name != "income"}
+    with pytest.raises(SchemaError, match=r"'incom', which is no column.*nothing for 'income'"):
+        pc.private(FORMULA, study(), bounds=schema(bounds | {"incom": (0, 5)}))
+    # other tables' columns may be declared too
+    pc.private("cost ~ mailed | age", study(), bounds=schema(BOUNDS | {"ages": (0, 1)}))
+
+
+@pytest.mark.parametrize("call", [pc.private, pc.privcate])
+def test_a_treatment_coded_one_and_two_makes_itself_known(call: Any) -> None:
+    rows = study().assign(mailed=study()["mailed"] + 1)
+    with seeded_noise(3):
+        fit = call("cost ~ mailed | age", rows, eps=4, bounds=BOUNDS)
+    text = " ".join(str(fit).split())
+    assert "nearly all seem treated" in text
+    assert "Is the treatment coded 0 and 1?" in text
+
+
+def test_nothing_is_said_of_arms_that_are_both_there() -> None:
+    for name in ("r on gam", "private on linear", "propensity number"):
+        assert "coded 0 and 1" not in str(variant(name))
