@@ -61,8 +61,8 @@ ORTHOGONAL = 1e-9
 """Queries this near to orthogonal in the RKHS get independent noise."""
 
 LEAST_RIDGE = 1e-4
-"""Of the most curvature that rows can have: a ridge that is chosen is no smaller, since the steps of
-the solver grow with one over its root. Next to nothing is shrunk there."""
+"""Of the most curvature that rows can have: a ridge that is chosen is no smaller, since the number
+of the solver's steps grows with one over its root. Next to nothing is shrunk there."""
 
 OPTIONS: dict[str, tuple[str, ...]] = {
     "score": ("r", "dr"),
