@@ -477,6 +477,15 @@ STEPS = [
     "privcausal.vault.transforms.scores.Aipw.__call__",
     "privcausal.vault.noise.OperatingSystem.gaussian",
 ]
+STEPPED: dict[str, Any] = {
+    "unit": "pid",
+    "max_rows": 2,
+    "split": "disjoint",
+    "bounds": BOUNDS,
+    "groups": ["X2"],
+}
+"""A fit that takes all of these steps."""
+
 FAULTS: list[Exception] = [
     ValueError(f"could not convert string to float: '{LABEL}'"),
     KeyError(NUMBER),
@@ -495,23 +504,16 @@ def test_a_fault_inside_shows_nothing(
         raise fault
 
     ledger = pc.Ledger(tmp_path / "study.db", "study", eps=5)
-    options = {
-        "unit": "pid",
-        "max_rows": 2,
-        "split": "disjoint",
-        "bounds": BOUNDS,
-        "groups": ["X2"],
-    }
     with monkeypatch.context() as patch:
         patch.setattr(step, fail)
         with pytest.raises(PrivcausalError) as caught:
-            pc.privcate(FORMULA, rows(), ledger=ledger, **options)
+            pc.privcate(FORMULA, rows(), ledger=ledger, **STEPPED)
     text = told(caught.value)
     assert found_in(text) == []
     assert str(N) not in text
     assert caught.value.__context__ is None
     assert frames_with_it(caught.value, frozenset({"data"})) == []
-    assert len(ledger.history) == (0 if step.endswith("Memory") else len(planned(options)))
+    assert len(ledger.history) == (0 if step.endswith("Memory") else len(planned(STEPPED)))
 
 
 def planned(options: dict[str, Any]) -> Any:
