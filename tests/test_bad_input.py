@@ -232,6 +232,19 @@ FORMULAS: dict[str, Case] = {
     "four parts": (ate("Y ~ T | X1 | G | P"), FormulaError, "more than three parts"),
     "division by zero": (ate("Y ~ T | I(X1 / 0)"), FormulaError, "divides by zero"),
     "a bracket": (ate("Y ~ T | log(X1"), FormulaError, "never closed"),
+    "10,000 levels": (
+        ate(bounds=bounds(G=[f"level {k}" for k in range(10_000)])),
+        CapabilityError,
+        "more than 1000 columns",
+    ),
+    "a product of many levels": (
+        cate(
+            "Y ~ T | C(G)*C(arm)",
+            bounds=bounds(G=[*map(str, range(40))], arm=[*map(str, range(40))]),
+        ),
+        CapabilityError,
+        "more than 1000 columns",
+    ),
     "too many terms": (ate("Y ~ T | (X1 + P + G)**9"), FormulaError, "."),
     "a smooth of levels": (ate("Y ~ T | s(G)", bounds={"Y": (0, 1)}), SchemaError, "text"),
 }
