@@ -9,8 +9,11 @@ from __future__ import annotations
 import contextlib
 import datetime
 import io
+import re
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,47 @@ FORMULA = "Y ~ T | X1 + C(G)"
 BOUNDS: dict[str, Any] = {"Y": (0, 1), "X1": (0, 10), "G": ["a", "b"]}
 
 Case = tuple[Callable[[Any], Any], type[PrivcausalError], str]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of a wrong call: its error, what it charged, CPU seconds, and all that it said."""
+
+    error: PrivcausalError | None
+    charged: int
+    seconds: float
+    said: str
+
+    @property
+    def shows_a_row(self) -> bool:
+        return "77310" in self.said or RARE in self.said
+
+    def is_as_stated(self, case: Case) -> bool:
+        """Refused in its own words, for nothing, in time, and without a word on the rows."""
+        _, kind, words = case
+        refused = isinstance(self.error, kind) and bool(re.search(words, str(self.error)))
+        return refused and self.charged == 0 and self.seconds < 10 and not self.shows_a_row
+
+
+def tried(case: Case, ledger: Any) -> Tried:
+    """Make a wrong call. What is printed counts as said; seconds are of this process alone, since
+    another one may keep the machine busy."""
+    before, start = len(ledger.history), time.process_time()
+    error, said = None, io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            case[0](ledger)
+        except PrivcausalError as problem:
+            error = problem
+    seconds = time.process_time() - start
+    return Tried(error, len(ledger.history) - before, seconds, said.getvalue() + told(error))
+
+
+def told(error: BaseException | None) -> str:
+    if error is None:
+        return ""
+    parts = [str(error), repr(error.args), told(error.__cause__), told(error.__context__)]
+    return "\n".join(parts)
 
 
 @cache

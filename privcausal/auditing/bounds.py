@@ -11,10 +11,14 @@ beta only counts are known; Clopper and Pearson (1934) bound each from above wit
 
 The cut is chosen on the first half of the draws and tested on the second: a cut chosen where it is
 tested would make the bound too large.
+
+Where epsilon is spread over many numbers with noise of their own, all of it shows only where every
+one of them is far out, which is too rare to be counted. `product_bound` counts each by itself.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -56,6 +60,58 @@ def epsilon_bound(
     if not 0 <= delta < 1:
         raise CapabilityError("delta of an audit is a number from 0 to 1")
     return _bound(one, two, level, cut, lambda rates: _epsilon(rates, delta))
+
+
+def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -> float:
+    """A lower bound of epsilon with chance 1 - `level`, from one event of each of k numbers.
+
+    The numbers' noise is independent, so that all k events together have the chance of their
+    product, p_1 ... p_k on one table and q_1 ... q_k on the other, and epsilon >= sum of
+    log(p_j / q_j). Of n draws a share p^_j hits. By Chernoff's bound n KL(p^_j || p_j), where
+    p^_j > p_j, exceeds x with a chance of at most exp(-x), and so does n KL(q^_j || q_j) where
+    q^_j < q_j: their sum is no larger in law than a gamma variable of 2 k exponential ones. With
+    its quantile c the bound is the least sum of logarithms that is left where the sum is at most c.
+    It lies at p_j = (m p^_j - 1) / (m - 1), q_j = (m q^_j + 1) / (m + 1) for one multiplier m.
+
+    Parameters
+    ----------
+    hits, alarms : Integers, shapes (k,)
+        How often each event, fixed beforehand, happened on the one table and on the other.
+    trials : int
+        Draws on each table.
+
+    Returns
+    -------
+    float
+        0 if nothing is shown.
+    """
+    from scipy.optimize import brentq
+    from scipy.stats import gamma
+
+    # a hit less shows no more, and keeps logarithms finite
+    p, q = np.minimum(hits, trials - 1) / trials, np.asarray(alarms) / trials
+    if not len(p) or p.min() <= 0:
+        return 0.0
+    budget = gamma(2 * len(p)).isf(level) / trials
+
+    def ends(m: float) -> tuple[Vector, Vector]:
+        return (m * p - 1) / (m - 1), (m * q + 1) / (m + 1)
+
+    def excess(log: float) -> float:
+        low, high = ends(math.exp(log) + 1 / float(p.min()))
+        return float(_kl(p, low).sum() + _kl(q, high).sum()) - budget
+
+    m = math.exp(brentq(excess, -30.0, 60.0)) + 1 / float(p.min())
+    low, high = ends(m)
+    return max(0.0, float(np.log(low).sum() - np.log(high).sum()))
+
+
+def _kl(seen: Vector, share: Vector) -> Vector:
+    """KL of two coins."""
+    from scipy.special import xlogy
+
+    rest = xlogy(1 - seen, (1 - seen) / np.maximum(1 - share, 1e-300))
+    return np.asarray(xlogy(seen, np.maximum(seen, 1e-300) / share) + rest)
 
 
 Score = Callable[[tuple[Vector, Vector, Vector, Vector]], Vector]

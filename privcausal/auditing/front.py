@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from privcausal.accounting import PICO, TradeOff
 from privcausal.accounting.charge import PARALLEL
 from privcausal.auditing import replays
-from privcausal.auditing.bounds import Measure, epsilon_bound, mu_bound
+from privcausal.auditing.bounds import Measure, epsilon_bound, mu_bound, product_bound
 from privcausal.auditing.result import AuditResult, Line
 from privcausal.auditing.subject import Subject
 from privcausal.errors import CapabilityError
@@ -62,7 +62,8 @@ def audit(
         White box: the exact answers on both tables are known, and the statistic is the likelihood
         ratio. ``"queries"`` takes the exact answers of one fit, and of its neighbour on the same
         earlier answers, and draws their noise `trials` times: a line per query, each on the pair of
-        corners that is worst for it, and one for all. ``"fits"`` makes `trials` whole fits on each
+        corners that is worst for it, and one for all. Laplace noise is also looked at number by
+        number, each of which has noise of its own. ``"fits"`` makes `trials` whole fits on each
         table, and plays each again on the other: later queries then depend on earlier noise, as
         they do in use. Black box: a callable takes a result and returns a number, as in ``lambda
         fit: fit.params["ATE"]``, over `trials` whole fits on each table.
@@ -184,7 +185,7 @@ def _drawn(
 ) -> Line:
     i, j = answers.worst(subject.pairs())
     one, two = answers.calls[i], answers.calls[j]
-    bound = _bound(one, *replays.draw(one, two, trials), level)
+    bound = _shown(one, replays.draw(one, two, trials), trials, level)
     return Line(name, _measure(one), claimed, replays.loss(one, two), bound, trials)
 
 
@@ -214,6 +215,14 @@ _WHITE: dict[str, Callable[[Subject, int, float], list[Line]]] = {
 
 def _measure(calls: Sequence[Call]) -> Measure:
     return "epsilon" if replays.law(calls) == "laplace" else "mu"
+
+
+def _shown(calls: Sequence[Call], drawn: replays.Drawn, trials: int, level: float) -> float:
+    """The better of two bounds where noise is Laplace's: of all at once, and number by number."""
+    if _measure(calls) == "mu":
+        return mu_bound(drawn.one, drawn.two, level)
+    singly = product_bound(drawn.beyond, drawn.quiet, trials, level / 2)
+    return max(epsilon_bound(drawn.one, drawn.two, level / 2), singly)
 
 
 def _bound(calls: Sequence[Call], one: Vector, two: Vector, level: float) -> float:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from privcausal.errors import CapabilityError
 from privcausal.testing import Call, drawn_again, recorded, recorded_system
-from privcausal.typing import Vector
+from privcausal.typing import Integers, Vector
 
 Fit = Callable[[Any], Any]
 """Fits a table and returns its result."""
@@ -97,18 +97,36 @@ def law(calls: Iterable[Call]) -> str:
     return laws.pop()
 
 
-def draw(one: Sequence[Call], two: Sequence[Call], trials: int) -> tuple[Vector, Vector]:
-    """`trials` likelihood ratios of real answers on each table, shapes (trials,)."""
+class Drawn(NamedTuple):
+    """Real answers on two tables, drawn again and again.
+
+    Attributes
+    ----------
+    one, two : Vector, shapes (trials,)
+        Likelihood ratios.
+    quiet, beyond : Integers, shapes (k,)
+        How often each number that differs was no less than it is on the second table, seen from the
+        first, by noise on the first and on the second.
+    """
+
+    one: Vector
+    two: Vector
+    quiet: Integers
+    beyond: Integers
+
+
+def draw(one: Sequence[Call], two: Sequence[Call], trials: int) -> Drawn:
+    """`trials` answers on each table."""
     found = np.zeros((2, trials))
+    counts: tuple[list[Integers], list[Integers]] = ([], [])
     for a, b in zip(one, two, strict=True):
         at = a.exact != b.exact
-        if not at.any():
-            continue
-        query = _part(a, at)
+        query, way = _part(a, at), np.sign(b.exact - a.exact)[at]
         for side, exact in enumerate((a.exact[at], b.exact[at])):
-            noisy = drawn_again(query, exact, trials)
+            noisy = drawn_again(query, exact, trials) if at.any() else np.zeros((trials, 0), int)
             found[side] += _ratio(noisy, a, b, at)
-    return found[0], found[1]
+            counts[side].append(np.count_nonzero(way * (noisy - b.exact[at]) >= 0, axis=0))
+    return Drawn(found[0], found[1], *map(np.concatenate, counts))
 
 
 def told_apart(one: Sequence[Call], two: Sequence[Call]) -> float:

@@ -60,6 +60,10 @@ from privcausal.vault import (
 ORTHOGONAL = 1e-9
 """Queries this near to orthogonal in the RKHS get independent noise."""
 
+LEAST_RIDGE = 1e-4
+"""Of the most curvature that rows can have: a ridge that is chosen is no smaller, since the number
+of the solver's steps grows with one over its root. Next to nothing is shrunk there."""
+
 OPTIONS: dict[str, tuple[str, ...]] = {
     "score": ("r", "dr"),
     "second": ("kernel", "linear", "network"),
@@ -209,7 +213,10 @@ class DPCATE(CateLearner):
         def noise(ridge: float) -> float:
             return _noise_sd(ground, regression(ridge))
 
-        ridge = law.best_ridge(noise) if kernel.ridge is None else 2 * kernel.ridge * count
+        if kernel.ridge is None:
+            ridge = max(law.best_ridge(noise), LEAST_RIDGE * score.curvature.bound * most)
+        else:
+            ridge = 2 * kernel.ridge * count
         return _released(ground, regression(ridge), law, score.centre)
 
 

@@ -26,7 +26,8 @@ class Kernel:
         h. Default: half the square root of the number of modifiers.
     ridge : float, optional
         The paper's lambda (Schroeder et al. 2025, Eq. 18), for a mean loss with squares halved.
-        From 1e-6. Default: chosen from released numbers, by trading noise against shrinkage.
+        From 1e-6; a fit's time grows with one over its root. Default: chosen from released numbers,
+        by trading noise against shrinkage.
     loss : {"huber", "squared"}
         Huber's needs far less noise: one row's pull on the fit is cut at a released number.
         ``mode="paper"`` always has the squared loss.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -137,8 +138,26 @@ def _check_smooths(request: Request) -> None:
             )
 
 
+MOST_COLUMNS = 1000
+"""A design has no more columns: the noise of its Gram alone would take minutes and gigabytes."""
+
+
+def _check_width(request: Request, schema: Schema) -> None:
+    """Dummies of all declared levels, and products of them, before any is made."""
+    wide = sum(
+        math.prod(len(d.labels) for v in t.variables if isinstance(d := schema.get(v), Levels))
+        for t in request.formula.terms
+    )
+    if wide > MOST_COLUMNS:
+        raise CapabilityError(
+            f"the declared levels of this formula's terms make more than {MOST_COLUMNS} columns; "
+            "declare fewer levels (with other=True for the rest), or leave out products of them"
+        )
+
+
 def _check_finite(request: Request, schema: Schema) -> None:
     """Terms whose domains are all declared must be finite on them: `Design` looks on a grid."""
+    _check_width(request, schema)
     known = [t for t in request.formula.terms if all(v in schema for v in t.variables)]
     Design(known, schema, full_rank=False)
 

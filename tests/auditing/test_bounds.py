@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from scipy.optimize import brentq
+from scipy.stats import binom, gamma, norm
 
-from privcausal.auditing import epsilon_bound, mu_bound
+from privcausal.auditing import epsilon_bound, mu_bound, product_bound
 from privcausal.errors import CapabilityError
 from privcausal.testing import drawn_again
 from privcausal.vault.noise import Query
@@ -86,3 +87,49 @@ def test_wrong_options(options: dict[str, float], words: str) -> None:
 def test_one_trial_is_too_few() -> None:
     with pytest.raises(CapabilityError, match="two trials"):
         mu_bound(np.zeros(1), np.ones(1), 0.1)
+
+
+# -- many numbers ------------------------------------------------------------------------------
+
+
+def coins(k: int, epsilon: float, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """How often each of k Laplace answers is above its place on the second table."""
+    rng = np.random.default_rng(seed)
+    return rng.binomial(n, 0.5, k), rng.binomial(n, 0.5 * np.exp(-epsilon / k), k)
+
+
+@pytest.mark.parametrize("k", [1, 3, 12])
+def test_many_numbers_are_above_the_truth_no_more_often_than_stated(k: int) -> None:
+    level, repeats = 0.05, 400
+    wrong = sum(product_bound(*coins(k, 1.0, 300, j), 300, level) > 1.0 for j in range(repeats))
+    assert wrong <= binom.ppf(1 - 1e-6, repeats, level)
+    far = sum(product_bound(*coins(k, 9.0, 40, j), 40, level) > 9.0 for j in range(repeats))
+    assert far <= binom.ppf(1 - 1e-6, repeats, level)
+
+
+def test_a_spread_out_epsilon_shows() -> None:
+    """Ten numbers of a tenth each, where all at once show nearly nothing."""
+    found = [product_bound(*coins(10, 1.0, 50_000, j), 50_000, 1e-6) for j in range(20)]
+    assert min(found) > 0.7
+    assert max(found) < 1
+    narrow = [product_bound(*coins(10, 2.0, 50_000, j), 50_000, 1e-6) for j in range(20)]
+    assert min(narrow) > 1.5
+
+
+def test_one_number_is_bounded_by_chernoff() -> None:
+    """k = 1 and no false alarm: log(p / q) where n (KL(p^||p) + KL(0||q)) is all that is left."""
+    n, level = 1000, 1e-3
+    found = product_bound(np.array([500]), np.array([0]), n, level)
+    c = gamma(2).isf(level) / n
+    best = np.inf
+    for q in np.linspace(1e-5, -np.expm1(-c), 4000, endpoint=False):
+        rest = c + np.log1p(-q)
+        p = brentq(lambda p, rest=rest: -0.5 * np.log(4 * p * (1 - p)) - rest, 1e-9, 0.5)
+        best = min(best, np.log(p / q))
+    assert found == pytest.approx(best, abs=1e-3)
+
+
+def test_few_trials_show_nothing_and_fail_nothing() -> None:
+    for hits, alarms in (([0], [0]), ([2, 2], [0, 0]), ([2], [2]), ([1, 2], [0, 1]), ([], [])):
+        bound = product_bound(np.array(hits, int), np.array(alarms, int), 2, 1e-3)
+        assert 0 <= bound < 0.1

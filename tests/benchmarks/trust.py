@@ -4,10 +4,11 @@
     python tests/benchmarks/trust.py --table    # the table alone, from what is stored
     python tests/benchmarks/trust.py --quick    # a few of each, nothing is written
 
-Audits (`audits.py`), planted faults (`tests/mutants`), a ledger under fire (`tests/accounting`) and
-random compositions against dp-accounting. Some twenty minutes on one core. What was measured is
-kept in `trust.json` and `audits.csv`, part by part, and is not measured again: remove a part to
-repeat it. Exits with 1 if anything does not hold.
+Audits (`audits.py`), planted faults (`tests/mutants`), a ledger under fire (`tests/accounting`),
+random compositions against dp-accounting, wrong calls (`tests/wrong_calls.py`) and canaries
+(`tests/privacy`). Some thirty minutes on one core. What was measured is kept in `trust.json` and
+`audits.csv`, part by part, and is not measured again: remove a part to repeat it. Exits with 1 if
+anything does not hold.
 """
 
 from __future__ import annotations
@@ -16,21 +17,35 @@ import argparse
 import json
 import os
 import sys
+import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1] / "mutants"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "accounting"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "privacy"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import audits
 import compositions
 import ledger_fire as fire
 import quick_battery as battery
+import test_bad_input as bad_input
+import test_canary as canary
+import wrong_calls
+from canaries import LONG, NEEDLES, found_in
+from canaries import told as all_told
 from mutant_catalogue import MUTANTS
+
+import privcausal as pc
+from privcausal import testing
+from privcausal.errors import PrivcausalError
 
 HERE = Path(__file__).parent
 
@@ -71,7 +86,16 @@ def ledger(quick: bool) -> list[Row]:
         "the head is lost": _once(battery.ledger_notices_a_lost_head),
         "read-only, or two names": _once(battery.ledger_refuses_two_names_and_read_only),
     }
-    return [{"fault": words, "survived": fault()} for words, fault in tried.items()]
+    return [_under_fire(words, fault) for words, fault in tried.items()]
+
+
+def _under_fire(words: str, fault: Callable[[], int]) -> Row:
+    """A function gives how many it tried and survived, and raises at the first that it does not."""
+    try:
+        count = fault()
+    except AssertionError:
+        return {"fault": words, "tried": 1, "survived": 0}
+    return {"fault": words, "tried": count, "survived": count}
 
 
 def _once(check: Callable[[], None]) -> Callable[[], int]:
@@ -93,8 +117,90 @@ def accounting(quick: bool) -> list[Row]:
     ]  # fmt: skip
 
 
+def inputs(quick: bool) -> list[Row]:
+    """Wrong calls by kind, and how many were not refused as stated, spent, showed or were slow."""
+    names = list(bad_input.CASES)[::25] if quick else list(bad_input.CASES)
+    rows: dict[str, Row] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = pc.Ledger(Path(folder) / "study.db", "study", eps=5)
+        for name in names:
+            case = bad_input.CASES[name]
+            found, kind = wrong_calls.tried(case, ledger), name.partition(":")[0]
+            row = rows.setdefault(
+                kind, {"kind": kind} | dict.fromkeys(FAILED, 0) | {"slowest": 0.0}
+            )
+            row["tried"] += 1
+            row["otherwise"] += not found.is_as_stated(case)
+            row["charged"] += found.charged != 0
+            row["shown"] += found.shows_a_row
+            row["slow"] += found.seconds >= 10
+            row["slowest"] = round(max(row["slowest"], found.seconds), 2)
+    return list(rows.values())
+
+
+FAILED = ("tried", "otherwise", "charged", "shown", "slow")
+
+
+def canaries(quick: bool) -> list[Row]:
+    """Tables with a canary row, the outputs searched for it in every form, and how often found."""
+    some = slice(None, None, 6 if quick else 1)
+    return [
+        _outputs_searched(list(canary.KINDS)[some]),
+        _errors_searched(list(canary.WRONG.values())[some]),
+        _faults_searched(canary.STEPS[some]),
+    ]
+
+
+def _outputs_searched(kinds: list[str]) -> Row:
+    searched = found = 0
+    for kind in kinds:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
+            with testing.seeded_noise(3):
+                fit = canary.fitted(kind)
+            published = "paper" in canary.KINDS[kind].values()
+            for _, content in canary.outputs(fit, Path(folder)):
+                searched += 1
+                found += bool(found_in(content, LONG if published else NEEDLES))
+    return _searched("results of fits, in every form they have", len(kinds), searched, found)
+
+
+def _errors_searched(calls: list[Any]) -> Row:
+    found = 0
+    for call in calls:
+        try:
+            call()
+        except PrivcausalError as error:
+            found += bool(found_in(all_told(error)))
+        else:
+            found += 1  # it should have been refused
+    return _searched("errors, with all that hangs on them", len(calls), len(calls), found)
+
+
+def _faults_searched(steps: list[str]) -> Row:
+    found = searched = 0
+    for step in steps:
+        for fault in canary.FAULTS:
+            searched += 1
+            with mock.patch(step, side_effect=fault):
+                try:
+                    pc.privcate(canary.FORMULA, canary.rows(), **canary.STEPPED)
+                except PrivcausalError as error:
+                    found += bool(found_in(all_told(error)) or error.__context__)
+                else:
+                    found += 1  # the step was not taken
+    return _searched(
+        "exceptions that quote it, inside the vault's steps", searched, searched, found
+    )
+
+
+def _searched(where: str, planted: int, searched: int, found: int) -> Row:
+    row = {"where": where, "planted": planted, "searched": searched, "found": found}
+    return row | {"forms": len(NEEDLES)}
+
+
 PARTS: dict[str, Callable[[bool], list[Row]]] = {
-    "mutants": mutants, "ledger": ledger, "accounting": accounting,
+    "mutants": mutants, "ledger": ledger, "accounting": accounting, "inputs": inputs,
+    "canaries": canaries,
 }  # fmt: skip
 
 
@@ -127,6 +233,15 @@ def problems(found: dict[str, list[Row]]) -> Iterator[str]:
     for row in found.get("mutants", ()):
         if not row["found"]:
             yield f"not found: {row['fault']}"
+    for row in found.get("ledger", ()):
+        if row["survived"] < row["tried"]:
+            yield f"not survived: {row['fault']}"
+    for row in found.get("inputs", ()):
+        if any(row[name] for name in FAILED[1:]):
+            yield f"wrong calls that were not refused as stated: {row['kind']}"
+    for row in found.get("canaries", ()):
+        if row["found"]:
+            yield f"the canary was found: {row['where']}"
     for row in found.get("accounting", ()):
         if row["ours"] < row["truth"] - 1e-9:
             yield f"a composition is priced below its truth: {row}"
@@ -143,7 +258,10 @@ def _is_least(row: Row) -> bool:
 
 def table(found: dict[str, list[Row]]) -> str:
     """Markdown, for the documentation to include; what was not measured yet is left out."""
-    made = {"mutants": _mutants, "ledger": _ledger, "accounting": _accounting}
+    made = {
+        "mutants": _mutants, "ledger": _ledger, "inputs": _inputs, "canaries": _canaries,
+        "accounting": _accounting,
+    }  # fmt: skip
     parts = [_audits(found), _narrow(found), *(made[name](found) for name in made if name in found)]
     return "\n\n".join([HEAD, *parts]) + "\n"
 
@@ -188,7 +306,9 @@ def _audits(found: dict[str, list[Row]]) -> str:
         "together. *claimed* is what all answers of the fit were charged (mu of Gaussian noise, "
         "epsilon of Laplace noise), *exact* what the worst invented pair of tables comes to under "
         "the stated noise, *shown* what drawn noise proves at least; each answer was audited alone "
-        "as well."
+        "as well. *exact* is below *claimed* where no pair that was tried moves all answers as far "
+        "as is paid for: the rows that are worst for one answer are not for another, and what is "
+        "paid for takes each column of a basis at its largest, which no one row has in all of them."
     )
     return f"{words}\n\n{_grid(heads, rows)}"
 
@@ -212,8 +332,31 @@ def _mutants(found: dict[str, list[Row]]) -> str:
 
 
 def _ledger(found: dict[str, list[Row]]) -> str:
-    rows = [(r["fault"], r["survived"], r["survived"]) for r in found["ledger"]]
+    rows = [(r["fault"], r["tried"], r["survived"]) for r in found["ledger"]]
+    rows.append(("all", *(sum(r[name] for r in found["ledger"]) for name in ("tried", "survived"))))
     return f"## A ledger under fire\n\n{_grid(('fault', 'tried', 'survived'), rows)}"
+
+
+def _inputs(found: dict[str, list[Row]]) -> str:
+    rows = [(r["kind"], *(r[n] for n in FAILED), f"{r['slowest']:.1f}") for r in found["inputs"]]
+    total = (sum(r[n] for r in found["inputs"]) for n in FAILED)
+    rows.append(("all", *total, f"{max(r['slowest'] for r in found['inputs']):.1f}"))
+    heads = ("kind", *FAILED[:1], "not refused as stated", "spent something", "showed a row",
+             "took 10 s", "slowest, s")  # fmt: skip
+    words = "Each has its class of error and words of its message, in `tests/wrong_calls.py`."
+    return f"## Wrong calls\n\n{words}\n\n{_grid(heads, rows)}"
+
+
+def _canaries(found: dict[str, list[Row]]) -> str:
+    rows = [(r["where"], r["planted"], r["searched"], r["found"]) for r in found["canaries"]]
+    rows.append(("all", *(sum(row[k] for row in rows) for k in (1, 2, 3))))
+    words = (
+        "A row holds a number far beyond its bounds and a label that nobody declared. Both are "
+        f"sought in {found['canaries'][0]['forms']} forms: text in several encodings, digits, "
+        "bytes of floats, base64, pickles and others."
+    )
+    heads = ("where", "tables with a canary", "outputs searched", "found")
+    return f"## Canaries\n\n{words}\n\n{_grid(heads, rows)}"
 
 
 def _accounting(found: dict[str, list[Row]]) -> str:

@@ -7,6 +7,7 @@ them by chance.
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import json
 import logging
@@ -22,6 +23,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from canaries import (
     LABEL,
@@ -67,8 +69,24 @@ def rows() -> pd.DataFrame:
     return frame.set_index(np.where(np.arange(N) == ROW, NUMBER, np.arange(N)))
 
 
+class Means:
+    """A user's estimator that learns the mean of its target, and keeps no row."""
+
+    guarantee = (0.4, 0.0)
+
+    def fit(self, x: Any, target: Any, *, bounds: Any, weight: Any) -> Means:
+        self.mean = float(np.mean(target))
+        return self
+
+    def predict(self, x: Any) -> Any:
+        return np.full(len(x), self.mean)
+
+
 FORMULA = "Y ~ T | X1 + C(X2)"
 BOUNDS: dict[str, Any] = {"Y": (-1, 3), "X1": (0, 1), "X2": ["a", "b"]}
+AT = {"X1": np.array([0.2, 0.7]), "X2": np.array(["a", "b"])}
+PAPER_OF_USERS: dict[str, Any] = {"mode": "paper", "bounds": BOUNDS}
+PAPER: dict[str, Any] = PAPER_OF_USERS | {"below_minimum": "published"}
 KINDS: dict[str, dict[str, Any]] = {
     **{learner: {"learner": learner, "bounds": BOUNDS} for learner in ("r", "dr", "s", "t", "x")},
     "private": {"bounds": BOUNDS, "groups": ["X2", "X1 >= 0.5"]},
@@ -112,12 +130,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "Parquet": {"learner": "r", "base": "linear", "bounds": BOUNDS, "source": "rows.parquet"},
     "CSV": {"base": "linear", "bounds": BOUNDS, "source": "rows.csv"},
     "relation": {"learner": "adum", "bounds": BOUNDS, "source": "relation"},
-    "published": {
-        "base": pc.bases.Sklearn.kernel(),
-        "mode": "paper",
-        "below_minimum": "published",
-        "bounds": BOUNDS,
-    },
+    "lazy": {"learner": "r", "base": "linear", "bounds": BOUNDS, "source": "lazy"},
+    "known cells": {"learner": "tm", "propensity": 0.5, "bounds": BOUNDS},
+    "published": PAPER | {"base": pc.bases.Sklearn.kernel()},
+    "published queries": PAPER | {"learner": "dpcate", "split": "disjoint", "queries": AT},
+    "published function": PAPER | {"learner": "dpcate", "split": "disjoint"},
+    "published answers of a process": PAPER
+    | {"learner": pc.learners.DPCATE(noise="process"), "split": "disjoint", "queries": AT},
+    "two stages": PAPER_OF_USERS
+    | {"learner": pc.learners.TwoStage(effect=Means(), propensity=Means(), outcome=Means())},
 }
 """Calls by everything that reads rows; "formula" and "source" where they are others."""
 
@@ -139,6 +160,8 @@ def sources() -> tuple[Any, Any, Path]:
 def read_from(source: str | None) -> Any:
     if source is None:
         return rows()
+    if source == "lazy":
+        return pl.from_pandas(rows().reset_index(drop=True)).lazy()
     _, connection, folder = sources()
     return connection.sql("SELECT * FROM rows") if source == "relation" else folder / source
 
@@ -157,23 +180,29 @@ def fitted(kind: str, data: Any = None, **more: Any) -> Any:
 
 def outputs(fit: Any, folder: Path) -> Iterator[tuple[str, bytes | str]]:
     """Everything a fit offers to look at, to store or to print."""
-    fit.save(folder / "fit.json")
-    yield "JSON", (folder / "fit.json").read_bytes()
+    yield "JSON", asked(lambda: kept_as(fit.save, folder / "fit.json"))
     for audience in ("technical", "public"):
-        fit.report(folder / "fit.html", audience)
-        yield f"{audience} report", (folder / "fit.html").read_bytes()
-    yield "loaded", repr(pc.load(folder / "fit.json").estimate)
+        report = functools.partial(fit.report, audience=audience)
+        yield (
+            f"{audience} report",
+            asked(lambda report=report: kept_as(report, folder / "fit.html")),
+        )
+    if (folder / "fit.json").exists():
+        yield "loaded", repr(pc.load(folder / "fit.json").estimate)
     summary = fit.summary()
     yield "text", str(summary)
     yield "LaTeX", summary.as_latex()
     yield "HTML", summary.as_html()
     yield "notebook", fit._repr_html_() + fit.guarantee._repr_html_()
-    compared = pc.compare([fit], groups=True)
-    yield "comparison", str(compared) + compared.as_markdown() + repr(compared.tables)
-    yield "comparison as HTML", compared.as_html() + compared.as_latex()
-    yield "maketables", repr(fit.__maketables_coef_table__) + repr(fit.to_maketables())
+    for form in ("__str__", "as_markdown", "as_html", "as_latex"):
+        yield (
+            f"comparison {form}",
+            asked(lambda form=form: getattr(pc.compare([fit], groups=True), form)()),
+        )
+    yield "maketables", asked(lambda: repr(fit.__maketables_coef_table__))
+    yield "maketables' own", asked(lambda: repr(fit.to_maketables()))
     yield "repr", repr(fit)
-    yield "everything's repr", repr(vars(fit)) + repr(fit.estimate.releases)
+    yield "everything's repr", asked(lambda: repr(vars(fit))) + repr(fit.estimate.releases)
     yield "plan", str(fit.plan) + repr(fit.plan)
     yield "guarantee", repr(fit.guarantee)
     yield "pickle", pickled(fit)
@@ -202,6 +231,12 @@ def asked(ask: Callable[[], str]) -> str:
         return told(error)
     except AttributeError as error:  # an average effect has no cells
         return told(error)
+
+
+def kept_as(write: Callable[[Path], Any], path: Path) -> str:
+    """The file that is written, as text."""
+    write(path)
+    return path.read_bytes().decode("utf-8", "surrogateescape")
 
 
 def text_of(frame: Any) -> str:
@@ -237,13 +272,15 @@ def drawn(fit: Any, kind: str) -> str:
     return stream.getvalue()
 
 
+@pytest.mark.filterwarnings("ignore:mode='paper' without queries")
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_output_holds_the_canary(kind: str, tmp_path: Path) -> None:
     with testing.seeded_noise(3):
         fit = fitted(kind)
     seen = 0
     for name, content in outputs(fit, tmp_path):
-        assert found_in(content, LONG if kind == "published" else NEEDLES) == [], name
+        # where exact means of rows are released, as printed, short forms may be met by chance
+        assert found_in(content, LONG if "paper" in KINDS[kind].values() else NEEDLES) == [], name
         assert len(content) > 0, name
         seen += 1
     assert seen >= 35
@@ -440,6 +477,15 @@ STEPS = [
     "privcausal.vault.transforms.scores.Aipw.__call__",
     "privcausal.vault.noise.OperatingSystem.gaussian",
 ]
+STEPPED: dict[str, Any] = {
+    "unit": "pid",
+    "max_rows": 2,
+    "split": "disjoint",
+    "bounds": BOUNDS,
+    "groups": ["X2"],
+}
+"""A fit that takes all of these steps."""
+
 FAULTS: list[Exception] = [
     ValueError(f"could not convert string to float: '{LABEL}'"),
     KeyError(NUMBER),
@@ -458,23 +504,16 @@ def test_a_fault_inside_shows_nothing(
         raise fault
 
     ledger = pc.Ledger(tmp_path / "study.db", "study", eps=5)
-    options = {
-        "unit": "pid",
-        "max_rows": 2,
-        "split": "disjoint",
-        "bounds": BOUNDS,
-        "groups": ["X2"],
-    }
     with monkeypatch.context() as patch:
         patch.setattr(step, fail)
         with pytest.raises(PrivcausalError) as caught:
-            pc.privcate(FORMULA, rows(), ledger=ledger, **options)
+            pc.privcate(FORMULA, rows(), ledger=ledger, **STEPPED)
     text = told(caught.value)
     assert found_in(text) == []
     assert str(N) not in text
     assert caught.value.__context__ is None
     assert frames_with_it(caught.value, frozenset({"data"})) == []
-    assert len(ledger.history) == (0 if step.endswith("Memory") else len(planned(options)))
+    assert len(ledger.history) == (0 if step.endswith("Memory") else len(planned(STEPPED)))
 
 
 def planned(options: dict[str, Any]) -> Any:

@@ -194,10 +194,6 @@ LABELS = ("labels", "label_key", "_key", "_number_key", "_is_missing", "factoriz
 """Work by distinct label, which is once for each: a new label is one more."""
 
 
-SOLVER = "privcausal.vault.mechanisms.kernel."
-"""Its steps beyond those it always takes depend on the rows: one of the known limits."""
-
-
 def constant(work: Counter[str]) -> dict[str, int]:
     """How often everything was called but what reads labels by distinct text."""
     return {
@@ -206,7 +202,6 @@ def constant(work: Counter[str]) -> dict[str, int]:
         if not any(word in name.replace("label_columns", "") for word in LABELS)
         and "columns.<" not in name
         and "batch.<" not in name
-        and not name.startswith(SOLVER)
     }
 
 

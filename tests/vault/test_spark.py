@@ -17,7 +17,7 @@ import pytest
 
 import privcausal as pc
 from privcausal import testing
-from privcausal.errors import CapabilityError, DataError, PrivacyBreach
+from privcausal.errors import CapabilityError, DataError, PrivacyBreach, PrivcausalError
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.extra("spark")
@@ -137,3 +137,65 @@ def test_the_table_is_sealed(frame: Any) -> None:
             look(Spark(frame))
     with pytest.raises(CapabilityError, match="do not leave"):
         pc.check_data(frame, BOUNDS)
+
+
+# -- the claims of the other sources -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", ["substitute", "add_remove"])
+def test_replay_on_a_neighbour(session: Any, relation: str) -> None:
+    """As `tests/privacy/test_replay_complete.py` has it for the sources that need no Java."""
+    one = rows()
+    two = one.copy()
+    two.loc[N - 1, ["Y", "T", "X1", "G"]] = [4.0, 1 - one["T"][N - 1], 1.0, "a"]
+    if relation == "add_remove":
+        two = one.iloc[:-1]
+    made = {"bounds": BOUNDS, "neighbors": relation}
+    for call in (pc.private, lambda *a, **k: pc.privcate(*a, learner="adum", **k)):
+        formula = FORMULA if call is pc.private else "Y ~ T | X1 + C(G)"
+        with testing.recorded(5) as first:
+            before = call(formula, session.createDataFrame(one), **made)
+        with testing.recorded(5, first.calls) as again:
+            after = call(formula, session.createDataFrame(two), **made)
+        assert len(first.calls) == len(again.calls) > 0
+        moved = 0.0
+        for a, b in zip(first.calls, again.calls, strict=True):
+            assert (a.query.name, a.query.scale) == (b.query.name, b.query.scale)
+            order = 1 if a.query.law == "laplace" else 2
+            change = float(np.linalg.norm((a.exact - b.exact) * a.query.weights, order))
+            assert change <= a.query.sensitivity * (1 + 2.0**-40)
+            moved += change
+        assert moved > 0
+        assert str(before.summary()) == str(after.summary())
+
+
+def test_no_output_holds_the_canary(session: Any, tmp_path: Path) -> None:
+    """The search of `tests/privacy/test_canary.py`, in what fits and refusals say."""
+    number, label = 77310.4142, "CANARY_ZQX"
+    data = rows()
+    data.loc[7, ["Y", "Z"]] = number
+    data.loc[7, ["G", "pid"]] = label
+    on_spark = session.createDataFrame(data)
+    with testing.seeded_noise(3):
+        fits = [
+            pc.private(FORMULA, on_spark, bounds=BOUNDS, groups=["G"]),
+            pc.privcate("Y ~ T | X1 + C(G)", on_spark, learner="adum", bounds=BOUNDS),
+        ]
+    for fit in fits:
+        fit.save(tmp_path / "fit.json")
+        fit.report(tmp_path / "fit.html")
+        texts = [repr(fit), str(fit.summary()), fit.summary().as_html(), str(fit.plan)]
+        texts += [(tmp_path / name).read_text() for name in ("fit.json", "fit.html")]
+        assert not [t for t in texts if label in t or "77310.4" in t]
+    for wrong in (
+        {"bounds": BOUNDS | {"G": (0, 1)}},
+        {"bounds": BOUNDS, "groups": ["G == z"]},
+        {"bounds": BOUNDS, "split": "disjoint"},
+        {"bounds": BOUNDS, "unit": "nobody"},
+    ):
+        with pytest.raises(PrivcausalError) as caught:
+            pc.private(FORMULA, on_spark, **wrong)
+        error = caught.value
+        assert error.__context__ is None
+        assert label not in repr(error) + str(vars(error))
+        assert "77310" not in repr(error) + str(vars(error))

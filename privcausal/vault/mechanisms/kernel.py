@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -23,23 +24,15 @@ TOLERANCE = 2.0**-10
 BITS = 20
 """Grid steps of a weight, against the sensitivity over sqrt(p)."""
 
-NEWTON = 500
-"""Newton steps before the slow and certain method takes over; a dozen are the rule."""
-
-STEADY = 16
-"""Newton steps that are taken in any case, so that their number does not tell of the rows."""
-
-HALVINGS = 32
-"""Of the bends along a ray, two a row; enough for 2^30 rows, and as many for few."""
-
 FLOOR, CEILING = 1e-6, 1e18
 """Ridges between which weights, their grid and the solver stay well inside of floats."""
 
-BLOCK = 1 << 13
-"""Rows a block: the order of sums is fixed, whatever the batches are."""
+BLOCK = 1 << 10
+"""Rows a block: the order of sums is fixed, whatever the batches are, and a block fits the cache
+between its two uses in a gradient."""
 
-KEEP = 50_000_000
-"""Basis values that are kept between passes (400 MB); beyond, they are computed again."""
+KEEP = 200_000_000
+"""Basis values that are kept between passes (1.6 GB); beyond, they are computed again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +85,16 @@ class KernelRegression(Solution):
       difference and the clip add at most 2 u (A ||w|| + L). That is R L over all rows, with
       R = 2 (p + 4) A u n^2 / lambda.
 
-    It ends where the computed gradient is below (T / 2 + R) L, T = `TOLERANCE`, so it is not asked
-    for what floats may not reach; the true one is then below eta = (T + 2 R) L, the other T / 2
-    paying for the sum. Newton steps are exact along their ray, where F' is piecewise linear; should
-    `NEWTON` of them not get there, Nesterov's accelerated gradient starts from zero, for as many
-    steps as its rate needs in any case. Nothing is divided by less than lambda, which is refused
-    below `FLOOR`, so no table makes a step fail.
+    It asks for a computed gradient below (T / 2 + R) L, T = `TOLERANCE`, so it is not asked for
+    what floats may not reach; the true one is then below eta = (T + 2 R) L, the other T / 2 paying
+    for the sum. The method is Taylor and Drori's (2023, Algorithm 1) from zero, of a number of
+    steps that the public n, A and lambda fix (`schedule`). F is lambda-strongly convex and S-smooth
+    with S = A n + lambda, so after N steps ||w_N - w*||^2 <= ||w*||^2 / (1 + A_N lambda / S) by
+    their Theorem 3, whatever the rows are; ||w*|| <= n L / lambda and ||grad F(w_N)|| <=
+    S ||w_N - w*|| then give half of the T / 2. That the gradient is short is asked once, at the
+    end: arithmetic that is not IEEE 754's stops the fit, and releases nothing. Rows that do not
+    count are passed over by a = t = 0, not by leaving them out, so that work does not depend on
+    their number either. Nothing is divided by less than lambda, which is refused below `FLOOR`.
 
     *The grid*: weights are rounded to multiples of u, which moves each table's by at most sqrt(p)
     u / 2. So integers move by at most Delta / u + sqrt(p), Delta = (2 L + 2 eta) / lambda.
@@ -155,24 +152,36 @@ class KernelRegression(Solution):
     def _on_grid(self, values: Vector) -> Integers:
         return np.rint(values / float(self.units[0])).astype(np.int64)
 
+    @property
+    def smooth(self) -> float:
+        """S: no table has a steeper gradient."""
+        return (self.curvature.bound * self.rows + self.ridge) * (1 + 2.0**-30)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What the solver does, on every table."""
+        shorter = 4 * self.rows * self.smooth / (self.ridge * TOLERANCE)
+        return schedule(self.ridge / self.smooth, shorter)
+
     def _weights(self, batches: Iterable[Batch]) -> Vector:
         a, t, points = [], [], []
         for batch in batches:
             counted = batch.complete
-            if counted.any():
-                a.append(np.clip(_finite(self.curvature(batch)), 0, self.curvature.bound)[counted])
-                t.append(np.clip(_finite(self.target(batch)), -self.cut, self.cut)[counted])
-                points.append(_points(batch.rows, self.features)[counted])
-        p = self.features.size
-        if not a:
-            return np.zeros(p)
+            a.append(counted * np.clip(_finite(self.curvature(batch)), 0, self.curvature.bound))
+            t.append(counted * np.clip(_finite(self.target(batch)), -self.cut, self.cut))
+            points.append(_points(batch.rows, self.features))
+        if not a:  # a table without rows
+            return np.zeros(self.features.size)
         corner = self.lipschitz if self.loss == "huber" else np.inf
         problem = Problem(
             self.features, np.concatenate(points), np.concatenate(a), np.concatenate(t), corner,
             self.ridge,
         )  # fmt: skip
-        tolerance = (0.5 * TOLERANCE + self._rounding) * self.lipschitz
-        return problem.minimum(tolerance, self.curvature.bound)
+        weights = problem.minimum(self.smooth, self.steps)
+        length = float(np.linalg.norm(problem.gradient(weights)))
+        if not length <= (0.5 * TOLERANCE + self._rounding) * self.lipschitz:
+            raise ArithmeticError("the gradient is longer than it can be: arithmetic is not IEEE's")
+        return weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,6 +234,29 @@ def _points(rows: Rows, features: Fourier) -> Matrix:
     return np.nan_to_num(rows.scaled(features.design)[:, features.columns])
 
 
+class Step(NamedTuple):
+    """beta and delta of one step of the solver."""
+
+    mix: float
+    length: float
+
+
+def schedule(share: float, shorter: float) -> tuple[Step, ...]:
+    """Steps after which w is nearer to the minimum than zero is, by the factor `shorter`.
+
+    Taylor and Drori (2023), "An optimal gradient method for smooth strongly convex minimization",
+    Algorithm 1, with q = `share` = lambda / S; 1 + q A_N >= shorter^2 by their Theorem 3. About
+    sqrt(S / lambda) log(shorter sqrt(S / lambda)) steps.
+    """
+    q, a, steps = share, 0.0, []
+    while 1 + q * a < shorter**2:
+        grown = ((1 + q) * a + 2 * (1 + math.sqrt((1 + a) * (1 + q * a)))) / (1 - q) ** 2
+        length = 0.5 * ((1 - q) ** 2 * grown - (1 + q) * a) / (1 + q + q * a)
+        steps.append(Step(a / ((1 - q) * grown), length))
+        a = grown
+    return tuple(steps)
+
+
 @dataclass(eq=False, repr=False)
 class Problem(Sealed):
     """F of `KernelRegression` on rows: a, t of shape (n,), points of shape (n, q)."""
@@ -247,85 +279,23 @@ class Problem(Sealed):
             yield phi, self.a[at], self.t[at]
 
     def gradient(self, w: Vector) -> Vector:
-        total = np.zeros(len(w))
+        total = self.ridge * w
         for phi, a, t in self._blocks():
-            total += phi.T @ np.clip(a * (phi @ w) - t, -self.corner, self.corner)
-        return total + self.ridge * w
-
-    def hessian(self, w: Vector) -> Matrix:
-        total = self.ridge * np.eye(len(w))
-        for phi, a, t in self._blocks():
-            inside = np.abs(a * (phi @ w) - t) <= self.corner
-            total += phi.T @ (phi * (a * inside)[:, None])
+            pull = phi @ w
+            pull *= a
+            pull -= t
+            np.minimum(pull, self.corner, out=pull)
+            np.maximum(pull, -self.corner, out=pull)
+            total += pull @ phi
         return total
 
-    def minimum(self, tolerance: float, bound: float) -> Vector:
-        """A point where the gradient is at most `tolerance` long: the first that is met."""
-        w, found = np.zeros(self.features.size), None
-        for step in range(1, NEWTON + 1):
-            slope = self.gradient(w)
-            if found is None and np.linalg.norm(slope) <= tolerance:
-                found = w
-            if found is not None and step >= STEADY:
-                return found
-            w = self._step(w, slope)
-        return self._certain(tolerance, bound) if found is None else found
-
-    def _step(self, w: Vector, slope: Vector) -> Vector:
-        """One Newton step, as long as is best along its ray."""
-        hessian = self.hessian(w)
-        # the floats of a large sum may have a negative direction as small as this
-        jitter = len(w) * 2.0**-52 * float(np.trace(hessian))
-        direction = np.asarray(-np.linalg.solve(hessian + jitter * np.eye(len(w)), slope), float)
-        return np.asarray(w + self._length(w, direction) * direction)
-
-    def _length(self, w: Vector, direction: Vector) -> float:
-        """The minimum of F along a ray: F' is piecewise linear in the length, and rises."""
-        at = [(a * (phi @ w) - t, phi @ direction, a) for phi, a, t in self._blocks()]
-        s, along, a = (np.concatenate(parts) for parts in zip(*at, strict=True))
-        speed = a * along
-        start, rise = self.ridge * float(w @ direction), self.ridge * float(direction @ direction)
-
-        def slope(length: float) -> float:
-            pull = np.clip(s + length * speed, -self.corner, self.corner)
-            return float(pull @ along) + start + length * rise
-
-        with np.errstate(divide="ignore", invalid="ignore"):
-            bends = np.concatenate([(c - s) / speed for c in (-self.corner, self.corner)])
-        bends = np.sort(bends[np.isfinite(bends) & (bends > 0)])
-        # the last bend before the minimum, by halving; beyond it F' is one straight line
-        below, above = 0, len(bends)
-        for _ in range(HALVINGS):
-            middle = min((below + above) // 2, len(bends) - 1)
-            falls = slope(float(bends[middle]) if len(bends) else 0.0) < 0
-            if below < above:
-                below, above = (middle + 1, above) if falls else (below, middle)
-        first = float(bends[below - 1]) if below else 0.0
-        inside = np.abs(s + _beyond(first, bends, below) * speed) < self.corner
-        curve = rise + float(along[inside] @ speed[inside])
-        # at the minimum itself there is no direction to go
-        return max(first - slope(first) / curve, first) if curve > 0 else 0.0
-
-    def _certain(self, tolerance: float, bound: float) -> Vector:
-        """Nesterov's method from zero: after `steps` the gradient is short on every table.
-
-        With S = A n + lambda, kappa = S / lambda and ||w*|| <= B = n max |grad f| / lambda:
-        F(w_k) - F* <= (1 - 1/sqrt(kappa))^k S B^2 whatever the rows are (Nesterov 2004, Thm 2.2.3),
-        and ||grad F||^2 <= 2 S (F - F*).
-        """
-        smooth = bound * self.points.shape[0] + self.ridge
-        root = np.sqrt(smooth / self.ridge)
-        radius = self.points.shape[0] * min(self.corner, float(np.abs(self.t).max())) / self.ridge
-        steps = int(np.ceil(2 * root * np.log(max(2.0, 2 * smooth * radius / tolerance))))
-        w = ahead = np.zeros(self.features.size)
-        for _ in range(steps):
-            slope = self.gradient(ahead)
-            new = ahead - slope / smooth
-            ahead = new + (root - 1) / (root + 1) * (new - w)
-            w = new
-        return np.asarray(w)
-
-
-def _beyond(first: float, bends: Vector, at: int) -> float:
-    """A length inside the straight piece that starts at `first`."""
-    return 0.5 * (first + float(bends[at])) if at < len(bends) else 2 * first + 1.0
+    def minimum(self, smooth: float, steps: Sequence[Step]) -> Vector:
+        """Where `steps` lead from zero; `smooth` is S. No row decides how many they are."""
+        x = z = np.zeros(self.features.size)
+        q = self.ridge / smooth
+        for mix, length in steps:
+            y = z + mix * (x - z)
+            slope = self.gradient(y) / smooth
+            x = y - slope
+            z = z + length * (q * (y - z) - slope)
+        return np.asarray(z)
