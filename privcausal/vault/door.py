@@ -563,9 +563,7 @@ class Vault(Sealed):
         return Release(weights, np.full(len(weights), np.nan), charge)
 
     @guarded
-    def release_answers(
-        self, stage: str, mechanism: PublishedAnswers | PublishedLogits
-    ) -> Release:
+    def release_answers(self, stage: str, mechanism: PublishedAnswers | PublishedLogits) -> Release:
         """Numbers at the price that a paper claims; no noise scale is told."""
         planned = self._take(stage)
         values = mechanism.answer(*self._halves(), planned, claimed_noise(self._noise))
