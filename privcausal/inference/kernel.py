@@ -15,7 +15,7 @@ from privcausal.spec.features import Rows
 from privcausal.spec.fourier import Fourier
 from privcausal.typing import Matrix, Vector
 
-SPREAD, LEFT_SPREAD = 1.0, 0.35
+SPREAD, LEFT_SPREAD = 1.0, 0.25
 """Public priors: the effect's sd over covariates, against the outcome's residual sd; and that of
 what a first additive effect leaves."""
 

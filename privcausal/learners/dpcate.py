@@ -29,14 +29,16 @@ from privcausal.learners.nuisances import (
     by_fold,
     cross_noise,
     nuisance_of,
-    partial,
-    partial_needs,
     read_sizes,
     remainder,
-    residual_effect,
-    settled,
 )
-from privcausal.learners.private import MOMENTS
+from privcausal.learners.orthogonal import (
+    conditional,
+    nuisance_needs,
+    orthogonal_effect,
+    residuals,
+)
+from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.second_stage import basis, second_stage
 from privcausal.spec.features import Rows
 from privcausal.spec.fourier import Fourier
@@ -66,6 +68,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "noise": ("gross_error", "process"),
 }
 
+FIRST_SIZES, FIRST = "effect: residual sizes", "effect: residual moments"
 SIZES, KERNEL = "effect: score sizes", "effect: kernel weights"
 
 NETWORK_NEEDS = (
@@ -84,7 +87,7 @@ class DPCATE(CateLearner):
     weights of the function on a public finite basis leave the vault once, with discrete Gaussian
     noise for the l2 norm that one row can move them by (`vault.KernelRegression`). Whatever is
     predicted is a function of these numbers. Nuisances are private (base "gam"), and so is a first
-    additive effect, from noisy moments, around which the regression is centred: it learns what
+    additive effect, that of learner "r", around which the regression is centred: it learns what
     that leaves, and shrinks towards it.
 
     Parameters
@@ -110,10 +113,11 @@ class DPCATE(CateLearner):
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         return [
-            *partial_needs(request.propensity is not None),
-            Need(MOMENTS, 0.30, "nuisance"),
+            *nuisance_needs(request, base),
+            Need(FIRST_SIZES, 0.02, "effect"),
+            Need(FIRST, 0.35, "effect"),
             Need(SIZES, 0.02, "effect"),
-            Need(KERNEL, 0.29, "effect"),
+            Need(KERNEL, 0.15, "effect"),
         ]
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
@@ -153,7 +157,7 @@ class DPCATE(CateLearner):
         return None
 
     def run(self, session: Session) -> Estimate:
-        """As every learner, but averages are centred on the pilot: it is known everywhere."""
+        """As every learner, but averages are centred on the first effect's mean."""
         learnt, centre = self._learn(lay(session))
         ground, found = learnt.ground, None
         if session.plan.has(STAGES[1]):
@@ -169,15 +173,15 @@ class DPCATE(CateLearner):
         if self._networks is not None:
             return self._after_networks(ground, networks.learn(ground, self._networks))
         ground, grams = gram_of(ground)
-        partials = partial(ground, grams)
-        pilot = residual_effect(ground, grams, partials, moments=MOMENTS, weights=None)
-        partials = settled(ground, partials, pilot)
-        nuisances = tuple(nuisance_of(p, pilot, ground.outcome) for p in partials)
-        score = _scored(self.score, ground, partials, nuisances, pilot)
+        partials, doubt = nuisances_of(ground, grams)
+        found = residuals(ground, grams, partials, sizes=FIRST_SIZES, moments=FIRST, weights=None)
+        first, partials = orthogonal_effect(ground, partials, found, conditional(ground))
+        nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
+        score = _scored(self.score, ground, partials, nuisances, first)
         effect = self._effect(ground, score)
-        rest = remainder(ground, partials)
-        found = Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
-        return found, score.centre
+        rest = remainder(ground, partials) + doubt
+        learnt = Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
+        return learnt, score.centre
 
     def _after_networks(self, ground: Ground, found: networks.Learned) -> tuple[Learnt, float]:
         partials, nuisances = (found.partial,), (found.nuisance,)
@@ -263,7 +267,10 @@ def _answers(
     release = session.vault.release_solution(KERNEL, wanted)
     session.releases.append(release)
     cov = law.cov(order.ridge, 0.0)
-    spread = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0) + release.noise_sd**2)
+    known = Effect(score.first, np.inf).sd(rows)
+    spread = np.sqrt(
+        np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0) + release.noise_sd**2 + known**2
+    )
     return _at_points(ground, order.features, rows, score.around(rows) + release.value, spread)
 
 
@@ -284,8 +291,8 @@ class _Score:
     around : Function
         That effect, cut to the outcome's range.
     first : tuple of Piece
-        What it is made of: what the kernel's function adds to. It errs by nothing, since that
-        function learns its error. None: it is the constant `centre`.
+        What it is made of: what the kernel's function adds to. Its errors count in full, though the
+        function may mend some of them. None: it is the constant `centre`.
     centre : float
         Its mean over the synthetic population.
     weight : float
@@ -308,13 +315,14 @@ def _scored(
     ground: Ground,
     partials: tuple[Partial, ...],
     nuisances: tuple[Nuisance, ...],
-    pilot: Effect,
+    found: Effect,
 ) -> _Score:
     outcome, rows = ground.outcome, ground.rows
     limit = 2 * outcome.bound
-    centre = float(np.clip(np.mean(pilot(rows)), -limit, limit))
+    centre = float(np.clip(np.mean(found(rows)), -limit, limit))
     first = tuple(
-        Piece(replace(p.additive, lo=-limit, hi=limit), np.zeros_like(p.cov)) for p in pilot.pieces
+        replace(piece, additive=replace(piece.additive, lo=-limit, hi=limit))
+        for piece in found.pieces
     )
     around: Function = Effect(first, limit) if first else Constant(centre)
     most = limit if first else abs(centre)
