@@ -121,8 +121,10 @@ def privcate(
         ``learner=pc.learners.TwoStage(...)``; or DP-CATE (Schroeder et al. 2025) with
         ``learner="dpcate"`` and ``split="disjoint"``: with `queries` its Theorem 1, or Algorithm 1
         for ``learners.DPCATE(noise="process")``; without them its Algorithm 2, which keeps secret
-        state. What it promises is what was claimed or declared, which `guarantee.statement` tells
-        where to doubt; a ledger takes it only if opened with ``allow_published=True``.
+        state; or for a binary outcome logistic regressions by objective perturbation (Chaudhuri et
+        al. 2011, in Betlei et al. 2021) with ``learner="tm"``. What it promises is what was claimed
+        or declared, which `guarantee.statement` tells where to doubt; a ledger takes it only if
+        opened with ``allow_published=True``.
     below_minimum : {"refuse", "published"}
         "published": run the paper's mechanism on fewer rows than its claim needs.
     cov_type : {"nonrobust", "HC0"}

@@ -15,8 +15,9 @@ from privcausal.spec.features import Rows
 from privcausal.spec.fourier import Fourier
 from privcausal.typing import Matrix, Vector
 
-SPREAD = 1.0
-"""Public prior: the effect's sd over covariates, against the outcome's residual sd."""
+SPREAD, LEFT_SPREAD = 1.0, 0.25
+"""Public priors: the effect's sd over covariates, against the outcome's residual sd; and that of
+what a first additive effect leaves."""
 
 PULL = 1.0
 """Sd of the prior sd's logarithm around its public value: sparse data leave it there."""
@@ -51,11 +52,12 @@ class Law:
     spread: float
 
     @classmethod
-    def of(cls, features: Fourier, rows: Rows, mass: float, residual: float) -> Law:
+    def of(cls, features: Fourier, rows: Rows, mass: float, residual: float, spread: float) -> Law:
+        """Of the synthetic population `rows`; `spread` in residual standard deviations."""
         phi = rows.phi(features)
         values, vectors = np.linalg.eigh(phi.T @ phi / len(phi))
         residual = max(residual, 1e-12)
-        return cls(np.maximum(values, 0.0), vectors, mass, residual, SPREAD**2 * residual)
+        return cls(np.maximum(values, 0.0), vectors, mass, residual, spread**2 * residual)
 
     def _shrunken(self, ridge: float) -> tuple[Vector, Vector]:
         """b_j, and the variance of exact weights by sampling."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
 from privcausal.spec.features import Rows
 from privcausal.spec.polynomials import Polynomials
@@ -48,3 +49,13 @@ class ArmPolynomials:
     def sd(self, rows: Rows) -> Vector:
         """Not known: the mechanism's own regularisation biases it."""
         return np.full(len(rows), np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmLogits(ArmPolynomials):
+    """tau(x) as the difference of two probabilities, of logistic regressions; `half` is 1/2."""
+
+    def __call__(self, rows: Rows) -> Vector:
+        phi = self.polynomials.of(rows.frame)
+        control, treated = (expit(phi @ coef) for coef in self.coef)
+        return np.asarray(treated - control)

@@ -50,13 +50,14 @@ def for_effect(learner: object, base: AnyBase, request: Request) -> Learner:
             )
         return learner
     found = find(learner)
-    if request.mode != "paper" or isinstance(found, DPCATE):
+    if request.mode != "paper" or isinstance(found, DPCATE | TM):
         return found
     if not isinstance(base, DPEBM) or found.name not in ("dr", "r", "s"):
         raise CapabilityError(
             "privcate(mode='paper') runs Niu et al. (2022): base='dpebm' with learner 'dr', 'r' or "
             "'s', or learner=pc.learners.TwoStage(...) with private estimators of your own; or "
-            "Schroeder et al. (2025): learner='dpcate'"
+            "Schroeder et al. (2025): learner='dpcate'; or for an outcome of two values the "
+            "baseline of Betlei et al. (2021): learner='tm'"
         )
     if base != DPEBM():
         raise CapabilityError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from privcausal.errors import CapabilityError
 from privcausal.inference import cut as cuts
 from privcausal.inference.answers import Answers
 from privcausal.inference.effect import Effect, Piece
-from privcausal.inference.kernel import Law, denoised
+from privcausal.inference.kernel import LEFT_SPREAD, SPREAD, Law, denoised
 from privcausal.learners import networks, published_cate
 from privcausal.learners.averages import STAGES, averages
 from privcausal.learners.base import CateLearner, Learnt, doubts, finish, shown
@@ -29,18 +29,20 @@ from privcausal.learners.nuisances import (
     by_fold,
     cross_noise,
     nuisance_of,
-    partial,
-    partial_needs,
     read_sizes,
     remainder,
-    residual_effect,
-    settled,
 )
-from privcausal.learners.private import MOMENTS
+from privcausal.learners.orthogonal import (
+    conditional,
+    nuisance_needs,
+    orthogonal_effect,
+    residuals,
+)
+from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.second_stage import basis, second_stage
 from privcausal.spec.features import Rows
 from privcausal.spec.fourier import Fourier
-from privcausal.spec.functions import Additive, Constant, Nuisance
+from privcausal.spec.functions import Additive, Constant, Function, Nuisance
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Schema
@@ -70,6 +72,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "noise": ("gross_error", "process"),
 }
 
+FIRST_SIZES, FIRST = "effect: residual sizes", "effect: residual moments"
 SIZES, KERNEL = "effect: score sizes", "effect: kernel weights"
 
 NETWORK_NEEDS = (
@@ -87,7 +90,9 @@ class DPCATE(CateLearner):
     Second stage of the paper's Theorem 3, with the sensitivity put right and without state: the
     weights of the function on a public finite basis leave the vault once, with discrete Gaussian
     noise for the l2 norm that one row can move them by (`vault.KernelRegression`). Whatever is
-    predicted is a function of these numbers. Nuisances are private (base "gam").
+    predicted is a function of these numbers. Nuisances are private (base "gam"), and so is a first
+    additive effect, that of learner "r", around which the regression is centred: it learns what
+    that leaves, and shrinks towards it.
 
     Parameters
     ----------
@@ -112,10 +117,11 @@ class DPCATE(CateLearner):
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         return [
-            *partial_needs(request.propensity is not None),
-            Need(MOMENTS, 0.04, "nuisance"),
+            *nuisance_needs(request, base),
+            Need(FIRST_SIZES, 0.02, "effect"),
+            Need(FIRST, 0.35, "effect"),
             Need(SIZES, 0.02, "effect"),
-            Need(KERNEL, 0.55, "effect"),
+            Need(KERNEL, 0.15, "effect"),
         ]
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
@@ -155,7 +161,7 @@ class DPCATE(CateLearner):
         return None
 
     def run(self, session: Session) -> Estimate:
-        """As every learner, but averages are centred on the pilot: it is known everywhere."""
+        """As every learner, but averages are centred on the first effect's mean."""
         learnt, centre = self._learn(lay(session))
         ground, found = learnt.ground, None
         if session.plan.has(STAGES[1]):
@@ -171,15 +177,15 @@ class DPCATE(CateLearner):
         if self._networks is not None:
             return self._after_networks(ground, networks.learn(ground, self._networks))
         ground, grams = gram_of(ground)
-        partials = partial(ground, grams)
-        pilot = residual_effect(ground, grams, partials, moments=MOMENTS, weights=None)
-        partials = settled(ground, partials, pilot)
-        nuisances = tuple(nuisance_of(p, pilot, ground.outcome) for p in partials)
-        score = _scored(self.score, ground, partials, nuisances, pilot)
+        partials, doubt = nuisances_of(ground, grams)
+        found = residuals(ground, grams, partials, sizes=FIRST_SIZES, moments=FIRST, weights=None)
+        first, partials = orthogonal_effect(ground, partials, found, conditional(ground))
+        nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
+        score = _scored(self.score, ground, partials, nuisances, first)
         effect = self._effect(ground, score)
-        rest = remainder(ground, partials)
-        found = Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
-        return found, score.centre
+        rest = remainder(ground, partials) + doubt
+        learnt = Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
+        return learnt, score.centre
 
     def _after_networks(self, ground: Ground, found: networks.Learned) -> tuple[Learnt, float]:
         partials, nuisances = (found.partial,), (found.nuisance,)
@@ -197,7 +203,8 @@ class DPCATE(CateLearner):
         below = max(sizes.below(cut), LEAST_BELOW)
         mass = count * score.weight * below
         residual = (sizes.rms(cut) / below) ** 2 / score.weight
-        law = Law.of(features, ground.rows, mass, residual)
+        spread = LEFT_SPREAD if score.first else SPREAD
+        law = Law.of(features, ground.rows, mass, residual, spread)
 
         def regression(ridge: float) -> KernelRegression:
             if kernel.loss == "huber":
@@ -217,7 +224,7 @@ class DPCATE(CateLearner):
             ridge = max(law.best_ridge(noise), LEAST_RIDGE * score.curvature.bound * most)
         else:
             ridge = 2 * kernel.ridge * count
-        return _released(ground, regression(ridge), law, score.centre)
+        return _released(ground, regression(ridge), law, score)
 
 
 @dataclass(frozen=True)
@@ -236,25 +243,26 @@ class _WithKernel(DPCATE):
         return self.networks
 
 
-def _released(ground: Ground, order: KernelRegression, law: Law, centre: float) -> Effect:
+def _released(ground: Ground, order: KernelRegression, law: Law, score: _Score) -> Effect:
     """The function, or its answers at the queries."""
     session, reach = ground.session, 2 * ground.outcome.bound
     queries = session.plan.request.queries
     rows = None if queries is None else queries.rows(ground.design)
     phi = None if rows is None else rows.phi(order.features)
     if rows is not None and phi is not None and np.linalg.norm(phi, 2) <= 1 + ORTHOGONAL:
-        return _answers(ground, order, law, centre, rows)
+        return _answers(ground, order, law, score, rows)
     release = session.vault.release_solution(KERNEL, order)
     session.releases.append(release)
     coef, cov = denoised(law, release.value, order.ridge, float(release.noise_sd[0]))
-    function = Effect((Piece(Additive(order.features, coef, centre), cov),), reach)
+    kernel = Piece(Additive(order.features, coef, 0.0 if score.first else score.centre), cov)
+    function = Effect((*score.first, kernel), reach)
     if rows is None:
         return function
     return _at_points(ground, order.features, rows, function(rows), function.sd(rows))
 
 
 def _answers(
-    ground: Ground, order: KernelRegression, law: Law, centre: float, rows: Rows
+    ground: Ground, order: KernelRegression, law: Law, score: _Score, rows: Rows
 ) -> Answers:
     """Independent noise on each answer, where it is as small as that of a process."""
     session = ground.session
@@ -266,8 +274,11 @@ def _answers(
     release = session.vault.release_solution(KERNEL, wanted)
     session.releases.append(release)
     cov = law.cov(order.ridge, 0.0)
-    spread = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0) + release.noise_sd**2)
-    return _at_points(ground, order.features, rows, centre + release.value, spread)
+    known = Effect(score.first, np.inf).sd(rows)
+    spread = np.sqrt(
+        np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0) + release.noise_sd**2 + known**2
+    )
+    return _at_points(ground, order.features, rows, score.around(rows) + release.value, spread)
 
 
 def _at_points(
@@ -280,10 +291,17 @@ def _at_points(
 
 @dataclass(frozen=True, eq=False)
 class _Score:
-    """A pseudo-outcome less a released centre, times its weight, as bounded row maps.
+    """A pseudo-outcome less a released effect, times its weight, as bounded row maps.
 
     Attributes
     ----------
+    around : Function
+        That effect, cut to the outcome's range.
+    first : tuple of Piece
+        What it is made of: what the kernel's function adds to. Its errors count in full, though the
+        function may mend some of them. None: it is the constant `centre`.
+    centre : float
+        Its mean over the synthetic population.
     weight : float
         Mean weight over the synthetic population.
     reach : float
@@ -292,6 +310,8 @@ class _Score:
 
     curvature: Transform
     target: Transform
+    around: Function
+    first: tuple[Piece, ...]
     centre: float
     weight: float
     reach: float
@@ -302,25 +322,31 @@ def _scored(
     ground: Ground,
     partials: tuple[Partial, ...],
     nuisances: tuple[Nuisance, ...],
-    pilot: Effect,
+    found: Effect,
 ) -> _Score:
     outcome, rows = ground.outcome, ground.rows
     limit = 2 * outcome.bound
-    centre = float(np.clip(np.mean(pilot(rows)), -limit, limit))
+    centre = float(np.clip(np.mean(found(rows)), -limit, limit))
+    first = tuple(
+        replace(piece, additive=replace(piece.additive, lo=-limit, hi=limit))
+        for piece in found.pieces
+    )
+    around: Function = Effect(first, limit) if first else Constant(centre)
+    most = limit if first else abs(centre)
     if score == "dr":
         one = OfCovariates(Constant(1.0), 1.0)
-        target = by_fold(
-            lambda n: Aipw(n, outcome, ground.clip, Constant(centre), abs(centre)), nuisances
-        )
-        return _Score(one, target, centre, 1.0, target.bound)
+        target = by_fold(lambda n: Aipw(n, outcome, ground.clip, around, most), nuisances)
+        return _Score(one, target, around, first, centre, 1.0, target.bound)
     soft = min(RESIDUAL_CLIP, ground.clip)
     e = partials[0].e_soft(rows)
     return _Score(
         by_fold(lambda p: SquaredTreatmentResidual(p.e_soft, soft), partials),
-        by_fold(lambda p: CentredProduct(p.e_soft, p.eta, outcome, soft, centre), partials),
+        by_fold(lambda p: CentredProduct(p.e_soft, p.eta, outcome, soft, around, most), partials),
+        around,
+        first,
         centre,
         float(np.mean(e * (1 - e))),
-        limit + (1 - soft) * abs(centre),
+        limit + (1 - soft) * most,
     )
 
 

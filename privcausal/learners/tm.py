@@ -10,7 +10,7 @@ import numpy as np
 
 from privcausal.errors import CapabilityError
 from privcausal.inference.cells import CellTotals
-from privcausal.inference.polynomials import ArmPolynomials, trimmed
+from privcausal.inference.polynomials import ArmLogits, ArmPolynomials, trimmed
 from privcausal.inference.population import Population
 from privcausal.learners.adum import ADUM, average_of, outcome_of
 from privcausal.learners.base import EffectLearner
@@ -18,12 +18,14 @@ from privcausal.learners.bases import AnyBase, PrivateBase
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import Session
 from privcausal.learners.needs import Need, Undeclared
+from privcausal.learners.papers import refuse
 from privcausal.spec.features import Design
 from privcausal.spec.partition import Coordinates
 from privcausal.spec.plan import Plan
 from privcausal.spec.polynomials import Polynomials
 from privcausal.spec.request import Request
-from privcausal.vault import PolynomialSums
+from privcausal.spec.schema import Interval
+from privcausal.vault import PolynomialSums, PublishedLogits
 
 LOSS = "effect: squared loss"
 
@@ -39,11 +41,9 @@ class TM(EffectLearner):
     baseline: there are no intervals for tau(x).
 
     A binary outcome is a number here (a linear probability). The paper has logistic regressions by
-    objective perturbation (Chaudhuri et al. 2011) for it, which are left out: that mechanism adds a
-    continuous random vector *inside* an optimisation and releases the minimiser itself. Its proof
-    is about real numbers and exact minimisers. In floating point the released digits tell which
-    noise vectors could have led there (Mironov 2012), and a minimiser that is not exact voids the
-    density ratio; neither is mended by noise on a public grid, as there is no sum to put on one.
+    objective perturbation (Chaudhuri et al. 2011) for it, which ``mode="paper"`` runs, with a
+    guarantee that is "published" and not proven: its proof is about real numbers and exact minima
+    (see `vault.PublishedLogits`). They release no average effect.
 
     Parameters
     ----------
@@ -68,6 +68,8 @@ class TM(EffectLearner):
     def run(self, session: Session) -> Estimate:
         session.vault.arrange(session.schema, (), ())
         request, schema = session.plan.request, session.schema
+        if request.mode == "paper":
+            return self._published(session)
         outcome, binary = outcome_of(session)
         where = Coordinates(schema, request.formula.effect_variables)
         polynomials = Polynomials(where, self.degree)
@@ -90,6 +92,19 @@ class TM(EffectLearner):
             (NOTE.format(middle=middle), *((BINARY_NOTE,) if binary else ())),
         )  # fmt: skip
 
+    def _published(self, session: Session) -> Estimate:
+        """Logistic regressions: their coefficients are all that is released."""
+        request, schema, vault = session.plan.request, session.schema, session.vault
+        where = Coordinates(schema, request.formula.effect_variables)
+        polynomials = Polynomials(where, self.degree)
+        release = vault.release_answers(LOSS, PublishedLogits(polynomials, request.trust.neighbors))
+        effect = ArmLogits(polynomials, release.value.reshape(2, -1), 0.5)
+        return Estimate(
+            session.plan, schema, Design(request.formula.modifiers, schema, full_rank=True),
+            Population(schema, {}, np.eye(0), float(vault.size or 0)), effect, None, None,
+            (release,), vault.size, vault.real_noise,
+        )  # fmt: skip
+
 
 NOTE = (
     "Regressions are of the outcome less {middle:g}, the middle of its bounds; they have no bands."
@@ -97,12 +112,34 @@ NOTE = (
 
 BINARY_NOTE = (
     "The outcome has two values, and regressions are of linear probabilities: logistic ones by "
-    "objective perturbation have no proof for numbers that a computer holds."
+    "objective perturbation (mode='paper') have no proof for numbers that a computer holds."
 )
 
 
 def pure_plan(learner: TM, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
-    """A plan in pure epsilon, refused where ADUM's would be, for whatever reason but its grid."""
+    """A plan in pure epsilon, refused where ADUM's would be, for whatever reason but its grid.
+
+    Raises
+    ------
+    CapabilityError
+        Or for what objective perturbation does not cover.
+    """
+    if request.mode == "paper":
+        _check_published(request)
     checked = ADUM(partition={}).plan(request, base, undeclared)
     stage = checked.stages[-1]
     return replace(checked, learner=learner.name, stages=(replace(stage, name=LOSS),))
+
+
+def _check_published(request: Request) -> None:
+    """One row a person, and an outcome of two declared values."""
+    refuse(
+        {"unit=": request.trust.unit is not None}, "its theorem is of tables that differ in one row"
+    )
+    domain = request.schema.get(request.formula.outcome)
+    if domain is None or isinstance(domain, Interval):
+        raise CapabilityError(
+            "mode='paper' of learner='tm' has logistic regressions, for an outcome of two declared "
+            f"values: bounds={{{request.formula.outcome!r}: pc.Binary()}}; for other outcomes its "
+            "linear ones are proven, leave mode= out"
+        )

@@ -7,8 +7,9 @@ from privcausal.spec.plan import Plan
 NAME = "dpcate"
 
 BANDS = (
-    "Bands for the effect take it for a draw of the kernel's Gaussian process whose size was read "
-    "from released numbers: they are approximate, and on average over x."
+    "Bands for the effect add the law of its first, additive part to that of the rest, which they "
+    "take for a draw of the kernel's Gaussian process whose size was read from released numbers: "
+    "they are approximate, and on average over x."
 )
 
 
@@ -17,9 +18,10 @@ def method(plan: Plan) -> str:
     where = "answers at the declared points" if plan.request.queries else "weights on that basis"
     networks = "nuisances by networks (private gradient descent)"
     nuisances = networks if plan.base == "nn" else "private additive nuisances"
+    left = "" if plan.base == "nn" else "less a first additive effect (learner 'r') "
     return (
         "DP-CATE (Schroeder et al. 2025, Theorem 3, with the sensitivity put right) with "
-        f"{nuisances}. The second stage is a Gaussian-kernel regression of a pseudo-outcome "
+        f"{nuisances}. The second stage is a Gaussian-kernel regression of a pseudo-outcome {left}"
         "on a public finite basis, ridge-regularised and with a bounded pull of each row; its "
         f"{where} were released once, with discrete Gaussian noise (OpenDP) for the distance by "
         "which one row can move them. All else was read through sums of bounded row vectors with "

@@ -98,7 +98,7 @@ def _published(estimate: Estimate) -> Guarantee:
     sentences = (published.claim(plan, change), *published.doubts(plan, estimate.size))
     return Guarantee(
         epsilon=budget.epsilon,
-        delta=budget.delta,
+        delta=0.0 if plan.pure else budget.delta,
         rho=math.nan,
         neighbors=trust.neighbors,
         unit=unit,

@@ -28,6 +28,7 @@ from privcausal.inference.population import Population
 from privcausal.learners import Estimate
 from privcausal.results.points import middle
 from privcausal.spec.features import FINE, Column, FeatureMap, Rows, fine_bins
+from privcausal.spec.fourier import Fourier
 from privcausal.spec.schema import Binary, Interval, Levels
 from privcausal.typing import Integers, Matrix, Vector
 
@@ -93,6 +94,10 @@ def _only_piece(estimate: Estimate) -> Piece:
         )
     if isinstance(effect, Answers):
         raise CapabilityError("the effect was released at some points only: there are no shapes")
+    if effect is not None and any(_is_kernel(piece) for piece in effect.pieces):
+        raise CapabilityError(
+            "a kernel's effect is no sum of functions of one modifier each. Use learner 'r' or 'dr'"
+        )
     if effect is None or len(effect.pieces) != 1 or effect.pieces[0].weight is not None:
         raise CapabilityError(
             f"the effect of learner {learner!r} is no additive function: its parts are joined by "
@@ -103,12 +108,13 @@ def _only_piece(estimate: Estimate) -> Piece:
     return effect.pieces[0]
 
 
+def _is_kernel(piece: Piece) -> bool:
+    return isinstance(piece.additive.features, Fourier)
+
+
 def _additive(piece: Piece) -> FeatureMap:
     features = piece.additive.features
-    if not isinstance(features, FeatureMap):
-        raise CapabilityError(
-            "a kernel's effect is no sum of functions of one modifier each. Use learner 'r' or 'dr'"
-        )
+    assert isinstance(features, FeatureMap)
     return features
 
 

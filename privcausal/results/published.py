@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privcausal.results import dpcate, meta
+from privcausal.results import dpcate, meta, tm
 from privcausal.spec.plan import Plan
 
 SOURCE = "Schroeder et al. (2025, Theorems 4.3, 4.5 and 4.6)"
@@ -12,6 +12,8 @@ def claim(plan: Plan, change: str) -> str:
     """What the paper claims of two tables that `change`."""
     if meta.is_meta(plan):
         return meta.claim(plan, change)
+    if plan.learner == tm.NAME:
+        return tm.claim(plan, change)
     budget = plan.request.budget
     source = dpcate.source(plan) if plan.learner == dpcate.NAME else SOURCE
     return (
@@ -24,6 +26,8 @@ def doubts(plan: Plan, size: int | None) -> tuple[str, ...]:
     """What the claim rests on, and where it is known to fail."""
     if meta.is_meta(plan):
         return meta.doubts(plan)
+    if plan.learner == tm.NAME:
+        return tm.DOUBTS
     found = [_on_nuisances(plan)]
     if plan.learner == dpcate.NAME:
         found = list(dpcate.doubts(plan))
@@ -67,6 +71,8 @@ def methods(plan: Plan) -> tuple[str, ...]:
     """How it was computed, in paragraphs."""
     if meta.is_meta(plan):
         return meta.methods(plan)
+    if plan.learner == tm.NAME:
+        return tm.METHODS
     if plan.learner == dpcate.NAME:
         return dpcate.published_methods(plan)
     request = plan.request
@@ -91,6 +97,12 @@ def methods(plan: Plan) -> tuple[str, ...]:
         "bounds.",
         "Rows with a missing value were left out; how many there were is not shown.",
     )
+
+
+def note(plan: Plan) -> str:
+    """What is not told of the errors, and why."""
+    own = {dpcate.NAME: dpcate.PUBLISHED_NOTE, tm.NAME: tm.NOTE}
+    return own.get(plan.learner, NOTE)
 
 
 NOTE = (

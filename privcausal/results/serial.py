@@ -21,7 +21,7 @@ from privcausal.inference.answers import Answers
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.effect import Effect, Piece, Predicted
-from privcausal.inference.polynomials import ArmPolynomials
+from privcausal.inference.polynomials import ArmLogits, ArmPolynomials
 from privcausal.inference.population import Population
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.networks import ArmDifference
@@ -64,12 +64,12 @@ CONTENT = {"estimate", "call", "ledger_line"}
 CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        Additive, Answers, ArmDifference, ArmMean, ArmPolynomials, AverageEstimate, Block, Budget,
-        CausalFormula, CellEffect, Charge, Constant, Coordinates, Cost, CutAxis, Difference, Effect,
-        Estimate, Extended, Factor, FeatureMap, Fourier, Index, Interactions, Known, LevelAxis,
-        Mixture, Nearest, Network, Nuisances, Piece, Plan, Polynomials, Population, Predicted,
-        Product, Queries, RegularAxis, Release, Request, Stage, Steps, Tabulated, Term, TradeOff,
-        Trust,
+        Additive, Answers, ArmDifference, ArmLogits, ArmMean, ArmPolynomials, AverageEstimate,
+        Block, Budget, CausalFormula, CellEffect, Charge, Constant, Coordinates, Cost, CutAxis,
+        Difference, Effect, Estimate, Extended, Factor, FeatureMap, Fourier, Index, Interactions,
+        Known, LevelAxis, Mixture, Nearest, Network, Nuisances, Piece, Plan, Polynomials,
+        Population, Predicted, Product, Queries, RegularAxis, Release, Request, Stage, Steps,
+        Tabulated, Term, TradeOff, Trust,
     )
 }  # fmt: skip
 

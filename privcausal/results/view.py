@@ -378,8 +378,7 @@ def _notes(result: Result) -> tuple[str, ...]:
             "others that have paid as much."
         )
     if request.mode == "paper" and not meta.is_meta(estimate.plan):
-        is_effect = estimate.plan.learner == dpcate.NAME
-        notes.append(dpcate.PUBLISHED_NOTE if is_effect else published.NOTE)
+        notes.append(published.note(estimate.plan))
     one_sided = onesided.note(estimate)
     return (*notes, *([one_sided] if one_sided else []), *estimate.notes)
 

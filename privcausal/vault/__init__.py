@@ -28,6 +28,7 @@ from privcausal.vault.mechanisms.kernel import KernelAnswers, KernelRegression, 
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.moments import Cross, Gram
 from privcausal.vault.mechanisms.network import PrivateNetwork
+from privcausal.vault.mechanisms.objective import PublishedLogits
 from privcausal.vault.mechanisms.polynomials import PolynomialSums
 from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.mechanisms.published_cate import (
@@ -99,6 +100,7 @@ __all__ = [
     "Process",
     "PublishedAnswers",
     "PublishedAte",
+    "PublishedLogits",
     "PublishedProcess",
     "Regression",
     "Regressors",

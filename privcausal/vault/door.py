@@ -39,6 +39,7 @@ from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, Query, Solut
 from privcausal.vault.mechanisms.boosting import Boosting
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.network import PrivateNetwork
+from privcausal.vault.mechanisms.objective import PublishedLogits
 from privcausal.vault.mechanisms.published import PublishedAte
 from privcausal.vault.mechanisms.published_cate import (
     AddNoise,
@@ -562,8 +563,8 @@ class Vault(Sealed):
         return Release(weights, np.full(len(weights), np.nan), charge)
 
     @guarded
-    def release_answers(self, stage: str, mechanism: PublishedAnswers) -> Release:
-        """Effects at points, at the price that a paper claims; no noise scale is told."""
+    def release_answers(self, stage: str, mechanism: PublishedAnswers | PublishedLogits) -> Release:
+        """Numbers at the price that a paper claims; no noise scale is told."""
         planned = self._take(stage)
         values = mechanism.answer(*self._halves(), planned, claimed_noise(self._noise))
         return Release(values, np.full(len(values), np.nan), self._claimed(planned, mechanism))
@@ -579,9 +580,11 @@ class Vault(Sealed):
         batches = list(self._clean())
         return [b.only(0) for b in batches], [b.only(1) for b in batches]
 
-    def _claimed(self, stage: Stage, mechanism: PublishedAnswers | PublishedProcess) -> Charge:
+    def _claimed(
+        self, stage: Stage, mechanism: PublishedAnswers | PublishedProcess | PublishedLogits
+    ) -> Charge:
         unknown = float("nan")
-        return self._charge(stage, mechanism.query, "discrete Gaussian", unknown, unknown)
+        return self._charge(stage, mechanism.query, mechanism.name, unknown, unknown)
 
     @guarded
     def select(self, stage: str, selection: LabelSelection) -> Release:

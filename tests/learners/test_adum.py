@@ -16,6 +16,7 @@ from privcausal.errors import (
     BudgetError,
     CapabilityError,
     DataError,
+    LedgerError,
     PrivcausalError,
     SchemaError,
 )
@@ -126,6 +127,54 @@ def test_tm_says_what_it_is_for_two_values() -> None:
     made = fit("tm", frame, bounds={"Y": pc.Binary(), "X": (-1, 1)})
     assert "linear probabilities" in " ".join(str(made.summary()).split())
     assert "linear probabilities" not in " ".join(str(fit("tm").summary()).split())
+
+
+BINARY: dict[str, Any] = {"Y": pc.Binary(), "X": (-1, 1), "G": ["a", "b"]}
+
+
+def visits(n: int = 4000, seed: int = 0) -> pd.DataFrame:
+    return study(n, seed).assign(Y=lambda d: (d["Y"] > 0.3).astype(int))
+
+
+def test_logistic_regressions_by_objective_perturbation(tmp_path: Path) -> None:
+    """Published, not proven: every output says so, and only a ledger that takes such is charged."""
+    options: dict[str, Any] = {"learner": "tm", "frame": visits(), "bounds": BINARY}
+    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=5, delta=0)
+    with pytest.raises(LedgerError, match="allow_published"):
+        fit(mode="paper", ledger=ledger, **options)
+    assert ledger.history.empty
+    willing = pc.Ledger(tmp_path / "p.db", "study", eps=5, delta=0, allow_published=True)
+    made = fit(mode="paper", eps=0.7, ledger=willing, formula="Y ~ T | X + G", **options)
+    assert willing.spent.epsilon == pytest.approx(0.7)
+    promise = made.guarantee
+    assert (promise.kind, promise.epsilon, promise.delta) == ("published", 0.7, 0.0)
+    assert "Chaudhuri" in promise.statement and "not proven" in promise.statement
+    text = " ".join(str(made.summary()).split())
+    assert "objective perturbation" in text and "not proven" in text
+    points = {"X": [-0.7, 0.0, 7.0], "G": ["a", "b", "a"]}
+    found = made.predict(points)
+    assert (found["estimate"].abs() < 1).all() and found["std_error"].isna().all()
+    made.save(tmp_path / "fit.json")
+    pd.testing.assert_frame_equal(pc.load(tmp_path / "fit.json").predict(points), found)
+    made.report(tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("degree", [1, 3])
+def test_without_noise_they_are_penalised_logistic_regressions(degree: int) -> None:
+    from scipy.special import expit
+    from sklearn.linear_model import LogisticRegression
+
+    frame = visits()
+    with testing.zero_noise():
+        made = fit(TM(degree=degree), frame, mode="paper", bounds=BINARY, eps=1e4)
+    powers = np.polynomial.legendre.legvander
+    curves = []
+    for _, arm in frame.groupby("T"):
+        model = LogisticRegression(C=1e8, fit_intercept=False, tol=1e-10, max_iter=1000)
+        model.fit(powers(arm["X"], degree), arm["Y"])
+        curves.append(expit(powers(GRID, degree) @ model.coef_[0]))
+    expected = curves[1] - curves[0]
+    assert made.predict({"X": GRID})["estimate"].to_numpy() == pytest.approx(expected, abs=2e-3)
 
 
 def test_default_beats_groups_tuned_with_the_truth() -> None:
@@ -332,6 +381,14 @@ CALLS: dict[str, tuple[Any, dict[str, Any], type[PrivcausalError], str]] = {
     "cuts down": (ADUM(partition={"X": [0.5, 0.1]}), {}, SchemaError, "increasing"),
     "other feature": (ADUM(partition={"G": "levels"}), {}, SchemaError, "no effect modifier"),
     "tm undeclared": ("tm", {"bounds": {"Y": (-5, 5)}}, SchemaError, "buys no bounds"),
+    "tm of numbers": ("tm", {"mode": "paper"}, CapabilityError, "two declared values"),
+    "tm of units": (
+        "tm",
+        {"mode": "paper", "unit": "G", "bounds": {"Y": pc.Binary(), "X": (-1, 1)}},
+        CapabilityError,
+        "unit=",
+    ),
+    "adum as printed": ("adum", {"mode": "paper"}, CapabilityError, "mode='paper'"),
 }
 
 

@@ -52,7 +52,7 @@ def regression(
     if score == "r":
         eta = s.additive(5, -2.0, 6.0)
         curvature: Any = SquaredTreatmentResidual(s.e, CLIP)
-        target: Any = CentredProduct(s.e, eta, outcome, CLIP, 0.5)
+        target: Any = CentredProduct(s.e, eta, outcome, CLIP, Constant(0.5), 0.5)
         reach = 8.0 + (1 - CLIP) * 0.5
     else:
         curvature = OfCovariates(Constant(1.0), 1.0)

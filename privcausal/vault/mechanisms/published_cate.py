@@ -75,6 +75,8 @@ class _Published:
     clip: float
     score: Literal["r", "dr"]
 
+    name = "discrete Gaussian"
+
     def _scores(self, batches: Sequence[Batch]) -> Scores:
         if isinstance(self.nuisances, Nuisance):
             return Scores(self.nuisances, self.score)

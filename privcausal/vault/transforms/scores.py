@@ -113,21 +113,23 @@ class CentredProduct:
     """(T - e) (Y - eta - (T - e) centre): the R-learner's weight times its pseudo-outcome's rest.
 
     The pseudo-outcome is (Y - eta) / (T - e), its weight (T - e)^2 (Nie and Wager 2021).
+    `centre_bound` is the largest |centre|.
     """
 
     e: Function
     eta: Function
     outcome: Outcome
     clip: float
-    centre: float
+    centre: Function
+    centre_bound: float
 
     @property
     def bound(self) -> float:
-        return (1 - self.clip) * (2 * self.outcome.bound + (1 - self.clip) * abs(self.centre))
+        return (1 - self.clip) * (2 * self.outcome.bound + (1 - self.clip) * self.centre_bound)
 
     def __call__(self, batch: Batch) -> Vector:
         away = batch.t - self.e(batch.rows)
-        return away * (batch.y - self.eta(batch.rows) - away * self.centre)
+        return away * (batch.y - self.eta(batch.rows) - away * self.centre(batch.rows))
 
 
 @dataclass(frozen=True)
