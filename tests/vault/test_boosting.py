@@ -224,7 +224,7 @@ def test_without_noise_it_solves_the_normal_equations(kind: str) -> None:
     with testing.zero_noise():
         vault = s.vault(data, s.plan(["a"]))
         release = vault.boost("a", boosting)
-    shapes = boosting.shapes(release.value)
+    shapes = boosting.path(release.value)[-1]
     left, before, start = 0, 0, boosting.nothing()
     for batch in vault._clean():
         rows = boosting.prepare(batch)
@@ -246,7 +246,7 @@ def test_without_noise_it_is_least_squares() -> None:
     )  # fmt: skip
     with testing.zero_noise():
         vault = s.vault(data, s.plan(["a"]))
-        shapes = boosting.shapes(vault.boost("a", boosting).value)
+        shapes = boosting.path(vault.boost("a", boosting).value)[-1]
     found, x, y = [], [], []
     for batch in vault._clean():
         rows = boosting.prepare(batch)
