@@ -290,8 +290,12 @@ def main(arguments: Sequence[str]) -> None:
     reader.add_argument("--repetitions", type=int)
     reader.add_argument("--variants", nargs="*", help="only these")
     reader.add_argument("--learners", nargs="*", help="only these")
+    reader.add_argument("--setups", nargs="*", choices=SETUPS, help="only these")
+    reader.add_argument("--sizes", nargs="*", type=int, help="only these numbers of rows")
+    reader.add_argument("--epsilons", nargs="*", type=float, help="only these")
     options = reader.parse_args(arguments)
-    options.setups, options.sizes, options.epsilons = tuple(SETUPS), SIZES, EPSILONS
+    options.setups = options.setups or tuple(SETUPS)
+    options.sizes, options.epsilons = options.sizes or SIZES, options.epsilons or EPSILONS
     options.voting_sizes, options.curve_epsilons = VOTING_SIZES, CURVE_EPSILONS
     if options.quick:  # few rounds and points: it shows that all runs, and no more
         global TEST_ROWS  # noqa: PLW0603  (the one setting of a script)
