@@ -1,33 +1,39 @@
-"""Shape functions of known noise, smoothed across neighbouring bins by empirical Bayes.
+"""Shape functions carry noise of known size: raw, or smoothed across bins by empirical Bayes.
 
 Boosting is linear in its data as long as no residual is clipped. With S_t the sums over the leaves
-of round t, h the bins' masses (sums of a^2 over their rows) and U_t the step that leaf sums ask
-for, the shape g of an axis follows
+of round t, h the bins' masses (sums of a^2 over their rows), U_t the step that leaf sums ask for
+and f_t the constant and the shape before it, round t releases for an axis
 
-    g <- g + U_t (S_t (h (g* - g) + e) + noise),
+    y_t = S_t (h (f* - f_t) + e) + noise_t,
 
-g* the shape that the loss is least at and e the sums of what rows differ by around it, of variance
-s^2 h. So after all rounds g = D (h g* + e) + error, where D and the covariance C of the error
-follow from the public leaves, the masses and the noise scale:
+f* being where the loss is least and e the sums of what rows differ by around it, of variance s^2 h.
+
+Raw shapes are what the steps U_t y_t add up to. They end at g = D (h g* + e) + error, where D and
+the covariance C of the error follow from the public leaves, the masses and the noise scale:
 
     D <- D + U_t S_t (I - h D),   C <- (I - U_t S_t h) C (I - U_t S_t h)' + sd^2 U_t U_t'.
 
-Steps are divided by weights that are never near zero, so that no step is long. Where hardly a row
-is, these are no masses: a bin that nobody is in says nothing of g*.
+Smoothed shapes use that f_t is public: adding back S_t h f_t leaves S_t (h f* + e) and noise that
+is new in every round. So all rounds are measurements of one vector of totals, h f* + e, and least
+squares has more of it than the last shape, which has half forgotten the early rounds and has not
+come all the way. The first quarter of the rounds is left out all the same: there other columns'
+shapes are not yet off the residuals, which matters where columns are correlated, and residuals
+are clipped most.
 
-Each axis is taken alone: correlated columns change how fast the rounds converge, and not to what.
-Where there are few rows for the noise, it alone moves rows' values by much of the cut, residuals
-are clipped, and shapes come out smaller than this says: effects then lean towards what they are
-without adjustment.
+Masses are no weights: steps are divided by weights that are never near zero, so that no step is
+long, but a bin that nobody is in says nothing of f*. Each axis is taken alone. Where there are few
+rows for the noise, it alone moves rows' values by much of the cut, residuals are clipped, and
+shapes come out smaller than this says: effects then lean towards what they are without adjustment.
 
-The prior of g* is a mixture of Gaussian processes along the axis, from flat to rough and from
-small to large, weighted by marginal likelihood.
+The prior of a shape is a mixture of Gaussian processes along the axis, from flat to rough and from
+small to large, weighted by marginal likelihood. Two arms' shapes differ by one that is none at all
+with a good chance, so that an effect is constant where the data cannot speak.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, null_space
@@ -44,12 +50,8 @@ SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)
 ROUGHNESS = ((1.0, 0.0, 0.0), (1.0, 0.3, 0.0), (0.5, 1.0, 0.0), (0.5, 0.5, 0.3))
 """Prior variances of a shape's linear, smooth and rough part, up to its size."""
 
-DOUBT = 0.3
-"""Relative sd of what the rounds are thought to have left of a shape. How rows lie within a bin and
-how columns go together is not known, and a small part must not be blown up by what is guessed."""
-
-APART = (0.02, 0.1, 0.5)
-"""Prior sds of the two arms' difference, as shares of the shape's own size; shared shapes."""
+APART = ((0.0, 0.65), (0.1, 0.25), (0.5, 0.10))
+"""Prior sds of the two arms' difference, as shares of the shape's own size, and their chances."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +66,6 @@ class Course:
         Public weights of the bins that steps were divided by, shape (K,).
     mass : Vector
         Public estimate of h, shape (K,).
-    position : Vector or None
-        Place of each bin along the axis; None for a factor.
     carried, noise : Matrix
         D and C, shape (K, K).
     """
@@ -73,18 +73,46 @@ class Course:
     raw: Vector
     weight: Vector
     mass: Vector
-    position: Vector | None
     carried: Matrix
     noise: Matrix
-
-    @property
-    def shrunk(self) -> Matrix:
-        """What the rounds made of g*: raw is this times g* and an error."""
-        return self.carried * self.mass
 
     def error(self, dispersion: float) -> Matrix:
         """Covariance of raw around what was made of g*; `dispersion` is s^2."""
         return self.noise + dispersion * (self.carried * self.mass) @ self.carried.T
+
+
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """What all rounds together say of the totals h f* + e on one axis of one arm.
+
+    Attributes
+    ----------
+    value : Vector
+        Least squares estimate, shape (K,).
+    noise : Matrix
+        Covariance of its error, shape (K, K).
+    basis : Matrix
+        Orthonormal directions that the rounds have seen, shape (K, r): all, unless rounds are few.
+    mass : Vector
+        Public estimate of h, shape (K,).
+    position : Vector or None
+        Place of each bin along the axis; None for a factor.
+    """
+
+    value: Vector
+    noise: Matrix
+    basis: Matrix
+    mass: Vector
+    position: Vector | None
+
+    @property
+    def free(self) -> Matrix:
+        """Directions that say nothing of the constant, shape (K, r - 1)."""
+        return np.asarray(self.basis @ null_space((self.basis.T @ self.mass)[None, :]))
+
+    def error(self, dispersion: float) -> Matrix:
+        """Covariance of value around h f*; `dispersion` is s^2."""
+        return self.noise + dispersion * np.diag(self.mass)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,44 +157,85 @@ def propagate(
     return carried, 0.5 * (noise + noise.T)
 
 
+def totals(
+    leaf: Integers,
+    sums: Matrix,
+    before: Matrix,
+    mass: Vector,
+    noise_sd: float,
+    position: Vector | None,
+) -> Totals:
+    """What the rounds after the first quarter say of one axis.
+
+    Parameters
+    ----------
+    leaf : Integers
+        Leaf of each bin in every round, shape (rounds, K).
+    sums : Matrix
+        Noisy sums of residuals in the leaves, shape (rounds, leaves).
+    before : Matrix
+        Constant and shape that a round's residuals are of, shape (rounds, K).
+    mass : Vector
+        Shape (K,).
+    noise_sd : float
+        Of one leaf's sum.
+    position : Vector or None
+        Place of each bin along the axis, shape (K,).
+    """
+    used = slice(len(leaf) // 4, None)
+    leaf, sums, before = leaf[used], sums[used], before[used]
+    member = (leaf[:, None, :] == np.arange(sums.shape[1])[:, None]).astype(np.float64)
+    seen = sums + (member @ (mass * before)[:, :, None])[:, :, 0]
+    member = member.reshape(-1, len(mass))
+    precision, basis = np.linalg.eigh(member.T @ member)
+    kept = precision > 1e-9 * precision[-1]
+    precision, basis = precision[kept], basis[:, kept]
+    inverse = (basis / precision) @ basis.T
+    value = inverse @ (member.T @ seen.ravel())
+    return Totals(value, noise_sd**2 * inverse, basis, mass, position)
+
+
 def raw_law(course: Course, dispersion: float) -> tuple[Vector, Matrix]:
     """The shape as it came, with the covariance of its error."""
     return course.raw, course.error(dispersion)
 
 
-def smooth(course: Course, size: float, dispersion: float) -> tuple[Vector, Matrix]:
-    """Posterior mean and covariance of g*; `size` is the target's typical size."""
-    priors = [(size * s) ** 2 * kernel for s in SIZES for kernel in _kernels(course)]
-    return _mixture(course.raw, course.shrunk, course.error(dispersion), priors, [course.weight])
+def smooth(found: Totals, size: float, dispersion: float) -> tuple[Vector, Matrix]:
+    """Posterior mean and covariance of the shape; `size` is the target's typical size."""
+    kernels = _kernels(found.mass, found.position)
+    priors = [((size * s) ** 2 * kernel, 1.0) for s in SIZES for kernel in kernels]
+    return _mixture([found], dispersion, priors)
 
 
 def smooth_arms(
-    first: Course, second: Course, size: float, dispersion: float, *, apart: bool
+    first: Totals, second: Totals, size: float, dispersion: float, *, apart: bool
 ) -> tuple[Vector, Matrix]:
     """The same for both arms' shapes together, (control, treated), whose difference is smaller.
 
     Both are m -+ d / 2 with independent m and d (d = 0 unless `apart`), each centred under its own
-    arm's weights. Where the arms differ in the column, the two centres differ, and m says by how
+    arm's masses. Where the arms differ in the column, the two centres differ, and m says by how
     much: that is what confounds, and a prior of two centred shapes would shrink it away.
     """
-    pooled = _kernels(replace(first, mass=first.mass + second.mass))
-    keep = block_diag(_keep(first.weight), _keep(second.weight))
+    pooled = _kernels(first.mass + second.mass, first.position)
+    keep = block_diag(_keep(first.mass), _keep(second.mass))
+    apart_by = [(np.zeros_like(pooled[0]), 1.0)]
+    if apart:
+        rough = pooled[::2]
+        apart_by = [
+            (ratio**2 * kernel, chance / len(rough)) for ratio, chance in APART for kernel in rough
+        ]
     priors = [
-        (size * s) ** 2 * keep @ _arms_prior(mean, 0.25 * ratio**2 * difference) @ keep.T
+        ((size * s) ** 2 * keep @ _arms_prior(mean, 0.25 * difference) @ keep.T, chance)
         for s in SIZES
         for mean in pooled
-        for difference in (pooled[::2] if apart else pooled[:1])
-        for ratio in (APART if apart else (0.0,))
+        for difference, chance in apart_by
     ]
-    raw = np.r_[first.raw, second.raw]
-    shrunk = block_diag(first.shrunk, second.shrunk)
-    error = block_diag(first.error(dispersion), second.error(dispersion))
-    return _mixture(raw, shrunk, error, priors, [first.weight, second.weight])
+    return _mixture([first, second], dispersion, priors)
 
 
-def _keep(weight: Vector) -> Matrix:
-    """The projection that takes a shape's weighted mean off."""
-    return np.asarray(np.eye(len(weight)) - weight / weight.sum())
+def _keep(mass: Vector) -> Matrix:
+    """The projection that takes a shape's mean off."""
+    return np.asarray(np.eye(len(mass)) - mass / mass.sum())
 
 
 def _arms_prior(mean: Matrix, quarter: Matrix) -> Matrix:
@@ -175,13 +244,12 @@ def _arms_prior(mean: Matrix, quarter: Matrix) -> Matrix:
     return np.asarray(np.block([[alike, unlike], [unlike, alike]]))
 
 
-def _kernels(course: Course) -> list[Matrix]:
+def _kernels(mass: Vector, place: Vector | None) -> list[Matrix]:
     """Prior covariances of unit size, centred under the masses."""
-    size = len(course.mass)
-    share = course.mass / course.mass.sum()
-    if course.position is None:
+    size = len(mass)
+    share = mass / mass.sum()
+    if place is None:
         return [_centred(np.eye(size), share)]
-    place = course.position
     mean = float(share @ place)
     sd = max(float(np.sqrt(share @ (place - mean) ** 2)), 1e-9)
     z = np.clip((place - mean) / sd, -REACH, REACH)
@@ -204,30 +272,29 @@ def _centred(kernel: Matrix, share: Vector) -> Matrix:
 
 
 def _mixture(
-    raw: Vector, shrunk: Matrix, error: Matrix, priors: Sequence[Matrix], weights: list[Vector]
+    arms: Sequence[Totals], dispersion: float, priors: Sequence[tuple[Matrix, float]]
 ) -> tuple[Vector, Matrix]:
-    """Mean and covariance of g*, over priors weighted by marginal likelihood."""
-    # raw shapes have mean zero: one direction of each says nothing
-    free = block_diag(*(null_space((w / w.sum())[None, :]) for w in weights))
-    seen, base = free.T @ raw, free.T @ error @ free
-    lead = free.T @ shrunk
-    left = free.T - lead  # what the rounds are thought to have left out
+    """Mean and covariance of the arms' shapes, over (prior, chance) and marginal likelihood."""
+    free = block_diag(*(one.free for one in arms))
+    seen = free.T @ np.concatenate([one.value for one in arms])
+    base = free.T @ block_diag(*(one.error(dispersion) for one in arms)) @ free
+    lead = free.T * np.concatenate([one.mass for one in arms])
     ridge = 1e-9 * max(float(np.trace(base)), 1e-300) / max(len(base), 1)
     base = base + ridge * np.eye(len(base))
     logs, means, covs = [], [], []
-    for prior in priors:
+    for prior, chance in priors:
         across = lead @ prior
-        doubt = DOUBT**2 * left @ prior @ left.T
-        factor = cho_factor(base + doubt + across @ lead.T, lower=True, check_finite=False)
+        factor = cho_factor(base + across @ lead.T, lower=True, check_finite=False)
         solved = cho_solve(factor, np.c_[seen, across], check_finite=False)
-        logs.append(-np.log(np.diag(factor[0])).sum() - 0.5 * float(seen @ solved[:, 0]))
+        fit = -np.log(np.diag(factor[0])).sum() - 0.5 * float(seen @ solved[:, 0])
+        logs.append(np.log(chance) + fit)
         means.append(across.T @ solved[:, 0])
         covs.append(prior - across.T @ solved[:, 1:])
-    chance = np.exp(np.array(logs) - max(logs))
-    chance /= chance.sum()
-    mean = np.asarray(chance @ np.array(means))
-    cov = np.zeros_like(shrunk)
-    for c, own, spread in zip(chance, means, covs, strict=True):
+    share = np.exp(np.array(logs) - max(logs))
+    share /= share.sum()
+    mean = np.asarray(share @ np.array(means))
+    cov = np.zeros_like(covs[0])
+    for c, own, spread in zip(share, means, covs, strict=True):
         cov += c * (spread + np.outer(own - mean, own - mean))
     return mean, cov
 

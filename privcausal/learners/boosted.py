@@ -34,6 +34,8 @@ from privcausal.vault import (
     Aipw,
     ImputedEffect,
     OutcomeResidual,
+    OverlapRoot,
+    Product,
     ResidualProduct,
     Transform,
     TreatmentResidual,
@@ -45,6 +47,14 @@ EFFECT_SIZES, EFFECT = "effect: score sizes", "effect: boosting"
 
 PROPENSITY_CUT = 0.75
 """Residuals T - e(x) are cut to it: they pass it only where the rarer arm is rarer than 1/4."""
+
+OVERLAP_PRICE = 0.008
+"""Overlap weights are taken where the price of noise (`Machine.price`) is less than this. They
+leave arms about half their rows' weight and rest on the propensity: with more noise, adjusting for
+the shapes does better."""
+
+TOP = 0.95
+"""Overlap weights are relative to this quantile of them: a few above it count as one."""
 
 PROPENSITY_SIZE = 1.0
 """Typical size of log odds, for the prior of a propensity's shapes."""
@@ -120,9 +130,18 @@ def _by_arm(machine: Machine, es: Sequence[_Propensity]) -> Matrix:
 
 
 def _arm_means(
-    machine: Machine, es: Sequence[_Propensity], shared: Sequence[bool] | None
+    machine: Machine,
+    es: Sequence[_Propensity],
+    shared: Sequence[bool] | None,
+    *,
+    overlap: bool = False,
 ) -> tuple[Centre, list[Fitted]]:
-    """Both arms' means in one boosting; for each fold, or one."""
+    """Both arms' means in one boosting; for each fold, or one.
+
+    With `overlap` rows have overlap weights. Means are not additive, and what is nearest to one
+    differs between arms of different covariates: an effect that is none. With these weights both
+    arms have the same covariates, on average also as regards products of columns.
+    """
     centre = machine.look(SIZES, machine.price(OUTCOME))
     ask = Ask(
         target=machine.residual(centre.value),
@@ -133,8 +152,19 @@ def _arm_means(
         dispersion=centre.size**2,
         by_arm=True,
     )
+    if overlap:
+        ask = _weighted(machine, es, ask)
     trained = machine.train(OUTCOME, ask, folds=True)
     return centre, [t.fitted_arms(shared) for t in trained]
+
+
+def _weighted(machine: Machine, es: Sequence[_Propensity], ask: Ask) -> Ask:
+    """The same regression with overlap weights, of which the largest are about one."""
+    e = _by_arm(machine, es)
+    top = float(np.quantile(e.max(axis=0), TOP))
+    root = by_fold(lambda p: OverlapRoot(p.soft, top), es)
+    curvature = e * np.minimum(e[::-1] / top, 1.0)
+    return replace(ask, target=Product(root, ask.target), factor=root, curvature=curvature)
 
 
 def _alike(machine: Machine) -> list[bool]:
@@ -204,13 +234,15 @@ def arms(ground: Ground, *, joint: bool) -> Learnt:
     """S-learner with interactions (`joint`) or T-learner: both arms' means, and their difference.
 
     One boosting has a shape for each arm: a row is in one arm, so both cost as much as one. With
-    `joint` the arms' shapes are smoothed together and expected to be alike.
+    `joint` the arms' shapes are smoothed together and expected to be alike, and rows have overlap
+    weights where there are rows enough for the noise, which is public or released.
     """
     machine = Machine.of(ground)
     es = _propensities(machine)
     own = set(machine.effect.bins.axes)
     shared = [axis not in own for axis in machine.bins.axes] if joint else None
-    centre, fitted = _arm_means(machine, es, shared)
+    overlap = joint and machine.price(OUTCOME) < OVERLAP_PRICE
+    centre, fitted = _arm_means(machine, es, shared, overlap=overlap)
     return _of_arms(machine, es, centre, fitted)
 
 

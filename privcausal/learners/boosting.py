@@ -12,7 +12,7 @@ from privcausal.accounting import Release
 from privcausal.inference import cut as cuts
 from privcausal.inference import smoothing
 from privcausal.inference.additive import Posterior
-from privcausal.inference.smoothing import Course, Fitted
+from privcausal.inference.smoothing import Course, Fitted, Totals
 from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.ground import Ground
 from privcausal.spec.functions import Constant
@@ -199,27 +199,52 @@ class Trained:
     release: Release
 
     @cached_property
-    def _courses(self) -> list[list[Course]]:
-        """What happened on each axis, by arm."""
-        return [self._of_arm(arm) for arm in range(self.order.arms)]
+    def _path(self) -> list[Shapes]:
+        """The shapes before each round, and after the last."""
+        return self.order.path(self.release.value)
 
-    def _of_arm(self, arm: int) -> list[Course]:
-        order, shapes = self.order, self._shapes
-        sd = float(self.release.noise_sd[0])
-        masses = self.machine.mass(self.ask) * self.count
-        made = []
-        positions: list[Vector | None] = [axis.position for axis in self.machine.bins.axes]
-        positions += [None] * self.ask.with_treatment
-        for k, position in enumerate(positions):
-            own = slice(int(order.start[k]), int(order.start[k + 1]))
-            weight, mass = order.weight[arm, own], masses[arm, own]
-            carried, noise = smoothing.propagate(order.leaf[:, own], weight, mass, order.rate, sd)
-            made.append(Course(shapes.scores[arm, own], weight, mass, position, carried, noise))
-        return made
+    @property
+    def _shapes(self) -> Shapes:
+        return self._path[-1]
 
     @cached_property
-    def _shapes(self) -> Shapes:
-        return self.order.shapes(self.release.value)
+    def _masses(self) -> Matrix:
+        return self.machine.mass(self.ask) * self.count
+
+    def _axis(self, k: int) -> slice:
+        """The bins of an axis."""
+        return slice(int(self.order.start[k]), int(self.order.start[k + 1]))
+
+    @cached_property
+    def _courses(self) -> list[list[Course]]:
+        """How the raw shape of each axis came about, by arm."""
+        return [[self._course(arm, k) for k in self._axes] for arm in range(self.order.arms)]
+
+    def _course(self, arm: int, k: int) -> Course:
+        order, own = self.order, self._axis(k)
+        weight, mass = order.weight[arm, own], self._masses[arm, own]
+        sd = float(self.release.noise_sd[0])
+        carried, noise = smoothing.propagate(order.leaf[:, own], weight, mass, order.rate, sd)
+        return Course(self._shapes.scores[arm, own], weight, mass, carried, noise)
+
+    @cached_property
+    def _totals(self) -> list[list[Totals]]:
+        """What all rounds say of each axis, by arm."""
+        return [[self._total(arm, k) for k in self._axes] for arm in range(self.order.arms)]
+
+    def _total(self, arm: int, k: int) -> Totals:
+        order, own, axes = self.order, self._axis(k), self.machine.bins.axes
+        sums = self.release.value.reshape(order.rounds, order.arms, order.axes, order.leaves)
+        before = [made.scores[arm, own] + made.constant[arm] for made in self._path[:-1]]
+        return smoothing.totals(
+            order.leaf[:, own], sums[:, arm, k], np.array(before), self._masses[arm, own],
+            float(self.release.noise_sd[0]), axes[k].position if k < len(axes) else None,
+        )  # fmt: skip
+
+    @property
+    def _axes(self) -> range:
+        """All that have a shape: the treatment's too, but not the lone constant's."""
+        return range(len(self.machine.bins.axes) + int(self.ask.with_treatment))
 
     def _constant(self, arm: int) -> tuple[float, float]:
         order = self.order
@@ -232,15 +257,16 @@ class Trained:
         )  # fmt: skip
         return (whole if self.machine.option.smooth else raw), variance
 
-    def _law(self, course: Course) -> tuple[Vector, Matrix]:
+    def _laws(self, arm: int) -> list[tuple[Vector, Matrix]]:
+        """Of each axis's shape in one arm."""
+        dispersion = self.ask.dispersion
         if not self.machine.option.smooth:
-            return smoothing.raw_law(course, self.ask.dispersion)
-        return smoothing.smooth(course, self.ask.size, self.ask.dispersion)
+            return [smoothing.raw_law(course, dispersion) for course in self._courses[arm]]
+        return [smoothing.smooth(one, self.ask.size, dispersion) for one in self._totals[arm]]
 
     def fitted(self, arm: int = 0) -> Fitted:
         """Law of the constant and the shapes of one arm (or of all rows)."""
-        shapes = [self._law(course) for course in self._courses[arm]]
-        return smoothing.assemble(self._constant(arm), shapes)
+        return smoothing.assemble(self._constant(arm), self._laws(arm))
 
     def fitted_arms(self, shared: Sequence[bool] | None) -> Fitted:
         """Law of both arms' constants and shapes.
@@ -248,14 +274,13 @@ class Trained:
         `shared` says of each axis whether only a common shape may differ by arm (False: a
         difference is allowed for, but expected to be small); None takes the arms apart.
         """
-        both = list(zip(*self._courses, strict=True))
         if shared is None or not self.machine.option.smooth:
-            shapes = [_apart(self._law(a), self._law(b)) for a, b in both]
+            shapes = [_apart(a, b) for a, b in zip(self._laws(0), self._laws(1), strict=True)]
         else:
             size, dispersion = self.ask.size, self.ask.dispersion
             shapes = [
                 smoothing.smooth_arms(a, b, size, dispersion, apart=not alike)
-                for (a, b), alike in zip(both, shared, strict=True)
+                for a, b, alike in zip(*self._totals, shared, strict=True)
             ]
         return smoothing.assemble_arms([self._constant(0), self._constant(1)], shapes)
 

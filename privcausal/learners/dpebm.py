@@ -35,7 +35,7 @@ class DPEBM:
     -----
     A numeric column of few values, such as 0 and 1, is better declared by its levels
     (``bounds={"member": [0, 1]}``): how rows lie within a cell of the released histogram is not
-    known, and smoothing takes them to be spread over it.
+    known. Smoothing takes them to be spread over it, unless the cell stands alone.
 
     Raises
     ------

@@ -12,6 +12,12 @@ from privcausal.spec.features import FINE, Block, Design, FeatureMap, Rows, fine
 from privcausal.spec.functions import Additive
 from privcausal.typing import Integers, Matrix, Vector
 
+CELLS = 16
+"""Cells of the histogram that synthetic rows come from; each holds FINE / CELLS fine bins."""
+
+LUMP = 0.04
+"""A lump's cell has at least this share of the rows: some cells do not stand out from noise."""
+
 
 @dataclass(frozen=True, eq=False)
 class Axis:
@@ -162,12 +168,33 @@ def _terms(design: Design) -> list[tuple[int, ...]]:
 def _numeric(column: int, values: Vector, most: int) -> Axis:
     """Fine bins joined until each holds one part in `most` of the rows, or nearly so."""
     share = np.bincount(fine_bins(values), minlength=FINE) / max(len(values), 1)
+    lump = _lumps(share)
     # a little of everywhere, so that no stretch of the domain is one bin for want of rows
     share = 0.9 * share + 0.1 / FINE
     middle = np.cumsum(share) - 0.5 * share
     place = np.minimum(np.floor(middle * most), most - 1).astype(np.int64)
-    number = np.unique(place, return_inverse=True)[1].astype(np.int64)
-    return Axis((column,), number, int(number[-1]) + 1)
+    border = np.r_[True, (np.diff(place) > 0) & ((lump[1:] == 0) | (lump[:-1] == 0))]
+    border[1:] |= lump[1:] != lump[:-1]
+    number = np.cumsum(border) - 1
+    return Axis((column,), number.astype(np.int64), int(number[-1]) + 1)
+
+
+def _lumps(share: Vector) -> Integers:
+    """Which lump each fine bin is in, from 1; 0 for none. Shape (FINE,).
+
+    A cell of the released histogram that has most of what is near it holds many rows of one value,
+    as the cells of 0 and 1 do for a column of these two. Where in its cell that value is, is not
+    known, nor what smoothing the histogram has moved next door: a border through it would cut off
+    a bin that counts as one with rows, and has none.
+    """
+    cells = np.pad(share.reshape(CELLS, -1).sum(axis=1), 2)
+    own, nearest = cells[2:-2], np.maximum(cells[1:-3], cells[3:-1])
+    second = np.maximum(cells[:-4], cells[4:])
+    alone = (own > LUMP) & (nearest < 0.6 * own) & (second < 0.15 * own)
+    found = np.zeros(CELLS, np.int64)
+    for number, cell in enumerate(np.flatnonzero(alone), start=1):
+        found[max(cell - 1, 0) : cell + 2] = number
+    return np.repeat(found, FINE // CELLS)
 
 
 @dataclass(frozen=True, eq=False)

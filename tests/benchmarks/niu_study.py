@@ -8,7 +8,9 @@ figures are made from all rows. Nothing here is used to choose a default.
 Errors are theirs: of two fits on tables of their own, MSE = (m_1 + m_2) / 2, squared bias
 2 m_avg - MSE and variance 2 (MSE - m_avg), m_avg being the error of the two predictions' mean.
 
-``paper``: mode="paper", interpret's DP-EBM on parts of .25, .25 and .5 of the rows. ``raw`` and
+``paper``: mode="paper", interpret's DP-EBM on parts of .25, .25 and .5 of the rows; ``counts``, for
+learner "r" alone: the same with noisy sums divided by noisy counts of rows, as interpret did at
+first, and not by sums of weights. ``raw`` and
 ``smooth``: base "dpebm" with all rows and shares of rho, its shapes as the rounds left them, or
 smoothed. Learner "s" of ``paper`` and ``raw`` is the paper's, a constant; that of ``smooth`` has
 an effect for each modifier, which ``constant`` has not.
@@ -21,6 +23,7 @@ import itertools
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -50,7 +53,7 @@ Job = tuple[Keys, Callable[[], list[dict[str, Any]]]]
 
 def call(variant: str, learner: str) -> dict[str, Any]:
     """Options of `privcate` for one variant."""
-    if variant == "paper":
+    if variant in ("paper", "counts"):
         return {"learner": learner, "base": "dpebm", "mode": "paper"}
     constant = learner == "s" and variant in ("raw", "constant")
     base = RAW if variant == "raw" else SMOOTH
@@ -60,7 +63,22 @@ def call(variant: str, learner: str) -> dict[str, Any]:
 
 
 def variants(learner: str) -> tuple[str, ...]:
-    return ("paper", "raw", "smooth", *(("constant",) if learner == "s" else ()))
+    more = {"s": ("constant",), "r": ("counts",)}
+    return ("paper", "raw", "smooth", *more.get(learner, ()))
+
+
+@contextmanager
+def bins_of(variant: str) -> Iterator[None]:
+    """interpret divides noisy sums by its bins' weights; for "counts", by their rows."""
+    from interpret.glassbox._ebm import _ebm as module
+
+    weighted = module.construct_bins
+    if variant == "counts":
+        module.construct_bins = lambda *a, **k: weighted(*a, **{**k, "sample_weight": None})
+    try:
+        yield
+    finally:
+        module.construct_bins = weighted
 
 
 def fitted(study: Any, eps: float, **options: Any) -> Any:
@@ -108,8 +126,9 @@ def table(options: argparse.Namespace) -> Iterator[Job]:
 
             def run(k: Keys = keys) -> list[dict[str, Any]]:
                 test = drawn(k["dataset"], TEST_ROWS, TEST_SEED)
-                return [pair(lambda s: drawn(k["dataset"], k["n"], s), test, k["epsilon"],
-                             k["repetition"], call(k["variant"], k["learner"]))]  # fmt: skip
+                with bins_of(k["variant"]):
+                    return [pair(lambda s: drawn(k["dataset"], k["n"], s), test, k["epsilon"],
+                                 k["repetition"], call(k["variant"], k["learner"]))]  # fmt: skip
 
             yield keys, run
 
@@ -242,9 +261,13 @@ def resume(name: str, options: argparse.Namespace) -> None:
     """Run a part's jobs that have no row yet, each appended as it ends."""
     path = options.out / f"{name}.csv"
     done: set[tuple[str, ...]] = set()
-    old = pd.read_csv(path) if path.exists() else None
+    # a column of 1, 4 and 16 would be read as integers, which look unlike 1.0, 4.0 and 16.0
+    numbers = {"epsilon": float, "shift": float}
+    old = pd.read_csv(path, dtype=numbers) if path.exists() else None
     for keys, run in PARTS[name](options):
         if options.variants and keys.get("variant") not in (None, *options.variants):
+            continue
+        if options.learners and keys.get("learner") not in (None, *options.learners):
             continue
         if old is not None and not done:
             done = {tuple(map(str, row)) for row in old[list(keys)].itertuples(index=False)}
@@ -266,8 +289,13 @@ def main(arguments: Sequence[str]) -> None:
     reader.add_argument("--voting", type=Path, default=SHARED / "data" / "gotv.parquet")
     reader.add_argument("--repetitions", type=int)
     reader.add_argument("--variants", nargs="*", help="only these")
+    reader.add_argument("--learners", nargs="*", help="only these")
+    reader.add_argument("--setups", nargs="*", choices=SETUPS, help="only these")
+    reader.add_argument("--sizes", nargs="*", type=int, help="only these numbers of rows")
+    reader.add_argument("--epsilons", nargs="*", type=float, help="only these")
     options = reader.parse_args(arguments)
-    options.setups, options.sizes, options.epsilons = tuple(SETUPS), SIZES, EPSILONS
+    options.setups = options.setups or tuple(SETUPS)
+    options.sizes, options.epsilons = options.sizes or SIZES, options.epsilons or EPSILONS
     options.voting_sizes, options.curve_epsilons = VOTING_SIZES, CURVE_EPSILONS
     if options.quick:  # few rounds and points: it shows that all runs, and no more
         global TEST_ROWS  # noqa: PLW0603  (the one setting of a script)

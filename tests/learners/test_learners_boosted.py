@@ -68,6 +68,28 @@ def test_the_constant_effect_is_one_number() -> None:
     assert effect.iloc[0] == pytest.approx(TRUE_ATE, abs=0.03)
 
 
+def test_overlap_weights_make_no_effect_of_a_mean_that_is_not_additive() -> None:
+    """Arms of different covariates, a kinked mean of a sum, no effect at all: fits within the arms
+    differ in slope, and with the T-learner that is the effect. 8000 rows, whose noise is small."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (8000, 2))
+    z = x.sum(axis=1)
+    t = rng.random(8000) < 1 / (1 + np.exp(-1.5 * z))
+    y = np.maximum(z, 0) + 0.1 * rng.standard_normal(8000)
+    data = pd.DataFrame({"A": x[:, 0], "B": x[:, 1], "T": t * 1, "Y": np.clip(y, -1, 3)})
+    bounds = {"A": (-1, 1), "B": (-1, 1), "Y": (-1, 3)}
+    size = {}
+    for learner in ("s", "t"):
+        with zero_noise():
+            found = pc.privcate(
+                "Y ~ T | A + B", data, learner=learner, base=QUICK, eps=5.0, bounds=bounds,
+                shares={"average": 0},
+            )  # fmt: skip
+        size[learner] = float((found.predict(data)["estimate"] ** 2).mean())
+    assert size["s"] < 0.2 * size["t"]
+    assert size["s"] < 0.01
+
+
 @pytest.mark.parametrize("learner", ["r", "dr", "t"])
 def test_shapes_smoothed_are_nearer_to_the_truth(learner: str) -> None:
     """At a budget where noise is what is wrong: the mean error of seeds, by a wide margin."""

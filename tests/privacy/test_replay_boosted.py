@@ -16,6 +16,7 @@ from replay_helpers import BOUNDS, FORMULA, HIGH, LOW, Pair, check, frame, hosti
 from test_replay import corner_pairs, neighbours
 
 import privcausal as pc
+from privcausal.learners import boosted
 from privcausal.vault.mechanisms import boosting
 
 LEARNERS: dict[str, Any] = {
@@ -81,6 +82,17 @@ def test_largest_weight(relation: str) -> None:
     made = call(propensity="P", bounds=bounds, neighbors=relation, eps=20.0)
     one, two = neighbours(relation, [*rows, LOW | {"P": 0.98}], HIGH | {"P": 0.02})
     check(Pair("largest weight", made, one, two))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_overlap_weights(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget at which the S-learner's rows have them."""
+    plain, seen = boosted._weighted, []
+    monkeypatch.setattr(boosted, "_weighted", lambda *a: seen.append(1) or plain(*a))
+    made = call(learner="s", neighbors=relation, eps=3000.0)
+    one, two = neighbours(relation, [*ordinary(60, 2), LOW], HIGH)
+    check(Pair("overlap", made, one, two))
+    assert len(seen) == 2
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -31,6 +31,8 @@ from privcausal.spec.steps import Bins, make_bins
 from privcausal.vault import (
     Boosting,
     OutcomeResidual,
+    OverlapRoot,
+    Product,
     ResidualProduct,
     TreatmentResidual,
 )
@@ -68,6 +70,10 @@ def boostings(s: Study, rounds: int = ROUNDS) -> dict[str, Boosting]:
         "weighted": replace(plain, factor=TreatmentResidual(s.e, CLIP), bound=0.5),
         "logistic": replace(plain, target=treated, logistic=True, bound=0.75),
         "by arm": replace(plain, weight=np.vstack([one, one]) / 2, by_arm=True),
+        "overlap": replace(
+            plain, weight=np.vstack([one, one]) / 4, by_arm=True,
+            target=Product(OverlapRoot(s.e, 0.8), outcome), factor=OverlapRoot(s.e, 0.8),
+        ),
         "with treatment": replace(
             plain, weight=np.append(one, [[20.0, 30.0]], axis=1), with_treatment=True,
             leaf=leaves(b, rounds, 1),
@@ -215,7 +221,7 @@ def test_without_noise_it_solves_the_normal_equations(kind: str) -> None:
     data = table([row for row in random_rows(600, 3) if np.isfinite(row["Y"])])
     made, rounds = boostings(s)[kind], 1500
     extra = int(made.with_treatment)
-    scale = {"weighted": 0.15, "logistic": 0.25}.get(kind, 1.0)
+    scale = {"weighted": 0.15, "logistic": 0.25, "overlap": 0.5}.get(kind, 1.0)
     share = made.weight / made.weight.sum(axis=1, keepdims=True) * (len(bins(s).axes) + extra)
     boosting = replace(
         made, bound=30.0, rate=0.1, leaf=leaves(bins(s), rounds, extra, most=8),
@@ -224,7 +230,7 @@ def test_without_noise_it_solves_the_normal_equations(kind: str) -> None:
     with testing.zero_noise():
         vault = s.vault(data, s.plan(["a"]))
         release = vault.boost("a", boosting)
-    shapes = boosting.shapes(release.value)
+    shapes = boosting.path(release.value)[-1]
     left, before, start = 0, 0, boosting.nothing()
     for batch in vault._clean():
         rows = boosting.prepare(batch)
@@ -246,7 +252,7 @@ def test_without_noise_it_is_least_squares() -> None:
     )  # fmt: skip
     with testing.zero_noise():
         vault = s.vault(data, s.plan(["a"]))
-        shapes = boosting.shapes(vault.boost("a", boosting).value)
+        shapes = boosting.path(vault.boost("a", boosting).value)[-1]
     found, x, y = [], [], []
     for batch in vault._clean():
         rows = boosting.prepare(batch)

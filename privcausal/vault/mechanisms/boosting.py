@@ -264,13 +264,16 @@ class Boosting(Regression):
         """Where boosting starts."""
         return Shapes(np.zeros(self.arms), np.zeros(self.shape))
 
-    def shapes(self, noisy: Vector) -> Shapes:
-        """The shapes that all rounds' noisy sums make, shape (rounds * width,)."""
+    def path(self, noisy: Vector) -> list[Shapes]:
+        """The shapes before each round and after the last, by all rounds' noisy sums.
+
+        `noisy` has shape (rounds * width,).
+        """
         rounds = noisy.reshape(self.rounds, self.arms, self.axes, self.leaves)
-        made = self.nothing()
+        made = [self.nothing()]
         for number, sums in enumerate(rounds):
             step = self.step(sums, number)
-            made = Shapes(made.constant + step.constant, made.scores + step.scores)
+            made.append(Shapes(made[-1].constant + step.constant, made[-1].scores + step.scores))
         return made
 
     def step(self, noisy: Matrix, number: int) -> Shapes:

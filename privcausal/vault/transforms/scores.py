@@ -51,6 +51,41 @@ class TreatmentResidual:
 
 
 @dataclass(frozen=True)
+class OverlapRoot:
+    """The root of an overlap weight: sqrt(|T - e(x)| / top), cut to 1.
+
+    1 - e(x) where treated and e(x) where not: weighted so, both arms have the same covariates
+    (Li, Morgan and Zaslavsky 2018). `top` is public.
+    """
+
+    e: Function
+    top: float
+
+    @property
+    def bound(self) -> float:
+        return 1.0
+
+    def __call__(self, batch: Batch) -> Vector:
+        weight = np.abs(batch.t - self.e(batch.rows)) / self.top
+        return np.asarray(np.sqrt(np.minimum(weight, 1.0)))
+
+
+@dataclass(frozen=True)
+class Product:
+    """One transform times another."""
+
+    one: Transform
+    two: Transform
+
+    @property
+    def bound(self) -> float:
+        return self.one.bound * self.two.bound
+
+    def __call__(self, batch: Batch) -> Vector:
+        return self.one(batch) * self.two(batch)
+
+
+@dataclass(frozen=True)
 class OfCovariates:
     """A public function of the covariates, |.| <= bound."""
 
