@@ -8,10 +8,11 @@ A `FeatureMap` expands the design's columns into basis functions with a norm cut
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from itertools import pairwise
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from privcausal.errors import FormulaError
 from privcausal.spec.formula import ENVIRONMENT, Factor, Term, formulaic_terms
 from privcausal.spec.schema import Binary, Interval, Levels, Schema
 from privcausal.typing import Integers, Matrix, Vector
+
+T = TypeVar("T")
 
 FINE = 256
 """Public fine bins over a column's range; basis functions are tables on them."""
@@ -100,7 +103,13 @@ class Design:
         values = None if self.plain else self._evaluate(frame)
         for j, column in enumerate(self.columns):
             if column.kind == "numeric":
+                domain = self.schema[str(column.variable)]
                 own = np.asarray(frame[str(column.variable)], np.float64)
+                if isinstance(domain, Interval) and (domain.lo, domain.hi) == (column.lo, column.hi):
+                    # inside already: the same bits as of `Column.scale`, in half the steps
+                    np.subtract(own, 0.5 * (column.lo + column.hi), out=out[:, j])
+                    out[:, j] /= 0.5 * (column.hi - column.lo)
+                    continue
             elif column.kind == "indicator":
                 own = self._codes[j][frame[str(column.variable)].astype(np.intp)]
             else:
@@ -347,15 +356,33 @@ class Block:
             return (self.gain * (values - self.shift))[:, None]
         return np.asarray(self.table[fine_bins(values)])
 
-    def into(self, out: Matrix, scaled: Matrix) -> None:
+    @cached_property
+    def tables(self) -> tuple[Vector, ...]:
+        """The columns of `table`, each contiguous in memory."""
+        assert self.table is not None
+        return tuple(np.ascontiguousarray(self.table.T))
+
+    @property
+    def reach(self) -> float:
+        """Largest size of a function of the block."""
+        if self.table is None:
+            return abs(self.gain) * (1.0 + abs(self.shift))
+        return float(np.abs(self.table).max())
+
+    def into(self, out: Matrix, rows: Rows, design: Design) -> None:
         """The same, written to columns that are each contiguous in memory."""
         if self.table is None:
-            out[:] = self(scaled)
+            values = rows.scaled(design)[:, self.column]
+            np.multiply(self.gain, np.subtract(values, self.shift, out=out[:, 0]), out=out[:, 0])
             return
-        bins = fine_bins(scaled[:, self.column])
-        for k in range(out.shape[1]):
-            # bins are inside the table; with "raise" NumPy would go through a copy
-            np.take(np.ascontiguousarray(self.table[:, k]), bins, out=out[:, k], mode="clip")
+        bins = rows.bins(design, self.column)
+        for k, table in enumerate(self.tables):
+            looked_up(table, bins, out[:, k])
+
+
+def looked_up(table: Vector, bins: Integers, out: Vector | None = None) -> Vector:
+    """table[bins]; with another mode than "clip" NumPy would go through a copy."""
+    return np.take(table, bins, out=out, mode="clip")
 
 
 def fine_bins(scaled: Vector) -> Integers:
@@ -414,21 +441,51 @@ class FeatureMap:
 
     def phi(self, scaled: Matrix) -> Matrix:
         """Features, shape (n, p), of scaled design columns, shape (n, q)."""
-        by_column = scaled.flags.fnc
-        out = np.empty((len(scaled), self.size), order="F" if by_column else "C")
+        out = np.empty((len(scaled), self.size))
         out[:, 0] = 1.0
-        at = 1
-        for block in self.blocks:
-            stop = at + len(block.order)
-            if by_column:
-                block.into(out[:, at:stop], scaled)
-            else:
-                out[:, at:stop] = block(scaled)
-            at = stop
+        for block, (at, stop) in zip(self.blocks, self._places, strict=True):
+            out[:, at:stop] = block(scaled)
         return out
 
+    @cached_property
+    def _places(self) -> list[tuple[int, int]]:
+        """Where each block's functions begin and end."""
+        ends = np.cumsum([1, *(len(b.order) for b in self.blocks)]).tolist()
+        return list(pairwise(ends))
+
     def of(self, rows: Rows) -> Matrix:
-        return self.phi(rows.scaled(self.design))
+        if not rows.by_column:
+            return self.phi(rows.scaled(self.design))
+        out = np.empty((len(rows), self.size), order="F")
+        out[:, 0] = 1.0
+        for block, (at, stop) in zip(self.blocks, self._places, strict=True):
+            block.into(out[:, at:stop], rows, self.design)
+        return out
+
+    def one(self, rows: Rows, number: int) -> Vector:
+        """The function of this number alone, shape (n,)."""
+        if number == 0:
+            return np.ones(len(rows))
+        for block, (at, stop) in zip(self.blocks, self._places, strict=True):
+            if at <= number < stop:
+                if block.table is None:
+                    own = rows.scaled(self.design)[:, block.column]
+                    return np.asarray(block.gain * (own - block.shift))
+                return looked_up(block.tables[number - at], rows.bins(self.design, block.column))
+        raise IndexError(number)
+
+    def total(self, coef: Vector) -> Sum:
+        """phi(x)'coef as a function of rows."""
+        constant, parts = float(coef[0]), []
+        for block, (at, stop) in zip(self.blocks, self._places, strict=True):
+            own = coef[at:stop]
+            if block.table is None:
+                slope = float(block.gain * own[0])
+                constant -= slope * block.shift
+                parts.append((block.column, slope))
+            else:
+                parts.append((block.column, combine(np.asfortranarray(block.table), own)))
+        return Sum(self.design, constant, tuple(parts))
 
     def weight(self, phi: Matrix) -> Vector:
         """Row weights, shape (n,), in (0, 1]."""
@@ -439,6 +496,29 @@ class FeatureMap:
         columns = self.design.columns
         blocks = tuple(b for b in self.blocks if columns[b.column].term in terms)
         return FeatureMap(self.design, blocks, self.cut)
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """constant + a function of each design column: a slope, or a table on the fine bins.
+
+    The sum over a column's basis functions is taken in its table, once, and not for each row. It
+    is in one fixed order, so that no engine, block or machine gives other bits.
+    """
+
+    design: Design
+    constant: float
+    parts: tuple[tuple[int, Vector | float], ...]
+
+    def __call__(self, rows: Rows) -> Vector:
+        total, part = np.full(len(rows), self.constant), np.empty(len(rows))
+        for column, effect in self.parts:
+            if isinstance(effect, float):
+                np.multiply(rows.scaled(self.design)[:, column], effect, out=part)
+            else:
+                looked_up(effect, rows.bins(self.design, column), part)
+            total += part
+        return total
 
 
 def squared_norm(phi: Matrix) -> Vector:
@@ -475,8 +555,8 @@ class Rows:
     propensity : Vector, optional
         The known propensity of each row.
     by_column : bool
-        Matrices are kept column by column in memory, and linear combinations of features are
-        remembered: for blocks of rows on which many functions are evaluated. Values are the same.
+        Matrices are kept column by column in memory, and what `once` makes is remembered: for
+        blocks of rows on which many functions are evaluated. Values are the same.
     """
 
     frame: Mapping[str, Vector | Integers] = field(repr=False)
@@ -485,7 +565,8 @@ class Rows:
     _scaled: dict[Design, Matrix] = field(default_factory=dict, repr=False)
     _phi: dict[Features, Matrix] = field(default_factory=dict, repr=False)
     by_column: bool = False
-    _combined: dict[tuple[Features, int], tuple[Vector, Vector]] = field(
+    _bins: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
+    _made: dict[tuple[int, ...], tuple[tuple[object, ...], Any]] = field(
         default_factory=dict, repr=False
     )
 
@@ -498,15 +579,22 @@ class Rows:
             self._scaled[design] = make(self.frame, self.size)
         return self._scaled[design]
 
-    def combined(self, features: Features, coef: Vector) -> Vector:
-        """phi(x)' coef, shape (n,). Not to be written to."""
+    def bins(self, design: Design, column: int) -> Integers:
+        """Index of the fine bin of a design column, shape (n,)."""
+        key = design, column
+        if key not in self._bins:
+            self._bins[key] = fine_bins(self.scaled(design)[:, column])
+        return self._bins[key]
+
+    def once(self, objects: tuple[object, ...], make: Callable[[], T]) -> T:
+        """make(), whose value these objects, each by its identity, fix. Not to be written to."""
         if not self.by_column:
-            return combine(self.phi(features), coef)
-        key = features, id(coef)
-        if key not in self._combined:
-            # coef is kept with the sums, so that no other array can have its id
-            self._combined[key] = coef, combine(self.phi(features), coef)
-        return self._combined[key][1]
+            return make()
+        key = tuple(map(id, objects))
+        if key not in self._made:
+            # the objects are kept with the value, so that no others can have their ids
+            self._made[key] = objects, make()
+        return cast(T, self._made[key][1])
 
     def phi(self, features: Features) -> Matrix:
         if features not in self._phi:
