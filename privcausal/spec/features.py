@@ -8,7 +8,7 @@ A `FeatureMap` expands the design's columns into basis functions with a norm cut
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -103,10 +103,9 @@ class Design:
         values = None if self.plain else self._evaluate(frame)
         for j, column in enumerate(self.columns):
             if column.kind == "numeric":
-                domain = self.schema[str(column.variable)]
                 own = np.asarray(frame[str(column.variable)], np.float64)
-                if isinstance(domain, Interval) and (domain.lo, domain.hi) == (column.lo, column.hi):
-                    # inside already: the same bits as of `Column.scale`, in half the steps
+                if self._inside[j]:
+                    # the same bits as of `Column.scale`, in half the steps
                     np.subtract(own, 0.5 * (column.lo + column.hi), out=out[:, j])
                     out[:, j] /= 0.5 * (column.hi - column.lo)
                     continue
@@ -118,7 +117,16 @@ class Design:
             out[:, j] = column.scale(own)
         return out
 
-    @property
+    @cached_property
+    def _inside(self) -> list[bool]:
+        """Which columns are numbers whose domain is the column's own range."""
+        domains = [self.schema[c.variable] if c.variable else None for c in self.columns]
+        return [
+            isinstance(domain, Interval) and (domain.lo, domain.hi) == (c.lo, c.hi)
+            for c, domain in zip(self.columns, domains, strict=True)
+        ]
+
+    @cached_property
     def plain(self) -> bool:
         """Whether every column is a number or a level, and so finite inside its domain."""
         return all(column.kind in ("numeric", "indicator") for column in self.columns)
@@ -369,20 +377,24 @@ class Block:
             return abs(self.gain) * (1.0 + abs(self.shift))
         return float(np.abs(self.table).max())
 
-    def into(self, out: Matrix, rows: Rows, design: Design) -> None:
-        """The same, written to columns that are each contiguous in memory."""
-        if self.table is None:
-            values = rows.scaled(design)[:, self.column]
-            np.multiply(self.gain, np.subtract(values, self.shift, out=out[:, 0]), out=out[:, 0])
-            return
-        bins = rows.bins(design, self.column)
-        for k, table in enumerate(self.tables):
-            looked_up(table, bins, out[:, k])
+    def function(self, rows: Rows, design: Design, number: int, out: Vector) -> Vector:
+        """One function of the block at rows, written to `out`."""
+        if self.table is not None:
+            return looked_up(self.tables[number], rows.bins(design, self.column), out)
+        np.subtract(rows.scaled(design)[:, self.column], self.shift, out=out)
+        return np.multiply(self.gain, out, out=out)
 
 
-def looked_up(table: Vector, bins: Integers, out: Vector | None = None) -> Vector:
+def looked_up(table: Vector, bins: Integers, out: Vector) -> Vector:
     """table[bins]; with another mode than "clip" NumPy would go through a copy."""
-    return np.take(table, bins, out=out, mode="clip")
+    return table.take(bins, out=out, mode="clip")
+
+
+def _places(scaled: Vector) -> Any:
+    """`fine_bins` of values that are surely in [-1, 1], but for the upper end."""
+    position = scaled + 1.0
+    position *= FINE / 2
+    return position.astype(np.int32)
 
 
 def fine_bins(scaled: Vector) -> Integers:
@@ -456,23 +468,45 @@ class FeatureMap:
     def of(self, rows: Rows) -> Matrix:
         if not rows.by_column:
             return self.phi(rows.scaled(self.design))
-        out = np.empty((len(rows), self.size), order="F")
-        out[:, 0] = 1.0
-        for block, (at, stop) in zip(self.blocks, self._places, strict=True):
-            block.into(out[:, at:stop], rows, self.design)
+        out = rows.matrix(self.size)
+        for number in range(self.size):
+            self.one(rows, number, out[:, number])
         return out
 
-    def one(self, rows: Rows, number: int) -> Vector:
-        """The function of this number alone, shape (n,)."""
+    def columns(self, rows: Rows) -> Iterator[Vector]:
+        """The features one after another, each valid until the next: they stay in cache."""
+        out = np.empty(len(rows))
+        for number in range(self.size):
+            yield self.one(rows, number, out)
+
+    def norm2(self, rows: Rows) -> Vector:
+        """||phi(x)||^2, shape (n,)."""
+        total, part = np.ones(len(rows)), np.empty(len(rows))
+        for block, squares in zip(self.blocks, self._squares, strict=True):
+            if squares is None:
+                np.square(block.function(rows, self.design, 0, part), out=part)
+            else:
+                looked_up(squares, rows.bins(self.design, block.column), part)
+            total += part
+        return total
+
+    @cached_property
+    def _squares(self) -> tuple[Vector | None, ...]:
+        """Sum of squares of each block's functions on the fine bins."""
+        return tuple(None if b.table is None else squared_norm(b.table) for b in self.blocks)
+
+    @cached_property
+    def _owner(self) -> list[tuple[Block, int]]:
+        """The block of each function after the first, and its number there."""
+        return [(block, k) for block in self.blocks for k in range(len(block.order))]
+
+    def one(self, rows: Rows, number: int, out: Vector) -> Vector:
+        """The feature of this number, written to `out`."""
         if number == 0:
-            return np.ones(len(rows))
-        for block, (at, stop) in zip(self.blocks, self._places, strict=True):
-            if at <= number < stop:
-                if block.table is None:
-                    own = rows.scaled(self.design)[:, block.column]
-                    return np.asarray(block.gain * (own - block.shift))
-                return looked_up(block.tables[number - at], rows.bins(self.design, block.column))
-        raise IndexError(number)
+            out[:] = 1.0
+            return out
+        block, own = self._owner[number - 1]
+        return block.function(rows, self.design, own, out)
 
     def total(self, coef: Vector) -> Sum:
         """phi(x)'coef as a function of rows."""
@@ -543,6 +577,31 @@ def combine(phi: Matrix, coef: Vector) -> Vector:
     return total
 
 
+class Space:
+    """Memory that blocks of rows use one after another: given back, it would be cleared each time.
+
+    A block takes it with `start`; what an earlier block had in it is overwritten from then on.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: list[Vector] = []
+        self._taken = 0
+
+    def start(self) -> Space:
+        self._taken = 0
+        return self
+
+    def matrix(self, rows: int, columns: int) -> Matrix:
+        """An array of its own for the block, column by column in memory, of no certain content."""
+        if self._taken == len(self._buffers):
+            self._buffers.append(np.empty(0))
+        if len(self._buffers[self._taken]) < rows * columns:
+            self._buffers[self._taken] = np.empty(rows * columns)
+        flat = self._buffers[self._taken][: rows * columns]
+        self._taken += 1
+        return flat.reshape(columns, rows).T
+
+
 @dataclass(eq=False)
 class Rows:
     """Cleaned covariates of n rows, remembering what was computed from them.
@@ -557,6 +616,8 @@ class Rows:
     by_column : bool
         Matrices are kept column by column in memory, and what `once` makes is remembered: for
         blocks of rows on which many functions are evaluated. Values are the same.
+    space : Space, optional
+        Where large matrices are, for rows that are worked on once and dropped.
     """
 
     frame: Mapping[str, Vector | Integers] = field(repr=False)
@@ -565,6 +626,7 @@ class Rows:
     _scaled: dict[Design, Matrix] = field(default_factory=dict, repr=False)
     _phi: dict[Features, Matrix] = field(default_factory=dict, repr=False)
     by_column: bool = False
+    space: Space | None = field(default=None, repr=False)
     _bins: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
     _made: dict[tuple[int, ...], tuple[tuple[object, ...], Any]] = field(
         default_factory=dict, repr=False
@@ -580,11 +642,21 @@ class Rows:
         return self._scaled[design]
 
     def bins(self, design: Design, column: int) -> Integers:
-        """Index of the fine bin of a design column, shape (n,)."""
+        """Index of the fine bin of a design column for `looked_up`, shape (n,).
+
+        The upper end of the range may be FINE itself, which is looked up as the last bin.
+        """
         key = design, column
         if key not in self._bins:
-            self._bins[key] = fine_bins(self.scaled(design)[:, column])
+            own = self.scaled(design)[:, column]
+            self._bins[key] = _places(own) if design.plain else fine_bins(own)
         return self._bins[key]
+
+    def matrix(self, columns: int) -> Matrix:
+        """An array of these rows, column by column in memory, of no certain content."""
+        if self.space is None:
+            return np.empty((self.size, columns), order="F")
+        return self.space.matrix(self.size, columns)
 
     def once(self, objects: tuple[object, ...], make: Callable[[], T]) -> T:
         """make(), whose value these objects, each by its identity, fix. Not to be written to."""
@@ -600,3 +672,15 @@ class Rows:
         if features not in self._phi:
             self._phi[features] = features.of(self)
         return self._phi[features]
+
+    def columns(self, features: Features) -> Iterator[Vector]:
+        """Columns of phi one after another, each valid until the next."""
+        if isinstance(features, FeatureMap):
+            return features.columns(self)
+        return iter(self.phi(features).T)
+
+    def weight(self, features: Features) -> Vector:
+        """Row weights of the features, shape (n,)."""
+        if isinstance(features, FeatureMap):
+            return np.minimum(1.0, features.cut**2 / features.norm2(self))
+        return features.weight(self.phi(features))

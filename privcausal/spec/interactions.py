@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,12 +58,14 @@ class Interactions:
         that the product of matrices is exact, and the same in any order and of any block.
         """
         steps, unit = self._lift
-        phi = rows.phi(self.features) * self._phi_scale
-        out = np.asfortranarray((steps.T @ np.rint(phi, out=phi).T).T)
-        raw = self.raw(rows)
-        for k in range(self.size):
+        phi, out = rows.matrix(self.features.size), rows.matrix(self.size)
+        for column, own in zip(rows.columns(self.features), phi.T, strict=True):
+            np.rint(np.multiply(column, self._phi_scale, out=own), out=own)
+        np.matmul(steps.T, phi.T, out=out.T)
+        part = np.empty(len(rows))
+        for k, raw in enumerate(self.raw(rows)):
             out[:, k] *= -unit
-            out[:, k] += self.gain[k] * raw[:, k]
+            out[:, k] += np.multiply(raw, self.gain[k], out=part)
         return out
 
     @cached_property
@@ -80,29 +83,27 @@ class Interactions:
         scale = float(2.0 ** (bits - np.ceil(np.log2(most))))
         return np.rint(whole * scale), 1.0 / (scale * self._phi_scale)
 
-    def raw(self, rows: Rows) -> Matrix:
-        """Products before additive features are regressed out, shape (n, K)."""
-        return rows.once((self,), lambda: self._raw(rows))
+    def raw(self, rows: Rows) -> Iterator[Vector]:
+        """Products before additive features are regressed out: K columns, each valid till the next.
 
-    def _raw(self, rows: Rows) -> Matrix:
-        out = np.empty((len(rows), self.size), order="F")
-        u, v = (self._index(rows, k) for k in (0, 1))
+        They are cheaper to make again than to keep.
+        """
+        u, v, linear = rows.once((self,), lambda: self._factors(rows))
         uu, uv, vv = u * u, u * v, v * v
         # Hermite products: what squares already say is left out
-        own = [uu, uv, vv, (uu - 3) * u, (uu - 1) * v, (vv - 1) * u, (vv - 3) * v]
-        for k, value in enumerate(own):
-            out[:, k] = value
-        at = len(own)
-        linear = {j: self._linear(rows, j) for j in self._columns}
+        yield from (uu, uv, vv, (uu - 3) * u, (uu - 1) * v, (vv - 1) * u, (vv - 3) * v)
+        out = np.empty(len(rows))
         for i, j in self.pairs:
-            np.multiply(linear[i], linear[j], out=out[:, at])
-            at += 1
+            yield np.multiply(linear[i], linear[j], out=out)
         for i, j in self.curved:
             first, second = linear[i] ** 2 - 1, linear[j] ** 2 - 1
             for one, two in ((first, linear[j]), (linear[i], second), (first, second)):
-                np.multiply(one, two, out=out[:, at])
-                at += 1
-        return out
+                yield np.multiply(one, two, out=out)
+
+    def _factors(self, rows: Rows) -> tuple[Vector, Vector, dict[int, Vector]]:
+        """Both indices, and the linear features that are in some product."""
+        u, v = (self._index(rows, k) for k in (0, 1))
+        return u, v, {j: self._linear(rows, j) for j in self._columns}
 
     @cached_property
     def _columns(self) -> tuple[int, ...]:
@@ -120,8 +121,9 @@ class Interactions:
 
     def _linear(self, rows: Rows, number: int) -> Vector:
         """A linear feature, standardised and cut."""
-        value = self.features.one(rows, number)
-        return _within(value / self.scales[number])
+        value = self.features.one(rows, number, np.empty(len(rows)))
+        value /= self.scales[number]
+        return _within(value)
 
     def total(self, base: Vector, coef: Vector) -> Extra:
         """phi(x)'base + psi(x)'coef as a function of rows."""
@@ -143,7 +145,9 @@ class Extra:
     def __call__(self, rows: Rows) -> Vector:
         value = self.additive(rows)
         if self.coef.any():
-            value += combine(self.features.raw(rows), self.coef)
+            part = np.empty(len(rows))
+            for raw, coef in zip(self.features.raw(rows), self.coef, strict=True):
+                value += np.multiply(raw, coef, out=part)
         return value
 
 

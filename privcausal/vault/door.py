@@ -6,6 +6,7 @@ Each passes one function that adds noise to exact integers at a planned price.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -24,7 +25,7 @@ from privcausal.errors import (
 )
 from privcausal.spec.cell_table import CellTable
 from privcausal.spec.columns import Header, LabelColumns
-from privcausal.spec.features import Design
+from privcausal.spec.features import Design, Space
 from privcausal.spec.groups import Group
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import FOLDS, Request
@@ -403,10 +404,10 @@ class Vault(Sealed):
         assert self._layout is not None
         return self._rows.blocks(self._wanted(self._layout), BATCH)
 
-    def _batch(self, block: Block) -> Batch:
+    def _batch(self, block: Block, space: Space | None = None) -> Batch:
         at, columns = block
         assert self._layout is not None
-        return Batch(columns, self._part[at], self._keep[at], self._layout)
+        return Batch(columns, self._part[at], self._keep[at], self._layout, space)
 
     # -- what leaves -------------------------------------------------------------------------
 
@@ -675,14 +676,21 @@ class Vault(Sealed):
                 Job(mechanism, wanted, self._layout, parts, shares, self._entropy, unit)
             )
 
+        spaces = threading.local()  # of this pass: rows are in them
+
         def sums(batch: Batch) -> tuple[Integers, int]:
             return in_parts(mechanism, batch, parts), len(batch.rows)
+
+        def streamed(block: Block) -> tuple[Integers, int]:
+            if not hasattr(spaces, "own"):
+                spaces.own = Space()
+            return sums(self._batch(block, spaces.own.start()))
 
         total, done = ExactSum(len(parts) * len(mechanism.units)), 0
         found: Iterable[tuple[Integers, int]] = (
             map(sums, self._clean())
             if self._rows.size() <= KEEP_ROWS
-            else in_threads(lambda block: sums(self._batch(block)), self._blocks(), THREADS)
+            else in_threads(streamed, self._blocks(), THREADS)
         )
         for block, rows in found:
             total.add(block)

@@ -13,6 +13,7 @@ import numpy as np
 
 from privcausal.errors import CapabilityError, DataError
 from privcausal.spec.columns import Header, LabelColumns, header
+from privcausal.spec.features import Space
 from privcausal.spec.schema import label_key
 from privcausal.typing import Integers
 from privcausal.vault.batch import RawColumn
@@ -139,7 +140,7 @@ def carried_out(job: Job, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]
         import pyarrow as pa
         from threadpoolctl import threadpool_limits
 
-        total = ExactSum(job.size)
+        total, space = ExactSum(job.size), Space()
         with threadpool_limits(limits=1, user_api="blas"):  # Spark runs a task on each core
             for batch in batches:
                 columns = [
@@ -151,7 +152,8 @@ def carried_out(job: Job, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]
                     block = [cut(column, at) for column in columns]
                     unit = None if job.unit is None else block[-1]
                     named = {name: c for (name, _), c in zip(job.wanted, block, strict=False)}
-                    total.add(job.integers(named, unit, at.stop - at.start))
+                    rows_here = at.stop - at.start
+                    total.add(job.integers(named, unit, rows_here, space.start()))
         sums = pa.array([total.packed()], pa.binary())
         yield pa.RecordBatch.from_arrays([sums], ["sums"])
 

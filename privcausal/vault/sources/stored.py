@@ -18,7 +18,7 @@ from privcausal.errors import DataError
 from privcausal.spec.cell_query import quoted
 from privcausal.spec.columns import Header, LabelColumns, header, numbers
 from privcausal.spec.schema import label_key
-from privcausal.typing import Integers, Vector
+from privcausal.typing import Integers
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.sealed import Sealed
 from privcausal.vault.sources.files import typed_column
@@ -180,9 +180,10 @@ def header_of(relation: Any) -> Header:
     return header(nw.from_native(relation.limit(0).to_arrow_table(), eager_only=True))
 
 
-def numbers_of(array: Any) -> Vector:
-    """The values of an Arrow array as a frame's are read."""
-    return numbers(_series(array))
+def numbers_of(array: Any) -> Any:
+    """The values of an Arrow array as a frame's are read, of whatever type until they are `cut`."""
+    plain = array.to_numpy(zero_copy_only=False)
+    return plain if plain.dtype.kind in "fiu" else numbers(_series(array))
 
 
 def _series(array: Any) -> Any:
