@@ -55,11 +55,11 @@ def batch_of(rows: Sequence[Any]) -> Batch:
 
 def slow_gram(order: Gram, batch: Batch, public: Rows) -> Any:
     phi = public.phi(order.features)
-    root = np.sqrt(order.features.weight(phi))
+    root = np.sqrt(public.weight(order.features))
     if order.factor is not None:
         root = root * np.clip(order.factor(batch), -1.0, 1.0)
     scale = row_scale(order.features.size) / order.features.cut
-    u = np.rint(phi * root[:, None] * scale).astype(np.int64)
+    u = np.rint(phi * (root * scale)[:, None]).astype(np.int64)
     arms = [batch.t == 0, batch.t == 1] if order.by_arm else [np.ones(len(u), bool)]
     upper = np.triu_indices(u.shape[1])
     kept = [u[batch.complete & arm] for arm in arms]
@@ -68,9 +68,9 @@ def slow_gram(order: Gram, batch: Batch, public: Rows) -> Any:
 
 def slow_cross(order: Cross, batch: Batch, public: Rows) -> Any:
     phi = public.phi(order.features)
-    w = order.features.weight(phi)
+    w = public.weight(order.features)
     scale = row_scale(order.features.size) / order.features.cut
-    v = np.rint(phi * w[:, None] * scale).astype(np.int64)
+    v = np.rint(phi * (w * scale)[:, None]).astype(np.int64)
     r = np.clip(np.nan_to_num(order.target(batch) / order.cut), -1.0, 1.0)
     r = np.rint(r * 2.0**TWO_FACTOR).astype(np.int64)
     arms = [batch.t == 0, batch.t == 1] if order.by_arm else [np.ones(len(v), bool)]
