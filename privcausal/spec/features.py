@@ -510,7 +510,8 @@ class FeatureMap:
 
     def total(self, coef: Vector) -> Sum:
         """phi(x)'coef as a function of rows."""
-        constant, parts = float(coef[0]), []
+        constant = float(coef[0])
+        parts: list[tuple[int, Vector | float]] = []
         for block, (at, stop) in zip(self.blocks, self._places, strict=True):
             own = coef[at:stop]
             if block.table is None:
