@@ -46,7 +46,9 @@ def fit(n: int, p: int) -> None:
 
 def main() -> None:
     # the folder `coverage` beside this file is not the package that EconML's numba looks for
-    sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]
+    sys.path[:] = [
+        p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent
+    ]
     n, p = map(int, sys.argv[1:] or (2_000, 3))
     fit(2_000, p)  # imports
     start = time.process_time()

@@ -86,8 +86,11 @@ def slow_scores(order: ScoreSums, batch: Batch, public: Rows) -> Any:
     if not order.regressors.groups:
         g = g[:, :0]
     i, j = np.triu_indices(a.shape[1])
-    rows = np.hstack([x * a, x * g, a[:, i] * a[:, j], q, q * g if order.group_masses else g])
-    ints = np.rint(rows * sum_scale(order.weights, order._row_norm)).astype(np.int64)
+    scale = sum_scale(order.weights, order._row_norm)  # it is taken into one factor of each product
+    x1, q1 = x * scale, q * scale
+    outer = a[:, i] * (a[:, j] * scale)
+    rows = np.hstack([a * x1, g * x1, outer, q1, g * q1 if order.group_masses else g * scale])
+    ints = np.rint(rows).astype(np.int64)
     return ints[batch.complete].sum(axis=0)
 
 

@@ -63,8 +63,8 @@ def share(values: Vector, bound: float, least: float) -> Vector:
     return np.minimum(out, 1.0, out=out)
 
 
-Columns = Callable[[], Iterator[Vector]]
-"""The coordinates of the rows' vectors one after another, each valid until the next."""
+Columns = Callable[[float], Iterator[Vector]]
+"""From a scale to the scaled coordinates of the rows' vectors, each valid until the next."""
 
 
 def grid_sum(columns: Columns, weights: Vector, norm: float, counted: Mask) -> Integers:
@@ -73,20 +73,22 @@ def grid_sum(columns: Columns, weights: Vector, norm: float, counted: Mask) -> I
     A row that fails the check of its norm in integers (a fault) counts zero.
 
     Sums of floats are exact here, in any order: no entry is above 2^30 norm / weight, and with
-    blocks of 2^13 rows there is room below 2^53 for a norm of a thousand times a weight.
+    blocks of 2^15 rows there is room below 2^53 for a norm of 200 times a weight.
     """
     scale, rows = sum_scale(weights, norm), counted.astype(np.float64)
-    norm2, ints = np.zeros(len(rows)), np.empty(len(rows))
+    ints = np.empty(len(rows))
+    # sums of squares by weight
+    squares = {weight: np.zeros(len(rows)) for weight in weights.tolist()}
     sums = np.empty(len(weights))
-    for k, column in enumerate(columns()):
-        np.rint(np.multiply(column, scale, out=ints), out=ints)
+    for k, (column, weight) in enumerate(zip(columns(scale), weights.tolist(), strict=True)):
+        np.rint(column, out=ints)
         sums[k] = rows @ ints
-        ints *= weights[k]
-        norm2 += np.multiply(ints, ints, out=ints)
+        squares[weight] += np.multiply(ints, ints, out=ints)
+    norm2 = sum((weight**2 * square for weight, square in squares.items()), np.zeros(len(rows)))
     fine = norm2 <= (norm * UNIT) ** 2  # False for NaN
     if not fine.all():
-        for k, column in enumerate(columns()):
-            sums[k] = rows @ np.where(fine, np.rint(column * scale), 0.0)
+        for k, column in enumerate(columns(scale)):
+            sums[k] = rows @ np.where(fine, np.rint(column), 0.0)
     return sums.astype(np.int64)
 
 
@@ -205,15 +207,16 @@ class ScoreSums(Mechanism):
         a, g = self.regressors.a(batch).T, batch.member.T
         part = np.empty(len(x))
 
-        def columns() -> Iterator[Vector]:
-            yield x
-            yield from (np.multiply(z, own, out=part) for z in a[1:])
-            yield from (np.multiply(member, x, out=part) for member in g)
+        def columns(scale: float) -> Iterator[Vector]:
+            x1, own1, q1, a1 = x * scale, own * scale, q * scale, a * scale
+            yield x1
+            yield from (np.multiply(z, own1, out=part) for z in a[1:])
+            yield from (np.multiply(member, x1, out=part) for member in g)
             for i, j in zip(*self._upper, strict=True):
-                yield np.multiply(a[i], a[j], out=part)
-            yield q
+                yield np.multiply(a[i], a1[j], out=part)
+            yield q1
             for member in g:
-                yield np.multiply(q, member, out=part) if self.group_masses else member
+                yield np.multiply(q1 if self.group_masses else scale, member, out=part)
 
         return grid_sum(columns, self.weights, self._row_norm, batch.complete)
 
@@ -281,10 +284,11 @@ class ScoreSquares(Mechanism):
         x2 = share(self.score(batch), self.cut, -1.0) ** 2
         a = self.regressors.a(batch).T if self.meat else np.zeros((0, len(x2)))
 
-        def columns() -> Iterator[Vector]:
-            yield x2
-            yield from (x2 * member for member in batch.member.T)
-            yield from (x2 * a[i] * a[j] for i, j in zip(*self._upper, strict=True))
+        def columns(scale: float) -> Iterator[Vector]:
+            scaled = x2 * scale
+            yield scaled
+            yield from (scaled * member for member in batch.member.T)
+            yield from (scaled * a[i] * a[j] for i, j in zip(*self._upper, strict=True))
 
         return grid_sum(columns, self.weights, self._row_norm, batch.complete)
 
