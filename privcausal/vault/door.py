@@ -86,9 +86,11 @@ def guarded(step: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(step)
     def inside(*args: P.args, **options: P.kwargs) -> R:
-        refused: PrivcausalError | None = None
+        refused: BaseException | None = None
         try:
             return step(*args, **options)
+        except KeyboardInterrupt:
+            refused = KeyboardInterrupt("interrupted; what was charged stays spent")
         except Exception as error:
             if not noise.current().real:
                 raise  # with test noise nothing is private, and the fault can be found
@@ -207,6 +209,7 @@ def open_vault(
     source_of_noise = noise.current()
     _check_base(source.rows, plan)
     _check_order(source.rows, plan.request)
+    _check_same(source.rows, plan.request)
     # the number of rows may be told where it is public; under add_remove no rows are rows too
     if plan.request.trust.neighbors == "substitute" and source.rows.size() == 0:
         raise DataError("the data have no rows")
@@ -250,6 +253,18 @@ def _check_order(rows: Table, request: Request) -> None:
             "relation or a LazyFrame does not promise: write it to a file, "
             "relation.write_parquet('rows.parquet') or frame.sink_parquet('rows.parquet'), and "
             "pass its path"
+        )
+
+
+def _check_same(rows: Table, request: Request) -> None:
+    """Each sum computes a Spark DataFrame anew, so that nothing in it may be drawn by lot."""
+    unit = () if request.trust.unit is None else (request.trust.unit,)
+    if isinstance(rows, Spark) and not rows.repeats((*request.columns, *unit)):
+        raise CapabilityError(
+            "the Spark DataFrame is computed anew for each sum, and by its plan it may have other "
+            "rows each time: it holds rand(), uuid() or another function that is not "
+            "deterministic. Write it to files once, frame.write.parquet('rows'), and read those; "
+            "nothing was spent"
         )
 
 
@@ -436,8 +451,11 @@ class Vault(Sealed):
             wanted = tuple((name, False) for name in variables)
             return self._exit(planned, mechanism, self._sent(Job(mechanism, wanted, None))[0])
         total = ExactSum(len(mechanism.units))
+        done = 0
         for batch in self._raw(variables):
             total.add(mechanism.integers(batch))  # type: ignore[arg-type]  # a raw mechanism
+            done += len(batch.keep)
+            self._tell(done)
         return self._exit(planned, mechanism, total.value())
 
     @guarded
@@ -704,6 +722,7 @@ class Vault(Sealed):
         assert isinstance(self._rows, Spark)
         trust = self._plan.request.trust
         total = self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
+        self._tell(self._rows.size())
         return np.split(total, len(job.parts))
 
     def _counted(self, mechanism: Mechanism) -> Integers | None:

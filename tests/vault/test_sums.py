@@ -123,6 +123,9 @@ class Executors(Spark):
         self.header = Memory(parts[0]).header
         self.sent: list[int] = []
 
+    def repeats(self, names: Any) -> bool:
+        return True
+
     def sums(self, job: Any, rows: int, unit: Any, max_rows: int, order: Any) -> Any:
         from privcausal.vault.exact import ExactSum
 
@@ -186,6 +189,24 @@ def test_sums_do_not_depend_on_the_partition(
         patch.setattr(vault_helpers, "read", opened)
         for place, data in places.items():
             assert exact(data) == expected, place
+
+
+def test_a_thousand_executors_send_the_sums_of_one(expected: Any) -> None:
+    """Each has some of 3,000 rows, or none; what they send is small and does not grow with rows."""
+    rows = random_rows(3_000, 9)
+    frame = table(rows)
+    cuts = np.sort(np.random.default_rng(0).integers(0, len(frame), 999))
+    parts = np.split(np.arange(len(frame)), cuts)
+    executors = Executors(
+        [pa.Table.from_pandas(frame.iloc[p], preserve_index=False) for p in parts], 100
+    )
+    s, wanted = study("substitute"), {"gram": WANTED["gram"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vault_helpers, "read", opened)
+        found = [answers(s, data, wanted)["gram"].exact.tolist() for data in (executors, frame)]
+    assert found[0] == found[1]
+    assert len(executors.sent) == 1_000
+    assert max(executors.sent) <= 16 * len(found[0]) + 64
 
 
 # -- queries of polars ------------------------------------------------------------------------
