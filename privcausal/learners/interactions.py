@@ -123,7 +123,7 @@ def interactions(ground: Ground, partials: tuple[Partial, ...]) -> Interactions 
         np.zeros(POWERS + len(pairs) + CURVES * len(curved)),
         1.0,
     )
-    raw = start.raw(phi)
+    raw = np.stack([column.copy() for column in start.raw(ground.rows)], axis=1)
     lift = np.asarray(np.linalg.lstsq(phi, raw, rcond=1e-6)[0], float)
     left = (raw - phi @ lift).std(axis=0)
     many = CURVES * len(curved)

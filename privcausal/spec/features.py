@@ -8,10 +8,11 @@ A `FeatureMap` expands the design's columns into basis functions with a norm cut
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from itertools import pairwise
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from privcausal.errors import FormulaError
 from privcausal.spec.formula import ENVIRONMENT, Factor, Term, formulaic_terms
 from privcausal.spec.schema import Binary, Interval, Levels, Schema
 from privcausal.typing import Integers, Matrix, Vector
+
+T = TypeVar("T")
 
 FINE = 256
 """Public fine bins over a column's range; basis functions are tables on them."""
@@ -101,6 +104,11 @@ class Design:
         for j, column in enumerate(self.columns):
             if column.kind == "numeric":
                 own = np.asarray(frame[str(column.variable)], np.float64)
+                if self._inside[j]:
+                    # the same bits as of `Column.scale`, in half the steps
+                    np.subtract(own, 0.5 * (column.lo + column.hi), out=out[:, j])
+                    out[:, j] /= 0.5 * (column.hi - column.lo)
+                    continue
             elif column.kind == "indicator":
                 own = self._codes[j][frame[str(column.variable)].astype(np.intp)]
             else:
@@ -109,7 +117,16 @@ class Design:
             out[:, j] = column.scale(own)
         return out
 
-    @property
+    @cached_property
+    def _inside(self) -> list[bool]:
+        """Which columns are numbers whose domain is the column's own range."""
+        domains = [self.schema[c.variable] if c.variable else None for c in self.columns]
+        return [
+            isinstance(domain, Interval) and (domain.lo, domain.hi) == (c.lo, c.hi)
+            for c, domain in zip(self.columns, domains, strict=True)
+        ]
+
+    @cached_property
     def plain(self) -> bool:
         """Whether every column is a number or a level, and so finite inside its domain."""
         return all(column.kind in ("numeric", "indicator") for column in self.columns)
@@ -347,15 +364,37 @@ class Block:
             return (self.gain * (values - self.shift))[:, None]
         return np.asarray(self.table[fine_bins(values)])
 
-    def into(self, out: Matrix, scaled: Matrix) -> None:
-        """The same, written to columns that are each contiguous in memory."""
+    @cached_property
+    def tables(self) -> tuple[Vector, ...]:
+        """The columns of `table`, each contiguous in memory."""
+        assert self.table is not None
+        return tuple(np.ascontiguousarray(self.table.T))
+
+    @property
+    def reach(self) -> float:
+        """Largest size of a function of the block."""
         if self.table is None:
-            out[:] = self(scaled)
-            return
-        bins = fine_bins(scaled[:, self.column])
-        for k in range(out.shape[1]):
-            # bins are inside the table; with "raise" NumPy would go through a copy
-            np.take(np.ascontiguousarray(self.table[:, k]), bins, out=out[:, k], mode="clip")
+            return abs(self.gain) * (1.0 + abs(self.shift))
+        return float(np.abs(self.table).max())
+
+    def function(self, rows: Rows, design: Design, number: int, out: Vector) -> Vector:
+        """One function of the block at rows, written to `out`."""
+        if self.table is not None:
+            return looked_up(self.tables[number], rows.bins(design, self.column), out)
+        np.subtract(rows.scaled(design)[:, self.column], self.shift, out=out)
+        return np.multiply(self.gain, out, out=out)
+
+
+def looked_up(table: Vector, bins: Integers, out: Vector) -> Vector:
+    """table[bins]; with another mode than "clip" NumPy would go through a copy."""
+    return table.take(bins, out=out, mode="clip")
+
+
+def _places(scaled: Vector) -> Any:
+    """`fine_bins` of values that are surely in [-1, 1], but for the upper end."""
+    position = scaled + 1.0
+    position *= FINE / 2
+    return position.astype(np.int32)
 
 
 def fine_bins(scaled: Vector) -> Integers:
@@ -414,21 +453,74 @@ class FeatureMap:
 
     def phi(self, scaled: Matrix) -> Matrix:
         """Features, shape (n, p), of scaled design columns, shape (n, q)."""
-        by_column = scaled.flags.fnc
-        out = np.empty((len(scaled), self.size), order="F" if by_column else "C")
+        out = np.empty((len(scaled), self.size))
         out[:, 0] = 1.0
-        at = 1
-        for block in self.blocks:
-            stop = at + len(block.order)
-            if by_column:
-                block.into(out[:, at:stop], scaled)
-            else:
-                out[:, at:stop] = block(scaled)
-            at = stop
+        for block, (at, stop) in zip(self.blocks, self._places, strict=True):
+            out[:, at:stop] = block(scaled)
         return out
 
+    @cached_property
+    def _places(self) -> list[tuple[int, int]]:
+        """Where each block's functions begin and end."""
+        ends = np.cumsum([1, *(len(b.order) for b in self.blocks)]).tolist()
+        return list(pairwise(ends))
+
     def of(self, rows: Rows) -> Matrix:
-        return self.phi(rows.scaled(self.design))
+        if not rows.by_column:
+            return self.phi(rows.scaled(self.design))
+        out = rows.matrix(self.size)
+        for number in range(self.size):
+            self.one(rows, number, out[:, number])
+        return out
+
+    def columns(self, rows: Rows) -> Iterator[Vector]:
+        """The features one after another, each valid until the next: they stay in cache."""
+        out = np.empty(len(rows))
+        for number in range(self.size):
+            yield self.one(rows, number, out)
+
+    def norm2(self, rows: Rows) -> Vector:
+        """||phi(x)||^2, shape (n,)."""
+        total, part = np.ones(len(rows)), np.empty(len(rows))
+        for block, squares in zip(self.blocks, self._squares, strict=True):
+            if squares is None:
+                np.square(block.function(rows, self.design, 0, part), out=part)
+            else:
+                looked_up(squares, rows.bins(self.design, block.column), part)
+            total += part
+        return total
+
+    @cached_property
+    def _squares(self) -> tuple[Vector | None, ...]:
+        """Sum of squares of each block's functions on the fine bins."""
+        return tuple(None if b.table is None else squared_norm(b.table) for b in self.blocks)
+
+    @cached_property
+    def _owner(self) -> list[tuple[Block, int]]:
+        """The block of each function after the first, and its number there."""
+        return [(block, k) for block in self.blocks for k in range(len(block.order))]
+
+    def one(self, rows: Rows, number: int, out: Vector) -> Vector:
+        """The feature of this number, written to `out`."""
+        if number == 0:
+            out[:] = 1.0
+            return out
+        block, own = self._owner[number - 1]
+        return block.function(rows, self.design, own, out)
+
+    def total(self, coef: Vector) -> Sum:
+        """phi(x)'coef as a function of rows."""
+        constant = float(coef[0])
+        parts: list[tuple[int, Vector | float]] = []
+        for block, (at, stop) in zip(self.blocks, self._places, strict=True):
+            own = coef[at:stop]
+            if block.table is None:
+                slope = float(block.gain * own[0])
+                constant -= slope * block.shift
+                parts.append((block.column, slope))
+            else:
+                parts.append((block.column, combine(np.asfortranarray(block.table), own)))
+        return Sum(self.design, constant, tuple(parts))
 
     def weight(self, phi: Matrix) -> Vector:
         """Row weights, shape (n,), in (0, 1]."""
@@ -439,6 +531,29 @@ class FeatureMap:
         columns = self.design.columns
         blocks = tuple(b for b in self.blocks if columns[b.column].term in terms)
         return FeatureMap(self.design, blocks, self.cut)
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """constant + a function of each design column: a slope, or a table on the fine bins.
+
+    The sum over a column's basis functions is taken in its table, once, and not for each row. It
+    is in one fixed order, so that no engine, block or machine gives other bits.
+    """
+
+    design: Design
+    constant: float
+    parts: tuple[tuple[int, Vector | float], ...]
+
+    def __call__(self, rows: Rows) -> Vector:
+        total, part = np.full(len(rows), self.constant), np.empty(len(rows))
+        for column, effect in self.parts:
+            if isinstance(effect, float):
+                np.multiply(rows.scaled(self.design)[:, column], effect, out=part)
+            else:
+                looked_up(effect, rows.bins(self.design, column), part)
+            total += part
+        return total
 
 
 def squared_norm(phi: Matrix) -> Vector:
@@ -463,6 +578,31 @@ def combine(phi: Matrix, coef: Vector) -> Vector:
     return total
 
 
+class Space:
+    """Memory that blocks of rows use one after another: given back, it would be cleared each time.
+
+    A block takes it with `start`; what an earlier block had in it is overwritten from then on.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: list[Vector] = []
+        self._taken = 0
+
+    def start(self) -> Space:
+        self._taken = 0
+        return self
+
+    def matrix(self, rows: int, columns: int) -> Matrix:
+        """An array of its own for the block, column by column in memory, of no certain content."""
+        if self._taken == len(self._buffers):
+            self._buffers.append(np.empty(0))
+        if len(self._buffers[self._taken]) < rows * columns:
+            self._buffers[self._taken] = np.empty(rows * columns)
+        flat = self._buffers[self._taken][: rows * columns]
+        self._taken += 1
+        return flat.reshape(columns, rows).T
+
+
 @dataclass(eq=False)
 class Rows:
     """Cleaned covariates of n rows, remembering what was computed from them.
@@ -475,8 +615,10 @@ class Rows:
     propensity : Vector, optional
         The known propensity of each row.
     by_column : bool
-        Matrices are kept column by column in memory, and linear combinations of features are
-        remembered: for blocks of rows on which many functions are evaluated. Values are the same.
+        Matrices are kept column by column in memory, and what `once` makes is remembered: for
+        blocks of rows on which many functions are evaluated. Values are the same.
+    space : Space, optional
+        Where large matrices are, for rows that are worked on once and dropped.
     """
 
     frame: Mapping[str, Vector | Integers] = field(repr=False)
@@ -485,7 +627,9 @@ class Rows:
     _scaled: dict[Design, Matrix] = field(default_factory=dict, repr=False)
     _phi: dict[Features, Matrix] = field(default_factory=dict, repr=False)
     by_column: bool = False
-    _combined: dict[tuple[Features, int], tuple[Vector, Vector]] = field(
+    space: Space | None = field(default=None, repr=False)
+    _bins: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
+    _made: dict[tuple[int, ...], tuple[tuple[object, ...], Any]] = field(
         default_factory=dict, repr=False
     )
 
@@ -498,17 +642,46 @@ class Rows:
             self._scaled[design] = make(self.frame, self.size)
         return self._scaled[design]
 
-    def combined(self, features: Features, coef: Vector) -> Vector:
-        """phi(x)' coef, shape (n,). Not to be written to."""
+    def bins(self, design: Design, column: int) -> Integers:
+        """Index of the fine bin of a design column for `looked_up`, shape (n,).
+
+        The upper end of the range may be FINE itself, which is looked up as the last bin.
+        """
+        key = design, column
+        if key not in self._bins:
+            own = self.scaled(design)[:, column]
+            self._bins[key] = _places(own) if design.plain else fine_bins(own)
+        return self._bins[key]
+
+    def matrix(self, columns: int) -> Matrix:
+        """An array of these rows, column by column in memory, of no certain content."""
+        if self.space is None:
+            return np.empty((self.size, columns), order="F")
+        return self.space.matrix(self.size, columns)
+
+    def once(self, objects: tuple[object, ...], make: Callable[[], T]) -> T:
+        """make(), whose value these objects, each by its identity, fix. Not to be written to."""
         if not self.by_column:
-            return combine(self.phi(features), coef)
-        key = features, id(coef)
-        if key not in self._combined:
-            # coef is kept with the sums, so that no other array can have its id
-            self._combined[key] = coef, combine(self.phi(features), coef)
-        return self._combined[key][1]
+            return make()
+        key = tuple(map(id, objects))
+        if key not in self._made:
+            # the objects are kept with the value, so that no others can have their ids
+            self._made[key] = objects, make()
+        return cast(T, self._made[key][1])
 
     def phi(self, features: Features) -> Matrix:
         if features not in self._phi:
             self._phi[features] = features.of(self)
         return self._phi[features]
+
+    def columns(self, features: Features) -> Iterator[Vector]:
+        """Columns of phi one after another, each valid until the next."""
+        if isinstance(features, FeatureMap):
+            return features.columns(self)
+        return iter(self.phi(features).T)
+
+    def weight(self, features: Features) -> Vector:
+        """Row weights of the features, shape (n,)."""
+        if isinstance(features, FeatureMap):
+            return np.minimum(1.0, features.cut**2 / features.norm2(self))
+        return features.weight(self.phi(features))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from privcausal.errors import DataError
-from privcausal.spec.features import Design, Features, Rows, combine
+from privcausal.spec.features import Design, FeatureMap, Features, Rows, combine
 from privcausal.spec.interactions import Interactions
 from privcausal.typing import Vector
 
@@ -43,6 +45,17 @@ class Known:
 
 
 @dataclass(frozen=True, eq=False)
+class Combination:
+    """phi(x)' coef of features that are no sum over columns."""
+
+    features: Features
+    coef: Vector
+
+    def __call__(self, rows: Rows) -> Vector:
+        return combine(rows.phi(self.features), self.coef)
+
+
+@dataclass(frozen=True, eq=False)
 class Additive:
     """offset + phi(x)' coef, cut to [lo, hi]."""
 
@@ -52,23 +65,37 @@ class Additive:
     lo: float = -np.inf
     hi: float = np.inf
 
+    @cached_property
+    def _sum(self) -> Callable[[Rows], Vector]:
+        if isinstance(self.features, FeatureMap):
+            return self.features.total(self.coef)
+        return Combination(self.features, self.coef)
+
     def __call__(self, rows: Rows) -> Vector:
-        value = self.offset + rows.combined(self.features, self.coef)
+        value = self.offset + rows.once((self.features, self.coef), lambda: self._sum(rows))
         return np.minimum(np.maximum(value, self.lo), self.hi)
 
 
 @dataclass(frozen=True, eq=False)
 class Extended:
-    """An additive function plus psi(x)' coef, cut to the additive one's [lo, hi]."""
+    """An additive function plus psi(x)' coef, cut to the additive one's [lo, hi].
+
+    The additive function has the features that psi is made of.
+    """
 
     base: Additive
     features: Interactions
     coef: Vector
 
+    @cached_property
+    def _sum(self) -> Callable[[Rows], Vector]:
+        return self.features.total(self.base.coef, self.coef)
+
     def __call__(self, rows: Rows) -> Vector:
         base = self.base
-        value = base.offset + rows.combined(base.features, base.coef)
-        value = value + rows.combined(self.features, self.coef)
+        value = base.offset + rows.once(
+            (base.coef, self.features, self.coef), lambda: self._sum(rows)
+        )
         return np.minimum(np.maximum(value, base.lo), base.hi)
 
 

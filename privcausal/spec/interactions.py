@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from privcausal.spec.features import FeatureMap, Rows, combine, squared_norm
+from privcausal.spec.features import FeatureMap, Rows, Sum, combine, squared_norm
 from privcausal.typing import Matrix, Vector
+
+FEATURE_BITS = 24
+"""Bits of a feature where products with the lift are taken exactly."""
 
 REACH = 2.5
 """An index and a factor of a product are cut to this many standard deviations."""
@@ -21,9 +25,6 @@ class Index:
     coef: Vector
     shift: float
     scale: float
-
-    def __call__(self, phi: Matrix) -> Vector:
-        return np.clip((combine(phi, self.coef) - self.shift) / self.scale, -REACH, REACH)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,28 +52,105 @@ class Interactions:
         return len(self.gain)
 
     def of(self, rows: Rows) -> Matrix:
-        """psi, shape (n, K)."""
-        phi = np.asfortranarray(rows.phi(self.features))  # read column by column
-        raw = self.raw(phi)
-        for k in range(raw.shape[1]):
-            raw[:, k] = self.gain[k] * (raw[:, k] - combine(phi, self.lift[:, k]))
-        return raw
+        """psi, shape (n, K): gain times the raw columns less phi'lift.
 
-    def raw(self, phi: Matrix) -> Matrix:
-        """Products before additive features are regressed out, shape (n, K)."""
-        u, v = (index(phi) for index in self.indices)
-        own = [u * u, u * v, v * v]
+        phi and the lift are put on grids of 2^-a and 2^-b on which no partial sum reaches 2^53, so
+        that the product of matrices is exact, and the same in any order and of any block.
+        """
+        steps, unit = self._lift
+        phi, out = rows.matrix(self.features.size), rows.matrix(self.size)
+        for column, own in zip(rows.columns(self.features), phi.T, strict=True):
+            np.rint(np.multiply(column, self._phi_scale, out=own), out=own)
+        np.matmul(steps.T, phi.T, out=out.T)
+        part = np.empty(len(rows))
+        for k, raw in enumerate(self.raw(rows)):
+            out[:, k] *= -unit
+            out[:, k] += np.multiply(raw, self.gain[k], out=part)
+        return out
+
+    @cached_property
+    def _phi_scale(self) -> float:
+        """A power of two by which no feature passes 2^FEATURE_BITS."""
+        reach = max([1.0, *(block.reach for block in self.features.blocks)])
+        return float(2.0 ** (FEATURE_BITS - np.ceil(np.log2(reach))))
+
+    @cached_property
+    def _lift(self) -> tuple[Matrix, float]:
+        """gain x lift in whole steps, shape (p, K), and what one step times one of phi is worth."""
+        whole = self.lift * self.gain
+        bits = 52 - FEATURE_BITS - int(np.ceil(np.log2(self.features.size)))
+        most = max(float(np.abs(whole).max(initial=0.0)), 2.0**-100)
+        scale = float(2.0 ** (bits - np.ceil(np.log2(most))))
+        return np.rint(whole * scale), 1.0 / (scale * self._phi_scale)
+
+    def raw(self, rows: Rows) -> Iterator[Vector]:
+        """Products before additive features are regressed out: K columns, each valid till the next.
+
+        They are cheaper to make again than to keep.
+        """
+        u, v, linear = rows.once((self,), lambda: self._factors(rows))
+        uu, uv, vv = u * u, u * v, v * v
         # Hermite products: what squares already say is left out
-        own += [(u * u - 3) * u, (u * u - 1) * v, (v * v - 1) * u, (v * v - 3) * v]
-        linear = {
-            j: np.clip(phi[:, j] / self.scales[j], -REACH, REACH)
-            for j in {j for pair in (*self.pairs, *self.curved) for j in pair}
-        }
-        products = [linear[i] * linear[j] for i, j in self.pairs]
+        yield from (uu, uv, vv, (uu - 3) * u, (uu - 1) * v, (vv - 1) * u, (vv - 3) * v)
+        out = np.empty(len(rows))
+        for i, j in self.pairs:
+            yield np.multiply(linear[i], linear[j], out=out)
         for i, j in self.curved:
             first, second = linear[i] ** 2 - 1, linear[j] ** 2 - 1
-            products += [first * linear[j], linear[i] * second, first * second]
-        return np.stack([*own, *products], axis=1)
+            for one, two in ((first, linear[j]), (linear[i], second), (first, second)):
+                yield np.multiply(one, two, out=out)
+
+    def _factors(self, rows: Rows) -> tuple[Vector, Vector, dict[int, Vector]]:
+        """Both indices, and the linear features that are in some product."""
+        u, v = (self._index(rows, k) for k in (0, 1))
+        return u, v, {j: self._linear(rows, j) for j in self._columns}
+
+    @cached_property
+    def _columns(self) -> tuple[int, ...]:
+        """Linear features that are in some product."""
+        return tuple(sorted({j for pair in (*self.pairs, *self.curved) for j in pair}))
+
+    @cached_property
+    def _sums(self) -> tuple[Sum, Sum]:
+        first, second = (self.features.total(index.coef) for index in self.indices)
+        return first, second
+
+    def _index(self, rows: Rows, number: int) -> Vector:
+        index = self.indices[number]
+        return _within((self._sums[number](rows) - index.shift) / index.scale)
+
+    def _linear(self, rows: Rows, number: int) -> Vector:
+        """A linear feature, standardised and cut."""
+        value = self.features.one(rows, number, np.empty(len(rows)))
+        value /= self.scales[number]
+        return _within(value)
+
+    def total(self, base: Vector, coef: Vector) -> Extra:
+        """phi(x)'base + psi(x)'coef as a function of rows."""
+        gained = self.gain * coef
+        return Extra(self, self.features.total(base - combine(self.lift, gained)), gained)
 
     def weight(self, psi: Matrix) -> Vector:
         return np.minimum(1.0, self.cut**2 / np.maximum(squared_norm(psi), 1e-300))
+
+
+@dataclass(frozen=True, eq=False)
+class Extra:
+    """An additive function plus the raw products times coefficients."""
+
+    features: Interactions
+    additive: Sum
+    coef: Vector
+
+    def __call__(self, rows: Rows) -> Vector:
+        value = self.additive(rows)
+        if self.coef.any():
+            part = np.empty(len(rows))
+            for raw, coef in zip(self.features.raw(rows), self.coef, strict=True):
+                value += np.multiply(raw, coef, out=part)
+        return value
+
+
+def _within(values: Vector) -> Vector:
+    np.maximum(values, -REACH, out=values)
+    return np.minimum(values, REACH, out=values)

@@ -6,6 +6,7 @@ Each passes one function that adds noise to exact integers at a planned price.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -24,7 +25,7 @@ from privcausal.errors import (
 )
 from privcausal.spec.cell_table import CellTable
 from privcausal.spec.columns import Header, LabelColumns
-from privcausal.spec.features import Design
+from privcausal.spec.features import Design, Space
 from privcausal.spec.groups import Group
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import FOLDS, Request
@@ -56,8 +57,9 @@ from privcausal.vault.sources.spark import Spark, is_spark
 from privcausal.vault.sources.stored import is_relation, open_path, open_relation
 from privcausal.vault.split import first_rows, parts
 
-BATCH = 1 << 13
-"""Rows a batch: products of 2 x 16 bits sum exactly in float64, and the block stays in cache."""
+BATCH = 1 << 15
+"""Rows a batch: products of 2 x 16 bits sum exactly in float64, a few columns stay in cache, and
+threads seldom wait for the interpreter."""
 
 KEEP_ROWS = 1 << 18
 """Up to here a memory source keeps its cleaned batches between passes."""
@@ -85,9 +87,11 @@ def guarded(step: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(step)
     def inside(*args: P.args, **options: P.kwargs) -> R:
-        refused: PrivcausalError | None = None
+        refused: BaseException | None = None
         try:
             return step(*args, **options)
+        except KeyboardInterrupt:
+            refused = KeyboardInterrupt("interrupted; what was charged stays spent")
         except Exception as error:
             if not noise.current().real:
                 raise  # with test noise nothing is private, and the fault can be found
@@ -206,6 +210,7 @@ def open_vault(
     source_of_noise = noise.current()
     _check_base(source.rows, plan)
     _check_order(source.rows, plan.request)
+    _check_same(source.rows, plan.request)
     # the number of rows may be told where it is public; under add_remove no rows are rows too
     if plan.request.trust.neighbors == "substitute" and source.rows.size() == 0:
         raise DataError("the data have no rows")
@@ -249,6 +254,18 @@ def _check_order(rows: Table, request: Request) -> None:
             "relation or a LazyFrame does not promise: write it to a file, "
             "relation.write_parquet('rows.parquet') or frame.sink_parquet('rows.parquet'), and "
             "pass its path"
+        )
+
+
+def _check_same(rows: Table, request: Request) -> None:
+    """Each sum computes a Spark DataFrame anew, so that nothing in it may be drawn by lot."""
+    unit = () if request.trust.unit is None else (request.trust.unit,)
+    if isinstance(rows, Spark) and not rows.repeats((*request.columns, *unit)):
+        raise CapabilityError(
+            "the Spark DataFrame is computed anew for each sum, and by its plan it may have other "
+            "rows each time: it holds rand(), uuid() or another function that is not "
+            "deterministic. Write it to files once, frame.write.parquet('rows'), and read those; "
+            "nothing was spent"
         )
 
 
@@ -404,10 +421,10 @@ class Vault(Sealed):
         assert self._layout is not None
         return self._rows.blocks(self._wanted(self._layout), BATCH)
 
-    def _batch(self, block: Block) -> Batch:
+    def _batch(self, block: Block, space: Space | None = None) -> Batch:
         at, columns = block
         assert self._layout is not None
-        return Batch(columns, self._part[at], self._keep[at], self._layout)
+        return Batch(columns, self._part[at], self._keep[at], self._layout, space)
 
     # -- what leaves -------------------------------------------------------------------------
 
@@ -435,8 +452,11 @@ class Vault(Sealed):
             wanted = tuple((name, False) for name in variables)
             return self._exit(planned, mechanism, self._sent(Job(mechanism, wanted, None))[0])
         total = ExactSum(len(mechanism.units))
+        done = 0
         for batch in self._raw(variables):
             total.add(mechanism.integers(batch))  # type: ignore[arg-type]  # a raw mechanism
+            done += len(batch.keep)
+            self._tell(done)
         return self._exit(planned, mechanism, total.value())
 
     @guarded
@@ -678,14 +698,21 @@ class Vault(Sealed):
                 Job(mechanism, wanted, self._layout, parts, shares, self._entropy, unit)
             )
 
+        spaces = threading.local()  # of this pass: rows are in them
+
         def sums(batch: Batch) -> tuple[Integers, int]:
             return in_parts(mechanism, batch, parts), len(batch.rows)
+
+        def streamed(block: Block) -> tuple[Integers, int]:
+            if not hasattr(spaces, "own"):
+                spaces.own = Space()
+            return sums(self._batch(block, spaces.own.start()))
 
         total, done = ExactSum(len(parts) * len(mechanism.units)), 0
         found: Iterable[tuple[Integers, int]] = (
             map(sums, self._clean())
             if self._rows.size() <= KEEP_ROWS
-            else in_threads(lambda block: sums(self._batch(block)), self._blocks(), THREADS)
+            else in_threads(streamed, self._blocks(), THREADS)
         )
         for block, rows in found:
             total.add(block)
@@ -698,6 +725,7 @@ class Vault(Sealed):
         assert isinstance(self._rows, Spark)
         trust = self._plan.request.trust
         total = self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
+        self._tell(self._rows.size())
         return np.split(total, len(job.parts))
 
     def _counted(self, mechanism: Mechanism) -> Integers | None:

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from privcausal.typing import Integers
 from privcausal.vault.sealed import Sealed
@@ -83,7 +84,8 @@ def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Ite
     if threads == 1:
         yield from map(step, blocks)
         return
-    with ThreadPoolExecutor(threads) as pool:
+    # each thread's products are its own: OpenBLAS would make threads of threads wait for each other
+    with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[T]] = deque()
         for block in blocks:
             waiting.append(pool.submit(step, block))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privcausal.spec.features import Space
 from privcausal.typing import Integers
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn
 from privcausal.vault.mechanisms.base import Mechanism
@@ -50,13 +51,17 @@ class Job:
         return self.wanted if self.unit is None else (*self.wanted, (self.unit, True))
 
     def integers(
-        self, columns: Mapping[str, RawColumn], unit: RawColumn | None, rows: int
+        self,
+        columns: Mapping[str, RawColumn],
+        unit: RawColumn | None,
+        rows: int,
+        space: Space | None = None,
     ) -> Integers:
-        """Exact sums over one block of at most `door.BATCH` rows."""
+        """Exact sums over one block of at most `door.BATCH` rows, worked on in `space`."""
         keep = np.ones(rows, bool)
         if self.layout is None:
             return self.mechanism.integers(RawBatch(columns, keep))  # type: ignore[arg-type]
-        batch = Batch(columns, self._part(unit, rows), keep, self.layout)
+        batch = Batch(columns, self._part(unit, rows), keep, self.layout, space)
         return in_parts(self.mechanism, batch, self.parts)
 
     def _part(self, unit: RawColumn | None, rows: int) -> Integers:

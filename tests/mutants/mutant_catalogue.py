@@ -96,7 +96,7 @@ SENSITIVITY = (
     ),
     Mutant(
         "the norm of a row is not checked", f"{_BOX}.scores:grid_sum",
-        "if not fine.all():\n        ints[~fine] = 0.0", "ints *= 2.0", (c.audit, "trial", SUB),
+        "if not fine.all():", "sums *= 2.0\n    if False:", (c.audit, "trial", SUB),
     ),
     Mutant(
         "sums by arm: squares and counts for free", f"{_BOX}.arms:ArmSums.sensitivity",

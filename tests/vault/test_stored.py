@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,29 @@ def spoil(folder: Path, kind: str) -> Any:
         case "unknown suffix":
             os.rename(file, folder / "t.dat")
             return folder / "t.dat"
+        case "latin-1":
+            (folder / "t.csv").write_bytes("X,Y,T\n1,é,0\n".encode("latin-1"))
+            return folder / "t.csv"
+        case "packed":
+            (folder / "t.csv").write_bytes(gzip.compress(b"X,Y,T\n1,2,0\n"))
+            return folder / "t.csv"
+        case "a longer row":
+            (folder / "t.csv").write_text("X,Y,T\n1,2,0\n1,2,0,4\n")
+            return folder / "t.csv"
+        case "twins":
+            frame.rename(columns={"Z": "x"}).to_parquet(file)
+        case "twins in csv":
+            (folder / "t.csv").write_text("X,Y,T,x\n1,2,0,4\n")
+            return folder / "t.csv"
+        case "a bracket":
+            return os.rename(file, folder / "t[1].parquet") or folder / "t[1].parquet"
+        case "a hive folder":
+            (folder / "Z=1").mkdir()
+            frame.drop(columns="Z").to_parquet(folder / "Z=1" / "u.parquet")
+            file.unlink()
+            return folder
+        case "no rows":
+            frame[:0].to_parquet(file)
         case "two kinds":
             frame.to_csv(folder / "t.csv", index=False)
             return folder
@@ -214,6 +238,14 @@ def spoil(folder: Path, kind: str) -> Any:
         ("nothing in the folder", "holds no file that ends in .parquet"),
         ("unknown suffix", "known files end in .parquet"),
         ("two kinds", "holds CSV and Parquet files"),
+        ("latin-1", "t.csv is not a whole CSV file: text in UTF-8"),
+        ("packed", "not compressed"),
+        ("a longer row", "as many fields in each row"),
+        ("twins", "differ only in upper and lower case"),
+        ("twins in csv", "differ only in upper and lower case"),
+        ("a bracket", "cannot be read; rename the file or folder"),
+        ("a hive folder", "column 'Z' is not in the data"),
+        ("no rows", "the data have no rows|is of type|a type that cannot be read"),
     ],
 )
 def test_a_bad_file_is_refused_before_anything_is_spent(
@@ -226,6 +258,32 @@ def test_a_bad_file_is_refused_before_anything_is_spent(
     assert str(CANARY) not in str(caught.value)
     assert caught.value.__context__ is None
     assert ledger.history.empty
+
+
+def test_paths_with_quotes_and_letters_of_any_kind(tmp_path: Path) -> None:
+    for name in ("it's ünï ☃; DROP.parquet", 'two "words".parquet', "per%20cent.parquet"):
+        study().to_parquet(tmp_path / name)
+        assert open_path(tmp_path / name).size() == N
+
+
+def test_what_is_being_written_is_not_of_the_folder(tmp_path: Path) -> None:
+    """Spark's and Hive's rule; and a folder whose own name looks like a file's is no file."""
+    for place in (
+        "rows/part-0.parquet", "rows/more.parquet/part-1.parquet",
+        "rows/_temporary/0/part-0.parquet", "rows/.ipynb_checkpoints/part-0.parquet",
+        "rows/.part-0.parquet", "rows/_metadata.parquet",
+    ):  # fmt: skip
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        study().to_parquet(tmp_path / place)
+    assert open_path(tmp_path / "rows").size() == 2 * N
+
+
+def test_columns_of_files_are_matched_by_name(tmp_path: Path) -> None:
+    frame = study()
+    frame[:300].to_parquet(tmp_path / "a.parquet")
+    frame[300:][frame.columns[::-1]].assign(more=1).to_parquet(tmp_path / "b.parquet")
+    found = open_path(tmp_path).column("X", as_labels=False).numbers
+    assert np.array_equal(found, frame["X"].to_numpy(np.float64), equal_nan=True)
 
 
 def test_a_file_that_breaks_midway_stays_paid_for(tmp_path: Path) -> None:

@@ -55,11 +55,11 @@ def batch_of(rows: Sequence[Any]) -> Batch:
 
 def slow_gram(order: Gram, batch: Batch, public: Rows) -> Any:
     phi = public.phi(order.features)
-    root = np.sqrt(order.features.weight(phi))
+    root = np.sqrt(public.weight(order.features))
     if order.factor is not None:
         root = root * np.clip(order.factor(batch), -1.0, 1.0)
     scale = row_scale(order.features.size) / order.features.cut
-    u = np.rint(phi * root[:, None] * scale).astype(np.int64)
+    u = np.rint(phi * (root * scale)[:, None]).astype(np.int64)
     arms = [batch.t == 0, batch.t == 1] if order.by_arm else [np.ones(len(u), bool)]
     upper = np.triu_indices(u.shape[1])
     kept = [u[batch.complete & arm] for arm in arms]
@@ -68,9 +68,9 @@ def slow_gram(order: Gram, batch: Batch, public: Rows) -> Any:
 
 def slow_cross(order: Cross, batch: Batch, public: Rows) -> Any:
     phi = public.phi(order.features)
-    w = order.features.weight(phi)
+    w = public.weight(order.features)
     scale = row_scale(order.features.size) / order.features.cut
-    v = np.rint(phi * w[:, None] * scale).astype(np.int64)
+    v = np.rint(phi * (w * scale)[:, None]).astype(np.int64)
     r = np.clip(np.nan_to_num(order.target(batch) / order.cut), -1.0, 1.0)
     r = np.rint(r * 2.0**TWO_FACTOR).astype(np.int64)
     arms = [batch.t == 0, batch.t == 1] if order.by_arm else [np.ones(len(v), bool)]
@@ -86,8 +86,11 @@ def slow_scores(order: ScoreSums, batch: Batch, public: Rows) -> Any:
     if not order.regressors.groups:
         g = g[:, :0]
     i, j = np.triu_indices(a.shape[1])
-    rows = np.hstack([x * a, x * g, a[:, i] * a[:, j], q, q * g if order.group_masses else g])
-    ints = np.rint(rows * sum_scale(order.weights, order._row_norm)).astype(np.int64)
+    scale = sum_scale(order.weights, order._row_norm)  # it is taken into one factor of each product
+    x1, q1 = x * scale, q * scale
+    outer = a[:, i] * (a[:, j] * scale)
+    rows = np.hstack([a * x1, g * x1, outer, q1, g * q1 if order.group_masses else g * scale])
+    ints = np.rint(rows).astype(np.int64)
     return ints[batch.complete].sum(axis=0)
 
 
@@ -119,6 +122,9 @@ class Executors(Spark):
         self._rows = sum(p.num_rows for p in parts)
         self.header = Memory(parts[0]).header
         self.sent: list[int] = []
+
+    def repeats(self, names: Any) -> bool:
+        return True
 
     def sums(self, job: Any, rows: int, unit: Any, max_rows: int, order: Any) -> Any:
         from privcausal.vault.exact import ExactSum
@@ -183,6 +189,24 @@ def test_sums_do_not_depend_on_the_partition(
         patch.setattr(vault_helpers, "read", opened)
         for place, data in places.items():
             assert exact(data) == expected, place
+
+
+def test_a_thousand_executors_send_the_sums_of_one(expected: Any) -> None:
+    """Each has some of 3,000 rows, or none; what they send is small and does not grow with rows."""
+    rows = random_rows(3_000, 9)
+    frame = table(rows)
+    cuts = np.sort(np.random.default_rng(0).integers(0, len(frame), 999))
+    parts = np.split(np.arange(len(frame)), cuts)
+    executors = Executors(
+        [pa.Table.from_pandas(frame.iloc[p], preserve_index=False) for p in parts], 100
+    )
+    s, wanted = study("substitute"), {"gram": WANTED["gram"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vault_helpers, "read", opened)
+        found = [answers(s, data, wanted)["gram"].exact.tolist() for data in (executors, frame)]
+    assert found[0] == found[1]
+    assert len(executors.sent) == 1_000
+    assert max(executors.sent) <= 16 * len(found[0]) + 64
 
 
 # -- queries of polars ------------------------------------------------------------------------

@@ -148,7 +148,8 @@ class ArmSums(Mechanism):
         places = np.hstack([np.ones((len(x), 1)), batch.member])
         row = (kinds[:, :, None] * places[:, None, :]).reshape(len(x), -1)
         vectors = np.hstack([row * (1 - arm)[:, None], row * arm[:, None]])
-        return grid_sum(vectors, self.weights, float(np.sqrt(self._row_norm2)), batch.complete)
+        norm = float(np.sqrt(self._row_norm2))
+        return grid_sum(lambda scale: iter(vectors.T * scale), self.weights, norm, batch.complete)
 
     def split(self, values: Vector) -> tuple[Matrix, Matrix, Matrix | None]:
         """Sums of Y - middle of the window, counts, sums of (Y - middle)^2 or None.

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from privcausal.spec.features import FeatureMap, Features, squared_norm
+from privcausal.spec.features import FeatureMap, Features, Rows
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, grid_scale, on_grid
@@ -16,16 +16,21 @@ from privcausal.vault.transforms.scores import Transform
 UNIT = float(1 << TWO_FACTOR)
 
 
-def grid_rows(vectors: Matrix, norm: float) -> Matrix:
-    """Rows with ||row|| <= norm on an integer grid, with sum of squares <= 4^TWO_FACTOR for sure.
+def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
+    """weight phi on an integer grid, with sum of squares <= 4^TWO_FACTOR for sure, shape (n, p).
 
-    Rounding to nearest (unbiased for varying values) moves a row by at most sqrt(p)/2, so the
-    scale leaves that much room; the integer check then only fails on a fault, and such a row
-    counts zero, which keeps the proof without an exception that would depend on the data.
+    ||weight phi|| <= cut. Rounding to nearest (unbiased for varying values) moves a row by at most
+    sqrt(p)/2, so the scale leaves that much room; the integer check then only fails on a fault, and
+    such a row counts zero, which keeps the proof without an exception that would depend on the
+    data. Column by column, so that each is in cache while it is worked on.
     """
-    ints = vectors * (row_scale(vectors.shape[1]) / norm)
-    np.rint(ints, out=ints)
-    fine = squared_norm(ints) <= UNIT * UNIT  # False for NaN
+    factor = weight * (row_scale(features.size) / features.cut)
+    ints = rows.matrix(features.size)
+    norm2, square = np.zeros(len(rows)), np.empty(len(rows))
+    for column, own in zip(rows.columns(features), ints.T, strict=True):
+        np.rint(np.multiply(column, factor, out=own), out=own)
+        norm2 += np.multiply(own, own, out=square)
+    fine = norm2 <= UNIT * UNIT  # False for NaN
     if not fine.all():
         ints[~fine] = 0.0
     return ints
@@ -93,11 +98,10 @@ class Gram(Mechanism):
         return (np.sqrt(2.0) if neighbors == "substitute" else 1.0) * UNIT * UNIT
 
     def integers(self, batch: Batch) -> Integers:
-        phi = batch.rows.phi(self.features)
-        root = np.sqrt(self.features.weight(phi))
+        root = np.sqrt(batch.rows.weight(self.features))
         if self.factor is not None:
             root = root * np.clip(self.factor(batch), -1.0, 1.0)
-        u = grid_rows(phi * root[:, None], self.features.cut)
+        u = grid_rows(self.features, batch.rows, root)
         return np.concatenate([self._sum(of(u, rows)) for rows in arms(batch, self.by_arm)])
 
     def _sum(self, u: Matrix) -> Integers:
@@ -145,8 +149,7 @@ class Cross(Mechanism):
         return (2.0 if neighbors == "substitute" else 1.0) * UNIT * UNIT
 
     def integers(self, batch: Batch) -> Integers:
-        phi = batch.rows.phi(self.features)
-        v = grid_rows(phi * self.features.weight(phi)[:, None], self.features.cut)
+        v = grid_rows(self.features, batch.rows, batch.rows.weight(self.features))
         r = on_grid(self.target(batch), self.cut, TWO_FACTOR)
         sums = [v.T @ np.where(rows, r, 0.0) for rows in arms(batch, self.by_arm)]
         return np.asarray(np.concatenate(sums), np.int64)

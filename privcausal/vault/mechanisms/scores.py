@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,29 +63,33 @@ def share(values: Vector, bound: float, least: float) -> Vector:
     return np.minimum(out, 1.0, out=out)
 
 
-def outer(a: Matrix, out: Matrix) -> None:
-    """The upper triangle of a a' of each row, row by row of the triangle."""
-    at = 0
-    for i in range(a.shape[1]):
-        stop = at + a.shape[1] - i
-        np.multiply(a[:, i:], a[:, i, None], out=out[:, at:stop])
-        at = stop
+Columns = Callable[[float], Iterator[Vector]]
+"""From a scale to the scaled coordinates of the rows' vectors, each valid until the next."""
 
 
-def grid_sum(vectors: Matrix, weights: Vector, norm: float, counted: Mask) -> Integers:
+def grid_sum(columns: Columns, weights: Vector, norm: float, counted: Mask) -> Integers:
     """Exact integer sum of `counted` rows whose weighted norm is at most `norm`.
 
-    A row that fails the check of its norm in integers (a fault) counts zero. `vectors` is used up.
+    A row that fails the check of its norm in integers (a fault) counts zero.
 
     Sums of floats are exact here, in any order: no entry is above 2^30 norm / weight, and with
-    blocks of 2^13 rows there is room below 2^53 for a norm of a thousand times a weight.
+    blocks of 2^15 rows there is room below 2^53 for a norm of 200 times a weight.
     """
-    np.multiply(vectors, sum_scale(weights, norm), out=vectors)
-    ints = np.rint(vectors, out=vectors)
-    fine = squared_norm(ints * weights) <= (norm * UNIT) ** 2  # False for NaN
+    scale, rows = sum_scale(weights, norm), counted.astype(np.float64)
+    ints = np.empty(len(rows))
+    # sums of squares by weight
+    squares = {weight: np.zeros(len(rows)) for weight in weights.tolist()}
+    sums = np.empty(len(weights))
+    for k, (column, weight) in enumerate(zip(columns(scale), weights.tolist(), strict=True)):
+        np.rint(column, out=ints)
+        sums[k] = rows @ ints
+        squares[weight] += np.multiply(ints, ints, out=ints)
+    norm2 = sum((weight**2 * square for weight, square in squares.items()), np.zeros(len(rows)))
+    fine = norm2 <= (norm * UNIT) ** 2  # False for NaN
     if not fine.all():
-        ints[~fine] = 0.0
-    return np.asarray(counted.astype(np.float64) @ ints, np.int64)
+        for k, column in enumerate(columns(scale)):
+            sums[k] = rows @ np.where(fine, np.rint(column), 0.0)
+    return sums.astype(np.int64)
 
 
 def sum_scale(weights: Vector, norm: float) -> float:
@@ -196,20 +201,24 @@ class ScoreSums(Mechanism):
         return np.repeat([self.cut * one, one, whole, whole if self.group_masses else one], sizes)
 
     def integers(self, batch: Batch) -> Integers:
-        x = share(self.score(batch), self.cut, -1.0)[:, None]
-        q = share(self.mass(batch), self.mass.bound, 0.0)[:, None]
-        a, g = self.regressors.a(batch), batch.member
-        vectors = np.empty((len(x), len(self.weights)), order="F")
-        xa, xg, aa, mass, size = np.split(vectors, self._places, axis=1)
-        np.multiply(a, x, out=xa)
-        if self.slope_score is not None:
-            own = share(self.slope_score(batch), self.cut, -1.0)[:, None]
-            np.multiply(a[:, 1:], own, out=xa[:, 1:])
-        np.multiply(g, x, out=xg)
-        outer(a, aa)
-        mass[:] = q
-        size[:] = q * g if self.group_masses else g
-        return grid_sum(vectors, self.weights, self._row_norm, batch.complete)
+        x = share(self.score(batch), self.cut, -1.0)
+        own = x if self.slope_score is None else share(self.slope_score(batch), self.cut, -1.0)
+        q = share(self.mass(batch), self.mass.bound, 0.0)
+        a, g = self.regressors.a(batch).T, batch.member.T
+        part = np.empty(len(x))
+
+        def columns(scale: float) -> Iterator[Vector]:
+            x1, own1, q1, a1 = x * scale, own * scale, q * scale, a * scale
+            yield x1
+            yield from (np.multiply(z, own1, out=part) for z in a[1:])
+            yield from (np.multiply(member, x1, out=part) for member in g)
+            for i, j in zip(*self._upper, strict=True):
+                yield np.multiply(a[i], a1[j], out=part)
+            yield q1
+            for member in g:
+                yield np.multiply(q1 if self.group_masses else scale, member, out=part)
+
+        return grid_sum(columns, self.weights, self._row_norm, batch.complete)
 
     def split(self, values: Vector) -> tuple[Vector, Vector, Matrix, float, Vector]:
         """Sums of x a and x g (natural units), of a a' as a matrix, of the mass and of (q) g."""
@@ -272,11 +281,16 @@ class ScoreSquares(Mechanism):
         return np.full(len(self.weights), one)
 
     def integers(self, batch: Batch) -> Integers:
-        x2 = share(self.score(batch), self.cut, -1.0)[:, None] ** 2
-        i, j = self._upper
-        a = self.regressors.a(batch) if len(i) else np.zeros((len(x2), 1))
-        vectors = np.asfortranarray(np.hstack([x2, x2 * batch.member, x2 * a[:, i] * a[:, j]]))
-        return grid_sum(vectors, self.weights, self._row_norm, batch.complete)
+        x2 = share(self.score(batch), self.cut, -1.0) ** 2
+        a = self.regressors.a(batch).T if self.meat else np.zeros((0, len(x2)))
+
+        def columns(scale: float) -> Iterator[Vector]:
+            scaled = x2 * scale
+            yield scaled
+            yield from (scaled * member for member in batch.member.T)
+            yield from (scaled * a[i] * a[j] for i, j in zip(*self._upper, strict=True))
+
+        return grid_sum(columns, self.weights, self._row_norm, batch.complete)
 
     def split(self, values: Vector) -> tuple[float, Vector, Matrix]:
         """Sum of the squares, by group, and the meat (0 x 0 without `meat`)."""

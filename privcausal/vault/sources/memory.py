@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from privcausal.spec.columns import (
     Header,
     LabelColumns,
@@ -64,7 +66,8 @@ class Memory(Sealed):
 
 
 def cut(column: RawColumn, at: slice) -> RawColumn:
+    """Some rows of a column, its numbers as float64: block by block, they are made in cache."""
     if column.numbers is not None:
-        return RawColumn(numbers=column.numbers[at])
+        return RawColumn(numbers=np.asarray(column.numbers[at], np.float64))
     assert column.codes is not None
     return RawColumn(codes=column.codes[at], labels=column.labels)

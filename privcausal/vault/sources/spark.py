@@ -6,6 +6,7 @@ installed where the executors run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from privcausal.errors import CapabilityError, DataError
 from privcausal.spec.columns import Header, LabelColumns, header
+from privcausal.spec.features import Space
 from privcausal.spec.schema import label_key
 from privcausal.typing import Integers
 from privcausal.vault.batch import RawColumn
@@ -26,6 +28,12 @@ _FAILED = (
     "the Spark job failed, or was cancelled: an executor was lost, lacks the package privcausal or "
     "could not read its rows. What was charged stays spent. Spark's own message is not shown, "
     "because it may quote a row; the Spark UI has it"
+)
+
+
+_UNPLANNED = (
+    "Spark cannot plan a query of the columns that the formula names; nothing was spent. Spark's "
+    "own message is not shown, because it may quote a row: try frame.select(...) of them"
 )
 
 
@@ -54,6 +62,10 @@ class Spark(Sealed):
             names = self._of_units(unit).select(_column(unit))
             self._units[unit] = int(_run(lambda: names.distinct().count()))
         return self._units[unit]
+
+    def repeats(self, names: Sequence[str]) -> bool:
+        """Whether these columns are the same each time they are computed, by the query's plan."""
+        return _run(lambda: repeatable(self._frame.select(*map(_column, names))), _UNPLANNED)  # type: ignore[no-any-return]
 
     def sums(
         self, job: Job, rows: int, unit: str | None, max_rows: int, order: Sequence[str]
@@ -139,7 +151,7 @@ def carried_out(job: Job, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]
         import pyarrow as pa
         from threadpoolctl import threadpool_limits
 
-        total = ExactSum(job.size)
+        total, space = ExactSum(job.size), Space()
         with threadpool_limits(limits=1, user_api="blas"):  # Spark runs a task on each core
             for batch in batches:
                 columns = [
@@ -151,7 +163,8 @@ def carried_out(job: Job, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]
                     block = [cut(column, at) for column in columns]
                     unit = None if job.unit is None else block[-1]
                     named = {name: c for (name, _), c in zip(job.wanted, block, strict=False)}
-                    total.add(job.integers(named, unit, at.stop - at.start))
+                    rows_here = at.stop - at.start
+                    total.add(job.integers(named, unit, rows_here, space.start()))
         sums = pa.array([total.packed()], pa.binary())
         yield pa.RecordBatch.from_arrays([sums], ["sums"])
 
@@ -190,10 +203,28 @@ def _column(name: str) -> Any:
     return functions.col("`" + name.replace("`", "``") + "`")
 
 
-def _run(step: Callable[[], Any]) -> Any:
-    """A Spark job, whose own message may quote a row."""
+def repeatable(frame: Any) -> bool:
+    """Whether Spark's optimised plan holds nothing but deterministic expressions.
+
+    Over Connect the plan is text, in which such functions are looked for by name.
+    """
+    plan = getattr(frame, "_jdf", None)
+    if plan is not None:
+        return bool(plan.queryExecution().optimizedPlan().deterministic())
+    text = str(frame._explain_string(mode="extended"))
+    return _BY_LOT.search(text.partition("== Optimized Logical Plan ==")[2]) is None
+
+
+_BY_LOT = re.compile(
+    r"\b(rand|randn|random|uniform|randstr|uuid|shuffle|monotonically_increasing_id|spark_partition_id"
+    r"|input_file_name)\(", re.IGNORECASE
+)  # fmt: skip
+
+
+def _run(step: Callable[[], Any], words: str = _FAILED) -> Any:
+    """A step of Spark's, whose own message may quote a row."""
     try:
         return step()
     except Exception:
         pass
-    raise DataError(_FAILED)
+    raise DataError(words)

@@ -18,7 +18,7 @@ from privcausal.errors import DataError
 from privcausal.spec.cell_query import quoted
 from privcausal.spec.columns import Header, LabelColumns, header, numbers
 from privcausal.spec.schema import label_key
-from privcausal.typing import Integers, Vector
+from privcausal.typing import Integers
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.sealed import Sealed
 from privcausal.vault.sources.files import typed_column
@@ -180,9 +180,10 @@ def header_of(relation: Any) -> Header:
     return header(nw.from_native(relation.limit(0).to_arrow_table(), eager_only=True))
 
 
-def numbers_of(array: Any) -> Vector:
-    """The values of an Arrow array as a frame's are read."""
-    return numbers(_series(array))
+def numbers_of(array: Any) -> Any:
+    """The values of an Arrow array as a frame's are read, of whatever type until they are `cut`."""
+    plain = array.to_numpy(zero_copy_only=False)
+    return plain if plain.dtype.kind in "fiu" else numbers(_series(array))
 
 
 def _series(array: Any) -> Any:
@@ -259,7 +260,7 @@ def _files(text: str) -> list[Path]:
     """The files that are meant, sorted by name; all of one kind."""
     place = Path(text)
     if place.is_dir():
-        found = [p for p in sorted(place.rglob("*")) if p.suffix.lower() in SUFFIXES]
+        found = [p for p in sorted(place.rglob("*")) if _is_table(p, place)]
         where = f"the folder {text!r} holds no file that ends in {', '.join(SUFFIXES)}"
     elif place.is_file():
         found, where = [place], ""
@@ -275,12 +276,30 @@ def _files(text: str) -> list[Path]:
         raise DataError(f"{text!r} holds CSV and Parquet files; name one kind")
     for file in found:
         if glob.escape(str(file)) != str(file):
-            raise DataError(f"{file.name!r}: a name with *, ? or [ cannot be read; rename the file")
+            raise DataError(
+                f"{str(file)!r}: a path with *, ? or [ cannot be read; rename the file or folder"
+            )
     return found
+
+
+def _is_table(path: Path, folder: Path) -> bool:
+    """Whether a path inside a folder is one of its files, and not one that is being written.
+
+    As for Spark and Hive, names that begin with a dot or an underscore are not of the table: a
+    copy that an editor keeps, or a failed job's leftovers, would count rows twice.
+    """
+    hidden = any(name.startswith((".", "_")) for name in path.relative_to(folder).parts)
+    return path.suffix.lower() in SUFFIXES and not hidden and path.is_file()
 
 
 def _literal(path: Path) -> str:
     return "'" + str(path).replace("'", "''") + "'"
+
+
+_WHOLE_FILE = {
+    "Parquet": "",
+    "CSV": ": text in UTF-8, not compressed, with commas, and as many fields in each row as names",
+}
 
 
 def _opened(step: Any, files: Sequence[Path], kind: str) -> Any:
@@ -290,7 +309,7 @@ def _opened(step: Any, files: Sequence[Path], kind: str) -> Any:
     except Exception:
         pass
     names = files[0].name if len(files) == 1 else f"one of {files[0].name!r} and its like"
-    raise DataError(f"{names} is not a whole {kind} file")
+    raise DataError(f"{names} is not a whole {kind} file{_WHOLE_FILE[kind]}")
 
 
 def _parquet_schema(file: Path) -> dict[str, str]:
@@ -298,9 +317,16 @@ def _parquet_schema(file: Path) -> dict[str, str]:
     import pyarrow.parquet
 
     found = _opened(lambda: pyarrow.parquet.read_schema(file), [file], "Parquet")
-    if len(set(found.names)) < len(found.names):
-        raise DataError(f"{file.name}: two columns have one name; rename one")
+    _check_names(found.names, file)
     return dict(zip(found.names, map(str, found.types), strict=True))
+
+
+def _check_names(names: Sequence[str], file: Path) -> None:
+    """DuckDB would give one of two columns another name where they differ in case alone."""
+    if len(set(names)) < len(names):
+        raise DataError(f"{file.name}: two columns have one name; rename one")
+    if len({name.casefold() for name in names}) < len(names):
+        raise DataError(f"{file.name}: two columns differ only in upper and lower case; rename one")
 
 
 def _check_alike(schemas: Sequence[Mapping[str, str]], files: Sequence[Path]) -> None:
@@ -346,8 +372,9 @@ def _csv_names(file: Path) -> list[str]:
             return next(csv.reader(lines))
 
     names: list[str] = _opened(first, [file], "CSV")
-    if len(set(names)) < len(names) or not all(names):
-        raise DataError(f"{file.name}: column names must differ and must not be empty")
+    if not all(names):
+        raise DataError(f"{file.name}: column names must not be empty")
+    _check_names(names, file)
     return names
 
 

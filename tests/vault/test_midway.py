@@ -1,0 +1,180 @@
+"""Passes that end before their time: the ledger stays charged, the error is clear, nothing hangs.
+
+A fit is broken where it hurts most: after the charge, in the middle of the rows.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import privcausal as pc
+from privcausal.errors import CapabilityError, DataError
+from privcausal.vault import door
+from privcausal.vault.sources import stored
+
+N = 3_000
+FORMULA, BOUNDS = "Y ~ T | X", {"Y": (0, 1), "X": (0, 1)}
+CANARY = 0.773104142
+
+
+def rows(size: int = N) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    return pd.DataFrame(
+        {"Y": np.full(size, CANARY), "T": rng.integers(0, 2, size), "X": rng.random(size), "pid": 1}
+    )
+
+
+def places(folder: Path) -> dict[str, Callable[[], Any]]:
+    rows().to_parquet(folder / "t.parquet", row_group_size=500)
+    rows().to_csv(folder / "t.csv", index=False)
+    return {
+        "memory": rows,
+        "parquet": lambda: folder / "t.parquet",
+        "csv": lambda: folder / "t.csv",
+        "relation": lambda: duckdb.sql(f"FROM '{folder / 't.parquet'}'"),
+        "polars": lambda: pl.scan_parquet(folder / "t.parquet"),
+    }
+
+
+PLACES = ("memory", "parquet", "csv", "relation", "polars")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> pc.Ledger:
+    return pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: Any) -> None:
+    monkeypatch.setattr(door, "BATCH", 100)
+    monkeypatch.setattr(door, "KEEP_ROWS", 0)
+    monkeypatch.setattr(door, "THREADS", 2)
+    monkeypatch.setattr(stored, "STREAM", 500)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_ctrl_c_midway_leaves_the_fit_paid_for_and_nothing_running(
+    place: str, tmp_path: Path, ledger: pc.Ledger, monkeypatch: Any
+) -> None:
+    """The signal itself, raised once a thousand rows are read; the next fit works."""
+    data = places(tmp_path)[place]
+    before, tell = threading.active_count(), door.Vault._tell
+
+    def pressed(vault: Any, done: int) -> None:
+        tell(vault, done)
+        if 1_000 <= done < N:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(door.Vault, "_tell", pressed)
+        with pytest.raises(KeyboardInterrupt, match="what was charged stays spent") as caught:
+            pc.private(FORMULA, data(), bounds=BOUNDS, eps=1, ledger=ledger)
+    assert threading.active_count() == before or place == "polars"  # polars keeps its own
+    assert caught.value.__context__ is None
+    assert not ledger.history.empty
+    inside = [
+        frame.f_locals for frame, _ in traceback.walk_tb(caught.tb) if "vault" in str(frame.f_code)
+    ]
+    assert not any(isinstance(v, np.ndarray) for names in inside for v in names.values())
+    spent = len(ledger.history)
+    pc.private(FORMULA, data(), bounds=BOUNDS, eps=1, ledger=ledger)
+    assert len(ledger.history) == 2 * spent
+
+
+class Meanwhile:
+    """A ledger that lets something happen once the fit is paid for."""
+
+    def __init__(self, ledger: pc.Ledger, happens: Callable[[], object]) -> None:
+        self._ledger, self._happens = ledger, happens
+
+    @property
+    def delta(self) -> float:
+        return self._ledger.delta
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    def charge(self, *args: Any, **options: Any) -> None:
+        self._ledger.charge(*args, **options)
+        self._happens()
+
+
+def cut(file: Path) -> None:
+    """Half of the file is gone."""
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def shorter(file: Path) -> None:
+    """Another file in its place, whole, with fewer rows."""
+    frame = rows(N - 7)
+    frame.to_csv(file, index=False) if file.suffix == ".csv" else frame.to_parquet(file)
+
+
+@pytest.mark.parametrize("change", [cut, shorter, Path.unlink], ids=["cut", "shorter", "gone"])
+@pytest.mark.parametrize("place", ["parquet", "csv", "relation", "polars"])
+def test_a_file_that_changes_after_the_charge(
+    place: str, change: Callable[[Path], None], tmp_path: Path, ledger: pc.Ledger
+) -> None:
+    data = places(tmp_path)[place]()
+    file = tmp_path / ("t.csv" if place == "csv" else "t.parquet")
+    meanwhile: Any = Meanwhile(ledger, lambda: change(file))
+    with pytest.raises(DataError, match="could not be read to their end") as caught:
+        pc.private(FORMULA, data, bounds=BOUNDS, eps=1, ledger=meanwhile)
+    assert caught.value.__context__ is None
+    assert "7731" not in str(caught.value)
+    assert not ledger.history.empty
+
+
+@pytest.mark.parametrize("kind", ["view", "query"])
+def test_a_table_that_grows_between_passes(kind: str, tmp_path: Path, ledger: pc.Ledger) -> None:
+    """Under a view, or under a query of polars that reads what is there by then."""
+    connection = duckdb.connect()
+    connection.register("start", rows())
+    connection.execute("CREATE TABLE t AS FROM start; CREATE VIEW v AS SELECT * FROM t")
+    several = rows().assign(more=1)
+    data: Any = connection.table("v")
+    if kind == "query":
+        data = pl.from_pandas(rows()).lazy().map_batches(lambda _: pl.from_pandas(several)[:, :4])
+
+    def grows() -> None:
+        nonlocal several
+        connection.execute("INSERT INTO t SELECT * FROM t LIMIT 5")
+        several = pd.concat([several, several[:5]])
+
+    meanwhile: Any = Meanwhile(ledger, grows)
+    with pytest.raises(DataError, match="was changed while it was read"):
+        pc.private(FORMULA, data, bounds=BOUNDS, eps=1, ledger=meanwhile)
+    assert not ledger.history.empty
+
+
+@pytest.mark.parametrize("options", [{"split": "disjoint"}, {"split": "crossfit"}, {"unit": "pid"}])
+@pytest.mark.parametrize("place", ["relation", "polars"])
+def test_rows_that_may_come_in_another_order_have_no_parts(
+    place: str, options: Any, tmp_path: Path, ledger: pc.Ledger
+) -> None:
+    """A view may change between passes: a row's coin, or which rows a unit keeps, would too."""
+    with pytest.raises(CapabilityError, match="one order each time"):
+        pc.private(FORMULA, places(tmp_path)[place](), bounds=BOUNDS, ledger=ledger, **options)
+    assert ledger.history.empty
+
+
+def test_rows_in_another_order_each_time_are_the_same_sums(tmp_path: Path) -> None:
+    """What the refusals above do not touch: sums have no order."""
+    places(tmp_path)
+    found = []
+    for query in ("", " ORDER BY random()"):
+        data = duckdb.sql(f"FROM '{tmp_path / 't.parquet'}'{query}")
+        with pc.testing.seeded_noise(1):
+            found.append(pc.private(FORMULA, data, bounds=BOUNDS, eps=1).params["ATE"])
+    assert found[0] == found[1]
