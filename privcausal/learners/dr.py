@@ -28,6 +28,7 @@ from privcausal.learners.orthogonal import (
     conditional,
     nuisance_needs,
     orthogonal_effect,
+    windowed,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.orthogonal import residuals as residuals_of
@@ -68,6 +69,7 @@ class DR(CateLearner):
 
     def learn(self, ground: Ground) -> Learnt:
         ground, grams = gram_of(ground)
+        ground = windowed(ground)
         partials, doubt = nuisances_of(ground, grams)
         weights = FIRST_WEIGHTS if ground.session.plan.has(FIRST_WEIGHTS) else None
         found = residuals_of(

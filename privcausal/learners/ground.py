@@ -142,6 +142,12 @@ class Ground:
     features: FeatureMap
     effect_features: FeatureMap
     rows: Rows
+    window: Outcome | None = None
+
+    @property
+    def centre(self) -> Outcome:
+        """Where outcomes are cut to learn their mean: a released window, or the public bounds."""
+        return self.window or self.outcome
 
     @property
     def outcome(self) -> Outcome:

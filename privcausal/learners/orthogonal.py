@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from privcausal.inference import cut as cuts
+from privcausal.inference import window as windows
 from privcausal.inference.additive import Moments, Posterior
+from privcausal.inference.basis import amplitude
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
 from privcausal.inference.leftover import Leftover, Source, leftover
@@ -39,9 +41,11 @@ from privcausal.learners.nuisances import (
     settled,
     weights_gram,
 )
+from privcausal.spec.functions import Constant
 from privcausal.spec.request import Request
+from privcausal.spec.schema import Interval
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import Cross, SizeHistogram, Transform
+from privcausal.vault import Cross, Outcome, OutcomeResidual, SizeHistogram, Transform
 
 POINTS = 200
 """Points of the synthetic population at which errors of nuisances are looked at."""
@@ -93,9 +97,47 @@ INTERACTIONS_WEIGHTS = (0.03, 0.07, 0.01)
 """Weights of the interactions' stages (treatment, outcome, sizes) within the nuisances' share."""
 
 
+WINDOW, WINDOW_WEIGHT = "nuisance: outcome range", 0.02
+"""The histogram of outcomes, and its weight within the nuisances' share."""
+
+
+def windowed(ground: Ground) -> Ground:
+    """The ground with a narrower range of the outcome, where a histogram of it is bought."""
+    session, outcome = ground.session, ground.outcome
+    if not session.plan.has(WINDOW):
+        return ground
+    domain = session.schema[session.plan.request.formula.outcome]
+    if not isinstance(domain, Interval):  # an undeclared column turned out to hold 0/1
+        session.unused(WINDOW)
+        return ground
+    height = OutcomeResidual(Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
+    release = session.release(
+        WINDOW, SizeHistogram(height, windows.borders(outcome.lo, outcome.hi))
+    )
+    features, count = ground.features, ground.population.count
+    noise = cross_noise(ground, "nuisance: outcome", features.cut) / count
+    linear = int((features.order == 1).sum())
+    found = windows.window(
+        release.value,
+        float(release.noise_sd[0]),
+        outcome.lo,
+        outcome.hi,
+        count,
+        noise * float(np.sqrt(linear)) / amplitude(len(features.blocks)),
+    )
+    return replace(ground, window=Outcome(*found))
+
+
+def _is_binary(request: Request) -> bool:
+    domain = request.schema.get(request.formula.outcome)
+    return domain is not None and not isinstance(domain, Interval)
+
+
 def nuisance_needs(request: Request, base: Base) -> list[Need]:
     """Stages of both nuisances, with their interactions where the base learns them."""
     needs = partial_needs(request.propensity is not None)
+    if not base.released_weights and not _is_binary(request):
+        needs.insert(0, Need(WINDOW, WINDOW_WEIGHT, "nuisance"))
     if request.propensity is None and base.interactions:
         needs += interaction_needs(*INTERACTIONS_WEIGHTS)
     return needs
