@@ -28,6 +28,10 @@ NEAR_CONSTANT = 1e-4
 HELD = 10.0
 """A pull that leaves a log variance where it is."""
 
+PLAUSIBLE, PLAUSIBLE_DECAY = 0.4, 0.5
+"""Sd of a term's linear part, in cuts of the residual product, and of each rougher one against the
+one before, as a band takes them to be before moments speak."""
+
 NUISANCE_PULL = 0.25
 """How strongly a nuisance's prior variance is held near its public centre (log sd sqrt 2): where
 the data cannot speak it stays there, so that neither the fit nor its error bar collapses."""
@@ -156,6 +160,14 @@ class Gam(Base):
         return average(
             [self._constant(moments, features, intercept_var, size_var), mixture(moments, law)]
         )
+
+    def reference(self, features: FeatureMap, intercept_var: float, size_var: float) -> Matrix:
+        """Covariance of plausible effects, shape (p, p): a band's prior where little is known."""
+        unit = PLAUSIBLE * np.sqrt(10 * size_var) / amplitude(len(features.blocks))
+        rough = PLAUSIBLE_DECAY ** np.maximum(features.order - 1, 0)
+        variance = (unit * rough) ** 2
+        variance[0] = max(intercept_var, unit**2)
+        return np.diag(variance)
 
     def _constant(
         self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
