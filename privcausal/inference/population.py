@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtr
@@ -116,7 +117,7 @@ def interval_probabilities(counts: Vector, noise_sd: float) -> Vector:
     return np.repeat(share / (FINE // bins), FINE // bins)
 
 
-CENTRES, SPREADS = 31, 10
+CENTRES, SPREADS = 61, 25
 """Means and standard deviations of normal marginals that are tried."""
 
 
@@ -131,20 +132,26 @@ def modelled_probabilities(counts: Vector, noise_sd: float, count: float) -> Vec
     seen = interval_probabilities(counts, noise_sd)
     if noise_sd == 0:
         return seen
-    grid = np.arange(FINE + 1) / FINE
-    centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
-    spreads = np.geomspace(0.03, 0.4, SPREADS)[None, :, None]
-    normal = np.diff(ndtr((grid - centres) / spreads), axis=-1).reshape(-1, FINE)
-    laws = np.r_[normal / normal.sum(axis=1, keepdims=True), np.full((1, FINE), 1.0 / FINE)]
+    laws, likely = _usual_laws()
     bins = len(counts)
     expected = count * laws.reshape(len(laws), bins, -1).sum(axis=-1)
-    logs = -0.5 * ((counts - expected) ** 2).sum(axis=1) / noise_sd**2
-    logs[-1] += np.log(len(normal))
+    logs = likely - 0.5 * ((counts - expected) ** 2).sum(axis=1) / noise_sd**2
     chance = np.exp(logs - logs.max())
     chance /= chance.sum()
     signal = max(float(((counts - chance @ expected) ** 2).mean()) - noise_sd**2, 0.0)
     keep = signal / (signal + noise_sd**2)
     return np.asarray((1 - keep) * (0.98 * (chance @ laws) + 0.02 / FINE) + keep * seen)
+
+
+@lru_cache(maxsize=1)
+def _usual_laws() -> tuple[Matrix, Vector]:
+    """Fine-bin probabilities of normal laws, and last the uniform; log prior weights."""
+    grid = np.arange(FINE + 1) / FINE
+    centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
+    spreads = np.geomspace(0.03, 0.4, SPREADS)[None, :, None]
+    normal = np.diff(ndtr((grid - centres) / spreads), axis=-1).reshape(-1, FINE)
+    laws = np.r_[normal / normal.sum(axis=1, keepdims=True), np.full((1, FINE), 1.0 / FINE)]
+    return laws, np.r_[np.zeros(len(normal)), np.log(len(normal))]
 
 
 def level_probabilities(counts: Vector, noise_sd: float, *, undeclared: bool) -> Vector:

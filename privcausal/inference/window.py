@@ -10,7 +10,7 @@ from privcausal.typing import Vector
 BINS = 32
 """Bins of equal width over the declared range."""
 
-CENTRES, SPREADS = 63, 16
+CENTRES, SPREADS = 63, 25
 """Means and standard deviations of normal laws that are tried."""
 
 STANDS_OUT = 2.5
