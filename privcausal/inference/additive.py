@@ -105,7 +105,7 @@ def fit(moments: Moments, prior: Prior) -> Posterior:
     beta = np.zeros(len(moments.cross))
     theta, cov, value = np.zeros(basis.shape[1]), np.eye(basis.shape[1]), 0.0
     for _ in range(ROUNDS):
-        problem = _Problem(moments, prior, gram, design, _noise_cov(moments, beta))
+        problem = _Problem(moments, prior, gram, design, noise_cov(moments, beta))
         start, value = problem.maximise(start)
         theta, cov = problem.posterior(start)
         beta = basis @ theta
@@ -113,7 +113,7 @@ def fit(moments: Moments, prior: Prior) -> Posterior:
     return Posterior(beta, basis @ cov @ basis.T, value, regression)
 
 
-def _noise_cov(moments: Moments, beta: Vector) -> Matrix:
+def noise_cov(moments: Moments, beta: Vector) -> Matrix:
     """Covariance of the noise in b - G beta: that of b, and that of G times beta."""
     p, g2 = len(beta), moments.gram_sd**2
     # a floor far below any noise, so that the covariance can be factored where noise is tiny
@@ -149,7 +149,7 @@ class _Problem:
         t, s2 = self._unpack(x)
         b = self.moments.cross
         cov = s2 * self.gram + self.noise + (self.design * t) @ self.design.T
-        factor = _factored(cov)
+        factor = factored(cov)
         solved = cho_solve(factor, np.c_[self.design, self.gram, b], check_finite=False)
         d, g = self.design.shape[1], len(b)
         inv_design, inv_gram, z = solved[:, :d], solved[:, d : d + g], solved[:, -1]
@@ -172,14 +172,14 @@ class _Problem:
     def posterior(self, x: Vector) -> tuple[Vector, Matrix]:
         t, s2 = self._unpack(x)
         cov = s2 * self.gram + self.noise + (self.design * t) @ self.design.T
-        factor = _factored(cov)
+        factor = factored(cov)
         gain = t[:, None] * self.design.T
         mean = gain @ cho_solve(factor, self.moments.cross, check_finite=False)
         spread = np.diag(t) - gain @ cho_solve(factor, gain.T, check_finite=False)
         return mean, spread
 
 
-def _factored(cov: Matrix) -> Any:
+def factored(cov: Matrix) -> Any:
     """Cholesky factor, after a ridge far below what floats can tell from the prior's part.
 
     Where noise is tiny and prior variances are huge, rounding alone makes eigenvalues negative.
@@ -213,7 +213,7 @@ def least_squares(moments: Moments, spread: Vector, basis: Matrix | None = None)
     theta = np.zeros(basis.shape[1])
     cov: Matrix = np.eye(basis.shape[1])
     for _ in range(ROUNDS):
-        noise = _noise_cov(moments, basis @ theta)
+        noise = noise_cov(moments, basis @ theta)
         share = np.trace(noise) / (np.trace(noise) + moments.noise_var * np.trace(gram))
         error = moments.noise_var * gram + noise
         inverse = np.linalg.pinv(error, hermitian=True)

@@ -111,7 +111,7 @@ class CateLearner(EffectLearner):
         ]
 
     def run(self, session: Session) -> Estimate:
-        ground = lay(session)
+        ground = lay(session, modelled=True)
         boosted = isinstance(session.base, DPEBM)
         learnt = self.boost(ground) if boosted else self.learn(ground)
         ground = learnt.ground

@@ -10,6 +10,8 @@ import numpy as np
 
 from privcausal.errors import CapabilityError
 from privcausal.inference.additive import Moments, Posterior, Prior, average, fit, least_squares
+from privcausal.inference.basis import amplitude
+from privcausal.inference.mixture import Law, mixture
 from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.estimators import Sklearn
 from privcausal.learners.kernels import NN, Kernel
@@ -25,6 +27,10 @@ NEAR_CONSTANT = 1e-4
 
 HELD = 10.0
 """A pull that leaves a log variance where it is."""
+
+PLAUSIBLE, PLAUSIBLE_DECAY = 0.4, 0.5
+"""Sd of a term's linear part, in cuts of the residual product, and of each rougher one against the
+one before, as a band takes them to be before moments speak."""
 
 NUISANCE_PULL = 0.25
 """How strongly a nuisance's prior variance is held near its public centre (log sd sqrt 2): where
@@ -147,9 +153,29 @@ class Gam(Base):
     def conditional(
         self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
     ) -> Posterior:
-        """Those of `effect`, and an effect that is next to constant."""
-        forms = self.forms(moments, features, intercept_var, size_var)
-        return average([forms[name] for name in forms if name != "linear"])
+        """Coefficients of unknown scales, few of which may matter, or an effect that is next to
+        constant: averaged by marginal likelihood."""
+        unit = np.full(features.size, np.sqrt(10 * size_var) / amplitude(len(features.blocks)))
+        law = Law(intercept_var, unit, np.minimum(features.order, 2) - 1)
+        return average(
+            [self._constant(moments, features, intercept_var, size_var), mixture(moments, law)]
+        )
+
+    def reference(self, features: FeatureMap, intercept_var: float, size_var: float) -> Matrix:
+        """Covariance of plausible effects, shape (p, p): a band's prior where little is known."""
+        unit = PLAUSIBLE * np.sqrt(10 * size_var) / amplitude(len(features.blocks))
+        rough = PLAUSIBLE_DECAY ** np.maximum(features.order - 1, 0)
+        variance = (unit * rough) ** 2
+        variance[0] = max(intercept_var, unit**2)
+        return np.diag(variance)
+
+    def _constant(
+        self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
+    ) -> Posterior:
+        scale = ROUGHNESS_DECAY ** np.maximum(features.order - 1, 0)
+        group = together(features)
+        centre = _centres(group, NEAR_CONSTANT * size_var)
+        return fit(moments, Prior(group, scale, intercept_var, centre, HELD))
 
     def forms(
         self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
@@ -157,12 +183,12 @@ class Gam(Base):
         """The effect by its form, each with its marginal likelihood given the same moments."""
         scale = ROUGHNESS_DECAY ** np.maximum(features.order - 1, 0)
         straight = np.where(features.order > 1, 1e-3, 1.0)
-        return {
+        constant = self._constant(moments, features, intercept_var, size_var)
+        return {"constant": constant} | {
             name: fit(
                 moments, Prior(group, sizes, intercept_var, _sized(group, features, size), pull)
             )
             for name, group, sizes, pull, size in (
-                ("constant", together(features), scale, HELD, (NEAR_CONSTANT * size_var,) * 2),
                 ("linear", together(features), straight, 0.03, (size_var, size_var)),
                 ("smooth", together(features), scale, 0.03, (size_var, size_var)),
                 ("smooth by order", by_order(features), scale, 0.1, (size_var, 0.01 * size_var)),

@@ -9,9 +9,10 @@ import numpy as np
 
 from privcausal.inference import cut as cuts
 from privcausal.inference.additive import Moments
+from privcausal.inference.band import spread
 from privcausal.inference.effect import Effect, Piece
 from privcausal.learners.base import CateLearner, Learnt, shown
-from privcausal.learners.bases import Base
+from privcausal.learners.bases import Base, Gam
 from privcausal.learners.boosted import doubly_robust, two_stage_needs
 from privcausal.learners.ground import Grams, Ground, gram_of
 from privcausal.learners.needs import Need
@@ -28,6 +29,7 @@ from privcausal.learners.orthogonal import (
     conditional,
     nuisance_needs,
     orthogonal_effect,
+    windowed,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.orthogonal import residuals as residuals_of
@@ -68,6 +70,7 @@ class DR(CateLearner):
 
     def learn(self, ground: Ground) -> Learnt:
         ground, grams = gram_of(ground)
+        ground = windowed(ground)
         partials, doubt = nuisances_of(ground, grams)
         weights = FIRST_WEIGHTS if ground.session.plan.has(FIRST_WEIGHTS) else None
         found = residuals_of(
@@ -112,9 +115,11 @@ def _second_stage(
     before = first.pieces[0].additive.coef
     # first is cut to [-reach, reach] where it centres the score; additive functions stay inside
     total = Additive(features, np.asarray(before + fitted.mean))
-    # what the second stage does not see of the first's errors, it leaves
-    error = moments.noise_var * moments.gram + moments.cross_sd**2 * np.eye(features.size)
-    gain = fitted.cov @ np.linalg.solve(error, moments.gram).T
-    blind = np.eye(features.size) - gain
-    cov = fitted.cov + blind @ first.pieces[0].cov @ blind.T
+    piece = first.pieces[0]
+    if isinstance(ground.session.regression, Gam):  # the first's error is what is left to find
+        cov = spread(moments, piece.cov, fitted.mean)
+    else:
+        error = moments.noise_var * moments.gram + moments.cross_sd**2 * np.eye(features.size)
+        blind = np.eye(features.size) - fitted.cov @ np.linalg.solve(error, moments.gram).T
+        cov = fitted.cov + blind @ piece.cov @ blind.T
     return Effect((Piece(total, np.asarray(cov)),), reach)

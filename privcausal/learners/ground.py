@@ -15,6 +15,7 @@ from privcausal.inference.population import (
     Population,
     interval_probabilities,
     level_probabilities,
+    modelled_probabilities,
 )
 from privcausal.inference.ranges import coarse_range, fine_range, present_rows
 from privcausal.learners.bases import Base, PrivateBase, moment_base
@@ -142,6 +143,12 @@ class Ground:
     features: FeatureMap
     effect_features: FeatureMap
     rows: Rows
+    window: Outcome | None = None
+
+    @property
+    def centre(self) -> Outcome:
+        """Where outcomes are cut to learn their mean: a released window, or the public bounds."""
+        return self.window or self.outcome
 
     @property
     def outcome(self) -> Outcome:
@@ -175,8 +182,11 @@ class Ground:
         return None if request.propensity is None else Constant(float(request.propensity))
 
 
-def lay(session: Session, *, linear_terms: bool = True) -> Ground:
-    """Bounds, designs, marginals, basis and norm cut: the stages before the Gram."""
+def lay(session: Session, *, linear_terms: bool = True, modelled: bool = False) -> Ground:
+    """Bounds, designs, marginals, basis and norm cut: the stages before the Gram.
+
+    `modelled` marginals are those that a noisy histogram and usual laws have together.
+    """
     session.buy_bounds()
     request, schema = session.plan.request, session.schema
     formula = request.formula
@@ -185,7 +195,7 @@ def lay(session: Session, *, linear_terms: bool = True) -> Ground:
     linear = Design(formula.modifiers if linear_terms else (), schema, full_rank=True)
     groups = resolve_groups(request.groups, schema)
     session.vault.arrange(schema, [design, linear], groups)
-    population = _population(session, design.variables)
+    population = _population(session, design.variables, modelled)
     features = feature_map(design, population, session.base.functions, NORM_QUANTILE)
     own = {t.name for t in formula.modifiers}
     effect = features if len(own) == len(terms) else _restricted(features, population, own)
@@ -218,7 +228,7 @@ def _group_sets(texts: Sequence[str]) -> int:
     return len(texts)
 
 
-def _population(session: Session, variables: tuple[str, ...]) -> Population:
+def _population(session: Session, variables: tuple[str, ...], modelled: bool) -> Population:
     schema = session.schema
     mechanism = Marginals(variables, schema)
     release = session.release("nuisance: marginals", mechanism)
@@ -227,17 +237,18 @@ def _population(session: Session, variables: tuple[str, ...]) -> Population:
     share = session.plan.stage("nuisance: marginals").rows
     size = session.vault.size
     ceiling = np.inf if size is None or session.plan.request.trust.unit else size * share
-    count = float(np.mean([c.sum() for c in counts]))
+    count = float(np.clip(np.mean([c.sum() for c in counts]), 1.0, ceiling))
     probabilities: dict[str, Vector] = {}
     for name, c in zip(variables, counts, strict=False):
         domain = schema[name]
-        if isinstance(domain, Interval):
+        if isinstance(domain, Interval) and modelled:
+            probabilities[name] = modelled_probabilities(c, sd, count)
+        elif isinstance(domain, Interval):
             probabilities[name] = interval_probabilities(c, sd)
         else:
             probabilities[name] = level_probabilities(c, sd, undeclared=isinstance(domain, Levels))
     numeric = sum(isinstance(schema[v], Interval) for v in variables)
     spread = sd * float(np.sqrt(max(map(len, counts))))
-    count = float(np.clip(count, 1.0, ceiling))
     return Population(schema, probabilities, np.eye(numeric), count, spread)
 
 

@@ -83,7 +83,7 @@ def refine(ground: Ground, partials: tuple[Partial, ...]) -> tuple[Partial, ...]
     own = partials[::-1]
     treatment = by_fold(lambda p: TreatmentResidual(p.e_soft, soft), own)
     outcome = by_fold(lambda p: OutcomeResidual(p.eta, ground.outcome), own)
-    half = ground.outcome.bound
+    half = ground.centre.bound
     believed = (
         Belief(0.25, PROPENSITY_SPREAD),
         Belief((half / 4) ** 2, _outcome_spread(ground, partials)),
@@ -103,7 +103,7 @@ def _outcome_spread(ground: Ground, partials: tuple[Partial, ...]) -> float:
     phi = ground.rows.phi(ground.features)
     fitted = np.mean([p.pair.y.prior for p in partials if p.pair], axis=0)
     found = float(np.sqrt((fitted * phi.var(axis=0))[ground.features.order > 0].sum()))
-    return min(OUTCOME_SPREAD * ground.outcome.bound, found)
+    return min(OUTCOME_SPREAD * ground.centre.bound, found)
 
 
 def interactions(ground: Ground, partials: tuple[Partial, ...]) -> Interactions | None:

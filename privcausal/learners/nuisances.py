@@ -33,6 +33,7 @@ from privcausal.vault import (
     Cross,
     Gram,
     Outcome,
+    OutcomeResidual,
     ResidualProduct,
     SizeHistogram,
     Transform,
@@ -183,8 +184,9 @@ def spread(features: FeatureMap) -> float:
 
 
 def _outcomes(ground: Ground, grams: Grams) -> list[Posterior]:
-    outcome = ground.outcome
-    mechanism = Cross(ground.features, outcome, outcome.bound, "outcome")
+    outcome = ground.centre
+    target = outcome if ground.window is None else _centred(ground, outcome)
+    mechanism = Cross(ground.features, target, outcome.bound, "outcome")
     releases = ground.session.moments("nuisance: outcome", mechanism)
     sd = float(releases[0].noise_sd[0])
     crosses = complements([r.value for r in releases], sd)
@@ -202,8 +204,13 @@ def _outcomes(ground: Ground, grams: Grams) -> list[Posterior]:
     ]
 
 
+def _centred(ground: Ground, window: Outcome) -> Transform:
+    """Y minus the middle of the window (which lies in the outcome's bounds)."""
+    return OutcomeResidual(Constant(0.5 * (window.lo + window.hi)), ground.outcome)
+
+
 def _mean(ground: Ground, coef: Vector) -> Function:
-    outcome = ground.outcome
+    outcome = ground.centre
     middle = 0.5 * (outcome.lo + outcome.hi)
     return Additive(ground.features, coef, middle, outcome.lo, outcome.hi)
 

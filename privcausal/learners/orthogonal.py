@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from privcausal.inference import cut as cuts
+from privcausal.inference import window as windows
 from privcausal.inference.additive import Moments, Posterior
+from privcausal.inference.band import spread
+from privcausal.inference.basis import amplitude
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
 from privcausal.inference.leftover import Leftover, Source, leftover
 from privcausal.inference.sizes import modelled
-from privcausal.learners.bases import Base
+from privcausal.learners.bases import Base, Gam
 from privcausal.learners.ground import Grams, Ground
 from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
 from privcausal.learners.interactions import SIZES as RESIDUAL_SIZES
@@ -39,9 +42,14 @@ from privcausal.learners.nuisances import (
     settled,
     weights_gram,
 )
+from privcausal.spec.functions import Constant
 from privcausal.spec.request import Request
+from privcausal.spec.schema import Interval
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import Cross, SizeHistogram, Transform
+from privcausal.vault import Cross, Outcome, OutcomeResidual, SizeHistogram, Transform
+
+CLIPPED = 0.25
+"""Of the bias that cutting could make at most, what is allowed for after scaling up again."""
 
 POINTS = 200
 """Points of the synthetic population at which errors of nuisances are looked at."""
@@ -78,6 +86,8 @@ class Residuals:
         The cut, and the root mean square of what is below it.
     mean_weight : float
         Mean of (T - e)^2.
+    clipping : float
+        Standard deviation allowed for what cutting did to the mean of the product.
     """
 
     cross: Vector
@@ -87,15 +97,54 @@ class Residuals:
     cut: float
     spread: float
     mean_weight: float
+    clipping: float
 
 
 INTERACTIONS_WEIGHTS = (0.03, 0.07, 0.01)
 """Weights of the interactions' stages (treatment, outcome, sizes) within the nuisances' share."""
 
 
+WINDOW, WINDOW_WEIGHT = "nuisance: outcome range", 0.02
+"""The histogram of outcomes, and its weight within the nuisances' share."""
+
+
+def windowed(ground: Ground) -> Ground:
+    """The ground with a narrower range of the outcome, where a histogram of it is bought."""
+    session, outcome = ground.session, ground.outcome
+    if not session.plan.has(WINDOW):
+        return ground
+    domain = session.schema[session.plan.request.formula.outcome]
+    if not isinstance(domain, Interval):  # an undeclared column turned out to hold 0/1
+        session.unused(WINDOW)
+        return ground
+    height = OutcomeResidual(Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
+    release = session.release(
+        WINDOW, SizeHistogram(height, windows.borders(outcome.lo, outcome.hi))
+    )
+    features, count = ground.features, ground.population.count
+    noise = cross_noise(ground, "nuisance: outcome", features.cut) / count
+    linear = int((features.order == 1).sum())
+    found = windows.window(
+        release.value,
+        float(release.noise_sd[0]),
+        outcome.lo,
+        outcome.hi,
+        count,
+        noise * float(np.sqrt(linear)) / amplitude(len(features.blocks)),
+    )
+    return replace(ground, window=Outcome(*found))
+
+
+def _is_binary(request: Request) -> bool:
+    domain = request.schema.get(request.formula.outcome)
+    return domain is not None and not isinstance(domain, Interval)
+
+
 def nuisance_needs(request: Request, base: Base) -> list[Need]:
     """Stages of both nuisances, with their interactions where the base learns them."""
     needs = partial_needs(request.propensity is not None)
+    if not base.released_weights and not _is_binary(request):
+        needs.insert(0, Need(WINDOW, WINDOW_WEIGHT, "nuisance"))
     if request.propensity is None and base.interactions:
         needs += interaction_needs(*INTERACTIONS_WEIGHTS)
     return needs
@@ -167,6 +216,7 @@ def residuals(
         cut,
         max(law.rms(cut), 1e-3 * cut),
         mean_weight,
+        CLIPPED * cuts.unseen_bias(law, cut),
     )
 
 
@@ -203,23 +253,26 @@ def _effect(
 
     Of what the leftover may be around its mean, the constant part is noise to the regression, which
     shrinks the constant. Its shape would hide every slope of a small study, and is left to the
-    band: coefficients are nearly linear in the moments, by gain = V G N^-1, V their covariance.
+    band, with what cutting may have done to the constant.
     """
     bound, features = ground.outcome.bound, ground.effect_features
     noise_var = found.spread**2 / found.mean_weight
     moments = Moments(found.gram, found.cross, found.gram_sd, found.cross_sd, noise_var)
     spreads = (CONSTANT_SPREAD * bound) ** 2, found.cut**2 / 10
-    if used[0].pair is None or ground.session.regression.released_weights:
-        posterior = regress(moments, *spreads)
-        return as_effect(ground, posterior)
-    mean, cov = _moments(ground, used, known)
+    base = ground.session.regression
+    if not isinstance(base, Gam):
+        return as_effect(ground, regress(moments, *spreads))
+    mean, cov = np.zeros(features.size), np.zeros((features.size,) * 2)
+    if used[0].pair is not None:
+        mean, cov = _moments(ground, used, known)
     constant = np.zeros_like(cov)
     constant[0, 0] = cov[0, 0]
-    posterior = regress(replace(moments, cross=found.cross - mean, extra=constant), *spreads)
-    error = noise_var * found.gram + found.cross_sd**2 * np.eye(features.size) + constant
-    gain = posterior.cov @ np.linalg.solve(error, found.gram).T
-    spread = posterior.cov + gain @ (cov - constant) @ gain.T
-    return as_effect(ground, replace(posterior, cov=np.asarray(spread)))
+    moments = replace(moments, cross=found.cross - mean)
+    posterior = regress(replace(moments, extra=constant), *spreads)
+    cov[0, 0] += (found.clipping * found.gram[0, 0] / found.mean_weight) ** 2
+    reference = base.reference(features, *spreads)
+    around = spread(replace(moments, extra=cov), reference, posterior.mean)
+    return as_effect(ground, replace(posterior, cov=around))
 
 
 def _moments(

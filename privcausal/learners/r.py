@@ -16,6 +16,7 @@ from privcausal.learners.orthogonal import (
     conditional,
     nuisance_needs,
     orthogonal_effect,
+    windowed,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.orthogonal import residuals as residuals_of
@@ -42,6 +43,7 @@ class R(CateLearner):
 
     def _learnt(self, ground: Ground, regress: Regression) -> Learnt:
         ground, grams = gram_of(ground)
+        ground = windowed(ground)
         partials, doubt = nuisances_of(ground, grams)
         weights = WEIGHTS if ground.session.plan.has(WEIGHTS) else None
         found = residuals_of(ground, grams, partials, sizes=SIZES, moments=MOMENTS, weights=weights)

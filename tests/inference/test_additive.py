@@ -70,7 +70,7 @@ def test_gradient_of_the_marginal_likelihood(fit_noise: bool, gram_sd: float) ->
     moments = moments_of(phi, y, gram_sd, 20.0)
     prior = ridge_prior(6, fit_noise=fit_noise)
     gram = additive.positive_part(moments.gram)
-    problem = additive._Problem(moments, prior, gram, gram, additive._noise_cov(moments, beta))
+    problem = additive._Problem(moments, prior, gram, gram, additive.noise_cov(moments, beta))
     for x in (np.array([0.3, 0.2]), np.array([-2.0, -0.5])):
         error = check_grad(
             lambda v: problem._objective(v)[0], lambda v: problem._objective(v)[1], x
