@@ -232,9 +232,7 @@ def figure3(point: Line, quick: bool) -> list[Line]:
     for label, (text, learner, mode) in learners.items():
         with warnings.catch_warnings(), seeded_noise(split):
             warnings.simplefilter("ignore")
-            fit = pc.privcate(
-                text, train, learner=learner, bounds=domains, eps=epsilon, mode=mode
-            )
+            fit = pc.privcate(text, train, learner=learner, bounds=domains, eps=epsilon, mode=mode)
         score = fit.predict(test)["estimate"].to_numpy()
         area = auuc(score, test["treatment"], test["visit"])
         lines.append(point | {"learner": label, "auuc": area})

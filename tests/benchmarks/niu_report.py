@@ -83,7 +83,8 @@ def _table(rows: pd.DataFrame, published: Path) -> str:
                  lambda v: f"least {v.min():.2f} at {' '.join(map(str, v.idxmin()))}"),
     ]  # fmt: skip
     if counts := _ratios(wide, theirs, "counts"):
-        verdicts.append(f"- learner r, paper mode over published: {_ratios(wide, theirs, 'paper')}; "
+        paper = _ratios(wide, theirs, "paper")
+        verdicts.append(f"- learner r, paper mode over published: {paper}; "
                         f"with the weighting that interpret had at first: {counts}")  # fmt: skip
     elif paper := _ratios(wide, theirs, "paper"):
         verdicts.append(f"- learner r, paper mode over published: {paper}")

@@ -206,7 +206,7 @@ def code(method: str) -> str:
     """What tells rows of this method from those that other code made.
 
     It is a digest of the numbers that the method gives on small tables, under seeded noise: code
-    that is written otherwise and says the same keeps its rows.
+    that is written otherwise and says the same, to three digits, keeps its rows.
     """
     from draws import DRAWS
 
@@ -218,5 +218,5 @@ def code(method: str) -> str:
         with seeded_noise(seed):
             for fit in METHODS[method](DRAWS[data](n, seed), eps):
                 found = (fit.estimate, fit.std_error, *np.ravel(fit.limits))
-                digest.update(" ".join(f"{number:.6g}" for number in found).encode())
+                digest.update(" ".join(f"{number:.3g}" for number in found).encode())
     return digest.hexdigest()[:8]
