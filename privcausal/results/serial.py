@@ -90,6 +90,8 @@ def load(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
     DataError
         The file is missing, is no fit of this package, or comes from a newer version.
     """
+    if not Path(path).exists():
+        raise DataError(f"there is no file {os.fspath(path)!r}")
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -373,7 +373,7 @@ def _bare(part: Sequence[_Token], role: Literal["outcome", "treatment"]) -> str:
         raise FormulaError(f"the {role} is missing; write Y ~ T | X1 + X2")
     if len(part) == 1 and part[0].kind == "name":
         return part[0].text
-    if part[0].text.startswith("C(") and role == "treatment":
+    if part[0].text.startswith(("C(", "factor(", "i(")) and role == "treatment":
         advice = "write its name and declare its labels, bounds={'T': pc.Binary(['no', 'yes'])}"
     elif role == "treatment":
         advice = "write covariates after a bar, Y ~ T | X1 + X2"

@@ -63,10 +63,21 @@ def _read_all(
 
 
 def _typed(newdata: Frame) -> Frame:
-    """Lists as arrays: unlike the rows of a study, new points may be typed by their values."""
+    """Lists as arrays: unlike the rows of a study, new points may be typed by their values.
+
+    One value stands for all points, as in a data frame made of a dict.
+    """
     if not isinstance(newdata, Mapping):
         return newdata
-    return {k: v if hasattr(v, "dtype") else _array(v) for k, v in newdata.items()}
+    single = [name for name, values in newdata.items() if _is_single(values)]
+    listed = [v for name, v in newdata.items() if name not in single and hasattr(v, "__len__")]
+    size = max(map(len, listed), default=1)
+    whole = {**newdata, **{name: [newdata[name]] * size for name in single}}
+    return {k: v if hasattr(v, "dtype") else _array(v) for k, v in whole.items()}
+
+
+def _is_single(values: Any) -> bool:
+    return isinstance(values, str | bool | int | float | np.generic)
 
 
 def _array(values: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from results_fits import CANARY, points, variant
+from results_fits import CANARY, points, proven, variant
 from scipy.stats import norm
 
 from privcausal.errors import CapabilityError, DataError
@@ -154,3 +154,15 @@ class TestNuisances:
         assert not hasattr(fitted, "predict")
         with pytest.raises(CapabilityError, match="coef"):
             fitted.plot("effect")
+
+
+def test_one_value_stands_for_all_points() -> None:
+    fit = proven()
+    ages = [20.0, 50.0, 90.0]
+    whole = fit.predict({"age": ages, "ward": ["S"] * 3, "smoker": [True] * 3})
+    short = fit.predict({"age": np.array(ages), "ward": "S", "smoker": True})
+    pd.testing.assert_frame_equal(short, whole)
+    one = fit.predict({"age": 50, "ward": "S", "smoker": np.True_})
+    pd.testing.assert_frame_equal(one, whole.iloc[[1]].reset_index(drop=True))
+    with pytest.raises(DataError, match="'ward' has a level that was not declared"):
+        fit.predict({"age": 50, "ward": "north", "smoker": True})

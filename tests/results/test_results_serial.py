@@ -99,6 +99,11 @@ FOREIGN: dict[str, str | bytes] = {
 }  # fmt: skip
 
 
+def test_a_file_that_is_not_there(tmp_path: Any) -> None:
+    with pytest.raises(DataError, match="there is no file"):
+        pc.load(tmp_path / "fit.json")
+
+
 @pytest.mark.parametrize("content", FOREIGN.values(), ids=list(FOREIGN))
 def test_foreign_files(tmp_path: Any, content: str | bytes) -> None:
     refuse(tmp_path, content, "not a fit saved by privcausal")

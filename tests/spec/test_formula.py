@@ -100,6 +100,8 @@ BAD = [
     ("Y ~ T * X", "after a bar"),
     ("Y ~ . | X", "the treatment must be one column name"),
     ("Y ~ C(T) | X", "declare its labels"),
+    ("Y ~ factor(T) | X", "declare its labels"),
+    ("Y ~ i(T) | X", "declare its labels"),
     ("Y ~ log(T) | X", "the treatment must be one column name"),
     ("Y ~ Y | X", "both outcome and treatment"),
     ("Y ~ T | Y", "the outcome 'Y' is also on the right"),
