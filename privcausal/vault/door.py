@@ -82,14 +82,16 @@ def guarded(step: Callable[P, R]) -> Callable[P, R]:
     """A step on rows, whose failures are told in constant words.
 
     A message of NumPy's may quote a value, that of a memory error the number of rows, and the
-    frames of a traceback hold arrays of rows, which some tools print.
+    frames of a traceback hold arrays of rows, which some tools print. Nor may NumPy warn or raise
+    where a row's value leaves the range of floats, whatever the caller's `numpy.seterr` asks for.
     """
 
     @wraps(step)
     def inside(*args: P.args, **options: P.kwargs) -> R:
         refused: BaseException | None = None
         try:
-            return step(*args, **options)
+            with np.errstate(all="ignore"):
+                return step(*args, **options)
         except KeyboardInterrupt:
             refused = KeyboardInterrupt("interrupted; what was charged stays spent")
         except Exception as error:

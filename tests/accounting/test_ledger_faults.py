@@ -415,3 +415,24 @@ def test_an_error_inside_a_charge_spends_nothing(ledger, charge, monkeypatch):
     monkeypatch.undo()
     assert ledger.fits == 0
     ledger.charge("a", [charge(rho=1)])
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="needs symbolic links")
+def test_a_link_to_another_ledger_put_in_its_place(tmp_path, charge):
+    """Between opening and charging; the other ledger has room, and must not pay."""
+    mine, other = Ledger(tmp_path / "mine.db", "rhc", 1), Ledger(tmp_path / "other.db", "rhc", 99)
+    for end in ("", ".head"):
+        (tmp_path / f"mine.db{end}").rename(tmp_path / f"kept.db{end}")
+        os.symlink(tmp_path / f"other.db{end}", tmp_path / f"mine.db{end}")
+    with pytest.raises(LedgerError, match="replaced"):
+        mine.charge("run", [charge(rho=10)])
+    assert other.history.empty
+
+
+def test_the_path_of_a_ledger_is_no_address(tmp_path, charge, monkeypatch):
+    """SQLite would read `?mode=memory` in one, and forget the charges."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("x?mode=memory", "file:y.db?mode=memory&cache=shared", "z%3fmode=memory#"):
+        Ledger(name, "rhc", 1).charge("run", [charge(rho=10)])
+        assert (tmp_path / name).stat().st_size > 0
+        assert len(Ledger.open(tmp_path / name).history) == 1

@@ -164,7 +164,7 @@ SENSITIVITY = (
     ),
     Mutant(
         "kernel: loss without corners", f"{_BOX}.kernel:Problem.gradient",
-        "np.clip(a * (phi @ w) - t, -self.corner, self.corner)", "(a * (phi @ w) - 4 * t)",
+        "np.minimum(pull, self.corner, out=pull)", "np.subtract(pull, 3 * t, out=pull)",
         (c.audit, "kernel", ADD),
     ),
     Mutant(

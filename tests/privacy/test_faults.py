@@ -7,6 +7,7 @@ its traceback, and the ledger must hold all of the fit or nothing.
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -301,3 +302,77 @@ def test_an_interrupt_goes_through(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), Fault(code, KeyboardInterrupt()):
         CALLS["r"](ledger)
     assert ledger.fits == 1
+
+
+# -- what the caller set up beforehand ---------------------------------------------------------
+
+
+EXTREME = (1e308, -1e308, 5e-324, np.inf, -np.inf, -0.0, 1e300)
+
+
+@pytest.mark.parametrize("learner", ["private", "r", "dr", "x", "adum", "tm", "dpcate"])
+def test_numpy_told_to_raise_does_not_tell_of_a_row(learner: str) -> None:
+    """A value at the end of floats is cut as any other, whatever `numpy.seterr` asks for."""
+    base: Any = pc.bases.Kernel(functions=10) if learner == "dpcate" else "linear"
+    for value in EXTREME:
+        data = rows().astype({"X2": object})
+        data.loc[3, ["X1", "P"]] = value
+        data.loc[4, "Y"] = value
+        with np.errstate(all="raise"):
+            if learner == "private":
+                fit = pc.private("Y ~ T | X1 + C(X2)", data, bounds=BOUNDS, base=base)
+            else:
+                fit = pc.privcate(
+                    "Y ~ T | X1 + C(X2)", data, learner=learner, bounds=BOUNDS, base=base
+                )
+        assert fit.guarantee.kind == "proven"
+
+
+class Hooked(np.ndarray):
+    """An array whose arithmetic and indexing quote the canary."""
+
+    def __array_ufunc__(self, *_: Any, **__: Any) -> Any:
+        raise ValueError(LABEL)
+
+    def __array_function__(self, *_: Any, **__: Any) -> Any:
+        raise ValueError(str(NUMBER))
+
+    def __getitem__(self, _: Any) -> Any:
+        raise KeyError(NUMBER)
+
+    def __repr__(self) -> str:
+        return LABEL
+
+
+def test_arrays_with_hooks_are_read_as_plain_ones() -> None:
+    plain = {name: column.to_numpy() for name, column in rows().items()}
+    hooked = plain | {name: plain[name].view(Hooked) for name in ("Y", "X1", "T")}
+    documents = []
+    for data in (plain, hooked):
+        with testing.seeded_noise(1):
+            fit = pc.private("Y ~ T | X1 + C(X2)", data, bounds=BOUNDS, base="linear")
+        documents.append(str(fit.summary()))
+    assert documents[0] == documents[1]
+
+
+def test_a_frame_whose_columns_cannot_be_read_is_refused_in_constant_words() -> None:
+    class Talking(pd.DataFrame):
+        def __getitem__(self, _: Any) -> Any:
+            raise ValueError(f"{NUMBER} {LABEL}")
+
+    with pytest.raises(PrivcausalError) as caught:
+        pc.private("Y ~ T | X1 + C(X2)", Talking(rows()), bounds=BOUNDS, base="linear")
+    assert found_in(told(caught.value)) == []
+    assert caught.value.__context__ is None
+
+
+def test_what_hangs_on_a_frame_is_left_behind() -> None:
+    """Attributes, names of axes, and categories that no row has."""
+    data = rows()
+    data = data.assign(X2=pd.Categorical(data["X2"], categories=["a", "b", LABEL]))
+    data.attrs["note"] = LABEL
+    data.index.name = data.columns.name = LABEL
+    fit = pc.private("Y ~ T | X1 + C(X2)", data, bounds=BOUNDS, base="linear")
+    outputs = (repr(fit), str(fit.summary()), fit.summary().as_html())
+    assert not [text for text in outputs if LABEL in text]
+    assert LABEL.encode() not in pickle.dumps(fit)

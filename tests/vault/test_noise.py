@@ -5,6 +5,8 @@ Random tests have a false alarm with probability 1e-6 each.
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from scipy.stats import chisquare, kstest, spearmanr
 import privcausal as pc
 from privcausal import testing
 from privcausal.errors import LedgerError
+from privcausal.testing import drawn_noise
 from privcausal.typing import Vector
 from privcausal.vault import noise
 
@@ -151,3 +154,39 @@ def test_a_ledger_takes_no_test_noise(source: str, tmp_path: Path) -> None:
     fit = pc.private("Y ~ T | X", study(), bounds={"Y": (0, 1), "X": (0, 1)}, ledger=ledger)
     assert fit.guarantee.kind == "proven"
     assert len(ledger.history) > 0
+
+
+# -- processes and threads -----------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_draws_noise_of_its_own() -> None:
+    """After the source was used: two children and their parent share no draw of either law."""
+
+    def drawn() -> list[int]:
+        return [int(v) for law in ("gaussian", "laplace") for v in drawn_noise(law, 1e12, 8)]
+
+    drawn()
+    seen = []
+    for _ in range(2):
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.write(writer, json.dumps(drawn()).encode())
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            seen += json.load(pipe)
+        os.waitpid(pid, 0)
+    seen += drawn()
+    assert len(seen) == len(set(seen)) == 48  # two alike by chance: below 1e-6
+
+
+def test_noise_of_tests_stays_in_its_own_thread() -> None:
+    kinds: list[bool] = []
+    with testing.seeded_noise(1):
+        thread = threading.Thread(target=lambda: kinds.append(noise.current().real))
+        thread.start()
+        thread.join()
+        assert not noise.current().real
+    assert kinds == [True]
