@@ -36,7 +36,11 @@ def needs() -> Callable[..., str]:
     return needed
 
 
-EXTRAS = {"nn": ("torch", "opacus"), "spark": ("pyspark", "java")}
+EXTRAS = {
+    "nn": ("torch", "opacus"),
+    "spark": ("pyspark", "java"),
+    "connect": ("pyspark", "java", "grpc", "grpc_status", "zstandard"),
+}
 """What the marks of optional extras ask for, modules or programs: `pytest.mark.extra("nn")`."""
 
 
