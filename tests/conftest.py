@@ -37,8 +37,11 @@ def needs() -> Callable[..., str]:
 
 
 EXTRAS = {
-    "nn": ("torch", "opacus"), "spark": ("pyspark", "java"), "test": ("maketables", "pyfixest"),
-}  # fmt: skip
+    "nn": ("torch", "opacus"),
+    "spark": ("pyspark", "java"),
+    "connect": ("pyspark", "java", "grpc", "grpc_status", "zstandard"),
+    "test": ("maketables", "pyfixest"),
+}
 """What the marks of optional extras ask for, modules or programs: `pytest.mark.extra("nn")`."""
 
 

@@ -1,17 +1,22 @@
 """How long fits take, against what else one could run: ratios within one run, of CPU seconds.
 
-``python tests/benchmarks/speed.py [--quick] [--file rows.parquet] [--out speed.csv]`` prints a line
-per comparison: what was timed, its rows and columns, its seconds, those of what it is compared
-with, and the ratio. CPU seconds of the process, all threads together, since those of the clock say
-more about a busy machine than about the code; a file's lines give the clock too.
+``python tests/benchmarks/speed.py [--quick] [--only WHAT ...] [--file rows.parquet]
+[--econml PYTHON] [--out speed.csv] [--table vignettes/scale.md]`` prints a line per comparison:
+what was timed, its rows and columns, its seconds, those of what it is compared with, and the ratio.
+CPU seconds of the process, all threads together, since those of the clock say more about a busy
+machine than about the code; the clock, and the largest memory of the process so far, stand beside
+them. Lines of one name and size replace those in ``--out``; ``--table`` writes what is there into
+the page.
 
 - ``fit`` against the DR-learner on DP-EBM as published, ``mode="paper"``, which is interpret's.
-- ``fit`` against EconML's LinearDML with histogram boosting, which is not private; where installed.
-- ``pass over a file``: all of a fit over its number of passes, against the floor: reading the same
-  columns with DuckDB and the float64 Gram matrix of as many columns as there are features.
-- growth of a fit in rows, columns and groups.
-
-ADUM against a GROUP BY written by hand: ``adum_files.py``.
+- ``fit`` against EconML's LinearDML with histogram boosting, which is not private: by
+  ``linear_dml.py`` and the interpreter of an environment that has EconML.
+- ``a pass over a file``: all of a fit over its number of passes, against the floor: reading the
+  same columns with DuckDB and the float64 Gram matrix of as many columns as there are features,
+  once before the fit and once after.
+- ``ADUM on a file`` against a GROUP BY by hand, in turn: see ``adum_files.py`` too.
+- ``growth``: a fit in rows, columns and groups.
+- ``start``: what ``import privcausal`` adds to bare Python, and ``privcausal --help``.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from __future__ import annotations
 import argparse
 import csv
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,25 +34,16 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pandas as pd
+from adum_files import BOUNDS as ADUM_BOUNDS
+from adum_files import BY_HAND, LEARNER
+from linear_dml import study
 from threadpoolctl import threadpool_limits
 
 import privcausal as pc
 
-FIELDS = ("what", "n", "p", "seconds", "against", "its_seconds", "ratio")
+HERE = Path(__file__).resolve().parent
+FIELDS = ("what", "n", "p", "seconds", "clock", "peak_gb", "against", "its_seconds", "ratio")
 BLOCK = 1 << 13
-
-
-def study(n: int, p: int, seed: int = 1) -> tuple[str, pd.DataFrame, dict[str, Any]]:
-    """A smooth study: `p` uniform covariates in float32."""
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(0, 1, (n, p)).astype(np.float32)
-    t = rng.random(n) < 0.2 + 0.6 * x[:, 0]
-    y = np.sin(3 * x[:, 1]) + x[:, 0] + t * (x[:, 2] - 0.3) + rng.normal(0, 0.5, n)
-    names = [f"x{j}" for j in range(p)]
-    frame = pd.DataFrame(x, columns=names).assign(t=t.astype(np.int8), y=y.astype(np.float32))
-    bounds: dict[str, Any] = {"y": (-2, 4), "t": (0, 1), **dict.fromkeys(names, (0, 1))}
-    return f"y ~ t | {' + '.join(names)}", frame, bounds
 
 
 def cpu(step: Callable[[], object], times: int = 1) -> float:
@@ -75,23 +72,10 @@ def published(n: int, p: int) -> float:
     )
 
 
-def linear_dml(n: int, p: int) -> float | None:
-    """EconML's LinearDML with histogram boosting; None where it is not installed."""
-    try:
-        from econml.dml import LinearDML
-    except ImportError:
-        return None
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-
-    _, frame, _ = study(n, p)
-    x = frame[[f"x{j}" for j in range(p)]].to_numpy(np.float64)
-    model = LinearDML(
-        model_y=HistGradientBoostingRegressor(),
-        model_t=HistGradientBoostingClassifier(),
-        discrete_treatment=True,
-        cv=2,
-    )
-    return cpu(lambda: model.fit(frame["y"].to_numpy(), frame["t"].to_numpy(), X=x))
+def linear_dml(python: str, n: int, p: int) -> float:
+    """EconML's LinearDML with histogram boosting, by that interpreter."""
+    words = [python, str(HERE / "linear_dml.py"), str(n), str(p)]
+    return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
 
 
 # -- files -----------------------------------------------------------------------------------
@@ -118,55 +102,109 @@ def over_file(file: Path, names: list[str], bounds: dict[str, Any]) -> dict[str,
     """A fit with ATE, BLP and bands, per pass, against the floor."""
     treatment, outcome = names[-2:]
     formula = f"{outcome} ~ {treatment} | {' + '.join(names[:-2])}"
+    width = 1 + 3 * (len(names) - 2)
+    with threadpool_limits(limits=1, user_api="blas"):
+        least = cpu(lambda: floor(file, names, width))
     clock, start = time.perf_counter(), time.process_time()
     fit = pc.privcate(formula, file, learner="r", bounds=bounds)
     seconds, clock = time.process_time() - start, time.perf_counter() - clock
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    passes, width = fit.plan.passes, fit.estimate.effect.pieces[0].additive.features.size
-    rows = duckdb.sql(f"SELECT count(*) FROM read_parquet('{file}')").fetchall()[0][0]
+    made = line_of_clock(clock)
     with threadpool_limits(limits=1, user_api="blas"):
-        least = cpu(lambda: floor(file, names, width), 2)
-    print(f"  {passes} passes, {width} features, {clock:.1f} s by the clock, peak {peak:.2f} GB")
-    return line("pass over a file", rows, len(names) - 2, seconds / passes, "floor", least)
+        least = 0.5 * (least + cpu(lambda: floor(file, names, width)))
+    passes = fit.plan.passes
+    assert width == fit.estimate.effect.pieces[0].additive.features.size
+    assert {"ate", "params"} <= {*dir(fit)}
+    rows = count(file)
+    what = f"a pass over a file, of {passes} with {width} features"
+    return line(what, rows, len(names) - 2, seconds / passes, "reading and a Gram", least, made)
+
+
+def count(file: Path) -> int:
+    return int(duckdb.sql(f"SELECT count(*) FROM read_parquet('{file}')").fetchall()[0][0])
+
+
+def adum(file: Path) -> dict[str, Any]:
+    """ADUM's one pass and the same GROUP BY by hand, five times in turn after one not counted."""
+    connection = duckdb.connect()
+
+    def fit() -> object:
+        words = "visit ~ treatment | f0 + f1"
+        return pc.privcate(words, file, learner=LEARNER, bounds=ADUM_BOUNDS, eps=1.0)
+
+    def by_hand() -> object:
+        return connection.sql(BY_HAND.format(file=file)).fetchall()
+
+    runs = np.array([(cpu(fit), cpu(by_hand)) for _ in range(6)])[1:]
+    own, its = np.median(runs, axis=0)
+    return line("ADUM on a file, 64 cells", count(file), 2, own, "GROUP BY by hand", its)
+
+
+def starts() -> Iterator[dict[str, Any]]:
+    """The least of seven, of CPU seconds of a process of its own."""
+
+    def least(*words: str) -> float:
+        seconds = []
+        for _ in range(7):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *words], capture_output=True, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            seconds.append(used)
+        return min(seconds)
+
+    bare = least("-c", "pass")
+    yield line("import privcausal", 0, 0, least("-c", "import privcausal"), "bare Python", bare)
+    yield line("privcausal --help", 0, 0, least("-m", "privcausal", "--help"), "bare Python", bare)
 
 
 # -- the table -------------------------------------------------------------------------------
 
 
+def line_of_clock(clock: float | None = None) -> dict[str, str]:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return {"clock": "" if clock is None else f"{clock:.3g}", "peak_gb": f"{peak:.2f}"}
+
+
 def line(
-    what: str, n: int, p: int, seconds: float, against: str = "", other: float | None = None
+    what: str,
+    n: int,
+    p: int,
+    seconds: float,
+    against: str = "",
+    other: float | None = None,
+    made: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    ratio = "" if other is None else f"{seconds / other:.3g}"
-    its = "" if other is None else f"{other:.3g}"
-    row = dict(zip(FIELDS, (what, n, p, f"{seconds:.3g}", against, its, ratio), strict=True))
-    print("  ".join(f"{value!s:>18}" for value in row.values()), flush=True)
+    row: dict[str, Any] = {"what": what, "n": n, "p": p, "seconds": f"{seconds:.3g}"}
+    row |= made or dict.fromkeys(("clock", "peak_gb"), "")
+    row |= {"against": against, "its_seconds": "", "ratio": ""}
+    if other is not None:
+        row |= {"its_seconds": f"{other:.3g}", "ratio": f"{seconds / other:.3g}"}
+    print("  ".join(f"{value!s:>10}" for value in row.values()), flush=True)
     return row
 
 
-def lines(quick: bool, file: Path | None) -> Iterator[dict[str, Any]]:
+def fits(quick: bool, econml: str | None, _: Path | None) -> Iterator[dict[str, Any]]:
     ours(2_000, 6)  # imports
-    sizes = (2_000,) if quick else (16_000, 1_000_000)
-    for n in sizes:
+    for n in (2_000,) if quick else (16_000, 1_000_000):
         own = ours(n, 6)
-        yield line("fit", n, 6, own, "DP-EBM DR-learner", published(n, 6))
-        other = linear_dml(n, 6)
-        if other is None:
-            print("EconML is not installed: not compared")
-        else:
-            yield line("fit", n, 6, own, "LinearDML, not private", other)
-    for n in (20_000, 40_000) if quick else (250_000, 500_000, 1_000_000, 2_000_000):
+        yield line("a fit", n, 6, own, "DP-EBM DR-learner", published(n, 6))
+        if econml is not None:
+            yield line("a fit", n, 6, own, "LinearDML, not private", linear_dml(econml, n, 6))
+
+
+def growth(quick: bool, _: str | None, __: Path | None) -> Iterator[dict[str, Any]]:
+    ours(2_000, 6)
+    for n in (20_000, 40_000) if quick else (500_000, 1_000_000, 2_000_000):
         yield line("growth in rows", n, 6, ours(n, 6))
+    n = 20_000 if quick else 500_000
     for p in (3, 6) if quick else (3, 6, 12, 24):
-        yield line(
-            "growth in columns",
-            50_000 if quick else 500_000,
-            p,
-            ours(500_000 // (10 if quick else 1), p),
-        )
+        yield line("growth in columns", n, p, ours(n, p))
     for cuts in (0, 2) if quick else (0, 4, 16):
         groups = [f"x0 >= {k / (cuts + 1):.3f}" for k in range(1, cuts + 1)]
-        n = 20_000 if quick else 500_000
         yield line(f"growth in groups: {cuts}", n, 6, ours(n, 6, groups=groups))
+
+
+def files(quick: bool, _: str | None, file: Path | None) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "rows.parquet"
         _, frame, bounds = study(300_000 if quick else 1_000_000, 6)
@@ -174,28 +212,67 @@ def lines(quick: bool, file: Path | None) -> Iterator[dict[str, Any]]:
         yield over_file(made, [f"x{j}" for j in range(6)] + ["t", "y"], bounds)
     if file is not None:
         names = [f"f{j}" for j in range(12)]
-        wide: dict[str, Any] = {
+        wide: dict[str, Any] = dict.fromkeys(names, (-1, 2)) | {
             "visit": (0, 1),
             "treatment": (0, 1),
-            **dict.fromkeys(names, (-1, 2)),
         }
         yield over_file(file, [*names, "treatment", "visit"], wide)
+        yield adum(file)
+
+
+def start(_: bool, __: str | None, ___: Path | None) -> Iterator[dict[str, Any]]:
+    yield from starts()
+
+
+PARTS: dict[str, Callable[[bool, str | None, Path | None], Iterator[dict[str, Any]]]] = {
+    "fit": fits, "growth": growth, "files": files, "start": start,
+}  # fmt: skip
+
+KEY = ("what", "n", "p", "against")
+BEGIN, END = "<!-- speed.csv, by tests/benchmarks/speed.py -->\n", "<!-- end of speed.csv -->\n"
+
+
+def stored(file: Path) -> list[dict[str, Any]]:
+    if not file.exists():
+        return []
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The lines as Markdown."""
+    head = ("", "rows", "columns", "CPU s", "clock s", "GB", "against", "its CPU s", "ratio")
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for row in rows:
+        cells = [f"{int(row[f]):,}" if f in ("n", "p") and int(row[f]) else row[f] for f in FIELDS]
+        lines.append("| " + " | ".join("" if cell == "0" else str(cell) for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def into(page: Path, rows: list[dict[str, Any]]) -> None:
+    before, _, rest = page.read_text().partition(BEGIN)
+    page.write_text(before + BEGIN + table(rows) + END + rest.partition(END)[2])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small tables, a few seconds")
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--file", type=Path, help="the file that adum_files.py writes")
+    parser.add_argument("--econml", help="a Python interpreter that has EconML")
     parser.add_argument("--out", type=Path, help="a CSV file for the lines")
+    parser.add_argument("--table", type=Path, help="a page for what --out holds")
     chosen = parser.parse_args()
-    # the folder `coverage` beside this file is not the package that EconML's numba looks for
-    sys.path[:] = [p for p in sys.path if Path(p).resolve() != Path(__file__).resolve().parent]
-    found = list(lines(chosen.quick, chosen.file))
-    if chosen.out is not None:
-        with chosen.out.open("w", newline="") as out:
-            writer = csv.DictWriter(out, FIELDS)
-            writer.writeheader()
-            writer.writerows(found)
+    for part in chosen.only:
+        for row in PARTS[part](chosen.quick, chosen.econml, chosen.file):
+            if chosen.out is not None:
+                known = {tuple(str(r[k]) for k in KEY): r for r in [*stored(chosen.out), row]}
+                with chosen.out.open("w", newline="") as out:
+                    writer = csv.DictWriter(out, FIELDS)
+                    writer.writeheader()
+                    writer.writerows(known.values())
+    if chosen.table is not None:
+        into(chosen.table, stored(chosen.out))
 
 
 if __name__ == "__main__":

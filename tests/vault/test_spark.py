@@ -7,6 +7,7 @@ tested without Spark in `test_sums.py`.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,77 @@ def test_an_executor_that_fails_leaves_the_fit_paid_for(frame: Any, tmp_path: Pa
     assert "77310" not in str(caught.value)
     assert caught.value.__context__ is None
     assert not ledger.history.empty
+
+
+def test_ctrl_c_leaves_the_fit_paid_for(frame: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """Spark's own handler stops the jobs and raises what is raised here."""
+
+    def pressed(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+    monkeypatch.setattr(type(frame), "collect", pressed)
+    with pytest.raises(KeyboardInterrupt, match="what was charged stays spent") as caught:
+        pc.private(FORMULA, frame, bounds=BOUNDS, ledger=ledger)
+    assert caught.value.__context__ is None
+    assert not ledger.history.empty
+
+
+def test_what_is_drawn_by_lot_is_refused_where_it_is_read(frame: Any, tmp_path: Path) -> None:
+    """Each sum would see other rows, and under a split a unit would change its part."""
+    from pyspark.sql import functions as f
+
+    from privcausal.vault.sources.spark import Spark
+
+    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+    names = ["Y", "T", "pid"]
+    unsure = f.udf(lambda y: y, "double").asNondeterministic()
+    for column in (f.rand(), f.expr("uuid()"), unsure("Y"), f.monotonically_increasing_id()):
+        assert not Spark(frame.withColumn("Y", column)).repeats(names)
+        assert Spark(frame.withColumn("unused", column)).repeats(names)
+    assert not Spark(frame.where(f.rand() < 0.5)).repeats(names)
+    drawn = frame.withColumn("pid", f.floor(f.rand() * 100))
+    for options in ({"unit": "pid", "split": "disjoint"}, {"unit": "pid"}):
+        with pytest.raises(CapabilityError, match="not deterministic"):
+            pc.private(FORMULA, drawn, bounds=BOUNDS, ledger=ledger, **options)
+    assert ledger.history.empty
+
+
+CONNECTED = """
+import importlib.util, sys
+from pathlib import Path
+from pyspark.sql import SparkSession, functions as f
+import pyspark.sql.connect.dataframe
+from privcausal.vault.sources.spark import Spark
+
+spec = importlib.util.spec_from_file_location("classic", sys.argv[1])
+classic = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(classic)
+folder = Path(sys.argv[2])
+session = SparkSession.builder.remote("local[2]").getOrCreate()
+classic.rows().to_parquet(folder / "rows.parquet")
+frame = session.read.parquet(str(folder / "rows.parquet")).repartition(3)
+assert type(frame) is pyspark.sql.connect.dataframe.DataFrame
+options = {"unit": "pid", "max_rows": 3, "split": "disjoint"}
+there = classic.document(frame, folder, **options)
+assert there == classic.document(classic.rows(), folder, **options)
+assert not Spark(frame.withColumn("Y", f.rand())).repeats(["Y", "T"])
+assert Spark(frame.withColumn("unused", f.rand())).repeats(["Y", "T"])
+print("the same bytes")
+"""
+
+
+@pytest.mark.extra("connect")
+def test_over_connect_too_every_byte_is_that_of_memory(tmp_path: Path) -> None:
+    """In a process of its own: a session is classic or Connect for as long as it lives."""
+    (tmp_path / "connected.py").write_text(CONNECTED)
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    found = subprocess.run(
+        [sys.executable, tmp_path / "connected.py", __file__, tmp_path],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": paths},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "the same bytes" in found.stdout, found.stderr[-2_000:]
 
 
 def test_the_table_is_sealed(frame: Any) -> None:
