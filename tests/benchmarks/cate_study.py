@@ -340,6 +340,31 @@ def geometric(table: pd.DataFrame, column: str) -> pd.DataFrame:
     ).reset_index()
 
 
+WANTED = 3.0
+"""Ratio to the best published learner that a cell of 4,000 rows or more should reach."""
+
+LEAST_BAND = 0.9
+"""Share of points that a band should hold."""
+
+
+def failing(errors_: pd.DataFrame, held: pd.DataFrame) -> pd.DataFrame:
+    """Cells that lose: to the published S-learner, the wanted ratio, or the bands' coverage."""
+    cells = errors_.merge(held, on=KEYS[:4])
+    large = cells["n"] >= 4000
+    band = cells["band (projection, average over x)"]
+    reasons = {
+        "worse than the published S-learner": cells["published s / ours"] < 1,
+        f"less than {WANTED:g} times below the best published": large
+        & (cells["published / ours"] < WANTED),
+        f"band holds less than {LEAST_BAND:.0%}": band < LEAST_BAND,
+    }
+    found = [
+        cells[lost][[*KEYS[:4], "reps", "published / ours", band.name]].assign(cell=reason)
+        for reason, lost in reasons.items()
+    ]
+    return pd.concat(found)
+
+
 def tables(rows: pd.DataFrame) -> str:
     """What `results.md` shows."""
     published = (
@@ -353,6 +378,7 @@ def tables(rows: pd.DataFrame) -> str:
         ("Ratios to the best published learner, A to E", geometric(paper, "published / ours")),
         ("Ratios to the best of interpret's learners run here, setups of our own",
          geometric(unseen, "run here / ours")),
+        ("Cells that lose", failing(table, intervals(rows))),
         ("Errors", table.sort_values(["eps", "method", "data", "n"])),
         ("Coverage at 95 %", intervals(rows).sort_values(["eps", "method", "data", "n"])),
     ]  # fmt: skip

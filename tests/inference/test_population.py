@@ -11,6 +11,7 @@ from privcausal.inference.population import (
     Population,
     interval_probabilities,
     level_probabilities,
+    modelled_probabilities,
     with_correlation,
 )
 from privcausal.spec.features import FINE, Design, Rows
@@ -50,6 +51,27 @@ def test_population_is_the_same_each_time() -> None:
 def test_histogram_of_noise_becomes_uniform() -> None:
     counts = np.random.default_rng(0).normal(0, 50, 16)
     np.testing.assert_allclose(interval_probabilities(counts, 50.0), 1 / FINE)
+
+
+def test_few_rows_of_a_normal_column_are_not_spread_over_the_bounds() -> None:
+    """Noise of sd 110 on 16 bins of 1000 rows: the sd of the column is .14 and not .29."""
+    rng, z = np.random.default_rng(3), (np.arange(FINE) + 0.5) / FINE
+    found = []
+    for _ in range(20):
+        counts = np.histogram(rng.normal(0.5, 0.14, 1000), 16, (0, 1))[0] + rng.normal(0, 110, 16)
+        p = modelled_probabilities(counts, 110.0, 1000.0)
+        assert p.min() >= 0 and p.sum() == pytest.approx(1.0)
+        found.append(np.sqrt(p @ z**2 - (p @ z) ** 2))
+    assert np.mean(found) < 0.24
+
+
+def test_many_rows_are_taken_as_they_are() -> None:
+    counts = np.r_[np.full(8, 100.0), np.full(8, 9000.0)]
+    noisy = counts + np.random.default_rng(4).normal(0, 60, 16)
+    p = modelled_probabilities(noisy, 60.0, counts.sum()).reshape(16, -1).sum(axis=1)
+    np.testing.assert_allclose(
+        p, counts / counts.sum(), atol=0.04
+    )  # neighbouring bins are averaged
 
 
 def test_exact_histogram_is_kept() -> None:

@@ -1,0 +1,55 @@
+"""The window to which outcomes are cut, from a noisy histogram of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privcausal.inference import window
+
+LO, HI, ROWS = -5.0, 15.0, 5000
+
+
+def counts(y):
+    cell = np.searchsorted(window.borders(LO, HI), y - LO, side="left")
+    return np.bincount(np.minimum(cell, window.BINS - 1), minlength=window.BINS).astype(float)
+
+
+def found(y, noise_sd, noise_per_width=0.02):
+    noisy = counts(y) + noise_sd * np.sin(np.arange(window.BINS) * 12.9898) * np.sqrt(2)
+    return window.window(noisy, noise_sd, LO, HI, len(y), noise_per_width)
+
+
+def test_without_noise_nothing_is_cut():
+    y = np.random.default_rng(1).normal(2, 1, ROWS)
+    assert window.window(counts(y), 0.0, LO, HI, ROWS, 0.02) == (LO, HI)
+
+
+def test_the_window_holds_most_of_a_normal_outcome_and_little_more():
+    y = np.random.default_rng(2).normal(2, 1, ROWS)
+    low, high = found(y, 60.0)
+    assert LO <= low < high <= HI
+    assert np.mean((y >= low) & (y <= high)) > 0.9  # the window follows 5000 rows at noise 60
+    assert high - low < 0.4 * (HI - LO)
+
+
+@pytest.mark.parametrize("noise_per_width", [1e-4, 0.5])
+def test_it_widens_as_noise_falls(noise_per_width):
+    y = np.random.default_rng(3).normal(2, 1, ROWS)
+    low, high = found(y, 60.0, noise_per_width)
+    inside = np.mean((y >= low) & (y <= high))
+    assert inside > 0.99 if noise_per_width < 0.01 else inside < 0.95
+
+
+def test_all_noise_leaves_a_wide_window_within_the_bounds():
+    rng = np.random.default_rng(4)
+    low, high = window.window(rng.normal(0, 1e6, window.BINS), 1e6, LO, HI, 100.0, 1e-3)
+    assert LO <= low < high <= HI
+    assert high - low > 0.4 * (HI - LO)
+
+
+def test_outcomes_far_from_any_normal_law_are_kept():
+    y = np.r_[np.full(ROWS // 2, -4.0), np.full(ROWS // 2, 14.0)]
+    low, high = found(y, 20.0)
+    assert low <= -4.0
+    assert high >= 13.5
