@@ -244,6 +244,8 @@ class ScoreSquares(Mechanism):
     x^2 in [0, 1]. One number moves by at most 1. With groups or meat the row's vector has norm at
     most N, N^2 = 1 + ||g||^2 (+ ||a||^4), and any two have non-negative inner product (all parts
     are non-negative or PSD), so replacing a row moves the sum by at most sqrt(2) N, adding by N.
+    (With m = ||g||^2 and without meat the distance of (s, s g) and (s', s' g') is convex in s and
+    s' and largest at their ends, sqrt(max(1 + m, 2 m)): the stated bound is never below it.)
     """
 
     score: Transform
