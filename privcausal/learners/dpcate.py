@@ -37,6 +37,7 @@ from privcausal.learners.orthogonal import (
     nuisance_needs,
     orthogonal_effect,
     residuals,
+    windowed,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.second_stage import basis, second_stage
@@ -177,6 +178,7 @@ class DPCATE(CateLearner):
         if self._networks is not None:
             return self._after_networks(ground, networks.learn(ground, self._networks))
         ground, grams = gram_of(ground)
+        ground = windowed(ground)
         partials, doubt = nuisances_of(ground, grams)
         found = residuals(ground, grams, partials, sizes=FIRST_SIZES, moments=FIRST, weights=None)
         first, partials = orthogonal_effect(ground, partials, found, conditional(ground))
