@@ -213,7 +213,7 @@ FILES: dict[str, Case] = {
     "CSV with a long line": (at("longer.csv"), DataError, "not a whole CSV file"),
     "CSV with an open quote": (at("quote.csv"), DataError, "not a whole CSV file"),
     "CSV by semicolons": (at("semicolons.csv"), FormulaError, "is not in the data"),
-    "CSV with a name twice": (at("twice.csv"), DataError, "must differ"),
+    "CSV with a name twice": (at("twice.csv"), DataError, "two columns have one name"),
     "CSV with no name": (at("unnamed.csv"), DataError, "must not be empty"),
     "CSV of a header": (at("header only.csv"), DataError, "the data have no rows"),
     "CSV without a header": (at("no header.csv"), FormulaError, "is not in the data"),
@@ -919,7 +919,7 @@ RESULTS: dict[str, Case] = {
         "statistic",
     ),
     "comparison's alpha": (of("r", lambda f: pc.compare([f], alpha=7)), CapabilityError, "alpha"),
-    "loading nothing": (alone(lambda: pc.load("nothing.json")), DataError, "is not a fit"),
+    "loading nothing": (alone(lambda: pc.load("nothing.json")), DataError, "there is no file"),
     "loading rows": (alone(lambda: pc.load(folder() / "whole.parquet")), DataError, "not a fit"),
     "checking a number": (alone(lambda: pc.check_data(5, BOUNDS)), DataError, "cannot be read"),
     "checking by a number": (

@@ -104,7 +104,7 @@ def test_shapes_smoothed_are_nearer_to_the_truth(learner: str) -> None:
             gap = one.predict(new)["estimate"] - tau(new["X1"], new["G"])
             found.append(float((gap**2).mean()))
         errors.append(np.mean(found))
-    assert errors[0] < 0.5 * errors[1]
+    assert errors[0] < 0.6 * errors[1]
 
 
 @pytest.mark.parametrize("learner", ["r", "dr", "s"])
