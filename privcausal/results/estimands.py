@@ -75,7 +75,10 @@ def cut(request: Request) -> tuple[float, float]:
     return low, 1 - high
 
 
-def clipped(request: Request) -> str:
-    """The same in words."""
+def propensity(request: Request) -> str:
+    """What is done about the propensity, in words."""
+    if request.propensity is not None:
+        column = isinstance(request.propensity, str)
+        return f"known, {'column ' if column else ''}{request.propensity}"
     low, high = cut(request)
     return f"clipped to [{low:.2f}, {high:.2f}]"

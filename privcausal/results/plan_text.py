@@ -55,11 +55,10 @@ def _right(planner: Planner) -> tuple[Pair, ...]:
     head = (("Estimand", asked), ("Estimator", LEARNERS.get(name, name)))
     if not planner.has_nuisances:
         return head
-    known = request.propensity is not None
     return (
         *head,
         ("Nuisances", f"{planner.base.name}, {SPLITS[request.split]}"),
-        ("Propensity", "known" if known else estimands.clipped(request)),
+        ("Propensity", estimands.propensity(request)),
     )
 
 

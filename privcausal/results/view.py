@@ -156,10 +156,9 @@ def _left(result: Result) -> tuple[tuple[str, str], ...]:
 def _right(result: Result) -> tuple[tuple[str, str], ...]:
     plan = result.estimate.plan
     request = plan.request
-    known = request.propensity is not None
     learned = (
         ("Nuisances", f"{NUISANCES.get(plan.base, plan.base)}, {_split(result)}"),
-        ("Propensity", "known" if known else estimands.clipped(request)),
+        ("Propensity", estimands.propensity(request)),
     )
     return (
         ("Estimand", request.estimand),
@@ -340,7 +339,8 @@ def _protected(promise: Guarantee) -> str:
 def _notes(result: Result) -> tuple[str, ...]:
     estimate = result.estimate
     request = estimate.plan.request
-    public = [] if _is_trial(result) or _by_cells(result) else ["clip"]
+    clips = not (_is_trial(result) or _by_cells(result)) and request.propensity is None
+    public = ["clip"] if clips else []
     if _bounds(result).startswith("declared"):
         public.insert(0, "bounds")
     if estimate.size is not None:
@@ -374,8 +374,8 @@ def _notes(result: Result) -> tuple[str, ...]:
     parallel = any(stage.charged < stage.rho for stage in estimate.plan.stages)
     if parallel and not meta.is_meta(estimate.plan):
         notes.append(
-            "A rho in brackets is not charged: the release reads rows of its own, in parallel with "
-            "others that have paid as much."
+            "What stands in brackets is not charged: the release reads rows of its own, in "
+            "parallel with others that have paid as much."
         )
     if request.mode == "paper" and not meta.is_meta(estimate.plan):
         notes.append(published.note(estimate.plan))

@@ -86,7 +86,7 @@ def refuse(tmp_path: Any, content: str | bytes, words: str) -> None:
 
 
 def test_no_file(tmp_path: Any) -> None:
-    with pytest.raises(DataError, match="not a fit"):
+    with pytest.raises(DataError, match="there is no file"):
         pc.load(tmp_path / "none.json")
     with pytest.raises(DataError, match="not a fit"):
         pc.load(tmp_path)
