@@ -454,11 +454,15 @@ def main(arguments: Sequence[str]) -> int:
     HERE.mkdir(exist_ok=True)
     if not given.show:
         run(cells, given.repetitions, file, FIRST_SEED["score"])
-    text = tables(read(file))
+    rows = read(file)
+    if rows.empty:
+        print("no rows of this code yet")
+        return 0
+    text = tables(rows)
     (HERE / "results.md").write_text(HEAD + text, "utf-8")
     print(text)
     if given.figures:
-        figures(read(file), pd.read_csv(PUBLISHED), HERE)
+        figures(rows, pd.read_csv(PUBLISHED), HERE)
     return 0
 
 
