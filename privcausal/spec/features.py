@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -618,7 +619,7 @@ class Rows:
         Matrices are kept column by column in memory, and what `once` makes is remembered: for
         blocks of rows on which many functions are evaluated. Values are the same.
     space : Space, optional
-        Where large matrices are, for rows that are worked on once and dropped.
+        Where large matrices are while the rows are worked on: see `within`.
     """
 
     frame: Mapping[str, Vector | Integers] = field(repr=False)
@@ -652,6 +653,16 @@ class Rows:
             own = self.scaled(design)[:, column]
             self._bins[key] = _places(own) if design.plain else fine_bins(own)
         return self._bins[key]
+
+    @contextmanager
+    def within(self, space: Space) -> Iterator[None]:
+        """Large matrices are in `space`, and forgotten afterwards: others use it next."""
+        self.space = space.start()
+        try:
+            yield
+        finally:
+            self.space = None
+            self._phi.clear()
 
     def matrix(self, columns: int) -> Matrix:
         """An array of these rows, column by column in memory, of no certain content."""

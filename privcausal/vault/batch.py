@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcausal.spec.columns import Kind
-from privcausal.spec.features import Design, Rows, Space
+from privcausal.spec.features import Design, Rows
 from privcausal.spec.groups import Group, group_mask
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Binary, Domain, Interval, Levels, Schema
@@ -57,12 +57,7 @@ class Batch(Sealed):
     __slots__ = ("chosen", "complete", "member", "part", "rows", "t", "y")
 
     def __init__(
-        self,
-        columns: Mapping[str, RawColumn],
-        part: Integers,
-        keep: Mask,
-        layout: Layout,
-        space: Space | None = None,
+        self, columns: Mapping[str, RawColumn], part: Integers, keep: Mask, layout: Layout
     ) -> None:
         size = len(part)
         clean = {name: _clean(columns[name], layout.schema[name]) for name in layout.variables}
@@ -78,7 +73,6 @@ class Batch(Sealed):
             size,
             np.asarray(clean[known][0], np.float64) if isinstance(known, str) else None,
             by_column=True,
-            space=space,
         )
         for design in layout.designs:
             if not design.plain:

@@ -62,7 +62,10 @@ BATCH = 1 << 15
 threads seldom wait for the interpreter."""
 
 KEEP_ROWS = 1 << 18
-"""Up to here a memory source keeps its cleaned batches between passes."""
+"""Up to here cleaned batches, and what functions gave on them, are kept between passes."""
+
+KEEP_HELD = 1 << 20
+"""The same for rows that are in memory anyway: some 300 bytes a row and six columns."""
 
 MOST_ROWS = 1 << 30
 """Rows whose sums int64 holds with their noise: a row adds at most 2^32 to a coordinate."""
@@ -414,19 +417,24 @@ class Vault(Sealed):
         made = []
         for block in self._blocks():
             batch = self._batch(block)
-            if self._rows.size() <= KEEP_ROWS:
+            if self._keeps:
                 made.append(batch)
             yield batch
         self._batches = made or None
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether there are few enough rows to keep what was made of them."""
+        return self._rows.size() <= (max(KEEP_ROWS, KEEP_HELD) if self._rows.held else KEEP_ROWS)
 
     def _blocks(self) -> Iterator[Block]:
         assert self._layout is not None
         return self._rows.blocks(self._wanted(self._layout), BATCH)
 
-    def _batch(self, block: Block, space: Space | None = None) -> Batch:
+    def _batch(self, block: Block) -> Batch:
         at, columns = block
         assert self._layout is not None
-        return Batch(columns, self._part[at], self._keep[at], self._layout, space)
+        return Batch(columns, self._part[at], self._keep[at], self._layout)
 
     # -- what leaves -------------------------------------------------------------------------
 
@@ -702,24 +710,23 @@ class Vault(Sealed):
 
         spaces = threading.local()  # of this pass: rows are in them
 
-        def sums(batch: Batch) -> tuple[Integers, int]:
-            return in_parts(mechanism, batch, parts), len(batch.rows)
-
-        def streamed(block: Block) -> tuple[Integers, int]:
+        def streamed(block: Block | Batch) -> tuple[Integers, Batch]:
             if not hasattr(spaces, "own"):
                 spaces.own = Space()
-            return sums(self._batch(block, spaces.own.start()))
+            batch = block if isinstance(block, Batch) else self._batch(block)
+            with batch.rows.within(spaces.own):
+                return in_parts(mechanism, batch, parts), batch
 
-        total, done = ExactSum(len(parts) * len(mechanism.units)), 0
-        found: Iterable[tuple[Integers, int]] = (
-            map(sums, self._clean())
-            if self._rows.size() <= KEEP_ROWS
-            else in_threads(streamed, self._blocks(), THREADS)
-        )
-        for block, rows in found:
-            total.add(block)
-            done += rows
+        total, done, made = ExactSum(len(parts) * len(mechanism.units)), 0, []
+        blocks: Iterable[Block | Batch] = self._batches or self._blocks()
+        threads = THREADS if self._rows.size() > KEEP_ROWS else 1
+        for sums, batch in in_threads(streamed, blocks, threads):
+            total.add(sums)
+            if self._keeps:
+                made.append(batch)
+            done += len(batch.rows)
             self._tell(done)
+        self._batches = made or None
         return np.split(total.value(), len(parts))
 
     def _sent(self, job: Job) -> list[Integers]:

@@ -55,14 +55,15 @@ class Job:
         columns: Mapping[str, RawColumn],
         unit: RawColumn | None,
         rows: int,
-        space: Space | None = None,
+        space: Space,
     ) -> Integers:
         """Exact sums over one block of at most `door.BATCH` rows, worked on in `space`."""
         keep = np.ones(rows, bool)
         if self.layout is None:
             return self.mechanism.integers(RawBatch(columns, keep))  # type: ignore[arg-type]
-        batch = Batch(columns, self._part(unit, rows), keep, self.layout, space)
-        return in_parts(self.mechanism, batch, self.parts)
+        batch = Batch(columns, self._part(unit, rows), keep, self.layout)
+        with batch.rows.within(space):
+            return in_parts(self.mechanism, batch, self.parts)
 
     def _part(self, unit: RawColumn | None, rows: int) -> Integers:
         if len(self.shares) == 1:

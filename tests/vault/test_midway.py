@@ -59,6 +59,7 @@ def ledger(tmp_path: Path) -> pc.Ledger:
 def small_blocks(monkeypatch: Any) -> None:
     monkeypatch.setattr(door, "BATCH", 100)
     monkeypatch.setattr(door, "KEEP_ROWS", 0)
+    monkeypatch.setattr(door, "KEEP_HELD", 0)
     monkeypatch.setattr(door, "THREADS", 2)
     monkeypatch.setattr(stored, "STREAM", 500)
 

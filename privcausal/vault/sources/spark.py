@@ -164,7 +164,7 @@ def carried_out(job: Job, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]
                     unit = None if job.unit is None else block[-1]
                     named = {name: c for (name, _), c in zip(job.wanted, block, strict=False)}
                     rows_here = at.stop - at.start
-                    total.add(job.integers(named, unit, rows_here, space.start()))
+                    total.add(job.integers(named, unit, rows_here, space))
         sums = pa.array([total.packed()], pa.binary())
         yield pa.RecordBatch.from_arrays([sums], ["sums"])
 
