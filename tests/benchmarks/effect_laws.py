@@ -109,11 +109,15 @@ def main(arguments: list[str]) -> int:
     reader.add_argument("--repetitions", type=int, default=6)
     reader.add_argument("--learner", default="r")
     reader.add_argument("--eps", type=float, default=1.0)
+    reader.add_argument("--quick", action="store_true", help="two laws, one repetition")
     given = reader.parse_args(arguments)
+    names = NAMES
+    if given.quick:
+        names, given.sizes, given.repetitions = NAMES[:2], "1000", 1
     generators.LAWS.update(EXTRA)
     print("law n | mse median | bias | band")
     for n in map(int, given.sizes.split(",")):
-        for name in NAMES:
+        for name in names:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 found = [
