@@ -194,7 +194,7 @@ def test_it_is_charged_before_rows_are_read(
         charges.append(len(ledger.history))
         raise RuntimeError
 
-    monkeypatch.setattr(Vault, "_clean", unread)
+    monkeypatch.setattr(Vault, "_batch", unread)
     with pytest.raises(DataError, match="stays spent"):
         getattr(proven(), what)(study(), eps=1.0, ledger=ledger)
     assert charges == [1]
