@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from privcausal.accounting import BudgetExhaustedError
@@ -445,8 +446,9 @@ def _fit(
                 return Planner(learner, base, request, schema, undeclared, assume(request))
 
             raise with_plan(refused, planner, request.budget.epsilon, rows) from None
-        # the matrices are small: handing them to several BLAS threads takes five times as long
-        with threadpool_limits(limits=1, user_api="blas"):
+        # the matrices are small: handing them to several BLAS threads takes five times as long;
+        # and a likelihood that underflows is zero, whatever the caller's numpy.seterr asks for
+        with threadpool_limits(limits=1, user_api="blas"), np.errstate(under="ignore"):
             estimate = learner.fit(plan, vault, schema, undeclared, base)
     return result(estimate, call_text(learner, base, request), ledger_line(ledger))
 

@@ -56,7 +56,6 @@ class Law:
     kind: Integers
 
 
-@np.errstate(under="ignore")  # chances of scales far off are zero, whatever np.seterr asks for
 def mixture(moments: Moments, law: Law) -> Posterior:
     """Posterior mean and covariance of coefficients, and an estimate of the log evidence."""
     gram = positive_part(moments.gram)

@@ -28,7 +28,6 @@ def borders(lo: float, hi: float) -> Vector:
     return np.asarray((hi - lo) * np.arange(1, BINS + 1) / BINS)
 
 
-@np.errstate(under="ignore")  # likelihoods of laws far off are zero, whatever np.seterr asks for
 def window(
     counts: Vector, noise_sd: float, lo: float, hi: float, count: float, noise_per_width: float
 ) -> tuple[float, float]:
