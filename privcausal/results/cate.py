@@ -53,7 +53,7 @@ class CateResult(Result):
         interval is a band: for the projection of tau on the basis, on average over x, and
         approximate: of 95 % bands of learner "r" at eps = 1, those on the laws that it was tuned on
         held 90 to 100 % of points at 4,000 rows and 71 to 100 % at 1,000; on other laws, few of
-        them measured, 80 to 100 % and 64 to 100 % (`tests/benchmarks/cate/results.md`). Those of
+        them measured, 77 to 100 % and 68 to 100 % (`tests/benchmarks/cate/results.md`). Those of
         `params` are intervals for the average and for slopes of the best linear projection (BLP);
         those of `gate` for group averages. Numbers outside the declared bounds are cut to them; a
         row with a missing value is NaN. Predictions averaged over private rows are not private.
