@@ -19,7 +19,7 @@ from privcausal.learners.base import CateLearner, Learnt, doubts, finish, shown
 from privcausal.learners.bases import AnyBase, Base, Gam
 from privcausal.learners.estimands import average_target
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.ground import Ground, Session, gram_of, lay
+from privcausal.learners.ground import Ground, Session, lay
 from privcausal.learners.kernels import NN, Kernel
 from privcausal.learners.needs import Need, Undeclared, make_plan
 from privcausal.learners.nuisances import (
@@ -37,7 +37,6 @@ from privcausal.learners.orthogonal import (
     nuisance_needs,
     orthogonal_effect,
     residuals,
-    windowed,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.second_stage import basis, second_stage
@@ -177,15 +176,14 @@ class DPCATE(CateLearner):
     def _learn(self, ground: Ground) -> tuple[Learnt, float]:
         if self._networks is not None:
             return self._after_networks(ground, networks.learn(ground, self._networks))
-        ground, grams = gram_of(ground)
-        ground = windowed(ground)
-        partials, doubt = nuisances_of(ground, grams)
+        known = nuisances_of(ground)
+        ground, grams, partials = known.ground, known.grams, known.partials
         found = residuals(ground, grams, partials, sizes=FIRST_SIZES, moments=FIRST, weights=None)
         first, partials = orthogonal_effect(ground, partials, found, conditional(ground))
         nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
         score = _scored(self.score, ground, partials, nuisances, first)
         effect = self._effect(ground, score)
-        rest = remainder(ground, partials) + doubt
+        rest = remainder(ground, partials) + known.doubt
         learnt = Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
         return learnt, score.centre
 

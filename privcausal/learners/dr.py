@@ -14,7 +14,7 @@ from privcausal.inference.effect import Effect, Piece
 from privcausal.learners.base import CateLearner, Learnt, shown
 from privcausal.learners.bases import Base, Gam
 from privcausal.learners.boosted import doubly_robust, two_stage_needs
-from privcausal.learners.ground import Grams, Ground, gram_of
+from privcausal.learners.ground import Grams, Ground
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
     LEAST_BELOW,
@@ -29,7 +29,6 @@ from privcausal.learners.orthogonal import (
     conditional,
     nuisance_needs,
     orthogonal_effect,
-    windowed,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.orthogonal import residuals as residuals_of
@@ -69,9 +68,8 @@ class DR(CateLearner):
         ]
 
     def learn(self, ground: Ground) -> Learnt:
-        ground, grams = gram_of(ground)
-        ground = windowed(ground)
-        partials, doubt = nuisances_of(ground, grams)
+        known = nuisances_of(ground)
+        ground, grams, partials = known.ground, known.grams, known.partials
         weights = FIRST_WEIGHTS if ground.session.plan.has(FIRST_WEIGHTS) else None
         found = residuals_of(
             ground, grams, partials, sizes=FIRST_SIZES, moments=FIRST_MOMENTS, weights=weights
@@ -79,7 +77,7 @@ class DR(CateLearner):
         first, partials = orthogonal_effect(ground, partials, found, conditional(ground))
         nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
         effect = _second_stage(ground, grams, first, nuisances)
-        rest = remainder(ground, partials) + doubt
+        rest = remainder(ground, partials) + known.doubt
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
 
     def boosted_needs(self, request: Request) -> list[Need]:

@@ -21,7 +21,7 @@ from privcausal.inference.effect import Effect
 from privcausal.inference.leftover import Leftover, Source, leftover
 from privcausal.inference.sizes import modelled
 from privcausal.learners.bases import Base, Gam
-from privcausal.learners.ground import Grams, Ground
+from privcausal.learners.ground import Grams, Ground, gram_of
 from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
 from privcausal.learners.interactions import SIZES as RESIDUAL_SIZES
 from privcausal.learners.interactions import TREATMENT as INTERACTIONS
@@ -108,7 +108,7 @@ WINDOW, WINDOW_WEIGHT = "nuisance: outcome range", 0.02
 """The histogram of outcomes, and its weight within the nuisances' share."""
 
 
-def windowed(ground: Ground) -> Ground:
+def _windowed(ground: Ground) -> Ground:
     """The ground with a narrower range of the outcome, where a histogram of it is bought."""
     session, outcome = ground.session, ground.outcome
     if not session.plan.has(WINDOW):
@@ -150,8 +150,35 @@ def nuisance_needs(request: Request, base: Base) -> list[Need]:
     return needs
 
 
-def nuisances(ground: Ground, grams: Grams) -> tuple[tuple[Partial, ...], Remainder]:
-    """Propensity and mean outcome, and the doubt about averages that is not in their laws."""
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """Nuisances, and what was released on the way to them.
+
+    Attributes
+    ----------
+    ground : Ground
+        With the outcome's window, where one is bought.
+    grams : Grams
+    partials : tuple of Partial
+        Propensity and mean outcome, by fold.
+    doubt : Remainder
+        About averages, beyond what the partials' laws say.
+    """
+
+    ground: Ground
+    grams: Grams
+    partials: tuple[Partial, ...]
+    doubt: Remainder
+
+
+def nuisances(ground: Ground) -> Learned:
+    """All stages of `nuisance_needs`: those who plan with the one learn with the other."""
+    ground, grams = gram_of(ground)
+    ground = _windowed(ground)
+    return Learned(ground, grams, *_partials(ground, grams))
+
+
+def _partials(ground: Ground, grams: Grams) -> tuple[tuple[Partial, ...], Remainder]:
     partials = partial(ground, grams)
     if not ground.session.plan.has(INTERACTIONS):
         return partials, Remainder(0.0, 0.0)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from privcausal.learners.base import CateLearner, Learnt, shown
 from privcausal.learners.bases import Base
 from privcausal.learners.boosted import residuals, two_stage_needs
-from privcausal.learners.ground import Ground, gram_of
+from privcausal.learners.ground import Ground
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import nuisance_of, remainder
 from privcausal.learners.orthogonal import (
@@ -16,7 +16,6 @@ from privcausal.learners.orthogonal import (
     conditional,
     nuisance_needs,
     orthogonal_effect,
-    windowed,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.orthogonal import residuals as residuals_of
@@ -42,14 +41,13 @@ class R(CateLearner):
         return self._learnt(ground, conditional(ground))
 
     def _learnt(self, ground: Ground, regress: Regression) -> Learnt:
-        ground, grams = gram_of(ground)
-        ground = windowed(ground)
-        partials, doubt = nuisances_of(ground, grams)
+        known = nuisances_of(ground)
+        ground, grams, partials = known.ground, known.grams, known.partials
         weights = WEIGHTS if ground.session.plan.has(WEIGHTS) else None
         found = residuals_of(ground, grams, partials, sizes=SIZES, moments=MOMENTS, weights=weights)
         effect, partials = orthogonal_effect(ground, partials, found, regress)
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
-        rest = remainder(ground, partials) + doubt
+        rest = remainder(ground, partials) + known.doubt
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
 
     def boosted_needs(self, request: Request) -> list[Need]:
