@@ -29,6 +29,8 @@ from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
     LEAST_BELOW,
+    RESIDUAL_CLIP,
+    by_fold,
     Partial,
     as_effect,
     cross_noise,
@@ -42,11 +44,11 @@ from privcausal.learners.nuisances import (
     settled,
     weights_gram,
 )
-from privcausal.spec.functions import Constant
+from privcausal.spec.functions import Additive, Constant
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import Cross, Outcome, OutcomeResidual, SizeHistogram, Transform
+from privcausal.vault import CentredProduct, Cross, Outcome, OutcomeResidual, SizeHistogram, Transform
 
 CLIPPED = 0.25
 """Of the bias that cutting could make at most, what is allowed for after scaling up again."""
@@ -228,13 +230,21 @@ def residuals(
     weights: str | None,
 ) -> Residuals:
     """Ask for the sizes of the residual product, then for its moments (names are stages)."""
-    features = ground.effect_features
     target = residual_product(ground, partials)
     law = _sizes(ground, target, sizes, partials[0])
-    cut = cuts.trade(law, cross_noise(ground, moments, features.cut) / ground.population.count)
-    release = ground.session.release(moments, Cross(features, target, cut, "residual product"))
-    gram, gram_sd, mean_weight = weights_gram(ground, grams, partials, weights)
+    weighted = weights_gram(ground, grams, partials, weights)
+    return _moments_of(ground, target, law, moments, weighted)
+
+
+BIAS2 = 0.3
+
+
+def _moments_of(ground, target, law, stage, weighted, bias=0.3):
+    features = ground.effect_features
+    cut = cuts.trade(law, cross_noise(ground, stage, features.cut) / ground.population.count, bias=bias)
+    release = ground.session.release(stage, Cross(features, target, cut, "residual product"))
     below = max(law.below(cut), LEAST_BELOW)
+    gram, gram_sd, mean_weight = weighted
     return Residuals(
         release.value / below,
         float(release.noise_sd[0]) / below,
@@ -244,7 +254,39 @@ def residuals(
         max(law.rms(cut), 1e-3 * cut),
         mean_weight,
         CLIPPED * cuts.unseen_bias(law, cut),
+    ), law
+
+
+def again(ground, partials, first, law, effect, stage):
+    """The moments once more, of what the first effect leaves."""
+    reach = 2 * ground.outcome.bound
+    soft = min(RESIDUAL_CLIP, ground.clip)
+    coef = effect.pieces[0].additive.coef
+    centre = Additive(ground.effect_features, coef, 0.0, -reach, reach)
+    target = by_fold(lambda p: CentredProduct(p.e_soft, p.eta, ground.outcome, soft, centre, reach), partials)
+    e = partials[0].e_soft(ground.rows)
+    tau = centre(ground.rows)
+    v = e * (1 - e) * ((1 - e) ** 3 + e**3)  # E (T - e)^4
+    taken = float(np.mean(v * tau**2))
+    total = law.rms(law.edges[-1]) ** 2
+    ratio = np.sqrt(max(1 - taken / total, LEFT))
+    law2 = replace(law, edges=law.edges * ratio)
+    two, _ = _moments_of(ground, target, law2, stage, (first.gram, first.gram_sd, first.mean_weight), BIAS2)
+    w1, w2 = first.cross_sd**-2, two.cross_sd**-2
+    w1 = AW * w1
+    a = w1 / (w1 + w2) if two.cross_sd > 0 else 0.5
+    cross = a * first.cross + (1 - a) * (two.cross + first.gram @ coef)
+    return replace(
+        first,
+        cross=cross,
+        cross_sd=float(np.hypot(a * first.cross_sd, (1 - a) * two.cross_sd)),
+        spread=a * first.spread + (1 - a) * two.spread,
+        clipping=a * first.clipping + (1 - a) * two.clipping,
     )
+
+
+LEFT = 0.3
+AW = 1.0
 
 
 def _sizes(ground: Ground, target: Transform, stage: str, part: Partial) -> cuts.Sizes:

@@ -13,6 +13,7 @@ from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import nuisance_of, remainder
 from privcausal.learners.orthogonal import (
     Regression,
+    again,
     conditional,
     nuisance_needs,
     orthogonal_effect,
@@ -24,6 +25,10 @@ from privcausal.spec.request import Request
 SIZES, MOMENTS, WEIGHTS = "effect: residual sizes", "effect: residual moments", "effect: weights"
 
 
+SECOND = "effect: remainder moments"
+SPLIT = 0.5
+
+
 @dataclass(frozen=True)
 class R(CateLearner):
     """tau(x) minimising sum [(Y - eta) - (T - e) tau(x)]^2; never divides by the propensity."""
@@ -32,7 +37,8 @@ class R(CateLearner):
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         needs = [*nuisance_needs(request, base), Need(SIZES, 0.02, "effect")]
-        needs.append(Need(MOMENTS, 0.48, "effect"))
+        needs.append(Need(MOMENTS, 0.48 * SPLIT, "effect"))
+        needs.append(Need(SECOND, 0.48 * (1 - SPLIT), "effect"))
         if base.released_weights:
             needs.append(Need(WEIGHTS, 0.08, "effect"))
         return needs
@@ -44,7 +50,9 @@ class R(CateLearner):
         known = nuisances_of(ground)
         ground, grams, partials = known.ground, known.grams, known.partials
         weights = WEIGHTS if ground.session.plan.has(WEIGHTS) else None
-        found = residuals_of(ground, grams, partials, sizes=SIZES, moments=MOMENTS, weights=weights)
+        found, law = residuals_of(ground, grams, partials, sizes=SIZES, moments=MOMENTS, weights=weights)
+        first, known_partials = orthogonal_effect(ground, partials, found, regress)
+        found = again(ground, partials, found, law, first, SECOND)
         effect, partials = orthogonal_effect(ground, partials, found, regress)
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
         rest = remainder(ground, partials) + known.doubt
