@@ -83,6 +83,7 @@ class _Chain:
         self.used = np.zeros((law.kind.max(initial=0) + 1, len(SCALES)))
         for j in self.free:
             self.used[law.kind[j], 0] += 1
+        self.tried = (law.unit[:, None] * SCALES) ** 2
         self._refresh()
 
     def _prior(self, scale: Integers) -> Vector:
@@ -101,10 +102,12 @@ class _Chain:
         first = np.zeros(p)
         second, chance = np.zeros((p, p)), np.zeros((p, len(SCALES)))
         kept = range(sweeps // 4, sweeps)
-        for sweep in range(sweeps):
-            for j in self.free:
-                weight = self._update(int(j), float(uniform[sweep, j]))
-                chance[j] += weight * (sweep in kept)
+        free = self.free.tolist()
+        for sweep, draws in enumerate(uniform.tolist()):
+            for j in free:
+                weight = self._update(j, draws[j])
+                if sweep in kept:
+                    chance[j] += weight
             self._refresh()
             if sweep in kept:
                 first += self.mean
@@ -115,24 +118,30 @@ class _Chain:
 
     def _update(self, j: int, uniform: float) -> Vector:
         """Draw the scale of coefficient j given all others'; its chances."""
-        kind, own = self.law.kind[j], float(self.cov[j, j])
-        precision = max(1 / own - 1 / self.prior[j], 0.0)
-        pull = self.mean[j] / own
-        tried = (self.law.unit[j] * SCALES) ** 2
-        self.used[kind, self.scale[j]] -= 1
-        slack = 1 + tried * precision
-        log = 0.5 * (pull**2 * tried / slack - np.log(slack)) + np.log(self.used[kind] + self.base)
-        chance = np.exp(log - log.max())
-        chance /= chance.sum()
-        new = min(int(np.searchsorted(np.cumsum(chance), uniform)), len(SCALES) - 1)
-        self.used[kind, new] += 1
-        if new != self.scale[j]:
-            change = 1 / tried[new] - 1 / self.prior[j]
-            step = change / (1 + change * own) * self.cov[:, j]
-            self.mean = self.mean - step * self.mean[j]
-            self.cov = self.cov - np.outer(step, self.cov[:, j])
+        own, prior, tried = float(self.cov[j, j]), float(self.prior[j]), self.tried[j]
+        used, old = self.used[self.law.kind[j]], int(self.scale[j])
+        pull = float(self.mean[j]) / own
+        used[old] -= 1
+        slack = tried * max(1 / own - 1 / prior, 0.0)
+        slack += 1
+        log = tried / slack
+        log *= 0.5 * pull**2
+        log -= log[-1]  # the largest of the part that may overflow
+        chance = np.exp(log, out=log)
+        chance *= used + self.base
+        chance /= np.sqrt(slack, out=slack)
+        total = chance.cumsum()
+        chance /= total[-1]
+        new = min(int(total.searchsorted(uniform * total[-1])), len(SCALES) - 1)
+        used[new] += 1
+        if new != old:
+            change = 1 / tried[new] - 1 / prior
+            column = self.cov[:, j].copy()
+            step = change / (1 + change * own) * column
+            self.mean -= step * self.mean[j]
+            self.cov -= np.multiply.outer(step, column)
             self.scale[j], self.prior[j] = new, tried[new]
-        return np.asarray(chance)
+        return chance
 
     def _evidence(self, chance: Matrix) -> float:
         """log p(b | k) + log p(k) - log p(k | b) at the likeliest scales k (Chib 1995, Eq. 5).
