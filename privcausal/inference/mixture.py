@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_solve
 
 from privcausal.inference.additive import (
     Moments,
@@ -26,6 +25,7 @@ from privcausal.inference.additive import (
     noise_cov,
     positive_part,
 )
+from privcausal.inference.cholesky import solve
 from privcausal.typing import Integers, Matrix, Vector
 
 SCALES = np.geomspace(3e-3, 10.0, 10)
@@ -151,8 +151,8 @@ class _Chain:
         best = np.where(self.law.kind < 0, 0, chance.argmax(axis=1))
         prior = self._prior(best)
         factor = factored(self.error + (self.gram * prior) @ self.gram.T)
-        whitened = cho_solve(factor, self.cross)
-        log = -float(np.log(np.diag(factor[0])).sum()) - 0.5 * float(self.cross @ whitened)
+        whitened = solve(factor, self.cross)
+        log = -float(np.log(factor.diagonal()).sum()) - 0.5 * float(self.cross @ whitened)
         used = np.zeros_like(self.used)
         for j in self.free:
             kind, k = self.law.kind[j], best[j]
