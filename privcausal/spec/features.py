@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeVar, cast
 
@@ -261,6 +261,12 @@ class Design:
             warnings.simplefilter("ignore")
             matrix = spec.get_model_matrix(self._as_frame(full), context=ENVIRONMENT)
         return np.asarray(matrix, dtype=np.float64)
+
+
+@lru_cache(maxsize=64)
+def design_of(terms: tuple[Term, ...], schema: Schema, *, full_rank: bool) -> Design:
+    """A `Design`, or the same one again: it holds public values only, which formulaic is slow at."""
+    return Design(terms, schema, full_rank=full_rank)
 
 
 def _variables(term: Term) -> tuple[str, ...]:
