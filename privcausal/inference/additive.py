@@ -159,20 +159,16 @@ class _Problem:
         inv_design, inv_gram, z = solved[:, :d], solved[:, -1 - len(b) : -1], solved[:, -1]
         value = 2 * np.log(factor.diagonal()).sum() + b @ z + self.prior.pull * shift @ shift
         by_coef = t * ((inv_design * self.design).sum(0) - (self.design.T @ z) ** 2)
-        grad = np.bincount(self.prior.group, by_coef, len(x))
-        grad[1:] += 2 * self.prior.pull * shift
+        grad = np.bincount(self.prior.group, by_coef, len(x))[1:] + 2 * self.prior.pull * shift
         noise_grad = 0.0
         if self.prior.fit_noise:
             value += 0.5 * x[-1] ** 2
             noise_grad = s2 * float(inv_gram.trace() - z @ self.gram @ z) + x[-1]
-        return 0.5 * float(value), 0.5 * np.append(grad[1:], noise_grad)
+        return 0.5 * float(value), 0.5 * np.append(grad, noise_grad)
 
     def _total(self, t: Vector, s2: float) -> Matrix:
         """Covariance of the cross moments."""
-        total = np.asarray((self.design * t) @ self.design.T)
-        total += self.noise
-        total += s2 * self.gram
-        return total
+        return np.asarray(s2 * self.gram + self.noise + (self.design * t) @ self.design.T)
 
     def regression(self, x: Vector) -> Regression:
         t, s2 = self._unpack(x)

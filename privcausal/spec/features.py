@@ -265,7 +265,7 @@ class Design:
 
 @lru_cache(maxsize=64)
 def design_of(terms: tuple[Term, ...], schema: Schema, *, full_rank: bool) -> Design:
-    """A `Design`, or the same one again: it holds public values only, which formulaic is slow at."""
+    """A `Design`, or the same one again: it is public, and formulaic takes its time."""
     return Design(terms, schema, full_rank=full_rank)
 
 
