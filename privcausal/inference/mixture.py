@@ -116,7 +116,7 @@ class _Chain:
             for j in self.free:
                 weight = self._update(j, draws[j])
                 if sweep in kept:
-                    chance[j] = [sum(both) for both in zip(chance[j], weight, strict=True)]
+                    chance[j] = [a + b for a, b in zip(chance[j], weight, strict=True)]
             self._refresh()
             if sweep in kept:
                 first += self.mean
