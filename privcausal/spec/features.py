@@ -401,7 +401,7 @@ def _places(scaled: Vector) -> Any:
     """`fine_bins` of values that are surely in [-1, 1], but for the upper end."""
     position = scaled + 1.0
     position *= FINE / 2
-    return position.astype(np.int32)
+    return position.astype(np.int32).astype(np.intp)  # in two steps, of which each is fast
 
 
 def fine_bins(scaled: Vector) -> Integers:
