@@ -503,7 +503,7 @@ class FeatureMap:
         return tuple(None if b.table is None else squared_norm(b.table) for b in self.blocks)
 
     @cached_property
-    def _owner(self) -> list[tuple[Block, int]]:
+    def owner(self) -> list[tuple[Block, int]]:
         """The block of each function after the first, and its number there."""
         return [(block, k) for block in self.blocks for k in range(len(block.order))]
 
@@ -512,7 +512,7 @@ class FeatureMap:
         if number == 0:
             out[:] = 1.0
             return out
-        block, own = self._owner[number - 1]
+        block, own = self.owner[number - 1]
         return block.function(rows, self.design, own, out)
 
     def total(self, coef: Vector) -> Sum:
