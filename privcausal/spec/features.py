@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -263,9 +264,15 @@ class Design:
         return np.asarray(matrix, dtype=np.float64)
 
 
+def design_of(terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> Design:
+    """A `Design`, made anew or as one before: it is public, and formulaic takes its time."""
+    found = copy(_made(tuple(terms), schema, full_rank))
+    found.asked, found.schema = tuple(terms), schema  # what is saved refers to these very objects
+    return found
+
+
 @lru_cache(maxsize=64)
-def design_of(terms: tuple[Term, ...], schema: Schema, *, full_rank: bool) -> Design:
-    """A `Design`, or the same one again: it is public, and formulaic takes its time."""
+def _made(terms: tuple[Term, ...], schema: Schema, full_rank: bool) -> Design:
     return Design(terms, schema, full_rank=full_rank)
 
 
