@@ -617,6 +617,10 @@ class Space:
         return flat.reshape(columns, rows).T
 
 
+Remembered = dict[tuple[int, ...], tuple[tuple[object, ...], Any]]
+"""By the identities of some objects: the objects, and what they make of some rows."""
+
+
 @dataclass(eq=False)
 class Rows:
     """Cleaned covariates of n rows, remembering what was computed from them.
@@ -633,6 +637,8 @@ class Rows:
         blocks of rows on which many functions are evaluated. Values are the same.
     space : Space, optional
         Where large matrices are while the rows are worked on: see `within`.
+    before : mapping
+        What `remembered` gave of the same rows when they were read before.
     """
 
     frame: Mapping[str, Vector | Integers] = field(repr=False)
@@ -643,9 +649,8 @@ class Rows:
     by_column: bool = False
     space: Space | None = field(default=None, repr=False)
     _bins: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
-    _made: dict[tuple[int, ...], tuple[tuple[object, ...], Any]] = field(
-        default_factory=dict, repr=False
-    )
+    _made: Remembered = field(default_factory=dict, repr=False)
+    before: Remembered = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return self.size
@@ -690,8 +695,12 @@ class Rows:
         key = tuple(map(id, objects))
         if key not in self._made:
             # the objects are kept with the value, so that no others can have their ids
-            self._made[key] = objects, make()
+            self._made[key] = self.before[key] if key in self.before else (objects, make())
         return cast(T, self._made[key][1])
+
+    def remembered(self) -> Remembered:
+        """Of what `once` gave of these rows, the numbers: one for each row."""
+        return {key: one for key, one in self._made.items() if isinstance(one[1], np.ndarray)}
 
     def phi(self, features: Features) -> Matrix:
         if features not in self._phi:
