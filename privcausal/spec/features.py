@@ -639,6 +639,8 @@ class Rows:
         Where large matrices are while the rows are worked on: see `within`.
     before : mapping
         What `remembered` gave of the same rows when they were read before.
+    roomy : bool
+        Whether the rows stay, and there is room for matrices of them beside.
     """
 
     frame: Mapping[str, Vector | Integers] = field(repr=False)
@@ -651,6 +653,7 @@ class Rows:
     _bins: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
     _made: Remembered = field(default_factory=dict, repr=False)
     before: Remembered = field(default_factory=dict, repr=False)
+    roomy: bool = False
 
     def __len__(self) -> int:
         return self.size

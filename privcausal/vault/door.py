@@ -70,6 +70,9 @@ KEEP_HELD = 1 << 20
 KEEP_VALUES = 1 << 24
 """The same for what fitted functions gave, three numbers a row, where rows are read anew."""
 
+KEEP_NUMBERS = 1 << 25
+"""Where the batches are kept, so are matrices of up to so many entries, of 32 bits."""
+
 MOST_ROWS = 1 << 30
 """Rows whose sums int64 holds with their noise: a row adds at most 2^32 to a coordinate."""
 
@@ -716,13 +719,15 @@ class Vault(Sealed):
         spaces = threading.local()  # of this pass: rows are in them
         remembers = self._rows.ordered and not self._keeps and self._rows.size() <= KEEP_VALUES
         before, self._values = self._values, {}
+        width = getattr(getattr(mechanism, "features", None), "size", 0)
+        roomy = self._keeps and self._rows.size() * width <= KEEP_NUMBERS
 
         def streamed(block: Block | Batch) -> tuple[Integers, Batch]:
             if not hasattr(spaces, "own"):
                 spaces.own = Space()
             batch = block if isinstance(block, Batch) else self._batch(block)
             at = (0, 0) if isinstance(block, Batch) else (block[0].start, block[0].stop)
-            batch.rows.before = before.pop(at, {})
+            batch.rows.before, batch.rows.roomy = before.pop(at, {}), roomy
             with batch.rows.within(spaces.own):
                 sums = in_parts(mechanism, batch, parts)
             if remembers:  # what this pass made no use of is let go
