@@ -25,7 +25,7 @@ from privcausal.errors import (
 )
 from privcausal.spec.cell_table import CellTable
 from privcausal.spec.columns import Header, LabelColumns
-from privcausal.spec.features import Design, Space
+from privcausal.spec.features import Design, Remembered, Space
 from privcausal.spec.groups import Group
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import FOLDS, Request
@@ -66,6 +66,12 @@ KEEP_ROWS = 1 << 18
 
 KEEP_HELD = 1 << 20
 """The same for rows that are in memory anyway: some 300 bytes a row and six columns."""
+
+KEEP_VALUES = 1 << 24
+"""The same for what fitted functions gave, three numbers a row, where rows are read anew."""
+
+KEEP_NUMBERS = 1 << 25
+"""Where the batches are kept, so are matrices of up to so many entries, of 32 bits."""
 
 MOST_ROWS = 1 << 30
 """Rows whose sums int64 holds with their noise: a row adds at most 2^32 to a coordinate."""
@@ -345,6 +351,7 @@ class Vault(Sealed):
         "_rows",
         "_stage",
         "_unspent",
+        "_values",
         "_watch",
         "real_noise",
         "size",
@@ -365,6 +372,7 @@ class Vault(Sealed):
         self._unspent = {stage.name: stage for stage in plan.stages}
         self._layout: Layout | None = None
         self._batches: list[Batch] | None = None
+        self._values: dict[tuple[int, int], Remembered] = {}
         self.size = public_size(source, plan.request)
         self.real_noise = noise_source.real
         self._entropy, self._stage = 0, ""
@@ -399,7 +407,7 @@ class Vault(Sealed):
     def arrange(self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]) -> None:
         """Fix the domains, designs and groups by which rows are cleaned from here on."""
         self._layout = Layout(self._plan.request, schema, tuple(designs), tuple(groups))
-        self._batches = None
+        self._batches, self._values = None, {}
 
     def _raw(self, names: Sequence[str]) -> Iterator[RawBatch]:
         wanted = [(name, False) for name in names]
@@ -709,13 +717,22 @@ class Vault(Sealed):
             )
 
         spaces = threading.local()  # of this pass: rows are in them
+        remembers = self._rows.ordered and not self._keeps and self._rows.size() <= KEEP_VALUES
+        before, self._values = self._values, {}
+        width = getattr(getattr(mechanism, "features", None), "size", 0)
+        roomy = self._keeps and self._rows.size() * width <= KEEP_NUMBERS
 
         def streamed(block: Block | Batch) -> tuple[Integers, Batch]:
             if not hasattr(spaces, "own"):
                 spaces.own = Space()
             batch = block if isinstance(block, Batch) else self._batch(block)
+            at = (0, 0) if isinstance(block, Batch) else (block[0].start, block[0].stop)
+            batch.rows.before, batch.rows.roomy = before.pop(at, {}), roomy
             with batch.rows.within(spaces.own):
-                return in_parts(mechanism, batch, parts), batch
+                sums = in_parts(mechanism, batch, parts)
+            if remembers:  # what this pass made no use of is let go
+                self._values[at] = batch.rows.remembered()
+            return sums, batch
 
         total, done, made = ExactSum(len(parts) * len(mechanism.units)), 0, []
         blocks: Iterable[Block | Batch] = self._batches or self._blocks()
