@@ -103,6 +103,9 @@ class S(_Arms):
         if not isinstance(self.interactions, bool):
             raise CapabilityError("S(interactions=) must be True or False")
 
+    def boosted_needs(self, request: Request) -> list[Need]:
+        return boosted.one_stage_needs(request, mean=self.interactions)
+
     def boost(self, ground: Ground) -> Learnt:
         if self.interactions:
             return boosted.arms(ground, joint=True)

@@ -14,7 +14,7 @@ from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.smoothing import Fitted
 from privcausal.learners.base import Learnt, mixed, shown
-from privcausal.learners.boosting import Ask, Centre, Machine, coefficients, part_of
+from privcausal.learners.boosting import Ask, Centre, Machine, coefficients
 from privcausal.learners.estimate import Nuisances
 from privcausal.learners.ground import Ground
 from privcausal.learners.needs import Need
@@ -26,12 +26,15 @@ from privcausal.learners.nuisances import (
     over_folds,
     read_sizes,
 )
+from privcausal.spec.features import FeatureMap
 from privcausal.spec.functions import Constant, Difference, Function, Mixture, Nuisance
 from privcausal.spec.request import FOLDS, Request
 from privcausal.spec.steps import Steps
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import (
     Aipw,
+    CentredProduct,
+    Cross,
     ImputedEffect,
     OutcomeResidual,
     OverlapRoot,
@@ -43,27 +46,39 @@ from privcausal.vault import (
 
 PROPENSITY = "nuisance: propensity"
 SIZES, OUTCOME = "nuisance: outcome sizes", "nuisance: outcome"
+MEAN = "nuisance: mean effect"
 EFFECT_SIZES, EFFECT = "effect: score sizes", "effect: boosting"
 
 PROPENSITY_CUT = 0.75
 """Residuals T - e(x) are cut to it: they pass it only where the rarer arm is rarer than 1/4."""
 
-OVERLAP_PRICE = 0.008
+OVERLAP_PRICE = 0.02
 """Overlap weights are taken where the price of noise (`Machine.price`) is less than this. They
-leave arms about half their rows' weight and rest on the propensity: with more noise, adjusting for
-the shapes does better."""
+take weight from the rows and rest on the propensity: with more noise, adjusting for the shapes does
+better."""
 
-TOP = 0.95
-"""Overlap weights are relative to this quantile of them: a few above it count as one."""
+TOP = 0.5
+"""Overlap weights are relative to this, and at most one: a row of the arm that is the rarer one
+where it stands counts in full. Arms are brought nearer to each other than they are by nature, for
+less noise than the weights that would make them alike."""
+
+MEAN_CUT = 3.0
+"""Residuals for the mean effect are cut to this many times their typical size."""
+
+MEAN_BIAS = 0.15
+"""Prior sd of what confounding leaves in the shapes' mean effect, as a share of the outcome's
+size."""
 
 PROPENSITY_SIZE = 1.0
 """Typical size of log odds, for the prior of a propensity's shapes."""
 
 
-def one_stage_needs(request: Request) -> list[Need]:
-    """Of the learners that only regress the outcome within arms."""
-    return [*_propensity_needs(request, 0.15), Need(SIZES, 0.03, "nuisance"),
-            Need(OUTCOME, 0.78, "nuisance")]  # fmt: skip
+def one_stage_needs(request: Request, *, mean: bool = False) -> list[Need]:
+    """Of the learners that only regress the outcome within arms; with the mean effect or not."""
+    needs = [*_propensity_needs(request, 0.15), Need(SIZES, 0.03, "nuisance")]
+    if not mean:
+        return [*needs, Need(OUTCOME, 0.78, "nuisance")]
+    return [*needs, Need(OUTCOME, 0.66, "nuisance"), Need(MEAN, 0.12, "nuisance")]
 
 
 def two_stage_needs(request: Request) -> list[Need]:
@@ -139,8 +154,8 @@ def _arm_means(
     """Both arms' means in one boosting; for each fold, or one.
 
     With `overlap` rows have overlap weights. Means are not additive, and what is nearest to one
-    differs between arms of different covariates: an effect that is none. With these weights both
-    arms have the same covariates, on average also as regards products of columns.
+    differs between arms of different covariates: an effect that is none. With these weights the
+    arms' covariates are more alike, on average also as regards products of columns.
     """
     centre = machine.look(SIZES, machine.price(OUTCOME))
     ask = Ask(
@@ -159,11 +174,10 @@ def _arm_means(
 
 
 def _weighted(machine: Machine, es: Sequence[_Propensity], ask: Ask) -> Ask:
-    """The same regression with overlap weights, of which the largest are about one."""
+    """The same regression with overlap weights, those of the rarer arm being one."""
     e = _by_arm(machine, es)
-    top = float(np.quantile(e.max(axis=0), TOP))
-    root = by_fold(lambda p: OverlapRoot(p.soft, top), es)
-    curvature = e * np.minimum(e[::-1] / top, 1.0)
+    root = by_fold(lambda p: OverlapRoot(p.soft, TOP), es)
+    curvature = e * np.minimum(e[::-1] / TOP, 1.0)
     return replace(ask, target=Product(root, ask.target), factor=root, curvature=curvature)
 
 
@@ -208,15 +222,18 @@ def _remainder(
 
 
 def _contrast(machine: Machine, fitted: Sequence[Fitted]) -> Posterior:
-    """mu_1 - mu_0 on the effect's bins: the folds' mean (folds only exist for rows)."""
-    effect = machine.effect.bins
-    at = effect.within(machine.bins)
-    laws = []
-    for one in fitted:
-        size = len(one.mean) // 2
-        turn = np.hstack([-np.eye(len(at)), np.eye(len(at))])
-        picked = part_of(one, np.r_[at, size + at])
-        laws.append(Fitted(turn @ picked.mean, turn @ picked.cov @ turn.T))
+    """mu_1 - mu_0 on the effect's bins: the folds' mean (folds only exist for rows).
+
+    Shapes of other axes differ on average over all rows even where both arms have the same one,
+    since each is centred within its arm: that is what these columns confound.
+    """
+    effect, bins = machine.effect.bins, machine.bins
+    at = effect.within(bins)
+    pick = np.eye(1 + bins.size)[at]
+    pick[0, 1:] = bins.share
+    pick[0, at[1:]] = 0.0
+    turn = np.hstack([-pick, pick])
+    laws = [Fitted(turn @ one.mean, turn @ one.cov @ turn.T) for one in fitted]
     mean = np.mean([law.mean for law in laws], axis=0)
     cov = sum((law.cov for law in laws), np.zeros_like(laws[0].cov)) / len(laws) ** 2
     return coefficients(effect, Fitted(mean, cov))
@@ -234,8 +251,9 @@ def arms(ground: Ground, *, joint: bool) -> Learnt:
     """S-learner with interactions (`joint`) or T-learner: both arms' means, and their difference.
 
     One boosting has a shape for each arm: a row is in one arm, so both cost as much as one. With
-    `joint` the arms' shapes are smoothed together and expected to be alike, and rows have overlap
-    weights where there are rows enough for the noise, which is public or released.
+    `joint` the arms' shapes are smoothed together and expected to be alike, rows have overlap
+    weights where there are rows enough for the noise, which is public or released, and the mean
+    effect is looked at once more.
     """
     machine = Machine.of(ground)
     es = _propensities(machine)
@@ -243,7 +261,8 @@ def arms(ground: Ground, *, joint: bool) -> Learnt:
     shared = [axis not in own for axis in machine.bins.axes] if joint else None
     overlap = joint and machine.price(OUTCOME) < OVERLAP_PRICE
     centre, fitted = _arm_means(machine, es, shared, overlap=overlap)
-    return _of_arms(machine, es, centre, fitted)
+    learnt = _of_arms(machine, es, centre, fitted)
+    return _with_mean(machine, es, learnt, centre) if joint else learnt
 
 
 def _of_arms(
@@ -257,6 +276,44 @@ def _of_arms(
     rest = _remainder(machine, es, [_mean_cov(law) for law in laws])
     effect = _effect(machine, _contrast(machine, fitted))
     return Learnt(machine.ground, effect, nuisances, _shown(nuisances), rest)
+
+
+def _with_mean(
+    machine: Machine, es: Sequence[_Propensity], learnt: Learnt, centre: Centre
+) -> Learnt:
+    """The effect, its mean moved by what overlap-weighted residuals say that it lacks.
+
+    sum (T - e)(Y - mu_T) / sum e (1 - e) is one number, whose noise is that of one and not of all
+    axes. It holds where either the arms' means or the propensity do, whereas the shapes' mean is
+    off where means are not additive, and where noise shrinks what confounds. The move is shrunk
+    by its noise against how far that is thought to be.
+    """
+    ground, outcome = machine.ground, machine.ground.outcome
+    clip, most = min(RESIDUAL_CLIP, ground.clip), 2 * outcome.bound
+
+    def score(part: tuple[_Propensity, Nuisance]) -> Transform:
+        e, (mu0, mu1) = part[0].soft, (part[1].mu0, part[1].mu1)
+        return CentredProduct(e, Mixture(e, mu1, mu0), outcome, clip, Difference(mu1, mu0), most)
+
+    target = by_fold(score, tuple(zip(es, learnt.nuisances, strict=True)))
+    share = float(_by_arm(machine, es).prod(axis=0).mean())
+    cut = min(MEAN_CUT * centre.size * float(np.sqrt(share)), target.bound)
+    one = FeatureMap(ground.design, (), 1.0)
+    release = ground.session.release(MEAN, Cross(one, target, cut, "mean residual"))
+    mass = ground.population.count * share
+    move, noise = float(release.value[0]) / mass, float(release.noise_sd[0]) / mass
+    (piece,) = learnt.effect.pieces
+    effect = piece.additive
+    phi = ground.rows.phi(effect.features).mean(axis=0)
+    off = float(phi @ piece.cov @ phi) + (MEAN_BIAS * centre.size) ** 2
+    kept = off / (off + noise**2)
+    coef, turn = effect.coef.copy(), np.eye(len(phi))
+    coef[0] += kept * move
+    turn[0] -= kept * phi
+    cov = turn @ piece.cov @ turn.T
+    cov[0, 0] += (kept * noise) ** 2
+    moved = replace(piece, additive=replace(effect, coef=coef), cov=cov)
+    return replace(learnt, effect=replace(learnt.effect, pieces=(moved,)))
 
 
 def _mean_cov(law: Posterior) -> Matrix:

@@ -305,8 +305,3 @@ def _apart(a: tuple[Vector, Matrix], b: tuple[Vector, Matrix]) -> tuple[Vector, 
 def coefficients(bins: Bins, fitted: Fitted) -> Posterior:
     """The law of the coefficients of the bins' indicators."""
     return fitted.through(bins.to_coef)
-
-
-def part_of(fitted: Fitted, at: Integers) -> Fitted:
-    """The law of some of the numbers."""
-    return Fitted(fitted.mean[at], fitted.cov[np.ix_(at, at)])

@@ -179,20 +179,21 @@ class Store:
         return self.folder / f"curves {figure}.csv"
 
 
-def fill(store: Store, epsilons: tuple[float, ...], networks: bool, count: int) -> None:
-    """Every fit that is not there yet; those of networks last, since they take most of the time.
+def fill(store: Store, epsilons: tuple[float, ...], names: list[str], count: int) -> None:
+    """Every fit of these methods that is not there yet; those of networks last, since they take
+    most of the time.
 
     eps infinite is without noise.
     """
     there = {tuple(key) for key in store.read()[list(Store.KEYS)].itertuples(index=False)}
-    for wanted in (False, True) if networks else (False,):
+    for wanted in (False, True):
         for run in range(count):
             for name, figure in figures().items():
                 if run >= figure.runs:
                     continue
                 case = figure.make(run)
                 for method in figure.methods:
-                    if (method.name == NETWORK) != wanted:
+                    if (method.name == NETWORK) != wanted or method.name not in names:
                         continue
                     for eps in (*epsilons, np.inf):
                         if (name, method.name, eps, run) not in there:
@@ -369,6 +370,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one run, two epsilons, no networks")
     parser.add_argument("--tables", action="store_true", help="no fits: tables of what there is")
     parser.add_argument("--large", action="store_true", help="100,000 rows: time and memory")
+    parser.add_argument("--methods", nargs="*", choices=methods("r"), help="fits of these only")
+    parser.add_argument("--runs", type=int, default=RUNS, help="at most so many runs of each")
     parser.add_argument("--out", type=Path, help="with --quick by default a temporary folder")
     given = parser.parse_args()
     out = given.out or (Path(tempfile.mkdtemp()) if given.quick else RESULTS)
@@ -380,7 +383,8 @@ def main() -> None:
         large(rows).to_csv(out / "large.csv", index=False, float_format="%.4g")
     elif not given.tables:
         epsilons = (1.0, 16.0) if given.quick else EPSILONS
-        fill(store, epsilons, not given.quick, 1 if given.quick else RUNS)
+        names = given.methods or [m for m in methods("r") if m != NETWORK or not given.quick]
+        fill(store, epsilons, names, 1 if given.quick else given.runs)
     text = tables(store)
     (out / "results.md").write_text(text, encoding="utf-8")
     print(text)
