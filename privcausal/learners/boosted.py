@@ -14,7 +14,7 @@ from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.smoothing import Fitted
 from privcausal.learners.base import Learnt, mixed, shown
-from privcausal.learners.boosting import Ask, Centre, Machine, coefficients, part_of
+from privcausal.learners.boosting import Ask, Centre, Machine, coefficients
 from privcausal.learners.estimate import Nuisances
 from privcausal.learners.ground import Ground
 from privcausal.learners.needs import Need
@@ -28,7 +28,7 @@ from privcausal.learners.nuisances import (
 )
 from privcausal.spec.functions import Constant, Difference, Function, Mixture, Nuisance
 from privcausal.spec.request import FOLDS, Request
-from privcausal.spec.steps import Steps
+from privcausal.spec.steps import Bins, Steps
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import (
     Aipw,
@@ -209,17 +209,25 @@ def _remainder(
 
 def _contrast(machine: Machine, fitted: Sequence[Fitted]) -> Posterior:
     """mu_1 - mu_0 on the effect's bins: the folds' mean (folds only exist for rows)."""
-    effect = machine.effect.bins
-    at = effect.within(machine.bins)
-    laws = []
-    for one in fitted:
-        size = len(one.mean) // 2
-        turn = np.hstack([-np.eye(len(at)), np.eye(len(at))])
-        picked = part_of(one, np.r_[at, size + at])
-        laws.append(Fitted(turn @ picked.mean, turn @ picked.cov @ turn.T))
-    mean = np.mean([law.mean for law in laws], axis=0)
-    cov = sum((law.cov for law in laws), np.zeros_like(laws[0].cov)) / len(laws) ** 2
-    return coefficients(effect, Fitted(mean, cov))
+    own = _averaged(machine.bins, machine.effect.bins)
+    turn = np.hstack([-own, own])
+    mean = np.mean([turn @ one.mean for one in fitted], axis=0)
+    cov = sum((turn @ one.cov @ turn.T for one in fitted), np.zeros((len(own),) * 2))
+    return coefficients(machine.effect.bins, Fitted(mean, cov / len(fitted) ** 2))
+
+
+def _averaged(bins: Bins, kept: Bins) -> Matrix:
+    """From (constant, shapes) to those of the axes kept, shape (1 + M', 1 + M).
+
+    The other shapes are centred within their own arm. What they are on average over all rows goes
+    into the constant: left out, it would confound, as far as the arms differ in these columns.
+    """
+    out = np.eye(1 + bins.size)[kept.within(bins)]
+    for axis, first in zip(bins.axes, bins.start[:-1], strict=True):
+        if axis not in kept.axes:
+            at = slice(int(first), int(first) + axis.size)
+            out[0, 1 + at.start : 1 + at.stop] = bins.share[at]
+    return out
 
 
 def _effect(machine: Machine, law: Posterior, middle: float = 0.0) -> Effect:
