@@ -212,15 +212,16 @@ class Trained:
         """Sums of the curvature over each bin's rows, shape (arms, M).
 
         That of log odds is e (1 - e), and the rounds began where it is 1/4: a first smoothing,
-        which leans towards there, says where they went.
+        which leans towards there, says where they went. Beyond the clip e is not used.
         """
         start = self.machine.mass(self.ask) * self.count
         if not (self.ask.logistic and self.machine.option.smooth):
             return start
-        bins = self.machine.bins
+        bins, ground = self.machine.bins, self.machine.ground
         laws = [self._smoothed(self._total(start, 0, k)) for k in self._axes]
         law = coefficients(bins, smoothing.assemble(self._constant(0), laws))
-        e = Steps(bins.features, law.mean, logistic=True)(self.machine.ground.rows)
+        ends = ground.clip, 1 - ground.clip
+        e = Steps(bins.features, law.mean, 0.0, *ends, logistic=True)(ground.rows)
         ask = replace(self.ask, curvature=(e * (1 - e))[None, :])
         return self.machine.mass(ask) * self.count
 
