@@ -124,8 +124,8 @@ def guarded(step: Callable[P, R]) -> Callable[P, R]:
 
 Block: TypeAlias = tuple[slice, Mapping[str, RawColumn]]
 
-Watch: TypeAlias = Callable[[str, float | None], None]
-"""Told the stage, and the share of rows it has read so far (None where that is not public)."""
+Watch: TypeAlias = Callable[[str, float | None, str], None]
+"""Told the stage, and the share of its "rows" or "rounds" it has done (None: not public)."""
 
 
 class Ledger(Protocol):
@@ -215,17 +215,15 @@ def open_vault(
 ) -> Vault:
     """Charge the whole plan to the ledger, then hand out the vault.
 
-    `watch` is told of each stage and of the share of rows it has read, where their number is
-    public. All charges are committed before any row is read; a fit that fails later stays paid for.
+    `watch` is told of each stage and how far it has come: in rows, where their number is public, or
+    in rounds. All charges are committed before any row is read; a fit that fails later stays paid
+    for.
     """
     source_of_noise = noise.current()
     _check_base(source.rows, plan)
     _check_order(source.rows, plan.request)
     _check_same(source.rows, plan.request)
-    # the number of rows may be told where it is public; under add_remove no rows are rows too
-    if plan.request.trust.neighbors == "substitute" and source.rows.size() == 0:
-        raise DataError("the data have no rows")
-    _check_size(source.rows.size(), plan)
+    _check_size(source.rows, plan)
     if plan.request.trust.unit is None:  # to count units, rows must be read
         _check_parts(public_size(source, plan.request), plan)
     if ledger is not None:
@@ -291,10 +289,17 @@ def _check_base(rows: Table, plan: Plan) -> None:
         )
 
 
-def _check_size(size: int, plan: Plan) -> None:
-    """Sums must fit; ``mode="paper"`` needs a number of rows, which is public there."""
-    if plan.request.trust.neighbors == "substitute" and size > MOST_ROWS:
-        # elsewhere the number is private: sums are cut to what 64 bits hold
+def _check_size(rows: Table, plan: Plan) -> None:
+    """There are rows, and not too many; ``mode="paper"`` needs a number of them.
+
+    Their number may be told where it is public, and elsewhere nobody asks: no rows are rows too,
+    and sums are cut to what 64 bits hold.
+    """
+    public = plan.request.trust.neighbors == "substitute"
+    size = rows.size() if public or plan.least_rows else 1
+    if size == 0 and public:
+        raise DataError("the data have no rows")
+    if size > MOST_ROWS and public:
         raise CapabilityError(
             f"tables of more than {MOST_ROWS:,} rows cannot be summed exactly; nothing was spent"
         )
@@ -530,6 +535,8 @@ class Vault(Sealed):
             for batch in rows:
                 boosting.advance(batch, step)
             answers.append(noisy)
+            if self._watch is not None:
+                self._watch(stage.name, len(answers) / boosting.rounds, "rounds")
         charge = self._charge(
             stage, query.name, boosting.name,
             whole.sensitivity * boosting.unit, whole.scale * boosting.unit,
@@ -671,15 +678,17 @@ class Vault(Sealed):
         if name not in self._unspent:
             raise BudgetError(f"stage {name!r} is not in the plan, or was spent already")
         self._stage = name
-        self._tell(0)
+        self._tell()
         return self._unspent.pop(name)
 
-    def _tell(self, rows: int) -> None:
+    def _tell(self, rows: int | None = None) -> None:
+        """Of the stage and the rows it has read; None of them counts nothing."""
         if self._watch is not None:
             # how many rows there are is public only where it does not depend on the units
             trust = self._plan.request.trust
             public = trust.neighbors == "substitute" and trust.unit is None
-            self._watch(self._stage, rows / max(self._rows.size(), 1) if public else None)
+            share = rows / max(self._rows.size(), 1) if rows and public else None
+            self._watch(self._stage, share, "rows")
 
     def _select(self, part: str) -> int | None:
         """The number of a part of the rows, or None for all."""
@@ -751,7 +760,6 @@ class Vault(Sealed):
         assert isinstance(self._rows, Spark)
         trust = self._plan.request.trust
         total = self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
-        self._tell(self._rows.size())
         return np.split(total, len(job.parts))
 
     def _counted(self, mechanism: Mechanism) -> Integers | None:
