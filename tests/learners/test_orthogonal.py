@@ -15,6 +15,8 @@ import privcausal as pc
 from privcausal.errors import CapabilityError
 from privcausal.inference import cut as cuts
 from privcausal.learners import base as learners_base
+from privcausal.learners import orthogonal
+from privcausal.learners import r as learner_r
 from privcausal.learners.estimands import average_target
 from privcausal.testing import seeded_noise, zero_noise
 
@@ -118,3 +120,66 @@ def test_a_pilot_leaves_scores_with_less_range() -> None:
             "Y ~ T | X1", frame, eps=4.0, bounds={"Y": (-7, 7), "X1": (-1, 1)}, propensity=0.5
         )
     assert fit.params["X1"] == pytest.approx(6, abs=0.15)
+
+
+def test_a_second_release_changes_nothing_without_noise_and_cuts() -> None:
+    """Moments of what an effect leaves, plus G beta, are those of the effect: an identity."""
+    seen = []
+
+    def spy(*given: Any) -> Any:
+        out = orthogonal.once_more(*given)
+        seen.append((given[2], out))
+        return out
+
+    def at_the_bound(sizes: cuts.Sizes, *_: Any, **__: Any) -> float:
+        return float(sizes.edges[-1])
+
+    with (
+        zero_noise(),
+        mock.patch.object(cuts, "trade", at_the_bound),
+        mock.patch.object(orthogonal, "LEAST_LEFT", 1.0),
+        mock.patch.object(learner_r, "once_more", spy),
+    ):
+        pc.privcate(FORMULA, study(2000), eps=2.0, bounds=BOUNDS, learner="r", base="linear")
+    ((first, both),) = seen
+    assert np.abs(first.cross).max() > 10
+    assert both.cross == pytest.approx(first.cross, abs=1e-3)
+
+
+def steep(n: int = 8000) -> tuple[pd.DataFrame, Any]:
+    """An effect that outweighs all else."""
+    rng = np.random.default_rng(8)
+    x = rng.uniform(-1, 1, n)
+    t = rng.integers(0, 2, n)
+    y = 6 * x * t + 0.2 * rng.standard_normal(n)
+    return pd.DataFrame({"X1": x, "T": t, "Y": np.clip(y, -7, 7)}), 6 * x
+
+
+def test_a_second_release_needs_less_range() -> None:
+    frame, effect = steep()
+    with seeded_noise(4):
+        fit = pc.privcate("Y ~ T | X1", frame, bounds={"Y": (-7, 7), "X1": (-1, 1)}, eps=1.0)
+    first, second = fit.budget[fit.budget["query"].str.startswith("residual product")].to_dict(
+        "records"
+    )
+    sensitivities = [row["noise_sd"] * np.sqrt(row["rho"]) for row in (first, second)]
+    assert sensitivities[1] < 0.6 * sensitivities[0]
+    found = fit.predict(frame)["estimate"] - effect
+    assert float(np.mean(found**2)) < 0.1
+
+
+def test_what_an_effect_leaves_of_sizes_is_what_is_drawn() -> None:
+    """A normal residual and a known propensity: the mean square by arithmetic."""
+    rng = np.random.default_rng(3)
+    n, e, tau, sigma = 400_000, 0.3, 2.0, 1.0
+    t = rng.random(n) < e
+    whole = (t - e) * ((t - e) * tau + sigma * rng.standard_normal(n))
+    rest = whole - (t - e) ** 2 * tau
+    edges = cuts.edges(8.0)
+    counts = np.histogram(np.abs(whole), np.r_[0.0, edges])[0].astype(float)
+    law = cuts.Sizes(edges, counts, 0.0)
+    ground = mock.Mock()  # both functions are constants
+    part = mock.Mock(e_soft=lambda _: np.full(5, e))
+    left = orthogonal._left(ground, law, part, lambda _: np.full(5, tau))
+    ratio = left.rms(float(left.edges[-1])) / law.rms(float(law.edges[-1]))
+    assert ratio == pytest.approx(np.sqrt(np.mean(rest**2) / np.mean(whole**2)), rel=0.03)
