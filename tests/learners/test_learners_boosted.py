@@ -90,6 +90,24 @@ def test_overlap_weights_make_no_effect_of_a_mean_that_is_not_additive() -> None
     assert size["s"] < 0.01
 
 
+@pytest.mark.parametrize("learner", ["s", "t"])
+def test_what_controls_differ_by_between_arms_is_no_effect(learner: str) -> None:
+    """The arms differ in a control that moves the outcome: 0.46 if each kept its own mean of it.
+    Sampling alone has an sd of 0.003."""
+    rng = np.random.default_rng(0)
+    a, z = rng.uniform(-1, 1, (2, 5000))
+    t = rng.random(5000) < 0.5 + 0.35 * z
+    y = 0.5 + z + 0.1 * rng.standard_normal(5000)
+    data = pd.DataFrame({"A": a, "Z": z, "T": t * 1, "Y": np.clip(y, -1, 2)})
+    bounds = {"A": (-1, 1), "Z": (-1, 1), "Y": (-1, 2)}
+    with zero_noise():
+        found = pc.privcate(
+            "Y ~ T | A | Z", data, learner=learner, base=QUICK, eps=5.0, bounds=bounds,
+            shares={"average": 0},
+        )  # fmt: skip
+    assert abs(found.predict(data)["estimate"].mean()) < 0.05
+
+
 @pytest.mark.parametrize("learner", ["r", "dr", "t"])
 def test_shapes_smoothed_are_nearer_to_the_truth(learner: str) -> None:
     """At a budget where noise is what is wrong: the mean error of seeds, by a wide margin."""
