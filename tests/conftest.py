@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,32 @@ def needs() -> Callable[..., str]:
     `conftest` means whichever was loaded last.
     """
     return needed
+
+
+PAGE = r"""\documentclass{article}\usepackage[utf8]{inputenc}\usepackage{booktabs}
+\begin{document}
+%s
+\end{document}
+"""
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, needs: Callable[..., str]) -> Callable[..., Path]:
+    """`compiled(*bodies)`: the PDF that a TeX engine makes of a page of them, or a failure."""
+
+    def compile_page(*bodies: str) -> Path:
+        engine = needs("pdflatex", "tectonic")
+        (tmp_path / "page.tex").write_text(PAGE % "\n".join(bodies), encoding="utf-8")
+        stop = ["-interaction=nonstopmode", "-halt-on-error"] if "pdflatex" in engine else []
+        done = subprocess.run(
+            [engine, *stop, "page.tex"], cwd=tmp_path, capture_output=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stdout[-2000:]
+        made = tmp_path / "page.pdf"
+        assert made.read_bytes().startswith(b"%PDF")
+        return made
+
+    return compile_page
 
 
 EXTRAS = {

@@ -69,7 +69,21 @@ BUDGET: dict[str, Case] = {
     "a share of text": (cate(shares={"effect": "half"}), BudgetError, "number from 0 to 1"),
     "a negative share": (cate(shares={"effect": -0.1}), BudgetError, "number from 0 to 1"),
     "a share of nan": (cate(shares={"effect": np.nan}), BudgetError, "number from 0 to 1"),
-    "an unknown share": (cate(shares={"tea": 0.1}), BudgetError, "shares has no 'tea'"),
+    "an unknown share": (
+        cate(shares={"tea": 0.1}),
+        BudgetError,
+        "shares has no 'tea'; this fit has 'nuisance', 'effect', 'average'$",
+    ),
+    "a share that private has not": (
+        ate(shares={"averages": 0.1}),
+        BudgetError,
+        "shares has no 'averages'; this fit has 'nuisance', 'effect'$",
+    ),
+    "no share for all there is": (
+        ate("Y ~ T", shares={"effect": 0}),
+        BudgetError,
+        "shares leave nothing to spend: all this fit has is 'effect'$",
+    ),
     "shares as a list": (cate(shares=[0.5, 0.5]), BudgetError, "shares is a dict"),
     "max_rows without unit": (cate(max_rows=2), BudgetError, "max_rows needs unit="),
     **{
@@ -174,6 +188,37 @@ GROUPS: dict[str, Case] = {
 UNKNOWN: dict[str, Case] = {
     "learner": (cate(learner="z"), CapabilityError, "learner 'z' is unknown; choose one of 'r'"),
     "learner of another type": (cate(learner=5), CapabilityError, "learner of type int"),
+    "class that takes arguments": (
+        cate(learner=pc.learners.TwoStage, mode="paper"),
+        CapabilityError,
+        r"call it, learner=pc.learners.TwoStage\(...\)$",
+    ),
+    "base of one learner": (
+        cate(learner="dpcate", base=pc.bases.Kernel),
+        CapabilityError,
+        r"call it, base=pc.bases.Kernel\(\)$",
+    ),
+    "class of a base in the other's place": (
+        cate(learner=pc.bases.DPEBM),
+        CapabilityError,
+        r"call it, base=pc.bases.DPEBM\(\)$",
+    ),
+    "base for a learner": (
+        cate(learner=pc.bases.Gam()),
+        CapabilityError,
+        r"is a base, not a learner: write base=pc.bases.Gam\(",
+    ),
+    "learner for a base": (
+        cate(base=pc.learners.S()),
+        CapabilityError,
+        r"is a learner, not a base: write learner=pc.learners.S\(",
+    ),
+    "a class of neither": (cate(learner=dict), CapabilityError, "learner of type type"),
+    "a class that cannot be called": (
+        cate(base=pc.bases.Base),
+        CapabilityError,
+        "is unknown; choose",
+    ),
     "base": (ate(base="forest"), CapabilityError, "base 'forest' is unknown; choose one of 'gam'"),
     "base of another type": (ate(base=None), CapabilityError, "base of type NoneType"),
     "estimand": (

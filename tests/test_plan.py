@@ -31,6 +31,7 @@ from privcausal.vault.noise import Query
 
 FORMULA = "recovery ~ programme | age + C(ward) | bmi"
 STUDY, LARGE = pc.datasets.clinic(4000, 5), pc.datasets.clinic(16_000, 5)
+QUICK = pc.bases.DPEBM(rounds=10)
 SMALL: dict[str, Any] = {"bounds": {"Y": (0, 10), "X": (0, 1)}, "outcome_sd": 2.0}
 """Plans of one covariate take a tenth of a second for each point, and of none a hundredth."""
 
@@ -508,6 +509,9 @@ def test_the_assumptions_are_told():
     assert "(a quarter of its range)" in words
     assert "2 rows of each pid" in words
     assert "This plan saw no data and cost nothing." in words
+    assert "dpebm" not in words
+    boosted = " ".join(str(small(n=1000, learner="t", base=QUICK)).split())
+    assert "On base dpebm noise counts some 3% more where treatment depends strongly" in boosted
     trial = str(pc.plan("Y ~ T", n=1000, bounds={"Y": (0, 1)}))
     assert "difference in means" in trial
     assert "covariates" not in trial

@@ -628,8 +628,16 @@ KERNEL: dict[str, Case] = {
         CapabilityError,
         "nothing protects",
     ),
-    "the class for the option": (cate(learner=ADUM), CapabilityError, "of type ABCMeta"),
-    "the class of a base": (cate(base=pc.bases.Gam), CapabilityError, "of type ABCMeta"),
+    "the class for the option": (
+        cate(learner=ADUM),
+        CapabilityError,
+        r"learner=pc.learners.ADUM is a class: call it, learner=pc.learners.ADUM\(\)$",
+    ),
+    "the class of a base": (
+        cate(base=pc.bases.Gam),
+        CapabilityError,
+        r"base=pc.bases.Gam is a class: call it, base=pc.bases.Gam\(\)$",
+    ),
     "paper with learner t": (cate(learner="t", mode="paper"), CapabilityError, "runs Niu"),
     "paper with gam": (cate(learner="dr", mode="paper"), CapabilityError, "runs Niu"),
     "paper under add_remove": (

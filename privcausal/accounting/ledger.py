@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from privcausal.accounting.charge import PICO, Charge, Cost, pico
+from privcausal.accounting.charge import PICO, Charge, Cost, exact, pico
 from privcausal.accounting.entries import check_same, header_of, lines_of
 from privcausal.accounting.store import Book, Store
 from privcausal.accounting.total import Events, Remaining, remaining, total_epsilon, within
@@ -32,12 +32,18 @@ class BudgetExhaustedError(BudgetError):
     requested : float
         Total epsilon of the refused charges alone, at the ledger's delta.
     remaining : Remaining
+    payable : float
+        Epsilon that the ledger could pay for a smaller fit of the refused one's kind; 0 where
+        delta is what it lacks.
     """
 
-    def __init__(self, message: str, requested: float, remaining: Remaining) -> None:
+    def __init__(
+        self, message: str, requested: float, remaining: Remaining, payable: float
+    ) -> None:
         super().__init__(message)
         self.requested = requested
         self.remaining = remaining
+        self.payable = payable
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,28 +274,46 @@ class Ledger:
     def _check_cap(self, spent: Sequence[Cost], new: Sequence[Cost]) -> None:
         if within(Events.of([*spent, *new]), self.epsilon, self.delta):
             return
-        left = remaining(Events.of(spent), self.epsilon, self.delta)
-        asked = Events.of(new)
+        asked, before = Events.of(new), Events.of(spent)
         requested = total_epsilon(asked, self.delta)
-        raise BudgetExhaustedError(
-            f"this fit needs more than ledger {self.dataset!r} has left.\n"
-            f"  {_comparison(asked, requested, left)}\n  Nothing was spent.",
-            requested,
-            left,
-        )
+        left = remaining(before, self.epsilon, self.delta)
+        lines = [f"this fit needs more than ledger {self.dataset!r} has left."]
+        payable = 0.0
+        # without any delta beside its own no epsilon would help: rho is converted at that
+        converts = asked.rho > 0 or (asked.delta > 0 and before.rho > 0)
+        if asked.delta + int(converts) > pico(left.delta):
+            wanted = f"delta {'above ' * converts}{asked.delta / PICO:.3g}"
+            lines += _without_delta(wanted, left, self.delta)
+        else:
+            # its own delta is paid first: rho is converted at what is then left
+            own = Cost(0, 0, asked.delta)
+            rest = remaining(Events.of([*spent, own]), self.epsilon, self.delta)
+            payable = rest.pure_epsilon if asked.pure else rest.epsilon
+            lines.append(_comparison(requested, payable, _why(asked, rest, self.delta)))
+        message = "\n  ".join([*lines, "Nothing was spent."])
+        raise BudgetExhaustedError(message, requested, left, payable)
 
 
-def _comparison(asked: Events, requested: float, left: Remaining) -> str:
+def _without_delta(wanted: str, left: Remaining, cap: float) -> list[str]:
+    spent = float(exact(cap) - exact(left.delta))
+    return [
+        f"Requested  {wanted}    Remaining  delta {left.delta:.3g}",
+        f"Delta is what lacks, not eps: of the cap's {cap:g}, {spent:.3g} is spent. Pure epsilon "
+        "takes none.",
+    ]
+
+
+def _why(asked: Events, rest: Remaining, cap: float) -> str:
+    if asked.pure:
+        return "as pure epsilon"
+    at = "" if rest.delta == cap else f" at the delta of {rest.delta:.3g} that is left"
+    return f"what the cap's rho leaves{at}"
+
+
+def _comparison(requested: float, payable: float, why: str) -> str:
     """What was asked, rounded up, beside what is left in the same currency, rounded down."""
-    if asked.delta > pico(left.delta):
-        pair = f"delta {asked.delta / PICO:.3g}", f"delta {left.delta:.3g}"
-    elif asked.pure:
-        most = _shown(left.pure_epsilon, ROUND_FLOOR)
-        pair = f"eps {_shown(requested, ROUND_CEILING)}", f"eps {most} (as pure epsilon)"
-    else:
-        most = _shown(left.epsilon, ROUND_FLOOR)
-        pair = f"eps {_shown(requested, ROUND_CEILING)}", f"eps {most} (what the cap's rho leaves)"
-    return "Requested  {}    Remaining  {}".format(*pair)
+    asked, most = _shown(requested, ROUND_CEILING), _shown(payable, ROUND_FLOOR)
+    return f"Requested  eps {asked}    Remaining  eps {most} ({why})"
 
 
 def _costs(book: Book) -> list[Cost]:

@@ -14,6 +14,7 @@ from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.dr import DR
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.meta import PrivateEstimator, TwoStage
+from privcausal.learners.options import check_object
 from privcausal.learners.private import Private
 from privcausal.learners.published import Published
 from privcausal.learners.r import R
@@ -30,6 +31,7 @@ def find(learner: object, *others: str) -> EffectLearner:
     """The learner of this name, or the option object itself; `others` are known elsewhere."""
     if isinstance(learner, str) and learner in LEARNERS:
         return LEARNERS[learner]
+    check_object("learner", learner)
     if isinstance(learner, EffectLearner):
         return learner
     shown = repr(learner)[:40] if isinstance(learner, str) else f"of type {type(learner).__name__}"

@@ -17,6 +17,7 @@ from privcausal.learners.bases import BASES
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import Session
 from privcausal.learners.needs import Undeclared, as_coded
+from privcausal.learners.options import check_object
 from privcausal.spec.cell_query import labels_of
 from privcausal.spec.cell_table import CellTable, read_cells
 from privcausal.spec.columns import Header
@@ -79,6 +80,7 @@ def cell_request(
     propensity: float | None,
 ) -> CellRequest:
     """The request for cells named by hand, or those of a fit's plan."""
+    check_object("learner", learner)
     if not isinstance(learner, ADUM):
         raise CapabilityError("from_cells takes learner=pc.learners.ADUM(...), without its cells")
     if learner.partition != "grid" or learner.cells is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from privcausal.report.numbers import alike, level, point
 from privcausal.report.view import FitView, Kind, Shape
-from privcausal.typing import Neighbors
+from privcausal.typing import Neighbors, Vector
 
 ALERTS: dict[Kind, str] = {
     "proven": "",
@@ -106,13 +106,28 @@ def shape_line(shape: Shape) -> str:
     values = np.asarray(shape.estimate, dtype=float)
     if not np.isfinite(values).any():
         return "no estimate."
-    ends = (0, len(values) - 1)
-    if shape.kind == "levels":
-        ends = (int(np.nanargmin(values)), int(np.nanargmax(values)))
+    told = _extremes(values) if shape.kind == "levels" else _course(values)
     spread = float(np.nanmax(values) - np.nanmin(values))
-    shown = alike([float(values[i]) for i in ends], spread, digits=2)
-    first, last = (f"{shown[k]} at {_point(shape, i)}" for k, i in enumerate(ends))
-    return f"from {first} to {last} ({clean(shape.interval_label)})."
+    shown = alike([float(values[i]) for i in told], spread, digits=2)
+    first, *turns, last = (f"{shown[k]} at {_point(shape, i)}" for k, i in enumerate(told))
+    via = "".join(f" via {turn}" for turn in turns)
+    return f"from {first}{via} to {last} ({clean(shape.interval_label)})."
+
+
+TURN = 0.25
+"""A curve that turns is told where it does, if this part of its spread lies beyond its ends."""
+
+
+def _extremes(values: Vector) -> list[int]:
+    """Where the least and the greatest are."""
+    return [int(np.nanargmin(values)), int(np.nanargmax(values))]
+
+
+def _course(values: Vector) -> list[int]:
+    """Both ends, and between them where the curve turns."""
+    far = TURN * float(np.nanmax(values) - np.nanmin(values))
+    turns = [i for i in _extremes(values) if all(np.abs(values[i] - values[[0, -1]]) > far)]
+    return [0, *sorted(turns), len(values) - 1]
 
 
 def _point(shape: Shape, index: int) -> str:

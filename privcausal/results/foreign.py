@@ -40,9 +40,8 @@ def read_foreign(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
     for fits, reader in readers:
         if fits:
             return reader(fit, alpha)
-    if _has(
-        fit, "to_list", "all_fitted_models"
-    ):  # of pyfixest, for a formula with sw() or several outcomes
+    # of pyfixest, for a formula with sw() or several outcomes
+    if _has(fit, "to_list", "all_fitted_models"):
         raise CapabilityError(f"a {type(fit).__name__} holds several models: give *fit.to_list()")
     raise CapabilityError(
         f"a {type(fit).__name__} cannot be compared: give fits of privcausal, statsmodels or "

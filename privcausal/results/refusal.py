@@ -27,7 +27,7 @@ def with_plan(
     rows : int or None
         Public number of rows; None where it is private, and then nothing is planned.
     """
-    left = math.floor(100 * refused.remaining.epsilon) / 100
+    left = math.floor(100 * refused.payable) / 100
     if rows is None or not LEAST_EPSILON <= left < asked:
         return refused
     try:
@@ -40,4 +40,5 @@ def with_plan(
         f"(now {number(now, 2)}).",
         refused.requested,
         refused.remaining,
+        refused.payable,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from privcausal.accounting.charge import PICO
@@ -183,7 +183,7 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
     given = dict(given or {})
     for name, value in given.items():
         if name not in KNOWN_SHARES:
-            raise BudgetError(f"shares has no {str(name)!r}; use {', '.join(KNOWN_SHARES)}")
+            raise BudgetError(f"shares has no {str(name)!r}; this fit has {_listed(defaults)}")
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number and math.isfinite(value) and 0 <= value <= 1):
             raise BudgetError(f"shares[{name!r}] must be a number from 0 to 1")
@@ -202,12 +202,16 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
     shares = {n: float(given[n]) if n in given else defaults[n] * scale for n in defaults}
     total = sum(shares.values())
     if total <= 0:
-        raise BudgetError("shares leave nothing to spend")
+        raise BudgetError(f"shares leave nothing to spend: all this fit has is {_listed(defaults)}")
     # a share for something this fit does not need (bounds all declared) goes to the others
     return {name: share / total for name, share in shares.items()}
 
 
 KNOWN_SHARES = ("bounds", "nuisance", "effect", "average")
+
+
+def _listed(shares: Iterable[str]) -> str:
+    return ", ".join(map(repr, shares))
 
 
 def portions(total: int, shares: Sequence[float]) -> list[int]:

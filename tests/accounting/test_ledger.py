@@ -84,6 +84,52 @@ def test_exhausted_speaks_in_the_currency_that_was_asked(path, charge):
         ledger.charge("b", [charge(epsilon=1, delta=pico(2e-5))])
 
 
+@pytest.mark.parametrize(
+    ("spent", "asked", "wanted", "left"),
+    [
+        (1e-5, {"rho": ONE}, "delta above 0", "delta 0"),
+        (9e-6, {"rho": ONE, "delta": pico(1e-6)}, "delta above 1e-06", "delta 1e-06"),
+        (8e-6, {"epsilon": 1, "delta": pico(3e-6)}, "delta 3e-06", "delta 2e-06"),
+    ],
+)
+def test_exhausted_says_that_it_is_delta_that_is_spent(path, charge, spent, asked, wanted, left):
+    """Rho is converted at what is left of delta, so that without any no eps can be paid."""
+    ledger = Ledger(path, "rhc", 5)
+    ledger.charge("a", [charge(epsilon=1, delta=pico(spent))])
+    with pytest.raises(BudgetExhaustedError) as caught:
+        ledger.charge("b", [charge(**asked)])
+    assert str(caught.value) == (
+        "this fit needs more than ledger 'rhc' has left.\n"
+        f"  Requested  {wanted}    Remaining  {left}\n"
+        f"  Delta is what lacks, not eps: of the cap's 1e-05, {spent:.3g} is spent. Pure epsilon "
+        "takes none.\n"
+        "  Nothing was spent."
+    )
+    assert caught.value.payable == 0
+    ledger.charge("c", [charge(epsilon=pico(4))])
+
+
+def test_exhausted_keeps_delta_for_the_rho_spent_before(path, charge):
+    ledger = Ledger(path, "rhc", 5)
+    ledger.charge("a", [charge(rho=ONE)])
+    with pytest.raises(BudgetError, match=r"delta above 1e-05    Remaining  delta 1e-05"):
+        ledger.charge("b", [charge(epsilon=1, delta=pico(1e-5))])
+
+
+def test_exhausted_counts_the_fits_own_delta_first(path, charge):
+    """What selecting labels takes of delta, rho is not converted at."""
+    ledger = Ledger(path, "rhc", 1)
+    own = pico(9.9e-6)
+    with pytest.raises(BudgetExhaustedError, match="at the delta of 1e-07 that is left") as caught:
+        ledger.charge("a", [charge(rho=ONE, delta=own)])
+    assert caught.value.remaining.rho == ONE / PICO
+    less = rho_of(caught.value.payable, 1e-7)
+    assert less < 0.8 * ONE
+    with pytest.raises(BudgetExhaustedError):
+        ledger.charge("a", [charge(rho=less + 10**6, delta=own)])
+    ledger.charge("a", [charge(rho=less - 10**6, delta=own)])
+
+
 def test_affordable(ledger, charge):
     assert ledger.affordable(Cost(rho=rho_of(2, 1e-5)))
     assert not ledger.affordable(Cost(rho=rho_of(2, 1e-5) + 1))

@@ -143,3 +143,17 @@ def test_shape_line() -> None:
     assert shape_line(gone) == "no estimate."
     flat = Shape("age", "continuous", (1.0, 2.0), (0.5, 0.5), (0.0, 0.0), (1.0, 1.0), "band")
     assert shape_line(flat) == "from 0.5000 at 1 to 0.5000 at 2 (band)."
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ((-7.0, 5.0, 1.0), "from -7 at 18 via 5 at 60 to 1 at 95 (band)."),
+        ((1.0, 0.2, 1.2), "from 1.0 at 18 via 0.2 at 60 to 1.2 at 95 (band)."),
+        ((1.0, 2.1, 2.0), "from 1.0 at 18 to 2.0 at 95 (band)."),  # hardly a turn
+        ((NAN, 5.0, 1.0), "from nan at 18 to 1.0 at 95 (band)."),
+    ],
+)
+def test_a_curve_that_turns_is_told_where(values: tuple[float, ...], line: str) -> None:
+    grid = (18.0, 60.0, 95.0)
+    assert shape_line(Shape("age", "continuous", grid, values, values, values, "band")) == line
