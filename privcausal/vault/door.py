@@ -354,6 +354,7 @@ class Vault(Sealed):
         "_part",
         "_plan",
         "_rows",
+        "_spaces",
         "_stage",
         "_unspent",
         "_values",
@@ -378,6 +379,7 @@ class Vault(Sealed):
         self._layout: Layout | None = None
         self._batches: list[Batch] | None = None
         self._values: dict[tuple[int, int], Remembered] = {}
+        self._spaces: list[Space] = []  # rows are in them, as they are in batches
         self.size = public_size(source, plan.request)
         self.real_noise = noise_source.real
         self._entropy, self._stage = 0, ""
@@ -725,7 +727,7 @@ class Vault(Sealed):
                 Job(mechanism, wanted, self._layout, parts, shares, self._entropy, unit)
             )
 
-        spaces = threading.local()  # of this pass: rows are in them
+        spaces, free, taken = threading.local(), self._spaces, list[Space]()
         remembers = self._rows.ordered and not self._keeps and self._rows.size() <= KEEP_VALUES
         before, self._values = self._values, {}
         width = getattr(getattr(mechanism, "features", None), "size", 0)
@@ -733,7 +735,8 @@ class Vault(Sealed):
 
         def streamed(block: Block | Batch) -> tuple[Integers, Batch]:
             if not hasattr(spaces, "own"):
-                spaces.own = Space()
+                spaces.own = free.pop() if free else Space()
+                taken.append(spaces.own)
             batch = block if isinstance(block, Batch) else self._batch(block)
             at = (0, 0) if isinstance(block, Batch) else (block[0].start, block[0].stop)
             batch.rows.before, batch.rows.roomy = before.pop(at, {}), roomy
@@ -752,7 +755,7 @@ class Vault(Sealed):
                 made.append(batch)
             done += len(batch.rows)
             self._tell(done)
-        self._batches = made or None
+        self._batches, self._spaces = made or None, taken
         return np.split(total.value(), len(parts))
 
     def _sent(self, job: Job) -> list[Integers]:
