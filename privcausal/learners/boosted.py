@@ -312,8 +312,10 @@ def _with_mean(
     phi = ground.rows.phi(effect.features).mean(axis=0)
     off = float(phi @ piece.cov @ phi) + (MEAN_BIAS * centre.size) ** 2
     kept = off / (off + noise**2)
+    # residuals are from means within the outcome's bounds, which the arms' shapes may leave
+    held = np.mean([np.mean(n.mu1(ground.rows) - n.mu0(ground.rows)) for n in learnt.nuisances])
     coef, turn = effect.coef.copy(), np.eye(len(phi))
-    coef[0] += kept * move
+    coef[0] += float(held - phi @ coef) + kept * move
     turn[0] -= kept * phi
     cov = turn @ piece.cov @ turn.T
     cov[0, 0] += (kept * noise) ** 2

@@ -162,7 +162,7 @@ class DPCATE(CateLearner):
 
     def run(self, session: Session) -> Estimate:
         """As every learner, but averages are centred on the first effect's mean."""
-        learnt, centre = self._learn(lay(session))
+        learnt, centre = self._learn(lay(session, modelled=True))
         ground, found = learnt.ground, None
         if session.plan.has(STAGES[1]):
             target = average_target(ground, learnt.nuisances, centre)

@@ -25,7 +25,7 @@ here that of (Y - eta) / (T - e). But its first code for DP-EBM (`glassbox/ebm/e
 `internal.py` with `DPUtils`) binned without weights and divided noisy weighted sums by noisy counts
 of rows; later code, and 0.7.8 which is used here, divides by noisy sums of weights. Weights of
 about 0.2 make each step, and the noise in it, about five times as long as they were. The paper's
-version of interpret is not known.
+version of interpret is not known; `counts` is learner r with the first weighting.
 """
 
 
@@ -72,7 +72,7 @@ def _table(rows: pd.DataFrame, published: Path) -> str:
     verdicts = [
         _verdict(factor, lambda v: v.max() <= 2,
                  "paper mode within a factor of 2 of the published figure (learners s and dr)",
-                 lambda v: f"largest factor {v.max():.2f}"),
+                 lambda v: f"largest factor {v.max():.2f}", _printed(printed, near)),
         _verdict(raw, lambda v: v.max() <= 1.5, "unsmoothed at most 1.5 times paper mode (s, dr)",
                  lambda v: f"largest {v.max():.2f}, geometric mean {_mean(v):.2f}"),
         _verdict(smooth, lambda v: _mean(v) >= 2,
@@ -87,6 +87,11 @@ def _table(rows: pd.DataFrame, published: Path) -> str:
     if counts := _ratios(wide, theirs, "counts"):
         verdicts.append(f"- the same with the weighting that interpret had at first: {counts}")
     return _markdown(out.reset_index()) + "\n\n" + "\n".join(verdicts) + "\n"
+
+
+def _printed(printed: Any, near: pd.DataFrame) -> int:
+    """How many of the cells the paper has a figure for."""
+    return len(near) if printed is None else int(printed.reindex(near.index).notna().sum())
 
 
 def _ratios(wide: Any, theirs: Any, variant: str) -> str:
@@ -132,7 +137,14 @@ def _centre(rows: pd.DataFrame, _: Path) -> str:
     if out.shape[1] == 2:
         out["ratio"] = out.iloc[:, 1] / out.iloc[:, 0]
     out.insert(0, "fits", rows.groupby(["learner", "variant"]).size() // max(wide.shape[1], 1))
-    return _markdown(out.reset_index()) + "\n"
+    lines = []
+    if "ratio" in out:
+        ratio = out["ratio"].dropna().unstack("variant")
+        for name, wanted in (("paper", ""), ("raw", ", 1 wanted"), ("smooth", ", 1 wanted")):
+            if name in ratio and len(own := ratio[name].dropna()):
+                each = ", ".join(f"{learner} {value:.2g}" for learner, value in own.items())
+                lines.append(f"- {name}: error in [99, 101] over that in [-1, 1]{wanted}: {each}")
+    return _markdown(out.reset_index()) + "\n\n" + "\n".join(lines) + "\n"
 
 
 def _markdown(frame: pd.DataFrame) -> str:
