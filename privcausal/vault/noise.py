@@ -91,7 +91,7 @@ def _noisy(sampler: Callable[[float], Any], exact: Integers, query: Query) -> In
     noisy = np.empty_like(exact)
     for weight in np.unique(query.weights):
         at = query.weights == weight
-        noisy[at] = sampler(query.scale / float(weight))(exact[at].tolist())
+        noisy[at] = sampler(query.scale / float(weight))([int(v) for v in exact[at]])
     return noisy
 
 

@@ -16,6 +16,7 @@ import pytest
 import privcausal as pc
 from privcausal import testing
 from privcausal.errors import CapabilityError, DataError, PrivacyBreach
+from privcausal.spec.features import Sum
 from privcausal.vault import door
 from privcausal.vault.sources import stored
 from privcausal.vault.sources.files import read_file
@@ -113,6 +114,32 @@ def test_same_numbers_with_parts_units_and_bought_bounds(options: Any, tmp_path:
     expected = document(study(), tmp_path, **options)
     for kind in ("parquet", "folder"):
         assert document(kept[kind], tmp_path, **options) == expected, kind
+
+
+@pytest.mark.parametrize("split", ["full", "crossfit"])
+def test_functions_are_remembered_where_rows_come_in_one_order(
+    split: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The same bytes with fewer evaluations; a relation, which promises no order, has them all."""
+    kept, calls, plain = places(tmp_path), [0], Sum.__call__
+
+    def counted(self: Sum, rows: Any) -> Any:
+        calls[0] += 1
+        return plain(self, rows)
+
+    def fitted(kind: str, most: int) -> tuple[bytes, int]:
+        monkeypatch.setattr(door, "KEEP_VALUES", most)
+        calls[0] = 0
+        return document(kept[kind], tmp_path, learner="r", split=split), calls[0]
+
+    monkeypatch.setattr(Sum, "__call__", counted)
+    monkeypatch.setattr(door, "BATCH", 97)
+    monkeypatch.setattr(door, "KEEP_ROWS", 0)
+    (expected, most), (found, fewer) = fitted("parquet", 0), fitted("parquet", N)
+    assert found == expected
+    assert fewer < 0.8 * most
+    if split == "full":
+        assert fitted("relation", N) == (expected, most)
 
 
 def test_columns_of_every_type_are_those_of_memory(tmp_path: Path) -> None:

@@ -109,6 +109,20 @@ def test_fast_sums_are_the_plain_integer_sums(name: str, rows: Any) -> None:
     assert order.integers(batch).tolist() == SLOW[type(order)](order, batch, public).tolist()
 
 
+@pytest.mark.parametrize("name", ["cross outcome", "cross by arm", "cross cut"])
+@given(rows=hostile_tables(1, 12))
+@settings(max_examples=5, deadline=None)
+def test_kept_features_give_the_same_sums(name: str, rows: Any) -> None:
+    """In 32 bits, when they are made and when they are found again."""
+    order, batch = mechanisms(study("substitute"))[name], batch_of(rows)
+    expected = order.integers(batch).tolist()
+    batch.rows.roomy = True
+    for _ in range(2):
+        assert order.integers(batch).tolist() == expected
+    (kept,) = [v for _, v in batch.rows._made.values() if v.dtype == np.float32]
+    assert kept.shape == (len(rows), order.features.size)
+
+
 # -- places and partitions --------------------------------------------------------------------
 
 
