@@ -91,9 +91,10 @@ def crowd() -> pc.datasets.Study:
     return pc.datasets.clinic(100_000, 5)
 
 
+@pytest.mark.parametrize("base", ["linear", "dpebm"])
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x"])
-def test_the_privacy_part_is_that_of_the_fit_for_every_learner(learner):
-    options: dict[str, Any] = {"learner": learner, "base": "linear", "eps": 4.0}
+def test_the_privacy_part_is_that_of_the_fit_for_every_learner(learner, base):
+    options: dict[str, Any] = {"learner": learner, "base": base, "eps": 4.0}
     options["bounds"] = crowd().bounds
     with seeded_noise(3):
         fit = pc.privcate(FORMULA, crowd().frame, **options)

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
+from privcausal.inference.cholesky import factor as cholesky
+from privcausal.inference.cholesky import solve
 from privcausal.inference.confounding import Regression
 from privcausal.typing import Integers, Matrix, Vector
 
@@ -140,30 +140,35 @@ class _Problem:
         return best.x, -float(best.fun)
 
     def _unpack(self, x: Vector) -> tuple[Vector, float]:
-        variances = np.r_[self.prior.fixed, np.exp(np.clip(x[:-1], -30.0, 30.0))]
-        s2 = self.moments.noise_var * (np.exp(np.clip(x[-1], -5, 5)) if self.prior.fit_noise else 1)
-        return variances[self.prior.group] * self.prior.scale**2, float(s2)
+        variances = np.empty(len(x))
+        variances[0] = self.prior.fixed
+        variances[1:] = np.exp(np.minimum(np.maximum(x[:-1], -30.0), 30.0))
+        noise = np.exp(min(max(float(x[-1]), -5.0), 5.0)) if self.prior.fit_noise else 1.0
+        t = variances[self.prior.group] * self.prior.scale**2
+        return t, float(self.moments.noise_var * noise)
 
     def _objective(self, x: Vector) -> tuple[float, Vector]:
         """Negative log marginal likelihood and its gradient in (log variances, log noise)."""
         t, s2 = self._unpack(x)
-        b = self.moments.cross
-        cov = s2 * self.gram + self.noise + (self.design * t) @ self.design.T
-        factor = factored(cov)
-        solved = cho_solve(factor, np.c_[self.design, self.gram, b], check_finite=False)
-        d, g = self.design.shape[1], len(b)
-        inv_design, inv_gram, z = solved[:, :d], solved[:, d : d + g], solved[:, -1]
-        shift = x[:-1] - self.prior.log_var
-        value = 2 * np.log(np.diag(factor[0])).sum() + b @ z + self.prior.pull * shift @ shift
+        b, shift = self.moments.cross, x[:-1] - self.prior.log_var
+        factor = factored(self._total(t, s2))
+        # without a basis the design is the Gram
+        same, d = self.prior.basis is None, self.design.shape[1]
+        right = (self.design, b[:, None]) if same else (self.design, self.gram, b[:, None])
+        solved = solve(factor, np.concatenate(right, axis=1))
+        inv_design, inv_gram, z = solved[:, :d], solved[:, -1 - len(b) : -1], solved[:, -1]
+        value = 2 * np.log(factor.diagonal()).sum() + b @ z + self.prior.pull * shift @ shift
         by_coef = t * ((inv_design * self.design).sum(0) - (self.design.T @ z) ** 2)
-        grad = (
-            np.bincount(self.prior.group, by_coef, len(shift) + 1)[1:] + 2 * self.prior.pull * shift
-        )
+        grad = np.bincount(self.prior.group, by_coef, len(x))[1:] + 2 * self.prior.pull * shift
         noise_grad = 0.0
         if self.prior.fit_noise:
             value += 0.5 * x[-1] ** 2
-            noise_grad = s2 * float(np.trace(inv_gram) - z @ self.gram @ z) + x[-1]
-        return 0.5 * float(value), 0.5 * np.r_[grad, noise_grad]
+            noise_grad = s2 * float(inv_gram.trace() - z @ self.gram @ z) + x[-1]
+        return 0.5 * float(value), 0.5 * np.append(grad, noise_grad)
+
+    def _total(self, t: Vector, s2: float) -> Matrix:
+        """Covariance of the cross moments."""
+        return np.asarray(s2 * self.gram + self.noise + (self.design * t) @ self.design.T)
 
     def regression(self, x: Vector) -> Regression:
         t, s2 = self._unpack(x)
@@ -171,21 +176,20 @@ class _Problem:
 
     def posterior(self, x: Vector) -> tuple[Vector, Matrix]:
         t, s2 = self._unpack(x)
-        cov = s2 * self.gram + self.noise + (self.design * t) @ self.design.T
-        factor = factored(cov)
+        factor = factored(self._total(t, s2))
         gain = t[:, None] * self.design.T
-        mean = gain @ cho_solve(factor, self.moments.cross, check_finite=False)
-        spread = np.diag(t) - gain @ cho_solve(factor, gain.T, check_finite=False)
-        return mean, spread
+        mean = gain @ solve(factor, self.moments.cross)
+        return mean, np.diag(t) - gain @ solve(factor, gain.T)
 
 
-def factored(cov: Matrix) -> Any:
+def factored(cov: Matrix) -> Matrix:
     """Cholesky factor, after a ridge far below what floats can tell from the prior's part.
 
     Where noise is tiny and prior variances are huge, rounding alone makes eigenvalues negative.
     """
-    ridge = 1e-10 * float(np.diag(cov).max()) * np.eye(len(cov))
-    return cho_factor(cov + ridge, lower=True, check_finite=False)
+    raised = cov.copy()
+    raised.flat[:: len(cov) + 1] += 1e-10 * float(cov.diagonal().max())
+    return cholesky(raised)
 
 
 def average(posteriors: Sequence[Posterior]) -> Posterior:

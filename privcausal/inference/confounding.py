@@ -21,8 +21,9 @@ from functools import cached_property
 from itertools import combinations, product
 
 import numpy as np
-from scipy.linalg import block_diag, cho_factor, cho_solve
 
+from privcausal.inference.cholesky import factor as cholesky
+from privcausal.inference.cholesky import solve
 from privcausal.typing import Integers, Matrix, Vector
 
 CORRELATIONS = (-0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9)
@@ -80,22 +81,20 @@ class Pair:
     @cached_property
     def _laws(self) -> list[tuple[float, Vector, Matrix]]:
         """For each choice of correlations: log likelihood, joint mean (2p,), covariance."""
-        design = block_diag(self.e.gram, self.y.gram)
-        cross, error = np.r_[self.e.cross, self.y.cross], block_diag(self.e.error, self.y.error)
         used = int(self.group.max(initial=0))
         return [
-            _posterior(design, cross, error, self._prior(np.r_[0.0, rhos][self.group]), rhos)
+            _posterior(self.e, self.y, self._prior(np.array([0.0, *rhos])[self.group]), rhos)
             for rhos in product(CORRELATIONS, repeat=used)
             if max(rhos, default=0.0) - min(rhos, default=0.0) < UNLIKE
         ]
 
-    def _prior(self, rho: Vector) -> Matrix:
-        """Covariance of (beta_e, beta_y), beta_y = beta_b + effect beta_e."""
+    def _prior(self, rho: Vector) -> tuple[Vector, Vector, Vector]:
+        """Var(beta_e), Cov(beta_e, beta_y), Var(beta_y), beta_y = beta_b + effect beta_e; (p,)."""
         e, effect = self.e.prior, self.effect
         baseline = np.maximum(self.y.prior - effect**2 * e, 0.25 * self.y.prior)
         across = rho * np.sqrt(e * baseline) + effect * e
         own = baseline + 2 * effect * across - effect**2 * e
-        return np.block([[np.diag(e), np.diag(across)], [np.diag(across), np.diag(own)]])
+        return e, across, own
 
     @cached_property
     def _weights(self) -> Vector:
@@ -160,21 +159,39 @@ class Pair:
 
 
 def _posterior(
-    design: Matrix, cross: Vector, error: Matrix, prior: Matrix, rhos: tuple[float, ...]
+    e: Regression, y: Regression, prior: tuple[Vector, Vector, Vector], rhos: tuple[float, ...]
 ) -> tuple[float, Vector, Matrix]:
     """Log of marginal likelihood times the prior of rhos; mean and covariance of coefficients."""
-    lead = design @ prior
-    total = lead @ design.T + error
+    p = len(e.cross)
+    one, across, two = prior
+    # the joint prior covariance has diagonal blocks, and the joint design has none across
+    lead, total = np.empty((2 * p, 2 * p)), np.empty((2 * p, 2 * p))
+    lead[:p, :p], lead[:p, p:] = e.gram * one, e.gram * across
+    lead[p:, :p], lead[p:, p:] = y.gram * across, y.gram * two
+    np.matmul(lead[:, :p], e.gram.T, out=total[:, :p])
+    np.matmul(lead[:, p:], y.gram.T, out=total[:, p:])
+    total[:p, :p] += e.error
+    total[p:, p:] += y.error
     # both regressions in their own units, or rounding decides
-    scale = 1.0 / np.sqrt(np.diag(total))
-    scaled = total * np.outer(scale, scale) + 1e-10 * np.eye(len(total))
-    factor = cho_factor(scaled, lower=True, check_finite=False)
-    lead, cross = lead * scale[:, None], cross * scale
-    gain = cho_solve(factor, lead, check_finite=False).T
-    z = cho_solve(factor, cross, check_finite=False)
+    scale = 1.0 / np.sqrt(total.diagonal())
+    total *= scale
+    total *= scale[:, None]
+    total.flat[:: 2 * p + 1] += 1e-10
+    lower = cholesky(total)
+    lead *= scale[:, None]
+    cross = np.concatenate((e.cross, y.cross)) * scale
+    solved = solve(lower, np.concatenate((lead, cross[:, None]), axis=1))
+    gain, z = solved[:, :-1].T, solved[:, -1]
+    cov = gain @ lead
+    np.negative(cov, out=cov)
+    at = np.arange(p)
+    cov[at, at] += one
+    cov[at, at + p] += across
+    cov[at + p, at] += across
+    cov[at + p, at + p] += two
     apart = sum((first - second) ** 2 for first, second in combinations(rhos, 2))
-    value = -np.log(np.diag(factor[0])).sum() - 0.5 * float(cross @ z) - 0.5 * apart / ALIKE**2
-    return float(value), gain @ cross, prior - gain @ lead
+    value = -np.log(lower.diagonal()).sum() - 0.5 * float(cross @ z) - 0.5 * apart / ALIKE**2
+    return float(value), gain @ cross, cov
 
 
 def _gain(one: Regression) -> float:
@@ -182,9 +199,9 @@ def _gain(one: Regression) -> float:
     values = []
     for total in (one.error + (one.gram * one.prior) @ one.gram.T, one.error):
         scale = 1.0 / np.sqrt(np.diag(total))
-        factor = cho_factor(total * np.outer(scale, scale) + 1e-10 * np.eye(len(total)), lower=True)
-        z = cho_solve(factor, one.cross * scale)
-        logdet = np.log(np.diag(factor[0])).sum() - np.log(scale).sum()
+        lower = cholesky(total * np.outer(scale, scale) + 1e-10 * np.eye(len(total)))
+        z = solve(lower, one.cross * scale)
+        logdet = np.log(lower.diagonal()).sum() - np.log(scale).sum()
         values.append(-logdet - 0.5 * float(one.cross * scale @ z))
     return float(values[0] - values[1])
 

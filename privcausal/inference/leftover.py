@@ -61,32 +61,41 @@ def leftover(sources: Sequence[Source]) -> Leftover:
 
 
 def _turned(source: Source, mean: Vector) -> tuple[Vector, Vector]:
-    """(d_e, d_b) at the points for coefficients `mean` (2p,) of (e, y)."""
+    """Errors of the coefficients of e and of b, for coefficients `mean` (2p,) of (e, y)."""
     p = len(source.e)
     d_e = mean[:p] - source.e
-    return source.phi @ d_e, source.phi @ (mean[p:] - source.y - source.pair.effect * d_e)
+    return d_e, mean[p:] - source.y - source.pair.effect * d_e
 
 
 def _centre(source: Source) -> tuple[Vector, Vector]:
-    return _turned(source, np.concatenate(source.pair.mean))
+    d_e, d_b = _turned(source, np.concatenate(source.pair.mean))
+    return source.phi @ d_e, source.phi @ d_b
 
 
 def _of_pair(source: Source) -> Leftover:
-    phi, p = source.phi, len(source.e)
-    means, kept, within = [], [], np.zeros((len(phi), len(phi)))
+    """With the second moments A_ee = C_ee + m_e m_e', and so A_bb and A_eb, the covariance is
+
+    A_ee A_bb + A_eb A_be - 2 v v' entry by entry, v = m_e m_b at the points.
+    """
+    phi, p, tau = source.phi, len(source.e), source.pair.effect
+    turned = np.ascontiguousarray(phi.T)
+    means, kept, products = [], [], []
+    within = np.zeros((len(phi), len(phi)))
     for weight, mean, cov in source.pair.laws(NEGLIGIBLE):
-        e, b = _turned(source, mean)
-        tau = source.pair.effect
-        ee = phi @ cov[:p, :p] @ phi.T
-        ey = phi @ cov[:p, p:] @ phi.T
-        eb = ey - tau * ee
-        bb = phi @ cov[p:, p:] @ phi.T - tau * (ey + ey.T) + tau**2 * ee
-        means.append(np.diag(eb) + e * b)
+        d_e, d_b = _turned(source, mean)
+        c_ee, c_ey = cov[:p, :p], cov[:p, p:]
+        c_bb = cov[p:, p:] - tau * (c_ey + c_ey.T) + tau**2 * c_ee
+        ee = phi @ (c_ee + np.multiply.outer(d_e, d_e)) @ turned
+        eb = phi @ (c_ey - tau * c_ee + np.multiply.outer(d_e, d_b)) @ turned
+        ee *= phi @ (c_bb + np.multiply.outer(d_b, d_b)) @ turned
+        means.append(np.diag(eb).copy())
+        ee += eb * eb.T
+        ee *= weight
+        within += ee
         kept.append(weight)
-        around = np.outer(e, e) * bb + np.outer(b, b) * ee
-        around += np.outer(e, b) * eb.T + np.outer(b, e) * eb
-        within += weight * (ee * bb + eb * eb.T + around)
-    weights, values = np.array(kept), np.array(means)
+        products.append((phi @ d_e) * (phi @ d_b))
+    weights, values, twice = np.array(kept), np.array(means), np.array(products)
     mean = weights @ values
-    away = (values - mean) * np.sqrt(weights)[:, None]
-    return Leftover(np.asarray(mean), np.asarray(within + away.T @ away))
+    away = values - mean
+    within += (away.T * weights) @ away - 2 * (twice.T * weights) @ twice
+    return Leftover(np.asarray(mean), within)

@@ -14,10 +14,13 @@ variances widens the posterior covariance.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from math import exp, sqrt
 
 import numpy as np
-from scipy.linalg import cho_solve
 
 from privcausal.inference.additive import (
     Moments,
@@ -26,6 +29,7 @@ from privcausal.inference.additive import (
     noise_cov,
     positive_part,
 )
+from privcausal.inference.cholesky import solve
 from privcausal.typing import Integers, Matrix, Vector
 
 SCALES = np.geomspace(3e-3, 10.0, 10)
@@ -75,79 +79,91 @@ class _Chain:
         solved = np.linalg.solve(error, np.c_[gram, cross])
         precision = gram.T @ solved[:, :-1]
         self.precision, self.centre = 0.5 * (precision + precision.T), gram.T @ solved[:, -1]
-        self.free = np.flatnonzero(law.kind >= 0)
-        self.scale = np.zeros(len(cross), np.int64)
-        base = np.full(len(SCALES), (1 - NEGLIGIBLE) / (len(SCALES) - 1))
-        base[0] = NEGLIGIBLE
-        self.base = CONCENTRATION * base
-        self.used = np.zeros((law.kind.max(initial=0) + 1, len(SCALES)))
+        # numbers of Python's own: arrays of ten take longer to call than to compute
+        self.kind = law.kind.tolist()
+        self.free = [j for j, kind in enumerate(self.kind) if kind >= 0]
+        self.scale = [0] * len(cross)
+        rest = (1 - NEGLIGIBLE) / (len(SCALES) - 1)
+        self.base = [CONCENTRATION * NEGLIGIBLE] + [CONCENTRATION * rest] * (len(SCALES) - 1)
+        self.tried = ((law.unit[:, None] * SCALES) ** 2).tolist()
+        self.used = [[0] * len(SCALES) for _ in range(max(self.kind, default=-1) + 1)]
         for j in self.free:
-            self.used[law.kind[j], 0] += 1
+            self.used[self.kind[j]][0] += 1
         self._refresh()
 
-    def _prior(self, scale: Integers) -> Vector:
-        variance = (self.law.unit * SCALES[scale]) ** 2
-        return np.where(self.law.kind < 0, self.law.fixed, variance)
+    def _prior(self, scale: Sequence[int]) -> list[float]:
+        fixed, tried = self.law.fixed, self.tried
+        return [
+            fixed if kind < 0 else tried[j][k]
+            for j, (kind, k) in enumerate(zip(self.kind, scale, strict=True))
+        ]
 
     def _refresh(self) -> None:
         """From scratch, so that rounding does not pile up."""
         self.prior = self._prior(self.scale)
-        self.cov = np.linalg.inv(self.precision + np.diag(1 / self.prior))
+        inverse = self.precision.copy()
+        inverse.flat[:: len(inverse) + 1] += 1 / np.array(self.prior)
+        self.cov = np.linalg.inv(inverse)
         self.mean = self.cov @ self.centre
 
     def run(self, sweeps: int) -> Posterior:
         uniform = np.random.default_rng(_PUBLIC_SEED).random((sweeps, len(self.cross)))
         p = len(self.cross)
         first = np.zeros(p)
-        second, chance = np.zeros((p, p)), np.zeros((p, len(SCALES)))
+        second, chance = np.zeros((p, p)), [[0.0] * len(SCALES) for _ in range(p)]
         kept = range(sweeps // 4, sweeps)
-        for sweep in range(sweeps):
+        for sweep, draws in enumerate(uniform.tolist()):
             for j in self.free:
-                weight = self._update(int(j), float(uniform[sweep, j]))
-                chance[j] += weight * (sweep in kept)
+                weight = self._update(j, draws[j])
+                if sweep in kept:
+                    chance[j] = [a + b for a, b in zip(chance[j], weight, strict=True)]
             self._refresh()
             if sweep in kept:
                 first += self.mean
-                second += self.cov + np.outer(self.mean, self.mean)
+                second += self.cov
+                second += np.multiply.outer(self.mean, self.mean)
         mean = first / len(kept)
         cov = second / len(kept) - np.outer(mean, mean)
-        return Posterior(mean, 0.5 * (cov + cov.T), self._evidence(chance / len(kept)))
+        return Posterior(mean, 0.5 * (cov + cov.T), self._evidence(np.array(chance) / len(kept)))
 
-    def _update(self, j: int, uniform: float) -> Vector:
+    def _update(self, j: int, uniform: float) -> list[float]:
         """Draw the scale of coefficient j given all others'; its chances."""
-        kind, own = self.law.kind[j], float(self.cov[j, j])
-        precision = max(1 / own - 1 / self.prior[j], 0.0)
-        pull = self.mean[j] / own
-        tried = (self.law.unit[j] * SCALES) ** 2
-        self.used[kind, self.scale[j]] -= 1
-        slack = 1 + tried * precision
-        log = 0.5 * (pull**2 * tried / slack - np.log(slack)) + np.log(self.used[kind] + self.base)
-        chance = np.exp(log - log.max())
-        chance /= chance.sum()
-        new = min(int(np.searchsorted(np.cumsum(chance), uniform)), len(SCALES) - 1)
-        self.used[kind, new] += 1
-        if new != self.scale[j]:
-            change = 1 / tried[new] - 1 / self.prior[j]
-            step = change / (1 + change * own) * self.cov[:, j]
-            self.mean = self.mean - step * self.mean[j]
-            self.cov = self.cov - np.outer(step, self.cov[:, j])
+        own, prior, tried = float(self.cov[j, j]), self.prior[j], self.tried[j]
+        used, old = self.used[self.kind[j]], self.scale[j]
+        mean = float(self.mean[j])
+        precision, half = max(1 / own - 1 / prior, 0.0), 0.5 * (mean / own) ** 2
+        used[old] -= 1
+        top = half * tried[-1] / (1 + tried[-1] * precision)  # the largest, so that none overflows
+        weight = []
+        for variance, many, base in zip(tried, used, self.base, strict=True):
+            slack = 1 + variance * precision
+            weight.append((many + base) * exp(half * variance / slack - top) / sqrt(slack))
+        upto = list(accumulate(weight))
+        new = min(bisect_left(upto, uniform * upto[-1]), len(SCALES) - 1)
+        used[new] += 1
+        if new != old:
+            change = 1 / tried[new] - 1 / prior
+            column = self.cov[:, j].copy()
+            step = change / (1 + change * own) * column
+            self.mean -= mean * step
+            self.cov -= np.multiply.outer(step, column)
             self.scale[j], self.prior[j] = new, tried[new]
-        return np.asarray(chance)
+        return [one / upto[-1] for one in weight]
 
     def _evidence(self, chance: Matrix) -> float:
         """log p(b | k) + log p(k) - log p(k | b) at the likeliest scales k (Chib 1995, Eq. 5).
 
         The last term is taken to factor over the coefficients.
         """
-        best = np.where(self.law.kind < 0, 0, chance.argmax(axis=1))
-        prior = self._prior(best)
+        best = np.where(self.law.kind < 0, 0, chance.argmax(axis=1)).tolist()
+        prior = np.array(self._prior(best))
         factor = factored(self.error + (self.gram * prior) @ self.gram.T)
-        whitened = cho_solve(factor, self.cross)
-        log = -float(np.log(np.diag(factor[0])).sum()) - 0.5 * float(self.cross @ whitened)
-        used = np.zeros_like(self.used)
+        whitened = solve(factor, self.cross)
+        log = -float(np.log(factor.diagonal()).sum()) - 0.5 * float(self.cross @ whitened)
+        used = [[0] * len(SCALES) for _ in self.used]
         for j in self.free:
-            kind, k = self.law.kind[j], best[j]
-            share = (used[kind, k] + self.base[k]) / (used[kind].sum() + CONCENTRATION)
+            kind, k = self.kind[j], best[j]
+            share = (used[kind][k] + self.base[k]) / (sum(used[kind]) + CONCENTRATION)
             log += float(np.log(share) - np.log(chance[j, k]))
-            used[kind, k] += 1
+            used[kind][k] += 1
         return log

@@ -54,7 +54,7 @@ class Population:
         (Nothing is released of them. Were all at the midpoint, scores would be cut as if the
         propensities that make them large did not occur.)
         """
-        scores = _normal_scores(len(self.probabilities))
+        scores = _normal_scores(len(self.probabilities)).copy()
         numeric = self.numeric
         if numeric:
             root = np.linalg.cholesky(self.correlation)
@@ -63,7 +63,7 @@ class Population:
         frame = {name: self._draw(name, ndtr(scores[:, j])) for j, name in enumerate(order)}
         even = np.arange(0.5, SIZE) * np.sqrt(5.0) % 1.0  # in no order that covariates share
         propensity = None if known is None else known.lo + (known.hi - known.lo) * even
-        return Rows(frame, SIZE, propensity)
+        return Rows(frame, SIZE, propensity, by_column=True)
 
     def _draw(self, name: str, uniform: Vector) -> Vector:
         p = self.probabilities[name]
@@ -94,6 +94,7 @@ def uniform_population(schema: Schema, variables: Sequence[str], size: int | Non
     return Population(schema, probabilities, np.eye(numeric), float(size or 1))
 
 
+@lru_cache(maxsize=8)
 def _normal_scores(width: int) -> Matrix:
     draws = np.random.default_rng(_PUBLIC_SEED).standard_normal((SIZE, max(width, 1)))
     return np.asarray((draws - draws.mean(0)) / draws.std(0))

@@ -29,7 +29,7 @@ from privcausal.learners.nuisances import (
 from privcausal.spec.features import FeatureMap
 from privcausal.spec.functions import Constant, Difference, Function, Mixture, Nuisance
 from privcausal.spec.request import FOLDS, Request
-from privcausal.spec.steps import Steps
+from privcausal.spec.steps import Bins, Steps
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import (
     Aipw,
@@ -222,21 +222,26 @@ def _remainder(
 
 
 def _contrast(machine: Machine, fitted: Sequence[Fitted]) -> Posterior:
-    """mu_1 - mu_0 on the effect's bins: the folds' mean (folds only exist for rows).
+    """mu_1 - mu_0 on the effect's bins: the folds' mean (folds only exist for rows)."""
+    own = _averaged(machine.bins, machine.effect.bins)
+    turn = np.hstack([-own, own])
+    mean = np.mean([turn @ one.mean for one in fitted], axis=0)
+    cov = sum((turn @ one.cov @ turn.T for one in fitted), np.zeros((len(own),) * 2))
+    return coefficients(machine.effect.bins, Fitted(mean, cov / len(fitted) ** 2))
 
-    Shapes of other axes differ on average over all rows even where both arms have the same one,
-    since each is centred within its arm: that is what these columns confound.
+
+def _averaged(bins: Bins, kept: Bins) -> Matrix:
+    """From (constant, shapes) to those of the axes kept, shape (1 + M', 1 + M).
+
+    The other shapes are centred within their own arm. What they are on average over all rows goes
+    into the constant: left out, it would confound, as far as the arms differ in these columns.
     """
-    effect, bins = machine.effect.bins, machine.bins
-    at = effect.within(bins)
-    pick = np.eye(1 + bins.size)[at]
-    pick[0, 1:] = bins.share
-    pick[0, at[1:]] = 0.0
-    turn = np.hstack([-pick, pick])
-    laws = [Fitted(turn @ one.mean, turn @ one.cov @ turn.T) for one in fitted]
-    mean = np.mean([law.mean for law in laws], axis=0)
-    cov = sum((law.cov for law in laws), np.zeros_like(laws[0].cov)) / len(laws) ** 2
-    return coefficients(effect, Fitted(mean, cov))
+    out = np.eye(1 + bins.size)[kept.within(bins)]
+    for axis, first in zip(bins.axes, bins.start[:-1], strict=True):
+        if axis not in kept.axes:
+            at = slice(int(first), int(first) + axis.size)
+            out[0, 1 + at.start : 1 + at.stop] = bins.share[at]
+    return out
 
 
 def _effect(machine: Machine, law: Posterior, middle: float = 0.0) -> Effect:

@@ -17,7 +17,7 @@ from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.ground import Ground
 from privcausal.spec.functions import Constant
 from privcausal.spec.request import FOLDS
-from privcausal.spec.steps import Bins, make_bins
+from privcausal.spec.steps import Bins, Steps, make_bins
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault import ArmHistogram, Boosting, OutcomeResidual, Regression, Shapes
 
@@ -209,7 +209,21 @@ class Trained:
 
     @cached_property
     def _masses(self) -> Matrix:
-        return self.machine.mass(self.ask) * self.count
+        """Sums of the curvature over each bin's rows, shape (arms, M).
+
+        That of log odds is e (1 - e), and the rounds began where it is 1/4: a first smoothing,
+        which leans towards there, says where they went. Beyond the clip e is not used.
+        """
+        start = self.machine.mass(self.ask) * self.count
+        if not (self.ask.logistic and self.machine.option.smooth):
+            return start
+        bins, ground = self.machine.bins, self.machine.ground
+        laws = [self._smoothed(self._total(start, 0, k)) for k in self._axes]
+        law = coefficients(bins, smoothing.assemble(self._constant(0), laws))
+        ends = ground.clip, 1 - ground.clip
+        e = Steps(bins.features, law.mean, 0.0, *ends, logistic=True)(ground.rows)
+        ask = replace(self.ask, curvature=(e * (1 - e))[None, :])
+        return self.machine.mass(ask) * self.count
 
     def _axis(self, k: int) -> slice:
         """The bins of an axis."""
@@ -230,14 +244,15 @@ class Trained:
     @cached_property
     def _totals(self) -> list[list[Totals]]:
         """What all rounds say of each axis, by arm."""
-        return [[self._total(arm, k) for k in self._axes] for arm in range(self.order.arms)]
+        arms = range(self.order.arms)
+        return [[self._total(self._masses, arm, k) for k in self._axes] for arm in arms]
 
-    def _total(self, arm: int, k: int) -> Totals:
+    def _total(self, masses: Matrix, arm: int, k: int) -> Totals:
         order, own, axes = self.order, self._axis(k), self.machine.bins.axes
         sums = self.release.value.reshape(order.rounds, order.arms, order.axes, order.leaves)
         before = [made.scores[arm, own] + made.constant[arm] for made in self._path[:-1]]
         return smoothing.totals(
-            order.leaf[:, own], sums[:, arm, k], np.array(before), self._masses[arm, own],
+            order.leaf[:, own], sums[:, arm, k], np.array(before), masses[arm, own],
             float(self.release.noise_sd[0]), axes[k].position if k < len(axes) else None,
         )  # fmt: skip
 
@@ -262,7 +277,10 @@ class Trained:
         dispersion = self.ask.dispersion
         if not self.machine.option.smooth:
             return [smoothing.raw_law(course, dispersion) for course in self._courses[arm]]
-        return [smoothing.smooth(one, self.ask.size, dispersion) for one in self._totals[arm]]
+        return [self._smoothed(one) for one in self._totals[arm]]
+
+    def _smoothed(self, found: Totals) -> tuple[Vector, Matrix]:
+        return smoothing.smooth(found, self.ask.size, self.ask.dispersion)
 
     def fitted(self, arm: int = 0) -> Fitted:
         """Law of the constant and the shapes of one arm (or of all rows)."""

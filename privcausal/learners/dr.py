@@ -76,7 +76,7 @@ class DR(CateLearner):
         )
         first, partials = orthogonal_effect(ground, partials, found, conditional(ground))
         nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
-        effect = _second_stage(ground, grams, first, nuisances)
+        effect = _second_stage(ground, grams, first, nuisances, found.cut)
         rest = remainder(ground, partials) + known.doubt
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
 
@@ -88,9 +88,13 @@ class DR(CateLearner):
 
 
 def _second_stage(
-    ground: Ground, grams: Grams, first: Effect, nuisances: tuple[Nuisance, ...]
+    ground: Ground, grams: Grams, first: Effect, nuisances: tuple[Nuisance, ...], plausible: float
 ) -> Effect:
-    """Regress psi - tau_1(x) on the effect's features and add tau_1 back."""
+    """Regress psi - tau_1(x) on the effect's features and add tau_1 back.
+
+    A wide cut of the score says nothing of the effect: slopes of what is left are, before the
+    moments speak, no larger than the `plausible` ones of the effect itself.
+    """
     reach = 2 * ground.outcome.bound
     target = by_fold(lambda n: Aipw(n, ground.outcome, ground.clip, first, reach), nuisances)
     sizes = read_sizes(ground, target, SIZES)
@@ -109,7 +113,7 @@ def _second_stage(
         max(sizes.rms(cut), 1e-3 * cut) ** 2,
     )
     constant = (CONSTANT_SPREAD * ground.outcome.bound) ** 2
-    fitted = conditional(ground)(moments, constant, cut**2 / 40)
+    fitted = conditional(ground)(moments, constant, min(cut / 2, plausible) ** 2 / 10)
     before = first.pieces[0].additive.coef
     # first is cut to [-reach, reach] where it centres the score; additive functions stay inside
     total = Additive(features, np.asarray(before + fitted.mean))

@@ -20,7 +20,7 @@ from privcausal.inference.population import (
 from privcausal.inference.ranges import coarse_range, fine_range, present_rows
 from privcausal.learners.bases import Base, PrivateBase, moment_base
 from privcausal.learners.needs import Undeclared
-from privcausal.spec.features import Design, FeatureMap, Rows
+from privcausal.spec.features import Design, FeatureMap, Rows, design_of
 from privcausal.spec.functions import Constant, Function, Known
 from privcausal.spec.groups import Group, resolve_groups
 from privcausal.spec.plan import Plan
@@ -191,8 +191,8 @@ def lay(session: Session, *, linear_terms: bool = True, modelled: bool = False) 
     request, schema = session.plan.request, session.schema
     formula = request.formula
     terms = (*formula.modifiers, *formula.controls)
-    design = Design(terms, schema, full_rank=session.base.name == "linear")
-    linear = Design(formula.modifiers if linear_terms else (), schema, full_rank=True)
+    design = design_of(terms, schema, full_rank=session.base.name == "linear")
+    linear = design_of(formula.modifiers if linear_terms else (), schema, full_rank=True)
     groups = resolve_groups(request.groups, schema)
     session.vault.arrange(schema, [design, linear], groups)
     population = _population(session, design.variables, modelled)

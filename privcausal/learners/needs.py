@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from privcausal.accounting import PICO, delta_after, rho_of
 from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.spec.columns import Header
-from privcausal.spec.features import Design
+from privcausal.spec.features import design_of
 from privcausal.spec.groups import parse_group, resolve_groups
 from privcausal.spec.plan import Plan, Stage, divide, portions
 from privcausal.spec.request import Request
@@ -158,8 +158,8 @@ def _check_width(request: Request, schema: Schema) -> None:
 def _check_finite(request: Request, schema: Schema) -> None:
     """Terms whose domains are all declared must be finite on them: `Design` looks on a grid."""
     _check_width(request, schema)
-    known = [t for t in request.formula.terms if all(v in schema for v in t.variables)]
-    Design(known, schema, full_rank=False)
+    known = tuple(t for t in request.formula.terms if all(v in schema for v in t.variables))
+    design_of(known, schema, full_rank=False)
 
 
 def check_levels(request: Request) -> None:
@@ -202,7 +202,7 @@ def _check_queries(request: Request, schema: Schema, undeclared: Undeclared) -> 
             f"queries= needs declared bounds for {', '.join(map(repr, sorted(bought)))}, so that "
             "the points can be read before anything is spent"
         )
-    request.queries.rows(Design(request.formula.modifiers, schema, full_rank=False))
+    request.queries.rows(design_of(request.formula.modifiers, schema, full_rank=False))
 
 
 def make_plan(

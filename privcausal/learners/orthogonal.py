@@ -29,8 +29,10 @@ from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
     LEAST_BELOW,
+    RESIDUAL_CLIP,
     Partial,
     as_effect,
+    by_fold,
     cross_noise,
     extended,
     from_pair,
@@ -42,14 +44,28 @@ from privcausal.learners.nuisances import (
     settled,
     weights_gram,
 )
-from privcausal.spec.functions import Constant
+from privcausal.spec.functions import Additive, Constant, Function
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import Cross, Outcome, OutcomeResidual, SizeHistogram, Transform
+from privcausal.vault import (
+    CentredProduct,
+    Cross,
+    Outcome,
+    OutcomeResidual,
+    SizeHistogram,
+    Transform,
+)
 
 CLIPPED = 0.25
 """Of the bias that cutting could make at most, what is allowed for after scaling up again."""
+
+BIAS, REST_BIAS = 0.3, 0.1
+"""Prices of cutting the residual product, and what a first effect leaves of it: there a cut can
+bias no more than tau - tau_1."""
+
+LEAST_LEFT = 0.15
+"""Of the product's mean square, what a first effect leaves at least."""
 
 POINTS = 200
 """Points of the synthetic population at which errors of nuisances are looked at."""
@@ -80,24 +96,27 @@ class Residuals:
     ----------
     cross, cross_sd
         Sum of w (T - e)(Y - eta) phi, shape (p,), and the noise sd of an entry.
-    gram, gram_sd
-        Sum of w (T - e)^2 phi phi', shape (p, p), by post-processing or bought.
     cut, spread : float
         The cut, and the root mean square of what is below it.
-    mean_weight : float
-        Mean of (T - e)^2.
     clipping : float
         Standard deviation allowed for what cutting did to the mean of the product.
+    gram, gram_sd
+        Sum of w (T - e)^2 phi phi', shape (p, p), by post-processing or bought.
+    mean_weight : float
+        Mean of (T - e)^2.
+    sizes : Sizes
+        The histogram of the product's size.
     """
 
     cross: Vector
     cross_sd: float
-    gram: Matrix
-    gram_sd: float
     cut: float
     spread: float
-    mean_weight: float
     clipping: float
+    gram: Matrix
+    gram_sd: float
+    mean_weight: float
+    sizes: cuts.Sizes
 
 
 INTERACTIONS_WEIGHTS = (0.03, 0.07, 0.01)
@@ -228,23 +247,81 @@ def residuals(
     weights: str | None,
 ) -> Residuals:
     """Ask for the sizes of the residual product, then for its moments (names are stages)."""
-    features = ground.effect_features
     target = residual_product(ground, partials)
     law = _sizes(ground, target, sizes, partials[0])
-    cut = cuts.trade(law, cross_noise(ground, moments, features.cut) / ground.population.count)
-    release = ground.session.release(moments, Cross(features, target, cut, "residual product"))
     gram, gram_sd, mean_weight = weights_gram(ground, grams, partials, weights)
-    below = max(law.below(cut), LEAST_BELOW)
     return Residuals(
+        *_cross(ground, target, law, moments, BIAS),
+        gram=gram,
+        gram_sd=gram_sd,
+        mean_weight=mean_weight,
+        sizes=law,
+    )
+
+
+def _cross(
+    ground: Ground, target: Transform, law: cuts.Sizes, stage: str, bias: float
+) -> tuple[Vector, float, float, float, float]:
+    """The first five fields of `Residuals`, `bias` the price of cutting (see `cuts.trade`)."""
+    features = ground.effect_features
+    noise = cross_noise(ground, stage, features.cut) / ground.population.count
+    cut = cuts.trade(law, noise, bias=bias)
+    release = ground.session.release(stage, Cross(features, target, cut, "residual product"))
+    below = max(law.below(cut), LEAST_BELOW)
+    return (
         release.value / below,
         float(release.noise_sd[0]) / below,
-        gram,
-        gram_sd,
         cut,
         max(law.rms(cut), 1e-3 * cut),
-        mean_weight,
         CLIPPED * cuts.unseen_bias(law, cut),
     )
+
+
+def once_more(
+    ground: Ground,
+    partials: tuple[Partial, ...],
+    first: Residuals,
+    effect: Effect,
+    stage: str,
+) -> Residuals:
+    """The moments with those of a second release, of what a first effect leaves.
+
+    (T - e) (Y - eta - (T - e) tau_1) has the weighted mean tau - tau_1, the smaller the better the
+    first effect is: so is the range that it needs, and with it the noise. What is wrong with the
+    Gram or with the cut then touches tau - tau_1 only. Moments of tau are these plus G beta_1;
+    those of both releases are averaged by the precision of their noise, so that no budget is lost
+    where the first effect explains nothing.
+    """
+    reach = 2 * ground.outcome.bound
+    coef = effect.pieces[0].additive.coef
+    centre = Additive(ground.effect_features, coef, 0.0, -reach, reach)
+    soft = min(RESIDUAL_CLIP, ground.clip)
+    target = by_fold(
+        lambda p: CentredProduct(p.e_soft, p.eta, ground.outcome, soft, centre, reach), partials
+    )
+    law = _left(ground, first.sizes, partials[0], centre)
+    cross, sd, _, spread_, clipping = _cross(ground, target, law, stage, REST_BIAS)
+    cross = cross + first.gram @ coef
+    variances = first.cross_sd**2, sd**2
+    own = variances[1] / sum(variances) if sum(variances) > 0 else 0.0
+    return replace(
+        first,
+        cross=own * first.cross + (1 - own) * cross,
+        cross_sd=float(np.hypot(own * first.cross_sd, (1 - own) * sd)),
+        spread=own * first.spread + (1 - own) * spread_,
+        clipping=own * first.clipping + (1 - own) * clipping,
+    )
+
+
+def _left(ground: Ground, law: cuts.Sizes, part: Partial, effect: Function) -> cuts.Sizes:
+    """The histogram of sizes, moved to what is left where this effect is taken out.
+
+    E[(T - e)^4 | x] = e (1 - e) ((1 - e)^3 + e^3) tells how much of the mean square goes.
+    """
+    e, tau = part.e_soft(ground.rows), effect(ground.rows)
+    taken = float(np.mean(e * (1 - e) * ((1 - e) ** 3 + e**3) * tau**2))
+    left = max(1 - taken / law.rms(float(law.edges[-1])) ** 2, LEAST_LEFT)
+    return replace(law, edges=law.edges * float(np.sqrt(left)))
 
 
 def _sizes(ground: Ground, target: Transform, stage: str, part: Partial) -> cuts.Sizes:

@@ -15,24 +15,33 @@ from privcausal.learners.orthogonal import (
     Regression,
     conditional,
     nuisance_needs,
+    once_more,
     orthogonal_effect,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.orthogonal import residuals as residuals_of
 from privcausal.spec.request import Request
 
-SIZES, MOMENTS, WEIGHTS = "effect: residual sizes", "effect: residual moments", "effect: weights"
+SIZES, WEIGHTS = "effect: residual sizes", "effect: weights"
+MOMENTS, REST = "effect: residual moments", "effect: remaining moments"
 
 
 @dataclass(frozen=True)
 class R(CateLearner):
-    """tau(x) minimising sum [(Y - eta) - (T - e) tau(x)]^2; never divides by the propensity."""
+    """tau(x) minimising sum [(Y - eta) - (T - e) tau(x)]^2; never divides by the propensity.
+
+    Its moments are released twice, the second time of what the first effect leaves.
+    """
 
     name: ClassVar[str] = "r"
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
-        needs = [*nuisance_needs(request, base), Need(SIZES, 0.02, "effect")]
-        needs.append(Need(MOMENTS, 0.48, "effect"))
+        needs = [
+            *nuisance_needs(request, base),
+            Need(SIZES, 0.02, "effect"),
+            Need(MOMENTS, 0.17, "effect"),
+            Need(REST, 0.31, "effect"),
+        ]
         if base.released_weights:
             needs.append(Need(WEIGHTS, 0.08, "effect"))
         return needs
@@ -45,6 +54,8 @@ class R(CateLearner):
         ground, grams, partials = known.ground, known.grams, known.partials
         weights = WEIGHTS if ground.session.plan.has(WEIGHTS) else None
         found = residuals_of(ground, grams, partials, sizes=SIZES, moments=MOMENTS, weights=weights)
+        first, _ = orthogonal_effect(ground, partials, found, regress)
+        found = once_more(ground, partials, found, first, REST)
         effect, partials = orthogonal_effect(ground, partials, found, regress)
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
         rest = remainder(ground, partials) + known.doubt

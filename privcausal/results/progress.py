@@ -1,4 +1,4 @@
-"""A bar on stderr that moves with the stages of a fit, and tells the share of rows read."""
+"""A bar on stderr that moves with a fit's stages, and tells the share of rows or rounds done."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ TICK = 1.0
 FORMAT = "{desc}: {bar}| {n_fmt}/{total_fmt} stages [{elapsed}]"
 
 
-Tell = Callable[[str, float | None], None]
+Tell = Callable[[str, float | None, str], None]
 
 
 @contextmanager
 def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
-    """What is to be told of each stage and of the share of rows read; None: nothing is shown.
+    """What is to be told of each stage and of the share of what it has done of its rows or rounds.
+
+    None where nothing is shown.
 
     Parameters
     ----------
@@ -31,11 +33,11 @@ def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
         return
     bars: list[Any] = []
 
-    def tell(name: str, share: float | None) -> None:
+    def tell(name: str, share: float | None, of: str) -> None:
         if not bars:  # not before there is something to wait for: arguments may be refused
             bars.append(_bar(len(names)))
         (bar,) = bars
-        text = name if not share or share == 1 else f"{name}, {share:.0%} of the rows"
+        text = name if not share or share == 1 else f"{name}, {share:.0%} of the {of}"
         if text == bar.desc:
             return
         bar.set_description_str(text, refresh=False)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeVar, cast
 
@@ -263,6 +264,18 @@ class Design:
         return np.asarray(matrix, dtype=np.float64)
 
 
+def design_of(terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> Design:
+    """A `Design`, made anew or as one before: it is public, and formulaic takes its time."""
+    found = copy(_made(tuple(terms), schema, full_rank))
+    found.asked, found.schema = tuple(terms), schema  # what is saved refers to these very objects
+    return found
+
+
+@lru_cache(maxsize=64)
+def _made(terms: tuple[Term, ...], schema: Schema, full_rank: bool) -> Design:
+    return Design(terms, schema, full_rank=full_rank)
+
+
 def _variables(term: Term) -> tuple[str, ...]:
     return tuple(dict.fromkeys(v for f in term.factors for v in f.variables))
 
@@ -395,7 +408,7 @@ def _places(scaled: Vector) -> Any:
     """`fine_bins` of values that are surely in [-1, 1], but for the upper end."""
     position = scaled + 1.0
     position *= FINE / 2
-    return position.astype(np.int32)
+    return position.astype(np.int32).astype(np.intp)  # in two steps, of which each is fast
 
 
 def fine_bins(scaled: Vector) -> Integers:
@@ -497,7 +510,7 @@ class FeatureMap:
         return tuple(None if b.table is None else squared_norm(b.table) for b in self.blocks)
 
     @cached_property
-    def _owner(self) -> list[tuple[Block, int]]:
+    def owner(self) -> list[tuple[Block, int]]:
         """The block of each function after the first, and its number there."""
         return [(block, k) for block in self.blocks for k in range(len(block.order))]
 
@@ -506,7 +519,7 @@ class FeatureMap:
         if number == 0:
             out[:] = 1.0
             return out
-        block, own = self._owner[number - 1]
+        block, own = self.owner[number - 1]
         return block.function(rows, self.design, own, out)
 
     def total(self, coef: Vector) -> Sum:
@@ -604,6 +617,10 @@ class Space:
         return flat.reshape(columns, rows).T
 
 
+Remembered = dict[tuple[int, ...], tuple[tuple[object, ...], Any]]
+"""By the identities of some objects: the objects, and what they make of some rows."""
+
+
 @dataclass(eq=False)
 class Rows:
     """Cleaned covariates of n rows, remembering what was computed from them.
@@ -620,6 +637,10 @@ class Rows:
         blocks of rows on which many functions are evaluated. Values are the same.
     space : Space, optional
         Where large matrices are while the rows are worked on: see `within`.
+    before : mapping
+        What `remembered` gave of the same rows when they were read before.
+    roomy : bool
+        Whether the rows stay, and there is room for matrices of them beside.
     """
 
     frame: Mapping[str, Vector | Integers] = field(repr=False)
@@ -630,9 +651,9 @@ class Rows:
     by_column: bool = False
     space: Space | None = field(default=None, repr=False)
     _bins: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
-    _made: dict[tuple[int, ...], tuple[tuple[object, ...], Any]] = field(
-        default_factory=dict, repr=False
-    )
+    _made: Remembered = field(default_factory=dict, repr=False)
+    before: Remembered = field(default_factory=dict, repr=False)
+    roomy: bool = False
 
     def __len__(self) -> int:
         return self.size
@@ -677,8 +698,12 @@ class Rows:
         key = tuple(map(id, objects))
         if key not in self._made:
             # the objects are kept with the value, so that no others can have their ids
-            self._made[key] = objects, make()
+            self._made[key] = self.before[key] if key in self.before else (objects, make())
         return cast(T, self._made[key][1])
+
+    def remembered(self) -> Remembered:
+        """Of what `once` gave of these rows, the numbers: one for each row."""
+        return {key: one for key, one in self._made.items() if isinstance(one[1], np.ndarray)}
 
     def phi(self, features: Features) -> Matrix:
         if features not in self._phi:

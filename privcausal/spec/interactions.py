@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from privcausal.spec.features import FeatureMap, Rows, Sum, combine, squared_norm
+from privcausal.spec.features import FeatureMap, Rows, Sum, combine, looked_up, squared_norm
 from privcausal.typing import Matrix, Vector
 
 FEATURE_BITS = 24
@@ -57,15 +57,18 @@ class Interactions:
         phi and the lift are put on grids of 2^-a and 2^-b on which no partial sum reaches 2^53, so
         that the product of matrices is exact, and the same in any order and of any block.
         """
-        steps, unit = self._lift
         phi, out = rows.matrix(self.features.size), rows.matrix(self.size)
-        for column, own in zip(rows.columns(self.features), phi.T, strict=True):
-            np.rint(np.multiply(column, self._phi_scale, out=own), out=own)
-        np.matmul(steps.T, phi.T, out=out.T)
+        design, columns = self.features.design, self.features.column.tolist()
+        for number, (own, table) in enumerate(zip(phi.T, self._tables, strict=True)):
+            if table is not None:
+                looked_up(table, rows.bins(design, columns[number]), own)
+            else:
+                self.features.one(rows, number, own)
+                np.rint(np.multiply(own, self._phi_scale, out=own), out=own)
+        np.matmul(self._lift.T, phi.T, out=out.T)
         part = np.empty(len(rows))
-        for k, raw in enumerate(self.raw(rows)):
-            out[:, k] *= -unit
-            out[:, k] += np.multiply(raw, self.gain[k], out=part)
+        for own, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
+            np.add(own, np.multiply(raw, gain, out=part), out=own)
         return out
 
     @cached_property
@@ -75,13 +78,22 @@ class Interactions:
         return float(2.0 ** (FEATURE_BITS - np.ceil(np.log2(reach))))
 
     @cached_property
-    def _lift(self) -> tuple[Matrix, float]:
-        """gain x lift in whole steps, shape (p, K), and what one step times one of phi is worth."""
+    def _tables(self) -> list[Vector | None]:
+        """The features in whole steps, where they are looked up."""
+        found: list[Vector | None] = [None]
+        for block, number in self.features.owner:
+            own = None if block.table is None else np.rint(block.tables[number] * self._phi_scale)
+            found.append(own)
+        return found
+
+    @cached_property
+    def _lift(self) -> Matrix:
+        """-gain x lift, shape (p, K), in steps of a power of two, times one step of phi."""
         whole = self.lift * self.gain
         bits = 52 - FEATURE_BITS - int(np.ceil(np.log2(self.features.size)))
         most = max(float(np.abs(whole).max(initial=0.0)), 2.0**-100)
         scale = float(2.0 ** (bits - np.ceil(np.log2(most))))
-        return np.rint(whole * scale), 1.0 / (scale * self._phi_scale)
+        return np.asarray(np.rint(whole * scale) * (-1.0 / (scale * self._phi_scale)))
 
     def raw(self, rows: Rows) -> Iterator[Vector]:
         """Products before additive features are regressed out: K columns, each valid till the next.
@@ -121,9 +133,24 @@ class Interactions:
 
     def _linear(self, rows: Rows, number: int) -> Vector:
         """A linear feature, standardised and cut."""
-        value = self.features.one(rows, number, np.empty(len(rows)))
+        table, value = self._standard[number], np.empty(len(rows))
+        if table is not None:
+            bins = rows.bins(self.features.design, int(self.features.column[number]))
+            return looked_up(table, bins, value)
+        self.features.one(rows, number, value)
         value /= self.scales[number]
         return _within(value)
+
+    @cached_property
+    def _standard(self) -> dict[int, Vector | None]:
+        """The linear features that are in some product, where they are looked up."""
+        owner = self.features.owner
+        found: dict[int, Vector | None] = {}
+        for j in self._columns:
+            block, number = owner[j - 1]
+            table = None if block.table is None else block.tables[number]
+            found[j] = None if table is None else _within(table / self.scales[j])
+        return found
 
     def total(self, base: Vector, coef: Vector) -> Extra:
         """phi(x)'base + psi(x)'coef as a function of rows."""

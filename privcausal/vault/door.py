@@ -25,7 +25,7 @@ from privcausal.errors import (
 )
 from privcausal.spec.cell_table import CellTable
 from privcausal.spec.columns import Header, LabelColumns
-from privcausal.spec.features import Design, Space
+from privcausal.spec.features import Design, Remembered, Space
 from privcausal.spec.groups import Group
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import FOLDS, Request
@@ -66,6 +66,12 @@ KEEP_ROWS = 1 << 18
 
 KEEP_HELD = 1 << 20
 """The same for rows that are in memory anyway: some 300 bytes a row and six columns."""
+
+KEEP_VALUES = 1 << 24
+"""The same for what fitted functions gave, three numbers a row, where rows are read anew."""
+
+KEEP_NUMBERS = 1 << 25
+"""Where the batches are kept, so are matrices of up to so many entries, of 32 bits."""
 
 MOST_ROWS = 1 << 30
 """Rows whose sums int64 holds with their noise: a row adds at most 2^32 to a coordinate."""
@@ -118,8 +124,8 @@ def guarded(step: Callable[P, R]) -> Callable[P, R]:
 
 Block: TypeAlias = tuple[slice, Mapping[str, RawColumn]]
 
-Watch: TypeAlias = Callable[[str, float | None], None]
-"""Told the stage, and the share of rows it has read so far (None where that is not public)."""
+Watch: TypeAlias = Callable[[str, float | None, str], None]
+"""Told the stage, and the share of its "rows" or "rounds" it has done (None: not public)."""
 
 
 class Ledger(Protocol):
@@ -209,17 +215,15 @@ def open_vault(
 ) -> Vault:
     """Charge the whole plan to the ledger, then hand out the vault.
 
-    `watch` is told of each stage and of the share of rows it has read, where their number is
-    public. All charges are committed before any row is read; a fit that fails later stays paid for.
+    `watch` is told of each stage and how far it has come: in rows, where their number is public, or
+    in rounds. All charges are committed before any row is read; a fit that fails later stays paid
+    for.
     """
     source_of_noise = noise.current()
     _check_base(source.rows, plan)
     _check_order(source.rows, plan.request)
     _check_same(source.rows, plan.request)
-    # the number of rows may be told where it is public; under add_remove no rows are rows too
-    if plan.request.trust.neighbors == "substitute" and source.rows.size() == 0:
-        raise DataError("the data have no rows")
-    _check_size(source.rows.size(), plan)
+    _check_size(source.rows, plan)
     if plan.request.trust.unit is None:  # to count units, rows must be read
         _check_parts(public_size(source, plan.request), plan)
     if ledger is not None:
@@ -285,10 +289,17 @@ def _check_base(rows: Table, plan: Plan) -> None:
         )
 
 
-def _check_size(size: int, plan: Plan) -> None:
-    """Sums must fit; ``mode="paper"`` needs a number of rows, which is public there."""
-    if plan.request.trust.neighbors == "substitute" and size > MOST_ROWS:
-        # elsewhere the number is private: sums are cut to what 64 bits hold
+def _check_size(rows: Table, plan: Plan) -> None:
+    """There are rows, and not too many; ``mode="paper"`` needs a number of them.
+
+    Their number may be told where it is public, and elsewhere nobody asks: no rows are rows too,
+    and sums are cut to what 64 bits hold.
+    """
+    public = plan.request.trust.neighbors == "substitute"
+    size = rows.size() if public or plan.least_rows else 1
+    if size == 0 and public:
+        raise DataError("the data have no rows")
+    if size > MOST_ROWS and public:
         raise CapabilityError(
             f"tables of more than {MOST_ROWS:,} rows cannot be summed exactly; nothing was spent"
         )
@@ -345,6 +356,7 @@ class Vault(Sealed):
         "_rows",
         "_stage",
         "_unspent",
+        "_values",
         "_watch",
         "real_noise",
         "size",
@@ -365,6 +377,7 @@ class Vault(Sealed):
         self._unspent = {stage.name: stage for stage in plan.stages}
         self._layout: Layout | None = None
         self._batches: list[Batch] | None = None
+        self._values: dict[tuple[int, int], Remembered] = {}
         self.size = public_size(source, plan.request)
         self.real_noise = noise_source.real
         self._entropy, self._stage = 0, ""
@@ -399,7 +412,7 @@ class Vault(Sealed):
     def arrange(self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]) -> None:
         """Fix the domains, designs and groups by which rows are cleaned from here on."""
         self._layout = Layout(self._plan.request, schema, tuple(designs), tuple(groups))
-        self._batches = None
+        self._batches, self._values = None, {}
 
     def _raw(self, names: Sequence[str]) -> Iterator[RawBatch]:
         wanted = [(name, False) for name in names]
@@ -522,6 +535,8 @@ class Vault(Sealed):
             for batch in rows:
                 boosting.advance(batch, step)
             answers.append(noisy)
+            if self._watch is not None:
+                self._watch(stage.name, len(answers) / boosting.rounds, "rounds")
         charge = self._charge(
             stage, query.name, boosting.name,
             whole.sensitivity * boosting.unit, whole.scale * boosting.unit,
@@ -663,15 +678,17 @@ class Vault(Sealed):
         if name not in self._unspent:
             raise BudgetError(f"stage {name!r} is not in the plan, or was spent already")
         self._stage = name
-        self._tell(0)
+        self._tell()
         return self._unspent.pop(name)
 
-    def _tell(self, rows: int) -> None:
+    def _tell(self, rows: int | None = None) -> None:
+        """Of the stage and the rows it has read; None of them counts nothing."""
         if self._watch is not None:
             # how many rows there are is public only where it does not depend on the units
             trust = self._plan.request.trust
             public = trust.neighbors == "substitute" and trust.unit is None
-            self._watch(self._stage, rows / max(self._rows.size(), 1) if public else None)
+            share = rows / max(self._rows.size(), 1) if rows and public else None
+            self._watch(self._stage, share, "rows")
 
     def _select(self, part: str) -> int | None:
         """The number of a part of the rows, or None for all."""
@@ -709,13 +726,22 @@ class Vault(Sealed):
             )
 
         spaces = threading.local()  # of this pass: rows are in them
+        remembers = self._rows.ordered and not self._keeps and self._rows.size() <= KEEP_VALUES
+        before, self._values = self._values, {}
+        width = getattr(getattr(mechanism, "features", None), "size", 0)
+        roomy = self._keeps and self._rows.size() * width <= KEEP_NUMBERS
 
         def streamed(block: Block | Batch) -> tuple[Integers, Batch]:
             if not hasattr(spaces, "own"):
                 spaces.own = Space()
             batch = block if isinstance(block, Batch) else self._batch(block)
+            at = (0, 0) if isinstance(block, Batch) else (block[0].start, block[0].stop)
+            batch.rows.before, batch.rows.roomy = before.pop(at, {}), roomy
             with batch.rows.within(spaces.own):
-                return in_parts(mechanism, batch, parts), batch
+                sums = in_parts(mechanism, batch, parts)
+            if remembers:  # what this pass made no use of is let go
+                self._values[at] = batch.rows.remembered()
+            return sums, batch
 
         total, done, made = ExactSum(len(parts) * len(mechanism.units)), 0, []
         blocks: Iterable[Block | Batch] = self._batches or self._blocks()
@@ -734,7 +760,6 @@ class Vault(Sealed):
         assert isinstance(self._rows, Spark)
         trust = self._plan.request.trust
         total = self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
-        self._tell(self._rows.size())
         return np.split(total, len(job.parts))
 
     def _counted(self, mechanism: Mechanism) -> Integers | None:

@@ -76,12 +76,25 @@ def _glade(x: Any) -> Any:
     return _expit(0.5 * x[0] - 0.5 * x[3]), ramp, x[0] + 0.5 * x[1] ** 2 - 0.3
 
 
+def _surge(x: Any) -> Any:
+    """An effect that outweighs all else, wide bounds."""
+    ramp = 1.5 * np.logaddexp(0, x[0] + x[3])
+    return _expit(0.6 * x[1] - 0.4 * x[2]), ramp, 3 * np.sin(x[0]) + 2 * x[1] - 1
+
+
+def _weave(x: Any) -> Any:
+    """Products of covariates in the effect."""
+    return 0.3 + 0.4 * x[0], x[0] + x[3] ** 2, 3 * (x[1] - 0.5) * (2 * x[2] - 1) + x[3]
+
+
 EXTRA = {
     "ripple": Law(_unit(6), _ripple, 0.6, (-3, 5), (0, 1)),
     "still": Law(_bell(5), _still, 1.0, (-4, 11), (-3.5, 3.5)),
     "hush": Law(_unit(4), _hush, 0.0, (-1, 3), (0, 1)),
     "fold": Law(_bell(6), _fold, 1.0, (-6, 12), (-3.5, 3.5)),
     "swing": Law(_bell(5), _swing, 2.0, (-25, 25), (-3.5, 3.5)),
+    "surge": Law(_bell(5), _surge, 1.0, (-30, 30), (-3.5, 3.5)),
+    "weave": Law(_unit(5), _weave, 0.5, (-3, 6), (0, 1)),
     "glade": Law(_bell(5), _glade, 1.0, (-7, 14), (-3.5, 3.5)),
 }
 NAMES = (*EXTRA, "saddle", "tent", "mount", "steps", "spread", "twist")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import threading
 import time
@@ -14,6 +15,7 @@ import privcausal as pc
 from privcausal.errors import BudgetError
 from privcausal.results import progress
 from privcausal.results.progress import stage_bar
+from privcausal.vault.sources.memory import Memory
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,35 @@ def test_a_bar_follows_the_stages(call: Any, options: Any, capsys: Any) -> None:
     assert RARE not in err
 
 
+def test_rounds_of_boosting_are_told(capsys: Any) -> None:
+    base = pc.bases.DPEBM(rounds=10)
+    fit = pc.privcate(FORMULA, study(), bounds=BOUNDS, base=base, progress=True)
+    err = capsys.readouterr().err
+    for stage in ("nuisance: propensity", "nuisance: outcome", "effect: boosting"):
+        assert stage in [one.name for one in fit.plan.stages]
+        told = re.findall(rf"{stage}, (\d+)% of the rounds", err)
+        assert [int(n) for n in dict.fromkeys(told)] == [10, 20, 30, 40, 50, 60, 70, 80, 90]
+    assert str(CANARY) not in err
+    assert RARE not in err
+
+
+@pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
+def test_rows_are_counted_for_a_bar_only(neighbors: str, monkeypatch: Any) -> None:
+    """Counting is a job of its own where rows are far away; private numbers are never counted."""
+    asked: list[str] = []
+
+    def counted(self: Memory) -> int:
+        asked.append(inspect.stack()[1].function)
+        return size(self)
+
+    size = Memory.size
+    monkeypatch.setattr(Memory, "size", counted)
+    for shown, seen in ((False, False), (True, neighbors == "substitute")):
+        asked.clear()
+        pc.private("cost ~ mailed", study(), bounds=BOUNDS, neighbors=neighbors, progress=shown)
+        assert ("_tell" in asked) == seen
+
+
 def test_by_default_nothing_is_written(capsys: Any) -> None:
     pc.private("cost ~ mailed", study(), bounds=BOUNDS)
     assert capsys.readouterr() == ("", "")
@@ -57,7 +88,7 @@ def test_the_clock_goes_on_within_a_long_stage(capsys: Any, monkeypatch: Any) ->
         assert watch is not None
         time.sleep(0.1)
         assert capsys.readouterr().err == ""  # not before there is something to wait for
-        watch("boosting", None)
+        watch("boosting", None, "rows")
         capsys.readouterr()
         for _ in range(100):  # usually a tenth of a second is enough
             time.sleep(0.1)
@@ -71,8 +102,8 @@ def test_the_clock_goes_on_within_a_long_stage(capsys: Any, monkeypatch: Any) ->
 def test_a_failure_leaves_the_bar_where_it_was(capsys: Any) -> None:
     def fail() -> None:
         with stage_bar(["one", "two", "three"], shown=True) as watch:
-            watch("one", None)
-            watch("two", 0.5)
+            watch("one", None, "rows")
+            watch("two", 0.5, "rows")
             raise ValueError
 
     with pytest.raises(ValueError, match=r"^$"):

@@ -72,9 +72,9 @@ def test_ctrl_c_midway_leaves_the_fit_paid_for_and_nothing_running(
     data = places(tmp_path)[place]
     before, tell = threading.active_count(), door.Vault._tell
 
-    def pressed(vault: Any, done: int) -> None:
+    def pressed(vault: Any, done: int | None = None) -> None:
         tell(vault, done)
-        if 1_000 <= done < N:
+        if done is not None and 1_000 <= done < N:
             signal.raise_signal(signal.SIGINT)
 
     # jobs that a shell starts in the background ignore the signal, and their children do

@@ -103,6 +103,18 @@ def test_of_each_unit_the_same_rows_count_however_often_they_are_computed(frame:
     assert Spark(frame).units("pid") == N // 3
 
 
+def test_rows_whose_number_is_private_are_not_counted(frame: Any, monkeypatch: Any) -> None:
+    """It would be a pass over the table, and nobody may be told."""
+    from privcausal.vault.sources.spark import Spark
+
+    def size(self: Spark) -> int:
+        raise AssertionError
+
+    monkeypatch.setattr(Spark, "size", size)
+    fit = pc.private("Y ~ T", frame, bounds=BOUNDS, neighbors="add_remove", progress=True)
+    assert fit.params.notna().all()
+
+
 @pytest.mark.parametrize("options", [{"split": "disjoint"}, {"split": "crossfit"}])
 def test_parts_need_a_key(options: Any, frame: Any, tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)

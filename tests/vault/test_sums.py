@@ -266,10 +266,10 @@ def test_the_watch_is_told_shares_only_where_the_number_of_rows_is_public() -> N
         s = study(neighbors)
         vault = s.vault(rows, s.plan(["gram"]))
         seen: list[Any] = []
-        vault._watch = lambda stage, share, seen=seen: seen.append((stage, share))
+        vault._watch = lambda *told, seen=seen: seen.append(told)
         with testing.zero_noise():
             vault.release("gram", mechanisms(s)["gram"])
-        assert seen == [("gram", 0.0 if public else None), ("gram", 1.0 if public else None)]
+        assert seen == [("gram", None, "rows"), ("gram", 1.0 if public else None, "rows")]
 
 
 def test_lazy_tables_count_their_rows() -> None:

@@ -36,6 +36,22 @@ def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
     return ints
 
 
+def kept_rows(features: Features, rows: Rows) -> Matrix:
+    """`grid_rows` at the features' own weights, which several cross moments have in common.
+
+    Rows that stay keep them: whole numbers of at most 2^TWO_FACTOR, which 32-bit floats hold.
+    """
+    if not rows.roomy:
+        return grid_rows(features, rows, rows.weight(features))
+
+    def make() -> Matrix:
+        return grid_rows(features, rows, rows.weight(features)).astype(np.float32, order="K")
+
+    ints = rows.matrix(features.size)
+    np.copyto(ints, rows.once((features, grid_rows), make))
+    return ints
+
+
 def row_scale(size: int) -> float:
     """Integers per bound of a row of `size` entries."""
     return grid_scale(TWO_FACTOR, np.sqrt(size) / 2)
@@ -149,7 +165,7 @@ class Cross(Mechanism):
         return (2.0 if neighbors == "substitute" else 1.0) * UNIT * UNIT
 
     def integers(self, batch: Batch) -> Integers:
-        v = grid_rows(self.features, batch.rows, batch.rows.weight(self.features))
+        v = kept_rows(self.features, batch.rows)
         r = on_grid(self.target(batch), self.cut, TWO_FACTOR)
         sums = [v.T @ np.where(rows, r, 0.0) for rows in arms(batch, self.by_arm)]
         return np.asarray(np.concatenate(sums), np.int64)
