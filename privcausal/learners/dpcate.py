@@ -13,6 +13,7 @@ from privcausal.inference import cut as cuts
 from privcausal.inference.answers import Answers
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.kernel import LEFT_SPREAD, SPREAD, Law, denoised
+from privcausal.inference.sizes import modelled
 from privcausal.learners import networks, published_cate
 from privcausal.learners.averages import STAGES, averages
 from privcausal.learners.base import CateLearner, Learnt, doubts, finish, shown
@@ -33,6 +34,7 @@ from privcausal.learners.nuisances import (
     remainder,
 )
 from privcausal.learners.orthogonal import (
+    POINTS,
     conditional,
     nuisance_needs,
     orthogonal_effect,
@@ -53,6 +55,7 @@ from privcausal.vault import (
     KernelAnswers,
     KernelRegression,
     OfCovariates,
+    SizeHistogram,
     SquaredTreatmentResidual,
     Transform,
     Vault,
@@ -182,7 +185,7 @@ class DPCATE(CateLearner):
         first, partials = orthogonal_effect(ground, partials, found, conditional(ground))
         nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
         score = _scored(self.score, ground, partials, nuisances, first)
-        effect = self._effect(ground, score)
+        effect = self._effect(ground, score, partials[0])
         rest = remainder(ground, partials) + known.doubt
         learnt = Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
         return learnt, score.centre
@@ -190,14 +193,14 @@ class DPCATE(CateLearner):
     def _after_networks(self, ground: Ground, found: networks.Learned) -> tuple[Learnt, float]:
         partials, nuisances = (found.partial,), (found.nuisance,)
         score = _scored(self.score, ground, partials, nuisances, found.pilot)
-        effect = self._effect(ground, score)
+        effect = self._effect(ground, score, found.partial)
         rest = remainder(ground, partials)
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest), score.centre
 
-    def _effect(self, ground: Ground, score: _Score) -> Effect:
+    def _effect(self, ground: Ground, score: _Score, partial: Partial) -> Effect:
         kernel = self._kernel
         features = basis(ground, kernel)
-        sizes = read_sizes(ground, score.target, SIZES)
+        sizes = _sizes(ground, score.target, None if self.score == "dr" else partial)
         count, most = ground.population.count, _most(ground)
         cut = cuts.trade(sizes, cross_noise(ground, KERNEL, 1.0) / count)
         below = max(sizes.below(cut), LEAST_BELOW)
@@ -348,6 +351,17 @@ def _scored(
         float(np.mean(e * (1 - e))),
         limit + (1 - soft) * most,
     )
+
+
+def _sizes(ground: Ground, target: Transform, partial: Partial | None) -> cuts.Sizes:
+    """Noisy histogram of the target's size: of residual products (with `partial`), whose usual law
+    is known, helped by it. Else a small budget sees none, and takes them to be all the range."""
+    if partial is None:
+        return read_sizes(ground, target, SIZES)
+    borders = cuts.edges(target.bound)
+    release = ground.session.release(SIZES, SizeHistogram(target, borders))
+    e = partial.e_soft(ground.rows)[:POINTS]
+    return modelled(release.value, float(release.noise_sd[0]), borders, ground.population.count, e)
 
 
 def _noise_sd(ground: Ground, regression: KernelRegression) -> float:
