@@ -41,7 +41,7 @@ import generators
 import numpy as np
 import pandas as pd
 from generators import Law
-from niu_study import voting
+from niu_study import turnout
 
 import privcausal as pc
 
@@ -130,7 +130,7 @@ def _is_text(node: ast.AST) -> bool:
 
 def draw(data: str, n: int, seed: int) -> Any:
     if data == "GOTV":
-        return voting(GOTV, n, seed)
+        return turnout(GOTV, n, seed)
     if data in PAPER:
         return pc.datasets.niu(PAPER[data], n, seed)  # type: ignore[arg-type]
     return generators.draw(data, n, seed)
