@@ -325,7 +325,7 @@ def tables(store: Store) -> str:
             f"## {lines['rows'].iloc[0]:,} rows\n\n- {'PASS' if good else 'FAIL'} the proven "
             f"function takes {lines['cpu_seconds'].round(1).tolist()} s of one core on datasets "
             f"{lines['dataset'].tolist()}, at most 60 wanted, and {lines['peak_mb'].max():.0f} MB, "
-            f"at most 4 GB wanted (on a busy machine it took "
+            f"at most 4 GB wanted (it took "
             f"{lines['seconds'].round(0).tolist()} s by the clock)\n"
         )
     return "\n".join(text)
