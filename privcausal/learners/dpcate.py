@@ -13,7 +13,6 @@ from privcausal.inference import cut as cuts
 from privcausal.inference.answers import Answers
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.kernel import LEFT_SPREAD, SPREAD, Law, denoised
-from privcausal.inference.sizes import modelled
 from privcausal.learners import networks, published_cate
 from privcausal.learners.averages import STAGES, averages
 from privcausal.learners.base import CateLearner, Learnt, doubts, finish, shown
@@ -34,10 +33,10 @@ from privcausal.learners.nuisances import (
     remainder,
 )
 from privcausal.learners.orthogonal import (
-    POINTS,
     conditional,
     nuisance_needs,
     orthogonal_effect,
+    residual_sizes,
     residuals,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
@@ -55,7 +54,6 @@ from privcausal.vault import (
     KernelAnswers,
     KernelRegression,
     OfCovariates,
-    SizeHistogram,
     SquaredTreatmentResidual,
     Transform,
     Vault,
@@ -358,10 +356,7 @@ def _sizes(ground: Ground, target: Transform, partial: Partial | None) -> cuts.S
     is known, helped by it. Else a small budget sees none, and takes them to be all the range."""
     if partial is None:
         return read_sizes(ground, target, SIZES)
-    borders = cuts.edges(target.bound)
-    release = ground.session.release(SIZES, SizeHistogram(target, borders))
-    e = partial.e_soft(ground.rows)[:POINTS]
-    return modelled(release.value, float(release.noise_sd[0]), borders, ground.population.count, e)
+    return residual_sizes(ground, target, SIZES, partial)
 
 
 def _noise_sd(ground: Ground, regression: KernelRegression) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -248,10 +249,10 @@ def residuals(
 ) -> Residuals:
     """Ask for the sizes of the residual product, then for its moments (names are stages)."""
     target = residual_product(ground, partials)
-    law = _sizes(ground, target, sizes, partials[0])
+    law = residual_sizes(ground, target, sizes, partials[0])
     gram, gram_sd, mean_weight = weights_gram(ground, grams, partials, weights)
     return Residuals(
-        *_cross(ground, target, law, moments, BIAS),
+        **_cross(ground, target, law, moments, BIAS)._asdict(),
         gram=gram,
         gram_sd=gram_sd,
         mean_weight=mean_weight,
@@ -259,16 +260,24 @@ def residuals(
     )
 
 
-def _cross(
-    ground: Ground, target: Transform, law: cuts.Sizes, stage: str, bias: float
-) -> tuple[Vector, float, float, float, float]:
-    """The first five fields of `Residuals`, `bias` the price of cutting (see `cuts.trade`)."""
+class _Release(NamedTuple):
+    """What one release says: fields of `Residuals`."""
+
+    cross: Vector
+    cross_sd: float
+    cut: float
+    spread: float
+    clipping: float
+
+
+def _cross(ground: Ground, target: Transform, law: cuts.Sizes, stage: str, bias: float) -> _Release:
+    """Moments of the target, as if nothing had been cut, at a `bias` per cut (`cuts.trade`)."""
     features = ground.effect_features
     noise = cross_noise(ground, stage, features.cut) / ground.population.count
     cut = cuts.trade(law, noise, bias=bias)
     release = ground.session.release(stage, Cross(features, target, cut, "residual product"))
     below = max(law.below(cut), LEAST_BELOW)
-    return (
+    return _Release(
         release.value / below,
         float(release.noise_sd[0]) / below,
         cut,
@@ -300,16 +309,16 @@ def once_more(
         lambda p: CentredProduct(p.e_soft, p.eta, ground.outcome, soft, centre, reach), partials
     )
     law = _left(ground, first.sizes, partials[0], centre)
-    cross, sd, _, spread_, clipping = _cross(ground, target, law, stage, REST_BIAS)
-    cross = cross + first.gram @ coef
-    variances = first.cross_sd**2, sd**2
+    rest = _cross(ground, target, law, stage, REST_BIAS)
+    cross = rest.cross + first.gram @ coef
+    variances = first.cross_sd**2, rest.cross_sd**2
     own = variances[1] / sum(variances) if sum(variances) > 0 else 0.0
     return replace(
         first,
         cross=own * first.cross + (1 - own) * cross,
-        cross_sd=float(np.hypot(own * first.cross_sd, (1 - own) * sd)),
-        spread=own * first.spread + (1 - own) * spread_,
-        clipping=own * first.clipping + (1 - own) * clipping,
+        cross_sd=float(np.hypot(own * first.cross_sd, (1 - own) * rest.cross_sd)),
+        spread=own * first.spread + (1 - own) * rest.spread,
+        clipping=own * first.clipping + (1 - own) * rest.clipping,
     )
 
 
@@ -324,7 +333,8 @@ def _left(ground: Ground, law: cuts.Sizes, part: Partial, effect: Function) -> c
     return replace(law, edges=law.edges * float(np.sqrt(left)))
 
 
-def _sizes(ground: Ground, target: Transform, stage: str, part: Partial) -> cuts.Sizes:
+def residual_sizes(ground: Ground, target: Transform, stage: str, part: Partial) -> cuts.Sizes:
+    """Histogram of a residual product's size, helped by what such products usually look like."""
     borders = cuts.edges(target.bound)
     release = ground.session.release(stage, SizeHistogram(target, borders))
     e = part.e_soft(ground.rows)[:POINTS]
