@@ -35,6 +35,7 @@ far wider than any coefficient, and narrow enough for floats."""
 class Moments:
     """Noisy moments of one regression; `gram_sd` and `cross_sd` are noise sds of an entry.
 
+    `cross_sd` may be one for each entry of `cross`, shape (p,).
     `noise_var` is the variance of the target around its mean, per unit of Gram weight; `extra`
     (p, p) the covariance of what else errs in `cross`.
     """
@@ -42,7 +43,7 @@ class Moments:
     gram: Matrix
     cross: Vector
     gram_sd: float
-    cross_sd: float
+    cross_sd: float | Vector
     noise_var: float
     extra: Matrix | None = None
 
@@ -121,6 +122,14 @@ def noise_cov(moments: Moments, beta: Vector) -> Matrix:
     diagonal = moments.cross_sd**2 + g2 * float(beta @ beta) + tiny
     noise = np.asarray(diagonal * np.eye(p) + g2 * np.outer(beta, beta))
     return noise if moments.extra is None else noise + moments.extra
+
+
+def of_nothing(moments: Moments) -> float:
+    """Log marginal likelihood of moments whose coefficients are all zero."""
+    zero = np.zeros(len(moments.cross))
+    lower = factored(moments.noise_var * positive_part(moments.gram) + noise_cov(moments, zero))
+    z = solve(lower, moments.cross)
+    return -float(np.log(lower.diagonal()).sum()) - 0.5 * float(moments.cross @ z)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,24 +1,23 @@
 """Regression from noisy moments when few of many coefficients may matter, and by unknown amounts.
 
-The model of `additive.Moments` with one prior variance per coefficient, on a grid from negligible
-to large. Which values are common is learned: within a class (linear functions, curved ones) the
-shares of the grid's values have a Dirichlet prior (base weight on negligible ones). The variances
-are drawn by collapsed Gibbs sampling, coefficients integrated out: given the other variances, the
-moments say of beta_j only what a normal likelihood of some precision p and centre h / p says, and
+The model of `additive.Moments`, each coefficient with a prior variance from a grid of scales from
+negligible to large. Which scales are common is learned: within a class (linear functions, curved
+ones) their shares have a Dirichlet prior (base weight on negligible ones).
 
-    log p(b | t_j, others) = const - log(1 + t_j p) / 2 + h^2 t_j / (2 (1 + t_j p)).
+A coefficient's prior is so a mixture of normals, and its posterior is found by expectation
+propagation (Minka 2001, Section 3): each prior stands as a normal factor of precision tau_j and
+centre nu_j / tau_j, chosen so that with what everything else says of beta_j, N(m, s2), it has the
+mean and variance of the mixture
 
-Draws are public numbers (a quadrature rule): all of it is post-processing. What is not known of the
-variances widens the posterior covariance.
+    sum_k r_k N(m v_k / (v_k + s2), v_k s2 / (v_k + s2)),    r_k ~ share_k N(m; 0, v_k + s2).
+
+Shares are the base weights and the other coefficients' r_k (Asuncion et al. 2009, "CVB0"). All
+factors are renewed at once, a fixed number of times: post-processing of public numbers.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from math import exp, sqrt
 
 import numpy as np
 
@@ -38,14 +37,14 @@ SCALES = np.geomspace(3e-3, 10.0, 10)
 NEGLIGIBLE = 0.8
 """Base weight of the least scale; the others share the rest alike."""
 
-CONCENTRATION = 3.0
+CONCENTRATION = 6.0
 """Strength of the base weights, in coefficients: a class shares its scales for the most part."""
 
-SWEEPS, WORK = (30, 100), 30_000
-"""Sweeps of the first and of the last round (the noise depends on the coefficients), while the
-number of updates stays below `WORK`."""
+ROUNDS, STEPS = 2, 20
+"""The noise depends on the coefficients, hence rounds; steps within each."""
 
-_PUBLIC_SEED = 20_251_121
+KEPT = 0.5
+"""Of a factor, what a step leaves as it was: all at once would swing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,107 +62,87 @@ class Law:
 def mixture(moments: Moments, law: Law) -> Posterior:
     """Posterior mean and covariance of coefficients, and an estimate of the log evidence."""
     gram = positive_part(moments.gram)
+    factors = _Factors(law)
     mean = np.zeros(len(moments.cross))
-    found = Posterior(mean, np.diag(mean), 0.0)
-    for sweeps in SWEEPS:
-        error = moments.noise_var * gram + noise_cov(moments, found.mean)
-        found = _Chain(gram, moments.cross, error, law).run(max(min(sweeps, WORK // len(mean)), 10))
-    return found
-
-
-class _Chain:
-    """The state of the sampler: scales, and the coefficients' posterior given them."""
-
-    def __init__(self, gram: Matrix, cross: Vector, error: Matrix, law: Law) -> None:
-        self.gram, self.cross, self.error, self.law = gram, cross, error, law
-        solved = np.linalg.solve(error, np.c_[gram, cross])
+    for _ in range(ROUNDS):
+        error = moments.noise_var * gram + noise_cov(moments, mean)
+        solved = np.linalg.solve(error, np.c_[gram, moments.cross])
         precision = gram.T @ solved[:, :-1]
-        self.precision, self.centre = 0.5 * (precision + precision.T), gram.T @ solved[:, -1]
-        # numbers of Python's own: arrays of ten take longer to call than to compute
-        self.kind = law.kind.tolist()
-        self.free = [j for j, kind in enumerate(self.kind) if kind >= 0]
-        self.scale = [0] * len(cross)
+        precision, centre = 0.5 * (precision + precision.T), gram.T @ solved[:, -1]
+        for _ in range(STEPS):
+            mean, cov = factors.posterior(precision, centre)
+            factors.renew(mean, cov.diagonal())
+    mean, cov = factors.posterior(precision, centre)
+    log = _likelihood(moments.cross, error, centre + factors.shift, mean, cov)
+    return Posterior(mean, cov, log + factors.evidence(mean, cov.diagonal()))
+
+
+class _Factors:
+    """Normal factors in place of the coefficients' priors, and each scale's chances."""
+
+    def __init__(self, law: Law) -> None:
+        self.law = law
+        self.free = law.kind >= 0
+        self.tried = (law.unit[self.free, None] * SCALES) ** 2
         rest = (1 - NEGLIGIBLE) / (len(SCALES) - 1)
-        self.base = [CONCENTRATION * NEGLIGIBLE] + [CONCENTRATION * rest] * (len(SCALES) - 1)
-        self.tried = ((law.unit[:, None] * SCALES) ** 2).tolist()
-        self.used = [[0] * len(SCALES) for _ in range(max(self.kind, default=-1) + 1)]
-        for j in self.free:
-            self.used[self.kind[j]][0] += 1
-        self._refresh()
+        self.base = CONCENTRATION * np.r_[NEGLIGIBLE, np.full(len(SCALES) - 1, rest)]
+        kind = law.kind[self.free]
+        self.same = (kind[:, None] == kind).astype(float)
+        np.fill_diagonal(self.same, 0.0)
+        self.chance = np.tile(self.base / CONCENTRATION, (len(kind), 1))
+        self.precision = np.full(len(law.kind), 1 / law.fixed)
+        self.precision[self.free] = 1 / (self.chance * self.tried).sum(1)
+        self.shift = np.zeros(len(law.kind))
 
-    def _prior(self, scale: Sequence[int]) -> list[float]:
-        fixed, tried = self.law.fixed, self.tried
-        return [
-            fixed if kind < 0 else tried[j][k]
-            for j, (kind, k) in enumerate(zip(self.kind, scale, strict=True))
-        ]
+    def posterior(self, precision: Matrix, centre: Vector) -> tuple[Vector, Matrix]:
+        inverse = precision.copy()
+        inverse.flat[:: len(inverse) + 1] += self.precision
+        cov = np.linalg.inv(inverse)
+        return cov @ (centre + self.shift), cov
 
-    def _refresh(self) -> None:
-        """From scratch, so that rounding does not pile up."""
-        self.prior = self._prior(self.scale)
-        inverse = self.precision.copy()
-        inverse.flat[:: len(inverse) + 1] += 1 / np.array(self.prior)
-        self.cov = np.linalg.inv(inverse)
-        self.mean = self.cov @ self.centre
+    def _without(self, mean: Vector, var: Vector) -> tuple[Vector, Vector]:
+        """Mean and variance of what all but its own prior says of each free coefficient."""
+        own = 1 / var[self.free]
+        s2 = 1 / np.maximum(own - self.precision[self.free], 1e-9 * own)
+        return np.asarray(s2 * (own * mean[self.free] - self.shift[self.free])), np.asarray(s2)
 
-    def run(self, sweeps: int) -> Posterior:
-        uniform = np.random.default_rng(_PUBLIC_SEED).random((sweeps, len(self.cross)))
-        p = len(self.cross)
-        first = np.zeros(p)
-        second, chance = np.zeros((p, p)), [[0.0] * len(SCALES) for _ in range(p)]
-        kept = range(sweeps // 4, sweeps)
-        for sweep, draws in enumerate(uniform.tolist()):
-            for j in self.free:
-                weight = self._update(j, draws[j])
-                if sweep in kept:
-                    chance[j] = [a + b for a, b in zip(chance[j], weight, strict=True)]
-            self._refresh()
-            if sweep in kept:
-                first += self.mean
-                second += self.cov
-                second += np.multiply.outer(self.mean, self.mean)
-        mean = first / len(kept)
-        cov = second / len(kept) - np.outer(mean, mean)
-        return Posterior(mean, 0.5 * (cov + cov.T), self._evidence(np.array(chance) / len(kept)))
+    def renew(self, mean: Vector, var: Vector) -> None:
+        """Every factor moved towards the one that the mixture asks for."""
+        m, s2 = self._without(mean, var)
+        total = self.tried + s2[:, None]
+        log = np.log(self.same @ self.chance + self.base)
+        log -= 0.5 * (np.log(total) + (m**2)[:, None] / total)
+        chance = np.exp(log - log.max(1, keepdims=True))
+        self.chance = chance / chance.sum(1, keepdims=True)
+        kept = self.tried / total
+        first = m * (self.chance * kept).sum(1)
+        square = (self.chance * (kept * s2[:, None] + (m[:, None] * kept) ** 2)).sum(1)
+        spread = np.maximum(square - first**2, 1e-12 * s2)
+        # a mixture may be wider than what it multiplies, a factor may not
+        precision = np.maximum(1 / spread - 1 / s2, 1 / self.tried[:, -1])
+        shift = first * (precision + 1 / s2) - m / s2
+        free = self.free
+        self.precision[free] += (1 - KEPT) * (precision - self.precision[free])
+        self.shift[free] += (1 - KEPT) * (shift - self.shift[free])
 
-    def _update(self, j: int, uniform: float) -> list[float]:
-        """Draw the scale of coefficient j given all others'; its chances."""
-        own, prior, tried = float(self.cov[j, j]), self.prior[j], self.tried[j]
-        used, old = self.used[self.kind[j]], self.scale[j]
-        mean = float(self.mean[j])
-        precision, half = max(1 / own - 1 / prior, 0.0), 0.5 * (mean / own) ** 2
-        used[old] -= 1
-        top = half * tried[-1] / (1 + tried[-1] * precision)  # the largest, so that none overflows
-        weight = []
-        for variance, many, base in zip(tried, used, self.base, strict=True):
-            slack = 1 + variance * precision
-            weight.append((many + base) * exp(half * variance / slack - top) / sqrt(slack))
-        upto = list(accumulate(weight))
-        new = min(bisect_left(upto, uniform * upto[-1]), len(SCALES) - 1)
-        used[new] += 1
-        if new != old:
-            change = 1 / tried[new] - 1 / prior
-            column = self.cov[:, j].copy()
-            step = change / (1 + change * own) * column
-            self.mean -= mean * step
-            self.cov -= np.multiply.outer(step, column)
-            self.scale[j], self.prior[j] = new, tried[new]
-        return [one / upto[-1] for one in weight]
+    def evidence(self, mean: Vector, var: Vector) -> float:
+        """What the factors lack in height: log of the integral of prior times N(m, s2), for each.
 
-    def _evidence(self, chance: Matrix) -> float:
-        """log p(b | k) + log p(k) - log p(k | b) at the likeliest scales k (Chib 1995, Eq. 5).
-
-        The last term is taken to factor over the coefficients.
+        Shares are of the coefficients before it in its class, so that those of all are a chain.
         """
-        best = np.where(self.law.kind < 0, 0, chance.argmax(axis=1)).tolist()
-        prior = np.array(self._prior(best))
-        factor = factored(self.error + (self.gram * prior) @ self.gram.T)
-        whitened = solve(factor, self.cross)
-        log = -float(np.log(factor.diagonal()).sum()) - 0.5 * float(self.cross @ whitened)
-        used = [[0] * len(SCALES) for _ in self.used]
-        for j in self.free:
-            kind, k = self.kind[j], best[j]
-            share = (used[kind][k] + self.base[k]) / (sum(used[kind]) + CONCENTRATION)
-            log += float(np.log(share) - np.log(chance[j, k]))
-            used[kind][k] += 1
-        return log
+        m, s2 = self._without(mean, var)
+        own = 1 / var[self.free]
+        before = np.tril(self.same)
+        share = (before @ self.chance + self.base) / (before.sum(1) + CONCENTRATION)[:, None]
+        total = self.tried + s2[:, None]
+        each = np.log(share) - 0.5 * ((m**2)[:, None] / total + np.log(total))
+        log = np.logaddexp.reduce(each, axis=1) + 0.5 * (m**2 / s2 + np.log(s2))
+        log -= 0.5 * (own * mean[self.free] ** 2 - np.log(own))
+        return float(log.sum()) - 0.5 * float(np.log(self.law.fixed)) * int((~self.free).sum())
+
+
+def _likelihood(cross: Vector, error: Matrix, right: Vector, mean: Vector, cov: Matrix) -> float:
+    """Log of the integral of N(cross; G beta, error) times the normal factors, each of height 1."""
+    lower = factored(error)
+    log = -float(np.log(lower.diagonal()).sum()) - 0.5 * float(cross @ solve(lower, cross))
+    return log + 0.5 * float(right @ mean) + 0.5 * float(np.linalg.slogdet(cov)[1])

@@ -30,10 +30,8 @@ from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
     LEAST_BELOW,
-    RESIDUAL_CLIP,
     Partial,
     as_effect,
-    by_fold,
     cross_noise,
     extended,
     from_pair,
@@ -45,12 +43,12 @@ from privcausal.learners.nuisances import (
     settled,
     weights_gram,
 )
-from privcausal.spec.functions import Additive, Constant, Function
+from privcausal.spec.features import Features
+from privcausal.spec.functions import Constant
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import (
-    CentredProduct,
     Cross,
     Outcome,
     OutcomeResidual,
@@ -61,12 +59,12 @@ from privcausal.vault import (
 CLIPPED = 0.25
 """Of the bias that cutting could make at most, what is allowed for after scaling up again."""
 
-BIAS, REST_BIAS = 0.3, 0.1
-"""Prices of cutting the residual product, and what a first effect leaves of it: there a cut can
-bias no more than tau - tau_1."""
+BIAS = 0.3
+"""Price of cutting the residual product."""
 
-LEAST_LEFT = 0.15
-"""Of the product's mean square, what a first effect leaves at least."""
+LEFT_SHAPE = 0.2
+"""Of the covariance of what the nuisances leave, what counts as noise to an effect's shape: all of
+it would hide every slope of a small study."""
 
 POINTS = 200
 """Points of the synthetic population at which errors of nuisances are looked at."""
@@ -96,7 +94,7 @@ class Residuals:
     Attributes
     ----------
     cross, cross_sd
-        Sum of w (T - e)(Y - eta) phi, shape (p,), and the noise sd of an entry.
+        Sum of w (T - e)(Y - eta) phi, shape (p,), and the noise sd of each entry.
     cut, spread : float
         The cut, and the root mean square of what is below it.
     clipping : float
@@ -110,7 +108,7 @@ class Residuals:
     """
 
     cross: Vector
-    cross_sd: float
+    cross_sd: Vector
     cut: float
     spread: float
     clipping: float
@@ -251,8 +249,9 @@ def residuals(
     target = residual_product(ground, partials)
     law = residual_sizes(ground, target, sizes, partials[0])
     gram, gram_sd, mean_weight = weights_gram(ground, grams, partials, weights)
+    cut = cut_of(ground, law, moments, BIAS)
     return Residuals(
-        **_cross(ground, target, law, moments, BIAS)._asdict(),
+        **moments_of(ground, ground.effect_features, target, law, cut, moments)._asdict(),
         gram=gram,
         gram_sd=gram_sd,
         mean_weight=mean_weight,
@@ -260,77 +259,35 @@ def residuals(
     )
 
 
-class _Release(NamedTuple):
-    """What one release says: fields of `Residuals`."""
+class Moved(NamedTuple):
+    """What one release says, as if nothing had been cut: fields of `Residuals`."""
 
     cross: Vector
-    cross_sd: float
+    cross_sd: Vector
     cut: float
     spread: float
     clipping: float
 
 
-def _cross(ground: Ground, target: Transform, law: cuts.Sizes, stage: str, bias: float) -> _Release:
-    """Moments of the target, as if nothing had been cut, at a `bias` per cut (`cuts.trade`)."""
-    features = ground.effect_features
-    noise = cross_noise(ground, stage, features.cut) / ground.population.count
-    cut = cuts.trade(law, noise, bias=bias)
+def cut_of(ground: Ground, law: cuts.Sizes, stage: str, bias: float) -> float:
+    """Where the target of a stage is cut, at a `bias` per cut (`cuts.trade`)."""
+    noise = cross_noise(ground, stage, ground.effect_features.cut) / ground.population.count
+    return cuts.trade(law, noise, bias=bias)
+
+
+def moments_of(
+    ground: Ground, features: Features, target: Transform, law: cuts.Sizes, cut: float, stage: str
+) -> Moved:
+    """Ask for the moments of a target that is cut, and scale them to what they are uncut."""
     release = ground.session.release(stage, Cross(features, target, cut, "residual product"))
     below = max(law.below(cut), LEAST_BELOW)
-    return _Release(
+    return Moved(
         release.value / below,
-        float(release.noise_sd[0]) / below,
+        release.noise_sd / below,
         cut,
         max(law.rms(cut), 1e-3 * cut),
         CLIPPED * cuts.unseen_bias(law, cut),
     )
-
-
-def once_more(
-    ground: Ground,
-    partials: tuple[Partial, ...],
-    first: Residuals,
-    effect: Effect,
-    stage: str,
-) -> Residuals:
-    """The moments with those of a second release, of what a first effect leaves.
-
-    (T - e) (Y - eta - (T - e) tau_1) has the weighted mean tau - tau_1, the smaller the better the
-    first effect is: so is the range that it needs, and with it the noise. What is wrong with the
-    Gram or with the cut then touches tau - tau_1 only. Moments of tau are these plus G beta_1;
-    those of both releases are averaged by the precision of their noise, so that no budget is lost
-    where the first effect explains nothing.
-    """
-    reach = 2 * ground.outcome.bound
-    coef = effect.pieces[0].additive.coef
-    centre = Additive(ground.effect_features, coef, 0.0, -reach, reach)
-    soft = min(RESIDUAL_CLIP, ground.clip)
-    target = by_fold(
-        lambda p: CentredProduct(p.e_soft, p.eta, ground.outcome, soft, centre, reach), partials
-    )
-    law = _left(ground, first.sizes, partials[0], centre)
-    rest = _cross(ground, target, law, stage, REST_BIAS)
-    cross = rest.cross + first.gram @ coef
-    variances = first.cross_sd**2, rest.cross_sd**2
-    own = variances[1] / sum(variances) if sum(variances) > 0 else 0.0
-    return replace(
-        first,
-        cross=own * first.cross + (1 - own) * cross,
-        cross_sd=float(np.hypot(own * first.cross_sd, (1 - own) * rest.cross_sd)),
-        spread=own * first.spread + (1 - own) * rest.spread,
-        clipping=own * first.clipping + (1 - own) * rest.clipping,
-    )
-
-
-def _left(ground: Ground, law: cuts.Sizes, part: Partial, effect: Function) -> cuts.Sizes:
-    """The histogram of sizes, moved to what is left where this effect is taken out.
-
-    E[(T - e)^4 | x] = e (1 - e) ((1 - e)^3 + e^3) tells how much of the mean square goes.
-    """
-    e, tau = part.e_soft(ground.rows), effect(ground.rows)
-    taken = float(np.mean(e * (1 - e) * ((1 - e) ** 3 + e**3) * tau**2))
-    left = max(1 - taken / law.rms(float(law.edges[-1])) ** 2, LEAST_LEFT)
-    return replace(law, edges=law.edges * float(np.sqrt(left)))
 
 
 def residual_sizes(ground: Ground, target: Transform, stage: str, part: Partial) -> cuts.Sizes:
@@ -342,6 +299,13 @@ def residual_sizes(ground: Ground, target: Transform, stage: str, part: Partial)
     return modelled(release.value, noise, borders, ground.population.count, e)
 
 
+class Reading(NamedTuple):
+    """An effect with its band, and the covariance of its coefficients given the prior it is of."""
+
+    effect: Effect
+    cov: Matrix
+
+
 def orthogonal_effect(
     ground: Ground, partials: tuple[Partial, ...], found: Residuals, regress: Regression
 ) -> tuple[Effect, tuple[Partial, ...]]:
@@ -349,25 +313,25 @@ def orthogonal_effect(
 
     The law of their errors depends on that part, which is learned with it: once more is enough.
     """
-    effect = _effect(ground, found, partials, partials, regress)
+    effect = read(ground, found, partials, partials, regress).effect
     if partials[0].pair is None:  # a known propensity leaves nothing
         return effect, partials
     after = settled(ground, partials, effect)
-    return _effect(ground, found, partials, after, regress), after
+    return read(ground, found, partials, after, regress).effect, after
 
 
-def _effect(
+def read(
     ground: Ground,
     found: Residuals,
     used: tuple[Partial, ...],
     known: tuple[Partial, ...],
     regress: Regression,
-) -> Effect:
+) -> Reading:
     """Regression of the released moments, less what is left of the nuisances `used` in them.
 
     Of what the leftover may be around its mean, the constant part is noise to the regression, which
-    shrinks the constant. Its shape would hide every slope of a small study, and is left to the
-    band, with what cutting may have done to the constant.
+    shrinks the constant, and a part of its shape. All of it, with what cutting may have done to the
+    constant, is in the band.
     """
     bound, features = ground.outcome.bound, ground.effect_features
     noise_var = found.spread**2 / found.mean_weight
@@ -375,29 +339,30 @@ def _effect(
     spreads = (CONSTANT_SPREAD * bound) ** 2, found.cut**2 / 10
     base = ground.session.regression
     if not isinstance(base, Gam):
-        return as_effect(ground, regress(moments, *spreads))
-    mean, cov = np.zeros(features.size), np.zeros((features.size,) * 2)
-    if used[0].pair is not None:
-        mean, cov = _moments(ground, used, known)
-    constant = np.zeros_like(cov)
-    constant[0, 0] = cov[0, 0]
+        posterior = regress(moments, *spreads)
+        return Reading(as_effect(ground, posterior), posterior.cov)
+    mean, cov = left_moments(ground, used, known, features)
+    partly = LEFT_SHAPE * cov
+    partly[0, 0] = cov[0, 0]
     moments = replace(moments, cross=found.cross - mean)
-    posterior = regress(replace(moments, extra=constant), *spreads)
+    posterior = regress(replace(moments, extra=partly), *spreads)
     cov[0, 0] += (found.clipping * found.gram[0, 0] / found.mean_weight) ** 2
     reference = base.reference(features, *spreads)
     around = spread(replace(moments, extra=cov), reference, posterior.mean)
-    return as_effect(ground, replace(posterior, cov=around))
+    return Reading(as_effect(ground, replace(posterior, cov=around)), posterior.cov)
 
 
-def _moments(
-    ground: Ground, used: tuple[Partial, ...], known: tuple[Partial, ...]
+def left_moments(
+    ground: Ground, used: tuple[Partial, ...], known: tuple[Partial, ...], features: Features
 ) -> tuple[Vector, Matrix]:
-    """Mean and covariance of sum w phi d_e d_b.
+    """Mean and covariance of sum w phi d_e d_b for any features, zero where e is known.
 
     Folds err alike at worst, so that the covariance of their mean is at most the mean of theirs.
     """
-    phi = ground.rows.phi(ground.effect_features)[:POINTS]
-    lead = phi.T * ground.effect_features.weight(phi) * (ground.population.count / len(phi))
+    if used[0].pair is None:
+        return np.zeros(features.size), np.zeros((features.size, features.size))
+    phi = ground.rows.phi(features)[:POINTS]
+    lead = phi.T * features.weight(phi) * (ground.population.count / len(phi))
     laws = [_leftover(ground, one, two) for one, two in zip(used, known, strict=True)]
     mean = np.mean([law.mean for law in laws], axis=0)
     cov = np.mean([law.cov for law in laws], axis=0)

@@ -10,16 +10,16 @@ from privcausal.learners.bases import Base
 from privcausal.learners.boosted import residuals, two_stage_needs
 from privcausal.learners.ground import Ground
 from privcausal.learners.needs import Need
-from privcausal.learners.nuisances import nuisance_of, remainder
+from privcausal.learners.nuisances import nuisance_of, remainder, settled
 from privcausal.learners.orthogonal import (
     Regression,
     conditional,
     nuisance_needs,
-    once_more,
-    orthogonal_effect,
+    read,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.orthogonal import residuals as residuals_of
+from privcausal.learners.remaining import once_more, with_products
 from privcausal.spec.request import Request
 
 SIZES, WEIGHTS = "effect: residual sizes", "effect: weights"
@@ -54,9 +54,12 @@ class R(CateLearner):
         ground, grams, partials = known.ground, known.grams, known.partials
         weights = WEIGHTS if ground.session.plan.has(WEIGHTS) else None
         found = residuals_of(ground, grams, partials, sizes=SIZES, moments=MOMENTS, weights=weights)
-        first, _ = orthogonal_effect(ground, partials, found, regress)
-        found = once_more(ground, partials, found, first, REST)
-        effect, partials = orthogonal_effect(ground, partials, found, regress)
+        first = read(ground, found, partials, partials, regress)
+        found, products = once_more(ground, partials, found, first, REST)
+        after = settled(ground, partials, first.effect)
+        effect = read(ground, found, partials, after, regress).effect
+        effect = with_products(ground, found, products, partials, after, effect)
+        partials = after
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
         rest = remainder(ground, partials) + known.doubt
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)

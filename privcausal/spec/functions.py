@@ -69,6 +69,8 @@ class Additive:
     def _sum(self) -> Callable[[Rows], Vector]:
         if isinstance(self.features, FeatureMap):
             return self.features.total(self.coef)
+        if isinstance(self.features, Interactions):
+            return self.features.total(np.zeros(self.features.features.size), self.coef)
         return Combination(self.features, self.coef)
 
     def __call__(self, rows: Rows) -> Vector:

@@ -31,15 +31,15 @@ class Index:
 class Interactions:
     """psi(x): what additive features cannot express, with them regressed out.
 
-    Columns: for indices u, v of propensity and outcome all products of degree 2 and 3 (an index
-    gathers what confounds, whatever the number of columns), products of pairs of linear features,
-    and for some pairs products with their curvatures. `lift`
+    Columns: for indices u, v of propensity and outcome, where there are any, all products of degree
+    2 and 3 (an index gathers what confounds, whatever the number of columns), products of pairs of
+    linear features, and for some pairs products with their curvatures. `lift`
     (p, K) is the regression of the raw columns on phi in the synthetic population; `gain` (K,)
     sets their sizes. Rows get the weight w = min(1, (cut / ||psi||)^2), as in `FeatureMap`.
     """
 
     features: FeatureMap
-    indices: tuple[Index, Index]
+    indices: tuple[Index, Index] | None
     pairs: tuple[tuple[int, int], ...]
     curved: tuple[tuple[int, int], ...]
     scales: Vector
@@ -100,10 +100,12 @@ class Interactions:
 
         They are cheaper to make again than to keep.
         """
-        u, v, linear = rows.once((self,), lambda: self._factors(rows))
-        uu, uv, vv = u * u, u * v, v * v
-        # Hermite products: what squares already say is left out
-        yield from (uu, uv, vv, (uu - 3) * u, (uu - 1) * v, (vv - 1) * u, (vv - 3) * v)
+        indices, linear = rows.once((self,), lambda: self._factors(rows))
+        if indices:
+            u, v = indices
+            uu, uv, vv = u * u, u * v, v * v
+            # Hermite products: what squares already say is left out
+            yield from (uu, uv, vv, (uu - 3) * u, (uu - 1) * v, (vv - 1) * u, (vv - 3) * v)
         out = np.empty(len(rows))
         for i, j in self.pairs:
             yield np.multiply(linear[i], linear[j], out=out)
@@ -112,10 +114,13 @@ class Interactions:
             for one, two in ((first, linear[j]), (linear[i], second), (first, second)):
                 yield np.multiply(one, two, out=out)
 
-    def _factors(self, rows: Rows) -> tuple[Vector, Vector, dict[int, Vector]]:
-        """Both indices, and the linear features that are in some product."""
-        u, v = (self._index(rows, k) for k in (0, 1))
-        return u, v, {j: self._linear(rows, j) for j in self._columns}
+    def _factors(self, rows: Rows) -> tuple[list[Vector], dict[int, Vector]]:
+        """The indices, and the linear features that are in some product."""
+        indices = [
+            _within((total(rows) - index.shift) / index.scale)
+            for index, total in zip(self.indices or (), self._sums, strict=True)
+        ]
+        return indices, {j: self._linear(rows, j) for j in self._columns}
 
     @cached_property
     def _columns(self) -> tuple[int, ...]:
@@ -123,13 +128,8 @@ class Interactions:
         return tuple(sorted({j for pair in (*self.pairs, *self.curved) for j in pair}))
 
     @cached_property
-    def _sums(self) -> tuple[Sum, Sum]:
-        first, second = (self.features.total(index.coef) for index in self.indices)
-        return first, second
-
-    def _index(self, rows: Rows, number: int) -> Vector:
-        index = self.indices[number]
-        return _within((self._sums[number](rows) - index.shift) / index.scale)
+    def _sums(self) -> list[Sum]:
+        return [self.features.total(index.coef) for index in self.indices or ()]
 
     def _linear(self, rows: Rows, number: int) -> Vector:
         """A linear feature, standardised and cut."""
