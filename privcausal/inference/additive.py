@@ -23,7 +23,7 @@ from privcausal.inference.confounding import Regression
 from privcausal.typing import Integers, Matrix, Vector
 
 ROUNDS = 3
-"""Fixed-point rounds: the noise term depends on the current beta."""
+"""Fixed-point rounds: the noise term depends on the current beta, where the Gram has noise."""
 
 
 LEAST_SHARE = 1e-2
@@ -105,7 +105,7 @@ def fit(moments: Moments, prior: Prior) -> Posterior:
     start = np.r_[prior.log_var, 0.0]
     beta = np.zeros(len(moments.cross))
     theta, cov, value = np.zeros(basis.shape[1]), np.eye(basis.shape[1]), 0.0
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS if moments.gram_sd else 1):
         problem = _Problem(moments, prior, gram, design, noise_cov(moments, beta))
         start, value = problem.maximise(start)
         theta, cov = problem.posterior(start)

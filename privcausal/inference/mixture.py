@@ -41,7 +41,7 @@ CONCENTRATION = 6.0
 """Strength of the base weights, in coefficients: a class shares its scales for the most part."""
 
 ROUNDS, STEPS = 2, 20
-"""The noise depends on the coefficients, hence rounds; steps within each."""
+"""Noise of the Gram depends on the coefficients, hence rounds; steps within each."""
 
 KEPT = 0.5
 """Of a factor, what a step leaves as it was: all at once would swing."""
@@ -64,7 +64,7 @@ def mixture(moments: Moments, law: Law) -> Posterior:
     gram = positive_part(moments.gram)
     factors = _Factors(law)
     mean = np.zeros(len(moments.cross))
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS if moments.gram_sd else 1):
         error = moments.noise_var * gram + noise_cov(moments, mean)
         solved = np.linalg.solve(error, np.c_[gram, moments.cross])
         precision = gram.T @ solved[:, :-1]

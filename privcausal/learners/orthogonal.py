@@ -6,7 +6,7 @@ their errors' product is subtracted, its covariance joins the noise. All of it i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -66,7 +66,7 @@ LEFT_SHAPE = 0.2
 """Of the covariance of what the nuisances leave, what counts as noise to an effect's shape: all of
 it would hide every slope of a small study."""
 
-POINTS = 200
+POINTS = 128
 """Points of the synthetic population at which errors of nuisances are looked at."""
 
 CONSTANT_SPREAD = 0.1
@@ -300,10 +300,21 @@ def residual_sizes(ground: Ground, target: Transform, stage: str, part: Partial)
 
 
 class Reading(NamedTuple):
-    """An effect with its band, and the covariance of its coefficients given the prior it is of."""
+    """What moments say of the effect.
+
+    Attributes
+    ----------
+    effect : Effect
+        With the covariance of its band.
+    cov : Matrix
+        Covariance of the coefficients given the prior that the effect is of, shape (p, p).
+    left : list of Leftover
+        Laws of what the nuisances left in the moments.
+    """
 
     effect: Effect
     cov: Matrix
+    left: list[Leftover]
 
 
 def orthogonal_effect(
@@ -340,8 +351,9 @@ def read(
     base = ground.session.regression
     if not isinstance(base, Gam):
         posterior = regress(moments, *spreads)
-        return Reading(as_effect(ground, posterior), posterior.cov)
-    mean, cov = left_moments(ground, used, known, features)
+        return Reading(as_effect(ground, posterior), posterior.cov, [])
+    left = leftovers(ground, used, known)
+    mean, cov = left_moments(ground, left, features)
     partly = LEFT_SHAPE * cov
     partly[0, 0] = cov[0, 0]
     moments = replace(moments, cross=found.cross - mean)
@@ -349,21 +361,29 @@ def read(
     cov[0, 0] += (found.clipping * found.gram[0, 0] / found.mean_weight) ** 2
     reference = base.reference(features, *spreads)
     around = spread(replace(moments, extra=cov), reference, posterior.mean)
-    return Reading(as_effect(ground, replace(posterior, cov=around)), posterior.cov)
+    return Reading(as_effect(ground, replace(posterior, cov=around)), posterior.cov, left)
+
+
+def leftovers(
+    ground: Ground, used: tuple[Partial, ...], known: tuple[Partial, ...]
+) -> list[Leftover]:
+    """Laws of d_e d_b by fold, none where e is known."""
+    if used[0].pair is None:
+        return []
+    return [_leftover(ground, one, two) for one, two in zip(used, known, strict=True)]
 
 
 def left_moments(
-    ground: Ground, used: tuple[Partial, ...], known: tuple[Partial, ...], features: Features
+    ground: Ground, laws: Sequence[Leftover], features: Features
 ) -> tuple[Vector, Matrix]:
-    """Mean and covariance of sum w phi d_e d_b for any features, zero where e is known.
+    """Mean and covariance of sum w phi d_e d_b, zero without laws.
 
     Folds err alike at worst, so that the covariance of their mean is at most the mean of theirs.
     """
-    if used[0].pair is None:
+    if not laws:
         return np.zeros(features.size), np.zeros((features.size, features.size))
     phi = ground.rows.phi(features)[:POINTS]
     lead = phi.T * features.weight(phi) * (ground.population.count / len(phi))
-    laws = [_leftover(ground, one, two) for one, two in zip(used, known, strict=True)]
     mean = np.mean([law.mean for law in laws], axis=0)
     cov = np.mean([law.cov for law in laws], axis=0)
     return lead @ mean, np.asarray(lead @ cov @ lead.T)

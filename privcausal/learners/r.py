@@ -57,9 +57,9 @@ class R(CateLearner):
         first = read(ground, found, partials, partials, regress)
         found, products = once_more(ground, partials, found, first, REST)
         after = settled(ground, partials, first.effect)
-        effect = read(ground, found, partials, after, regress).effect
-        effect = with_products(ground, found, products, partials, after, effect)
-        partials = after
+        second = read(ground, found, partials, after, regress)
+        e = partials[0].e_soft(ground.rows)
+        effect, partials = with_products(ground, found, products, e, second), after
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
         rest = remainder(ground, partials) + known.doubt
         return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)

@@ -206,22 +206,20 @@ def products(ground: Ground, weight: Vector, effect: Effect) -> Interactions | N
 
 
 def with_products(
-    ground: Ground,
-    found: Residuals,
-    more: Products | None,
-    used: tuple[Partial, ...],
-    known: tuple[Partial, ...],
-    effect: Effect,
+    ground: Ground, found: Residuals, more: Products | None, e: Vector, reading: Reading
 ) -> Effect:
-    """The effect, and products of modifiers if the moments speak for them rather than for none."""
+    """The effect, and products of modifiers if the moments speak for them rather than for none.
+
+    `e` are propensities of the synthetic rows.
+    """
+    effect = reading.effect
     if more is None:
         return effect
     psi, own = more.features.products, more.moments
     assert psi is not None
     p, rows = more.features.features.size, ground.rows
-    e = used[0].e_soft(rows)
     whole = population_gram(more.features, rows, ground.population.count, e * (1 - e))
-    mean, cov = (v[..., p:] for v in left_moments(ground, used, known, more.features))
+    mean, cov = (v[..., p:] for v in left_moments(ground, reading.left, more.features))
     stretch = more.features.stretch[p:]
     gram = whole[p:, p:] / np.outer(stretch, stretch)
     moments = Moments(
