@@ -97,14 +97,14 @@ class _Factors:
     def posterior(self, precision: Matrix, centre: Vector) -> tuple[Vector, Matrix]:
         inverse = precision.copy()
         inverse.flat[:: len(inverse) + 1] += self.precision
-        cov = np.linalg.inv(inverse)
+        cov = np.asarray(np.linalg.inv(inverse), np.float64)
         return cov @ (centre + self.shift), cov
 
     def _without(self, mean: Vector, var: Vector) -> tuple[Vector, Vector]:
         """Mean and variance of what all but its own prior says of each free coefficient."""
         own = 1 / var[self.free]
         s2 = 1 / np.maximum(own - self.precision[self.free], 1e-9 * own)
-        return np.asarray(s2 * (own * mean[self.free] - self.shift[self.free])), np.asarray(s2)
+        return s2 * (own * mean[self.free] - self.shift[self.free]), s2
 
     def renew(self, mean: Vector, var: Vector) -> None:
         """Every factor moved towards the one that the mixture asks for."""

@@ -28,7 +28,7 @@ NEAR_CONSTANT = 1e-4
 HELD = 10.0
 """A pull that leaves a log variance where it is."""
 
-PLAUSIBLE, PLAUSIBLE_DECAY = 1.2, 0.5
+PLAUSIBLE, PLAUSIBLE_DECAY = 2.0, 0.5
 """Sd of a term's linear part, in cuts of the residual product, and of each rougher one against the
 one before, as a band takes them to be before moments speak."""
 
@@ -100,7 +100,7 @@ class Gam(Base):
     functions : int
         Basis functions per smooth numeric term, 1 to 8.
     interactions : bool
-        Learn products of covariates in the nuisances of average effects.
+        Learn products of covariates: in nuisances, and of modifiers in the effect of learner "r".
     """
 
     functions: int = 3

@@ -47,7 +47,7 @@ LEAST_LEFT = 0.15
 EVEN = 0.5
 """Share of the norm that stays as it is; the rest goes where most is to be learned."""
 
-DOUBT = 0.05
+DOUBT = 0.02
 """Of what a band thinks of a coefficient's variance, what the second release allows for where the
 first seems to know it."""
 

@@ -15,8 +15,8 @@ import privcausal as pc
 from privcausal.errors import CapabilityError
 from privcausal.inference import cut as cuts
 from privcausal.learners import base as learners_base
-from privcausal.learners import orthogonal
 from privcausal.learners import r as learner_r
+from privcausal.learners import remaining
 from privcausal.learners.estimands import average_target
 from privcausal.testing import seeded_noise, zero_noise
 
@@ -127,9 +127,9 @@ def test_a_second_release_changes_nothing_without_noise_and_cuts() -> None:
     seen = []
 
     def spy(*given: Any) -> Any:
-        out = orthogonal.once_more(*given)
-        seen.append((given[2], out))
-        return out
+        found, products = remaining.once_more(*given)
+        seen.append((given[2], found))
+        return found, products
 
     def at_the_bound(sizes: cuts.Sizes, *_: Any, **__: Any) -> float:
         return float(sizes.edges[-1])
@@ -137,7 +137,7 @@ def test_a_second_release_changes_nothing_without_noise_and_cuts() -> None:
     with (
         zero_noise(),
         mock.patch.object(cuts, "trade", at_the_bound),
-        mock.patch.object(orthogonal, "LEAST_LEFT", 1.0),
+        mock.patch.object(remaining, "LEAST_LEFT", 1.0),
         mock.patch.object(learner_r, "once_more", spy),
     ):
         pc.privcate(FORMULA, study(2000), eps=2.0, bounds=BOUNDS, learner="r", base="linear")
@@ -180,6 +180,6 @@ def test_what_an_effect_leaves_of_sizes_is_what_is_drawn() -> None:
     law = cuts.Sizes(edges, counts, 0.0)
     ground = mock.Mock()  # both functions are constants
     part = mock.Mock(e_soft=lambda _: np.full(5, e))
-    left = orthogonal._left(ground, law, part, lambda _: np.full(5, tau))
+    left = remaining._left(ground, law, part, lambda _: np.full(5, tau))
     ratio = left.rms(float(left.edges[-1])) / law.rms(float(law.edges[-1]))
     assert ratio == pytest.approx(np.sqrt(np.mean(rest**2) / np.mean(whole**2)), rel=0.03)
