@@ -1,8 +1,9 @@
 """An additive effect as a booster of the package interpret, to use its displays.
 
 Each modifier becomes one main effect: on the 256 public fine bins of its interval, or on its
-levels. Terms are centred on the released synthetic population, which also gives the weights of
-bins; standard deviations are posterior ones, of the centred terms.
+levels. Products of modifiers become pairs on the bins of both. Terms are centred on the released
+synthetic population (pairs as if the two were independent), which also gives the weights of bins;
+standard deviations are posterior ones, of the centred terms.
 
 Predictions equal those of `CateResult.predict` inside the bounds where every numeric modifier is
 smooth (base "gam"). A term that is not a table on the fine bins (base "linear", ``log(x)``) is
@@ -14,7 +15,7 @@ declared as the fit reads one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from privcausal.learners import Estimate
 from privcausal.results.points import middle
 from privcausal.spec.features import FINE, Column, FeatureMap, Rows, fine_bins
 from privcausal.spec.fourier import Fourier
+from privcausal.spec.interactions import Interactions
 from privcausal.spec.schema import Binary, Interval, Levels
 from privcausal.typing import Integers, Matrix, Vector
 
@@ -64,6 +66,25 @@ class _Term:
     mean: float
 
 
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """Products of two modifiers on the bins of both, as `_Term` has them.
+
+    Attributes
+    ----------
+    names : (str, str)
+    weights, scores, sd : Matrix
+        Shape (bins of the first + 1, bins of the second + 1).
+    mean : float
+    """
+
+    names: tuple[str, str]
+    weights: Matrix
+    scores: Matrix
+    sd: Matrix
+    mean: float
+
+
 def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
     """The estimate's effect as a fitted booster.
 
@@ -72,18 +93,21 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
     CapabilityError
         The effect is constant, or no sum of functions of one modifier each.
     """
-    piece = _only_piece(estimate)
+    effect, population = _sum_of_shapes(estimate), estimate.population
+    piece = effect.pieces[0]
+    pairs: list[_Pair] = []
     owned = _owned(_additive(piece))
-    population = estimate.population
+    if len(effect.pieces) == 2:
+        piece, pairs = _apart(piece, effect.pieces[1], population)
     terms = [_term(piece, population, name, at) for name, at in owned.items()]
     additive = piece.additive
-    intercept = additive.offset + float(additive.coef[0]) + sum(t.mean for t in terms)
-    assert isinstance(estimate.effect, Effect)
-    return _fitted(terms, intercept, population.count, estimate.effect.reach)
+    means = sum(t.mean for t in terms) + sum(pair.mean for pair in pairs)
+    intercept = additive.offset + float(additive.coef[0]) + means
+    return _fitted(terms, pairs, intercept, population.count, effect.reach)
 
 
-def _only_piece(estimate: Estimate) -> Piece:
-    """The effect's additive function with its covariance."""
+def _sum_of_shapes(estimate: Estimate) -> Effect:
+    """The effect, if it is an additive function with or without products."""
     effect, learner = estimate.effect, estimate.plan.learner
     if isinstance(effect, CellEffect | ArmPolynomials):
         raise CapabilityError(f"the effect of learner {learner!r} is no sum of shapes with bands")
@@ -98,14 +122,14 @@ def _only_piece(estimate: Estimate) -> Piece:
         raise CapabilityError(
             "a kernel's effect is no sum of functions of one modifier each. Use learner 'r' or 'dr'"
         )
-    if effect is None or len(effect.pieces) != 1 or effect.pieces[0].weight is not None:
+    if effect is None or any(piece.weight is not None for piece in effect.pieces):
         raise CapabilityError(
             f"the effect of learner {learner!r} is no additive function: its parts are joined by "
             "the propensity. Use learner 'r', 'dr', 's' or 't'"
         )
     if effect.pieces[0].additive.features.size == 1:
         raise CapabilityError("the effect is a constant: there are no shapes to show")
-    return effect.pieces[0]
+    return effect
 
 
 def _is_kernel(piece: Piece) -> bool:
@@ -165,6 +189,53 @@ def _term(piece: Piece, population: Population, name: str, at: Integers) -> _Ter
     )  # fmt: skip
 
 
+def _apart(piece: Piece, more: Piece, population: Population) -> tuple[Piece, list[_Pair]]:
+    """The additive function with all that is additive in the products, and the raw products."""
+    psi, coef = more.additive.features, piece.additive.coef
+    assert isinstance(psi, Interactions)
+    lift = psi.lift * psi.gain
+    additive = replace(piece.additive, coef=np.asarray(coef - lift @ more.additive.coef))
+    whole = Piece(additive, np.asarray(piece.cov + lift @ more.cov @ lift.T))
+    owner = [_variables_of(psi.features, i) for i in range(psi.features.size)]
+    grouped: dict[tuple[str, str], list[int]] = {}
+    for number, (i, j) in enumerate(psi.pairs):
+        if owner[i] == owner[j]:
+            raise CapabilityError(
+                f"the effect has products of two functions of {owner[i]!r}: only products of two "
+                "modifiers become pairs"
+            )
+        grouped.setdefault((owner[i], owner[j]), []).append(number)
+    return whole, [_pair(psi, more, population, *item) for item in grouped.items()]
+
+
+def _variables_of(features: FeatureMap, position: int) -> str:
+    """The modifier that a basis function is of; the intercept is of none."""
+    column = features.column[position]
+    return str(features.design.columns[column].variable) if column >= 0 else ""
+
+
+def _pair(
+    psi: Interactions, more: Piece, population: Population, names: tuple[str, str], at: list[int]
+) -> _Pair:
+    """Centred scores of the products of two modifiers, with posterior standard deviations."""
+    features = psi.features
+    points, shares = zip(*(_points(population, name) for name in names), strict=True)
+    rows = [_rows_at(features, name, p) for name, p in zip(names, points, strict=True)]
+    raw = np.stack(
+        [np.outer(*(psi.linear(r, j) for r, j in zip(rows, psi.pairs[k], strict=True))) for k in at]
+    )
+    share = np.outer(*shares)
+    raw *= psi.gain[at][:, None, None]
+    centre = (raw * share).sum(axis=(1, 2))
+    raw -= centre[:, None, None]
+    coef, cov = more.additive.coef[at], more.cov[np.ix_(at, at)]
+    variance = np.einsum("kab,kl,lab->ab", raw, cov, raw)
+    return _Pair(
+        names, share * population.count, np.tensordot(coef, raw, 1),
+        np.sqrt(np.maximum(variance, 0.0)), float(centre @ coef),
+    )  # fmt: skip
+
+
 def _points(population: Population, name: str) -> tuple[Vector | Integers, Vector]:
     """A value in each bin, then one for undeclared values; and the population's shares of both."""
     domain, share = population.schema[name], population.probabilities[name]
@@ -184,11 +255,16 @@ def _middles(domain: Interval) -> Vector:
 
 def _features_at(features: FeatureMap, name: str, points: Vector | Integers) -> Matrix:
     """Basis functions where `name` takes the points, shape (m, p); only its own ones matter."""
+    return _rows_at(features, name, points).phi(features)
+
+
+def _rows_at(features: FeatureMap, name: str, points: Vector | Integers) -> Rows:
+    """Rows where `name` takes the points, others the middle of their domains."""
     schema = features.design.schema
     others = features.design.variables
     frame = {other: middle(schema[other], len(points)) for other in others}
     frame[name] = points
-    return Rows(frame, len(points)).phi(features)
+    return Rows(frame, len(points))
 
 
 def _smooth_column(features: FeatureMap, name: str, domain: Interval) -> Column:
@@ -216,7 +292,7 @@ def _cuts(column: Column, middles: Vector) -> Vector:
 
 
 def _fitted(
-    terms: list[_Term], intercept: float, count: float, reach: float
+    terms: list[_Term], pairs: list[_Pair], intercept: float, count: float, reach: float
 ) -> ExplainableBoostingRegressor:
     """A booster with the attributes that `fit` would have set."""
     from interpret.glassbox import ExplainableBoostingRegressor
@@ -226,18 +302,18 @@ def _fitted(
     made = ExplainableBoostingRegressor(
         feature_names=names, feature_types=kinds, interactions=0, outer_bags=1
     )
-    for attribute, value in _attributes(terms, intercept, count, reach).items():
+    for attribute, value in _attributes(terms, pairs, intercept, count, reach).items():
         setattr(made, attribute, value)
     return made
 
 
 def _attributes(
-    terms: list[_Term], intercept: float, count: float, reach: float
+    terms: list[_Term], pairs: list[_Pair], intercept: float, count: float, reach: float
 ) -> Mapping[str, Any]:
     """Fitted attributes as of interpret 0.7; bin 0 of a term is for missing values."""
     names = [t.name for t in terms]
-    scores = [np.r_[0.0, t.scores] for t in terms]
-    weights = [np.r_[0.0, t.weights] for t in terms]
+    whole: list[_Term | _Pair] = [*terms, *pairs]
+    scores, weights = [_missing(t.scores) for t in whole], [_missing(t.weights) for t in whole]
     edges = [None if t.kind == "nominal" else _edges(t) for t in terms]
     return {
         "n_features_in_": len(terms),
@@ -246,14 +322,17 @@ def _attributes(
         "feature_bounds_": np.array([t.bounds for t in terms]),
         "bins_": [[t.bins] for t in terms],
         "histogram_edges_": edges,
-        "histogram_weights_": [w.copy() for w in weights],
+        "histogram_weights_": [w.copy() for w in weights[: len(terms)]],
         "unique_val_counts_": np.array([len(t.weights) - 1 for t in terms], np.int64),
-        "term_features_": [(i,) for i in range(len(terms))],
-        "term_names_": names,
+        "term_features_": [
+            *((i,) for i in range(len(terms))),
+            *(tuple(sorted(map(names.index, pair.names))) for pair in pairs),
+        ],
+        "term_names_": [*names, *(" & ".join(pair.names) for pair in pairs)],
         "bin_weights_": weights,
         "term_scores_": scores,
         "bagged_scores_": [s[None, :].copy() for s in scores],
-        "standard_deviations_": [np.r_[0.0, t.sd] for t in terms],
+        "standard_deviations_": [_missing(t.sd) for t in whole],
         "intercept_": float(intercept),
         "bagged_intercept_": np.array([intercept]),
         "bag_weights_": np.array([count]),
@@ -264,6 +343,11 @@ def _attributes(
         "max_target_": reach,
         "has_fitted_": True,
     }
+
+
+def _missing(values: Matrix) -> Matrix:
+    """With a bin for missing values before the others, which counts as the average."""
+    return np.pad(values, [(1, 0)] * values.ndim)
 
 
 def _edges(term: _Term) -> Vector:

@@ -14,7 +14,16 @@ from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
 from privcausal.report.numbers import alike, level
 from privcausal.report.words import odds_sentence
-from privcausal.results import cells, dpcate, estimands, meta, onesided, published, trial
+from privcausal.results import (
+    cells,
+    dpcate,
+    estimands,
+    meta,
+    onesided,
+    products,
+    published,
+    trial,
+)
 from privcausal.results.cells import cell_table
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text
 from privcausal.results.plotted import gain_frame
@@ -371,6 +380,8 @@ def _notes(result: Result) -> tuple[str, ...]:
             else "Bands for the effect's shape cover its projection on the basis, approximately "
             "and on average over x."
         )
+    if beyond := products.note(estimate.effect):
+        notes.append(beyond)
     parallel = any(stage.charged < stage.rho for stage in estimate.plan.stages)
     if parallel and not meta.is_meta(estimate.plan):
         notes.append(

@@ -120,7 +120,7 @@ class Interactions:
             _within((total(rows) - index.shift) / index.scale)
             for index, total in zip(self.indices or (), self._sums, strict=True)
         ]
-        return indices, {j: self._linear(rows, j) for j in self._columns}
+        return indices, {j: self.linear(rows, j) for j in self._columns}
 
     @cached_property
     def _columns(self) -> tuple[int, ...]:
@@ -131,7 +131,7 @@ class Interactions:
     def _sums(self) -> list[Sum]:
         return [self.features.total(index.coef) for index in self.indices or ()]
 
-    def _linear(self, rows: Rows, number: int) -> Vector:
+    def linear(self, rows: Rows, number: int) -> Vector:
         """A linear feature, standardised and cut."""
         table, value = self._standard[number], np.empty(len(rows))
         if table is not None:
@@ -156,6 +156,12 @@ class Interactions:
         """phi(x)'base + psi(x)'coef as a function of rows."""
         gained = self.gain * coef
         return Extra(self, self.features.total(base - combine(self.lift, gained)), gained)
+
+    @property
+    def names(self) -> list[str]:
+        """A name for the product of each pair, as a formula writes it."""
+        columns, of = self.features.design.columns, self.features.column
+        return [f"{columns[of[i]].name}:{columns[of[j]].name}" for i, j in self.pairs]
 
     def weight(self, psi: Matrix) -> Vector:
         return np.minimum(1.0, self.cut**2 / np.maximum(squared_norm(psi), 1e-300))
