@@ -91,7 +91,7 @@ class Stored(Sealed):
 
     def _of_units(self, unit: str) -> Units:
         if unit not in self._units:
-            self._units[unit] = Units(_connect(), lambda: self._names(unit), _batches)
+            self._units[unit] = Units(_connect, lambda: self._names(unit), _batches)
         return self._units[unit]
 
     def _names(self, unit: str) -> Any:

@@ -37,28 +37,29 @@ class Units(Sealed):
 
     Parameters
     ----------
-    connection : duckdb.DuckDBPyConnection
-        To an empty database in memory.
+    connect : callable
+        A connection to a new database in memory.
     names : callable
         A new Arrow reader of each row's `place`, and the name of its `unit` or null.
+    batches : callable
     """
 
-    __slots__ = ("_batches", "_connection", "_names", "_size")
+    __slots__ = ("_batches", "_connect", "_names", "_size", "_work")
 
-    def __init__(self, connection: Any, names: Callable[[], Any], batches: Batches) -> None:
-        self._connection = connection
+    def __init__(
+        self, connect: Callable[[], Any], names: Callable[[], Any], batches: Batches
+    ) -> None:
+        self._connect = connect
         self._names = names
         self._batches = batches
         self._size: int | None = None
-        # of rows that stream in nobody knows the number: of a join's sides, the second is the table
-        self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+        self._work: Any = None  # a database with the table `units`, each of them once
 
     def size(self) -> int:
         """Number of units, public under substitution only."""
         if self._size is None:
-            each = "SELECT DISTINCT unit FROM given WHERE unit IS NOT NULL"
-            self._run(f"CREATE OR REPLACE TABLE units AS {each}", self._names())
-            found = read(lambda: self._connection.execute("SELECT count(*) FROM units").fetchall())
+            self._find()
+            found = read(lambda: self._work.execute("SELECT count(*) FROM units").fetchall())
             self._size = int(found[0][0])
         return self._size
 
@@ -70,30 +71,45 @@ class Units(Sealed):
         parts : callable, optional
             None: all rows are in part 0.
         """
-        part, joined = "0", ""
+        self._find()
+        units, part = "units", "0"
         if parts is not None:
             self._deal(parts)
-            part, joined = "part", "LEFT JOIN dealt USING (unit)"
-        self._run(
-            f"""
-            CREATE OR REPLACE TABLE marks AS
-            SELECT (CASE WHEN unit IS NOT NULL AND rank <= {int(max_rows)} THEN {part} ELSE -1 END
+            units, part = "dealt", "part"
+        # names are looked up before rows are ranked: whole numbers take less memory
+        ranked = f"""
+            SELECT (CASE WHEN unit IS NOT NULL AND rank <= {int(max_rows)} THEN part ELSE -1 END
                    )::TINYINT AS mark
-            FROM (SELECT place, unit, row_number() OVER (PARTITION BY unit ORDER BY place) AS rank
-                  FROM given) {joined}
+            FROM (SELECT place, unit, part,
+                         row_number() OVER (PARTITION BY unit ORDER BY place) AS rank
+                  FROM (SELECT place, {units}.rowid AS unit, {part} AS part
+                        FROM given LEFT JOIN {units} USING (unit)))
             ORDER BY place
-            """,
-            self._names(),
-        )
-        return Marks(self._connection, self._batches)
+            """
+        _store(self._work, "marks", ranked, self._names())
+        # with its database goes the memory that ranking took
+        kept = self._connect()
+        marks = read(lambda: self._batches(self._work.table("marks")))
+        _store(kept, "marks", "FROM given", marks)
+        self._work.close()
+        self._work = None
+        return Marks(kept, self._batches)
+
+    def _find(self) -> None:
+        """Each unit once."""
+        if self._work is None:
+            self._work = self._connect()
+            # of rows that stream in DuckDB knows no number: the table is to be looked up in
+            read(lambda: self._work.execute(_JOIN_AS_WRITTEN))
+            each = "SELECT DISTINCT unit FROM given WHERE unit IS NOT NULL"
+            _store(self._work, "units", each, self._names())
 
     def _deal(self, parts: Parts) -> None:
         """The part of each unit: Python has the keyed hash, and is shown each name once."""
         import pyarrow as pa
 
-        self.size()
-        asked = self._connection.cursor().sql("SELECT unit, unit::VARCHAR FROM units")
-        names = read(lambda: self._batches(asked))
+        texts = self._work.cursor().sql("SELECT unit, unit::VARCHAR FROM units")
+        names = read(lambda: self._batches(texts))
         schema = pa.schema([names.schema.field(0), pa.field("part", pa.int8())])
 
         def dealt() -> Iterator[Any]:
@@ -102,17 +118,21 @@ class Units(Sealed):
                 yield pa.record_batch([batch.column(0), part], schema)
 
         reader = pa.RecordBatchReader.from_batches(schema, dealt())
-        self._run("CREATE OR REPLACE TABLE dealt AS FROM given", reader)
+        _store(self._work, "dealt", "FROM given", reader)
 
-    def _run(self, statement: str, given: Any) -> None:
-        """A statement over the Arrow reader `given`."""
 
-        def step() -> None:
-            self._connection.register("given", given)
-            self._connection.execute(statement).fetchall()
-            self._connection.unregister("given")
+_JOIN_AS_WRITTEN = "SET disabled_optimizers = 'join_order,build_side_probe_side'"
 
-        read(step)
+
+def _store(connection: Any, table: str, query: str, given: Any) -> None:
+    """A new table of what a query gives over the Arrow reader `given`."""
+
+    def step() -> None:
+        connection.register("given", given)
+        connection.execute(f"CREATE OR REPLACE TABLE {table} AS {query}").fetchall()
+        connection.unregister("given")
+
+    read(step)
 
 
 class Marks(Sealed):
