@@ -391,12 +391,13 @@ class Vault(Sealed):
     def _assign(self) -> tuple[Mask, Integers]:
         """Which rows count (units cut to max_rows) and the part of each."""
         trust, shares = self._plan.request.trust, part_shares(self._plan)
-        asked = isinstance(self._rows, Stored) and trust.unit is not None
-        if asked or isinstance(self._rows, Spark):  # found where the rows are
+        if isinstance(self._rows, Spark):  # by each executor, for its own rows
             self._entropy = self._noise.entropy() if len(shares) > 1 else 0
-            if isinstance(self._rows, Stored) and trust.unit is not None:
-                of_units = self._parts_of_units if len(shares) > 1 else None
-                self._marks = self._rows.marks(trust.unit, trust.max_rows, of_units)
+            return np.zeros(0, bool), np.zeros(0, np.int64)
+        if isinstance(self._rows, Stored) and trust.unit is not None:  # by DuckDB, in its tables
+            self._entropy = self._noise.entropy() if len(shares) > 1 else 0
+            of_units = self._parts_of_units if len(shares) > 1 else None
+            self._marks = self._rows.marks(trust.unit, trust.max_rows, of_units)
             return np.zeros(0, bool), np.zeros(0, np.int64)
         size = self._rows.size()
         codes: Integers | None = None

@@ -23,7 +23,7 @@ from privcausal.vault.batch import RawColumn
 from privcausal.vault.sealed import Sealed
 from privcausal.vault.sources.files import typed_column
 from privcausal.vault.sources.memory import cut
-from privcausal.vault.sources.units import Marks, Parts, Units
+from privcausal.vault.sources.units import Marks, Parts, Stream, Units
 
 STREAM = 1 << 17
 """Rows of an Arrow batch; the vault's own blocks are cut from it."""
@@ -94,8 +94,8 @@ class Stored(Sealed):
             self._units[unit] = Units(_connect, lambda: self._names(unit), _batches)
         return self._units[unit]
 
-    def _names(self, unit: str) -> Any:
-        """An Arrow reader of each row's place, and its unit's name or null.
+    def _names(self, unit: str) -> Stream:
+        """Of each row its place, and its unit's name or null.
 
         Names of a plain type are compared as they are, others as the vault reads them.
         """
@@ -118,7 +118,7 @@ class Stored(Sealed):
                 yield pa.record_batch([pa.array(np.arange(start, stop)), names], schema)
                 start = stop
 
-        return pa.RecordBatchReader.from_batches(schema, batches())
+        return schema, batches()
 
     def column(self, name: str, *, as_labels: bool) -> RawColumn:
         if not as_labels:

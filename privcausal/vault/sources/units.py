@@ -19,16 +19,19 @@ from privcausal.vault.sealed import Sealed
 Parts: TypeAlias = Callable[[Sequence[str]], Integers]
 """From names of units to their parts: that of a unit depends on its name only."""
 
+Stream: TypeAlias = tuple[Any, Iterator[Any]]
+"""An Arrow schema, and batches of it."""
+
 Batches: TypeAlias = Callable[[Any], Any]
-"""From a DuckDB relation to an Arrow reader of its rows."""
+"""From a DuckDB relation to an Arrow reader of it."""
 
 MarkedBlock: TypeAlias = tuple[slice, Mapping[str, RawColumn], Mask, Integers]
 """A block of rows, which of them count, and the part of each."""
 
 _FAILED = (
-    "the rows of units could not be ranked: the file is damaged, or was changed while it was read, "
-    "or there is too little memory, of which this takes some tens of bytes for each row. DuckDB's "
-    "own message is not shown, because it may quote a row"
+    "the rows of units could not be read to their end and ranked: the file is damaged, was changed "
+    "while it was read, or there is too little memory, of which this takes some tens of bytes for "
+    "each row. DuckDB's own message is not shown, because it may quote a row"
 )
 
 
@@ -40,14 +43,14 @@ class Units(Sealed):
     connect : callable
         A connection to a new database in memory.
     names : callable
-        A new Arrow reader of each row's `place`, and the name of its `unit` or null.
+        A new stream of each row's `place`, and the name of its `unit` or null.
     batches : callable
     """
 
     __slots__ = ("_batches", "_connect", "_names", "_size", "_work")
 
     def __init__(
-        self, connect: Callable[[], Any], names: Callable[[], Any], batches: Batches
+        self, connect: Callable[[], Any], names: Callable[[], Stream], batches: Batches
     ) -> None:
         self._connect = connect
         self._names = names
@@ -90,7 +93,7 @@ class Units(Sealed):
         # with its database goes the memory that ranking took
         kept = self._connect()
         marks = read(lambda: self._batches(self._work.table("marks")))
-        _store(kept, "marks", "FROM given", marks)
+        _store(kept, "marks", "FROM given", (marks.schema, marks))
         self._work.close()
         self._work = None
         return Marks(kept, self._batches)
@@ -98,18 +101,19 @@ class Units(Sealed):
     def _find(self) -> None:
         """Each unit once."""
         if self._work is None:
-            self._work = self._connect()
+            work = self._connect()
             # of rows that stream in DuckDB knows no number: the table is to be looked up in
-            read(lambda: self._work.execute(_JOIN_AS_WRITTEN))
+            work.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
             each = "SELECT DISTINCT unit FROM given WHERE unit IS NOT NULL"
-            _store(self._work, "units", each, self._names())
+            _store(work, "units", each, self._names())
+            self._work = work
 
     def _deal(self, parts: Parts) -> None:
         """The part of each unit: Python has the keyed hash, and is shown each name once."""
         import pyarrow as pa
 
-        texts = self._work.cursor().sql("SELECT unit, unit::VARCHAR FROM units")
-        names = read(lambda: self._batches(texts))
+        beside = self._work.cursor()
+        names = read(lambda: self._batches(beside.sql("SELECT unit, unit::VARCHAR FROM units")))
         schema = pa.schema([names.schema.field(0), pa.field("part", pa.int8())])
 
         def dealt() -> Iterator[Any]:
@@ -117,22 +121,36 @@ class Units(Sealed):
                 part = pa.array(parts(batch.column(1).to_pylist()), pa.int8())
                 yield pa.record_batch([batch.column(0), part], schema)
 
-        reader = pa.RecordBatchReader.from_batches(schema, dealt())
-        _store(self._work, "dealt", "FROM given", reader)
+        _store(self._work, "dealt", "FROM given", (schema, dealt()))
 
 
-_JOIN_AS_WRITTEN = "SET disabled_optimizers = 'join_order,build_side_probe_side'"
+def _store(connection: Any, table: str, query: str, given: Stream) -> None:
+    """A new table of what a query gives over the stream `given`."""
+    import pyarrow as pa
 
+    schema, batches = given
+    pressed = False
 
-def _store(connection: Any, table: str, query: str, given: Any) -> None:
-    """A new table of what a query gives over the Arrow reader `given`."""
+    def watched() -> Iterator[Any]:
+        nonlocal pressed
+        try:
+            yield from batches
+        except KeyboardInterrupt:  # which DuckDB would make an error of its own
+            pressed = True
+            raise
 
     def step() -> None:
-        connection.register("given", given)
+        reader = pa.RecordBatchReader.from_batches(schema, watched())
+        connection.register("given", reader)
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS {query}").fetchall()
         connection.unregister("given")
 
-    read(step)
+    try:
+        read(step)
+    except DataError:
+        if pressed:
+            raise KeyboardInterrupt from None
+        raise
 
 
 class Marks(Sealed):
@@ -148,8 +166,9 @@ class Marks(Sealed):
         self, blocks: Iterator[tuple[slice, Mapping[str, RawColumn]]]
     ) -> Iterator[MarkedBlock]:
         """The blocks of a whole pass, with what is known of their rows."""
-        # a cursor of its own: a pass may end before its time, and leave its answer half read
-        reader = read(lambda: self._batches(self._connection.cursor().sql("FROM marks")))
+        # a pass may end before its time, and leave its answer half read
+        own = self._connection.cursor()
+        reader = read(lambda: self._batches(own.table("marks")))
         ahead = np.zeros(0, np.int8)
         for at, columns in blocks:
             rows = at.stop - at.start
