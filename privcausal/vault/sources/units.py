@@ -185,6 +185,8 @@ def read(step: Callable[[], Any]) -> Any:
     """A step of DuckDB's, whose own message may quote a row."""
     try:
         return step()
-    except Exception:
-        pass
+    except Exception as error:
+        pressed = str(error) == "Query interrupted"  # what DuckDB before 2.0 makes of Ctrl-C
+    if pressed:
+        raise KeyboardInterrupt
     raise DataError(_FAILED)
