@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -54,7 +54,8 @@ from privcausal.vault.sources.base import Table
 from privcausal.vault.sources.lazy import Lazy, is_lazy
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.sources.spark import Spark, is_spark
-from privcausal.vault.sources.stored import is_relation, open_path, open_relation
+from privcausal.vault.sources.stored import Stored, is_relation, open_path, open_relation
+from privcausal.vault.sources.units import MarkedBlock, Marks
 from privcausal.vault.split import first_rows, parts
 
 BATCH = 1 << 15
@@ -122,8 +123,6 @@ def guarded(step: Callable[P, R]) -> Callable[P, R]:
     return inside
 
 
-Block: TypeAlias = tuple[slice, Mapping[str, RawColumn]]
-
 Watch: TypeAlias = Callable[[str, float | None, str], None]
 """Told the stage, and the share of its "rows" or "rounds" it has done (None: not public)."""
 
@@ -177,7 +176,7 @@ def public_size(source: Source, request: Request) -> int | None:
         return None
     if request.trust.unit is None:
         return source.rows.size()
-    if isinstance(source.rows, Spark):
+    if isinstance(source.rows, Spark | Stored):
         return source.rows.units(request.trust.unit)
     return len(_unit_column(source.rows, request.trust.unit).labels)
 
@@ -350,6 +349,7 @@ class Vault(Sealed):
         "_entropy",
         "_keep",
         "_layout",
+        "_marks",
         "_noise",
         "_part",
         "_plan",
@@ -383,6 +383,7 @@ class Vault(Sealed):
         self.size = public_size(source, plan.request)
         self.real_noise = noise_source.real
         self._entropy, self._stage = 0, ""
+        self._marks: Marks | None = None
         self._keep, self._part = self._assign()
 
     # -- which rows --------------------------------------------------------------------------
@@ -392,6 +393,11 @@ class Vault(Sealed):
         trust, shares = self._plan.request.trust, part_shares(self._plan)
         if isinstance(self._rows, Spark):  # by each executor, for its own rows
             self._entropy = self._noise.entropy() if len(shares) > 1 else 0
+            return np.zeros(0, bool), np.zeros(0, np.int64)
+        if isinstance(self._rows, Stored) and trust.unit is not None:  # by DuckDB, in its tables
+            self._entropy = self._noise.entropy() if len(shares) > 1 else 0
+            of_units = self._parts_of_units if len(shares) > 1 else None
+            self._marks = self._rows.marks(trust.unit, trust.max_rows, of_units)
             return np.zeros(0, bool), np.zeros(0, np.int64)
         size = self._rows.size()
         codes: Integers | None = None
@@ -409,6 +415,12 @@ class Vault(Sealed):
             size, shares, neighbors=trust.neighbors, entropy=entropy, units=codes, names=names
         )
 
+    def _parts_of_units(self, names: Sequence[str]) -> Integers:
+        return parts(
+            len(names), part_shares(self._plan), neighbors=self._neighbors, entropy=self._entropy,
+            units=np.arange(len(names)), names=names,
+        )  # fmt: skip
+
     # -- what is measured --------------------------------------------------------------------
 
     def arrange(self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]) -> None:
@@ -417,9 +429,8 @@ class Vault(Sealed):
         self._batches, self._values = None, {}
 
     def _raw(self, names: Sequence[str]) -> Iterator[RawBatch]:
-        wanted = [(name, False) for name in names]
-        for at, columns in self._rows.blocks(wanted, BATCH):
-            yield RawBatch(columns, self._keep[at])
+        for _, columns, keep, _ in self._marked([(name, False) for name in names]):
+            yield RawBatch(columns, keep)
 
     def _wanted(self, layout: Layout) -> tuple[tuple[str, bool], ...]:
         kinds, schema = self._rows.header.kinds, layout.schema
@@ -442,14 +453,23 @@ class Vault(Sealed):
         """Whether there are few enough rows to keep what was made of them."""
         return self._rows.size() <= (max(KEEP_ROWS, KEEP_HELD) if self._rows.held else KEEP_ROWS)
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[MarkedBlock]:
         assert self._layout is not None
-        return self._rows.blocks(self._wanted(self._layout), BATCH)
+        return self._marked(self._wanted(self._layout))
 
-    def _batch(self, block: Block) -> Batch:
-        at, columns = block
+    def _marked(
+        self, wanted: Sequence[tuple[str, bool]], rows: int | None = None
+    ) -> Iterator[MarkedBlock]:
+        """Blocks of rows, which of them count, and the part of each."""
+        blocks = self._rows.blocks(wanted, BATCH if rows is None else rows)
+        if self._marks is not None:
+            return self._marks.beside(blocks)
+        return ((at, columns, self._keep[at], self._part[at]) for at, columns in blocks)
+
+    def _batch(self, block: MarkedBlock) -> Batch:
+        _, columns, keep, part = block
         assert self._layout is not None
-        return Batch(columns, self._part[at], self._keep[at], self._layout)
+        return Batch(columns, part, keep, self._layout)
 
     # -- what leaves -------------------------------------------------------------------------
 
@@ -661,11 +681,16 @@ class Vault(Sealed):
         if isinstance(self._rows, Spark):
             trust = self._plan.request.trust
             return self._rows.tally(name, trust.unit, trust.max_rows, self._order)
-        column = self._rows.column(name, as_labels=True)
-        assert column.codes is not None
-        codes = column.codes[self._keep & (column.codes >= 0)]
-        counts = np.bincount(codes, minlength=len(column.labels)).astype(np.int64)
-        return column.labels, counts
+        counts: dict[str, int] = {}
+        # rows in memory have one list of labels: they are one block
+        rows = max(self._rows.size(), 1) if self._rows.held else BATCH
+        for _, columns, keep, _ in self._marked([(name, True)], rows):
+            codes, labels = columns[name].codes, columns[name].labels
+            assert codes is not None
+            found = np.bincount(codes[keep & (codes >= 0)], minlength=len(labels))
+            for label, count in zip(labels, found.tolist(), strict=True):
+                counts[label] = counts.get(label, 0) + count
+        return tuple(counts), np.array(list(counts.values()), np.int64)
 
     @property
     def _order(self) -> tuple[str, ...]:
@@ -733,7 +758,7 @@ class Vault(Sealed):
         width = getattr(getattr(mechanism, "features", None), "size", 0)
         roomy = self._keeps and self._rows.size() * width <= KEEP_NUMBERS
 
-        def streamed(block: Block | Batch) -> tuple[Integers, Batch]:
+        def streamed(block: MarkedBlock | Batch) -> tuple[Integers, Batch]:
             if not hasattr(spaces, "own"):
                 spaces.own = free.pop() if free else Space()
                 taken.append(spaces.own)
@@ -747,7 +772,7 @@ class Vault(Sealed):
             return sums, batch
 
         total, done, made = ExactSum(len(parts) * len(mechanism.units)), 0, []
-        blocks: Iterable[Block | Batch] = self._batches or self._blocks()
+        blocks: Iterable[MarkedBlock | Batch] = self._batches or self._blocks()
         threads = THREADS if self._rows.size() > KEEP_ROWS else 1
         for sums, batch in in_threads(streamed, blocks, threads):
             total.add(sums)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privcausal.typing import Integers, Mask, Neighbors
+from privcausal.typing import Integers, Mask, Neighbors, Vector
 
 
 def parts(
@@ -32,7 +32,7 @@ def parts(
     """
     cut = np.cumsum(np.asarray(shares, float)) / sum(shares)
     if units is not None:
-        coins = np.array([_keyed_coin(entropy, name) for name in names] + [0.0])[units]
+        coins = np.append(_keyed_coins(entropy, names), 0.0)[units]
         return np.searchsorted(cut[:-1], coins, side="right").astype(np.int64)
     rng = np.random.default_rng(entropy)  # splits need independence of the data, not secrecy
     if neighbors == "add_remove":
@@ -41,10 +41,15 @@ def parts(
     return np.searchsorted(np.floor(cut[:-1] * size), place, side="right").astype(np.int64)
 
 
-def _keyed_coin(entropy: int, name: str) -> float:
-    key = entropy.to_bytes(16, "little", signed=False)
-    digest = hashlib.blake2b(name.encode("utf-8", "replace"), key=key, digest_size=8).digest()
-    return int.from_bytes(digest, "little") / 2.0**64
+def _keyed_coins(entropy: int, names: Sequence[str]) -> Vector:
+    keyed = hashlib.blake2b(key=entropy.to_bytes(16, "little", signed=False), digest_size=8)
+
+    def digest(name: str) -> bytes:
+        own = keyed.copy()
+        own.update(name.encode("utf-8", "replace"))
+        return own.digest()
+
+    return np.frombuffer(b"".join(map(digest, names)), "<u8") / 2.0**64
 
 
 def first_rows(units: Integers, max_rows: int) -> Mask:

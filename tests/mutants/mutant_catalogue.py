@@ -218,6 +218,10 @@ ROWS = (
         "rank < max_rows", "rank >= 0", (c.replay, "units", SUB),
     ),
     Mutant(
+        "any number of rows of a unit in a file", "vault.sources.units:Units.marks",
+        "rank <= {int(max_rows)}", "rank >= 0", (c.replay_of_units_in_a_file, SUB),
+    ),
+    Mutant(
         "values outside their bounds stay", "vault.batch:_clean_interval",
         "values = np.maximum(column.numbers, domain.lo)\n"
         "    np.minimum(values, domain.hi, out=values)", "values = column.numbers.copy()",

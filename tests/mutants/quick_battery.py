@@ -104,6 +104,21 @@ def replay(case: str, relation: str) -> None:
             replayed(Pair(case, made, frame(one), frame(two)))
 
 
+def replay_of_units_in_a_file(relation: str) -> None:
+    """Four rows of one unit, of which two count, where DuckDB ranks them."""
+    rows, made = ordinary(61, 2), {"formula": FORMULA, "learner": "r", "bounds": BOUNDS, "eps": 1.0}
+    ids = [f"u{k // 3}" for k in range(len(rows))]
+    one, two = (frame([*rows, *[row] * 4], pid=[*ids, *["x"] * 4]) for row in (LOW, HIGH))
+    if relation == "add_remove":
+        one = frame(rows, pid=ids)
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in ("one.parquet", "two.parquet")]
+        for file, data in zip(files, (one, two), strict=True):
+            data.to_parquet(file)
+        made |= REPLAYS["units"] | {"neighbors": relation}
+        replayed(Pair("units in a file", made, *files))
+
+
 REPLAYS: dict[str, dict[str, Any]] = {
     "linear": {"base": "linear", "groups": ["G", "X1 >= 0"]},
     "trial": {"learner": "private", "formula": "Y ~ T"},

@@ -118,9 +118,13 @@ def test_every_learner_from_every_source(
     assert report.share > 0.01  # a whole row changed: the check is not idle
 
 
+BY_UNITS = [(name, "memory") for name in CALLS if name != "bought"]
+BY_UNITS += [(n, s) for n, s in FROM if s in ("csv", "parquet") and n in ("r", "private", "adum")]
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("name", [name for name in CALLS if name != "bought"])
-def test_every_learner_by_units(name: str, relation: str) -> None:
+@pytest.mark.parametrize(("name", "source"), BY_UNITS)
+def test_every_learner_by_units(name: str, source: str, relation: str, tmp_path: Path) -> None:
     """All rows of a unit are others, or there are none: two of them count."""
     made = call(name, relation) | {"unit": "pid", "max_rows": 2}
     rows = ordinary(24, 5)
@@ -129,6 +133,8 @@ def test_every_learner_by_units(name: str, relation: str) -> None:
     two = frame([*rows, HIGH, HIGH, HIGH], pid=[*ids, "x", "x", "x"])
     if relation == "add_remove":
         one = frame(rows, pid=ids)
+    if source != "memory":
+        one, two = (stored(t, source, tmp_path / f"table{k}") for k, t in enumerate((one, two)))
     report = check(Pair(f"{name} by units", made, one, two))
     assert report.share > 0.01
 

@@ -103,6 +103,25 @@ def test_of_each_unit_the_same_rows_count_however_often_they_are_computed(frame:
     assert Spark(frame).units("pid") == N // 3
 
 
+def test_rows_of_units_in_sparks_order_are_the_first_ones_everywhere(
+    frame: Any, tmp_path: Path
+) -> None:
+    """By position in memory and in a file, by the values of the columns that are used on Spark."""
+    used = sorted(["Y", "T", "X1", "G", "Z"])
+    table = rows()
+    table["X1"] = table["X1"].fillna(0.5)  # pandas and Spark put what is missing elsewhere
+    table["G"] = table["G"].fillna("new")
+    table["Y"] = table["Y"].fillna(0.0)
+    table = table.sort_values(["pid", *used]).reset_index(drop=True)
+    table.to_parquet(tmp_path / "t.parquet")
+    mixed = frame.sparkSession.read.parquet(str(tmp_path / "t.parquet")).repartition(3)
+    options = {"unit": "pid", "max_rows": 2, "split": "disjoint"}
+    expected = document(table, tmp_path, **options)
+    assert document(table[::-1], tmp_path, **options) != expected
+    assert document(tmp_path / "t.parquet", tmp_path, **options) == expected
+    assert document(mixed, tmp_path, **options) == expected
+
+
 def test_rows_whose_number_is_private_are_not_counted(frame: Any, monkeypatch: Any) -> None:
     """It would be a pass over the table, and nobody may be told."""
     from privcausal.vault.sources.spark import Spark

@@ -23,6 +23,7 @@ from privcausal.vault.batch import RawColumn
 from privcausal.vault.sealed import Sealed
 from privcausal.vault.sources.files import typed_column
 from privcausal.vault.sources.memory import cut
+from privcausal.vault.sources.units import Marks, Parts, Stream, Units
 
 STREAM = 1 << 17
 """Rows of an Arrow batch; the vault's own blocks are cut from it."""
@@ -48,10 +49,12 @@ _UNREADABLE = (
 class Stored(Sealed):
     """Rows that DuckDB reads anew each time: nothing but one batch is held in memory.
 
-    A whole column is held only for `unit=` and for buying the levels of a text column.
+    A whole column is held only where the curator asks for it.
     """
 
-    __slots__ = ("_connection", "_known", "_labels", "_relation", "_size", "header", "ordered")
+    __slots__ = (
+        "_connection", "_known", "_labels", "_relation", "_size", "_units", "header", "ordered",
+    )  # fmt: skip
     held = False
 
     def __init__(
@@ -68,6 +71,7 @@ class Stored(Sealed):
         self._known = known  # labels by column, of a table of texts; None: it has types
         self._labels: dict[str, RawColumn] = {}
         self._size: int | None = None
+        self._units: dict[str, Units] = {}
         self.ordered = ordered
         self.header: Header = header_of(relation) if columns is None else columns
 
@@ -76,6 +80,45 @@ class Stored(Sealed):
         if self._size is None:
             self._size = int(read(lambda: self._relation.aggregate("count(*)").fetchall()[0][0]))
         return self._size
+
+    def units(self, unit: str) -> int:
+        """Number of units, public under substitution."""
+        return self._of_units(unit).size()
+
+    def marks(self, unit: str, max_rows: int, parts: Parts | None) -> Marks:
+        """Which rows count, the first `max_rows` of each unit by their place; and their parts."""
+        return self._of_units(unit).marks(max_rows, parts)
+
+    def _of_units(self, unit: str) -> Units:
+        if unit not in self._units:
+            self._units[unit] = Units(_connect, lambda: self._names(unit), _batches)
+        return self._units[unit]
+
+    def _names(self, unit: str) -> Stream:
+        """Of each row its place, and its unit's name or null.
+
+        Names of a plain type are compared as they are, others as the vault reads them.
+        """
+        import pyarrow as pa
+
+        kind = pa.large_string()
+        plain = self._reads_alike(unit, labels=True)
+        if plain:
+            empty = self._relation.project(quoted(unit)).limit(0)
+            kind = read(lambda: empty.to_arrow_table().schema.field(0).type)
+        schema = pa.schema([("place", pa.int64()), ("unit", kind)])
+
+        def batches() -> Iterator[Any]:
+            start = 0
+            for batch in self._stream([unit]):
+                stop = start + batch.num_rows
+                names = batch.column(0)
+                if not plain:
+                    names = texts_of(self._raw(unit, names, True))
+                yield pa.record_batch([pa.array(np.arange(start, stop)), names], schema)
+                start = stop
+
+        return schema, batches()
 
     def column(self, name: str, *, as_labels: bool) -> RawColumn:
         if not as_labels:
@@ -146,13 +189,18 @@ class Stored(Sealed):
         Texts of a CSV file become numbers by a rule of this package, and labels of numbers are
         written by it, so that neither is left to SQL.
         """
-        types = dict(zip(self._relation.columns, map(str, self._relation.types), strict=True))
-        plain = (types[n].partition("(")[0] in _SAME[labels] for n, labels in wanted)
-        if self._known is not None or not all(plain):
+        if not all(self._reads_alike(name, labels) for name, labels in wanted):
             return None
         found = read(lambda: self._relation.query("data", statement))
         rows = read(found.fetchall)  # none at all, where no row is complete
         return np.array(rows, dtype=np.int64).reshape(len(rows), len(found.columns))
+
+    def _reads_alike(self, name: str, labels: bool) -> bool:
+        """Whether SQL reads the column's numbers, or labels, as the vault does."""
+        if self._known is not None:
+            return False
+        types = dict(zip(self._relation.columns, map(str, self._relation.types), strict=True))
+        return types[name].partition("(")[0] in _SAME[labels]
 
 
 def _batches(relation: Any) -> Any:
@@ -204,6 +252,16 @@ def labels_of(array: Any) -> RawColumn:
     lookup = np.array([-1 if key is None else position[key] for key in keys] + [-1], np.int64)
     codes = coded.indices.cast(pa.int64()).fill_null(len(keys))
     return RawColumn(codes=lookup[codes.to_numpy()], labels=names)
+
+
+def texts_of(column: RawColumn) -> Any:
+    """The labels of each row as an Arrow array, null where one is missing."""
+    import pyarrow as pa
+
+    assert column.codes is not None
+    return pa.array(column.labels, pa.large_string()).take(
+        pa.array(column.codes, mask=column.codes < 0)
+    )
 
 
 # -- opening ---------------------------------------------------------------------------------
