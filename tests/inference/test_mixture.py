@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference.additive import Moments
+from privcausal.inference.additive import Moments, of_nothing
 from privcausal.inference.band import spread
-from privcausal.inference.mixture import Law, mixture
+from privcausal.inference.mixture import NEGLIGIBLE, SCALES, Law, mixture
 
 SIZE = 13
 KIND = np.r_[-1, np.zeros(6, int), np.ones(6, int)]
@@ -80,3 +80,36 @@ def test_spread_is_the_posterior_and_the_distance_to_its_mean(sd):
     np.testing.assert_allclose(
         spread(at, prior * np.eye(SIZE), estimate), expected, rtol=1e-5, atol=1e-9
     )
+
+
+@pytest.mark.parametrize("value", [0.02, 0.3, 1.5, 6.0])
+def test_one_coefficient_is_exact(value):
+    """Mean, variance and evidence against sums over the ten scales that there are.
+
+    A normal factor cannot widen what the moments say, as a mixture of two minds can.
+    """
+    n, sd, unit = 50.0, 20.0, 0.7
+    one = Law(1.0, np.array([unit]), np.zeros(1, int))
+    found = mixture(Moments(np.eye(1) * n, np.array([n * value]), 0.0, sd, 1e-6), one)
+    variance = (sd**2 + 1e-6 * n) / n**2
+    prior = (unit * SCALES) ** 2
+    share = np.r_[NEGLIGIBLE, np.full(len(SCALES) - 1, (1 - NEGLIGIBLE) / (len(SCALES) - 1))]
+    height = share * np.exp(-0.5 * value**2 / (prior + variance)) / np.sqrt(prior + variance)
+    chance, keep = height / height.sum(), prior / (prior + variance)
+    mean = chance @ keep * value
+    square = chance @ (keep * variance + (keep * value) ** 2)
+    assert found.mean[0] == pytest.approx(mean, rel=1e-4)
+    assert found.cov[0, 0] == pytest.approx(min(square - mean**2, variance), rel=5e-3)
+    nothing = -0.5 * value**2 / variance - 0.5 * np.log(variance)
+    none = of_nothing(Moments(np.eye(1) * n, np.array([n * value]), 0.0, sd, 1e-6))
+    assert found.evidence - none == pytest.approx(np.log(height.sum()) - nothing, abs=1e-3)
+
+
+def test_evidence_of_many_is_that_of_each_where_nothing_is_shared():
+    """Coefficients of classes of their own, an orthogonal Gram: likelihoods multiply."""
+    beta, n, sd = np.array([0.8, 0.0, -2.0]), 100.0, 30.0
+    law = Law(1.0, np.ones(3), np.arange(3))
+    whole = mixture(Moments(n * np.eye(3), n * beta, 0.0, sd, 1e-6), law)
+    single = Law(1.0, np.ones(1), np.zeros(1, int))
+    each = [mixture(Moments(n * np.eye(1), np.array([n * b]), 0.0, sd, 1e-6), single) for b in beta]
+    assert whole.evidence == pytest.approx(sum(one.evidence for one in each), abs=1e-3)

@@ -20,9 +20,11 @@ from privcausal.spec.features import FINE, Design, FeatureMap
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.functions import Additive, Nuisance
 from privcausal.spec.groups import resolve_groups
+from privcausal.spec.interactions import Interactions
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Interval, Levels, Schema
+from privcausal.spec.stretched import Stretched
 from privcausal.vault import (
     Aipw,
     Balance,
@@ -289,6 +291,15 @@ def regressors(s: Study, which: str) -> Regressors:
     return Regressors(design, len(s.groups) if groups else 0, len(GROUPS) if groups else 0)
 
 
+def stretched(f: FeatureMap) -> Stretched:
+    """Uneven stretches and all products of linear functions, with a norm cut that bites."""
+    linear = np.flatnonzero(f.order == 1).tolist()
+    pairs = tuple((i, j) for i, j in itertools.combinations(linear, 2) if f.group[i] != f.group[j])
+    lift = np.linspace(-0.2, 0.2, f.size * len(pairs)).reshape(f.size, -1)
+    psi = Interactions(f, None, pairs, (), np.full(f.size, 0.3), lift, np.ones(len(pairs)), np.inf)
+    return Stretched(f, psi, np.geomspace(0.2, 3.0, f.size + len(pairs)), 0.8)
+
+
 def weighted_scores(s: Study) -> dict[str, tuple[Any, Any, float]]:
     """Scores and masses of the ATT and the ATO, and where they are cut."""
     treated = TreatedScore(s.e, s.nuisance.mu0, s.outcome, CLIP, -3.0, 0.5)
@@ -312,6 +323,7 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         "cross outcome": Cross(f, s.outcome, s.outcome.bound, "outcome"),
         "cross by arm": Cross(f, ImputedEffect(s.nuisance, s.outcome), 8.0, "imputed", by_arm=True),
         "cross cut": Cross(f, product, 0.25 * product.bound, "product"),
+        "cross stretched": Cross(stretched(f), s.outcome, s.outcome.bound, "outcome"),
         "marginals": Marginals(s.design.variables, s.schema),
         "count": Marginals((), s.schema),
         "sizes": SizeHistogram(s.aipw, s.aipw.bound * 0.5 ** np.arange(8)[::-1]),
