@@ -6,10 +6,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from privcausal.typing import Integers
 from privcausal.vault.sealed import Sealed
@@ -76,6 +77,12 @@ class ExactSum(Sealed):
         return np.array([max(-LIMIT, min(LIMIT, v)) for v in self._far], np.int64)
 
 
+@lru_cache(maxsize=1)
+def _libraries() -> ThreadpoolController:
+    """The process's libraries with threads of their own: to look for NumPy's takes milliseconds."""
+    return ThreadpoolController()
+
+
 def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Iterator[T]:
     """step(block) of each block, in order, a few of them at a time.
 
@@ -85,7 +92,7 @@ def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Ite
         yield from map(step, blocks)
         return
     # each thread's products are its own: OpenBLAS would make threads of threads wait for each other
-    with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[T]] = deque()
         for block in blocks:
             waiting.append(pool.submit(step, block))
