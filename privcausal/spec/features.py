@@ -652,6 +652,7 @@ class Rows:
     space: Space | None = field(default=None, repr=False)
     _bins: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
     _made: Remembered = field(default_factory=dict, repr=False)
+    _brief: Remembered = field(default_factory=dict, repr=False)
     before: Remembered = field(default_factory=dict, repr=False)
     roomy: bool = False
 
@@ -677,13 +678,17 @@ class Rows:
 
     @contextmanager
     def within(self, space: Space) -> Iterator[None]:
-        """Large matrices are in `space`, and forgotten afterwards: others use it next."""
+        """Large matrices are in `space`, and forgotten afterwards: others use it next.
+
+        So is what `briefly` remembers.
+        """
         self.space = space.start()
         try:
             yield
         finally:
             self.space = None
             self._phi.clear()
+            self._brief.clear()
 
     def matrix(self, columns: int) -> Matrix:
         """An array of these rows, column by column in memory, of no certain content."""
@@ -700,6 +705,15 @@ class Rows:
             # the objects are kept with the value, so that no others can have their ids
             self._made[key] = self.before[key] if key in self.before else (objects, make())
         return cast(T, self._made[key][1])
+
+    def briefly(self, objects: tuple[object, ...], make: Callable[[], T]) -> T:
+        """The same, `within` a space only, and until the rows leave it."""
+        if self.space is None:
+            return make()
+        key = tuple(map(id, objects))
+        if key not in self._brief:
+            self._brief[key] = objects, make()
+        return cast(T, self._brief[key][1])
 
     def remembered(self) -> Remembered:
         """Of what `once` gave of these rows, the numbers: one for each row."""

@@ -21,6 +21,12 @@ class Function(Protocol):
     def __call__(self, rows: Rows) -> Vector: ...
 
 
+def within(values: Vector, lo: float, hi: float) -> Vector:
+    """The values cut to [lo, hi], in their own place."""
+    np.maximum(values, lo, out=values)
+    return np.minimum(values, hi, out=values)
+
+
 @dataclass(frozen=True)
 class Constant:
     """The same number for every row."""
@@ -72,8 +78,11 @@ class Additive:
         return Combination(self.features, self.coef)
 
     def __call__(self, rows: Rows) -> Vector:
+        return rows.briefly((self,), lambda: self._of(rows))
+
+    def _of(self, rows: Rows) -> Vector:
         value = self.offset + rows.once((self.features, self.coef), lambda: self._sum(rows))
-        return np.minimum(np.maximum(value, self.lo), self.hi)
+        return within(value, self.lo, self.hi)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +101,14 @@ class Extended:
         return self.features.total(self.base.coef, self.coef)
 
     def __call__(self, rows: Rows) -> Vector:
+        return rows.briefly((self,), lambda: self._of(rows))
+
+    def _of(self, rows: Rows) -> Vector:
         base = self.base
         value = base.offset + rows.once(
             (base.coef, self.features, self.coef), lambda: self._sum(rows)
         )
-        return np.minimum(np.maximum(value, base.lo), base.hi)
+        return within(value, base.lo, base.hi)
 
 
 @dataclass(frozen=True)
@@ -115,8 +127,13 @@ class ArmMean:
     hi: float
 
     def __call__(self, rows: Rows) -> Vector:
-        value = self.eta(rows) + (self.arm - self.e(rows)) * self.tau(rows)
-        return np.minimum(np.maximum(value, self.lo), self.hi)
+        return rows.briefly((self,), lambda: self._of(rows))
+
+    def _of(self, rows: Rows) -> Vector:
+        value = self.arm - self.e(rows)
+        value *= self.tau(rows)
+        value += self.eta(rows)
+        return within(value, self.lo, self.hi)
 
 
 @dataclass(frozen=True)

@@ -205,14 +205,28 @@ class Aipw:
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         """The score of rows that had this treatment and outcome."""
+        return self._centred(self._plain(rows, t, y), rows)
+
+    def _plain(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
+        """psi itself."""
         n = self.nuisance
         mu0, mu1, e = n.mu0(rows), n.mu1(rows), n.e(rows)
-        treated, control = t * (y - mu1) / e, (1 - t) * (y - mu0) / (1 - e)
-        score = mu1 - mu0 + treated - control
-        return np.asarray(score if self.centre is None else score - self.centre(rows))
+        treated, control = t * (y - mu1), (1 - t) * (y - mu0)
+        treated /= e
+        control /= 1 - e
+        score = mu1 - mu0
+        score += treated
+        score -= control
+        return score
+
+    def _centred(self, score: Vector, rows: Rows) -> Vector:
+        return score if self.centre is None else np.asarray(score - self.centre(rows))
 
     def __call__(self, batch: Batch) -> Vector:
-        return self.at(batch.rows, batch.t, batch.y)
+        # scores with several centres are of the same nuisances
+        rows, n = batch.rows, self.nuisance
+        score = rows.briefly((n.mu0, n.mu1, n.e), lambda: self._plain(rows, batch.t, batch.y))
+        return self._centred(score, rows)
 
 
 @dataclass(frozen=True)
