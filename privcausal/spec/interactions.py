@@ -8,7 +8,15 @@ from functools import cached_property
 
 import numpy as np
 
-from privcausal.spec.features import FeatureMap, Rows, Sum, combine, looked_up, squared_norm
+from privcausal.spec.features import (
+    FeatureMap,
+    Rows,
+    Sum,
+    combine,
+    looked_up,
+    onto,
+    squared_norm,
+)
 from privcausal.typing import Matrix, Vector
 
 FEATURE_BITS = 24
@@ -65,7 +73,7 @@ class Interactions:
             else:
                 self.features.one(rows, number, own)
                 np.rint(np.multiply(own, self._phi_scale, out=own), out=own)
-        np.matmul(self._lift.T, phi.T, out=out.T)
+        onto(phi, self._lift, out)
         part = np.empty(len(rows))
         for own, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
             np.add(own, np.multiply(raw, gain, out=part), out=own)

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from privcausal.spec.features import FeatureMap, Features, Rows
+from privcausal.spec.features import FeatureMap, Features, Rows, by_rows
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, grid_scale, on_grid
@@ -26,10 +26,10 @@ def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
     """
     factor = weight * (row_scale(features.size) / features.cut)
     ints = rows.matrix(features.size)
-    norm2, square = np.zeros(len(rows)), np.empty(len(rows))
     for column, own in zip(rows.columns(features), ints.T, strict=True):
         np.rint(np.multiply(column, factor, out=own), out=own)
-        norm2 += np.multiply(own, own, out=square)
+    # sums of whole numbers below 2^53 are exact in any order, and others are not below 4^TWO_FACTOR
+    norm2 = np.einsum("ji,ji->i", ints.T, ints.T)
     fine = norm2 <= UNIT * UNIT  # False for NaN
     if not fine.all():
         ints[~fine] = 0.0
@@ -43,12 +43,17 @@ def kept_rows(features: Features, rows: Rows) -> Matrix:
     """
     if not rows.roomy:
         return grid_rows(features, rows, rows.weight(features))
+    made = []
 
     def make() -> Matrix:
-        return grid_rows(features, rows, rows.weight(features)).astype(np.float32, order="K")
+        made.append(grid_rows(features, rows, rows.weight(features)))
+        return made[0].astype(np.float32, order="K")
 
+    kept = rows.once((features, grid_rows), make)
+    if made:
+        return made[0]
     ints = rows.matrix(features.size)
-    np.copyto(ints, rows.once((features, grid_rows), make))
+    np.copyto(ints, kept)
     return ints
 
 
@@ -121,8 +126,13 @@ class Gram(Mechanism):
         return np.concatenate([self._sum(of(u, rows)) for rows in arms(batch, self.by_arm)])
 
     def _sum(self, u: Matrix) -> Integers:
-        # whole numbers below 2^53: the float64 product is exact in any order
-        return np.asarray((u.T @ u)[self._upper], np.int64)
+        # whole numbers below 2^53: the float64 product is exact in any order. In two halves, of
+        # which neither is a table with itself: that would be the whole square, and no faster
+        half = (u.shape[1] + 1) // 2
+        gram = np.zeros((u.shape[1],) * 2)
+        gram[:half] = by_rows(u[:, :half], u)
+        gram[half:, half - 1 :] = by_rows(u[:, half:], u[:, half - 1 :])
+        return np.asarray(gram[self._upper], np.int64)
 
     def matrix(self, values: Vector) -> Matrix:
         """Symmetric matrices of a release's values, shape (arms, p, p), or (p, p) without arms."""
@@ -167,5 +177,5 @@ class Cross(Mechanism):
     def integers(self, batch: Batch) -> Integers:
         v = kept_rows(self.features, batch.rows)
         r = on_grid(self.target(batch), self.cut, TWO_FACTOR)
-        sums = [v.T @ np.where(rows, r, 0.0) for rows in arms(batch, self.by_arm)]
+        sums = [v.T @ (r if rows.all() else np.where(rows, r, 0.0)) for rows in arms(batch, self.by_arm)]
         return np.asarray(np.concatenate(sums), np.int64)
