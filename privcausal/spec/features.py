@@ -776,6 +776,11 @@ class Rows:
             self._brief[key] = objects, make()
         return cast(T, self._brief[key][1])
 
+    def made(self, objects: tuple[object, ...]) -> bool:
+        """Whether `once` need not make it (or keeps nothing)."""
+        key = tuple(map(id, objects))
+        return not self.by_column or key in self._made or key in self.before
+
     def remembered(self) -> Remembered:
         """Of what `once` gave of these rows, the numbers: one for each row."""
         return {key: one for key, one in self._made.items() if isinstance(one[1], np.ndarray)}

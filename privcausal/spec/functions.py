@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -11,7 +11,7 @@ import numpy as np
 
 from privcausal.errors import DataError
 from privcausal.spec.features import Design, FeatureMap, Features, Rows, combine
-from privcausal.spec.interactions import Interactions
+from privcausal.spec.interactions import Extra, Interactions, extras
 from privcausal.typing import Vector
 
 
@@ -97,18 +97,28 @@ class Extended:
     coef: Vector
 
     @cached_property
-    def _sum(self) -> Callable[[Rows], Vector]:
+    def _sum(self) -> Extra:
         return self.features.total(self.base.coef, self.coef)
 
     def __call__(self, rows: Rows) -> Vector:
         return rows.briefly((self,), lambda: self._of(rows))
 
     def _of(self, rows: Rows) -> Vector:
-        base = self.base
-        value = base.offset + rows.once(
-            (base.coef, self.features, self.coef), lambda: self._sum(rows)
-        )
-        return within(value, base.lo, base.hi)
+        value = self.base.offset + rows.once(self._key, lambda: self._sum(rows))
+        return within(value, self.base.lo, self.base.hi)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return self.base.coef, self.features, self.coef
+
+
+    @staticmethod
+    def together(rows: Rows, functions: Sequence[Function]) -> None:
+        """Remember the sums of those that are of the same products, which are then made once."""
+        new = [f for f in functions if isinstance(f, Extended) and not rows.made(f._key)]
+        if len(new) > 1 and all(f.features is new[0].features for f in new):
+            for function, value in zip(new, extras(rows, [f._sum for f in new]), strict=True):
+                rows.once(function._key, lambda value=value: value)
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,7 @@ class ArmMean:
         return rows.briefly((self,), lambda: self._of(rows))
 
     def _of(self, rows: Rows) -> Vector:
+        Extended.together(rows, (self.e, self.eta))
         value = self.arm - self.e(rows)
         value *= self.tau(rows)
         value += self.eta(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -178,12 +178,20 @@ class Extra:
     coef: Vector
 
     def __call__(self, rows: Rows) -> Vector:
-        value = self.additive(rows)
-        if self.coef.any():
-            part = np.empty(len(rows))
-            for raw, coef in zip(self.features.raw(rows), self.coef, strict=True):
-                value += np.multiply(raw, coef, out=part)
-        return value
+        return extras(rows, [self])[0]
+
+
+def extras(rows: Rows, asked: Sequence[Extra]) -> list[Vector]:
+    """Several functions of the same products, which are made once."""
+    values = [one.additive(rows) for one in asked]
+    coefs = np.array([one.coef for one in asked]).T.tolist()
+    if any(map(any, coefs)):
+        part = np.empty(len(rows))
+        for raw, own in zip(asked[0].features.raw(rows), coefs, strict=True):
+            for value, coef in zip(values, own, strict=True):
+                if coef:
+                    value += np.multiply(raw, coef, out=part)
+    return values
 
 
 def _within(values: Vector) -> Vector:

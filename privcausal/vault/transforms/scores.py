@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from privcausal.spec.features import Rows
-from privcausal.spec.functions import Function, Nuisance
+from privcausal.spec.functions import Extended, Function, Nuisance
 from privcausal.typing import Vector
 from privcausal.vault.batch import Batch
 
@@ -140,6 +140,7 @@ class ResidualProduct:
         return (1 - self.clip) * 2 * self.outcome.bound
 
     def __call__(self, batch: Batch) -> Vector:
+        Extended.together(batch.rows, (self.e, self.eta))
         return (batch.t - self.e(batch.rows)) * (batch.y - self.eta(batch.rows))
 
 
@@ -163,6 +164,7 @@ class CentredProduct:
         return (1 - self.clip) * (2 * self.outcome.bound + (1 - self.clip) * self.centre_bound)
 
     def __call__(self, batch: Batch) -> Vector:
+        Extended.together(batch.rows, (self.e, self.eta))
         away = batch.t - self.e(batch.rows)
         return away * (batch.y - self.eta(batch.rows) - away * self.centre(batch.rows))
 
