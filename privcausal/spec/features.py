@@ -633,20 +633,20 @@ class Space:
 
     def __init__(self) -> None:
         self._buffers: list[Vector] = []
-        self._taken = 0
+        self.taken = 0
 
     def start(self) -> Space:
-        self._taken = 0
+        self.taken = 0
         return self
 
     def matrix(self, rows: int, columns: int) -> Matrix:
         """An array of its own for the block, column by column in memory, of no certain content."""
-        if self._taken == len(self._buffers):
+        if self.taken == len(self._buffers):
             self._buffers.append(np.empty(0))
-        if len(self._buffers[self._taken]) < rows * columns:
-            self._buffers[self._taken] = np.empty(rows * columns)
-        flat = self._buffers[self._taken][: rows * columns]
-        self._taken += 1
+        if len(self._buffers[self.taken]) < rows * columns:
+            self._buffers[self.taken] = np.empty(rows * columns)
+        flat = self._buffers[self.taken][: rows * columns]
+        self.taken += 1
         return flat.reshape(columns, rows).T
 
 
@@ -750,6 +750,28 @@ class Rows:
             self._phi.clear()
             self._brief.clear()
             self._places.clear()
+
+    def parts(self, size: int) -> Iterator[tuple[slice, Rows]]:
+        """At most `size` rows after another, with what is known of them, each valid till the next.
+
+        They work in the same part of the space.
+        """
+        taken = 0 if self.space is None else self.space.taken
+        for start in range(0, self.size, size):
+            if self.space is not None:
+                self.space.taken = taken
+            at = slice(start, min(start + size, self.size))
+            yield at, self._part(at)
+
+    def _part(self, at: slice) -> Rows:
+        known = None if self.propensity is None else self.propensity[at]
+        frame = {name: values[at] for name, values in self.frame.items()}
+        part = Rows(frame, at.stop - at.start, known, by_column=self.by_column, space=self.space)
+        part._scaled = {design: values[at] for design, values in self._scaled.items()}
+        part._columns = {key: values[at] for key, values in self._columns.items()}
+        part._bins = {key: self.bins(*key)[at] for key in self._bins}
+        part._places = part._bins if self.space is not None else {}
+        return part
 
     def matrix(self, columns: int) -> Matrix:
         """An array of these rows, column by column in memory, of no certain content."""

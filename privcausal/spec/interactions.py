@@ -22,6 +22,9 @@ from privcausal.typing import Matrix, Vector
 FEATURE_BITS = 24
 """Bits of a feature where products with the lift are taken exactly."""
 
+PART = 1 << 13
+"""Rows whose products are worked on at once: a table of thirty columns is two megabytes."""
+
 REACH = 2.5
 """An index and a factor of a product are cut to this many standard deviations."""
 
@@ -78,6 +81,17 @@ class Interactions:
         for own, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
             np.add(own, np.multiply(raw, gain, out=part), out=own)
         return out
+
+    def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
+        """The rows in parts whose psi stays in cache while it is worked on."""
+        for block in self.features.blocks:
+            if block.table is not None:
+                rows.bins(self.features.design, block.column)
+        u, v, linear = rows.once((self,), lambda: self._factors(rows))
+        for at, part in rows.parts(PART):
+            own = u[at], v[at], {j: values[at] for j, values in linear.items()}
+            part.once((self,), lambda own=own: own)
+            yield at, part
 
     @cached_property
     def _phi_scale(self) -> float:

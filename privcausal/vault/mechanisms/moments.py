@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from privcausal.spec.features import FeatureMap, Features, Rows, by_rows
+from privcausal.spec.interactions import Interactions
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, grid_scale, on_grid
@@ -16,8 +18,10 @@ from privcausal.vault.transforms.scores import Transform
 UNIT = float(1 << TWO_FACTOR)
 
 
-def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
+def grid_rows(features: Features, rows: Rows, weight: Vector, *, over: bool = False) -> Matrix:
     """weight phi on an integer grid, with sum of squares <= 4^TWO_FACTOR for sure, shape (n, p).
+
+    It is written over phi with `over`: nobody may want that afterwards.
 
     ||weight phi|| <= cut. Rounding to nearest (unbiased for varying values) moves a row by at most
     sqrt(p)/2, so the scale leaves that much room; the integer check then only fails on a fault, and
@@ -25,7 +29,7 @@ def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
     data. Column by column, so that each is in cache while it is worked on.
     """
     factor = weight * (row_scale(features.size) / features.cut)
-    ints = rows.matrix(features.size)
+    ints = rows.phi(features) if over else rows.matrix(features.size)
     for column, own in zip(rows.columns(features), ints.T, strict=True):
         np.rint(np.multiply(column, factor, out=own), out=own)
     # sums of whole numbers below 2^53 are exact in any order, and others are not below 4^TWO_FACTOR
@@ -36,25 +40,33 @@ def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
     return ints
 
 
-def kept_rows(features: Features, rows: Rows) -> Matrix:
-    """`grid_rows` at the features' own weights, which several cross moments have in common.
+def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
+    """`grid_rows` at the features' own weights, part by part, each valid until the next.
 
-    Rows that stay keep them: whole numbers of at most 2^TWO_FACTOR, which 32-bit floats hold.
+    Several cross moments have them in common, and rows that stay keep them: whole numbers of at
+    most 2^TWO_FACTOR, which 32-bit floats hold.
     """
     if not rows.roomy:
-        return grid_rows(features, rows, rows.weight(features))
-    made = []
+        yield from _fresh(features, rows)
+        return
+    ints = rows.matrix(features.size)
 
     def make() -> Matrix:
-        made.append(grid_rows(features, rows, rows.weight(features)))
-        return made[0].astype(np.float32, order="K")
+        kept = np.empty(ints.shape, np.float32, order="F")
+        for at, part in _fresh(features, rows):
+            kept[at] = part
+        return kept
 
-    kept = rows.once((features, grid_rows), make)
-    if made:
-        return made[0]
-    ints = rows.matrix(features.size)
-    np.copyto(ints, kept)
-    return ints
+    np.copyto(ints, rows.once((features, grid_rows), make))
+    yield slice(0, len(rows)), ints
+
+
+def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
+    if isinstance(features, Interactions):
+        for at, part in features.parts(rows):
+            yield at, grid_rows(features, part, part.weight(features), over=True)
+    else:
+        yield slice(0, len(rows)), grid_rows(features, rows, rows.weight(features))
 
 
 def row_scale(size: int) -> float:
@@ -175,7 +187,9 @@ class Cross(Mechanism):
         return (2.0 if neighbors == "substitute" else 1.0) * UNIT * UNIT
 
     def integers(self, batch: Batch) -> Integers:
-        v = kept_rows(self.features, batch.rows)
         r = on_grid(self.target(batch), self.cut, TWO_FACTOR)
-        sums = [v.T @ (r if rows.all() else np.where(rows, r, 0.0)) for rows in arms(batch, self.by_arm)]
-        return np.asarray(np.concatenate(sums), np.int64)
+        own = [r if rows.all() else np.where(rows, r, 0.0) for rows in arms(batch, self.by_arm)]
+        sums = np.zeros((len(own), self.features.size))
+        for at, v in kept_rows(self.features, batch.rows):
+            sums += [v.T @ values[at] for values in own]
+        return sums.ravel().astype(np.int64)
