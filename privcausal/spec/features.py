@@ -687,6 +687,7 @@ class Rows:
     _places: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
     _columns: dict[tuple[Design, int], Vector] = field(default_factory=dict, repr=False)
     _made: Remembered = field(default_factory=dict, repr=False)
+    _asked: set[tuple[int, ...]] = field(default_factory=set, repr=False)
     _brief: Remembered = field(default_factory=dict, repr=False)
     before: Remembered = field(default_factory=dict, repr=False)
     roomy: bool = False
@@ -730,6 +731,8 @@ class Rows:
             else:
                 own = self.scaled(design)[:, column]
             self._bins[key] = _places(own) if design.plain else fine_bins(own)
+            if self.space is None:
+                self._bins[key] = self._bins[key].astype(np.intp)
         if self.space is None:
             return self._bins[key]
         if key not in self._places:
@@ -750,6 +753,13 @@ class Rows:
             self._phi.clear()
             self._brief.clear()
             self._places.clear()
+            # of numbers for each row, what was not asked for is made anew if ever it is
+            self._made = {
+                key: one
+                for key, one in self._made.items()
+                if key in self._asked or getattr(one[1], "ndim", 2) > 1
+            }
+            self._asked.clear()
 
     def parts(self, size: int) -> Iterator[tuple[slice, Rows]]:
         """At most `size` rows after another, with what is known of them, each valid till the next.
@@ -784,6 +794,7 @@ class Rows:
         if not self.by_column:
             return make()
         key = tuple(map(id, objects))
+        self._asked.add(key)
         if key not in self._made:
             # the objects are kept with the value, so that no others can have their ids
             self._made[key] = self.before[key] if key in self.before else (objects, make())

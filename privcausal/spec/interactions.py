@@ -87,9 +87,9 @@ class Interactions:
         for block in self.features.blocks:
             if block.table is not None:
                 rows.bins(self.features.design, block.column)
-        u, v, linear = rows.once((self,), lambda: self._factors(rows))
+        u, v = rows.once((self,), lambda: self._both(rows))
         for at, part in rows.parts(PART):
-            own = u[at], v[at], {j: values[at] for j, values in linear.items()}
+            own = u[at], v[at]
             part.once((self,), lambda own=own: own)
             yield at, part
 
@@ -122,7 +122,9 @@ class Interactions:
 
         They are cheaper to make again than to keep.
         """
-        u, v, linear = rows.once((self,), lambda: self._factors(rows))
+        u, v = rows.once((self,), lambda: self._both(rows))
+        # looked up, they are sooner made again than kept
+        linear = rows.briefly((self,), lambda: self._linear(rows))
         uu, uv, vv = u * u, u * v, v * v
         # Hermite products: what squares already say is left out
         yield from (uu, uv, vv, (uu - 3) * u, (uu - 1) * v, (vv - 1) * u, (vv - 3) * v)
@@ -134,10 +136,14 @@ class Interactions:
             for one, two in ((first, linear[j]), (linear[i], second), (first, second)):
                 yield np.multiply(one, two, out=out)
 
-    def _factors(self, rows: Rows) -> tuple[Vector, Vector, dict[int, Vector]]:
-        """Both indices, and the linear features that are in some product."""
-        u, v = (self._index(rows, k) for k in (0, 1))
-        return u, v, {j: self._linear(rows, j) for j in self._columns}
+    def _both(self, rows: Rows) -> tuple[Vector, Vector]:
+        """Both indices."""
+        return self._index(rows, 0), self._index(rows, 1)
+
+    def _linear(self, rows: Rows) -> dict[int, Vector]:
+        """The linear features that are in some product, standardised and cut."""
+        values = rows.matrix(len(self._columns)).T
+        return {j: self._one(rows, j, own) for j, own in zip(self._columns, values, strict=True)}
 
     @cached_property
     def _columns(self) -> tuple[int, ...]:
@@ -153,9 +159,8 @@ class Interactions:
         index = self.indices[number]
         return _within((self._sums[number](rows) - index.shift) / index.scale)
 
-    def _linear(self, rows: Rows, number: int) -> Vector:
-        """A linear feature, standardised and cut."""
-        table, value = self._standard[number], np.empty(len(rows))
+    def _one(self, rows: Rows, number: int, value: Vector) -> Vector:
+        table = self._standard[number]
         if table is not None:
             bins = rows.bins(self.features.design, int(self.features.column[number]))
             return looked_up(table, bins, value)

@@ -49,16 +49,21 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
     if not rows.roomy:
         yield from _fresh(features, rows)
         return
-    ints = rows.matrix(features.size)
+    key, whole = (features, grid_rows), slice(0, len(rows))
+    if isinstance(features, FeatureMap) and not rows.made(key):
+        ints = grid_rows(features, rows, rows.weight(features))
+        rows.once(key, lambda: ints.astype(np.float32, order="K"))
+    else:
+        ints = rows.matrix(features.size)
+        np.copyto(ints, rows.once(key, lambda: _small(features, rows)))
+    yield whole, ints
 
-    def make() -> Matrix:
-        kept = np.empty(ints.shape, np.float32, order="F")
-        for at, part in _fresh(features, rows):
-            kept[at] = part
-        return kept
 
-    np.copyto(ints, rows.once((features, grid_rows), make))
-    yield slice(0, len(rows)), ints
+def _small(features: Features, rows: Rows) -> Matrix:
+    kept = np.empty((len(rows), features.size), np.float32, order="F")
+    for at, ints in _fresh(features, rows):
+        kept[at] = ints
+    return kept
 
 
 def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
