@@ -44,7 +44,7 @@ class Column:
 
     def scale(self, values: Vector) -> Vector:
         """Values cut to [lo, hi] and mapped to [-1, 1]; indicators stay 0/1."""
-        values = np.minimum(np.maximum(values, self.lo), self.hi)
+        values = np.clip(values, self.lo, self.hi)
         if self.kind == "indicator":
             return values
         return (values - 0.5 * (self.lo + self.hi)) / (0.5 * (self.hi - self.lo))

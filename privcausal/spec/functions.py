@@ -23,8 +23,7 @@ class Function(Protocol):
 
 def within(values: Vector, lo: float, hi: float) -> Vector:
     """The values cut to [lo, hi], in their own place."""
-    np.maximum(values, lo, out=values)
-    return np.minimum(values, hi, out=values)
+    return np.clip(values, lo, hi, out=values)
 
 
 @dataclass(frozen=True)

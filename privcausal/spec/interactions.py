@@ -138,7 +138,11 @@ class Interactions:
 
     def _both(self, rows: Rows) -> tuple[Vector, Vector]:
         """Both indices."""
-        return self._index(rows, 0), self._index(rows, 1)
+        first, second = (
+            _within((one(rows) - index.shift) / index.scale)
+            for index, one in zip(self.indices, self._sums, strict=True)
+        )
+        return first, second
 
     def _linear(self, rows: Rows) -> dict[int, Vector]:
         """The linear features that are in some product, standardised and cut."""
@@ -154,10 +158,6 @@ class Interactions:
     def _sums(self) -> tuple[Sum, Sum]:
         first, second = (self.features.total(index.coef) for index in self.indices)
         return first, second
-
-    def _index(self, rows: Rows, number: int) -> Vector:
-        index = self.indices[number]
-        return _within((self._sums[number](rows) - index.shift) / index.scale)
 
     def _one(self, rows: Rows, number: int, value: Vector) -> Vector:
         table = self._standard[number]
@@ -214,5 +214,4 @@ def extras(rows: Rows, asked: Sequence[Extra]) -> list[Vector]:
 
 
 def _within(values: Vector) -> Vector:
-    np.maximum(values, -REACH, out=values)
-    return np.minimum(values, REACH, out=values)
+    return np.clip(values, -REACH, REACH, out=values)

@@ -66,8 +66,7 @@ class Marginals(Mechanism):
             position = values - domain.lo
             position /= domain.width
             position *= BINS
-            np.minimum(position, BINS - 1, out=position)
-            np.maximum(position, 0, out=position)
+            np.clip(position, 0, BINS - 1, out=position)
             # towards zero, which is down here; in two steps, of which each is fast
             return position.astype(np.int32).astype(np.int64)
         codes = values.astype(np.int64)

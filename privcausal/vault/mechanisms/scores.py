@@ -59,8 +59,7 @@ def share(values: Vector, bound: float, least: float) -> Vector:
     """values / bound, cut to [least, 1]; NaN is 0."""
     out = values / bound
     out[np.isnan(out)] = 0.0
-    np.maximum(out, least, out=out)
-    return np.minimum(out, 1.0, out=out)
+    return np.clip(out, least, 1.0, out=out)
 
 
 Columns = Callable[[float], Iterator[Vector]]
