@@ -809,6 +809,10 @@ class Rows:
             self._brief[key] = objects, make()
         return cast(T, self._brief[key][1])
 
+    def keep(self, objects: tuple[object, ...], value: object) -> None:
+        """What `once` is to give for these objects."""
+        self.once(objects, lambda: value)
+
     def made(self, objects: tuple[object, ...]) -> bool:
         """Whether `once` need not make it (or keeps nothing)."""
         key = tuple(map(id, objects))

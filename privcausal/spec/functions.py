@@ -110,14 +110,13 @@ class Extended:
     def _key(self) -> tuple[object, ...]:
         return self.base.coef, self.features, self.coef
 
-
     @staticmethod
     def together(rows: Rows, functions: Sequence[Function]) -> None:
         """Remember the sums of those that are of the same products, which are then made once."""
         new = [f for f in functions if isinstance(f, Extended) and not rows.made(f._key)]
         if len(new) > 1 and all(f.features is new[0].features for f in new):
             for function, value in zip(new, extras(rows, [f._sum for f in new]), strict=True):
-                rows.once(function._key, lambda value=value: value)
+                rows.keep(function._key, value)
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,9 @@ class Linear:
         return abs(self.offset) + float(np.abs(self.coef).sum())
 
     def __call__(self, rows: Rows) -> Vector:
-        return self.offset + combine(np.nan_to_num(rows.scaled(self.design)), self.coef)
+        scaled = rows.scaled(self.design)
+        finite = scaled if self.design.plain else np.nan_to_num(scaled)
+        return self.offset + combine(finite, self.coef)
 
 
 @dataclass(frozen=True)

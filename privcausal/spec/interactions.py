@@ -89,8 +89,7 @@ class Interactions:
                 rows.bins(self.features.design, block.column)
         u, v = rows.once((self,), lambda: self._both(rows))
         for at, part in rows.parts(PART):
-            own = u[at], v[at]
-            part.once((self,), lambda own=own: own)
+            part.keep((self,), (u[at], v[at]))
             yield at, part
 
     @cached_property
@@ -209,7 +208,7 @@ def extras(rows: Rows, asked: Sequence[Extra]) -> list[Vector]:
         for raw, own in zip(asked[0].features.raw(rows), coefs, strict=True):
             for value, coef in zip(values, own, strict=True):
                 if coef:
-                    value += np.multiply(raw, coef, out=part)
+                    np.add(value, np.multiply(raw, coef, out=part), out=value)
     return values
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -52,14 +53,14 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
     key, whole = (features, grid_rows), slice(0, len(rows))
     if isinstance(features, FeatureMap) and not rows.made(key):
         ints = grid_rows(features, rows, rows.weight(features))
-        rows.once(key, lambda: ints.astype(np.float32, order="K"))
+        rows.keep(key, ints.astype(np.float32, order="K"))
     else:
         ints = rows.matrix(features.size)
         np.copyto(ints, rows.once(key, lambda: _small(features, rows)))
     yield whole, ints
 
 
-def _small(features: Features, rows: Rows) -> Matrix:
+def _small(features: Features, rows: Rows) -> Any:
     kept = np.empty((len(rows), features.size), np.float32, order="F")
     for at, ints in _fresh(features, rows):
         kept[at] = ints

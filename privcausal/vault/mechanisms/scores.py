@@ -221,7 +221,7 @@ class ScoreSums(Mechanism):
             yield from (np.multiply(z, own1, out=part) for z in a[1:])
             yield from (np.multiply(member, x1, out=part) for member in g)
             for i, j in zip(*self._upper, strict=True):
-                yield np.multiply(a[i], a1[j], out=part)
+                yield a1[j] if i == 0 else np.multiply(a[i], a1[j], out=part)  # a_0 is 1
             yield q1
             for member in g:
                 yield np.multiply(q1 if self.group_masses else scale, member, out=part)
