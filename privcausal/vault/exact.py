@@ -86,17 +86,22 @@ def _libraries() -> ThreadpoolController:
 def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Iterator[T]:
     """step(block) of each block, in order, a few of them at a time.
 
-    Blocks are read by the caller's own thread, and no more of them than are worked on.
+    Blocks are read by the caller's own thread, and few more of them than are worked on. It works on
+    blocks too: a thread that waits makes the others hand over the interpreter to it in vain.
     """
     if threads == 1:
         yield from map(step, blocks)
         return
     # each thread's products are its own: OpenBLAS would make threads of threads wait for each other
-    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads - 1) as pool:
         waiting: deque[Future[T]] = deque()
         for block in blocks:
-            waiting.append(pool.submit(step, block))
-            if len(waiting) > threads:
+            if sum(not one.done() for one in waiting) < threads:
+                waiting.append(pool.submit(step, block))
+            else:  # the others have enough to do
+                waiting.append(Future())
+                waiting[-1].set_result(step(block))
+            while waiting and (waiting[0].done() or len(waiting) > threads + 1):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
