@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcausal.spec.features import Rows, combine
-from privcausal.spec.functions import Additive, Function
+from privcausal.spec.functions import Additive, Function, within
 from privcausal.typing import Matrix, Vector
 
 
@@ -28,11 +28,14 @@ class Effect:
     reach: float
 
     def __call__(self, rows: Rows) -> Vector:
+        return rows.briefly((self,), lambda: self._of(rows))
+
+    def _of(self, rows: Rows) -> Vector:
         total = np.zeros(len(rows))
         for piece in self.pieces:
             value = piece.additive(rows)
             total += value if piece.weight is None else value * piece.weight(rows)
-        return np.minimum(np.maximum(total, -self.reach), self.reach)
+        return within(total, -self.reach, self.reach)
 
     def sd(self, rows: Rows) -> Vector:
         """Posterior standard deviation, shape (n,)."""

@@ -222,7 +222,15 @@ def _pair(
     points, shares = zip(*(_points(population, name) for name in names), strict=True)
     rows = [_rows_at(features, name, p) for name, p in zip(names, points, strict=True)]
     raw = np.stack(
-        [np.outer(*(psi.linear(r, j) for r, j in zip(rows, psi.pairs[k], strict=True))) for k in at]
+        [
+            np.outer(
+                *(
+                    psi.linear(r, j, np.empty(len(r)))
+                    for r, j in zip(rows, psi.pairs[k], strict=True)
+                )
+            )
+            for k in at
+        ]
     )
     share = np.outer(*shares)
     raw *= psi.gain[at][:, None, None]

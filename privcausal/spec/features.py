@@ -44,7 +44,7 @@ class Column:
 
     def scale(self, values: Vector) -> Vector:
         """Values cut to [lo, hi] and mapped to [-1, 1]; indicators stay 0/1."""
-        values = np.minimum(np.maximum(values, self.lo), self.hi)
+        values = np.clip(values, self.lo, self.hi)
         if self.kind == "indicator":
             return values
         return (values - 0.5 * (self.lo + self.hi)) / (0.5 * (self.hi - self.lo))
@@ -102,21 +102,31 @@ class Design:
         up, which gives the same bits many times faster.
         """
         out = np.empty((size, len(self.columns)), order="F")
+        return self.into(out, frame)
+
+    def into(self, out: Matrix, frame: Mapping[str, Vector | Integers]) -> Matrix:
+        """`by_column` of as many rows as `out` has, written there."""
         values = None if self.plain else self._evaluate(frame)
         for j, column in enumerate(self.columns):
-            if column.kind == "numeric":
-                own = np.asarray(frame[str(column.variable)], np.float64)
-                if self._inside[j]:
-                    # the same bits as of `Column.scale`, in half the steps
-                    np.subtract(own, 0.5 * (column.lo + column.hi), out=out[:, j])
-                    out[:, j] /= 0.5 * (column.hi - column.lo)
-                    continue
-            elif column.kind == "indicator":
-                own = self._codes[j][frame[str(column.variable)].astype(np.intp)]
+            if column.kind in ("numeric", "indicator"):
+                self.one(j, frame, out[:, j])
             else:
                 assert values is not None
-                own = values[:, j]
-            out[:, j] = column.scale(own)
+                out[:, j] = column.scale(values[:, j])
+        return out
+
+    def one(self, j: int, frame: Mapping[str, Vector | Integers], out: Vector) -> Vector:
+        """A column that is a number or a level, of values inside their domains, to `out`."""
+        column = self.columns[j]
+        if column.kind == "indicator":
+            own = self._codes[j][frame[str(column.variable)].astype(np.intp)]
+        else:
+            own = np.asarray(frame[str(column.variable)], np.float64)
+            if self._inside[j]:
+                # the same bits as of `Column.scale`, in half the steps
+                np.subtract(own, 0.5 * (column.lo + column.hi), out=out)
+                return np.divide(out, 0.5 * (column.hi - column.lo), out=out)
+        out[:] = column.scale(own)
         return out
 
     @cached_property
@@ -395,7 +405,7 @@ class Block:
         """One function of the block at rows, written to `out`."""
         if self.table is not None:
             return looked_up(self.tables[number], rows.bins(design, self.column), out)
-        np.subtract(rows.scaled(design)[:, self.column], self.shift, out=out)
+        np.subtract(rows.column(design, self.column), self.shift, out=out)
         return np.multiply(self.gain, out, out=out)
 
 
@@ -405,10 +415,10 @@ def looked_up(table: Vector, bins: Integers, out: Vector) -> Vector:
 
 
 def _places(scaled: Vector) -> Any:
-    """`fine_bins` of values that are surely in [-1, 1], but for the upper end."""
+    """`fine_bins` of values that are surely in [-1, 1], but for the upper end, in little memory."""
     position = scaled + 1.0
     position *= FINE / 2
-    return position.astype(np.int32).astype(np.intp)  # in two steps, of which each is fast
+    return position.astype(np.int16)
 
 
 def fine_bins(scaled: Vector) -> Integers:
@@ -563,7 +573,7 @@ class Sum:
         total, part = np.full(len(rows), self.constant), np.empty(len(rows))
         for column, effect in self.parts:
             if isinstance(effect, float):
-                np.multiply(rows.scaled(self.design)[:, column], effect, out=part)
+                np.multiply(rows.column(self.design, column), effect, out=part)
             else:
                 looked_up(effect, rows.bins(self.design, column), part)
             total += part
@@ -576,6 +586,29 @@ def squared_norm(phi: Matrix) -> Vector:
     for j in range(phi.shape[1]):
         total += np.multiply(phi[:, j], phi[:, j], out=square)
     return total
+
+
+SMALL = 1 << 10
+"""Rows of which OpenBLAS takes products of a few columns at once, without copies of its own."""
+
+
+def by_rows(left: Matrix, right: Matrix) -> Matrix:
+    """left' right of two tables of as many rows, whose products have exact sums."""
+    rows, (p, q) = len(left) // SMALL * SMALL, (left.shape[1], right.shape[1])
+    total = left[rows:].T @ right[rows:]
+    if rows:
+        parts = left[:rows].T.reshape(p, -1, SMALL), right[:rows].T.reshape(q, -1, SMALL)
+        total += np.matmul(parts[0].swapaxes(0, 1), parts[1].transpose(1, 2, 0)).sum(axis=0)
+    return total
+
+
+def onto(phi: Matrix, lift: Matrix, out: Matrix) -> None:
+    """phi lift, written to `out`; both tables column by column in memory, sums exact."""
+    rows, (p, k) = len(phi) // SMALL * SMALL, lift.shape
+    np.matmul(lift.T, phi[rows:].T, out=out[rows:].T)
+    if rows:
+        own = phi[:rows].T.reshape(p, -1, SMALL).swapaxes(0, 1)
+        np.matmul(lift.T, own, out=out[:rows].T.reshape(k, -1, SMALL).swapaxes(0, 1))
 
 
 FEW_ROWS = 256
@@ -600,20 +633,20 @@ class Space:
 
     def __init__(self) -> None:
         self._buffers: list[Vector] = []
-        self._taken = 0
+        self.taken = 0
 
     def start(self) -> Space:
-        self._taken = 0
+        self.taken = 0
         return self
 
     def matrix(self, rows: int, columns: int) -> Matrix:
         """An array of its own for the block, column by column in memory, of no certain content."""
-        if self._taken == len(self._buffers):
+        if self.taken == len(self._buffers):
             self._buffers.append(np.empty(0))
-        if len(self._buffers[self._taken]) < rows * columns:
-            self._buffers[self._taken] = np.empty(rows * columns)
-        flat = self._buffers[self._taken][: rows * columns]
-        self._taken += 1
+        if len(self._buffers[self.taken]) < rows * columns:
+            self._buffers[self.taken] = np.empty(rows * columns)
+        flat = self._buffers[self.taken][: rows * columns]
+        self.taken += 1
         return flat.reshape(columns, rows).T
 
 
@@ -651,7 +684,11 @@ class Rows:
     by_column: bool = False
     space: Space | None = field(default=None, repr=False)
     _bins: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
+    _places: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
+    _columns: dict[tuple[Design, int], Vector] = field(default_factory=dict, repr=False)
     _made: Remembered = field(default_factory=dict, repr=False)
+    _asked: set[tuple[int, ...]] = field(default_factory=set, repr=False)
+    _brief: Remembered = field(default_factory=dict, repr=False)
     before: Remembered = field(default_factory=dict, repr=False)
     roomy: bool = False
 
@@ -659,10 +696,28 @@ class Rows:
         return self.size
 
     def scaled(self, design: Design) -> Matrix:
-        if design not in self._scaled:
-            make = design.by_column if self.by_column else design.scaled
-            self._scaled[design] = make(self.frame, self.size)
+        if design in self._scaled:
+            return self._scaled[design]
+        if self._passing(design):
+            return self.briefly(
+                (design,), lambda: design.into(self.matrix(len(design)), self.frame)
+            )
+        make = design.by_column if self.by_column else design.scaled
+        self._scaled[design] = make(self.frame, self.size)
         return self._scaled[design]
+
+    def column(self, design: Design, column: int) -> Vector:
+        """One column of `scaled`, shape (n,)."""
+        if not self._passing(design):
+            return self.scaled(design)[:, column]
+        key = design, column
+        if key not in self._columns:
+            self._columns[key] = design.one(column, self.frame, np.empty(self.size))
+        return self._columns[key]
+
+    def _passing(self, design: Design) -> bool:
+        """Whether columns are made for a pass, so that rows which stay take little memory."""
+        return self.space is not None and design.plain and design not in self._scaled
 
     def bins(self, design: Design, column: int) -> Integers:
         """Index of the fine bin of a design column for `looked_up`, shape (n,).
@@ -671,19 +726,62 @@ class Rows:
         """
         key = design, column
         if key not in self._bins:
-            own = self.scaled(design)[:, column]
+            if self._passing(design):
+                own = design.one(column, self.frame, np.empty(self.size))
+            else:
+                own = self.scaled(design)[:, column]
             self._bins[key] = _places(own) if design.plain else fine_bins(own)
-        return self._bins[key]
+            if self.space is None:
+                self._bins[key] = self._bins[key].astype(np.intp)
+        if self.space is None:
+            return self._bins[key]
+        if key not in self._places:
+            self._places[key] = self._bins[key].astype(np.intp)
+        return self._places[key]
 
     @contextmanager
     def within(self, space: Space) -> Iterator[None]:
-        """Large matrices are in `space`, and forgotten afterwards: others use it next."""
+        """Large matrices are in `space`, and forgotten afterwards: others use it next.
+
+        So is what `briefly` remembers.
+        """
         self.space = space.start()
         try:
             yield
         finally:
             self.space = None
             self._phi.clear()
+            self._brief.clear()
+            self._places.clear()
+            # of numbers for each row, what was not asked for is made anew if ever it is
+            self._made = {
+                key: one
+                for key, one in self._made.items()
+                if key in self._asked or getattr(one[1], "ndim", 2) > 1
+            }
+            self._asked.clear()
+
+    def parts(self, size: int) -> Iterator[tuple[slice, Rows]]:
+        """At most `size` rows after another, with what is known of them, each valid till the next.
+
+        They work in the same part of the space.
+        """
+        taken = 0 if self.space is None else self.space.taken
+        for start in range(0, self.size, size):
+            if self.space is not None:
+                self.space.taken = taken
+            at = slice(start, min(start + size, self.size))
+            yield at, self._part(at)
+
+    def _part(self, at: slice) -> Rows:
+        known = None if self.propensity is None else self.propensity[at]
+        frame = {name: values[at] for name, values in self.frame.items()}
+        part = Rows(frame, at.stop - at.start, known, by_column=self.by_column, space=self.space)
+        part._scaled = {design: values[at] for design, values in self._scaled.items()}
+        part._columns = {key: values[at] for key, values in self._columns.items()}
+        part._bins = {key: self.bins(*key)[at] for key in self._bins}
+        part._places = part._bins if self.space is not None else {}
+        return part
 
     def matrix(self, columns: int) -> Matrix:
         """An array of these rows, column by column in memory, of no certain content."""
@@ -696,10 +794,29 @@ class Rows:
         if not self.by_column:
             return make()
         key = tuple(map(id, objects))
+        self._asked.add(key)
         if key not in self._made:
             # the objects are kept with the value, so that no others can have their ids
             self._made[key] = self.before[key] if key in self.before else (objects, make())
         return cast(T, self._made[key][1])
+
+    def briefly(self, objects: tuple[object, ...], make: Callable[[], T]) -> T:
+        """The same, `within` a space only, and until the rows leave it."""
+        if self.space is None:
+            return make()
+        key = tuple(map(id, objects))
+        if key not in self._brief:
+            self._brief[key] = objects, make()
+        return cast(T, self._brief[key][1])
+
+    def keep(self, objects: tuple[object, ...], value: object) -> None:
+        """What `once` is to give for these objects."""
+        self.once(objects, lambda: value)
+
+    def made(self, objects: tuple[object, ...]) -> bool:
+        """Whether `once` need not make it (or keeps nothing)."""
+        key = tuple(map(id, objects))
+        return not self.by_column or key in self._made or key in self.before
 
     def remembered(self) -> Remembered:
         """Of what `once` gave of these rows, the numbers: one for each row."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -11,7 +11,7 @@ import numpy as np
 
 from privcausal.errors import DataError
 from privcausal.spec.features import Design, FeatureMap, Features, Rows, combine
-from privcausal.spec.interactions import Interactions
+from privcausal.spec.interactions import Extra, Interactions, extras
 from privcausal.typing import Vector
 
 
@@ -19,6 +19,11 @@ class Function(Protocol):
     """A map from covariates to a number; calling it gives shape (n,)."""
 
     def __call__(self, rows: Rows) -> Vector: ...
+
+
+def within(values: Vector, lo: float, hi: float) -> Vector:
+    """The values cut to [lo, hi], in their own place."""
+    return np.clip(values, lo, hi, out=values)
 
 
 @dataclass(frozen=True)
@@ -74,8 +79,11 @@ class Additive:
         return Combination(self.features, self.coef)
 
     def __call__(self, rows: Rows) -> Vector:
+        return rows.briefly((self,), lambda: self._of(rows))
+
+    def _of(self, rows: Rows) -> Vector:
         value = self.offset + rows.once((self.features, self.coef), lambda: self._sum(rows))
-        return np.minimum(np.maximum(value, self.lo), self.hi)
+        return within(value, self.lo, self.hi)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,15 +98,27 @@ class Extended:
     coef: Vector
 
     @cached_property
-    def _sum(self) -> Callable[[Rows], Vector]:
+    def _sum(self) -> Extra:
         return self.features.total(self.base.coef, self.coef)
 
     def __call__(self, rows: Rows) -> Vector:
-        base = self.base
-        value = base.offset + rows.once(
-            (base.coef, self.features, self.coef), lambda: self._sum(rows)
-        )
-        return np.minimum(np.maximum(value, base.lo), base.hi)
+        return rows.briefly((self,), lambda: self._of(rows))
+
+    def _of(self, rows: Rows) -> Vector:
+        value = self.base.offset + rows.once(self._key, lambda: self._sum(rows))
+        return within(value, self.base.lo, self.base.hi)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return self.base.coef, self.features, self.coef
+
+    @staticmethod
+    def together(rows: Rows, functions: Sequence[Function]) -> None:
+        """Remember the sums of those that are of the same products, which are then made once."""
+        new = [f for f in functions if isinstance(f, Extended) and not rows.made(f._key)]
+        if len(new) > 1 and all(f.features is new[0].features for f in new):
+            for function, value in zip(new, extras(rows, [f._sum for f in new]), strict=True):
+                rows.keep(function._key, value)
 
 
 @dataclass(frozen=True)
@@ -117,8 +137,14 @@ class ArmMean:
     hi: float
 
     def __call__(self, rows: Rows) -> Vector:
-        value = self.eta(rows) + (self.arm - self.e(rows)) * self.tau(rows)
-        return np.minimum(np.maximum(value, self.lo), self.hi)
+        return rows.briefly((self,), lambda: self._of(rows))
+
+    def _of(self, rows: Rows) -> Vector:
+        Extended.together(rows, (self.e, self.eta))
+        value = self.arm - self.e(rows)
+        value *= self.tau(rows)
+        value += self.eta(rows)
+        return within(value, self.lo, self.hi)
 
 
 @dataclass(frozen=True)
@@ -147,7 +173,9 @@ class Linear:
         return abs(self.offset) + float(np.abs(self.coef).sum())
 
     def __call__(self, rows: Rows) -> Vector:
-        return self.offset + combine(np.nan_to_num(rows.scaled(self.design)), self.coef)
+        scaled = rows.scaled(self.design)
+        finite = scaled if self.design.plain else np.nan_to_num(scaled)
+        return self.offset + combine(finite, self.coef)
 
 
 @dataclass(frozen=True)

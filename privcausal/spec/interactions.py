@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from privcausal.spec.features import FeatureMap, Rows, Sum, combine, looked_up, squared_norm
+from privcausal.spec.features import (
+    FeatureMap,
+    Rows,
+    Sum,
+    combine,
+    looked_up,
+    onto,
+    squared_norm,
+)
 from privcausal.typing import Matrix, Vector
 
 FEATURE_BITS = 24
 """Bits of a feature where products with the lift are taken exactly."""
+
+PART = 1 << 13
+"""Rows whose products are worked on at once: a table of thirty columns is two megabytes."""
 
 REACH = 2.5
 """An index and a factor of a product are cut to this many standard deviations."""
@@ -65,11 +76,18 @@ class Interactions:
             else:
                 self.features.one(rows, number, own)
                 np.rint(np.multiply(own, self._phi_scale, out=own), out=own)
-        np.matmul(self._lift.T, phi.T, out=out.T)
+        onto(phi, self._lift, out)
         part = np.empty(len(rows))
         for own, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
             np.add(own, np.multiply(raw, gain, out=part), out=own)
         return out
+
+    def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
+        """The rows in parts whose psi stays in cache while it is worked on."""
+        indices = rows.once((self,), lambda: self._indices(rows))
+        for at, part in parts(self.features, rows):
+            part.keep((self,), tuple(one[at] for one in indices))
+            yield at, part
 
     @cached_property
     def _phi_scale(self) -> float:
@@ -100,7 +118,9 @@ class Interactions:
 
         They are cheaper to make again than to keep.
         """
-        indices, linear = rows.once((self,), lambda: self._factors(rows))
+        indices = rows.once((self,), lambda: self._indices(rows))
+        # looked up, they are sooner made again than kept
+        linear = rows.briefly((self,), lambda: self._linear(rows))
         if indices:
             u, v = indices
             uu, uv, vv = u * u, u * v, v * v
@@ -114,13 +134,17 @@ class Interactions:
             for one, two in ((first, linear[j]), (linear[i], second), (first, second)):
                 yield np.multiply(one, two, out=out)
 
-    def _factors(self, rows: Rows) -> tuple[list[Vector], dict[int, Vector]]:
-        """The indices, and the linear features that are in some product."""
-        indices = [
-            _within((total(rows) - index.shift) / index.scale)
-            for index, total in zip(self.indices or (), self._sums, strict=True)
-        ]
-        return indices, {j: self.linear(rows, j) for j in self._columns}
+    def _indices(self, rows: Rows) -> tuple[Vector, ...]:
+        """Both indices, or none."""
+        return tuple(
+            _within((one(rows) - index.shift) / index.scale)
+            for index, one in zip(self.indices or (), self._sums, strict=True)
+        )
+
+    def _linear(self, rows: Rows) -> dict[int, Vector]:
+        """The linear features that are in some product, standardised and cut."""
+        values = rows.matrix(len(self._columns)).T
+        return {j: self.linear(rows, j, own) for j, own in zip(self._columns, values, strict=True)}
 
     @cached_property
     def _columns(self) -> tuple[int, ...]:
@@ -131,9 +155,9 @@ class Interactions:
     def _sums(self) -> list[Sum]:
         return [self.features.total(index.coef) for index in self.indices or ()]
 
-    def linear(self, rows: Rows, number: int) -> Vector:
-        """A linear feature, standardised and cut."""
-        table, value = self._standard[number], np.empty(len(rows))
+    def linear(self, rows: Rows, number: int, value: Vector) -> Vector:
+        """A linear feature, standardised and cut, written to `value`."""
+        table = self._standard[number]
         if table is not None:
             bins = rows.bins(self.features.design, int(self.features.column[number]))
             return looked_up(table, bins, value)
@@ -167,6 +191,14 @@ class Interactions:
         return np.minimum(1.0, self.cut**2 / np.maximum(squared_norm(psi), 1e-300))
 
 
+def parts(features: FeatureMap, rows: Rows) -> Iterator[tuple[slice, Rows]]:
+    """The rows in parts, which have the bins that the features are looked up by."""
+    for block in features.blocks:
+        if block.table is not None:
+            rows.bins(features.design, block.column)
+    return rows.parts(PART)
+
+
 @dataclass(frozen=True, eq=False)
 class Extra:
     """An additive function plus the raw products times coefficients."""
@@ -176,14 +208,21 @@ class Extra:
     coef: Vector
 
     def __call__(self, rows: Rows) -> Vector:
-        value = self.additive(rows)
-        if self.coef.any():
-            part = np.empty(len(rows))
-            for raw, coef in zip(self.features.raw(rows), self.coef, strict=True):
-                value += np.multiply(raw, coef, out=part)
-        return value
+        return extras(rows, [self])[0]
+
+
+def extras(rows: Rows, asked: Sequence[Extra]) -> list[Vector]:
+    """Several functions of the same products, which are made once."""
+    values = [one.additive(rows) for one in asked]
+    coefs = np.array([one.coef for one in asked]).T.tolist()
+    if any(map(any, coefs)):
+        part = np.empty(len(rows))
+        for raw, own in zip(asked[0].features.raw(rows), coefs, strict=True):
+            for value, coef in zip(values, own, strict=True):
+                if coef:
+                    np.add(value, np.multiply(raw, coef, out=part), out=value)
+    return values
 
 
 def _within(values: Vector) -> Vector:
-    np.maximum(values, -REACH, out=values)
-    return np.minimum(values, REACH, out=values)
+    return np.clip(values, -REACH, REACH, out=values)

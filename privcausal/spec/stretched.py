@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from privcausal.spec.features import FeatureMap, Rows, squared_norm
-from privcausal.spec.interactions import Interactions
+from privcausal.spec.interactions import Interactions, parts
 from privcausal.typing import Matrix, Vector
 
 
@@ -38,6 +39,10 @@ class Stretched:
             for own, column, factor in zip(out.T[p:], psi.T, self.stretch[p:], strict=True):
                 np.multiply(column, factor, out=own)
         return out
+
+    def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
+        """The rows in parts whose features stay in cache while they are worked on."""
+        return parts(self.features, rows) if self.products is None else self.products.parts(rows)
 
     def weight(self, values: Matrix) -> Vector:
         p = self.features.size

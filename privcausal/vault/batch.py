@@ -133,8 +133,7 @@ def _clean(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]:
 def _clean_interval(column: RawColumn, domain: Interval) -> tuple[Vector, Mask]:
     assert column.numbers is not None
     missing = np.isnan(column.numbers)
-    values = np.maximum(column.numbers, domain.lo)
-    np.minimum(values, domain.hi, out=values)
+    values = np.clip(column.numbers, domain.lo, domain.hi)
     values[missing] = domain.mid
     return values, ~missing
 

@@ -6,10 +6,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from privcausal.typing import Integers
 from privcausal.vault.sealed import Sealed
@@ -76,20 +77,31 @@ class ExactSum(Sealed):
         return np.array([max(-LIMIT, min(LIMIT, v)) for v in self._far], np.int64)
 
 
+@lru_cache(maxsize=1)
+def _libraries() -> ThreadpoolController:
+    """The process's libraries with threads of their own: to look for NumPy's takes milliseconds."""
+    return ThreadpoolController()
+
+
 def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Iterator[T]:
     """step(block) of each block, in order, a few of them at a time.
 
-    Blocks are read by the caller's own thread, and no more of them than are worked on.
+    Blocks are read by the caller's own thread, and few more of them than are worked on. It works on
+    blocks too: a thread that waits makes the others hand over the interpreter to it in vain.
     """
     if threads == 1:
         yield from map(step, blocks)
         return
     # each thread's products are its own: OpenBLAS would make threads of threads wait for each other
-    with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads - 1) as pool:
         waiting: deque[Future[T]] = deque()
         for block in blocks:
-            waiting.append(pool.submit(step, block))
-            if len(waiting) > threads:
+            if sum(not one.done() for one in waiting) < threads:
+                waiting.append(pool.submit(step, block))
+            else:  # the others have enough to do
+                waiting.append(Future())
+                waiting[-1].set_result(step(block))
+            while waiting and (waiting[0].done() or len(waiting) > threads + 1):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

@@ -91,7 +91,7 @@ SENSITIVITY = (
     Mutant(
         "what is no number is not zero on the grid, and nothing is cut",
         f"{_BOX}.base:on_grid",
-        "np.maximum(ints, -1.0, out=ints)\n    np.minimum(ints, 1.0, out=ints)", "ints *= 3.0",
+        "np.clip(ints, -1.0, 1.0, out=ints)", "ints *= 3.0",
         (c.audit, "s", SUB),
     ),
     Mutant(
@@ -223,8 +223,7 @@ ROWS = (
     ),
     Mutant(
         "values outside their bounds stay", "vault.batch:_clean_interval",
-        "values = np.maximum(column.numbers, domain.lo)\n"
-        "    np.minimum(values, domain.hi, out=values)", "values = column.numbers.copy()",
+        "np.clip(column.numbers, domain.lo, domain.hi)", "column.numbers.copy()",
         (c.values_stay_in_their_domains,),
     ),
     Mutant(

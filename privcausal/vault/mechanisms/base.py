@@ -88,8 +88,7 @@ def on_grid(values: Vector, bound: float, bits: int) -> Vector:
     """values / bound cut to [-1, 1] on multiples of 2^-bits, as whole float64 numbers; NaN is 0."""
     ints = values / bound
     ints[np.isnan(ints)] = 0.0
-    np.maximum(ints, -1.0, out=ints)
-    np.minimum(ints, 1.0, out=ints)
+    np.clip(ints, -1.0, 1.0, out=ints)
     ints *= float(1 << bits)
     return np.rint(ints, out=ints)
 

@@ -52,17 +52,23 @@ class Marginals(Mechanism):
     def integers(self, batch: Batch) -> Integers:
         if not self.variables:
             return np.array([np.count_nonzero(batch.complete)], np.int64)
-        counts = [
-            np.bincount(self._bin(name, batch.rows.frame)[batch.complete], minlength=size)[:size]
-            for name, size in zip(self.variables, self.sizes, strict=True)
-        ]
+        missing = ~batch.complete
+        counts = []
+        for name, size in zip(self.variables, self.sizes, strict=True):
+            cell = self._bin(name, batch.rows.frame)
+            cell[missing] = size  # beyond the last one
+            counts.append(np.bincount(cell, minlength=size + 1)[:size])
         return np.concatenate(counts).astype(np.int64)
 
     def _bin(self, name: str, frame: Mapping[str, Vector | Integers]) -> Integers:
         domain, values = self.schema[name], frame[name]
         if isinstance(domain, Interval):
-            position = np.floor((values - domain.lo) / domain.width * BINS)
-            return np.clip(position, 0, BINS - 1).astype(np.int64)
+            position = values - domain.lo
+            position /= domain.width
+            position *= BINS
+            np.clip(position, 0, BINS - 1, out=position)
+            # towards zero, which is down here; in two steps, of which each is fast
+            return position.astype(np.int32).astype(np.int64)
         codes = values.astype(np.int64)
         if isinstance(domain, Levels):
             return np.where(codes < 0, len(domain.labels), codes)
@@ -101,6 +107,12 @@ class SizeHistogram(Mechanism):
         return float(np.sqrt(2.0)) if neighbors == "substitute" else 1.0
 
     def integers(self, batch: Batch) -> Integers:
-        size = np.abs(self.target(batch))[batch.complete]
-        cell = np.minimum(np.searchsorted(self.edges, size, side="left"), len(self.edges) - 1)
-        return np.bincount(cell, minlength=len(self.edges)).astype(np.int64)
+        size = np.abs(self.target(batch))
+        # |r| > -1 holds for every row, what is no number counts in the last cell
+        size[~batch.complete] = -1.0
+        beyond = np.empty(len(size), bool)
+        above = [np.count_nonzero(batch.complete)]
+        for edge in self.edges[:-1].tolist():
+            at_most = np.count_nonzero(np.less_equal(size, edge, out=beyond))
+            above.append(len(size) - at_most)
+        return -np.diff([*above, 0]).astype(np.int64)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from privcausal.spec.features import FeatureMap, Features, Rows
+from privcausal.spec.features import FeatureMap, Features, Rows, by_rows
+from privcausal.spec.interactions import Interactions
+from privcausal.spec.stretched import Stretched
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, grid_scale, on_grid
@@ -16,8 +20,10 @@ from privcausal.vault.transforms.scores import Transform
 UNIT = float(1 << TWO_FACTOR)
 
 
-def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
+def grid_rows(features: Features, rows: Rows, weight: Vector, *, over: bool = False) -> Matrix:
     """weight phi on an integer grid, with sum of squares <= 4^TWO_FACTOR for sure, shape (n, p).
+
+    It is written over phi with `over`: nobody may want that afterwards.
 
     ||weight phi|| <= cut. Rounding to nearest (unbiased for varying values) moves a row by at most
     sqrt(p)/2, so the scale leaves that much room; the integer check then only fails on a fault, and
@@ -25,31 +31,49 @@ def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
     data. Column by column, so that each is in cache while it is worked on.
     """
     factor = weight * (row_scale(features.size) / features.cut)
-    ints = rows.matrix(features.size)
-    norm2, square = np.zeros(len(rows)), np.empty(len(rows))
+    ints = rows.phi(features) if over else rows.matrix(features.size)
     for column, own in zip(rows.columns(features), ints.T, strict=True):
         np.rint(np.multiply(column, factor, out=own), out=own)
-        norm2 += np.multiply(own, own, out=square)
+    # sums of whole numbers below 2^53 are exact in any order, and others are not below 4^TWO_FACTOR
+    norm2 = np.einsum("ji,ji->i", ints.T, ints.T)
     fine = norm2 <= UNIT * UNIT  # False for NaN
     if not fine.all():
         ints[~fine] = 0.0
     return ints
 
 
-def kept_rows(features: Features, rows: Rows) -> Matrix:
-    """`grid_rows` at the features' own weights, which several cross moments have in common.
+def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
+    """`grid_rows` at the features' own weights, part by part, each valid until the next.
 
-    Rows that stay keep them: whole numbers of at most 2^TWO_FACTOR, which 32-bit floats hold.
+    Several cross moments have them in common, and rows that stay keep them: whole numbers of at
+    most 2^TWO_FACTOR, which 32-bit floats hold. Features that are laid out for one release do not.
     """
-    if not rows.roomy:
-        return grid_rows(features, rows, rows.weight(features))
+    if not rows.roomy or isinstance(features, Stretched):
+        yield from _fresh(features, rows)
+        return
+    key, whole = (features, grid_rows), slice(0, len(rows))
+    if isinstance(features, FeatureMap) and not rows.made(key):
+        ints = grid_rows(features, rows, rows.weight(features))
+        rows.keep(key, ints.astype(np.float32, order="K"))
+    else:
+        ints = rows.matrix(features.size)
+        np.copyto(ints, rows.once(key, lambda: _small(features, rows)))
+    yield whole, ints
 
-    def make() -> Matrix:
-        return grid_rows(features, rows, rows.weight(features)).astype(np.float32, order="K")
 
-    ints = rows.matrix(features.size)
-    np.copyto(ints, rows.once((features, grid_rows), make))
-    return ints
+def _small(features: Features, rows: Rows) -> Any:
+    kept = np.empty((len(rows), features.size), np.float32, order="F")
+    for at, ints in _fresh(features, rows):
+        kept[at] = ints
+    return kept
+
+
+def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
+    if isinstance(features, Interactions | Stretched):
+        for at, part in features.parts(rows):
+            yield at, grid_rows(features, part, part.weight(features), over=True)
+    else:
+        yield slice(0, len(rows)), grid_rows(features, rows, rows.weight(features))
 
 
 def row_scale(size: int) -> float:
@@ -121,8 +145,13 @@ class Gram(Mechanism):
         return np.concatenate([self._sum(of(u, rows)) for rows in arms(batch, self.by_arm)])
 
     def _sum(self, u: Matrix) -> Integers:
-        # whole numbers below 2^53: the float64 product is exact in any order
-        return np.asarray((u.T @ u)[self._upper], np.int64)
+        # whole numbers below 2^53: the float64 product is exact in any order. In two halves, of
+        # which neither is a table with itself: that would be the whole square, and no faster
+        half = (u.shape[1] + 1) // 2
+        gram = np.zeros((u.shape[1],) * 2)
+        gram[:half] = by_rows(u[:, :half], u)
+        gram[half:, half - 1 :] = by_rows(u[:, half:], u[:, half - 1 :])
+        return np.asarray(gram[self._upper], np.int64)
 
     def matrix(self, values: Vector) -> Matrix:
         """Symmetric matrices of a release's values, shape (arms, p, p), or (p, p) without arms."""
@@ -165,7 +194,9 @@ class Cross(Mechanism):
         return (2.0 if neighbors == "substitute" else 1.0) * UNIT * UNIT
 
     def integers(self, batch: Batch) -> Integers:
-        v = kept_rows(self.features, batch.rows)
         r = on_grid(self.target(batch), self.cut, TWO_FACTOR)
-        sums = [v.T @ np.where(rows, r, 0.0) for rows in arms(batch, self.by_arm)]
-        return np.asarray(np.concatenate(sums), np.int64)
+        own = [r if rows.all() else np.where(rows, r, 0.0) for rows in arms(batch, self.by_arm)]
+        sums = np.zeros((len(own), self.features.size))
+        for at, v in kept_rows(self.features, batch.rows):
+            sums += [v.T @ values[at] for values in own]
+        return sums.ravel().astype(np.int64)

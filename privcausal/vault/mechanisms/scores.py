@@ -59,18 +59,21 @@ def share(values: Vector, bound: float, least: float) -> Vector:
     """values / bound, cut to [least, 1]; NaN is 0."""
     out = values / bound
     out[np.isnan(out)] = 0.0
-    np.maximum(out, least, out=out)
-    return np.minimum(out, 1.0, out=out)
+    return np.clip(out, least, 1.0, out=out)
 
 
 Columns = Callable[[float], Iterator[Vector]]
 """From a scale to the scaled coordinates of the rows' vectors, each valid until the next."""
 
 
-def grid_sum(columns: Columns, weights: Vector, norm: float, counted: Mask) -> Integers:
+def grid_sum(
+    columns: Columns, weights: Vector, norm: float, counted: Mask, fine: Mask | None = None
+) -> Integers:
     """Exact integer sum of `counted` rows whose weighted norm is at most `norm`.
 
-    A row that fails the check of its norm in integers (a fault) counts zero.
+    A row that fails the check of its norm in integers (a fault) counts zero. Where a mechanism has
+    checked the factors of its products, `fine` says which rows passed, and their products are not
+    squared: a row whose norm is at most `norm` before it is rounded passes, by `sum_scale`.
 
     Sums of floats are exact here, in any order: no entry is above 2^30 norm / weight, and with
     blocks of 2^15 rows there is room below 2^53 for a norm of 200 times a weight.
@@ -78,14 +81,16 @@ def grid_sum(columns: Columns, weights: Vector, norm: float, counted: Mask) -> I
     scale, rows = sum_scale(weights, norm), counted.astype(np.float64)
     ints = np.empty(len(rows))
     # sums of squares by weight
-    squares = {weight: np.zeros(len(rows)) for weight in weights.tolist()}
+    squares = {} if fine is not None else {w: np.zeros(len(rows)) for w in weights.tolist()}
     sums = np.empty(len(weights))
     for k, (column, weight) in enumerate(zip(columns(scale), weights.tolist(), strict=True)):
         np.rint(column, out=ints)
         sums[k] = rows @ ints
-        squares[weight] += np.multiply(ints, ints, out=ints)
-    norm2 = sum((weight**2 * square for weight, square in squares.items()), np.zeros(len(rows)))
-    fine = norm2 <= (norm * UNIT) ** 2  # False for NaN
+        if fine is None:
+            squares[weight] += np.multiply(ints, ints, out=ints)
+    if fine is None:
+        norm2 = sum((weight**2 * square for weight, square in squares.items()), np.zeros(len(rows)))
+        fine = norm2 <= (norm * UNIT) ** 2  # False for NaN
     if not fine.all():
         for k, column in enumerate(columns(scale)):
             sums[k] = rows @ np.where(fine, np.rint(column), 0.0)
@@ -126,6 +131,9 @@ class ScoreSums(Mechanism):
     (x, x' alpha z, x g) has norm at most C too.) A complete row against a missing one: C and S. So
     substitution moves the sums by at most Delta,
     Delta^2 = max(4 C^2 + beta^2 D^2, C^2 + beta^2 S^2), and adding a row by the second.
+
+    `share` holds x, x' and q in their ranges, whatever the row; A and m are checked for each row,
+    by the floats that are multiplied (`_bounded`).
     """
 
     score: Transform
@@ -213,12 +221,26 @@ class ScoreSums(Mechanism):
             yield from (np.multiply(z, own1, out=part) for z in a[1:])
             yield from (np.multiply(member, x1, out=part) for member in g)
             for i, j in zip(*self._upper, strict=True):
-                yield np.multiply(a[i], a1[j], out=part)
+                yield a1[j] if i == 0 else np.multiply(a[i], a1[j], out=part)  # a_0 is 1
             yield q1
             for member in g:
                 yield np.multiply(q1 if self.group_masses else scale, member, out=part)
 
-        return grid_sum(columns, self.weights, self._row_norm, batch.complete)
+        return grid_sum(
+            columns, self.weights, self._row_norm, batch.complete, self._bounded(a.T, g.T)
+        )
+
+    def _bounded(self, a: Matrix, g: Matrix) -> Mask:
+        """The rows with ||a||^2 <= A and ||g||^2 <= m, but for the floats' own rounding.
+
+        That moves a product by a share of 2^-50 and the row's norm by as much, for which the one
+        integer of 2^30 is there that `grid_scale` takes off besides the rounding.
+        """
+        # False for NaN
+        inside = squared_norm(a) <= self.regressors.norm2 * (1 + 2.0**-40)
+        if g.shape[1]:
+            inside &= squared_norm(g) <= self.regressors.group_sets
+        return inside
 
     def split(self, values: Vector) -> tuple[Vector, Vector, Matrix, float, Vector]:
         """Sums of x a and x g (natural units), of a a' as a matrix, of the mass and of (q) g."""

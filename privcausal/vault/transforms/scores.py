@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from privcausal.spec.features import Rows
-from privcausal.spec.functions import Function, Nuisance
+from privcausal.spec.functions import Extended, Function, Nuisance
 from privcausal.typing import Vector
 from privcausal.vault.batch import Batch
 
@@ -140,6 +140,7 @@ class ResidualProduct:
         return (1 - self.clip) * 2 * self.outcome.bound
 
     def __call__(self, batch: Batch) -> Vector:
+        Extended.together(batch.rows, (self.e, self.eta))
         return (batch.t - self.e(batch.rows)) * (batch.y - self.eta(batch.rows))
 
 
@@ -163,6 +164,7 @@ class CentredProduct:
         return (1 - self.clip) * (2 * self.outcome.bound + (1 - self.clip) * self.centre_bound)
 
     def __call__(self, batch: Batch) -> Vector:
+        Extended.together(batch.rows, (self.e, self.eta))
         away = batch.t - self.e(batch.rows)
         return away * (batch.y - self.eta(batch.rows) - away * self.centre(batch.rows))
 
@@ -205,14 +207,28 @@ class Aipw:
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         """The score of rows that had this treatment and outcome."""
+        return self._centred(self._plain(rows, t, y), rows)
+
+    def _plain(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
+        """psi itself."""
         n = self.nuisance
         mu0, mu1, e = n.mu0(rows), n.mu1(rows), n.e(rows)
-        treated, control = t * (y - mu1) / e, (1 - t) * (y - mu0) / (1 - e)
-        score = mu1 - mu0 + treated - control
-        return np.asarray(score if self.centre is None else score - self.centre(rows))
+        treated, control = t * (y - mu1), (1 - t) * (y - mu0)
+        treated /= e
+        control /= 1 - e
+        score = mu1 - mu0
+        score += treated
+        score -= control
+        return score
+
+    def _centred(self, score: Vector, rows: Rows) -> Vector:
+        return score if self.centre is None else np.asarray(score - self.centre(rows))
 
     def __call__(self, batch: Batch) -> Vector:
-        return self.at(batch.rows, batch.t, batch.y)
+        # scores with several centres are of the same nuisances
+        rows, n = batch.rows, self.nuisance
+        score = rows.briefly((n.mu0, n.mu1, n.e), lambda: self._plain(rows, batch.t, batch.y))
+        return self._centred(score, rows)
 
 
 @dataclass(frozen=True)
