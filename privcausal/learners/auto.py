@@ -14,8 +14,7 @@ from privcausal.learners.r import R
 
 FORM_NOTE = (
     "Of the forms that the effect could have ({all}), {form} has the greatest marginal likelihood "
-    "given the released moments: choosing it cost nothing. Products of modifiers are added where "
-    "the moments speak for them."
+    "given the released moments: choosing it cost nothing."
 )
 
 

@@ -55,7 +55,7 @@ PRODUCT_SPREAD, PRODUCTS_SHARE = 0.2, 0.1
 """Sd of a product's coefficient before moments speak, in cuts of the residual product, and the
 largest share of the norm that all products get."""
 
-MOST_MODIFIERS = 8
+MOST_COLUMNS = 12
 """Products are taken of this many linear functions, those with the largest first slopes."""
 
 NORM_QUANTILE = 0.9
@@ -186,11 +186,13 @@ def products(ground: Ground, weight: Vector, effect: Effect) -> Interactions | N
     features = ground.effect_features
     phi = ground.rows.phi(features)
     scales = phi.std(axis=0) + 1e-12
-    linear = np.flatnonzero(features.order == 1)
     strength = np.abs(effect.pieces[0].additive.coef) * scales
-    kept = sorted(sorted(linear, key=lambda j: -float(strength[j]))[:MOST_MODIFIERS])
+    order = sorted(_own_functions(features), key=lambda j: -float(strength[j]))
+    owner = features.variables
     pairs = tuple(
-        (int(i), int(j)) for i, j in combinations(kept, 2) if features.group[i] != features.group[j]
+        (i, j)
+        for i, j in combinations(sorted(order[:MOST_COLUMNS]), 2)
+        if not set(owner[i]) & set(owner[j])
     )
     if not pairs:
         return None
@@ -203,6 +205,18 @@ def products(ground: Ground, weight: Vector, effect: Effect) -> Interactions | N
     # what is additive already (a product of levels of one factor) has nothing left to scale up
     gain = np.where(left > 0.05, 1 / np.maximum(left, 0.05), 0.0)
     return replace(start, lift=lift, gain=gain) if gain.any() else None
+
+
+def _own_functions(features: FeatureMap) -> list[int]:
+    """Linear functions, but for the last level of each factor: what it says, the others say."""
+    found: list[int] = []
+    for number in np.flatnonzero(features.order == 1).tolist():
+        column = features.design.columns[features.column[number]]
+        last = number + 1 == features.size or features.group[number + 1] != features.group[number]
+        alone = features.group.count(features.group[number]) == 1
+        if column.kind != "indicator" or alone or not last:
+            found.append(number)
+    return found
 
 
 def with_products(
@@ -233,7 +247,7 @@ def with_products(
     law = Law(1.0, np.full(psi.size, more.unit), np.zeros(psi.size, np.int64))
     fitted = mixture(moments, law)
     chance = 1 / (1 + float(np.exp(min(of_nothing(moments) - fitted.evidence, 50.0))))
-    if chance < 0.5:
+    if not chance >= 0.5:  # nor where it is no number
         return effect
     piece = Piece(Additive(psi, chance * fitted.mean), fitted.cov)
     return replace(effect, pieces=(*effect.pieces, piece))

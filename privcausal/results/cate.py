@@ -17,7 +17,7 @@ from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.learners import Estimate
 from privcausal.learners.published_cate import Asked
 from privcausal.results.base import Result
-from privcausal.results.frames import check_alpha
+from privcausal.results.frames import check_alpha, within
 from privcausal.results.points import read_points
 from privcausal.typing import Frame
 
@@ -85,7 +85,7 @@ class CateResult(Result):
             index=index,
         )  # fmt: skip
         frame[~present] = np.nan
-        return frame
+        return within(frame, self._reach, len(frame))
 
     @property
     def cells(self) -> pd.DataFrame:

@@ -91,14 +91,14 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
     Raises
     ------
     CapabilityError
-        The effect is constant, or no sum of functions of one modifier each.
+        The effect is constant, or no sum of functions of one modifier or products of two.
     """
     effect, population = _sum_of_shapes(estimate), estimate.population
     piece = effect.pieces[0]
     pairs: list[_Pair] = []
     owned = _owned(_additive(piece))
     if len(effect.pieces) == 2:
-        piece, pairs = _apart(piece, effect.pieces[1], population)
+        piece, pairs = _apart(piece, effect.pieces[1], population, list(owned))
     terms = [_term(piece, population, name, at) for name, at in owned.items()]
     additive = piece.additive
     means = sum(t.mean for t in terms) + sum(pair.mean for pair in pairs)
@@ -189,29 +189,23 @@ def _term(piece: Piece, population: Population, name: str, at: Integers) -> _Ter
     )  # fmt: skip
 
 
-def _apart(piece: Piece, more: Piece, population: Population) -> tuple[Piece, list[_Pair]]:
-    """The additive function with all that is additive in the products, and the raw products."""
+def _apart(
+    piece: Piece, more: Piece, population: Population, order: list[str]
+) -> tuple[Piece, list[_Pair]]:
+    """The additive function with all that is additive in the products, and the raw products.
+
+    Axes of pairs are in this order of the modifiers.
+    """
     psi, coef = more.additive.features, piece.additive.coef
     assert isinstance(psi, Interactions)
     lift = psi.lift * psi.gain
     additive = replace(piece.additive, coef=np.asarray(coef - lift @ more.additive.coef))
     whole = Piece(additive, np.asarray(piece.cov + lift @ more.cov @ lift.T))
-    owner = [_variables_of(psi.features, i) for i in range(psi.features.size)]
     grouped: dict[tuple[str, str], list[int]] = {}
-    for number, (i, j) in enumerate(psi.pairs):
-        if owner[i] == owner[j]:
-            raise CapabilityError(
-                f"the effect has products of two functions of {owner[i]!r}: only products of two "
-                "modifiers become pairs"
-            )
-        grouped.setdefault((owner[i], owner[j]), []).append(number)
+    for number, pair in enumerate(psi.pairs):
+        first, second = sorted((psi.features.variables[i][0] for i in pair), key=order.index)
+        grouped.setdefault((first, second), []).append(number)
     return whole, [_pair(psi, more, population, *item) for item in grouped.items()]
-
-
-def _variables_of(features: FeatureMap, position: int) -> str:
-    """The modifier that a basis function is of; the intercept is of none."""
-    column = features.column[position]
-    return str(features.design.columns[column].variable) if column >= 0 else ""
 
 
 def _pair(
@@ -221,17 +215,14 @@ def _pair(
     features = psi.features
     points, shares = zip(*(_points(population, name) for name in names), strict=True)
     rows = [_rows_at(features, name, p) for name, p in zip(names, points, strict=True)]
-    raw = np.stack(
-        [
-            np.outer(
-                *(
-                    psi.linear(r, j, np.empty(len(r)))
-                    for r, j in zip(rows, psi.pairs[k], strict=True)
-                )
-            )
-            for k in at
-        ]
-    )
+    raw = np.empty((len(at), len(points[0]), len(points[1])))
+    for own, number in zip(raw, at, strict=True):
+        factors = {psi.features.variables[j][0]: j for j in psi.pairs[number]}
+        one, other = (
+            psi.linear(r, factors[name], np.empty(len(r)))
+            for r, name in zip(rows, names, strict=True)
+        )
+        np.outer(one, other, out=own)
     share = np.outer(*shares)
     raw *= psi.gain[at][:, None, None]
     centre = (raw * share).sum(axis=(1, 2))
@@ -334,7 +325,7 @@ def _attributes(
         "unique_val_counts_": np.array([len(t.weights) - 1 for t in terms], np.int64),
         "term_features_": [
             *((i,) for i in range(len(terms))),
-            *(tuple(sorted(map(names.index, pair.names))) for pair in pairs),
+            *(tuple(map(names.index, pair.names)) for pair in pairs),
         ],
         "term_names_": [*names, *(" & ".join(pair.names) for pair in pairs)],
         "bin_weights_": weights,

@@ -57,8 +57,8 @@ def _shape(
         "continuous" if isinstance(domain, Interval) else "levels",
         grid,
         mean.tolist(),
-        (mean - z * sd).tolist(),
-        (mean + z * sd).tolist(),
+        np.clip(mean - z * sd, -effect.reach, effect.reach).tolist(),
+        np.clip(mean + z * sd, -effect.reach, effect.reach).tolist(),
         BAND.format(level=level) if effect.pieces else "no band",
     )
 

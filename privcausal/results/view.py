@@ -380,7 +380,7 @@ def _notes(result: Result) -> tuple[str, ...]:
             else "Bands for the effect's shape cover its projection on the basis, approximately "
             "and on average over x."
         )
-    if beyond := products.note(estimate.effect):
+    if beyond := products.note(estimate):
         notes.append(beyond)
     parallel = any(stage.charged < stage.rho for stage in estimate.plan.stages)
     if parallel and not meta.is_meta(estimate.plan):

@@ -471,6 +471,12 @@ class FeatureMap:
         return ("", *(b.group for b in self.blocks for _ in b.order))
 
     @cached_property
+    def variables(self) -> tuple[tuple[str, ...], ...]:
+        """Variables that each function depends on; the intercept depends on none."""
+        of = {term.name: _variables(term) for term in self.design.terms}
+        return tuple(of[self.design.columns[c].term] if c >= 0 else () for c in self.column)
+
+    @cached_property
     def column(self) -> Integers:
         """Design column of each function; -1 for the intercept."""
         return np.array([-1, *(b.column for b in self.blocks for _ in b.order)], np.int64)

@@ -183,9 +183,9 @@ class Interactions:
 
     @property
     def names(self) -> list[str]:
-        """A name for the product of each pair, as a formula writes it."""
+        """The terms of each pair, as a formula writes their product; levels are of one term."""
         columns, of = self.features.design.columns, self.features.column
-        return [f"{columns[of[i]].name}:{columns[of[j]].name}" for i, j in self.pairs]
+        return [f"{columns[of[i]].term}:{columns[of[j]].term}" for i, j in self.pairs]
 
     def weight(self, psi: Matrix) -> Vector:
         return np.minimum(1.0, self.cut**2 / np.maximum(squared_norm(psi), 1e-300))

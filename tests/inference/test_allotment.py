@@ -32,5 +32,11 @@ def test_without_noise_all_are_alike():
     np.testing.assert_allclose(allotted(np.array([1e-3, 1.0, 50.0]), 0.0), 1 / 3)
 
 
+@pytest.mark.parametrize("noise", [1e9, 1e16, 1e100, 1e300])
+def test_any_noise_leaves_a_layout(noise):
+    found = allotted(np.array([1.0, 3.0, 2.0]), noise)
+    np.testing.assert_allclose(found, [0, 1, 0], atol=1e-6)
+
+
 def test_where_noise_hides_all_the_least_known_has_everything():
     np.testing.assert_allclose(allotted(np.array([1.0, 2.0, 0.5]), 1e6), [0, 1, 0])

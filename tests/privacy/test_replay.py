@@ -155,6 +155,19 @@ def test_estimands(estimand: str, split: str, relation: str) -> None:
     check(Pair("known", known, *neighbours(relation, [*rows, LOW], HIGH)), texts=True)
 
 
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_layout_with_products(relation: str) -> None:
+    """Budget enough that the second release of learner r is asked for products too."""
+    options = call(formula="Y ~ T | X1 + X2 + C(G)", eps=50.0, neighbors=relation)
+    rows, rng = ordinary(300, 4), np.random.default_rng(len(relation))
+    pairs = [(LOW, HIGH), (HIGH, HUGE), (LOW, MISSING), (hostile(rng), hostile(rng))]
+    for old, new in pairs:
+        one, two = neighbours(relation, [*rows, old], new)
+        reached = check(Pair("products", options, one, two), texts=True).reached
+        assert "residual product, p = 15" in reached, list(reached)  # 10 functions, 5 products
+    assert fit(options, frame(rows)).error is None
+
+
 # -- uplift by cells ---------------------------------------------------------------------------
 
 CELLS: dict[str, Any] = {
