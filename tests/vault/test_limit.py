@@ -22,6 +22,7 @@ from vault_helpers import (
     random_rows,
     raw_mechanisms,
     release,
+    stretched,
     study,
     table,
 )
@@ -99,6 +100,17 @@ def cut(values: Vector, bound: float) -> Vector:
     return np.clip(values, -bound, bound)
 
 
+def outlaid(s: Study, c: Clean) -> Matrix:
+    """Stretched features and products by their definition, with the weights of the shorter norm."""
+    laid = stretched(s.features)
+    psi = laid.products
+    assert psi is not None
+    z = np.clip(c.phi / psi.scales, -2.5, 2.5)
+    raw = np.stack([z[:, i] * z[:, j] for i, j in psi.pairs], axis=1)
+    both = np.hstack([c.phi, raw - c.phi @ psi.lift]) * laid.stretch
+    return both * np.minimum(c.w, laid.cut / np.linalg.norm(both, axis=1))[:, None]
+
+
 def expected(s: Study, c: Clean) -> dict[str, Vector]:
     """Textbook sums by the name of the mechanism."""
     arms = [c.t == 0, c.t == 1]
@@ -128,6 +140,7 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         "cross outcome": cross(c.y - 2.0),
         "cross by arm": np.concatenate([cross(imputed, arm) for arm in arms]),
         "cross cut": cross(cut(product, 0.25 * largest)),
+        "cross stretched": outlaid(s, c).T @ (c.y - 2.0),
         "marginals": np.concatenate(histograms),
         "count": np.array([c.n]),
         "sizes": np.histogram(np.minimum(np.abs(c.psi), 80.0), np.r_[0, edges])[0],
