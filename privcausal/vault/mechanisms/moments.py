@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -48,24 +47,20 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
     Several cross moments have them in common, and rows that stay keep them: whole numbers of at
     most 2^TWO_FACTOR, which 32-bit floats hold. Features that are laid out for one release do not.
     """
-    if not rows.roomy or isinstance(features, Stretched):
+    if not rows.roomy or not rows.by_column or isinstance(features, Stretched):
         yield from _fresh(features, rows)
         return
-    key, whole = (features, grid_rows), slice(0, len(rows))
-    if isinstance(features, FeatureMap) and not rows.made(key):
-        ints = grid_rows(features, rows, rows.weight(features))
-        rows.keep(key, ints.astype(np.float32, order="K"))
-    else:
+    key = features, grid_rows
+    if rows.made(key):
         ints = rows.matrix(features.size)
-        np.copyto(ints, rows.once(key, lambda: _small(features, rows)))
-    yield whole, ints
-
-
-def _small(features: Features, rows: Rows) -> Any:
+        np.copyto(ints, rows.once(key, lambda: ints))
+        yield slice(0, len(rows)), ints
+        return
     kept = np.empty((len(rows), features.size), np.float32, order="F")
     for at, ints in _fresh(features, rows):
         kept[at] = ints
-    return kept
+        yield at, ints
+    rows.keep(key, kept)
 
 
 def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
