@@ -58,7 +58,7 @@ largest share of the norm that all products get."""
 MOST_COLUMNS = 12
 """Products are taken of this many linear functions, those with the largest first slopes."""
 
-NORM_QUANTILE = 0.9
+NORM_QUANTILE = 0.6
 """The norm cut is this quantile of the stretched features over the synthetic population."""
 
 
