@@ -26,8 +26,14 @@ LIMIT = 1 << 62
 
 LIMB = 32
 
-THREADS = max(1, min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1))
-"""Threads that work on blocks; NumPy lets go of the interpreter inside each operation."""
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+THREADS = max(1, min(4, _CORES // 2))
+"""Threads that work on blocks; NumPy lets go of the interpreter inside each operation.
+
+One for two cores: operations are short, and two threads hand the interpreter to each other so often
+that a fit is no sooner done, for half as much work again.
+"""
 
 
 class ExactSum(Sealed):
