@@ -62,7 +62,7 @@ def cpu(step: Callable[[], object], times: int = 1) -> float:
 
 def ours(n: int, p: int, **options: Any) -> float:
     formula, frame, bounds = study(n, p)
-    times = 30 if n <= 100_000 else 2 if n <= 1_000_000 else 1
+    times = 30 if n <= 100_000 else 3 if n <= 1_000_000 else 1
     return cpu(lambda: pc.privcate(formula, frame, learner="r", bounds=bounds, **options), times)
 
 
@@ -73,7 +73,7 @@ def published(n: int, p: int) -> float:
         lambda: pc.privcate(
             formula, frame, learner="dr", base="dpebm", mode="paper", bounds=bounds, eps=1
         ),
-        3 if n <= 100_000 else 2,
+        3,
     )
 
 
