@@ -28,6 +28,7 @@ from privcausal.learners.nuisances import (
     extended,
     read_sizes,
 )
+from privcausal.spec.features import Rows
 from privcausal.spec.interactions import Index, Interactions
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault import Cross, OutcomeResidual, Transform, TreatmentResidual
@@ -123,21 +124,37 @@ def interactions(ground: Ground, partials: tuple[Partial, ...]) -> Interactions 
         np.zeros(POWERS + len(pairs) + CURVES * len(curved)),
         1.0,
     )
-    raw = np.stack([column.copy() for column in start.raw(ground.rows)], axis=1)
-    lift = np.asarray(np.linalg.lstsq(phi, raw, rcond=1e-6)[0], float)
-    left = (raw - phi @ lift).std(axis=0)
+    lift, left = regressed_out(start, ground.rows)
     many = CURVES * len(curved)
     size = np.r_[
         np.full(POWERS, INDEX_SIZE),
         np.full(len(pairs), PAIRS_SIZE / np.sqrt(len(pairs) or 1)),
         np.full(many, CURVED_SIZE / np.sqrt(many or 1)),
     ]
-    # what is additive already (a square of a binary column) has nothing left to scale up
-    gain = np.where(left > 0.05, size / np.maximum(left, 0.05), 0.0)
-    psi = replace(start, lift=lift, gain=gain)
+    psi = replace(start, lift=lift, gain=gains(size, left.std(axis=0)))
     norms = np.linalg.norm(psi.of(ground.rows), axis=1)
     cut = float(np.quantile(norms, NORM_QUANTILE))
     return replace(psi, cut=cut) if cut > 0 else None
+
+
+def regressed_out(
+    start: Interactions, rows: Rows, weight: Vector | None = None
+) -> tuple[Matrix, Matrix]:
+    """Regression of the raw columns on phi, shape (p, K), and what it leaves of them, (N, K)."""
+    phi = rows.phi(start.features)
+    raw = np.stack([column.copy() for column in start.raw(rows)], axis=1)
+    root = 1.0 if weight is None else np.sqrt(weight)[:, None]
+    lift = np.asarray(np.linalg.lstsq(phi * root, raw * root, rcond=1e-6)[0], float)
+    return lift, raw - phi @ lift
+
+
+def gains(size: Vector | float, left: Vector) -> Vector:
+    """Factors that give columns of these sds the wanted ones, shape (K,).
+
+    What is additive already (a square of a binary column, a product of levels of one factor) has
+    nothing left to scale up.
+    """
+    return np.where(left > 0.05, size / np.maximum(left, 0.05), 0.0)
 
 
 def _index(phi: Matrix, coef: Vector) -> Index:

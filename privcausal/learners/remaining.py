@@ -22,6 +22,7 @@ from privcausal.inference.gram import population_gram
 from privcausal.inference.mixture import Law, mixture
 from privcausal.learners.bases import Gam
 from privcausal.learners.ground import Ground
+from privcausal.learners.interactions import gains, regressed_out
 from privcausal.learners.nuisances import RESIDUAL_CLIP, Partial, by_fold, cross_noise
 from privcausal.learners.orthogonal import (
     Moved,
@@ -198,12 +199,8 @@ def products(ground: Ground, weight: Vector, effect: Effect) -> Interactions | N
         return None
     lift = np.zeros((features.size, len(pairs)))
     start = Interactions(features, None, pairs, (), scales, lift, np.ones(len(pairs)), np.inf)
-    raw = np.stack([column.copy() for column in start.raw(ground.rows)], axis=1)
-    root = np.sqrt(weight)[:, None]
-    lift = np.asarray(np.linalg.lstsq(phi * root, raw * root, rcond=1e-6)[0], float)
-    left = np.sqrt(weight @ (raw - phi @ lift) ** 2 / weight.sum())
-    # what is additive already (a product of levels of one factor) has nothing left to scale up
-    gain = np.where(left > 0.05, 1 / np.maximum(left, 0.05), 0.0)
+    lift, left = regressed_out(start, ground.rows, weight)
+    gain = gains(1.0, np.sqrt(weight @ left**2 / weight.sum()))
     return replace(start, lift=lift, gain=gain) if gain.any() else None
 
 
