@@ -13,6 +13,9 @@ Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 """A float64 array of shape (n, p)."""
 
+Singles: TypeAlias = NDArray[np.float32]
+"""A float32 array: what is made of a row in passing, where 24 bits are enough."""
+
 Integers: TypeAlias = NDArray[np.int64]
 """An int64 array, usually of shape (m,): exact sums on a public grid."""
 

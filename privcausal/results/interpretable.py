@@ -219,7 +219,7 @@ def _pair(
     for own, number in zip(raw, at, strict=True):
         factors = {psi.features.variables[j][0]: j for j in psi.pairs[number]}
         one, other = (
-            psi.linear(r, factors[name], np.empty(len(r)))
+            psi.linear(r, factors[name], np.empty(len(r), np.float32))
             for r, name in zip(rows, names, strict=True)
         )
         np.outer(one, other, out=own)

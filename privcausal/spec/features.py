@@ -17,13 +17,15 @@ from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privcausal.errors import FormulaError
 from privcausal.spec.formula import ENVIRONMENT, Factor, Term, formulaic_terms
 from privcausal.spec.schema import Binary, Interval, Levels, Schema
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.typing import Integers, Matrix, Singles, Vector
 
 T = TypeVar("T")
+Float = TypeVar("Float", np.float32, np.float64)
 
 FINE = 256
 """Public fine bins over a column's range; basis functions are tables on them."""
@@ -409,7 +411,7 @@ class Block:
         return np.multiply(self.gain, out, out=out)
 
 
-def looked_up(table: Vector, bins: Integers, out: Vector) -> Vector:
+def looked_up(table: NDArray[Float], bins: Integers, out: NDArray[Float]) -> NDArray[Float]:
     """table[bins]; with another mode than "clip" NumPy would go through a copy."""
     return table.take(bins, out=out, mode="clip")
 
@@ -586,12 +588,12 @@ class Sum:
         return total
 
 
-def squared_norm(phi: Matrix) -> Vector:
+def squared_norm(phi: Matrix | Singles) -> Vector:
     """Squared row norms summed column by column: one fixed order on every engine and batch."""
-    total, square = np.zeros(len(phi)), np.empty(len(phi))
+    total, square = np.zeros(len(phi), phi.dtype), np.empty(len(phi), phi.dtype)
     for j in range(phi.shape[1]):
         total += np.multiply(phi[:, j], phi[:, j], out=square)
-    return total
+    return np.asarray(total, np.float64)
 
 
 SMALL = 1 << 10
@@ -631,29 +633,44 @@ def combine(phi: Matrix, coef: Vector) -> Vector:
     return total
 
 
+CHUNK = 1 << 22
+"""Floats of 32 bits in a piece of lasting memory: so large that NumPy asks for huge pages."""
+
+
 class Space:
     """Memory that blocks of rows use one after another: given back, it would be cleared each time.
 
-    A block takes it with `start`; what an earlier block had in it is overwritten from then on.
+    A block takes it with `start`; what an earlier block had in it is overwritten from then on, but
+    for what is `lasting`.
     """
 
     def __init__(self) -> None:
-        self._buffers: list[Vector] = []
+        self._buffers: list[NDArray[np.uint8]] = []
         self.taken = 0
+        self._chunk = np.empty(0, np.float32)
 
     def start(self) -> Space:
         self.taken = 0
         return self
 
-    def matrix(self, rows: int, columns: int) -> Matrix:
+    def matrix(self, rows: int, columns: int, number: type[Float]) -> NDArray[Float]:
         """An array of its own for the block, column by column in memory, of no certain content."""
         if self.taken == len(self._buffers):
-            self._buffers.append(np.empty(0))
-        if len(self._buffers[self.taken]) < rows * columns:
-            self._buffers[self.taken] = np.empty(rows * columns)
-        flat = self._buffers[self.taken][: rows * columns]
+            self._buffers.append(np.empty(0, np.uint8))
+        size = rows * columns * np.dtype(number).itemsize
+        if len(self._buffers[self.taken]) < size:
+            self._buffers[self.taken] = np.empty(size, np.uint8)
+        flat = self._buffers[self.taken][:size].view(number)
         self.taken += 1
         return flat.reshape(columns, rows).T
+
+    def lasting(self, rows: int, columns: int) -> Singles:
+        """An array that no other block overwrites."""
+        size = rows * columns
+        if len(self._chunk) < size:
+            self._chunk = np.empty(max(CHUNK, size), np.float32)
+        own, self._chunk = self._chunk[:size], self._chunk[size:]
+        return own.reshape(columns, rows).T
 
 
 Remembered = dict[tuple[int, ...], tuple[tuple[object, ...], Any]]
@@ -791,9 +808,22 @@ class Rows:
 
     def matrix(self, columns: int) -> Matrix:
         """An array of these rows, column by column in memory, of no certain content."""
+        return self._array(columns, np.float64)
+
+    def singles(self, columns: int) -> Singles:
+        """The same, of floats of 32 bits."""
+        return self._array(columns, np.float32)
+
+    def lasting(self, columns: int) -> Singles:
+        """The same, to be kept with the rows."""
         if self.space is None:
-            return np.empty((self.size, columns), order="F")
-        return self.space.matrix(self.size, columns)
+            return self.singles(columns)
+        return self.space.lasting(self.size, columns)
+
+    def _array(self, columns: int, number: type[Float]) -> NDArray[Float]:
+        if self.space is None:
+            return np.empty((self.size, columns), number, order="F")
+        return self.space.matrix(self.size, columns, number)
 
     def once(self, objects: tuple[object, ...], make: Callable[[], T]) -> T:
         """make(), whose value these objects, each by its identity, fix. Not to be written to."""

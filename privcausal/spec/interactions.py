@@ -17,7 +17,7 @@ from privcausal.spec.features import (
     onto,
     squared_norm,
 )
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Matrix, Singles, Vector
 
 FEATURE_BITS = 24
 """Bits of a feature where products with the lift are taken exactly."""
@@ -63,24 +63,44 @@ class Interactions:
         return len(self.gain)
 
     def of(self, rows: Rows) -> Matrix:
-        """psi, shape (n, K): gain times the raw columns less phi'lift.
+        """psi, shape (n, K): gain times the raw columns less phi'lift."""
+        return np.asarray(self.singles(rows), np.float64)
 
-        phi and the lift are put on grids of 2^-a and 2^-b on which no partial sum reaches 2^53, so
-        that the product of matrices is exact, and the same in any order and of any block.
-        """
-        phi, out = rows.matrix(self.features.size), rows.matrix(self.size)
+    def singles(self, rows: Rows) -> Singles:
+        """The same, as it is made."""
+        out = rows.singles(self.size)
+        self.beyond(rows, self.steps(rows), out)
+        return out
+
+    def weighted(self, rows: Rows) -> tuple[Singles, Vector]:
+        """psi, and the rows' weights."""
+        psi = self.singles(rows)
+        return psi, self.weight(psi)
+
+    def steps(self, rows: Rows) -> Matrix:
+        """phi on a grid, in whole steps of `step`, shape (n, p)."""
+        phi = rows.matrix(self.features.size)
         design, columns = self.features.design, self.features.column.tolist()
         for number, (own, table) in enumerate(zip(phi.T, self._tables, strict=True)):
             if table is not None:
                 looked_up(table, rows.bins(design, columns[number]), own)
             else:
                 self.features.one(rows, number, own)
-                np.rint(np.multiply(own, self._phi_scale, out=own), out=own)
-        onto(phi, self._lift, out)
-        part = np.empty(len(rows))
+                np.rint(np.multiply(own, 1 / self.step, out=own), out=own)
+        return phi
+
+    def beyond(self, rows: Rows, steps: Matrix, out: Singles) -> None:
+        """psi, written to `out`, of rows with these `steps`.
+
+        phi and the lift are on grids of 2^-a and 2^-b on which no partial sum reaches 2^53, so that
+        the product of matrices is exact, and the same in any order and of any block.
+        """
+        lifted = rows.matrix(self.size)
+        onto(steps, self._lift, lifted)
+        np.copyto(out, lifted, casting="same_kind")
+        part = np.empty(len(rows), np.float32)
         for own, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
             np.add(own, np.multiply(raw, gain, out=part), out=own)
-        return out
 
     def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
         """The rows in parts whose psi stays in cache while it is worked on."""
@@ -90,17 +110,17 @@ class Interactions:
             yield at, part
 
     @cached_property
-    def _phi_scale(self) -> float:
-        """A power of two by which no feature passes 2^FEATURE_BITS."""
+    def step(self) -> float:
+        """A power of two, of which no feature is more than 2^FEATURE_BITS."""
         reach = max([1.0, *(block.reach for block in self.features.blocks)])
-        return float(2.0 ** (FEATURE_BITS - np.ceil(np.log2(reach))))
+        return float(2.0 ** (np.ceil(np.log2(reach)) - FEATURE_BITS))
 
     @cached_property
     def _tables(self) -> list[Vector | None]:
         """The features in whole steps, where they are looked up."""
         found: list[Vector | None] = [None]
         for block, number in self.features.owner:
-            own = None if block.table is None else np.rint(block.tables[number] * self._phi_scale)
+            own = None if block.table is None else np.rint(block.tables[number] / self.step)
             found.append(own)
         return found
 
@@ -111,9 +131,9 @@ class Interactions:
         bits = 52 - FEATURE_BITS - int(np.ceil(np.log2(self.features.size)))
         most = max(float(np.abs(whole).max(initial=0.0)), 2.0**-100)
         scale = float(2.0 ** (bits - np.ceil(np.log2(most))))
-        return np.asarray(np.rint(whole * scale) * (-1.0 / (scale * self._phi_scale)))
+        return np.asarray(np.rint(whole * scale) * (-self.step / scale))
 
-    def raw(self, rows: Rows) -> Iterator[Vector]:
+    def raw(self, rows: Rows) -> Iterator[Singles]:
         """Products before additive features are regressed out: K columns, each valid till the next.
 
         They are cheaper to make again than to keep.
@@ -126,7 +146,7 @@ class Interactions:
             uu, uv, vv = u * u, u * v, v * v
             # Hermite products: what squares already say is left out
             yield from (uu, uv, vv, (uu - 3) * u, (uu - 1) * v, (vv - 1) * u, (vv - 3) * v)
-        out = np.empty(len(rows))
+        out = np.empty(len(rows), np.float32)
         for i, j in self.pairs:
             yield np.multiply(linear[i], linear[j], out=out)
         for i, j in self.curved:
@@ -134,16 +154,16 @@ class Interactions:
             for one, two in ((first, linear[j]), (linear[i], second), (first, second)):
                 yield np.multiply(one, two, out=out)
 
-    def _indices(self, rows: Rows) -> tuple[Vector, ...]:
+    def _indices(self, rows: Rows) -> tuple[Singles, ...]:
         """Both indices, or none."""
         return tuple(
-            _within((one(rows) - index.shift) / index.scale)
+            _within((one(rows) - index.shift) / index.scale).astype(np.float32)
             for index, one in zip(self.indices or (), self._sums, strict=True)
         )
 
-    def _linear(self, rows: Rows) -> dict[int, Vector]:
+    def _linear(self, rows: Rows) -> dict[int, Singles]:
         """The linear features that are in some product, standardised and cut."""
-        values = rows.matrix(len(self._columns)).T
+        values = rows.singles(len(self._columns)).T
         return {j: self.linear(rows, j, own) for j, own in zip(self._columns, values, strict=True)}
 
     @cached_property
@@ -155,25 +175,24 @@ class Interactions:
     def _sums(self) -> list[Sum]:
         return [self.features.total(index.coef) for index in self.indices or ()]
 
-    def linear(self, rows: Rows, number: int, value: Vector) -> Vector:
-        """A linear feature, standardised and cut, written to `value`."""
+    def linear(self, rows: Rows, number: int, out: Singles) -> Singles:
+        """A linear feature, standardised and cut, written to `out`."""
         table = self._standard[number]
         if table is not None:
             bins = rows.bins(self.features.design, int(self.features.column[number]))
-            return looked_up(table, bins, value)
-        self.features.one(rows, number, value)
-        value /= self.scales[number]
-        return _within(value)
+            return looked_up(table, bins, out)
+        out[:] = _within(self.features.one(rows, number, np.empty(len(rows))) / self.scales[number])
+        return out
 
     @cached_property
-    def _standard(self) -> dict[int, Vector | None]:
+    def _standard(self) -> dict[int, Singles | None]:
         """The linear features that are in some product, where they are looked up."""
         owner = self.features.owner
-        found: dict[int, Vector | None] = {}
+        found: dict[int, Singles | None] = {}
         for j in self._columns:
             block, number = owner[j - 1]
             table = None if block.table is None else block.tables[number]
-            found[j] = None if table is None else _within(table / self.scales[j])
+            found[j] = None if table is None else _within(table / self.scales[j]).astype(np.float32)
         return found
 
     def total(self, base: Vector, coef: Vector) -> Extra:
@@ -187,7 +206,7 @@ class Interactions:
         columns, of = self.features.design.columns, self.features.column
         return [f"{columns[of[i]].term}:{columns[of[j]].term}" for i, j in self.pairs]
 
-    def weight(self, psi: Matrix) -> Vector:
+    def weight(self, psi: Matrix | Singles) -> Vector:
         return np.minimum(1.0, self.cut**2 / np.maximum(squared_norm(psi), 1e-300))
 
 
@@ -216,11 +235,14 @@ def extras(rows: Rows, asked: Sequence[Extra]) -> list[Vector]:
     values = [one.additive(rows) for one in asked]
     coefs = np.array([one.coef for one in asked]).T.tolist()
     if any(map(any, coefs)):
-        part = np.empty(len(rows))
+        part = np.empty(len(rows), np.float32)
+        sums = [np.zeros(len(rows), np.float32) for _ in asked]
         for raw, own in zip(asked[0].features.raw(rows), coefs, strict=True):
-            for value, coef in zip(values, own, strict=True):
+            for total, coef in zip(sums, own, strict=True):
                 if coef:
-                    np.add(value, np.multiply(raw, coef, out=part), out=value)
+                    np.add(total, np.multiply(raw, coef, out=part), out=total)
+        for value, total in zip(values, sums, strict=True):
+            np.add(value, total, out=value)
     return values
 
 

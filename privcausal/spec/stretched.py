@@ -9,7 +9,7 @@ import numpy as np
 
 from privcausal.spec.features import FeatureMap, Rows, squared_norm
 from privcausal.spec.interactions import Interactions, parts
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Matrix, Singles, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +30,27 @@ class Stretched:
         return len(self.stretch)
 
     def of(self, rows: Rows) -> Matrix:
-        out = rows.matrix(self.size)
-        p = self.features.size
-        for number, column in enumerate(rows.columns(self.features)):
-            np.multiply(column, self.stretch[number], out=out[:, number])
-        if self.products is not None:
-            psi = rows.phi(self.products)
-            for own, column, factor in zip(out.T[p:], psi.T, self.stretch[p:], strict=True):
-                np.multiply(column, factor, out=own)
+        return np.asarray(self.singles(rows), np.float64)
+
+    def singles(self, rows: Rows) -> Singles:
+        """The same, as it is made."""
+        out, p = rows.singles(self.size), self.features.size
+        if self.products is None:
+            np.copyto(out, rows.phi(self.features), casting="same_kind")
+            scale = self.stretch
+        else:
+            steps = self.products.steps(rows)
+            np.copyto(out[:, :p], steps, casting="same_kind")
+            self.products.beyond(rows, steps, out[:, p:])
+            scale = self.stretch * np.r_[np.full(p, self.products.step), np.ones(self.size - p)]
+        for own, factor in zip(out.T, scale.tolist(), strict=True):
+            np.multiply(own, factor, out=own)
         return out
+
+    def weighted(self, rows: Rows) -> tuple[Singles, Vector]:
+        """The stretched features, and the rows' weights."""
+        values = self.singles(rows)
+        return values, self._weight(self.features.norm2(rows), values)
 
     def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
         """The rows in parts whose features stay in cache while they are worked on."""
@@ -46,6 +58,8 @@ class Stretched:
 
     def weight(self, values: Matrix) -> Vector:
         p = self.features.size
-        own, norm2 = squared_norm(values[:, :p] / self.stretch[:p]), squared_norm(values)
+        return self._weight(squared_norm(values[:, :p] / self.stretch[:p]), values)
+
+    def _weight(self, own: Vector, values: Matrix | Singles) -> Vector:
         weight = np.minimum(1.0, self.features.cut**2 / own)
-        return np.minimum(weight, self.cut / np.sqrt(np.maximum(norm2, 1e-300)))
+        return np.minimum(weight, self.cut / np.sqrt(np.maximum(squared_norm(values), 1e-300)))

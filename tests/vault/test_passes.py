@@ -70,8 +70,11 @@ def test_moments_of_kept_rows_are_those_of_rows_made_anew(s: Study, kind: str) -
     features: Any = s.features if kind == "additive" else products(s)
     cross = Cross(features, OfCovariates(s.e, 1.0), 1.0, "covariates")
     long, found = batch(s, PART + 9), []
-    factor = long.rows.weight(features) * (moments.row_scale(features.size) / features.cut)
-    v = np.rint(features.of(long.rows) * factor[:, None])
+    phi, factor = features.of(long.rows), moments.row_scale(features.size) / features.cut
+    if kind == "products":  # of 32 bits
+        phi, factor = phi.astype(np.float32), factor * moments.NEAR
+    v = np.rint(phi * (features.weight(phi) * factor).astype(phi.dtype)[:, None])
+    assert 0.999 * moments.UNIT < np.linalg.norm(v, axis=1).max() <= moments.UNIT
     r = np.where(long.complete, np.rint(s.e(long.rows) * 2.0**16), 0.0)
     for roomy in (False, True):
         short = batch(s, PART + 9)

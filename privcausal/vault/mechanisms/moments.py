@@ -18,11 +18,12 @@ from privcausal.vault.transforms.scores import Transform
 
 UNIT = float(1 << TWO_FACTOR)
 
+NEAR = 1 - 2.0**-17
+"""Of their length, rows that are made as floats of 32 bits keep this."""
 
-def grid_rows(features: Features, rows: Rows, weight: Vector, *, over: bool = False) -> Matrix:
+
+def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
     """weight phi on an integer grid, with sum of squares <= 4^TWO_FACTOR for sure, shape (n, p).
-
-    It is written over phi with `over`: nobody may want that afterwards.
 
     ||weight phi|| <= cut. Rounding to nearest (unbiased for varying values) moves a row by at most
     sqrt(p)/2, so the scale leaves that much room; the integer check then only fails on a fault, and
@@ -30,9 +31,29 @@ def grid_rows(features: Features, rows: Rows, weight: Vector, *, over: bool = Fa
     data. Column by column, so that each is in cache while it is worked on.
     """
     factor = weight * (row_scale(features.size) / features.cut)
-    ints = rows.phi(features) if over else rows.matrix(features.size)
+    ints = rows.matrix(features.size)
     for column, own in zip(rows.columns(features), ints.T, strict=True):
         np.rint(np.multiply(column, factor, out=own), out=own)
+    return _surely(ints)
+
+
+def _made_rows(features: Interactions | Stretched, rows: Rows) -> Matrix:
+    """The same at the features' own weights, of those that are made as floats of 32 bits.
+
+    These hold the whole numbers. The norm before rounding is off by p/2 parts in 2^24 at most,
+    which NEAR makes up for (again, but for a fault the integer check never fails).
+    """
+    values, weight = features.weighted(rows)
+    factor = (weight * (NEAR * row_scale(features.size) / features.cut)).astype(np.float32)
+    for own in values.T:
+        np.rint(np.multiply(own, factor, out=own), out=own)
+    ints = rows.matrix(features.size)
+    np.copyto(ints, values)
+    return _surely(ints)
+
+
+def _surely(ints: Matrix) -> Matrix:
+    """Whole numbers, those rows zero whose norm is beyond the bound."""
     # sums of whole numbers below 2^53 are exact in any order, and others are not below 4^TWO_FACTOR
     norm2 = np.einsum("ji,ji->i", ints.T, ints.T)
     fine = norm2 <= UNIT * UNIT  # False for NaN
@@ -56,7 +77,7 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
         np.copyto(ints, rows.once(key, lambda: ints))
         yield slice(0, len(rows)), ints
         return
-    kept = np.empty((len(rows), features.size), np.float32, order="F")
+    kept = rows.lasting(features.size)
     for at, ints in _fresh(features, rows):
         kept[at] = ints
         yield at, ints
@@ -66,7 +87,7 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
 def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
     if isinstance(features, Interactions | Stretched):
         for at, part in features.parts(rows):
-            yield at, grid_rows(features, part, part.weight(features), over=True)
+            yield at, _made_rows(features, part)
     else:
         yield slice(0, len(rows)), grid_rows(features, rows, rows.weight(features))
 

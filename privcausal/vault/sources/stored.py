@@ -146,8 +146,10 @@ class Stored(Sealed):
         self, wanted: Sequence[tuple[str, bool]], rows: int
     ) -> Iterator[tuple[slice, Mapping[str, RawColumn]]]:
         """Blocks of at most `rows` rows with the wanted (column, as_labels) pairs."""
-        start = 0
+        start, size = 0, self.size()
         for batch in self._stream([name for name, _ in wanted]):
+            if start + batch.num_rows > size:
+                raise DataError(_UNREADABLE)
             whole = {
                 name: self._raw(name, batch.column(at), as_labels)
                 for at, (name, as_labels) in enumerate(wanted)
@@ -157,7 +159,7 @@ class Stored(Sealed):
                 at_rows = slice(start + first, start + last)
                 yield at_rows, {name: cut(c, slice(first, last)) for name, c in whole.items()}
             start += batch.num_rows
-        if start != self.size():
+        if start != size:
             raise DataError(_UNREADABLE)
 
     def _stream(self, names: Sequence[str]) -> Iterator[Any]:
