@@ -25,8 +25,8 @@ ROUGHNESS_DECAY = 0.35
 NEAR_CONSTANT = 1e-4
 """Prior variance of the slopes of an effect that is next to constant, against that of others."""
 
-HELD = 10.0
-"""A pull that leaves a log variance where it is."""
+ALIKE = 0.2
+"""Prior sd of the slopes of an effect that all terms bear alike, in cuts of the residual product."""
 
 PLAUSIBLE, PLAUSIBLE_DECAY = 2.0, 0.5
 """Sd of a term's linear part, in cuts of the residual product, and of each rougher one against the
@@ -153,12 +153,17 @@ class Gam(Base):
     def conditional(
         self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
     ) -> Posterior:
-        """Coefficients of unknown scales, few of which may matter, or an effect that is next to
-        constant: averaged by marginal likelihood."""
+        """Coefficients of unknown scales, few of which may matter, linear functions that all matter
+        alike, or an effect that is next to constant: averaged by marginal likelihood."""
         unit = np.full(features.size, np.sqrt(10 * size_var) / amplitude(len(features.blocks)))
         law = Law(intercept_var, unit, np.minimum(features.order, 2) - 1)
+        alike = 10 * ALIKE**2 * size_var
         return average(
-            [self._constant(moments, features, intercept_var, size_var), mixture(moments, law)]
+            [
+                self._constant(moments, features, intercept_var, size_var),
+                _held(moments, features, _straight(features), intercept_var, alike),
+                mixture(moments, law),
+            ]
         )
 
     def reference(self, features: FeatureMap, intercept_var: float, size_var: float) -> Matrix:
@@ -173,16 +178,14 @@ class Gam(Base):
         self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
     ) -> Posterior:
         scale = ROUGHNESS_DECAY ** np.maximum(features.order - 1, 0)
-        group = together(features)
-        centre = _centres(group, NEAR_CONSTANT * size_var)
-        return fit(moments, Prior(group, scale, intercept_var, centre, HELD))
+        return _held(moments, features, scale, intercept_var, NEAR_CONSTANT * size_var)
 
     def forms(
         self, moments: Moments, features: FeatureMap, intercept_var: float, size_var: float
     ) -> dict[str, Posterior]:
         """The effect by its form, each with its marginal likelihood given the same moments."""
         scale = ROUGHNESS_DECAY ** np.maximum(features.order - 1, 0)
-        straight = np.where(features.order > 1, 1e-3, 1.0)
+        straight = _straight(features)
         constant = self._constant(moments, features, intercept_var, size_var)
         return {"constant": constant} | {
             name: fit(
@@ -259,6 +262,20 @@ class Linear(Base):
         spread = _spread(features, intercept_var)
         basis = arm_basis(features.size, kept)
         return least_squares(moments, np.r_[spread, spread[kept]], basis)
+
+
+def _straight(features: FeatureMap) -> Vector:
+    """Prior sds, shape (p,), under which linear functions are all but alone."""
+    return np.where(features.order > 1, 1e-3, 1.0)
+
+
+def _held(
+    moments: Moments, features: FeatureMap, scale: Vector, intercept_var: float, size_var: float
+) -> Posterior:
+    """Regression under a prior variance that is not learned, times squares of `scale`."""
+    spread = np.sqrt(size_var) * scale
+    spread[0] = np.sqrt(intercept_var)
+    return fit(moments, Prior(np.zeros(features.size, np.int64), spread, 1.0, np.zeros(0)))
 
 
 def _spread(features: FeatureMap, intercept_var: float) -> Vector:

@@ -62,9 +62,12 @@ CLIPPED = 0.25
 BIAS = 0.3
 """Price of cutting the residual product."""
 
-LEFT_SHAPE = 0.2
-"""Of the covariance of what the nuisances leave, what counts as noise to an effect's shape: all of
-it would hide every slope of a small study."""
+LEFT_MEAN = 0.5
+"""Of the mean of what the nuisances leave, what is taken off: the law knows little of its sign."""
+
+LEFT_NOISE = 0.2
+"""Of the covariance of what the nuisances leave, what counts as noise to an effect: all of it would
+hide every slope of a small study."""
 
 POINTS = 128
 """Points of the synthetic population at which errors of nuisances are looked at."""
@@ -340,9 +343,8 @@ def read(
 ) -> Reading:
     """Regression of the released moments, less what is left of the nuisances `used` in them.
 
-    Of what the leftover may be around its mean, the constant part is noise to the regression, which
-    shrinks the constant, and a part of its shape. All of it, with what cutting may have done to the
-    constant, is in the band.
+    A part of what the leftover may be beyond what is taken off is noise to the regression. All of
+    it, with what cutting may have done to the constant, is in the band.
     """
     bound, features = ground.outcome.bound, ground.effect_features
     noise_var = found.spread**2 / found.mean_weight
@@ -354,10 +356,8 @@ def read(
         return Reading(as_effect(ground, posterior), posterior.cov, [])
     left = leftovers(ground, used, known)
     mean, cov = left_moments(ground, left, features)
-    partly = LEFT_SHAPE * cov
-    partly[0, 0] = cov[0, 0]
     moments = replace(moments, cross=found.cross - mean)
-    posterior = regress(replace(moments, extra=partly), *spreads)
+    posterior = regress(replace(moments, extra=LEFT_NOISE * cov), *spreads)
     cov[0, 0] += (found.clipping * found.gram[0, 0] / found.mean_weight) ** 2
     reference = base.reference(features, *spreads)
     around = spread(replace(moments, extra=cov), reference, posterior.mean)
@@ -376,7 +376,7 @@ def leftovers(
 def left_moments(
     ground: Ground, laws: Sequence[Leftover], features: Features
 ) -> tuple[Vector, Matrix]:
-    """Mean and covariance of sum w phi d_e d_b, zero without laws.
+    """What of sum w phi d_e d_b is taken off, and the covariance around it, zero without laws.
 
     Folds err alike at worst, so that the covariance of their mean is at most the mean of theirs.
     """
@@ -386,7 +386,9 @@ def left_moments(
     lead = phi.T * features.weight(phi) * (ground.population.count / len(phi))
     mean = np.mean([law.mean for law in laws], axis=0)
     cov = np.mean([law.cov for law in laws], axis=0)
-    return lead @ mean, np.asarray(lead @ cov @ lead.T)
+    whole = lead @ mean
+    rest = (1 - LEFT_MEAN) * whole
+    return LEFT_MEAN * whole, np.asarray(lead @ cov @ lead.T + np.multiply.outer(rest, rest))
 
 
 def _leftover(ground: Ground, used: Partial, known: Partial) -> Leftover:

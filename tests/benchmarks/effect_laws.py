@@ -35,6 +35,10 @@ def _unit(p: int) -> Any:
     return lambda rng, n: rng.uniform(0, 1, (n, p))
 
 
+def _square(p: int) -> Any:
+    return lambda rng, n: rng.uniform(-1, 1, (n, p))
+
+
 def _bell(p: int) -> Any:
     return lambda rng, n: np.clip(rng.standard_normal((n, p)), -3.5, 3.5)
 
@@ -87,7 +91,45 @@ def _weave(x: Any) -> Any:
     return 0.3 + 0.4 * x[0], x[0] + x[3] ** 2, 3 * (x[1] - 0.5) * (2 * x[2] - 1) + x[3]
 
 
+def _breeze(x: Any) -> Any:
+    """A small slope in every column."""
+    return (
+        0.25 + 0.5 * np.abs(x[0] - x[1]),
+        2 * np.abs(x[2] - 0.5) + x[3] * x[4],
+        0.1 + 0.25 * (x[0] + x[1] + x[2] + x[3] + x[4]),
+    )
+
+
+def _drift(x: Any) -> Any:
+    """Three equal slopes of both signs, of which one confounds."""
+    e = _expit(x[0] * x[1] + 0.5 * x[2] ** 2 - 0.3)
+    return e, np.cos(2 * x[0]) + x[3], 0.4 + 0.2 * (x[0] - x[2] + x[4])
+
+
+def _current(x: Any) -> Any:
+    """Four moderate slopes under much noise."""
+    e = _expit(0.6 * np.abs(x[0]) - 0.5)
+    return e, np.abs(x[1]) + x[2], 0.5 + 0.3 * (x[0] + x[1] + x[2] + x[3])
+
+
+def _slant(x: Any) -> Any:
+    """Two slopes beside a step that confounds."""
+    e = 0.15 + 0.7 * (x[0] + x[1] > 1)
+    return e, np.exp(x[0] * x[1]) + x[5], 0.6 * x[2] + 0.6 * x[3] - 0.2
+
+
+def _terrace(x: Any) -> Any:
+    """Small slopes and a small curve, where a product confounds."""
+    e = 0.5 + 0.35 * np.sin(3 * x[0] * x[1])
+    return e, 1.5 * x[0] * x[1] + x[2], 0.3 + 0.25 * x[0] + 0.2 * x[1] ** 2 + 0.15 * x[3]
+
+
 EXTRA = {
+    "breeze": Law(_unit(5), _breeze, 0.7, (-3, 6), (0, 1)),
+    "drift": Law(_square(6), _drift, 0.8, (-4, 6), (-1, 1)),
+    "current": Law(_bell(5), _current, 1.5, (-8, 10), (-3.5, 3.5)),
+    "slant": Law(_unit(6), _slant, 1.0, (-3, 7), (0, 1)),
+    "terrace": Law(_square(5), _terrace, 0.6, (-3, 5), (-1, 1)),
     "ripple": Law(_unit(6), _ripple, 0.6, (-3, 5), (0, 1)),
     "still": Law(_bell(5), _still, 1.0, (-4, 11), (-3.5, 3.5)),
     "hush": Law(_unit(4), _hush, 0.0, (-1, 3), (0, 1)),
