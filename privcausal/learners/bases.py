@@ -26,7 +26,7 @@ NEAR_CONSTANT = 1e-4
 """Prior variance of the slopes of an effect that is next to constant, against that of others."""
 
 ALIKE = 0.2
-"""Prior sd of the slopes of an effect that all terms bear alike, in cuts of the residual product."""
+"""Prior sd of a slope where all terms bear an effect alike, in cuts of the residual product."""
 
 PLAUSIBLE, PLAUSIBLE_DECAY = 2.0, 0.5
 """Sd of a term's linear part, in cuts of the residual product, and of each rougher one against the
