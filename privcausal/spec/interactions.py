@@ -95,12 +95,12 @@ class Interactions:
         phi and the lift are on grids of 2^-a and 2^-b on which no partial sum reaches 2^53, so that
         the product of matrices is exact, and the same in any order and of any block.
         """
-        lifted = rows.matrix(self.size)
-        onto(steps, self._lift, lifted)
-        np.copyto(out, lifted, casting="same_kind")
-        part = np.empty(len(rows), np.float32)
+        whole, lifted = rows.matrix(self.size), rows.singles(self.size)
+        onto(steps, self._lift, whole)
+        np.copyto(lifted, whole, casting="same_kind")
         for own, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
-            np.add(own, np.multiply(raw, gain, out=part), out=own)
+            np.multiply(raw, gain, out=own)
+        np.add(out.T, lifted.T, out=out.T)
 
     def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
         """The rows in parts whose psi stays in cache while it is worked on."""

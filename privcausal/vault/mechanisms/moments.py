@@ -45,9 +45,8 @@ def _made_rows(features: Interactions | Stretched, rows: Rows) -> Matrix:
     """
     values, weight = features.weighted(rows)
     factor = (weight * (NEAR * row_scale(features.size) / features.cut)).astype(np.float32)
-    for own in values.T:
-        np.rint(np.multiply(own, factor, out=own), out=own)
-    ints = rows.matrix(features.size)
+    turned, ints = values.T, rows.matrix(features.size)  # row by row in memory
+    np.rint(np.multiply(turned, factor, out=turned), out=turned)
     np.copyto(ints, values)
     return _surely(ints)
 
