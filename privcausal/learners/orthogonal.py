@@ -121,7 +121,7 @@ class Residuals:
     sizes: cuts.Sizes
 
 
-INTERACTIONS_WEIGHTS = (0.03, 0.07, 0.01)
+INTERACTIONS_WEIGHTS = (0.06, 0.14, 0.01)
 """Weights of the interactions' stages (treatment, outcome, sizes) within the nuisances' share."""
 
 

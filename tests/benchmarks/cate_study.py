@@ -50,7 +50,7 @@ SHARED = Path(__file__).parents[3] / "shared"
 GOTV, PUBLISHED = SHARED / "data" / "gotv.parquet", SHARED / "reference" / "niu2022_table.csv"
 
 TEST_ROWS, TEST_SEED = 20_000, 77_000_003
-FIRST_SEED = {"score": 14_000_000, "quick": 0}
+FIRST_SEED = {"score": 15_000_000, "quick": 0}
 """Data seeds: none of them was seen while a default was chosen."""
 
 PAPER = {"A": "A", "B": "B", "C": "C", "D": "D", "E": "E-code"}
