@@ -151,7 +151,8 @@ class _Problem:
     def _unpack(self, x: Vector) -> tuple[Vector, float]:
         variances = np.empty(len(x))
         variances[0] = self.prior.fixed
-        variances[1:] = np.exp(np.minimum(np.maximum(x[:-1], -30.0), 30.0))
+        centre = self.prior.log_var  # in whatever unit the outcome has
+        variances[1:] = np.exp(np.minimum(np.maximum(x[:-1], centre - 30.0), centre + 30.0))
         noise = np.exp(min(max(float(x[-1]), -5.0), 5.0)) if self.prior.fit_noise else 1.0
         t = variances[self.prior.group] * self.prior.scale**2
         return t, float(self.moments.noise_var * noise)

@@ -3,8 +3,8 @@
 With errors d_e of the propensity and d_y of the mean outcome, (T - e)(Y - eta) has the conditional
 mean E[(T - e)^2 | x] tau(x) + d_e(x) d_b(x), d_b = d_y - tau d_e (Nie and Wager 2021, Section 2:
 the product is what orthogonality leaves). Under the joint law of `confounding.Pair` that product
-has a mean, which is taken off, and a covariance between points, which is noise to the regression.
-Both are functions of released numbers only.
+has a mean and a covariance between points, both functions of released numbers only; what of them is
+taken off, and what is noise to the regression, is for `learners.orthogonal` to say.
 """
 
 from __future__ import annotations

@@ -25,8 +25,9 @@ ROUGHNESS_DECAY = 0.35
 NEAR_CONSTANT = 1e-4
 """Prior variance of the slopes of an effect that is next to constant, against that of others."""
 
-ALIKE = 0.2
-"""Prior sd of a slope where all terms bear an effect alike, in cuts of the residual product."""
+COMMON_SLOPE = 0.2
+"""Prior sd of a linear function's coefficient where all matter alike, against what is plausible of
+an effect's size, sqrt(10 size_var)."""
 
 PLAUSIBLE, PLAUSIBLE_DECAY = 2.0, 0.5
 """Sd of a term's linear part, in cuts of the residual product, and of each rougher one against the
@@ -157,7 +158,7 @@ class Gam(Base):
         alike, or an effect that is next to constant: averaged by marginal likelihood."""
         unit = np.full(features.size, np.sqrt(10 * size_var) / amplitude(len(features.blocks)))
         law = Law(intercept_var, unit, np.minimum(features.order, 2) - 1)
-        alike = 10 * ALIKE**2 * size_var
+        alike = 10 * COMMON_SLOPE**2 * size_var
         return average(
             [
                 self._constant(moments, features, intercept_var, size_var),

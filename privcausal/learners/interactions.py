@@ -159,7 +159,8 @@ def gains(size: Vector | float, left: Vector) -> Vector:
 
 def _index(phi: Matrix, coef: Vector) -> Index:
     value = phi @ coef
-    return Index(coef, float(value.mean()), max(float(value.std()), 1e-6))
+    least = max(1e-6 * float(np.abs(coef).max()), 1e-300)  # in the outcome's unit, or none
+    return Index(coef, float(value.mean()), max(float(value.std()), least))
 
 
 Pairs = tuple[tuple[int, int], ...]

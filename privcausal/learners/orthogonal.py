@@ -1,7 +1,8 @@
 """tau(x) from the residual product, with what the nuisances' errors leave in it taken off.
 
-One release of sum w (T - e)(Y - eta) phi is read with the joint law of both nuisances: the mean of
-their errors' product is subtracted, its covariance joins the noise. All of it is post-processing.
+One release of sum w (T - e)(Y - eta) phi is read with the joint law of both nuisances: a part of
+the mean of their errors' product is subtracted, a part of its covariance joins the noise, and all
+that is left is in the bands. It is post-processing.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ LEFT_MEAN = 0.5
 """Of the mean of what the nuisances leave, what is taken off: the law knows little of its sign."""
 
 LEFT_NOISE = 0.2
-"""Of the covariance of what the nuisances leave, what counts as noise to an effect: all of it would
-hide every slope of a small study."""
+"""Of the covariance of what the nuisances leave, what counts as noise to the additive part of an
+effect: all of it, as products of modifiers have it, would hide every slope of a small study."""
 
 POINTS = 128
 """Points of the synthetic population at which errors of nuisances are looked at."""
@@ -310,7 +311,8 @@ class Reading(NamedTuple):
     effect : Effect
         With the covariance of its band.
     cov : Matrix
-        Covariance of the coefficients given the prior that the effect is of, shape (p, p).
+        Covariance of the coefficients given the prior and the noise that the effect is of, with a
+        part of the leftover's only; shape (p, p).
     left : list of Leftover
         Laws of what the nuisances left in the moments.
     """

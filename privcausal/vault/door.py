@@ -759,6 +759,11 @@ class Vault(Sealed):
         roomy = self._keeps and self._rows.size() * width <= KEEP_NUMBERS
 
         def streamed(block: MarkedBlock | Batch) -> tuple[Integers, Batch]:
+            # threads of a pool do not have the caller's error state
+            with np.errstate(all="ignore"):
+                return worked(block)
+
+        def worked(block: MarkedBlock | Batch) -> tuple[Integers, Batch]:
             if not hasattr(spaces, "own"):
                 spaces.own = free.pop() if free else Space()
                 taken.append(spaces.own)

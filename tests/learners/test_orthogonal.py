@@ -15,8 +15,8 @@ import privcausal as pc
 from privcausal.errors import CapabilityError
 from privcausal.inference import cut as cuts
 from privcausal.learners import base as learners_base
+from privcausal.learners import orthogonal, remaining
 from privcausal.learners import r as learner_r
-from privcausal.learners import remaining
 from privcausal.learners.estimands import average_target
 from privcausal.testing import seeded_noise, zero_noise
 
@@ -60,6 +60,47 @@ def test_auto_spends_what_r_spends_and_says_what_it_chose() -> None:
     (note,) = (n for n in fits["auto"].estimate.notes if "marginal likelihood" in n)
     assert "), linear has the greatest" in note or "), smooth" in note
     assert not any("marginal likelihood" in n for n in fits["r"].estimate.notes)
+
+
+@pytest.mark.parametrize("power", [-30, 30])
+@pytest.mark.parametrize("learner", ["r", "dr"])
+def test_the_outcomes_unit_changes_nothing(learner: str, power: int) -> None:
+    frame, _ = saddle()
+    found = []
+    for unit in (1.0, 2.0**power):
+        bounds = SADDLE | {"Y": (-4 * unit, 5 * unit)}
+        with seeded_noise(6):
+            fit = pc.privcate(
+                "Y ~ T | X1 + X2 + X3", frame.assign(Y=frame["Y"] * unit),
+                learner=learner, eps=4.0, bounds=bounds,
+            )  # fmt: skip
+        found.append(fit.predict(frame).to_numpy() / unit)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-3, atol=1e-3)
+
+
+def test_what_is_not_taken_off_of_the_leftover_is_in_the_band() -> None:
+    frame, _ = saddle()
+    seen: list[Any] = []
+
+    def spy(*args: Any) -> Any:
+        seen.append(args)
+        return moments(*args)
+
+    moments = orthogonal.left_moments
+    with mock.patch.object(orthogonal, "left_moments", spy), seeded_noise(2):
+        pc.privcate("Y ~ T | X1 + X2 + X3", frame, learner="r", eps=2.0, bounds=SADDLE)
+    ground, (law,), features = seen[0]
+    taken, cov = moments(ground, (law,), features)
+    phi = ground.rows.phi(features)[: len(law.mean)]
+    lead = (phi * features.weight(phi)[:, None]).T * ground.population.count / len(phi)
+    np.testing.assert_allclose(taken, orthogonal.LEFT_MEAN * (lead @ law.mean))
+    # the second moment of the leftover around what is taken off
+    second = law.cov + np.outer(law.mean, law.mean)
+    whole = lead @ second @ lead.T
+    across = np.outer(lead @ law.mean, taken)
+    np.testing.assert_allclose(cov, whole - across - across.T + np.outer(taken, taken), rtol=1e-6)
+    assert np.abs(law.mean).max() > 0
+    assert orthogonal.LEFT_MEAN < 1
 
 
 def test_auto_finds_a_constant() -> None:

@@ -55,8 +55,12 @@ def test_rows_are_weighed_as_they_are_made(products: Interactions | None) -> Non
     stretch = np.array([0.3, 2.0, 0.1, 4.0])[: 4 if products else 3]
     features, at = Stretched(PHI, products, stretch, 0.9), rows(by_column=True)
     made, weight = features.weighted(at)
-    np.testing.assert_array_equal(made, features.of(at))
+    phi, parts = at.phi(PHI), [at.phi(PHI)] + ([] if products is None else [at.phi(products)])
+    np.testing.assert_allclose(made, np.hstack(parts) * stretch, rtol=SINGLE, atol=5 * SINGLE)
     np.testing.assert_allclose(weight, features.weight(features.of(at)), rtol=SINGLE)
+    norms = np.linalg.norm(np.asarray(made, np.float64), axis=1) * weight
+    assert norms.max() == pytest.approx(0.9, rel=SINGLE)
+    assert (weight <= PHI.weight(phi) * (1 + SINGLE)).all()
 
 
 def test_as_they_are_they_are_the_features() -> None:

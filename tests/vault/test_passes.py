@@ -72,7 +72,7 @@ def test_moments_of_kept_rows_are_those_of_rows_made_anew(s: Study, kind: str) -
     long, found = batch(s, PART + 9), []
     phi, factor = features.of(long.rows), moments.row_scale(features.size) / features.cut
     if kind == "products":  # of 32 bits
-        phi, factor = phi.astype(np.float32), factor * moments.NEAR
+        phi = phi.astype(np.float32)
     v = np.rint(phi * (features.weight(phi) * factor).astype(phi.dtype)[:, None])
     assert 0.999 * moments.UNIT < np.linalg.norm(v, axis=1).max() <= moments.UNIT
     r = np.where(long.complete, np.rint(s.e(long.rows) * 2.0**16), 0.0)

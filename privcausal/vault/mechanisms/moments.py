@@ -18,9 +18,6 @@ from privcausal.vault.transforms.scores import Transform
 
 UNIT = float(1 << TWO_FACTOR)
 
-NEAR = 1 - 2.0**-17
-"""Of their length, rows that are made as floats of 32 bits keep this."""
-
 
 def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
     """weight phi on an integer grid, with sum of squares <= 4^TWO_FACTOR for sure, shape (n, p).
@@ -40,11 +37,11 @@ def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
 def _made_rows(features: Interactions | Stretched, rows: Rows) -> Matrix:
     """The same at the features' own weights, of those that are made as floats of 32 bits.
 
-    These hold the whole numbers. The norm before rounding is off by p/2 parts in 2^24 at most,
-    which NEAR makes up for (again, but for a fault the integer check never fails).
+    These hold the whole numbers, and `row_scale` leaves room for what their norm is off by before
+    it is rounded (again, but for a fault the integer check never fails).
     """
     values, weight = features.weighted(rows)
-    factor = (weight * (NEAR * row_scale(features.size) / features.cut)).astype(np.float32)
+    factor = (weight * (row_scale(features.size) / features.cut)).astype(np.float32)
     turned, ints = values.T, rows.matrix(features.size)  # row by row in memory
     np.rint(np.multiply(turned, factor, out=turned), out=turned)
     np.copyto(ints, values)
@@ -92,8 +89,12 @@ def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
 
 
 def row_scale(size: int) -> float:
-    """Integers per bound of a row of `size` entries."""
-    return grid_scale(TWO_FACTOR, np.sqrt(size) / 2)
+    """Integers per bound of a row of `size` entries.
+
+    With room for rounding, and for a norm summed in floats of 32 bits: each of `size` steps, and a
+    few more, is off by a part in 2^24 at most, and a norm by half as much as its square.
+    """
+    return grid_scale(TWO_FACTOR, np.sqrt(size) / 2 + UNIT * (size / 2 + 4) / 2**24)
 
 
 def arms(batch: Batch, by_arm: bool) -> list[Mask]:
