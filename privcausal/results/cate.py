@@ -52,8 +52,8 @@ class CateResult(Result):
         Post-processing of released numbers: free, without limit, and the same each time. The
         interval is a band: for the projection of tau on the basis, on average over x, and
         approximate: of 95 % bands of learner "r" at eps = 1, those on eight laws that it was not
-        tuned on held 95 to 100 % of points at 4,000 rows and more, and 91 to 100 % at 1,000; of
-        "dr", 91 to 100 % and 84 to 100 % (`tests/benchmarks/cate/results.md`). Those of
+        tuned on held 94 to 100 % of points at 4,000 rows and more, and 91 to 100 % at 1,000; of
+        "dr", 89 to 100 % and 85 to 100 % (`tests/benchmarks/cate/results.md`). Those of
         `params` are intervals for the average and for slopes of the best linear projection (BLP);
         those of `gate` for group averages. Numbers outside the declared bounds are cut to them; a
         row with a missing value is NaN. Predictions averaged over private rows are not private.
