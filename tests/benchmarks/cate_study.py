@@ -40,7 +40,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import generators
 import numpy as np
 import pandas as pd
-from generators import Law
+from generators import Law, bell
 from niu_study import turnout
 
 import privcausal as pc
@@ -82,8 +82,7 @@ def _canyon(x: Any) -> Any:
 OWN = {
     "harbour": Law(_common, _harbour, 1.0, (-8, 10), (-3, 3)),
     "orchard": Law(lambda rng, n: rng.uniform(0, 1, (n, 5)), _orchard, 0.7, (-2.5, 9), (0, 1)),
-    "canyon": Law(lambda rng, n: np.clip(rng.standard_normal((n, 8)), -3, 3), _canyon, 1.0,
-                  (-5, 20), (-3, 3)),
+    "canyon": Law(bell(8), _canyon, 1.0, (-5, 20), (-3, 3)),
 }  # fmt: skip
 generators.LAWS.update(OWN)
 

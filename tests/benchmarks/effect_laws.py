@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is loaded
 
 import generators
 import numpy as np
-from generators import Law
+from generators import Law, bell, square
 
 import privcausal as pc
 from privcausal.results.points import read_points
@@ -33,14 +33,6 @@ def _expit(z: Any) -> Any:
 
 def _unit(p: int) -> Any:
     return lambda rng, n: rng.uniform(0, 1, (n, p))
-
-
-def _square(p: int) -> Any:
-    return lambda rng, n: rng.uniform(-1, 1, (n, p))
-
-
-def _bell(p: int) -> Any:
-    return lambda rng, n: np.clip(rng.standard_normal((n, p)), -3.5, 3.5)
 
 
 def _ripple(x: Any) -> Any:
@@ -126,18 +118,18 @@ def _terrace(x: Any) -> Any:
 
 EXTRA = {
     "breeze": Law(_unit(5), _breeze, 0.7, (-3, 6), (0, 1)),
-    "drift": Law(_square(6), _drift, 0.8, (-4, 6), (-1, 1)),
-    "current": Law(_bell(5), _current, 1.5, (-8, 10), (-3.5, 3.5)),
+    "drift": Law(square(6), _drift, 0.8, (-4, 6), (-1, 1)),
+    "current": Law(bell(5, 3.5), _current, 1.5, (-8, 10), (-3.5, 3.5)),
     "slant": Law(_unit(6), _slant, 1.0, (-3, 7), (0, 1)),
-    "terrace": Law(_square(5), _terrace, 0.6, (-3, 5), (-1, 1)),
+    "terrace": Law(square(5), _terrace, 0.6, (-3, 5), (-1, 1)),
     "ripple": Law(_unit(6), _ripple, 0.6, (-3, 5), (0, 1)),
-    "still": Law(_bell(5), _still, 1.0, (-4, 11), (-3.5, 3.5)),
+    "still": Law(bell(5, 3.5), _still, 1.0, (-4, 11), (-3.5, 3.5)),
     "hush": Law(_unit(4), _hush, 0.0, (-1, 3), (0, 1)),
-    "fold": Law(_bell(6), _fold, 1.0, (-6, 12), (-3.5, 3.5)),
-    "swing": Law(_bell(5), _swing, 2.0, (-25, 25), (-3.5, 3.5)),
-    "surge": Law(_bell(5), _surge, 1.0, (-30, 30), (-3.5, 3.5)),
+    "fold": Law(bell(6, 3.5), _fold, 1.0, (-6, 12), (-3.5, 3.5)),
+    "swing": Law(bell(5, 3.5), _swing, 2.0, (-25, 25), (-3.5, 3.5)),
+    "surge": Law(bell(5, 3.5), _surge, 1.0, (-30, 30), (-3.5, 3.5)),
     "weave": Law(_unit(5), _weave, 0.5, (-3, 6), (0, 1)),
-    "glade": Law(_bell(5), _glade, 1.0, (-7, 14), (-3.5, 3.5)),
+    "glade": Law(bell(5, 3.5), _glade, 1.0, (-7, 14), (-3.5, 3.5)),
 }
 NAMES = (*EXTRA, "saddle", "tent", "mount", "steps", "spread", "twist")
 TEST_SEED = 99

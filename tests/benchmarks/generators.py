@@ -28,12 +28,14 @@ class Law(NamedTuple):
     bounds: tuple[float, float]
 
 
-def _square(p: int) -> Callable[[np.random.Generator, int], Any]:
+def square(p: int) -> Callable[[np.random.Generator, int], Any]:
+    """p uniform covariates on [-1, 1]."""
     return lambda rng, n: rng.uniform(-1, 1, (n, p))
 
 
-def _bell(p: int) -> Callable[[np.random.Generator, int], Any]:
-    return lambda rng, n: np.clip(rng.standard_normal((n, p)), -3, 3)
+def bell(p: int, reach: float = 3.0) -> Callable[[np.random.Generator, int], Any]:
+    """p normal covariates, cut to [-reach, reach]."""
+    return lambda rng, n: np.clip(rng.standard_normal((n, p)), -reach, reach)
 
 
 def _skew(rng: np.random.Generator, n: int) -> Any:
@@ -96,14 +98,14 @@ def _lumps(x: Any) -> tuple[Any, Any, Any]:
 
 
 LAWS: dict[str, Law] = {
-    "saddle": Law(_square(5), _saddle, 0.7, (-6, 6), (-1, 1)),
-    "tent": Law(_bell(6), _tent, 1.0, (-5, 9), (-3, 3)),
-    "mount": Law(_square(5), _mount, 0.5, (-2.5, 6), (-1, 1)),
-    "steps": Law(_square(6), _steps, 0.8, (-4.5, 6), (-1, 1)),
-    "many": Law(_bell(15), _many, 1.0, (-9, 9), (-3, 3)),
+    "saddle": Law(square(5), _saddle, 0.7, (-6, 6), (-1, 1)),
+    "tent": Law(bell(6), _tent, 1.0, (-5, 9), (-3, 3)),
+    "mount": Law(square(5), _mount, 0.5, (-2.5, 6), (-1, 1)),
+    "steps": Law(square(6), _steps, 0.8, (-4.5, 6), (-1, 1)),
+    "many": Law(bell(15), _many, 1.0, (-9, 9), (-3, 3)),
     "spread": Law(_skew, _spread, 0.6, (-2.5, 8), (0, 6)),
     "lumps": Law(_lumpy, _lumps, 0.7, (-7, 9), (-1, 1)),
-    "twist": Law(_square(4), _twist, 0.6, (-4, 5), (-1, 1)),
+    "twist": Law(square(4), _twist, 0.6, (-4, 5), (-1, 1)),
 }
 
 
