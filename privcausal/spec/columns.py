@@ -179,28 +179,39 @@ def _number(value: Any) -> float:
 
 
 def labels(series: Any) -> tuple[Integers, tuple[str, ...]]:
-    """Codes of shape (n,) into canonical label texts; -1 is missing. Order: first seen."""
+    """Codes of shape (n,) into canonical label texts; -1 is missing. Order: first seen.
+
+    The label of a row is `label_key` of its own cell, whatever the other rows hold.
+    """
     import pandas as pd
 
+    native = series.to_native()
+    if isinstance(getattr(native, "dtype", None), pd.CategoricalDtype):
+        return named(native.cat.codes.to_numpy(), list(native.cat.categories))
     values = series.to_list()
-    if not _is_plain(series.dtype):
-        # to a hash table True and 1 are one value, called after whichever came first: one row
-        # would name the others. So mixed objects are told apart by their texts, row by row
-        values = [label_key(value) for value in values]
-    codes, uniques = pd.factorize(np.fromiter(values, dtype=object, count=len(values)))
-    keys = [label_key(value) for value in uniques]
+    if not _is_plain(series):
+        # equal values need not be alike: to a hash table True is 1, one instant is the same in all
+        # zones, and the one met first would name the others. So each is named by itself
+        values = [value if type(value) is str else label_key(value) for value in values]
+    return named(*pd.factorize(np.fromiter(values, dtype=object, count=len(values))))
+
+
+def named(codes: Integers, values: Iterable[Any]) -> tuple[Integers, tuple[str, ...]]:
+    """The same codes, but into the labels of these distinct values; -1 stays missing."""
+    keys = [label_key(value) for value in values]
     names = tuple(dict.fromkeys(key for key in keys if key is not None))
     position = {name: i for i, name in enumerate(names)}
     lookup = np.array([-1 if key is None else position[key] for key in keys] + [-1], np.int64)
     return lookup[codes], names
 
 
-def _is_plain(dtype: Any) -> bool:
-    """Whether all values are of one type, so that equal ones have equal texts."""
+def _is_plain(series: Any) -> bool:
+    """Whether the column's own type makes all values of one kind, so that equal ones look alike."""
     import narwhals as nw
 
-    same = (nw.String, nw.Boolean, nw.Categorical, nw.Enum)
-    return dtype.is_numeric() or isinstance(dtype, same)
+    dtype = series.dtype
+    same = dtype.is_numeric() or isinstance(dtype, nw.String | nw.Boolean)
+    return same and not _holds_objects(series)
 
 
 def label_columns(schema: Schema, asked: Iterable[str]) -> dict[str, frozenset[str]]:

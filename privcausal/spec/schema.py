@@ -8,10 +8,14 @@ from __future__ import annotations
 import math
 import numbers
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, time, timedelta
 from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import numpy as np
 
@@ -37,11 +41,14 @@ def label_key(value: object) -> str | None:
     """Canonical text of one label; None if it is missing. Never raises.
 
     ``None``, NaN, NaT and NA are missing; a bool is ``"True"`` or ``"False"``; a whole
-    number of any type (3, 3.0, ``np.int8(3)``) is ``"3"``; any other number is the repr of
-    its float; bytes are read as UTF-8; everything else is its ``str``, with halves of
-    characters (lone surrogates) spelt out, ``\\udc80``, since no file takes them. A value
-    that refuses to be turned into text is missing too, because an exception would tell
-    that such a row exists.
+    number of any type (3, 3.0, ``np.int8(3)``, ``Decimal(3)``) is ``"3"``; any other number is
+    the repr of its float; bytes are read as UTF-8; dates, times, periods, intervals, UUIDs and
+    members of an Enum are written as Python writes them. Halves of characters (lone surrogates)
+    are spelt out, ``\\udc80``, since no file takes them.
+
+    A value of any other type (a list, a dict, an object of one's own) is missing. Its text could
+    depend on more than the value, as an address in memory does, and to refuse it would tell that
+    such a row exists.
     """
     try:
         key = _key(value)
@@ -51,17 +58,13 @@ def label_key(value: object) -> str | None:
 
 
 def _key(value: Any) -> str | None:
-    if isinstance(value, bool | np.bool_):
-        return str(bool(value))
-    if isinstance(value, str):
-        return str.__str__(value)  # not str(): a subclass may have its own
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode("utf-8", errors="replace")
-    if isinstance(value, numbers.Integral):
-        return str(int(value))
-    if isinstance(value, numbers.Real | Decimal):
-        return _number_key(float(value))
-    return None if _is_missing(value) else str(value)
+    if _is_missing(value):
+        return None
+    for kinds, text in _TEXTS:
+        if isinstance(value, kinds):
+            return text(value)
+    of_pandas = type(value).__module__.partition(".")[0] == "pandas"  # to import it takes its time
+    return str(value) if of_pandas and type(value).__name__ in ("Period", "Interval") else None
 
 
 def _number_key(x: float) -> str | None:
@@ -75,7 +78,20 @@ def _is_missing(value: Any) -> bool:
         return True
     # NaT differs from itself, and NA answers NA
     unequal = value != value  # noqa: PLR0124
-    return unequal is value or (isinstance(unequal, bool | np.bool_) and bool(unequal))
+    return bool(unequal) if isinstance(unequal, bool | np.bool_) else unequal is value
+
+
+# in this order: to Python a bool is an int, and to NumPy a time span is one
+_TEXTS: tuple[tuple[Any, Callable[[Any], str | None]], ...] = (
+    (bool | np.bool_, lambda value: str(bool(value))),
+    (str, str.__str__),  # not str(): a subclass may have its own
+    (bytes | bytearray, lambda value: bytes(value).decode("utf-8", errors="replace")),
+    (date | time | timedelta | np.datetime64 | np.timedelta64 | UUID, str),
+    (Enum, lambda value: f"{type(value).__name__}.{value.name}"),
+    (int | np.integer, lambda value: str(int(value))),
+    (float | np.floating | Decimal | Fraction, lambda value: _number_key(float(value))),
+)
+"""Types of values whose text says what they are and nothing else, and how it is written."""
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from datetime import date
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
+from uuid import UUID
 
 import narwhals as nw
 import numpy as np
@@ -59,10 +62,56 @@ def test_numbers_are_row_by_row(values: list[Any]) -> None:
 
 
 def test_equal_values_of_different_types_keep_their_labels() -> None:
-    """Python holds True, 1 and 1 + 0j to be equal; the first must not name the others."""
-    values = [True, 1, 1.0, 1 + 0j, "1", np.True_, Decimal(1)]
-    assert read(values) == ["True", "1", "1", "(1+0j)", "1", "True", "1"]
-    assert read(values[::-1]) == ["1", "True", "1", "(1+0j)", "1", "1", "True"]
+    """Python holds True and 1 to be equal; the first must not name the others."""
+    values = [True, 1, 1.0, "1", np.True_, Decimal(1)]
+    assert read(values) == ["True", "1", "1", "1", "True", "1"]
+    assert read(values[::-1]) == ["1", "True", "1", "1", "1", "True"]
+
+
+ONE_INSTANT = [
+    pd.Timestamp("2020-01-01 00:00", tz="UTC"),
+    pd.Timestamp("2020-01-01 01:00", tz="Europe/Berlin"),
+]
+MIXED = [
+    True, 1, 1.0, False, 0, -0.0, 0.0, Decimal(1), np.int8(1), np.float64(1), np.bool_(True), "1",
+    None, np.nan, float("-nan"), pd.NA, pd.NaT, Decimal("NaN"), [1], {"k": 1}, object(), "a",
+    date(2020, 1, 1), UUID(int=1), pd.Period("2020"), Fraction(1, 2), *ONE_INSTANT,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("texts", [0, 1, 99, 100, 101, 150])
+@given(st.permutations(MIXED), st.integers(0, len(MIXED) - 1), st.sampled_from(MIXED))
+@settings(deadline=None, database=None, max_examples=15)
+def test_a_label_is_of_its_own_cell(texts: int, cells: list[Any], at: int, new: Any) -> None:
+    """After any number of texts, in any order, with any one cell replaced by another.
+
+    Of a pandas column of objects its first hundred values must decide nothing.
+    """
+    values = ["a"] * texts + cells
+    told = read(values)
+    assert told == [label_key(value) for value in values]
+    values[texts + at] = new
+    other = read(values)
+    assert [i for i in range(len(told)) if told[i] != other[i]] in ([], [texts + at])
+    assert read(values[::-1]) == other[::-1]
+
+
+def test_a_category_is_named_by_itself() -> None:
+    """Categories may be of any type, each of another."""
+    categories = pd.Index(["1", True, 2.5, *ONE_INSTANT[:1]], dtype=object)
+    column = pd.Categorical.from_codes([0, 0, 1, 2, 3, -1], categories)
+    codes, names = labels(open_frame(pd.DataFrame({"x": column}))["x"])
+    assert [None if c < 0 else names[c] for c in codes] == [
+        None if c < 0 else label_key(categories[c]) for c in column.codes
+    ]
+
+
+@pytest.mark.parametrize("value", [[1], {"k": 1}, {1}, (1,), object(), 1 + 0j, np.ones(2), len])
+def test_what_is_no_label_is_missing_wherever_it_stands(value: Any) -> None:
+    """Its text could hold an address; and a refusal would tell that such a row exists."""
+    for before in (7, 700):
+        cells: list[Any] = ["a"] * before + [value] + ["b"] * 100
+        assert read(cells) == ["a"] * before + [None] + ["b"] * 100
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,11 @@ class Shouting(str):
         (b"caf\xc3\xa9", "café"),
         (b"\xff", "\ufffd"),
         ("N\udc80", "N\\udc80"),
-        (("N\udc80",), "('N\\udc80',)"),
+        (("N\udc80",), None),
         (bytearray(b"a"), "a"),
         (datetime.date(2020, 1, 2), "2020-01-02"),
-        (1 + 2j, "(1+2j)"),
-        ((1, 2), "(1, 2)"),
+        (1 + 2j, None),
+        ((1, 2), None),
     ],
 )
 def test_label_key(value, key):

@@ -16,8 +16,7 @@ import numpy as np
 
 from privcausal.errors import DataError
 from privcausal.spec.cell_query import quoted
-from privcausal.spec.columns import Header, LabelColumns, header, numbers
-from privcausal.spec.schema import label_key
+from privcausal.spec.columns import Header, LabelColumns, header, named, numbers
 from privcausal.typing import Integers
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.sealed import Sealed
@@ -248,12 +247,10 @@ def labels_of(array: Any) -> RawColumn:
     import pyarrow as pa
 
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    keys = [label_key(value) for value in coded.dictionary.to_pylist()]
-    names = tuple(dict.fromkeys(key for key in keys if key is not None))
-    position = {name: i for i, name in enumerate(names)}
-    lookup = np.array([-1 if key is None else position[key] for key in keys] + [-1], np.int64)
-    codes = coded.indices.cast(pa.int64()).fill_null(len(keys))
-    return RawColumn(codes=lookup[codes.to_numpy()], labels=names)
+    codes, names = named(
+        coded.indices.cast(pa.int64()).fill_null(-1).to_numpy(), coded.dictionary.to_pylist()
+    )
+    return RawColumn(codes=codes, labels=names)
 
 
 def texts_of(column: RawColumn) -> Any:
