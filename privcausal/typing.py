@@ -1,4 +1,4 @@
-"""Array types and the two neighbour relations."""
+"""Array types, the two neighbour relations, and the three kinds of guarantee."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 Neighbors: TypeAlias = Literal["substitute", "add_remove"]
 """Which tables are neighbours: one unit replaced (n public), or one unit added or removed."""
+
+Kind: TypeAlias = Literal["proven", "published", "none"]
+"""What a guarantee rests on: a proof, somebody else's claim, or nothing (test noise)."""
 
 Split: TypeAlias = Literal["full", "disjoint", "crossfit"]
 

@@ -19,7 +19,7 @@ from privcausal.spec.features import Design
 from privcausal.spec.functions import Constant, Function
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import Budget
-from privcausal.typing import Frame, Matrix, Vector
+from privcausal.typing import Frame, Kind, Matrix, Vector
 from privcausal.vault import (
     ArmHistogram,
     ArmMeans,
@@ -47,14 +47,14 @@ LEAST_SD = 0.05
 class OverlapCounts:
     """Noisy counts by arm (control, treated) in cells of the propensity, shape (2, cells).
 
-    `real` is False if the noise of this look or of the fit was not: nothing is guaranteed then.
+    `kind` is what this look rests on: never better than the fit whose propensity it uses.
     `edges`, shape (cells - 1,), are the borders between cells; every count has noise sd
     `noise_sd`.
     """
 
     plan: Plan
     release: Release
-    real: bool
+    kind: Kind
     edges: Vector
     counts: Matrix
     noise_sd: float
@@ -64,12 +64,12 @@ class OverlapCounts:
 class BalanceMeans:
     """Standardised differences of the arms' means, and their noise sds, shape (q,) each.
 
-    `real` as for `OverlapCounts`.
+    `kind` as for `OverlapCounts`.
     """
 
     plan: Plan
     release: Release
-    real: bool
+    kind: Kind
     terms: tuple[str, ...]
     before: Vector
     before_sd: Vector
@@ -100,12 +100,11 @@ def overlap(
     edges = np.linspace(low, high, CELLS + 1)
     mechanism = ArmHistogram(OfCovariates(e, 1.0), edges, "propensity")
     plan = _plan(estimate, budget, "overlap: propensity")
-    vault = _open(estimate, plan, frame, ledger)
+    vault = open_look(estimate, plan, frame, ledger)
     vault.arrange(estimate.schema, [estimate.design], ())
     release = vault.release("overlap: propensity", mechanism)
-    real = estimate.real and vault.real_noise
     return OverlapCounts(
-        plan, release, real, mechanism.edges, mechanism.split(release.value),
+        plan, release, look_kind(estimate, vault), mechanism.edges, mechanism.split(release.value),
         float(release.noise_sd[0]),
     )  # fmt: skip
 
@@ -132,15 +131,15 @@ def balance(
     regressors = Regressors(design, 0, 0)
     mechanism = ArmMeans(_propensity(estimate), request.arm_clip, regressors)
     plan = _plan(estimate, budget, "balance: means")
-    vault = _open(estimate, plan, frame, ledger)
+    vault = open_look(estimate, plan, frame, ledger)
     vault.arrange(estimate.schema, [estimate.design, design], ())
     release = vault.release("balance: means", mechanism)
     sums, sds = mechanism.split(release.value), mechanism.split(release.noise_sd)
     unit = regressors.alpha * _spread(estimate, design)
     plain, weighted = (_difference(sums[:, k], sds[:, k], unit) for k in (0, 1))
     names = tuple(column.name for column in design.columns)
-    real = estimate.real and vault.real_noise
-    return BalanceMeans(plan, release, real, names, *plain, *weighted)
+    kind = look_kind(estimate, vault)
+    return BalanceMeans(plan, release, kind, names, *plain, *weighted)
 
 
 def _propensity(estimate: Estimate) -> Function:
@@ -161,10 +160,23 @@ def _plan(estimate: Estimate, budget: Budget, stage: str) -> Plan:
     return Plan(request, estimate.plan.learner, estimate.plan.base, (Stage(stage, rho),), rho)
 
 
-def _open(estimate: Estimate, plan: Plan, frame: Frame, ledger: Ledger | None) -> Vault:
-    """Check what can be checked without rows, charge the ledger, and open the vault."""
-    if ledger is not None and not estimate.real:
-        # what is counted depends on the fit's propensity, which is not private
+def look_kind(estimate: Estimate, vault: Vault) -> Kind:
+    """What a look through a fit's released functions rests on."""
+    return estimate.kind if vault.real_noise else "none"
+
+
+def open_look(estimate: Estimate, plan: Plan, frame: Frame, ledger: Ledger | None) -> Vault:
+    """Check what can be checked without rows, charge the ledger, and open the vault.
+
+    What is counted depends on functions of the fit. Where those are not proven to be private, nor
+    is the look: a ledger takes it on the terms on which it takes the fit.
+
+    Raises
+    ------
+    LedgerError
+        The fit was made with test noise, or is published and the ledger is for proven ones.
+    """
+    if ledger is not None and estimate.kind == "none":
         raise LedgerError(
             "a ledger takes no look at a fit made with test noise: it would not be private. "
             "Nothing was spent"
@@ -172,7 +184,9 @@ def _open(estimate: Estimate, plan: Plan, frame: Frame, ledger: Ledger | None) -
     source = typed(read(frame), plan.request.label_columns)
     check_columns(source.header, plan.request.columns)
     check_types(source.header, plan.request)
-    return open_vault(source, plan, ledger, secrets.token_hex(8))
+    return open_vault(
+        source, plan, ledger, secrets.token_hex(8), published=estimate.kind == "published"
+    )
 
 
 def _spread(estimate: Estimate, design: Design) -> Vector:

@@ -14,6 +14,7 @@ from privcausal.spec.features import Design
 from privcausal.spec.functions import Function, Known
 from privcausal.spec.plan import Plan
 from privcausal.spec.schema import Interval, Schema
+from privcausal.typing import Kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,15 @@ class Estimate:
 
     def __repr__(self) -> str:
         return f"<released numbers of {self.plan.request.formula!s}: {len(self.releases)} releases>"
+
+    @property
+    def kind(self) -> Kind:
+        """What the released numbers rest on, and so what is computed from them at best."""
+        if not self.real:
+            return "none"
+        # a table that came with noise of its maker has no stage: its promise is its maker's word
+        claimed = self.plan.request.mode == "paper" or not self.plan.stages
+        return "published" if claimed else "proven"
 
     @property
     def known(self) -> Known | None:

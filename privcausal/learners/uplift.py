@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import math
-import secrets
 from dataclasses import dataclass, replace
 
 from privcausal.accounting import PICO, Ledger, Release
 from privcausal.accounting.charge import exact
 from privcausal.accounting.conversion import check_epsilon
-from privcausal.errors import CapabilityError, LedgerError
+from privcausal.errors import CapabilityError
 from privcausal.inference.cells import CellEffect, CellTotals
 from privcausal.inference.uplift import Curve, curves
+from privcausal.learners.diagnostics import look_kind, open_look
 from privcausal.learners.estimate import Estimate
 from privcausal.spec.plan import Plan, Stage
 from privcausal.spec.request import Budget
 from privcausal.spec.schema import Interval
-from privcausal.typing import Frame
-from privcausal.vault import (
-    CellSums,
-    Outcome,
-    check_columns,
-    check_types,
-    open_vault,
-    read,
-    typed,
-)
+from privcausal.typing import Frame, Kind
+from privcausal.vault import CellSums, Outcome
 
 STAGE = "uplift: cells"
 
@@ -36,7 +28,7 @@ class UpliftCurves:
 
     plan: Plan
     release: Release
-    real: bool
+    kind: Kind
     curves: dict[str, Curve]
 
 
@@ -48,24 +40,19 @@ def uplift(estimate: Estimate, frame: Frame, epsilon: float, ledger: Ledger | No
             f"uplift curves are of effects by cell: learner='adum', not {estimate.plan.learner!r}"
         )
     budget = Budget(epsilon, estimate.plan.request.budget.delta)
-    request = replace(estimate.plan.request, budget=budget)
+    request = replace(estimate.plan.request, budget=budget, mode="proven")
     amount = math.floor(exact(check_epsilon(epsilon)) * PICO)
     stage = Stage(STAGE, 0, epsilon=amount)
     plan = replace(estimate.plan, request=request, stages=(stage,), rho_cap=0)
-    if ledger is not None and not estimate.real:
-        raise LedgerError("a ledger takes no look at a fit made with test noise")
-    source = typed(read(frame), request.label_columns)
-    check_columns(source.header, request.columns)
-    check_types(source.header, request)
     domain = estimate.schema[request.formula.outcome]
     numeric = isinstance(domain, Interval)
     outcome = Outcome(domain.lo, domain.hi) if isinstance(domain, Interval) else Outcome(0.0, 1.0)
     sums = CellSums(effect.partition, outcome, request.trust.neighbors, "laplace", squares=numeric)
-    vault = open_vault(source, plan, ledger, secrets.token_hex(8))
+    vault = open_look(estimate, plan, frame, ledger)
     vault.arrange(estimate.schema, (), ())
     release = vault.release(STAGE, sums)
     count, total, square = sums.split(release.value)
     noise = sums.variances(release.noise_sd)
     found = CellTotals(count, total, square, *noise, outcome.bound, request.trust.max_rows)
-    real = estimate.real and vault.real_noise
-    return UpliftCurves(plan, release, real, curves(found, effect.value))
+    kind = look_kind(estimate, vault)
+    return UpliftCurves(plan, release, kind, curves(found, effect.value))

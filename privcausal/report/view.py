@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from privcausal.errors import CapabilityError, DataError
-from privcausal.typing import Neighbors
+from privcausal.typing import Kind, Neighbors
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Pair: TypeAlias = tuple[str, str]
-Kind: TypeAlias = Literal["proven", "published", "none"]
 
 KINDS: tuple[Kind, ...] = ("proven", "published", "none")
 EFFECT_COLUMNS = (

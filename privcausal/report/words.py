@@ -8,8 +8,8 @@ import unicodedata
 import numpy as np
 
 from privcausal.report.numbers import alike, level, point
-from privcausal.report.view import FitView, Kind, Shape
-from privcausal.typing import Neighbors, Vector
+from privcausal.report.view import FitView, Shape
+from privcausal.typing import Kind, Neighbors, Vector
 
 ALERTS: dict[Kind, str] = {
     "proven": "",

@@ -73,7 +73,7 @@ class Diagnostic:
     def guarantee(self) -> Guarantee:
         """What this look promises; it adds to what the fit has spent."""
         found = self.measured
-        return promise(found.plan, real=found.real, what="this diagnostic, which adds to the fit,")
+        return promise(found.plan, kind=found.kind, what="this diagnostic, which adds to the fit,")
 
     @property
     def budget(self) -> pd.DataFrame:
@@ -85,8 +85,8 @@ class Diagnostic:
     def check(self) -> Check:
         """For the report: caption, sentence with the price, and a small frame."""
         price = NOT_PRIVATE
-        if self.measured.real:
-            price = f"Bought for {_price(self.guarantee)}, in addition to the fit."
+        if self.measured.kind != "none":
+            price = f"Bought for {self.guarantee.short}, in addition to the fit."
         return Check(
             self.title, f"{self.sentence} {price}", self._shown(), self.plot, self._named_rows
         )

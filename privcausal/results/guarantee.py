@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from privcausal.accounting import PICO, TradeOff, delta_after, epsilon_of
 from privcausal.learners import Estimate
 from privcausal.results import published
 from privcausal.spec.plan import Plan
-from privcausal.typing import Neighbors
+from privcausal.typing import Kind, Neighbors
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Guarantee:
     rho: float
     neighbors: Neighbors
     unit: str
-    kind: Literal["proven", "published", "none"]
+    kind: Kind
     statement: str
     trade_off: TradeOff | None = None
 
@@ -68,7 +67,7 @@ def guarantee_of(estimate: Estimate) -> Guarantee:
         return _published(estimate)
     if not estimate.plan.stages:
         return _handed_over(estimate.plan)
-    return promise(estimate.plan, real=estimate.real, what="all numbers of this fit together,")
+    return promise(estimate.plan, kind=estimate.kind, what="all numbers of this fit together,")
 
 
 HANDED_OVER = (
@@ -102,16 +101,20 @@ def _published(estimate: Estimate) -> Guarantee:
         rho=math.nan,
         neighbors=trust.neighbors,
         unit=unit,
-        kind="published" if estimate.real else "none",
+        kind=estimate.kind,
         statement=" ".join(sentences) if estimate.real else NOT_PRIVATE,
         trade_off=plan.trade_off if estimate.real else None,
     )
 
 
-def promise(plan: Plan, *, real: bool, what: str) -> Guarantee:
-    """The guarantee of a plan that was spent; `what` it speaks of, in words."""
+def promise(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
+    """The guarantee of a plan that was spent; `what` it speaks of, in words.
+
+    `kind` is "published" where a proven mechanism was asked through a function that is only claimed
+    to be private.
+    """
     if plan.pure:
-        return _pure(plan, real=real, what=what)
+        return _pure(plan, kind=kind, what=what)
     trust, budget = plan.request.trust, plan.request.budget
     epsilon = plan.epsilon / PICO + epsilon_of(plan.rho, delta_after(budget.delta, plan.delta))
     unit = f"one {trust.protected}"
@@ -121,12 +124,25 @@ def promise(plan: Plan, *, real: bool, what: str) -> Guarantee:
         rho=plan.rho / PICO,
         neighbors=trust.neighbors,
         unit=unit,
-        kind="proven" if real else "none",
-        statement=_statement(plan, unit, what) if real else NOT_PRIVATE,
+        kind=kind,
+        statement=_told(_statement(plan, unit, what), kind),
     )
 
 
-def _pure(plan: Plan, *, real: bool, what: str) -> Guarantee:
+BORROWED = (
+    "It was asked through functions of a published fit, whose own guarantee is a claim and no "
+    "proof: of both together nothing is proven."
+)
+
+
+def _told(proven: str, kind: Kind) -> str:
+    """The statement of a proof, as far as `kind` lets it stand."""
+    if kind == "none":
+        return NOT_PRIVATE
+    return proven if kind == "proven" else f"{proven.replace(', proven:', ':', 1)} {BORROWED}"
+
+
+def _pure(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
     trust, epsilon = plan.request.trust, plan.epsilon / PICO
     unit = f"one {trust.protected}"
     change = _VERBS[trust.neighbors].format(unit=unit)
@@ -141,8 +157,8 @@ def _pure(plan: Plan, *, real: bool, what: str) -> Guarantee:
         rho=math.nan,
         neighbors=trust.neighbors,
         unit=unit,
-        kind="proven" if real else "none",
-        statement=statement if real else NOT_PRIVATE,
+        kind=kind,
+        statement=_told(statement, kind),
     )
 
 

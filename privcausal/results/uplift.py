@@ -82,7 +82,7 @@ class Uplift:
     @property
     def guarantee(self) -> Guarantee:
         """What this look promises, beside the fit."""
-        return promise(self.measured.plan, real=self.measured.real, what="this release")
+        return promise(self.measured.plan, kind=self.measured.kind, what="this release")
 
     @property
     def budget(self) -> pd.DataFrame:

@@ -210,13 +210,20 @@ def check_types(header: Header, request: Request) -> None:
 
 
 def open_vault(
-    source: Source, plan: Plan, ledger: Ledger | None, run: str, watch: Watch | None = None
+    source: Source,
+    plan: Plan,
+    ledger: Ledger | None,
+    run: str,
+    watch: Watch | None = None,
+    *,
+    published: bool = False,
 ) -> Vault:
     """Charge the whole plan to the ledger, then hand out the vault.
 
     `watch` is told of each stage and how far it has come: in rows, where their number is public, or
-    in rounds. All charges are committed before any row is read; a fit that fails later stays paid
-    for.
+    in rounds. `published` says that what is asked of the rows comes from a published fit, and so is
+    proven no better; a plan of ``mode="paper"`` is published by itself. All charges are committed
+    before any row is read; a fit that fails later stays paid for.
     """
     source_of_noise = noise.current()
     _check_base(source.rows, plan)
@@ -233,15 +240,17 @@ def open_vault(
             )
         if not source_of_noise.real:
             raise LedgerError("a ledger takes no fit made with test noise: it would not be private")
-        published = plan.request.mode == "paper"
+        paper = plan.request.mode == "paper"
         # a delta that is spent only has to be left; one at which rho is converted must be the same
-        converted = plan.rho > 0 and not published
+        converted = plan.rho > 0 and not paper
         if converted and ledger.delta != plan.request.budget.delta:
             raise LedgerError(
                 f"the ledger counts at delta={ledger.delta:g} and this fit asks for "
                 f"delta={plan.request.budget.delta:g}; fit with the ledger's"
             )
-        ledger.charge(run, [_planned(stage, plan) for stage in plan.stages], published=published)
+        ledger.charge(
+            run, [_planned(stage, plan) for stage in plan.stages], published=paper or published
+        )
     return Vault(source, plan, source_of_noise, watch)
 
 

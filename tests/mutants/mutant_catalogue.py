@@ -179,6 +179,20 @@ SENSITIVITY = (
 
 ROWS = (
     Mutant(
+        "objects named by the first equal one", "spec.columns:_is_plain",
+        "and not _holds_objects(series)", "", (c.labels_are_of_their_own_cell,),
+    ),
+    Mutant(
+        "objects taken for texts by their first values", "spec.columns:_is_plain",
+        "same and not _holds_objects(series)", "same or _holds_objects(series)",
+        (c.labels_are_of_their_own_cell,),
+    ),
+    Mutant(
+        "any object written as its text", "spec.schema:_key",
+        "if of_pandas and type(value).__name__ in (\"Period\", \"Interval\") else None", "",
+        (c.texts_of_no_address,),
+    ),
+    Mutant(
         "the exact number of rows is used under add_remove", "vault.door:public_size",
         "== \"add_remove\"", "== \"nobody\"", (c.replay, "trial", ADD),
     ),
@@ -252,6 +266,16 @@ ROWS = (
 )  # fmt: skip
 
 LEDGER = (
+    Mutant(
+        "looks at published fits in a proven ledger", "learners.diagnostics:open_look",
+        "published=estimate.kind == \"published\"", "published=False",
+        (c.looks_are_no_better_than_their_fit,),
+    ),
+    Mutant(
+        "looks at published fits called proven", "learners.diagnostics:look_kind",
+        "return estimate.kind if", "return \"proven\" if",
+        (c.looks_are_no_better_than_their_fit,),
+    ),
     Mutant(
         "a fit is charged when it is done (refund on error)", "vault.door:open_vault",
         "        ledger.charge(run, [_planned(stage, plan) for stage in plan.stages], "

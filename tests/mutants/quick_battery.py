@@ -41,7 +41,8 @@ from privcausal.accounting.total import within
 from privcausal.auditing import audit_case, mu_bound
 from privcausal.errors import BudgetError, LedgerError, PrivcausalError
 from privcausal.learners.needs import as_coded
-from privcausal.spec.schema import Schema
+from privcausal.spec.columns import labels, open_frame
+from privcausal.spec.schema import Schema, label_key
 from privcausal.vault import door, noise, open_vault, read
 from privcausal.vault.mechanisms.base import Mechanism
 from privcausal.vault.mechanisms.labels import LabelSelection
@@ -188,6 +189,35 @@ def levels_of_one_row_stay_unknown() -> None:
 
 
 # -- right answers -----------------------------------------------------------------------------
+
+
+def labels_are_of_their_own_cell() -> None:
+    """In a column of objects, after many texts, of values that are equal to a hash table."""
+    for cells in ([True, 1], [1, True], ["1", True, 1, None, [1]]):
+        values = pd.Series(["a"] * 150 + cells, dtype=object)
+        codes, names = labels(open_frame(pd.DataFrame({"x": values}))["x"])
+        told = [None if code < 0 else names[code] for code in codes]
+        assert told == [label_key(value) for value in values]
+
+
+def texts_of_no_address() -> None:
+    """What has no text of its own is missing."""
+    for value in ([1], {"k": 1}, object(), (1,), len):
+        assert label_key(value) is None
+
+
+def looks_are_no_better_than_their_fit() -> None:
+    """Of a fit that is only published, for the label and for the ledger."""
+    data = frame(ordinary(60, 1))
+    options: dict[str, Any] = {"mode": "paper", "split": "disjoint", "eps": 50.0}
+    found = pc.private("Y ~ T | X1", data, bounds=BOUNDS, below_minimum="published", **options)
+    for look in (found.overlap, found.balance):
+        assert look(data, eps=0.1).guarantee.kind == "published"
+        with _ledger() as (ledger, _):
+            before = ledger.fits
+            with contextlib.suppress(LedgerError):
+                look(data, eps=0.1, ledger=ledger)
+            assert ledger.fits == before
 
 
 def limit_without_noise() -> None:

@@ -117,7 +117,7 @@ def test_test_noise_is_marked_everywhere(what: str) -> None:
 
 def test_real_noise_does_not_make_a_test_fit_private(what: str) -> None:
     found = getattr(variant("r on linear"), what)(study(), eps=1.0)
-    assert not found.measured.real
+    assert found.measured.kind == "none"
     assert found.guarantee.kind == "none"
     for text in (str(found), repr(found), found._repr_html_(), found.check.sentence):
         assert "NOT PRIVATE" in text
@@ -280,3 +280,38 @@ def test_too_little_budget_says_so() -> None:
     assert "nan" in str(found)
     assert found.plot() is not None
     plt.close("all")
+
+
+def published() -> Any:
+    """A fit whose propensity is only claimed to be private."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"Y": rng.uniform(size=400), "T": rng.integers(0, 2, 400)})
+    data["x"] = rng.uniform(size=400)
+    options: dict[str, Any] = {"mode": "paper", "split": "disjoint", "eps": 50}
+    found = pc.private(
+        "Y ~ T | x", data, bounds={"Y": (0, 1), "x": (0, 1)}, below_minimum="published", **options
+    )
+    return found, data
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_look_is_no_better_than_the_fit(what: str, loaded: bool, tmp_path: Any) -> None:
+    """Whatever was proven of the look itself, its propensity may hold a row."""
+    fit, data = published()
+    assert fit.guarantee.kind == "published"
+    if loaded:
+        fit.save(tmp_path / "fit.json")
+        fit = pc.load(tmp_path / "fit.json")
+    found = getattr(fit, what)(data, eps=0.5)
+    assert found.guarantee.kind == "published"
+    assert "PUBLISHED GUARANTEE" in str(found)
+    for text in (str(found), repr(found), found._repr_html_(), found.check.sentence):
+        assert "proven" not in text.replace("NOT PROVEN", "").replace("nothing is proven", "")
+    strict = pc.Ledger(tmp_path / "strict.db", "study", eps=9)
+    with pytest.raises(LedgerError, match="allow_published=True"):
+        getattr(fit, what)(data, eps=0.5, ledger=strict)
+    assert strict.fits == 0
+    lenient = pc.Ledger(tmp_path / "lenient.db", "study", eps=9, allow_published=True)
+    getattr(fit, what)(data, eps=0.5, ledger=lenient)
+    assert lenient.spent.kind == "published"
+    assert lenient.spent.epsilon == pytest.approx(0.5)
