@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -72,16 +73,23 @@ class Pair:
     two: Any
     text: tuple[str, ...] = ()
     """Text columns whose levels are bought."""
+    held: Callable[[Any], Any] = field(default=lambda table: table)
+    """From a table to the source that is fitted."""
 
 
 def selected(pair: Pair, data: Any, column: str) -> list[str]:
     """Labels of the rows that count, as the vault tries them."""
-    frame = pd.DataFrame(data)
+    cells = list(data[column])
     unit = pair.call.get("unit")
     if unit is not None:
-        frame = frame[frame[unit].notna()]
-        frame = frame[frame.groupby(unit).cumcount() < pair.call["max_rows"]]
-    return sorted({key for v in frame[column].tolist() if (key := label_key(v)) is not None})
+        met: Counter[str | None] = Counter()
+        kept = []
+        for name, value in zip(map(label_key, data[unit]), cells, strict=True):
+            met[name] += 1
+            if name is not None and met[name] <= pair.call["max_rows"]:
+                kept.append(value)
+        cells = kept
+    return sorted({key for v in cells if (key := label_key(v)) is not None})
 
 
 def aligned(pair: Pair, calls: Sequence[Call]) -> list[Call]:
@@ -121,10 +129,18 @@ def change(pair: Pair, one: Call, two: Call) -> float:
 
 @dataclass
 class Report:
-    """How much of its budget a pair used, for tests that a bound is not idle."""
+    """How much of its budget a pair used, for tests that a bound is not idle.
 
+    `fit` is the first table's, `error` what both end in, if they do.
+    """
+
+    fit: Fit
     share: float = 0.0
     reached: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def error(self) -> str | None:
+        return None if self.fit.error is None else self.fit.error[0]
 
 
 def check(pair: Pair, *, texts: bool = False) -> Report:
@@ -132,10 +148,10 @@ def check(pair: Pair, *, texts: bool = False) -> Report:
 
     With `texts` also what is printed is compared, and not only what is saved.
     """
-    one = fit(pair.call, pair.one)
-    two = fit(pair.call, pair.two, aligned(pair, one.calls))
-    report = Report()
-    assert len(one.calls) == len(two.calls), pair.name
+    one = fit(pair.call, pair.held(pair.one))
+    two = fit(pair.call, pair.held(pair.two), aligned(pair, one.calls))
+    report = Report(one)
+    assert (one.error, len(one.calls)) == (two.error, len(two.calls)), pair.name
     loss = pure = 0.0
     for a, b in zip(one.calls, two.calls, strict=True):
         assert a.query.name == b.query.name
@@ -162,6 +178,28 @@ def check(pair: Pair, *, texts: bool = False) -> Report:
         if texts:
             assert_same_texts(one.result, two.result)
     return report
+
+
+def same_look(pair: Pair, fitted: Fit, look: str) -> None:
+    """A priced look through the first table's fit at both tables, the second answered as the first.
+
+    Raises AssertionError where the looks differ by more than their exact answers may.
+    """
+    seen = []
+    for table in (pair.one, pair.two):
+        frozen = seen[0][0] if seen else None
+        with testing.recorded(12, frozen) as recorder:
+            try:
+                told = str(getattr(fitted.result, look)(pair.held(table), eps=1.0))
+            except PrivcausalError as problem:
+                told = f"{type(problem).__name__}: {problem}"
+        seen.append((tuple(recorder.calls), told))
+    (before, one), (after, two) = seen
+    assert (one, len(before)) == (two, len(after)), pair.name
+    for a, b in zip(before, after, strict=True):
+        assert a.query.name == b.query.name
+        assert a.query.scale == b.query.scale
+        assert change(pair, a, b) <= a.query.sensitivity * ROUNDING, (pair.name, a.query.name)
 
 
 def assert_same_texts(one: Any, two: Any) -> None:
