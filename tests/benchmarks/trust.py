@@ -34,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import audits
 import compositions
+import hunt
 import ledger_fire as fire
 import quick_battery as battery
 import test_bad_input as bad_input
@@ -198,9 +199,25 @@ def _searched(where: str, planted: int, searched: int, found: int) -> Row:
     return row | {"forms": len(NEEDLES)}
 
 
+def hunted(quick: bool) -> list[Row]:
+    """Cases of the standing hunt by source: how many were fitted, refused, and told apart."""
+    rows: dict[str, Row] = {}
+    cases = range(hunt.LATER, hunt.LATER + (40 if quick else 5000))
+    for number, outcome, _ in hunt.hunt(cases, 1 if quick else 2):
+        source = hunt.draw(number).source
+        row = rows.setdefault(source, {"source": source} | dict.fromkeys(HUNTED, 0))
+        row["tried"] += 1
+        told = {"fitted": "fitted", hunt.DEPARTED: "departed"}
+        row[told.get(outcome, "refused")] += 1
+    return list(rows.values())
+
+
+HUNTED = ("tried", "fitted", "refused", "departed")
+
+
 PARTS: dict[str, Callable[[bool], list[Row]]] = {
-    "mutants": mutants, "ledger": ledger, "accounting": accounting, "inputs": inputs,
-    "canaries": canaries,
+    "hunt": hunted, "mutants": mutants, "ledger": ledger, "accounting": accounting,
+    "inputs": inputs, "canaries": canaries,
 }  # fmt: skip
 
 
@@ -230,6 +247,9 @@ def problems(found: dict[str, list[Row]]) -> Iterator[str]:
     for name in PARTS:
         if name not in found:
             yield f"not measured yet: {name}"
+    for row in found.get("hunt", ()):
+        if row["departed"]:
+            yield f"neighbours were told apart: {row['source']}"
     for row in found.get("mutants", ()):
         if not row["found"]:
             yield f"not found: {row['fault']}"
@@ -259,8 +279,8 @@ def _is_least(row: Row) -> bool:
 def table(found: dict[str, list[Row]]) -> str:
     """Markdown, for the documentation to include; what was not measured yet is left out."""
     made = {
-        "mutants": _mutants, "ledger": _ledger, "inputs": _inputs, "canaries": _canaries,
-        "accounting": _accounting,
+        "hunt": _hunted, "mutants": _mutants, "ledger": _ledger, "inputs": _inputs,
+        "canaries": _canaries, "accounting": _accounting,
     }  # fmt: skip
     parts = [_audits(found), _narrow(found), *(made[name](found) for name in made if name in found)]
     return "\n\n".join([HEAD, *parts]) + "\n"
@@ -322,6 +342,20 @@ def _narrow(found: dict[str, list[Row]]) -> str:
         rows.append((*name, f"{most['bound'] / most['claimed']:.2f}", seen))
     heads = ("fit", "neighbours", "planted: noise", "shown / claimed", "caught")
     return f"## Planted narrow noise\n\n{_grid(heads, rows)}"
+
+
+def _hunted(found: dict[str, list[Row]]) -> str:
+    rows = [(r["source"], *(r[name] for name in HUNTED)) for r in found["hunt"]]
+    rows.append(("all", *(sum(r[name] for r in found["hunt"]) for name in HUNTED)))
+    words = (
+        "Tables of columns of any type, one of whose rows (or units) is changed or leaves, with "
+        "calls drawn at random: learner, base, split, neighbours, units, bounds declared or bought. Told "
+        "apart are two tables where a query, a price, an error, a warning or a byte of the saved "
+        "fit differs for equal answers, or an exact answer moves beyond its stated sensitivity. "
+        "Refused means that both calls end in the same error. By `python tests/privacy/hunt.py`."
+    )
+    heads = ("source", "tables", "fitted", "refused alike", "told apart")
+    return f"## A standing hunt\n\n{words}\n\n{_grid(heads, rows)}"
 
 
 def _mutants(found: dict[str, list[Row]]) -> str:
