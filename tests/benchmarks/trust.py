@@ -349,7 +349,7 @@ def _hunted(found: dict[str, list[Row]]) -> str:
     rows.append(("all", *(sum(r[name] for r in found["hunt"]) for name in HUNTED)))
     words = (
         "Tables of columns of any type, one of whose rows (or units) is changed or leaves, with "
-        "calls drawn at random: learner, base, split, neighbours, units, bounds declared or bought. Told "
+        "calls drawn at random: learner, base, split, neighbours, units, bounds. Told "
         "apart are two tables where a query, a price, an error, a warning or a byte of the saved "
         "fit differs for equal answers, or an exact answer moves beyond its stated sensitivity. "
         "Refused means that both calls end in the same error. By `python tests/privacy/hunt.py`."
