@@ -1,0 +1,218 @@
+"""Tables of rows: coverage and width by kind, A/A tests, what varies with n, eps and bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fits
+import numpy as np
+import pandas as pd
+from kinds import drawn
+from scipy.stats import binom
+from scipy.stats import t as student
+
+LOW = 0.90
+"""Cells that cover less are counted and listed."""
+
+
+def text(rows: pd.DataFrame, worst: int) -> str:
+    """All tables that the rows have."""
+    rows = rows[rows["failed"] != "CapabilityError"]  # a pair of method and data that is refused
+    parts = [f"{len(rows)} fits; code {_said(rows, 'code')}; lab {_said(rows, 'lab')}; "
+             f"commit {_said(rows, 'commit')}"]  # fmt: skip
+    rest, aa = rows[rows["study"] != "aa"], rows[rows["study"] == "aa"]
+    if len(rest):
+        found = by_cell(rest)
+        for (study, method, eps), part in found.groupby(["study", "method", "budget"], sort=False):
+            table = by_kind(part, found).to_string(float_format="{:.2f}".format)
+            parts.append(f"{study}, {method}, eps = {eps}\n{table}")
+        parts += [
+            _varied(found, name) for name in ("eps", "n", "loose_outcome", "loose_covariates")
+        ]
+        parts.append(_worst(found, worst))
+    if len(aa):
+        parts.append("A/A tests at 5 %\n" + rejections(aa).to_string(float_format="{:.3f}".format))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _said(rows: pd.DataFrame, column: str) -> str:
+    return ", ".join(map(str, rows[column].unique()))
+
+
+# --- cells -------------------------------------------------------------------------------------
+
+
+def by_cell(rows: pd.DataFrame) -> pd.DataFrame:
+    """A line per cell, method and budget."""
+    rows = rows.assign(
+        error=rows["estimate"] - rows["truth"],
+        half=(rows["high"] - rows["low"]) / 2,
+        held=_held(rows, "low", "high"),
+        held80=_held(rows, "low80", "high80"),
+        oracle_error=rows["oracle"] - rows["truth"],
+        noted=(rows["notes"] + rows["warnings"] > 0).astype(float),
+        failed=rows["failed"] != "",
+    )
+    found = []
+    for key, part in rows.groupby(fits.KEYS[:-1], sort=False):
+        ratio = np.abs(part["error"]) / part["half"]
+        missed = part[~part["held"]]
+        found.append(
+            dict(zip(fits.KEYS[:-1], key, strict=True))
+            | {
+                "reps": len(part),
+                "failed": int(part["failed"].sum()),
+                "cover": part["held"].mean(),
+                "cover80": part["held80"].mean(),
+                "oracle_cover": (part["oracle_error"].abs() <= part["oracle_half"]).mean(),
+                "half": part["half"].mean(),
+                "width": (part["half"] / part["oracle_half"]).mean(),
+                "factor": _factor(ratio.dropna()),
+                "rmse": float(np.sqrt(np.mean(part["error"] ** 2))),
+                "rmse_oracle": float(np.sqrt(np.mean(part["oracle_error"] ** 2))),
+                "bias": part["error"].mean() / part["oracle_half"].mean(),
+                "noted": part["noted"].mean(),
+                "missed_silently": float(1 - missed["noted"].mean()) if len(missed) else 0.0,
+                "seconds": part["seconds"].mean(),
+            }
+        )
+    cells = pd.DataFrame(found)
+    many = cells.groupby(["study", "kind", "cell", "method"])["eps"].transform("nunique").max() > 1
+    few = cells["eps"].nunique() <= 6
+    cells["budget"] = cells["eps"].map("{:g}".format) if few or many else "drawn"
+    return cells
+
+
+def _held(rows: pd.DataFrame, low: str, high: str) -> Any:
+    return (rows[low] <= rows["truth"]) & (rows["truth"] <= rows[high])
+
+
+def _factor(ratio: Any) -> float:
+    """What half-widths would have to be multiplied by for a coverage of exactly 95 %."""
+    return float(np.quantile(ratio, 0.95, method="median_unbiased")) if len(ratio) else np.nan
+
+
+# --- kinds -------------------------------------------------------------------------------------
+
+
+def by_kind(part: pd.DataFrame, everything: pd.DataFrame) -> pd.DataFrame:
+    """A line per kind, and one over all cells."""
+    plain = everything[everything["method"] == "plain"]
+    beside = ["study", "kind", "cell", "n", "loose_outcome", "loose_covariates", "eps"]
+    found = part.merge(plain[[*beside, "rmse"]], on=beside, how="left", suffixes=("", "_plain"))
+    lines = {kind: _line(cells) for kind, cells in found.groupby("kind", sort=False)}
+    lines["ALL"] = _line(found)
+    return pd.DataFrame.from_dict(lines, orient="index")
+
+
+def _line(cells: pd.DataFrame) -> dict[str, Any]:
+    silent = (1 - cells["cover"]) * cells["missed_silently"]
+    return {
+        "cells": len(cells),
+        "fits": int(cells["reps"].sum()),
+        "failed": int(cells["failed"].sum()),
+        "cover": cells["cover"].mean(),
+        f">={LOW:.2f}": (cells["cover"] >= LOW).mean(),
+        "silent": silent.mean(),
+        "cover80": cells["cover80"].median(),
+        "width": _geometric(cells["width"]),
+        "below 1": int((cells["width"] < 1).sum()),
+        "factor": cells["factor"].median(),
+        "rmse/or": _geometric(cells["rmse"] / cells["rmse_oracle"]),
+        "rmse/plain": _geometric(cells["rmse"] / cells["rmse_plain"]),
+        "or cover": cells["oracle_cover"].mean(),
+        "noted": cells["noted"].mean(),
+        "sec": cells["seconds"].mean(),
+    }
+
+
+def _geometric(values: Any) -> float:
+    values = values[np.isfinite(values) & (values > 0)]
+    return float(np.exp(np.log(values).mean())) if len(values) else float("nan")
+
+
+# --- what varies within a cell -----------------------------------------------------------------
+
+
+def _varied(found: pd.DataFrame, name: str) -> str:
+    """Half-widths and RMSE over those at the first value, in the cells that have both."""
+    same = [k for k in fits.KEYS[:-1] if k != name]
+    many = found.groupby(same)[name].transform("nunique") > 1
+    if not many.any():
+        return ""
+    lines = []
+    part = found[many]
+    for (method, kind), cells in part.groupby(["method", "kind"], sort=False):
+        wide = cells.pivot_table(index=[k for k in same if k not in ("method", "kind")],
+                                 columns=name, values=["half", "rmse"])  # fmt: skip
+        first, *others = sorted(cells[name].unique())
+        line: dict[str, Any] = {"method": method, "kind": kind, "cells": len(wide)}
+        for value in others:
+            for what in ("half", "rmse"):
+                ratio = np.log(wide[what][value] / wide[what][first]).dropna()
+                line[f"{what} {value:g}"] = f"{np.exp(ratio.mean()):.2f}{_star(ratio)}"
+        lines.append(line)
+    table = pd.DataFrame(lines).to_string(index=False)
+    return f"By {name}, over that at {first:g} (*: more than 1, at 1 %)\n{table}"
+
+
+def _star(ratio: Any) -> str:
+    if len(ratio) < 3 or ratio.std() == 0:
+        return ""
+    z = ratio.mean() / (ratio.std() / np.sqrt(len(ratio)))
+    return "*" if student.sf(z, len(ratio) - 1) < 0.01 else ""
+
+
+# --- single cells ------------------------------------------------------------------------------
+
+
+def _worst(found: pd.DataFrame, size: int) -> str:
+    low = found[(found["cover"] < LOW) & (found["method"] != "plain")]
+    low = low.sort_values("cover").head(size)
+    if low.empty:
+        return ""
+    lines = []
+    for row in low.to_dict("records"):
+        cell = drawn(row["study"], row["kind"], int(row["cell"]))
+        lines.append(
+            f"{row['cover']:.2f} of {row['reps']} (width {row['width']:.2f}, bias "
+            f"{row['bias']:+.2f} oracle half-widths, noted {row['noted']:.0%}) {row['method']} at "
+            f"eps {row['eps']:g}, {row['kind']} #{row['cell']}: n {row['n']}, p {cell.p}, "
+            f"{cell.outcome} {cell.law.family}, {cell.confounding}, treated {cell.law.share:.3g}"
+            f"{' known' if cell.propensity else ''}, pull {cell.law.pull:.2f}, bounds x"
+            f"{row['loose_outcome']:g}, x{row['loose_covariates']:g}; {cell.formula[:70]}"
+        )
+    return f"Cells covered in less than {LOW:.0%}, the worst first\n" + "\n".join(lines)
+
+
+# --- A/A tests ---------------------------------------------------------------------------------
+
+
+def rejections(rows: pd.DataFrame) -> pd.DataFrame:
+    """How often no effect is found to be one, pooled and in the worst cell.
+
+    `p` is the chance of so many among all fits if each rejects with probability .05; `cells above`
+    are those in which so many would be one chance in a thousand.
+    """
+    rows = rows.assign(rejected=~_held(rows, "low", "high"))
+    lines = []
+    for (method, eps), part in rows.groupby(["method", "eps"], sort=False):
+        lines += [
+            {"method": method, "eps": eps, "kind": kind, **_rejected(cells)}
+            for kind, cells in part.groupby("kind", sort=False)
+        ]
+        lines.append({"method": method, "eps": eps, "kind": "ALL", **_rejected(part)})
+    return pd.DataFrame(lines).set_index(["method", "eps", "kind"])
+
+
+def _rejected(rows: pd.DataFrame) -> dict[str, Any]:
+    hit, size = int(rows["rejected"].sum()), len(rows)
+    cells = rows.groupby([k for k in fits.KEYS[:-1] if k not in ("method", "eps")])["rejected"]
+    single = [binom.sf(c.sum() - 1, len(c), 0.05) < 0.001 for _, c in cells]
+    return {
+        "fits": size,
+        "rejects": hit / size,
+        "p": float(binom.sf(hit - 1, size, 0.05)),
+        "cells": len(single),
+        "cells above": int(sum(single)),
+    }
