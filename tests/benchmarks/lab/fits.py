@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 from kinds import Cell
-from laws_by_kind import Sample, population, sample
+from populations import Sample, population, sample
 from scipy.stats import norm
 
 import privcausal as pc
@@ -96,7 +96,7 @@ def rows(
 ) -> Iterator[list[object]]:
     """A row per seed, method and budget: all methods see the same rows and noise."""
     for seed in seeds:
-        drawn = sample(cell.law, cell.n, cell.seed(seed))
+        drawn = sample(cell.law, cell.n, cell.seeds(seed)[0])
         for method in methods:
             if applies(method, cell):
                 for eps in budgets:
@@ -106,7 +106,7 @@ def rows(
 def _row(cell: Cell, drawn: Sample, seed: int, method: str, eps: float) -> list[object]:
     known, start = population(cell.law), time.perf_counter()
     nothing, limits, notes, failed = float("nan"), [float("nan")] * 4, 0, ""
-    with warnings.catch_warnings(record=True) as warned, seeded_noise(_noise(cell, seed)):
+    with warnings.catch_warnings(record=True) as warned, seeded_noise(cell.seeds(seed)[1]):
         warnings.simplefilter("always")
         try:
             fit = METHODS[method](cell, drawn.frame, eps)
@@ -130,17 +130,13 @@ def oracle_half(cell: Cell) -> float:
     return float(norm.ppf(0.975)) * population(cell.law).sd / float(cell.n) ** 0.5
 
 
-def _noise(cell: Cell, seed: int) -> int:
-    return (cell.seed(seed)[0] + 7919 * seed) % 2**63
-
-
 # --- which code made a row ---------------------------------------------------------------------
 
 
 @cache
 def lab() -> str:
     """Digest of the code that draws cells and rows."""
-    return _digest(HERE / f"{name}.py" for name in ("families", "laws_by_kind", "kinds", "fits"))
+    return _digest(HERE / f"{name}.py" for name in ("families", "populations", "kinds"))
 
 
 @cache

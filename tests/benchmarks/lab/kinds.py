@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from families import FAMILIES, IN_UNITS
-from laws_by_kind import Column, Index, Law, Part
+from populations import Column, Index, Law, Part
 
 HALVES = ("build", "report")
 SMALL_ARM = 25
@@ -119,16 +119,19 @@ class Cell:
         return self.law.pull == 0
 
     @property
-    def bounds(self) -> dict[str, tuple[float, float]]:
+    def bounds(self) -> dict[str, Any]:
         """What is public; where a bound is too wide, the room is on a side that varies."""
-        found = {"T": (0.0, 1.0)}
+        found: dict[str, Any] = {"T": (0.0, 1.0)}
         if self.outcome == "binary":
             found["Y"] = (0.0, 1.0)
         else:
             signed = self.outcome in ("normal", "ends", "contaminated")
             found["Y"] = _wider(self.law.support, self.loose_outcome, self._side(0, signed))
         for j, column in enumerate(self.law.columns):
-            loose = 1.0 if column.sort == "binary" else self.loose_covariates
+            if column.sort == "levels":
+                found[f"X{j + 1}"] = column.labels
+                continue
+            loose = self.loose_covariates if column.loose else 1.0
             side = self._side(j + 1, column.sort in ("normal", "uniform"))
             found[f"X{j + 1}"] = _wider(column.support, loose, side)
         return found
@@ -138,9 +141,10 @@ class Cell:
         part = _digest(f"side {self.kind} {self.number} {place}") % 3 / 2
         return part if signed else 0.0
 
-    def seed(self, repetition: int) -> tuple[int, int]:
-        """Of rows and noise: methods and budgets see the same draws."""
-        return _digest(f"rows {self.study} {self.kind} {self.number}"), repetition
+    def seeds(self, repetition: int) -> tuple[tuple[int, int], int]:
+        """Of rows and of noise: methods and budgets see the same draws."""
+        first = _digest(f"rows {self.study} {self.kind} {self.number}")
+        return (first, repetition), (first + 7919 * repetition) % 2**63
 
 
 def cells(study: str, half: str, kind: str, size: int) -> list[Cell]:
@@ -196,7 +200,7 @@ def drawn(study: str, kind: str, number: int) -> Cell:
 def _confounding(name: str, p: int, rng: Any) -> tuple[tuple[Column, ...], Index, str]:
     """Covariates, what treatment and outcome share, and the formula."""
     columns = tuple(_column(rng) for _ in range(p))
-    terms = [f"X{j + 1}" for j in range(p)]
+    terms = _terms(columns)
     few = min(p, int(rng.integers(1, 5)))
     match name:
         case "none" | "linear":
@@ -214,7 +218,7 @@ def _confounding(name: str, p: int, rng: Any) -> tuple[tuple[Column, ...], Index
                 )
             )
             if rng.random() < 0.5:
-                terms += [f"X{a + 1}:X{b + 1}" for a, b in pairs]
+                terms += [f"{terms[a]}:{terms[b]}" for a, b in pairs]
         case "threshold":
             shared = Index((Part("step", tuple(range(min(p, int(rng.integers(1, 3))))), 1.0),))
         case "transforms":
@@ -224,7 +228,6 @@ def _confounding(name: str, p: int, rng: Any) -> tuple[tuple[Column, ...], Index
     return columns, shared, f"Y ~ T | {' + '.join(terms)}"
 
 
-_SORTS = {"log": "skew", "sqrt": "skew", "exp": "normal", "power": "skew"}
 _WRITTEN = {"log": "log({})", "sqrt": "sqrt({})", "exp": "exp({})", "power": "I({}**2)"}
 
 
@@ -232,20 +235,32 @@ def _transforms(columns: tuple[Column, ...], rng: Any) -> tuple[Any, Index, list
     """One to four columns act by a transform that the formula names; most rows lie far from its
     largest value."""
     acting = min(len(columns), int(rng.integers(1, 5)))
-    names = [str(rng.choice(list(_SORTS))) for _ in range(acting)]
-    # exp has no scale of its own; the others act alike in all units
-    made = [Column(_SORTS[s], 1.0 if s == "exp" else _unit(rng)) for s in names]
+    names = [str(rng.choice(list(_WRITTEN))) for _ in range(acting)]
+    # exp is in units of its own, and bounds 100 times too wide would be beyond all numbers
+    made = [
+        Column("normal", loose=False) if s == "exp" else Column("skew", _unit(rng)) for s in names
+    ]
     scale = {"log": 0.7, "sqrt": 0.4, "exp": 2.0, "power": 3.0}
     parts = [Part(s, (j,), _weight(rng) / scale[s]) for j, s in enumerate(names)]
     terms = [_WRITTEN[s].format(f"X{j + 1}") for j, s in enumerate(names)]
-    terms += [f"X{j + 1}" for j in range(acting, len(columns))]
+    terms += _terms(columns)[acting:]
     return (*made, *columns[acting:]), Index(tuple(parts)), terms
 
 
+def _terms(columns: tuple[Column, ...]) -> list[str]:
+    names = [f"X{j + 1}" for j in range(len(columns))]
+    return [f"C({x})" if c.sort == "levels" else x for x, c in zip(names, columns, strict=True)]
+
+
 def _column(rng: Any) -> Column:
-    sort = str(rng.choice(("uniform", "normal", "skew", "few", "binary")))
-    if sort in ("binary", "few"):
-        return Column(sort, share=float(rng.uniform(0.1, 0.9)))
+    sort = str(rng.choice(("uniform", "normal", "skew", "few", "binary", "levels")))
+    match sort:
+        case "binary":
+            return Column(sort, share=float(rng.uniform(0.1, 0.9)), loose=False)
+        case "levels":
+            return Column(sort, size=int(rng.integers(3, 7)))
+        case "few":
+            return Column(sort)
     return Column(sort, _unit(rng), _origin(rng) if sort != "skew" else 0.0)
 
 

@@ -51,8 +51,7 @@ class Batch(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     if options.show:
-        print(shown.text(fits.read(options.show), options.worst))
-        return 0
+        return _show(options)
     if options.quick:
         with tempfile.TemporaryDirectory() as folder:
             options.out, options.reps, options.cells = Path(folder) / "rows.csv", 2, 1
@@ -79,6 +78,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _show(options: argparse.Namespace) -> int:
+    rows = fits.read(options.show)
+    if rows["code"].nunique() > 1:
+        print("these rows were made by several versions of the code: show one, --against another")
+        return 2
+    rows = rows[rows["n"].between(options.least, options.most)]
+    if options.against is None:
+        print(shown.text(rows, options.worst))
+    else:
+        print(shown.beside(rows, fits.read(options.against)))
+    return 0
+
+
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Average effects on laws by kind.")
     parser.add_argument("--half", choices=HALVES, default="build")
@@ -96,10 +108,12 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--vary", type=_varied, action="append", default=[],
         help="n=1000,4000 or loose_outcome=1,5 or loose_covariates=1,5 in place of the drawn one",
     )  # fmt: skip
-    parser.add_argument("--most", type=int, default=200_000, help="leave out cells with more rows")
+    parser.add_argument("--least", type=int, default=0, help="leave out cells with fewer rows")
+    parser.add_argument("--most", type=int, default=10**7, help="leave out cells with more rows")
     parser.add_argument("--out", type=Path, default=Path("rows.csv"))
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--show", type=Path, nargs="+", help="run nothing: tables of these rows")
+    parser.add_argument("--against", type=Path, help="with --show: the rows of other code")
     parser.add_argument("--worst", type=int, default=12, help="cells that are listed")
     parser.add_argument("--quick", action="store_true", help="few fits, nothing stored")
     options = parser.parse_args(argv)
@@ -133,7 +147,7 @@ def _chosen(options: argparse.Namespace) -> Iterator[Cell]:
             variants = [cell]
             for name, values in options.vary:
                 variants = [replace(v, **{name: value}) for v in variants for value in values]
-            yield from (v for v in variants if v.n <= options.most)
+            yield from (v for v in variants if options.least <= v.n <= options.most)
 
 
 def _batches(options: argparse.Namespace) -> list[Batch]:

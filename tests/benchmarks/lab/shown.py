@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import fits
@@ -60,6 +61,7 @@ def by_cell(rows: pd.DataFrame) -> pd.DataFrame:
         found.append(
             dict(zip(fits.KEYS[:-1], key, strict=True))
             | {
+                "confounding": part["confounding"].iloc[0],
                 "reps": len(part),
                 "failed": int(part["failed"].sum()),
                 "cover": part["held"].mean(),
@@ -77,9 +79,8 @@ def by_cell(rows: pd.DataFrame) -> pd.DataFrame:
             }
         )
     cells = pd.DataFrame(found)
-    many = cells.groupby(["study", "kind", "cell", "method"])["eps"].transform("nunique").max() > 1
-    few = cells["eps"].nunique() <= 6
-    cells["budget"] = cells["eps"].map("{:g}".format) if few or many else "drawn"
+    few = cells["eps"].nunique() <= 6  # else every cell has its own
+    cells["budget"] = cells["eps"].map("{:g}".format) if few else "drawn"
     return cells
 
 
@@ -101,6 +102,7 @@ def by_kind(part: pd.DataFrame, everything: pd.DataFrame) -> pd.DataFrame:
     beside = ["study", "kind", "cell", "n", "loose_outcome", "loose_covariates", "eps"]
     found = part.merge(plain[[*beside, "rmse"]], on=beside, how="left", suffixes=("", "_plain"))
     lines = {kind: _line(cells) for kind, cells in found.groupby("kind", sort=False)}
+    lines["without confounding"] = _line(found[found["confounding"] == "none"])
     lines["ALL"] = _line(found)
     return pd.DataFrame.from_dict(lines, orient="index")
 
@@ -129,6 +131,31 @@ def _line(cells: pd.DataFrame) -> dict[str, Any]:
 def _geometric(values: Any) -> float:
     values = values[np.isfinite(values) & (values > 0)]
     return float(np.exp(np.log(values).mean())) if len(values) else float("nan")
+
+
+def beside(new: pd.DataFrame, old: pd.DataFrame) -> str:
+    """Two versions of the code on the cells and repetitions that both have."""
+    shared = [*fits.KEYS]
+    keys = new[shared].merge(old[shared])
+    new, old = (by_cell(rows.merge(keys)) for rows in (new, old))
+    found = new.merge(old, on=fits.KEYS[:-1], suffixes=("", "_old"))
+    lines = []
+    for (study, method, budget), part in found.groupby(["study", "method", "budget"], sort=False):
+        groups = [*part.groupby("kind", sort=False), ("ALL", part)]
+        lines += [
+            {
+                "study": study,
+                "method": method,
+                "eps": budget,
+                "kind": kind,
+                "cells": len(cells),
+                "cover": f"{cells['cover_old'].mean():.2f} -> {cells['cover'].mean():.2f}",
+                "half-width": f"x {_geometric(cells['half'] / cells['half_old']):.2f}",
+                "rmse": f"x {_geometric(cells['rmse'] / cells['rmse_old']):.2f}",
+            }
+            for kind, cells in groups
+        ]
+    return pd.DataFrame(lines).to_string(index=False)
 
 
 # --- what varies within a cell -----------------------------------------------------------------
@@ -178,11 +205,15 @@ def _worst(found: pd.DataFrame, size: int) -> str:
             f"{row['cover']:.2f} of {row['reps']} (width {row['width']:.2f}, bias "
             f"{row['bias']:+.2f} oracle half-widths, noted {row['noted']:.0%}) {row['method']} at "
             f"eps {row['eps']:g}, {row['kind']} #{row['cell']}: n {row['n']}, p {cell.p}, "
-            f"{cell.outcome} {cell.law.family}, {cell.confounding}, treated {cell.law.share:.3g}"
+            f"{_rounded(cell.law.family)}, {cell.confounding}, treated {cell.law.share:.3g}"
             f"{' known' if cell.propensity else ''}, pull {cell.law.pull:.2f}, bounds x"
             f"{row['loose_outcome']:g}, x{row['loose_covariates']:g}; {cell.formula[:70]}"
         )
     return f"Cells covered in less than {LOW:.0%}, the worst first\n" + "\n".join(lines)
+
+
+def _rounded(family: object) -> str:
+    return re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.3g}", repr(family))
 
 
 # --- A/A tests ---------------------------------------------------------------------------------

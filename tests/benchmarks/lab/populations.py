@@ -19,12 +19,18 @@ SCRAMBLES, POINTS = 8, 2**14
 
 @dataclass(frozen=True)
 class Column:
-    """One covariate: `origin` + `unit` times a raw value that a standard normal z turns into."""
+    """One covariate: `origin` + `unit` times a raw value that a standard normal z turns into.
+
+    `share` is that of a "binary" column's ones, `size` how many labels "levels" has. Bounds of a
+    column that is not `loose` are always tight.
+    """
 
     sort: str
     unit: float = 1.0
     origin: float = 0.0
     share: float = 0.5
+    size: int = 0
+    loose: bool = True
 
     def raw(self, z: Any) -> Any:
         match self.sort:
@@ -38,8 +44,20 @@ class Column:
                 return np.clip(np.floor(4.5 + 1.6 * z), 1, 8)
             case "binary":
                 return (z > -ndtri(self.share)).astype(float)
+            case "levels":
+                return np.minimum(np.floor(self.size * ndtr(z)), self.size - 1)
             case _:
                 raise ValueError(self.sort)
+
+    @property
+    def labels(self) -> list[str]:
+        return list("ABCDEFGH"[: self.size])
+
+    def values(self, raw: Any) -> Any:
+        """As they stand in the table."""
+        if self.sort == "levels":
+            return np.array(self.labels)[raw.astype(np.int64)]
+        return self.origin + self.unit * raw
 
     @property
     def support(self) -> tuple[float, float]:
@@ -58,6 +76,8 @@ class Column:
                 return 1.28, 1.0
             case "few":
                 return 4.0, 1.6
+            case "levels":
+                return (self.size - 1) / 2, float(np.sqrt((self.size**2 - 1) / 12))
             case _:
                 return 0.0, 1.0
 
@@ -223,7 +243,7 @@ def sample(law: Law, n: int, seed: int | tuple[int, ...]) -> Sample:
     y = law.family.draw(rng, np.where(t, u1, u0))
     m0, m1 = law.family.moments(u0)[0], law.family.moments(u1)[0]
     oracle = np.mean(m1 - m0 + np.where(t, (y - m1) / e, -(y - m0) / (1 - e)))
-    rows = {f"X{j + 1}": c.origin + c.unit * raw[j] for j, c in enumerate(law.columns)}
+    rows = {f"X{j + 1}": c.values(raw[j]) for j, c in enumerate(law.columns)}
     whole = law.unit == 1 and law.origin == 0
     rows |= {"T": t.astype(np.int64), "Y": y if whole else law.origin + law.unit * y}
     return Sample(pd.DataFrame(rows), law.unit * float(oracle))
