@@ -13,9 +13,6 @@ import numpy as np
 from scipy.special import expit, logit, ndtr
 from scipy.stats import nbinom
 
-REACH = 4.5
-"""Locations stay within it: a standardised index cut at 3, and an effect of at most 1.5."""
-
 
 class Family(Protocol):
     """What a law of outcomes is asked."""
@@ -200,8 +197,8 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def _plain(rng: np.random.Generator) -> Normal:
-    end = float(rng.uniform(4.5, 6.5))
-    return Normal(-end, end)
+    noise, room = float(rng.uniform(0.3, 1.0)), float(rng.uniform(1.0, 1.4))
+    return Normal(-room * (3 + 2 * noise), room * (3 + 2 * noise), noise)
 
 
 def _ends(rng: np.random.Generator) -> Normal:

@@ -56,7 +56,7 @@ LAWS: dict[str, Kind] = {
         for f in (5, 20, 100)
     },
     "trial": Kind(confounding=_NONE, share=(0.01, 0.5), known=1),
-    "trial, estimated": Kind(confounding=_NONE, share=(0.01, 0.5), known=0),
+    "trial estimated": Kind(confounding=_NONE, share=(0.01, 0.5), known=0),
     "few treated": Kind(confounding=("linear", "curved"), share=(0.01, 0.15)),
     "threshold rules": Kind(confounding=("threshold",), p=(2, 8), pull=(0.3, 1.2)),
     "strong logistic": Kind(confounding=("linear",), p=(2, 8), pull=(0.8, 1.4)),
@@ -66,7 +66,7 @@ LAWS: dict[str, Kind] = {
     "confounding products": Kind(confounding=("products",), p=(2, 8)),
     "confounding transforms": Kind(confounding=("transforms",), p=(2, 6)),
     "many columns": Kind(confounding=("none", "linear", "curved"), p=(15, 40)),
-    "few rows, many columns": Kind(confounding=("none", "linear"), n=(500, 3000), p=(10, 40)),
+    "few rows many columns": Kind(confounding=("none", "linear"), n=(500, 3000), p=(10, 40)),
     "anything": Kind(
         outcome=tuple(FAMILIES),
         confounding=("none", "linear", "curved", "products", "transforms", "threshold"),

@@ -57,6 +57,8 @@ class Column:
         """As they stand in the table."""
         if self.sort == "levels":
             return np.array(self.labels)[raw.astype(np.int64)]
+        if self.sort in ("few", "binary"):
+            return raw.astype(np.int64)
         return self.origin + self.unit * raw
 
     @property

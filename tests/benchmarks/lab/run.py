@@ -140,7 +140,7 @@ def _chosen(options: argparse.Namespace) -> Iterator[Cell]:
         cells(study, options.half, kind, options.cells)
         for study in options.study
         for kind in STUDIES[study]
-        if any(name in kind for name in options.kinds)
+        if any(kind == name if name in STUDIES[study] else name in kind for name in options.kinds)
     ]
     for turn in zip(*found, strict=True):
         for cell in turn:
