@@ -17,7 +17,7 @@ import shown
 from families import FAMILIES
 from kinds import cells, drawn
 
-CALL = ["--cells", "1", "--reps", "2", "--methods", "private,plain"]
+CALL = ["--cells", "1", "--reps", "4", "--methods", "private,plain"]
 
 
 # -- laws ------------------------------------------------------------------------------------------
