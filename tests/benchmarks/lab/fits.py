@@ -26,14 +26,16 @@ LEVELS = (0.95, 0.80)
 
 KEYS = ["study", "kind", "cell", "n", "loose_outcome", "loose_covariates", "eps", "method", "seed"]
 COLUMNS = [
-    *KEYS, "p", "outcome", "confounding", "truth", "estimate", "low", "high", "low80", "high80",
+    *KEYS, "p", "outcome", "confounding", "truth", "aim", "estimate", "low", "high", "low80", "high80",
     "oracle", "oracle_half", "notes", "warnings", "failed", "seconds", "lab", "code", "commit",
 ]  # fmt: skip
 WHOLE = ["cell", "n", "seed", "p", "notes", "warnings"]
 NUMBERS = [
-    "loose_outcome", "loose_covariates", "eps", "truth", "estimate", "low", "high", "low80",
+    "loose_outcome", "loose_covariates", "eps", "truth", "aim", "estimate", "low", "high", "low80",
     "high80", "oracle", "oracle_half", "seconds",
 ]  # fmt: skip
+"""`truth` is the average effect, `aim` what the method estimates: without covariates it is the
+difference of the arms' means."""
 
 Method = Callable[[Cell, pd.DataFrame, float], Any]
 
@@ -105,12 +107,13 @@ def rows(
 
 def _row(cell: Cell, drawn: Sample, seed: int, method: str, eps: float) -> list[object]:
     known, start = population(cell.law), time.perf_counter()
-    nothing, limits, notes, failed = float("nan"), [float("nan")] * 4, 0, ""
+    aim = known.truth + (known.moved if method == "plain" else 0.0)
+    estimate, limits, notes, failed = float("nan"), [float("nan")] * 4, 0, ""
     with warnings.catch_warnings(record=True) as warned, seeded_noise(cell.seeds(seed)[1]):
         warnings.simplefilter("always")
         try:
             fit = METHODS[method](cell, drawn.frame, eps)
-            at, nothing = fit.params.index[0], float(fit.params.iloc[0])
+            at, estimate = fit.params.index[0], float(fit.params.iloc[0])
             limits = [float(x) for level in LEVELS for x in fit.conf_int(1 - level).loc[at]]
             notes = len(fit.estimate.notes)
         except Exception as error:  # a fit that fails is a result: it counts as not covering
@@ -118,7 +121,7 @@ def _row(cell: Cell, drawn: Sample, seed: int, method: str, eps: float) -> list[
     return [
         cell.study, cell.kind, cell.number, cell.n, f"{cell.loose_outcome:g}",
         f"{cell.loose_covariates:g}", f"{eps:.4g}", method, seed, cell.p, cell.outcome,
-        cell.confounding, f"{known.truth:.8g}", f"{nothing:.8g}",
+        cell.confounding, f"{known.truth:.8g}", f"{aim:.8g}", f"{estimate:.8g}",
         *(f"{x:.8g}" for x in limits), f"{drawn.oracle:.8g}",
         f"{oracle_half(cell):.6g}", notes, len(warned), failed,
         f"{time.perf_counter() - start:.3f}", lab(), code(), commit(),

@@ -11,9 +11,9 @@ import pandas as pd
 from kinds import drawn
 from scipy.stats import binom
 from scipy.stats import t as student
+from verdicts import CELL, verdicts
 
-LOW = 0.90
-"""Cells that cover less are counted and listed."""
+TOTALS = ["without confounding", "ALL"]
 
 
 def text(rows: pd.DataFrame, worst: int) -> str:
@@ -25,8 +25,10 @@ def text(rows: pd.DataFrame, worst: int) -> str:
     if len(rest):
         found = by_cell(rest)
         for (study, method, eps), part in found.groupby(["study", "method", "budget"], sort=False):
-            table = by_kind(part, found).to_string(float_format="{:.2f}".format)
-            parts.append(f"{study}, {method}, eps = {eps}\n{table}")
+            table = by_kind(part, found)
+            shown = table.to_string(float_format="{:.2f}".format)
+            said = map(str, verdicts(part, table.drop(index=TOTALS)))
+            parts.append("\n".join([f"{study}, {method}, eps = {eps}", shown, *said]))
         parts += [
             _varied(found, name) for name in ("eps", "n", "loose_outcome", "loose_covariates")
         ]
@@ -51,12 +53,12 @@ def by_cell(rows: pd.DataFrame) -> pd.DataFrame:
         held=_held(rows, "low", "high"),
         held80=_held(rows, "low80", "high80"),
         oracle_error=rows["oracle"] - rows["truth"],
-        noted=(rows["notes"] + rows["warnings"] > 0).astype(float),
+        noted=(rows["notes"] > 0).astype(float),
         failed=rows["failed"] != "",
     )
     found = []
     for key, part in rows.groupby(fits.KEYS[:-1], sort=False):
-        ratio = np.abs(part["error"]) / part["half"]
+        ratio = np.abs(part["estimate"] - part["aim"]) / part["half"]
         missed = part[~part["held"]]
         found.append(
             dict(zip(fits.KEYS[:-1], key, strict=True))
@@ -85,7 +87,7 @@ def by_cell(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _held(rows: pd.DataFrame, low: str, high: str) -> Any:
-    return (rows[low] <= rows["truth"]) & (rows["truth"] <= rows[high])
+    return (rows[low] <= rows["aim"]) & (rows["aim"] <= rows[high])
 
 
 def _factor(ratio: Any) -> float:
@@ -102,8 +104,8 @@ def by_kind(part: pd.DataFrame, everything: pd.DataFrame) -> pd.DataFrame:
     beside = ["study", "kind", "cell", "n", "loose_outcome", "loose_covariates", "eps"]
     found = part.merge(plain[[*beside, "rmse"]], on=beside, how="left", suffixes=("", "_plain"))
     lines = {kind: _line(cells) for kind, cells in found.groupby("kind", sort=False)}
-    lines["without confounding"] = _line(found[found["confounding"] == "none"])
-    lines["ALL"] = _line(found)
+    totals = found[found["confounding"] == "none"], found
+    lines |= {name: _line(cells) for name, cells in zip(TOTALS, totals, strict=True)}
     return pd.DataFrame.from_dict(lines, orient="index")
 
 
@@ -114,7 +116,7 @@ def _line(cells: pd.DataFrame) -> dict[str, Any]:
         "fits": int(cells["reps"].sum()),
         "failed": int(cells["failed"].sum()),
         "cover": cells["cover"].mean(),
-        f">={LOW:.2f}": (cells["cover"] >= LOW).mean(),
+        f">={CELL:.2f}": (cells["cover"] >= CELL).mean(),
         "silent": silent.mean(),
         "cover80": cells["cover80"].median(),
         "width": _geometric(cells["width"]),
@@ -194,7 +196,7 @@ def _star(ratio: Any) -> str:
 
 
 def _worst(found: pd.DataFrame, size: int) -> str:
-    low = found[(found["cover"] < LOW) & (found["method"] != "plain")]
+    low = found[(found["cover"] < CELL) & (found["method"] != "plain")]
     low = low.sort_values("cover").head(size)
     if low.empty:
         return ""
@@ -209,7 +211,7 @@ def _worst(found: pd.DataFrame, size: int) -> str:
             f"{' known' if cell.propensity else ''}, pull {cell.law.pull:.2f}, bounds x"
             f"{row['loose_outcome']:g}, x{row['loose_covariates']:g}; {cell.formula[:70]}"
         )
-    return f"Cells covered in less than {LOW:.0%}, the worst first\n" + "\n".join(lines)
+    return f"Cells covered in less than {CELL:.0%}, the worst first\n" + "\n".join(lines)
 
 
 def _rounded(family: object) -> str:

@@ -156,7 +156,7 @@ def _made(method: str, half: float, size: int = 400, **other: Any) -> list[dict[
     errors = np.random.default_rng(1).standard_normal(size)
     fixed = dict.fromkeys(fits.COLUMNS, "") | {
         "study": "laws", "kind": "trial", "cell": 0, "n": 100, "loose_outcome": 1,
-        "loose_covariates": 1, "eps": 1, "method": method, "p": 1, "truth": 0, "oracle": 1,
+        "loose_covariates": 1, "eps": 1, "method": method, "p": 1, "truth": 0, "aim": 0, "oracle": 1,
         "oracle_half": 1.96, "notes": 0, "warnings": 0, "seconds": 1,
     }  # fmt: skip
     return [
