@@ -26,8 +26,9 @@ LEVELS = (0.95, 0.80)
 
 KEYS = ["study", "kind", "cell", "n", "loose_outcome", "loose_covariates", "eps", "method", "seed"]
 COLUMNS = [
-    *KEYS, "p", "outcome", "confounding", "truth", "aim", "estimate", "low", "high", "low80", "high80",
-    "oracle", "oracle_half", "notes", "warnings", "failed", "seconds", "lab", "code", "commit",
+    *KEYS, "p", "outcome", "confounding", "truth", "aim", "estimate", "low", "high", "low80",
+    "high80", "oracle", "oracle_half", "notes", "warnings", "failed", "seconds", "lab",
+    "code", "commit",
 ]  # fmt: skip
 WHOLE = ["cell", "n", "seed", "p", "notes", "warnings"]
 NUMBERS = [
@@ -172,16 +173,16 @@ def _is_text(node: ast.AST) -> bool:
 
 @cache
 def commit() -> str:
-    """The commit that is checked out, with a + where files differ from it."""
-    head = _git("rev-parse", "--short=10", "HEAD")
-    changed = _git("status", "--porcelain", "--", str(PACKAGE), str(HERE))
-    return f"{head or 'unknown'}{'+' if changed else ''}"
+    """The package's commit, with a + where its files or the laboratory's differ from theirs."""
+    head = _git(PACKAGE, "rev-parse", "--short=10", "HEAD")
+    changed = [_git(folder, "status", "--porcelain", "--", ".") for folder in (PACKAGE, HERE)]
+    return f"{head or 'unknown'}{'+' if any(changed) else ''}"
 
 
-def _git(*words: str) -> str:
+def _git(folder: Path, *words: str) -> str:
     try:
         done = subprocess.run(
-            ["git", "-C", str(PACKAGE.parent), *words], capture_output=True, text=True, check=False
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, check=False
         )
     except OSError:
         return ""

@@ -18,7 +18,7 @@ from families import FAMILIES, IN_UNITS
 from populations import Column, Index, Law, Part
 
 HALVES = ("build", "report")
-SMALL_ARM = 25
+SMALL_ARM = 10
 """Rows that the smaller arm has on average, at least."""
 
 

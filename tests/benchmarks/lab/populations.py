@@ -164,7 +164,9 @@ class Law:
 class Population(NamedTuple):
     """Averages over a law; the oracle is AIPW with the law's own nuisances.
 
-    `error` is the standard error of `truth`, and `sd` the standard deviation of an oracle's score.
+    `error` is the standard error of `truth`, `sd` the standard deviation of an oracle's score, and
+    `moved` what confounding adds to the difference of the arms' means. `indices` and `constant` are
+    what the law's indices are standardised by and its log-odds start from.
     """
 
     truth: float

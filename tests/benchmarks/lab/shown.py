@@ -8,7 +8,7 @@ from typing import Any
 import fits
 import numpy as np
 import pandas as pd
-from kinds import drawn
+from kinds import LAWS, TRIALS, drawn
 from scipy.stats import binom
 from scipy.stats import t as student
 from verdicts import CELL, verdicts
@@ -21,6 +21,7 @@ def text(rows: pd.DataFrame, worst: int) -> str:
     rows = rows[rows["failed"] != "CapabilityError"]  # a pair of method and data that is refused
     parts = [f"{len(rows)} fits; code {_said(rows, 'code')}; lab {_said(rows, 'lab')}; "
              f"commit {_said(rows, 'commit')}"]  # fmt: skip
+    rows = rows.sort_values("kind", key=_places, kind="stable")  # not in the order of processes
     rest, aa = rows[rows["study"] != "aa"], rows[rows["study"] == "aa"]
     if len(rest):
         found = by_cell(rest)
@@ -36,6 +37,10 @@ def text(rows: pd.DataFrame, worst: int) -> str:
     if len(aa):
         parts.append("A/A tests at 5 %\n" + rejections(aa).to_string(float_format="{:.3f}".format))
     return "\n\n".join(part for part in parts if part)
+
+
+def _places(kinds: pd.Series) -> pd.Series:
+    return kinds.map({kind: place for place, kind in enumerate([*LAWS, *TRIALS])})
 
 
 def _said(rows: pd.DataFrame, column: str) -> str:

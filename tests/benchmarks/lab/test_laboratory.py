@@ -14,6 +14,7 @@ import populations
 import pytest
 import run
 import shown
+import verdicts
 from families import FAMILIES
 from kinds import cells, drawn
 
@@ -156,8 +157,8 @@ def _made(method: str, half: float, size: int = 400, **other: Any) -> list[dict[
     errors = np.random.default_rng(1).standard_normal(size)
     fixed = dict.fromkeys(fits.COLUMNS, "") | {
         "study": "laws", "kind": "trial", "cell": 0, "n": 100, "loose_outcome": 1,
-        "loose_covariates": 1, "eps": 1, "method": method, "p": 1, "truth": 0, "aim": 0, "oracle": 1,
-        "oracle_half": 1.96, "notes": 0, "warnings": 0, "seconds": 1,
+        "loose_covariates": 1, "eps": 1, "method": method, "p": 1, "truth": 0, "aim": 0,
+        "oracle": 1, "oracle_half": 1.96, "notes": 0, "warnings": 0, "seconds": 1,
     }  # fmt: skip
     return [
         fixed | {"seed": k, "estimate": e, "low": e - half, "high": e + half, "low80": e - half,
@@ -192,3 +193,24 @@ def test_growth_is_starred() -> None:
         for row in _made("private", half, 20, cell=cell, n=n)
     ]
     assert "1.20*" in shown.text(_table(rows), 0)
+
+
+def test_verdicts_name_the_kinds_that_miss() -> None:
+    rows = _table(
+        [
+            *_made("private", 1.96, 200, kind="trial"),
+            *_made("private", 1.0, 200, kind="threshold rules"),
+        ]
+    )
+    found = shown.by_cell(rows)
+    said = verdicts.verdicts(found, shown.by_kind(found, found).drop(index=shown.TOTALS))
+    assert [verdict.holds for verdict in said[:2]] == [False, False]
+    assert "threshold rules" in said[0].text and "trial" not in said[0].text
+    assert not any("plain" in verdict.text for verdict in said)
+
+
+def test_two_versions_of_the_code_are_compared_where_both_have_rows() -> None:
+    new = _table(_made("private", 1.0, 50, code="new"))
+    old = _table([*_made("private", 2.0, 80, code="old"), *_made("plain", 2.0, 80, code="old")])
+    said = shown.beside(new, old)
+    assert "x 0.50" in said and "plain" not in said
