@@ -27,7 +27,7 @@ from privcausal.spec.plan import PER_ROW, Plan
 from privcausal.spec.request import Budget, Request, Trust
 from privcausal.spec.schema import Binary, Interval, Schema
 from privcausal.typing import Frame, Neighbors
-from privcausal.vault import CellSums, Outcome, Vault, guarded
+from privcausal.vault import CellSums, Outcome, Vault, opening
 
 BY_CELL = "outcome ~ arm | C(cell)"
 """The formula of a table whose cells have names only."""
@@ -58,7 +58,7 @@ class CellRequest:
         kinds = {n: "text" if n in labels else "numeric" for n in self.request.formula.variables}
         return Header(kinds)  # type: ignore[arg-type]  # two of the literals
 
-    @guarded
+    @opening
     def read(self, frame: Frame, *, noisy: bool) -> CellTable:
         """The table, whose numbers are as private as rows until noise is added."""
         arms = self.request.schema[self.request.formula.treatment]

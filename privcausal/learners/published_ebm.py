@@ -45,10 +45,7 @@ class PublishedEBM:
         )
 
         self._state.clear()
-        if not len(target) or (self.classification and len(np.unique(target)) < 2):
-            # a classifier refuses one class, and a refusal would tell of the rows
-            self._state["constant"] = float(target[0]) if len(target) else 0.5 * sum(bounds)
-            return self
+        x, target, weight = self._with_public_rows(x, target, bounds, weight)
         kind = (
             DPExplainableBoostingClassifier
             if self.classification
@@ -65,9 +62,23 @@ class PublishedEBM:
         self._state["model"] = model
         return self
 
+    def _with_public_rows(
+        self, x: Matrix, target: Vector, bounds: tuple[float, float], weight: Vector | None
+    ) -> tuple[Matrix, Vector, Vector | None]:
+        """The rows, and public ones where it could not learn from them.
+
+        It refuses a table of no rows, and its classifier one of a single class; a refusal, or a
+        constant in place of a model with noise, would tell of the rows. So there is one public row
+        in the middle of the domain for each class that is missing, or for no rows at all.
+        """
+        wanted = (0.0, 1.0) if self.classification else () if len(target) else (0.5 * sum(bounds),)
+        added = [value for value in wanted if not (target == value).any()]
+        middle = np.full((len(added), x.shape[1]), 0.5)
+        if weight is not None:
+            weight = np.append(weight, np.ones(len(added)))
+        return np.vstack([x, middle]), np.append(target, added), weight
+
     def predict(self, x: Matrix) -> Vector:
-        if "constant" in self._state:
-            return np.full(len(x), self._state["constant"])
         model = self._state["model"]
         if self.classification:
             return np.asarray(model.predict_proba(x)[:, 1], np.float64)

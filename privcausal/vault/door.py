@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -50,7 +50,7 @@ from privcausal.vault.mechanisms.published_cate import (
 )
 from privcausal.vault.sealed import Sealed
 from privcausal.vault.sources.aggregates import Aggregates
-from privcausal.vault.sources.base import Table
+from privcausal.vault.sources.base import Table, Unreadable, at_least_one, nothing
 from privcausal.vault.sources.lazy import Lazy, is_lazy
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.sources.spark import Spark, is_spark
@@ -88,13 +88,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def guarded(step: Callable[P, R]) -> Callable[P, R]:
-    """A step on rows, whose failures are told in constant words.
-
-    A message of NumPy's may quote a value, that of a memory error the number of rows, and the
-    frames of a traceback hold arrays of rows, which some tools print. Nor may NumPy warn or raise
-    where a row's value leaves the range of floats, whatever the caller's `numpy.seterr` asks for.
-    """
+def _guard(step: Callable[P, R], public: type[PrivcausalError]) -> Callable[P, R]:
+    """The step, of whose failures only the `public` ones keep their words."""
 
     @wraps(step)
     def inside(*args: P.args, **options: P.kwargs) -> R:
@@ -107,7 +102,9 @@ def guarded(step: Callable[P, R]) -> Callable[P, R]:
         except Exception as error:
             if not noise.current().real:
                 raise  # with test noise nothing is private, and the fault can be found
-            if isinstance(error, PrivcausalError):
+            if isinstance(error, Unreadable):
+                refused = DataError(*error.args)
+            elif isinstance(error, public):
                 refused = error.with_traceback(None)
                 refused.__cause__ = refused.__context__ = None
         del args, options
@@ -121,6 +118,40 @@ def guarded(step: Callable[P, R]) -> Callable[P, R]:
         )
 
     return inside
+
+
+def opening(step: Callable[P, R]) -> Callable[P, R]:
+    """A step before the first row, on names, types and files: our own errors are told as they are.
+
+    Those of other libraries may quote a value all the same, and are told in constant words.
+    """
+    return _guard(step, PrivcausalError)
+
+
+def guarded(step: Callable[P, R]) -> Callable[P, R]:
+    """A step on rows, all of whose failures are told in the same words, our own errors too.
+
+    A message of NumPy's may quote a value, that of a memory error the number of rows, and the
+    frames of a traceback hold arrays of rows, which some tools print. One of ours quotes none, but
+    which of them was raised could depend on a row. So what can be refused without rows is refused
+    before this; and of what happens in here only a table that cannot be read (`Unreadable`) has
+    words of its own. Nor may NumPy warn or raise where a row's value leaves the range of floats,
+    whatever the caller's `numpy.seterr` asks for.
+    """
+    return _guard(step, Unreadable)
+
+
+def spending(
+    step: Callable[Concatenate[Vault, Stage, P], R],
+) -> Callable[Concatenate[Vault, str, P], R]:
+    """A guarded step that spends a stage, which is taken from the plan before rows are touched."""
+    inside = guarded(step)
+
+    @wraps(step)
+    def outside(vault: Vault, stage: str, *args: P.args, **options: P.kwargs) -> R:
+        return inside(vault, vault._take(stage, *args[:1]), *args, **options)
+
+    return outside
 
 
 Watch: TypeAlias = Callable[[str, float | None, str], None]
@@ -147,7 +178,7 @@ class Source(Sealed):
         return self.rows.header
 
 
-@guarded
+@opening
 def read(data: Frame) -> Source:
     """Open a frame, a path to files, or a DuckDB relation; nothing is released."""
     if isinstance(data, str | os.PathLike):
@@ -470,7 +501,7 @@ class Vault(Sealed):
         self, wanted: Sequence[tuple[str, bool]], rows: int | None = None
     ) -> Iterator[MarkedBlock]:
         """Blocks of rows, which of them count, and the part of each."""
-        blocks = self._rows.blocks(wanted, BATCH if rows is None else rows)
+        blocks = at_least_one(self._rows.blocks(wanted, BATCH if rows is None else rows), wanted)
         if self._marks is not None:
             return self._marks.beside(blocks)
         return ((at, columns, self._keep[at], self._part[at]) for at, columns in blocks)
@@ -482,26 +513,25 @@ class Vault(Sealed):
 
     # -- what leaves -------------------------------------------------------------------------
 
-    @guarded
-    def release(self, stage: str, mechanism: Mechanism) -> Release:
+    @spending
+    def release(self, planned: Stage, mechanism: Mechanism) -> Release:
         """One noisy sum over the rows of the stage's part, at the stage's price."""
-        planned = self._take(stage)
         self._refuse_nothing()
         return self._exit(planned, mechanism, self._sum(mechanism, self._select(planned.part)))
 
-    @guarded
-    def release_solution(self, stage: str, solution: Solution) -> Release:
+    @spending
+    def release_solution(self, planned: Stage, solution: Solution) -> Release:
         """What is solved for on the rows of the stage's part, at the stage's price."""
-        planned = self._take(stage)
         self._refuse_nothing()
         part = self._select(planned.part)
         counted = (b if part is None else b.only(part) for b in self._clean())
         return self._exit(planned, solution, solution.solve(counted))
 
-    @guarded
-    def release_raw(self, stage: str, mechanism: Mechanism, variables: Sequence[str]) -> Release:
+    @spending
+    def release_raw(
+        self, planned: Stage, mechanism: Mechanism, variables: Sequence[str]
+    ) -> Release:
         """The same over raw columns, before domains are known."""
-        planned = self._take(stage)
         if isinstance(self._rows, Spark):
             wanted = tuple((name, False) for name in variables)
             return self._exit(planned, mechanism, self._sent(Job(mechanism, wanted, None))[0])
@@ -513,38 +543,35 @@ class Vault(Sealed):
             self._tell(done)
         return self._exit(planned, mechanism, total.value())
 
-    @guarded
-    def release_folds(self, stage: str, mechanism: Mechanism) -> tuple[Release, ...]:
+    @spending
+    def release_folds(self, planned: Stage, mechanism: Mechanism) -> tuple[Release, ...]:
         """One noisy sum per fold. Folds are disjoint, so together they cost the stage once.
 
         A unit that is replaced by one of another name may move: one fold loses its part v of the
         sum, another gains w, and the joint vector changes by sqrt(|v|^2 + |w|^2) <= sqrt(2) r, if r
         is the sensitivity to adding or removing. That must be no more than one sum changes by.
         """
-        planned = self._take(stage)
         _check_move(mechanism.sensitivity("substitute"), mechanism.sensitivity("add_remove"))
         self._refuse_nothing()
         sums = self._sums(mechanism, tuple(range(FOLDS)))
         return tuple(self._exit(planned, mechanism, fold) for fold in sums)
 
-    @guarded
-    def boost(self, stage: str, boosting: Boosting) -> Release:
+    @spending
+    def boost(self, planned: Stage, boosting: Boosting) -> Release:
         """All rounds of a boosting at the stage's price, each answered before the next is asked.
 
         The release's value holds the rounds' noisy sums, shape (rounds * width,). The budget shows
         them as the one Gaussian query that has their price.
         """
-        planned = self._take(stage)
         self._refuse_nothing()
         return self._rounds(planned, boosting, self._select(planned.part))
 
-    @guarded
-    def boost_folds(self, stage: str, boosting: Boosting) -> tuple[Release, ...]:
+    @spending
+    def boost_folds(self, planned: Stage, boosting: Boosting) -> tuple[Release, ...]:
         """One boosting per fold. Folds are disjoint, so together they cost the stage once.
 
         Units that move between folds: as for `release_folds`, in each round.
         """
-        planned = self._take(stage)
         _check_move(boosting.sensitivity("substitute"), boosting.sensitivity("add_remove"))
         self._refuse_nothing()
         return tuple(self._rounds(planned, boosting, fold) for fold in range(FOLDS))
@@ -575,13 +602,12 @@ class Vault(Sealed):
         sd = np.tile(self._noise.sd(query) * boosting.unit, boosting.rounds)
         return Release(np.concatenate(answers), sd, charge)
 
-    @guarded
-    def fit_declared(self, stage: str, order: DeclaredFit) -> tuple[Declared, Release]:
+    @spending
+    def fit_declared(self, planned: Stage, order: DeclaredFit) -> tuple[Declared, Release]:
         """What a private estimator learns on the rows of the stage's part.
 
         It adds its own noise, and its guarantee is what it declares.
         """
-        planned = self._take(stage)
         part = self._select(planned.part)
         batches = [b if part is None else b.only(part) for b in self._clean()]
         learned = order.run(batches, self._neighbors)
@@ -590,7 +616,6 @@ class Vault(Sealed):
         charge = self._charge(planned, query, order.name, unknown, unknown)
         return learned, Release(np.zeros(0), np.zeros(0), charge)
 
-    @guarded
     def release_published(
         self, effect: str, variance: str, mechanism: PublishedAte
     ) -> tuple[Release, Release]:
@@ -598,7 +623,12 @@ class Vault(Sealed):
 
         No noise scale is told: it depends on the rows.
         """
-        stages = self._take(effect), self._take(variance)
+        return self._published((self._take(effect), self._take(variance)), mechanism)
+
+    @guarded
+    def _published(
+        self, stages: tuple[Stage, Stage], mechanism: PublishedAte
+    ) -> tuple[Release, Release]:
         part = self._select(stages[0].part)
         batches = [b if part is None else b.only(part) for b in self._clean()]
 
@@ -620,10 +650,9 @@ class Vault(Sealed):
         )
         return first, second
 
-    @guarded
-    def release_network(self, stage: str, order: PrivateNetwork) -> Release:
+    @spending
+    def release_network(self, planned: Stage, order: PrivateNetwork) -> Release:
         """Weights of a network after noisy steps, at the (epsilon, delta) of its accountant."""
-        planned = self._take(stage)
         self._refuse_nothing()
         part = self._select(planned.part)
         batches = [b if part is None else b.only(part) for b in self._clean()]
@@ -638,17 +667,19 @@ class Vault(Sealed):
         charge = self._charge(planned, order.query, order.name, moved, sd)
         return Release(weights, np.full(len(weights), np.nan), charge)
 
-    @guarded
-    def release_answers(self, stage: str, mechanism: PublishedAnswers | PublishedLogits) -> Release:
+    @spending
+    def release_answers(
+        self, planned: Stage, mechanism: PublishedAnswers | PublishedLogits
+    ) -> Release:
         """Numbers at the price that a paper claims; no noise scale is told."""
-        planned = self._take(stage)
         values = mechanism.answer(*self._halves(), planned, claimed_noise(self._noise))
         return Release(values, np.full(len(values), np.nan), self._claimed(planned, mechanism))
 
-    @guarded
-    def release_process(self, stage: str, mechanism: PublishedProcess) -> tuple[Release, Process]:
+    @spending
+    def release_process(
+        self, planned: Stage, mechanism: PublishedProcess
+    ) -> tuple[Release, Process]:
         """A function to be asked point by point, at the price that a paper claims. It is secret."""
-        planned = self._take(stage)
         process = mechanism.process(*self._halves(), planned, claimed_noise(self._noise))
         return Release(np.zeros(0), np.zeros(0), self._claimed(planned, mechanism)), process
 
@@ -662,10 +693,9 @@ class Vault(Sealed):
         unknown = float("nan")
         return self._charge(stage, mechanism.query, mechanism.name, unknown, unknown)
 
-    @guarded
-    def select(self, stage: str, selection: LabelSelection) -> Release:
+    @spending
+    def select(self, planned: Stage, selection: LabelSelection) -> Release:
         """Labels of an undeclared text column whose noisy counts pass the threshold, sorted."""
-        planned = self._take(stage)
         labels, counts = self._tally(selection.column)
         # only labels of rows that count: of the other rows' labels a unit may bring any number,
         # and delta pays for max_rows of them
@@ -710,9 +740,18 @@ class Vault(Sealed):
     def _neighbors(self) -> Any:
         return self._plan.request.trust.neighbors
 
-    def _take(self, name: str) -> Stage:
+    def _take(self, name: str, order: object = None) -> Stage:
+        """The stage of this name, which is spent from here on, at a price that the order has."""
         if name not in self._unspent:
             raise BudgetError(f"stage {name!r} is not in the plan, or was spent already")
+        stage = self._unspent[name]
+        law = "gaussian" if stage.rho else "laplace"
+        if isinstance(order, Query) and getattr(order, "law", law) != law:
+            raise CapabilityError(
+                f"the weights of {order.query!r} are for another noise than stage {name!r} has"
+            )
+        if isinstance(order, Mechanism | Solution) and not stage.rho:
+            order.l1_sensitivity(self._neighbors)  # raises where it has none
         self._stage = name
         self._tell()
         return self._unspent.pop(name)
@@ -801,6 +840,9 @@ class Vault(Sealed):
         """Sums that Spark's executors make of their own rows, by part."""
         assert isinstance(self._rows, Spark)
         trust = self._plan.request.trust
+        # what fails here fails for every table, and not only where an executor has a row
+        unit = nothing([(job.unit, True)])[job.unit] if job.unit is not None else None
+        job.integers(nothing(job.wanted), unit, 0, Space())
         total = self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
         return np.split(total, len(job.parts))
 
@@ -828,12 +870,6 @@ class Vault(Sealed):
 
     def _exit(self, stage: Stage, mechanism: Query, exact: Integers) -> Release:
         """The one place where private integers become an output."""
-        law = "gaussian" if stage.rho else "laplace"
-        if getattr(mechanism, "law", law) != law:
-            raise CapabilityError(
-                f"the weights of {mechanism.query!r} are for another noise than stage "
-                f"{stage.name!r} has"
-            )
         if stage.rho:
             size, name = mechanism.sensitivity(self._neighbors), mechanism.name
             query = self._query(stage, mechanism.query, mechanism.weights, size)

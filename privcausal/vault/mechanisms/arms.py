@@ -146,7 +146,9 @@ class ArmSums(Mechanism):
         x = np.clip((batch.y - middle[arm]) / self._half[arm], -1.0, 1.0)
         kinds = np.stack([x, np.ones_like(x), x**2], axis=1)[:, : self._kinds]
         places = np.hstack([np.ones((len(x), 1)), batch.member])
-        row = (kinds[:, :, None] * places[:, None, :]).reshape(len(x), -1)
+        row = (kinds[:, :, None] * places[:, None, :]).reshape(
+            len(x), self._kinds * places.shape[1]
+        )
         vectors = np.hstack([row * (1 - arm)[:, None], row * arm[:, None]])
         norm = float(np.sqrt(self._row_norm2))
         return grid_sum(lambda scale: iter(vectors.T * scale), self.weights, norm, batch.complete)

@@ -5,9 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+
+from privcausal.errors import DataError
 from privcausal.spec.columns import Header, LabelColumns
 from privcausal.typing import Integers
 from privcausal.vault.batch import RawColumn
+
+Blocks = Iterator[tuple[slice, Mapping[str, RawColumn]]]
+
+
+class Unreadable(DataError):
+    """A table cannot be read to its end. The words are the source's own, whatever the rows hold."""
+
+
+def nothing(wanted: Sequence[tuple[str, bool]]) -> dict[str, RawColumn]:
+    """The wanted (column, as_labels) pairs of no rows."""
+    none = RawColumn(codes=np.zeros(0, np.int64)), RawColumn(numbers=np.zeros(0))
+    return {name: none[0] if as_labels else none[1] for name, as_labels in wanted}
+
+
+def at_least_one(blocks: Blocks, wanted: Sequence[tuple[str, bool]]) -> Blocks:
+    """The blocks, or where there are no rows one without any.
+
+    So a table of no rows goes through the same steps as one of some, and fails in the same.
+    """
+    none = True
+    for block in blocks:
+        none = False
+        yield block
+    if none:
+        yield slice(0, 0), nothing(wanted)
 
 
 class Table(Protocol):

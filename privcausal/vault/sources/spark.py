@@ -21,6 +21,7 @@ from privcausal.vault.batch import RawColumn
 from privcausal.vault.exact import ExactSum
 from privcausal.vault.job import Job
 from privcausal.vault.sealed import Sealed
+from privcausal.vault.sources.base import Unreadable
 from privcausal.vault.sources.memory import cut
 from privcausal.vault.sources.stored import labels_of, numbers_of
 
@@ -227,4 +228,4 @@ def _run(step: Callable[[], Any], words: str = _FAILED) -> Any:
         return step()
     except Exception:
         pass
-    raise DataError(words)
+    raise Unreadable(words)

@@ -20,6 +20,7 @@ from privcausal.spec.columns import Header, LabelColumns, header, named, numbers
 from privcausal.typing import Integers
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.sealed import Sealed
+from privcausal.vault.sources.base import Unreadable
 from privcausal.vault.sources.files import typed_column
 from privcausal.vault.sources.memory import cut
 from privcausal.vault.sources.units import Marks, Parts, Stream, Units
@@ -148,7 +149,7 @@ class Stored(Sealed):
         start, size = 0, self.size()
         for batch in self._stream([name for name, _ in wanted]):
             if start + batch.num_rows > size:
-                raise DataError(_UNREADABLE)
+                raise Unreadable(_UNREADABLE)
             whole = {
                 name: self._raw(name, batch.column(at), as_labels)
                 for at, (name, as_labels) in enumerate(wanted)
@@ -159,7 +160,7 @@ class Stored(Sealed):
                 yield at_rows, {name: cut(c, slice(first, last)) for name, c in whole.items()}
             start += batch.num_rows
         if start != size:
-            raise DataError(_UNREADABLE)
+            raise Unreadable(_UNREADABLE)
 
     def _stream(self, names: Sequence[str]) -> Iterator[Any]:
         """Arrow batches of these columns; the others are never read."""
@@ -216,7 +217,7 @@ def read(step: Any) -> Any:
         return step()
     except Exception:
         pass
-    raise DataError(_UNREADABLE)
+    raise Unreadable(_UNREADABLE)
 
 
 def header_of(relation: Any) -> Header:

@@ -15,6 +15,7 @@ from privcausal.errors import DataError
 from privcausal.typing import Integers, Mask
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.sealed import Sealed
+from privcausal.vault.sources.base import Unreadable
 
 Parts: TypeAlias = Callable[[Sequence[str]], Integers]
 """From names of units to their parts: that of a unit depends on its name only."""
@@ -175,7 +176,7 @@ class Marks(Sealed):
             while len(ahead) < rows:
                 batch = read(lambda: next(reader, None))
                 if batch is None:
-                    raise DataError(_FAILED)
+                    raise Unreadable(_FAILED)
                 ahead = np.concatenate([ahead, batch.column(0).to_numpy()])
             marks, ahead = ahead[:rows], ahead[rows:]
             yield at, columns, marks >= 0, np.maximum(marks, 0).astype(np.int64)
@@ -189,4 +190,4 @@ def read(step: Callable[[], Any]) -> Any:
         pressed = str(error) == "Query interrupted"  # what DuckDB before 2.0 makes of Ctrl-C
     if pressed:
         raise KeyboardInterrupt
-    raise DataError(_FAILED)
+    raise Unreadable(_FAILED)
