@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcausal.errors import CapabilityError
 from privcausal.inference.effect import Effect
 from privcausal.spec.features import Design, Rows
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.typing import Integers, Mask, Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,20 +33,20 @@ class Answers(Effect):
     spread: Vector
 
     def __call__(self, rows: Rows) -> Vector:
-        return np.minimum(np.maximum(self.value[self._at(rows)], -self.reach), self.reach)
+        """tau, not a number elsewhere: an error would tell that a row is no such point."""
+        value = np.append(self.value, np.nan)[self._at(rows)]
+        return np.minimum(np.maximum(value, -self.reach), self.reach)
 
     def sd(self, rows: Rows) -> Vector:
         """Standard deviation of the error, shape (n,)."""
-        return np.asarray(self.spread[self._at(rows)])
+        return np.asarray(np.append(self.spread, np.nan)[self._at(rows)])
+
+    def knows(self, rows: Rows) -> Mask:
+        """Which rows are at one of the points."""
+        return self._at(rows) >= 0
 
     def _at(self, rows: Rows) -> Integers:
-        """Number of the point that each row is."""
+        """Number of the point that each row is, -1 for none."""
         position = {point.tobytes(): i for i, point in enumerate(self.points)}
         asked = np.ascontiguousarray(rows.scaled(self.design)[:, self.columns])
-        found = [position.get(point.tobytes(), -1) for point in asked]
-        if -1 in found:
-            raise CapabilityError(
-                f"the effect was released at the {len(self.points)} points of queries= only, and "
-                "others were not paid for. Leave queries= out to release the whole function"
-            )
-        return np.array(found, np.int64)
+        return np.array([position.get(point.tobytes(), -1) for point in asked], np.int64)

@@ -76,7 +76,13 @@ class CateResult(Result):
             newdata = self._queries()
         needed = estimate.plan.request.formula.effect_variables
         rows, present, index = read_points(estimate.design, needed, newdata, self._propensity)
-        value, sd = self._effect(rows), self._effect.sd(rows)
+        effect = self._effect
+        if isinstance(effect, Answers) and not effect.knows(rows).all():
+            raise CapabilityError(
+                f"the effect was released at the {len(effect.points)} points of queries= only, and "
+                "others were not paid for. Leave queries= out to release the whole function"
+            )
+        value, sd = effect(rows), effect.sd(rows)
         frame = pd.DataFrame(
             {
                 "estimate": value, "std_error": sd, "conf_low": value - z * sd,

@@ -25,7 +25,8 @@ from privcausal.inference.polynomials import ArmLogits, ArmPolynomials
 from privcausal.inference.population import Population
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.networks import ArmDifference
-from privcausal.spec.features import Block, Design, FeatureMap
+from privcausal.results.sound import Checked
+from privcausal.spec.features import MOST_ENTRIES, Block, Design, FeatureMap
 from privcausal.spec.formula import CausalFormula, Factor, Term
 from privcausal.spec.fourier import Fourier
 from privcausal.spec.functions import (
@@ -57,6 +58,9 @@ from privcausal.spec.steps import Steps
 from privcausal.vault import Declared
 
 FORMAT, VERSION = "privcausal fit", 1
+
+LARGEST = 1 << 30
+"""Bytes of a file that is read at all: far more than a fit has."""
 
 CONTENT = {"estimate", "call", "ledger_line"}
 """What a file holds of a result."""
@@ -93,6 +97,8 @@ def load(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
     if not Path(path).exists():
         raise DataError(f"there is no file {os.fspath(path)!r}")
     try:
+        if Path(path).stat().st_size > LARGEST:
+            raise ValueError("size")
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         document = None
@@ -106,8 +112,13 @@ def load(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
     try:
         reader = _Reader()
         content = {name: reader.decode(value) for name, value in document["body"].items()}
-        if set(content) != CONTENT or not isinstance(content["estimate"], Estimate):
+        texts = (content["call"], content["ledger_line"] or "")
+        if set(content) != CONTENT or not all(isinstance(text, str) for text in texts):
             raise ValueError("content")
+        if not isinstance(content["estimate"], Estimate):
+            raise ValueError("content")
+        with np.errstate(all="ignore"):
+            reader.checked.fit(content["estimate"])
         return str(document["kind"]), content
     except Exception:  # whatever is wrong with the content, the file is at fault
         raise DataError(f"{os.fspath(path)!r} is damaged") from None
@@ -179,6 +190,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self._made: dict[int, Any] = {}
+        self.checked = Checked()
 
     def decode(self, value: Any) -> Any:
         if not isinstance(value, dict):
@@ -189,8 +201,12 @@ class _Reader:
     def _array(self, value: dict[str, Any]) -> Any:
         if value["dtype"] not in ("float64", "int64", "bool"):
             raise ValueError("array type")
+        shape = value["shape"]
+        whole = all(type(size) is int and 0 <= size <= MOST_ENTRIES for size in shape)
+        if not whole or math.prod(shape) != len(value["array"]):
+            raise ValueError("array shape")
         flat = [float(v) if isinstance(v, str) else v for v in value["array"]]
-        return np.array(flat, dtype=value["dtype"]).reshape(value["shape"])
+        return np.array(flat, dtype=value["dtype"]).reshape(shape)
 
     def _map(self, value: dict[str, Any]) -> Any:
         return {self.decode(k): self.decode(v) for k, v in value["map"]}
@@ -200,13 +216,11 @@ class _Reader:
         if name == "Schema":
             made: Any = Schema.from_dict(fields)
         elif name == "Design":
-            made = Design(
-                self.decode(fields["terms"]),
-                self.decode(fields["schema"]),
-                full_rank=fields["full_rank"],
+            made = self.checked.design(
+                self.decode(fields["terms"]), self.decode(fields["schema"]), fields["full_rank"]
             )
         else:
-            made = CLASSES[name](**{k: self.decode(v) for k, v in fields.items()})
+            made = self.checked.add(CLASSES[name](**{k: self.decode(v) for k, v in fields.items()}))
         self._made[value["new"]] = made
         return made
 

@@ -7,6 +7,7 @@ A `FeatureMap` expands the design's columns into basis functions with a norm cut
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privcausal.errors import FormulaError
+from privcausal.spec.factors import MAX_BASIS
 from privcausal.spec.formula import ENVIRONMENT, Factor, Term, formulaic_terms
-from privcausal.spec.schema import Binary, Interval, Levels, Schema
+from privcausal.spec.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.typing import Integers, Matrix, Singles, Vector
 
 T = TypeVar("T")
@@ -30,6 +32,9 @@ Float = TypeVar("Float", np.float32, np.float64)
 FINE = 256
 """Public fine bins over a column's range; basis functions are tables on them."""
 _LINE = 4097  # points on which the range of a function of one variable is taken
+_SQUARE, _CUBE = 129, 33  # of each variable, for functions of two and of more
+MOST_ENTRIES, MOST_WORK = 1 << 27, 1 << 32
+"""Numbers of a design's largest table on a grid of the domain, a gigabyte, and of all of them."""
 _GRID = 257  # prime, so that strides give every variable the same uniform skeleton marginal
 
 
@@ -121,7 +126,9 @@ class Design:
         """A column that is a number or a level, of values inside their domains, to `out`."""
         column = self.columns[j]
         if column.kind == "indicator":
-            own = self._codes[j][frame[str(column.variable)].astype(np.intp)]
+            # -1, an undeclared label, is the last; no other code goes beyond either end
+            codes = frame[str(column.variable)].astype(np.intp)
+            own = self._codes[j].take(codes, mode="wrap")
         else:
             own = np.asarray(frame[str(column.variable)], np.float64)
             if self._inside[j]:
@@ -154,6 +161,7 @@ class Design:
     def _materialise(self) -> tuple[Any, list[int], tuple[Column, ...]]:
         if not self.terms:
             return None, [], ()
+        self._check_size()
         spec, names, owners = _fit_spec(self.terms, self._skeleton(), full_rank=self.full_rank)
         keep, columns = [], []
         ranges = self._ranges(spec, names, owners)
@@ -165,6 +173,29 @@ class Design:
                 keep.append(j)
                 columns.append(self._column(name, owner, lo, hi))
         return spec, keep, tuple(columns)
+
+    def _check_size(self) -> None:
+        """Factors of many levels, or many products of them, would take all memory, or hours."""
+        columns = sum(math.prod(map(self._width, term.factors)) for term in self.terms)
+        rows = [self._grid_size(_variables(terms[0])) for terms in self._evaluated_together()]
+        if max(rows) * columns > MOST_ENTRIES or sum(rows) * columns > MOST_WORK:
+            raise FormulaError(
+                f"the formula has up to {columns} columns, of factors with many levels or their "
+                "products, which is too many; declare fewer levels, or leave out interactions"
+            )
+
+    def _width(self, factor: Factor) -> int:
+        """Columns of a factor, at most."""
+        if factor.kind == "categorical":
+            domain = self.schema[factor.variables[0]]
+            return len(domain.labels) + 1 if isinstance(domain, Levels) else 2
+        return MAX_BASIS if factor.kind in ("spline", "poly") else 1
+
+    def _grid_size(self, variables: tuple[str, ...]) -> int:
+        """Rows of the grid on which a term of these variables is evaluated."""
+        size = {1: _LINE, 2: _SQUARE}.get(len(variables), _CUBE)
+        points = [_count(self.schema[name], size) for name in variables]
+        return math.prod(points) if len(points) > 1 else max(_LINE, *points)
 
     def _column(self, name: str, term: Term, lo: float, hi: float) -> Column:
         kind, variable = _column_kind(term), _bare(term)
@@ -218,7 +249,8 @@ class Design:
             domain = self.schema[name]
             if isinstance(domain, Levels):
                 categories = pd.Index([*domain.labels, self._undeclared])
-                codes = np.where(frame[name] < 0, len(domain.labels), frame[name])
+                own, beyond = frame[name], len(domain.labels)
+                codes = np.where((own >= 0) & (own < beyond), own, beyond)
                 out[name] = pd.Categorical.from_codes(codes.astype(np.int64), categories=categories)
             else:
                 out[name] = frame[name]
@@ -263,7 +295,8 @@ class Design:
     def _on_grid(self, terms: Sequence[Term], spec: Any) -> Matrix:
         """The whole design, shape (rows, all columns), on a grid of the terms' variables."""
         if len(variables := _variables(terms[0])) > 1:
-            axes = [self._points(v, 129 if len(variables) == 2 else 33) for v in variables]
+            size = _SQUARE if len(variables) == 2 else _CUBE
+            axes = [self._points(v, size) for v in variables]
             mesh = np.meshgrid(*axes, indexing="ij")
             grid = {v: values.ravel() for v, values in zip(variables, mesh, strict=True)}
         else:
@@ -274,6 +307,13 @@ class Design:
             warnings.simplefilter("ignore")
             matrix = spec.get_model_matrix(self._as_frame(full), context=ENVIRONMENT)
         return np.asarray(matrix, dtype=np.float64)
+
+
+def _count(domain: Domain, size: int) -> int:
+    """How many `Design._points` a domain has."""
+    if isinstance(domain, Interval):
+        return size
+    return 2 if isinstance(domain, Binary) else len(domain.labels)
 
 
 def design_of(terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> Design:

@@ -83,7 +83,7 @@ class CausalFormula:
 
     def __post_init__(self) -> None:
         _check_roles(self)
-        _check_terms(self.terms)
+        check_terms(self.terms)
         _check_names(self)
 
     @classmethod
@@ -206,7 +206,13 @@ def _check_roles(formula: CausalFormula) -> None:
         )
 
 
-def _check_terms(terms: Sequence[Term]) -> None:
+def check_terms(terms: Sequence[Term]) -> None:
+    """There are not too many, nor of too many factors.
+
+    Raises
+    ------
+    FormulaError
+    """
     if len(terms) > MAX_TERMS:
         raise FormulaError(f"there are more than {MAX_TERMS} terms; write a shorter formula")
     for term in terms:

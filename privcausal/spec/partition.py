@@ -123,7 +123,8 @@ class LevelAxis:
         return len(self.labels)
 
     def part(self, values: Vector | Integers) -> Integers:
-        return values.astype(np.int64)
+        part = values.astype(np.int64)
+        return np.where(part < self.size, part, -1)
 
     def label(self, part: int) -> str:
         return f"{self.name} = {self.labels[part]}"

@@ -25,7 +25,8 @@ class ArmHistogram(Mechanism):
     Privacy
     -------
     A row's cell depends on that row alone. A complete row adds one to one cell of one arm, any
-    other row nothing: replacing a row moves the counts by at most sqrt(2) in l2, adding one by 1.
+    other row, and one whose number is none, nothing: replacing a row moves the counts by at most
+    sqrt(2) in l2, adding one by 1.
     """
 
     target: Transform
@@ -52,7 +53,8 @@ class ArmHistogram(Mechanism):
         inner = np.searchsorted(self.edges, value, side="left")
         cell = np.where(value >= self.edges[-1], len(self.edges), inner)
         at = np.where(batch.t == 1, self.cells, 0) + cell
-        return np.bincount(at[batch.complete], minlength=2 * self.cells).astype(np.int64)
+        counted = batch.complete & ~np.isnan(value)
+        return np.bincount(at[counted], minlength=2 * self.cells).astype(np.int64)
 
     def split(self, values: Vector) -> Matrix:
         """Counts of the control and of the treated arm, shape (2, cells)."""

@@ -126,8 +126,8 @@ class CellSums(Mechanism):
         place = np.clip(self.outcome(batch) / self.outcome.bound, -1.0, 1.0)
         x, square = np.rint(place * UNIT), np.rint(place * place * UNIT)
         cell = self.partition.cell(batch.rows.frame)
-        counted = batch.complete & (cell >= 0)
-        arm = batch.t[counted].astype(np.int64)
+        counted = batch.complete & (cell >= 0) & (cell < self.partition.size)
+        arm = (batch.t[counted] == 1).astype(np.int64)
         at = 2 * cell[counted] + arm
         # whole numbers below 2^53: sums of floats are exact in any order
         count = np.bincount(at, minlength=self._groups)

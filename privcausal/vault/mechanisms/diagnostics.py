@@ -34,7 +34,8 @@ class ArmMeans(Mechanism):
     On the integer grid, v times a scale s becomes its nearest grid point, at most r / 2 away, r
     the norm of the coordinates' weights in a block. So a row has norm at most s N + r / 2, and two
     rows differ by at most sqrt(2) s N + r; with s <= 2^k - r / N, for units of 2^-k, both stay
-    below the bounds. A row that fails the check of its norm (a fault) counts zero.
+    below the bounds. A row that fails the check of its norm (a fault) counts zero, and so does one
+    without a propensity.
     """
 
     e: Function
@@ -88,7 +89,8 @@ class ArmMeans(Mechanism):
         h = np.minimum(np.maximum(self.clip / own, 0.0), 1.0)[:, None]
         ints = np.rint(np.nan_to_num(np.hstack([a, h * a])) * self._scale)
         fine = squared_norm(ints * self._block) <= (self._norm * UNIT) ** 2
-        arms = [batch.complete & fine & (batch.t == arm) for arm in (0, 1)]
+        fine &= batch.complete & ~np.isnan(e)
+        arms = [fine & (batch.t == arm) for arm in (0, 1)]
         return np.concatenate([ints[rows].astype(np.int64).sum(axis=0) for rows in arms])
 
     def split(self, values: Vector) -> Matrix:

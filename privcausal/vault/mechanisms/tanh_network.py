@@ -145,10 +145,11 @@ def _gradients(theta: Any, x: Matrix) -> Matrix:
     second = np.tanh(first @ w2 + b2)
     at_second = (1 - second**2) * w3
     at_first = (1 - first**2) * (at_second @ w2.T)
-    n = len(x)
-    parts = [
-        (x[:, :, None] * at_first[:, None, :]).reshape(n, -1), at_first,
-        (first[:, :, None] * at_second[:, None, :]).reshape(n, -1), at_second,
-        second, np.ones((n, 1)),
-    ]  # fmt: skip
-    return np.hstack(parts)
+    parts = [_outer(x, at_first), at_first, _outer(first, at_second), at_second, second]
+    return np.hstack([*parts, np.ones((len(x), 1))])
+
+
+def _outer(one: Matrix, other: Matrix) -> Matrix:
+    """The outer product in each row, flat; of no rows too."""
+    products = one[:, :, None] * other[:, None, :]
+    return products.reshape(len(one), one.shape[1] * other.shape[1])

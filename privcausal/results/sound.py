@@ -1,0 +1,401 @@
+"""Whether a loaded object is one that this package could have made: types, shapes and sizes.
+
+A file may come from anyone, and the functions in it meet private rows when `overlap`, `balance` or
+`uplift` is asked. A function that fails for some values and not for others would tell whether a row
+has one, exactly and for nothing. So all that a row map may trip over is refused here, where there
+are no rows; and what is left is defined for every row. So is whatever makes a small file large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from functools import lru_cache
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from privcausal.inference.answers import Answers
+from privcausal.inference.cells import CellEffect
+from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.polynomials import ArmPolynomials
+from privcausal.inference.population import Population
+from privcausal.learners.estimate import Estimate, Nuisances
+from privcausal.learners.tm import MOST_DEGREE
+from privcausal.spec.factors import Factor, bare_factor, call_factor
+from privcausal.spec.features import FINE, Block, Design, FeatureMap, Features, Rows
+from privcausal.spec.formula import Term, check_terms
+from privcausal.spec.fourier import Fourier
+from privcausal.spec.functions import (
+    Additive,
+    ArmMean,
+    Constant,
+    Difference,
+    Extended,
+    Function,
+    Known,
+    Mixture,
+)
+from privcausal.spec.interactions import Index, Interactions
+from privcausal.spec.networks import Network, size
+from privcausal.spec.partition import (
+    MOST_CELLS,
+    Axis,
+    Coordinates,
+    CutAxis,
+    LevelAxis,
+    Nearest,
+    Product,
+    RegularAxis,
+    Tabulated,
+)
+from privcausal.spec.polynomials import Polynomials
+from privcausal.spec.schema import Binary, Domain, Interval, Levels, Schema
+
+MOST_CALLS = 100
+"""Functions that one function calls, each as often as it is called: a reference to what was made
+before costs a few bytes, and forty of them in a chain a trillion calls. Fits have up to a dozen."""
+
+KINDS: dict[Any, tuple[type, ...]] = {
+    # of a row: what is known at some points only is none, nor what is made of products of whole
+    # matrices, whose last bits depend on the other rows
+    Function: (Additive, ArmMean, Constant, Difference, Effect, Extended, Known, Mixture, Network),
+    Features: (FeatureMap, Fourier, Interactions),
+    Axis: (CutAxis, LevelAxis, RegularAxis),
+}
+"""What stands for a protocol."""
+
+
+class _Vector:
+    """Stands for the type of an array, which does not tell of its axes; as do the next ones."""
+
+
+class _Matrix:
+    pass
+
+
+class _Integers:
+    pass
+
+
+_ARRAYS = {_Vector: (1, "float64"), _Matrix: (2, "float64"), _Integers: (1, "int64")}
+"""Axes and numbers of each."""
+
+
+class Checked:
+    """The objects of one file, checked as they are made.
+
+    Raises
+    ------
+    ValueError
+        One is not as this package makes them. Nothing of it is told.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[int, int] = {}
+        self._kept: list[Any] = []  # so that no other object can have the id of one
+
+    def add(self, made: Any) -> Any:
+        """The object, once it is checked by itself."""
+        hints = _hints(type(made))
+        values = {name: getattr(made, name) for name in hints}
+        _need(all(_is(value, hints[name]) for name, value in values.items()))
+        for kind, rule in _RULES.items():
+            if isinstance(made, kind):
+                _need(rule(made))
+        self._kept.append(made)
+        parts = [part for value in values.values() for part in _flat(value)]
+        own = isinstance(made, KINDS[Function])
+        self._calls[id(made)] = own + sum(self._calls.get(id(part), 0) for part in parts)
+        _need(self._calls[id(made)] <= MOST_CALLS or isinstance(made, Estimate | Nuisances))
+        return made
+
+    def design(self, terms: Any, schema: Any, full_rank: Any) -> Design:
+        """The design of checked terms."""
+        _need(_is(terms, tuple[Term, ...]) and isinstance(schema, Schema))
+        _need(type(full_rank) is bool)
+        check_terms(terms)
+        made = Design(terms, schema, full_rank=full_rank)
+        self._kept.append(made)
+        return made
+
+    def fit(self, estimate: Estimate) -> None:
+        """What must agree between the parts of a fit, and that its functions give numbers."""
+        request, schema = estimate.plan.request, estimate.schema
+        replace(request, schema=schema)  # checks itself
+        known = [request.propensity] if isinstance(request.propensity, str) else []
+        columns = (*request.formula.variables, *known)
+        _need(all(name in schema for name in columns))
+        _need(isinstance(schema[request.formula.treatment], Binary))
+        _need(isinstance(schema[request.formula.outcome], Binary | Interval))
+        for one in self._kept:
+            if isinstance(one, Design | Coordinates | Population):
+                names = _variables(one)
+                _need(set(names) <= set(columns))
+                _need(all(one.schema.get(name) == schema[name] for name in names))
+            if isinstance(one, Product):
+                _need(all(a.name in columns and _cuts(a, schema[a.name]) for a in one.axes))
+        rows = _corners(schema, columns, estimate.known)
+        found = estimate.nuisances
+        functions = [getattr(found, f.name) for f in fields(found)] if found is not None else []
+        if estimate.effect is not None and not isinstance(estimate.effect, Answers):
+            functions += [estimate.effect, estimate.effect.sd]
+        estimate.population.rows(estimate.known)
+        for function in functions:
+            _need(function(rows).shape == (len(rows),))
+
+
+def _need(true: object) -> None:
+    if not true:
+        raise ValueError("not as this package makes it")
+
+
+# -- types -------------------------------------------------------------------------------------
+
+
+@lru_cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of a class's fields."""
+    arrays = {"Vector": _Vector, "Matrix": _Matrix, "Integers": _Integers}
+    hints = get_type_hints(kind, localns=arrays)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _is(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type as fields write it."""
+    if hint in _ARRAYS:
+        axes, number = _ARRAYS[hint]
+        return isinstance(value, np.ndarray) and (value.ndim, value.dtype) == (axes, number)
+    if hint is Function and isinstance(value, Answers):
+        return False
+    generic = _GENERIC.get(get_origin(hint))
+    if generic is not None:
+        return generic(value, get_args(hint))
+    plain = _PLAIN.get(hint)
+    return isinstance(value, KINDS.get(hint, hint)) if plain is None else plain(value)
+
+
+def _is_tuple(value: Any, of: tuple[Any, ...]) -> bool:
+    if not isinstance(value, tuple):
+        return False
+    each = of[:1] * len(value) if of[-1] is ... else of
+    return len(value) == len(each) and all(map(_is, value, each))
+
+
+def _is_mapping(value: Any, of: tuple[Any, ...]) -> bool:
+    return isinstance(value, dict) and all(
+        _is(key, of[0]) and _is(one, of[1]) for key, one in value.items()
+    )
+
+
+def _is_one(value: Any, of: tuple[Any, ...]) -> bool:
+    return any(_is(value, one) for one in of)
+
+
+_GENERIC: dict[Any, Callable[[Any, tuple[Any, ...]], bool]] = {
+    Union: _is_one,
+    UnionType: _is_one,
+    Literal: lambda value, of: isinstance(value, str) and value in of,
+    tuple: _is_tuple,
+    Mapping: _is_mapping,
+}
+
+_PLAIN: dict[Any, Callable[[Any], bool]] = {
+    Any: lambda value: isinstance(value, str | int | float | None),
+    # of a whole number that is no float: OverflowError
+    float: lambda value: type(value) is float or (type(value) is int and _finite(float(value))),
+    **{kind: lambda value, kind=kind: type(value) is kind for kind in (int, bool, str, NoneType)},
+}
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple):
+        for one in value:
+            yield from _flat(one)
+    else:
+        yield value
+
+
+# -- shapes ------------------------------------------------------------------------------------
+
+
+def _finite(*values: Any) -> bool:
+    return all(bool(np.isfinite(value).all()) for value in values)
+
+
+def _ordered(lo: float, hi: float) -> bool:
+    return bool(lo <= hi)  # False where one is not a number
+
+
+def _additive(f: Additive) -> bool:
+    return f.coef.shape == (f.features.size,) and _finite(f.coef, f.offset) and _ordered(f.lo, f.hi)
+
+
+def _extended(f: Extended) -> bool:
+    own = f.base.coef.shape == (f.features.features.size,)
+    return own and f.coef.shape == (f.features.size,) and _finite(f.coef)
+
+
+def _block(b: Block) -> bool:
+    shape = (FINE, len(b.order))
+    table = len(b.order) == 1 if b.table is None else b.table.shape == shape and _finite(b.table)
+    orders = len(b.order) > 0 and all(0 <= order <= FINE for order in b.order)
+    return table and orders and _finite(b.gain, b.shift)
+
+
+def _feature_map(f: FeatureMap) -> bool:
+    return f.cut > 0 and all(0 <= b.column < len(f.design) for b in f.blocks)
+
+
+def _interactions(f: Interactions) -> bool:
+    p, k = f.features.size, f.size
+    raw = 7 * (f.indices is not None) + len(f.pairs) + 3 * len(f.curved)
+    shapes = k == raw and f.lift.shape == (p, k) and f.scales.shape == (p,)
+    linear = all(0 < j < p for pair in (*f.pairs, *f.curved) for j in pair)
+    indices = all(index.coef.shape == (p,) for index in f.indices or ())
+    return shapes and linear and indices and f.cut > 0 and _finite(f.lift, f.gain, f.scales)
+
+
+def _network(f: Network) -> bool:
+    inputs = len(f.design) + (f.arm is not None)
+    numbers = _finite(f.weights, f.offset, f.gain, 0.0 if f.arm is None else f.arm)
+    return f.weights.shape == (size(inputs),) and numbers and _ordered(f.lo, f.hi)
+
+
+def _fourier(f: Fourier) -> bool:
+    m, q = len(f.shares), len(f.columns)
+    shapes = m > 0 and f.frequencies.shape == (m, q) and _within(f.columns, len(f.design))
+    return shapes and f.bandwidth > 0 and _finite(f.frequencies, f.shares) and min(f.shares) >= 0
+
+
+def _answers(f: Answers) -> bool:
+    d = len(f.points)
+    shapes = f.points.shape[1] == len(f.columns) and f.value.shape == f.spread.shape == (d,)
+    return shapes and _within(f.columns, len(f.design))
+
+
+def _within(places: Any, size: int) -> bool:
+    return bool(((places >= 0) & (places < size)).all())
+
+
+def _piece(p: Piece) -> bool:
+    k = p.additive.features.size
+    return p.cov.shape == (k, k) and _finite(p.cov)
+
+
+def _arms(f: ArmPolynomials) -> bool:
+    return f.coef.shape == (2, f.polynomials.size) and _finite(f.coef, f.half) and f.half > 0
+
+
+def _polynomials(f: Polynomials) -> bool:
+    return 1 <= f.degree <= MOST_DEGREE
+
+
+def _coordinates(f: Coordinates) -> bool:
+    return bool(f.variables) and all(name in f.schema for name in f.variables)
+
+
+def _product(f: Product) -> bool:
+    names = [axis.name for axis in f.axes]
+    return len(set(names)) == len(names) and math.prod(a.size for a in f.axes) <= MOST_CELLS
+
+
+def _tabulated(f: Tabulated) -> bool:
+    cells = f.cells.shape == (f.grid.size,) and _within(f.cells + 1, f.size + 1)
+    return cells and 0 < f.size <= MOST_CELLS
+
+
+def _nearest(f: Nearest) -> bool:
+    cells = 0 < f.size <= MOST_CELLS and f.centres.shape[1] == f.coordinates.size
+    return cells and _finite(f.centres)
+
+
+def _cell_effect(f: CellEffect) -> bool:
+    n = f.partition.size
+    axes = not isinstance(f.partition, Product) or bool(f.partition.axes)
+    shapes = f.value.shape == (n,) and len(f.root) == n and f.count.shape == (n, 2)
+    return axes and shapes and _finite(f.value, f.root, f.count)
+
+
+def _population(p: Population) -> bool:
+    numeric = len(p.numeric)
+    sizes = all(v.shape == (_codes(p.schema[name]),) for name, v in p.probabilities.items())
+    return (
+        sizes
+        and p.correlation.shape == (numeric, numeric)
+        and _finite(p.correlation, *p.probabilities.values())
+    )
+
+
+def _codes(domain: Domain) -> int:
+    """Probabilities that a variable of this domain has."""
+    if isinstance(domain, Levels):
+        return len(domain.labels) + 1
+    return FINE if isinstance(domain, Interval) else 2
+
+
+def _factor(f: Factor) -> bool:
+    as_written = bare_factor(f.expr) if f.kind == "numeric" else call_factor(f.expr)
+    return replace(as_written, ref=f.ref) == f
+
+
+_RULES: dict[type, Callable[[Any], bool]] = {
+    Additive: _additive,
+    Answers: _answers,
+    ArmMean: lambda f: _finite(f.arm) and _ordered(f.lo, f.hi),
+    ArmPolynomials: _arms,
+    Block: _block,
+    CellEffect: _cell_effect,
+    Constant: lambda f: _finite(f.value),
+    Coordinates: _coordinates,
+    CutAxis: lambda a: all(x < y for x, y in pairwise([a.lo, *a.cuts, a.hi])),
+    Effect: lambda f: f.reach >= 0,
+    Extended: _extended,
+    Factor: _factor,
+    FeatureMap: _feature_map,
+    Fourier: _fourier,
+    Index: lambda i: _finite(i.coef, i.shift, i.scale) and i.scale != 0,
+    Interactions: _interactions,
+    Known: lambda f: _ordered(f.lo, f.hi),
+    LevelAxis: lambda a: bool(a.labels),
+    Nearest: _nearest,
+    Network: _network,
+    Piece: _piece,
+    Polynomials: _polynomials,
+    Population: _population,
+    Product: _product,
+    RegularAxis: lambda a: 1 <= a.parts <= MOST_CELLS,
+    Tabulated: _tabulated,
+}
+
+
+# -- the whole ---------------------------------------------------------------------------------
+
+
+def _variables(one: Design | Coordinates | Population) -> tuple[str, ...]:
+    return tuple(one.probabilities) if isinstance(one, Population) else one.variables
+
+
+def _cuts(axis: Axis, domain: Domain) -> bool:
+    """Whether an axis is of this domain."""
+    if isinstance(axis, LevelAxis):
+        labels = domain.labels if isinstance(domain, Levels) else ()
+        return axis.labels == ((domain.zero, domain.one) if isinstance(domain, Binary) else labels)
+    assert isinstance(axis, CutAxis | RegularAxis)
+    return isinstance(domain, Interval) and (axis.lo, axis.hi) == (domain.lo, domain.hi)
+
+
+def _corners(schema: Schema, columns: tuple[str, ...], known: Known | None) -> Rows:
+    """Three public rows: both ends and the middle of each domain, or levels and none."""
+    ends = {
+        name: np.array([-1, 0, len(domain.labels) - 1])
+        if isinstance(domain, Levels)
+        else np.array([domain.lo, domain.mid, domain.hi])
+        if isinstance(domain, Interval)
+        else np.array([0.0, 1.0, 0.0])
+        for name, domain in ((name, schema[name]) for name in columns)
+    }
+    return Rows(ends, 3, None if known is None else np.array([known.lo, known.hi, known.lo]))
