@@ -13,6 +13,11 @@ What may happen to a file, and what then holds:
   lost, and nothing is answered. It is written under the database's write lock, from what the
   database then says, so no slower process can move it back.
 - *An old copy of both files.* Cannot be seen from here; nobody is protected from it.
+- *Other accounts of the machine.* A new ledger is its owner's alone (mode 0600). Its head, and the
+  write-ahead log and index that SQLite makes beside it, take the mode that the database has.
+  The path is resolved once, when the ledger is opened; a link found in the place of one of the
+  files afterwards is refused, and a draft of the head is a new file of an unpredictable name.
+  Whoever may write to the folder can still replace the files: it should be the owner's.
 
 Every operation opens its own connection: nothing is shared between threads, or with a child.
 """
@@ -22,14 +27,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import sqlite3
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from privcausal.errors import LedgerError
 
@@ -86,6 +93,17 @@ _CAUSES = {
 
 T = TypeVar("T")
 
+_OWNER = 0o600
+"""Mode of a new ledger; the files beside it take the mode that the database then has."""
+
+_CREATING = threading.Lock()
+if hasattr(os, "register_at_fork"):  # no child may find it held by a thread that it lacks
+    os.register_at_fork(
+        before=_CREATING.acquire,
+        after_in_parent=_CREATING.release,
+        after_in_child=_CREATING.release,
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Book:
@@ -117,11 +135,12 @@ class Store:
         """Make the ledger unless there is one; safe to call from many processes at once."""
         with self._refusing():
             # the head first: it is written last, so a head alone means a deleted database
-            if self.head.exists():
+            if os.path.lexists(self.head):
                 return
-            with self._connect("rwc") as connection:
+            _make_empty(self.path)
+            self._check_file()
+            with self._connect() as connection:
                 _make(connection, [header[name] for name in _HEADER])
-                self._check_file()
                 self._advance_head(connection)
 
     def open(self) -> dict[str, Any]:
@@ -147,7 +166,7 @@ class Store:
 
     def check_pages(self) -> None:
         """SQLite's own check of every page and index."""
-        with self._refusing(), self._connect("rw") as connection:
+        with self._refusing(), self._connect() as connection:
             found = connection.execute("PRAGMA integrity_check").fetchall()
         if found != [("ok",)]:
             raise LedgerError(f"{self.path.name} is damaged")
@@ -165,10 +184,14 @@ class Store:
             ) from error
 
     def _check_file(self) -> None:
-        if not self.path.exists():
-            lost = "was deleted: its head is still there" if self.head.exists() else "is missing"
+        try:
+            status = self.path.lstat()
+        except FileNotFoundError:
+            status = None
+        if status is None:
+            there = os.path.lexists(self.head)
+            lost = "was deleted: its head is still there" if there else "is missing"
             raise LedgerError(f"{self.path.name} {lost}; restore it, nothing can be spent without")
-        status = self.path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise LedgerError(f"{self.path.name} is not a file")
         # the bits, not os.access: the administrator's right to write does not undo the intent
@@ -182,14 +205,14 @@ class Store:
     def _transaction(self) -> Iterator[tuple[sqlite3.Connection, Book]]:
         """The checked book under the write lock, so that head and database cannot move apart."""
         self._check_file()
-        with self._connect("rw") as connection:
+        with self._connect() as connection:
             _begin(connection)
             yield connection, self._checked_book(connection)
 
     @contextmanager
-    def _connect(self, mode: str) -> Iterator[sqlite3.Connection]:
+    def _connect(self) -> Iterator[sqlite3.Connection]:
         """A connection of its own; leaving it rolls back whatever was not committed."""
-        address = f"{self.path.as_uri()}?mode={mode}"
+        address = f"{self.path.as_uri()}?mode=rw"
         connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = FULL")
@@ -212,7 +235,8 @@ class Store:
 
     def _read_head(self) -> dict[str, Any] | None:
         try:
-            return _parse_head(self.head.read_text(encoding="ascii"))
+            with _opened(self.head, "r") as file:
+                return _parse_head(file.read())
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError):
@@ -223,7 +247,9 @@ class Store:
         _begin(connection)
         book = self._checked_book(connection)
         head = {"id": book.header["id"], "lines": len(book.lines), "hash": book.hashes[-1]}
-        _write_whole(self.head, json.dumps(head))
+        # two accounts that share the database share the head
+        access = stat.S_IMODE(self.path.stat().st_mode) & 0o666
+        _write_whole(self.head, json.dumps(head), access)
         connection.execute("ROLLBACK")
 
 
@@ -346,14 +372,40 @@ def _parse_head(text: str) -> dict[str, Any]:
     return {"id": str(head["id"]), "lines": head["lines"], "hash": str(head["hash"])}
 
 
-def _write_whole(path: Path, text: str) -> None:
+def _opened(path: Path, mode: str, access: int = _OWNER) -> IO[str]:
+    """The file itself, and not one that a link in its place leads to."""
+    no_link = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
+
+    def own(name: str, flags: int) -> int:
+        return os.open(name, flags | no_link, access)
+
+    return open(path, mode, encoding="ascii", opener=own)
+
+
+def _make_empty(path: Path) -> None:
+    """An empty file, which SQLite takes for a new database, unless there is something already.
+
+    SQLite itself would let everybody read it, and follow a link.
+    """
+    # to close a file undoes this process' locks on it, and SQLite's are such: nobody may have
+    # begun to use the file in between
+    with _CREATING, suppress(FileExistsError):
+        _opened(path, "x").close()
+
+
+def _write_whole(path: Path, text: str, access: int = _OWNER) -> None:
     """Replace a file by new text so that a crash leaves the old one or the new one."""
-    draft = path.with_name(path.name + ".new")
-    with draft.open("w", encoding="ascii") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    # a name that nobody can guess: a file or link planted under it would be found, but in the way
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
+    try:
+        with _opened(draft, "x", access) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
     if os.name == "posix":
         folder = os.open(path.parent, os.O_RDONLY)
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import pkgutil
 import random
 import signal
 import sys
@@ -227,21 +228,36 @@ def full_disk(sizes: Iterable[int]) -> int:
 
 
 def failing_writes() -> int:
-    """Each call by which the head is written fails once with "no space left on device"."""
-    calls = ("pathlib.Path.open", "os.fsync", "pathlib.Path.replace", "os.open")
-    tried = 0
-    for name in calls:
+    """Each call by which the head is read and written fails once: "no space left on device"."""
+    # the head is opened before the commit and after it, then its draft and its folder
+    calls = {"os.open": 4, "os.fsync": 2, "pathlib.Path.replace": 1}
+    places = [(name, earlier) for name, times in calls.items() for earlier in range(times)]
+    for name, earlier in places:
         with _ledger() as (ledger, path):
             ledger.charge("first", [charge()])
             full = OSError(28, "No space left on device")
-            with mock.patch(name, side_effect=full), contextlib.suppress(LedgerError):
+            with _failing(name, earlier, full), contextlib.suppress(LedgerError):
                 ledger.charge("second", [charge()])
                 raise AssertionError(f"a charge was answered though {name} failed")
             assert 1 <= ledger.fits <= 2
+            assert not list(path.parent.glob("*.new"))
             ledger.charge("third", [charge()])
             Ledger.open(path).verify()
-        tried += 1
-    return tried
+    return len(places)
+
+
+@contextlib.contextmanager
+def _failing(name: str, earlier: int, error: Exception) -> Iterator[None]:
+    """A function that fails once, after so many calls that do not."""
+    real, made = pkgutil.resolve_name(name), iter(range(earlier + 1))
+
+    def call(*args: Any, **options: Any) -> Any:
+        if next(made, None) == earlier:
+            raise error
+        return real(*args, **options)
+
+    with mock.patch(name, call):
+        yield
 
 
 # -- damage and other names --------------------------------------------------------------------

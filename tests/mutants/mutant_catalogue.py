@@ -368,6 +368,29 @@ LEDGER = (
         "not status.st_mode & stat.S_IWUSR", "False", (c.ledger_refuses_two_names_and_read_only,),
     ),
     Mutant(
+        "ledgers that all may read", "accounting.store:_make_empty",
+        "_opened(path, \"x\")", "_opened(path, \"x\", 0o644)", (c.ledger_files_are_their_owners,),
+    ),
+    Mutant(
+        "heads that all may read", "accounting.store:Store._advance_head",
+        "stat.S_IMODE(self.path.stat().st_mode) & 0o666", "0o666",
+        (c.ledger_files_are_their_owners,),
+    ),
+    Mutant(
+        "a draft's link followed", "accounting.store:_write_whole",
+        "with _opened(draft, \"x\", access) as file:", "with draft.open(\"w\") as file:",
+        (c.ledger_follows_no_link, "study.db.head.0.new"),
+    ),
+    Mutant(
+        "a head's link followed", "accounting.store:Store._read_head",
+        "with _opened(self.head, \"r\") as file:", "with self.head.open() as file:",
+        (c.ledger_follows_no_link, "study.db.head"),
+    ),
+    Mutant(
+        "a database's link followed", "accounting.store:Store._check_file",
+        "self.path.lstat()", "self.path.stat()", (c.ledger_follows_no_link, "study.db"),
+    ),
+    Mutant(
         "audits choose their cut where they test it", "auditing.bounds:_bound",
         "(first, one), (other, two) = _halves(one), _halves(two)", "first, other = one, two",
         (c.bounds_of_audits_hold,),

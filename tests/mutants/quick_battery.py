@@ -453,6 +453,33 @@ def ledger_refuses_two_names_and_read_only() -> None:
         path.chmod(0o644)
 
 
+def ledger_files_are_their_owners() -> None:
+    before = os.umask(0)
+    try:
+        with _ledger() as (_, path):
+            assert {p.stat().st_mode & 0o777 for p in path.parent.iterdir()} == {0o600}
+    finally:
+        os.umask(before)
+
+
+def ledger_follows_no_link(name: str) -> None:
+    """Neither the draft of its head, whatever its name, nor its head, nor the database itself."""
+    with _ledger() as (ledger, path), mock.patch("secrets.token_hex", return_value="0"):
+        victim, place = path.with_name("victim"), path.with_name(name)
+        if place.exists():
+            place.rename(victim)
+        else:
+            victim.write_text("precious")
+        before = victim.read_bytes()
+        os.symlink(victim, place)
+        with contextlib.suppress(LedgerError):
+            ledger.charge("c", [_charge()])
+        assert victim.read_bytes() == before
+        assert not path.with_name("study.db.head").is_symlink() or name == "study.db.head"
+        if name != "study.db.head.0.new":
+            _closed(path)
+
+
 def ledger_keeps_its_cap() -> None:
     with _ledger() as (ledger, path):
         whole = rho_of(2, 1e-5)
