@@ -145,26 +145,25 @@ def privcate(
     FormulaError, SchemaError, DataError, BudgetError, LedgerError, CapabilityError
         Before anything is spent, unless the message says otherwise.
     """
-    source = read(data)
-    parsed = CausalFormula.parse(formula, source.header.names)
-    request = Request(
-        parsed,
-        Schema.of(bounds),
-        _budget(eps, delta, shares),
-        Trust(neighbors, unit, max_rows),
-        propensity=propensity,
-        clip=propensity_clip,
-        split=split,
-        groups=_groups(groups),
-        cov_type=cov_type,
-        mode=mode,
-        below_minimum=below_minimum,
-        queries=None if queries is None else Queries.of(queries, parsed.effect_variables),
-    )
-    chosen = base_of(base)
-    return _fit(
-        for_effect(learner, chosen, request), chosen, source, request, ledger, CateResult, progress
-    )
+    with read(data) as source:
+        parsed = _parsed(formula, source)
+        request = Request(
+            parsed,
+            Schema.of(bounds),
+            _budget(eps, delta, shares),
+            Trust(neighbors, unit, max_rows),
+            propensity=propensity,
+            clip=propensity_clip,
+            split=split,
+            groups=_groups(groups),
+            cov_type=cov_type,
+            mode=mode,
+            below_minimum=below_minimum,
+            queries=None if queries is None else Queries.of(queries, parsed.effect_variables),
+        )
+        chosen = base_of(base)
+        asked = for_effect(learner, chosen, request)
+        return _fit(asked, chosen, source, request, ledger, CateResult, progress)
 
 
 def private(
@@ -221,22 +220,22 @@ def private(
     -------
     AteResult
     """
-    source = read(data)
-    request = Request(
-        CausalFormula.parse(formula, source.header.names),
-        Schema.of(bounds),
-        _budget(eps, delta, shares),
-        Trust(neighbors, unit, max_rows),
-        estimand=estimand,
-        propensity=propensity,
-        clip=propensity_clip,
-        split=split,
-        groups=_groups(groups),
-        mode=mode,
-        below_minimum=below_minimum,
-    )
-    base_ = base_of(base)
-    return _fit(for_average(request), base_, source, request, ledger, AteResult, progress)
+    with read(data) as source:
+        request = Request(
+            _parsed(formula, source),
+            Schema.of(bounds),
+            _budget(eps, delta, shares),
+            Trust(neighbors, unit, max_rows),
+            estimand=estimand,
+            propensity=propensity,
+            clip=propensity_clip,
+            split=split,
+            groups=_groups(groups),
+            mode=mode,
+            below_minimum=below_minimum,
+        )
+        base_ = base_of(base)
+        return _fit(for_average(request), base_, source, request, ledger, AteResult, progress)
 
 
 def plan(
@@ -411,8 +410,13 @@ def check_data(data: Frame, schema: Bounds) -> Findings:
     output says so.
     """
     domains = Schema.of(schema)
-    source = typed(read(data), lambda _: label_columns(domains, ()))
-    return inspect(source, domains)
+    with read(data) as source:
+        return inspect(typed(source, lambda _: label_columns(domains, ())), domains)
+
+
+def _parsed(formula: str, source: Source) -> CausalFormula:
+    header = source.header
+    return CausalFormula.parse(formula, header.names, quote=not header.untyped)
 
 
 def _budget(eps: float, delta: float, shares: Mapping[str, float] | None) -> Budget:

@@ -490,7 +490,7 @@ def _label_columns(job: Job, place: str, names: Sequence[str]) -> dict[str, froz
     from privcausal.spec.columns import label_columns
     from privcausal.spec.formula import CausalFormula
 
-    formula = CausalFormula.parse(job.formula, names)
+    formula = CausalFormula.parse(job.formula, names, quote=False)
     asked = [*formula.categorical, job.options.get("unit")]
     found = label_columns(job.schema, [name for name in asked if isinstance(name, str)])
     unsure = [name for name in formula.variables if name not in job.schema and name not in found]

@@ -7,6 +7,8 @@ its own, beside what the fit has cost.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -100,9 +102,9 @@ def overlap(
     edges = np.linspace(low, high, CELLS + 1)
     mechanism = ArmHistogram(OfCovariates(e, 1.0), edges, "propensity")
     plan = _plan(estimate, budget, "overlap: propensity")
-    vault = open_look(estimate, plan, frame, ledger)
-    vault.arrange(estimate.schema, [estimate.design], ())
-    release = vault.release("overlap: propensity", mechanism)
+    with open_look(estimate, plan, frame, ledger) as vault:
+        vault.arrange(estimate.schema, [estimate.design], ())
+        release = vault.release("overlap: propensity", mechanism)
     return OverlapCounts(
         plan, release, look_kind(estimate, vault), mechanism.edges, mechanism.split(release.value),
         float(release.noise_sd[0]),
@@ -131,9 +133,9 @@ def balance(
     regressors = Regressors(design, 0, 0)
     mechanism = ArmMeans(_propensity(estimate), request.arm_clip, regressors)
     plan = _plan(estimate, budget, "balance: means")
-    vault = open_look(estimate, plan, frame, ledger)
-    vault.arrange(estimate.schema, [estimate.design, design], ())
-    release = vault.release("balance: means", mechanism)
+    with open_look(estimate, plan, frame, ledger) as vault:
+        vault.arrange(estimate.schema, [estimate.design, design], ())
+        release = vault.release("balance: means", mechanism)
     sums, sds = mechanism.split(release.value), mechanism.split(release.noise_sd)
     unit = regressors.alpha * _spread(estimate, design)
     plain, weighted = (_difference(sums[:, k], sds[:, k], unit) for k in (0, 1))
@@ -165,7 +167,10 @@ def look_kind(estimate: Estimate, vault: Vault) -> Kind:
     return estimate.kind if vault.real_noise else "none"
 
 
-def open_look(estimate: Estimate, plan: Plan, frame: Frame, ledger: Ledger | None) -> Vault:
+@contextmanager
+def open_look(
+    estimate: Estimate, plan: Plan, frame: Frame, ledger: Ledger | None
+) -> Iterator[Vault]:
     """Check what can be checked without rows, charge the ledger, and open the vault.
 
     What is counted depends on functions of the fit. Where those are not proven to be private, nor
@@ -181,12 +186,12 @@ def open_look(estimate: Estimate, plan: Plan, frame: Frame, ledger: Ledger | Non
             "a ledger takes no look at a fit made with test noise: it would not be private. "
             "Nothing was spent"
         )
-    source = typed(read(frame), plan.request.label_columns)
-    check_columns(source.header, plan.request.columns)
-    check_types(source.header, plan.request)
-    return open_vault(
-        source, plan, ledger, secrets.token_hex(8), published=estimate.kind == "published"
-    )
+    published = estimate.kind == "published"
+    with read(frame) as opened:
+        source = typed(opened, plan.request.label_columns)
+        check_columns(source.header, plan.request.columns)
+        check_types(source.header, plan.request)
+        yield open_vault(source, plan, ledger, secrets.token_hex(8), published=published)
 
 
 def _spread(estimate: Estimate, design: Design) -> Vector:

@@ -48,9 +48,9 @@ def uplift(estimate: Estimate, frame: Frame, epsilon: float, ledger: Ledger | No
     numeric = isinstance(domain, Interval)
     outcome = Outcome(domain.lo, domain.hi) if isinstance(domain, Interval) else Outcome(0.0, 1.0)
     sums = CellSums(effect.partition, outcome, request.trust.neighbors, "laplace", squares=numeric)
-    vault = open_look(estimate, plan, frame, ledger)
-    vault.arrange(estimate.schema, (), ())
-    release = vault.release(STAGE, sums)
+    with open_look(estimate, plan, frame, ledger) as vault:
+        vault.arrange(estimate.schema, (), ())
+        release = vault.release(STAGE, sums)
     count, total, square = sums.split(release.value)
     noise = sums.variances(release.noise_sd)
     found = CellTotals(count, total, square, *noise, outcome.bound, request.trust.max_rows)

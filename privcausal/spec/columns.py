@@ -22,6 +22,11 @@ from privcausal.typing import Frame, Integers, Vector
 Kind = Literal["numeric", "bool", "text", "other"]
 
 
+NO_SUCH_FIELD = (
+    "is not in the first line of the CSV file, which must hold the names of the columns, with "
+    "commas between them. Those it holds are not shown: without a header they are a row"
+)
+
 LabelColumns = Callable[[Sequence[str]], Mapping[str, frozenset[str]]]
 """From the names of all columns to those that hold labels, with the labels declared for each."""
 
@@ -33,10 +38,22 @@ class Header:
     kinds: Mapping[str, Kind]
     objects: frozenset[str] = frozenset()
     """Text columns of Python objects: they may hold numbers too (decimals, say)."""
+    untyped: bool = False
+    """Whether names and values are texts alike, as in a CSV file. Without a header its first row
+    stands for the names: messages quote none but those that the caller wrote."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.kinds)
+
+    def refuse_unknown(self, name: str) -> None:
+        """Raise `DataError` where there is no such column."""
+        if name in self.kinds:
+            return
+        if self.untyped:
+            raise DataError(f"column {name!r} {NO_SUCH_FIELD}")
+        known = ", ".join(map(repr, self.names[:20]))
+        raise DataError(f"column {name!r} is not in the data; they have {known}")
 
 
 def refuse_misspelt(schema: Schema, names: Sequence[str], needed: Sequence[str]) -> None:

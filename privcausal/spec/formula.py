@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from privcausal.errors import FormulaError
+from privcausal.spec.columns import NO_SUCH_FIELD
 from privcausal.spec.factors import (
     ENVIRONMENT,
     FUNCTIONS,
@@ -87,7 +88,9 @@ class CausalFormula:
         _check_names(self)
 
     @classmethod
-    def parse(cls, text: str, columns: Sequence[str] | None = None) -> CausalFormula:
+    def parse(
+        cls, text: str, columns: Sequence[str] | None = None, *, quote: bool = True
+    ) -> CausalFormula:
         """Read a formula such as ``"visit ~ mailed | age + C(region) | income"``.
 
         Parameters
@@ -98,6 +101,8 @@ class CausalFormula:
         columns
             The public column names of the data. ``.`` stands for those used nowhere else in
             the formula, in this order, and a name that is not among them is refused.
+        quote
+            Whether that refusal may show names of columns that the formula has not.
 
         Raises
         ------
@@ -107,7 +112,7 @@ class CausalFormula:
         text = _checked_text(text)
         outcome, treatment, *covariates = _parts(_tokens(text))
         y, t = _bare(outcome, "outcome"), _bare(treatment, "treatment")
-        names = _Placeholders((y, t), None if columns is None else tuple(columns))
+        names = _Placeholders((y, t), None if columns is None else tuple(columns), quote)
         names.read(covariates)
         modifiers, controls = (names.terms(part) for part in [*covariates, [], []][:2])
         known = {_key(term) for term in modifiers}
@@ -430,6 +435,7 @@ class _Placeholders:
 
     roles: tuple[str, str]
     columns: tuple[str, ...] | None
+    quote: bool
     factors: dict[str, Factor] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)  # expr -> placeholder
     calls: dict[_Token, str] = field(default_factory=dict)
@@ -473,7 +479,7 @@ class _Placeholders:
         known = self.columns
         missing = [name for name in self._used() if known is not None and name not in known]
         if missing:
-            raise _unknown(missing[0], known or ())
+            raise _unknown(missing[0], known or (), quote=self.quote)
 
     def _unused(self) -> list[Factor]:
         if self.columns is None:
@@ -501,7 +507,9 @@ def _printed(factor: Factor) -> str:
     return f"`{factor.expr}`" if ambiguous else factor.expr
 
 
-def _unknown(name: str, columns: Sequence[str]) -> FormulaError:
+def _unknown(name: str, columns: Sequence[str], *, quote: bool) -> FormulaError:
+    if not quote:
+        return FormulaError(f"column {short(name)} {NO_SUCH_FIELD}")
     names = [c for c in columns if isinstance(c, str)]
     known = difflib.get_close_matches(name, names[:MAX_TERMS], n=3) or names[:10]
     more = ", ..." if len(names) > len(known) else ""

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -99,7 +99,11 @@ def _guard(step: Callable[P, R], public: type[PrivcausalError]) -> Callable[P, R
                 return step(*args, **options)
         except KeyboardInterrupt:
             refused = KeyboardInterrupt("interrupted; what was charged stays spent")
-        except Exception as error:
+        except SystemExit:
+            refused = SystemExit(1)  # what it was given to say may be a value
+        except GeneratorExit:
+            refused = GeneratorExit()
+        except BaseException as error:  # a panic of polars is no Exception
             if not noise.current().real:
                 raise  # with test noise nothing is private, and the fault can be found
             if isinstance(error, Unreadable):
@@ -177,6 +181,13 @@ class Source(Sealed):
     def header(self) -> Header:
         return self.rows.header
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing reads these rows any more, typed or not."""
+        self.rows.close()
+
 
 @opening
 def read(data: Frame) -> Source:
@@ -215,9 +226,7 @@ def public_size(source: Source, request: Request) -> int | None:
 def check_columns(header: Header, names: Sequence[str]) -> None:
     """Every named column exists and has a type that can be read."""
     for name in names:
-        if name not in header.kinds:
-            known = ", ".join(map(repr, header.names[:20]))
-            raise DataError(f"column {name!r} is not in the data; they have {known}")
+        header.refuse_unknown(name)
         if header.kinds[name] == "other":
             raise DataError(f"column {name!r} has a type that cannot be read; convert it first")
 

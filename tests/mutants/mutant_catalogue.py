@@ -265,10 +265,50 @@ ROWS = (
     ),
 )  # fmt: skip
 
+WORDS = (
+    Mutant(
+        "a row in the place of names is quoted", "spec.formula:_unknown",
+        "if not quote:", "if False:", (c.first_lines_are_not_quoted, "yes,no,Alice,HIV+"),
+    ),
+    Mutant(
+        "a row in the place of names is quoted to who names a unit",
+        "spec.columns:Header.refuse_unknown",
+        "if self.untyped:", "if False:", (c.first_lines_are_not_quoted, "Y,T,Alice,HIV+"),
+    ),
+    Mutant(
+        "a CSV file has types", "vault.sources.stored:Stored.__init__",
+        "untyped=known is not None", "untyped=False",
+        (c.first_lines_are_not_quoted, "yes,no,Alice,HIV+"),
+    ),
+    Mutant(
+        "values are names", "vault.sources.files:check_header",
+        "or any(map(_is_value, names))", "", (c.values_are_no_names,),
+    ),
+    Mutant(
+        "panics go through the guard", "vault.door:guarded",
+        "except BaseException as error:", "except Exception as error:",
+        (c.panics_are_told_in_constant_words,),
+    ),
+    Mutant(
+        "an exit carries a value", "vault.door:guarded",
+        "except SystemExit:\n            refused = SystemExit(1)",
+        "except SystemExit as stop:\n            refused = stop",
+        (c.panics_are_told_in_constant_words,),
+    ),
+    Mutant(
+        "connections left open", "vault.door:Source.__exit__",
+        "self.rows.close()", "pass", (c.connections_are_closed, "parquet"),
+    ),
+    Mutant(
+        "only the last connection is closed", "vault.sources.stored:Connections.close",
+        "while self._open:", "if self._open:", (c.connections_are_closed, "csv"),
+    ),
+)  # fmt: skip
+
 LEDGER = (
     Mutant(
         "looks at published fits in a proven ledger", "learners.diagnostics:open_look",
-        "published=estimate.kind == \"published\"", "published=False",
+        "published = estimate.kind == \"published\"", "published = False",
         (c.looks_are_no_better_than_their_fit,),
     ),
     Mutant(
@@ -397,4 +437,4 @@ LEDGER = (
     ),
 )  # fmt: skip
 
-MUTANTS = (*NOISE, *SENSITIVITY, *ROWS, *LEDGER)
+MUTANTS = (*NOISE, *SENSITIVITY, *ROWS, *WORDS, *LEDGER)

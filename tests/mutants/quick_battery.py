@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -386,6 +386,69 @@ def bounds_of_audits_hold() -> None:
     rng = np.random.default_rng(3)
     over = sum(mu_bound(rng.normal(size=300), rng.normal(size=300), 0.3) > 0 for _ in range(400))
     assert over <= binom.ppf(1 - LEVEL, 400, 0.3)
+
+
+def _ended(call: Callable[[], Any]) -> BaseException | None:
+    try:
+        call()
+    except BaseException as error:
+        return error
+    return None
+
+
+def first_lines_are_not_quoted(first: str) -> None:
+    """Of a CSV file without a header, where a row stands for the names."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rows.csv"
+        file.write_text(f"{first}\n0.2,0,Bob,neg\n")
+        ended = _ended(lambda: pc.private("Y ~ T", file, bounds={"Y": (0, 1)}, unit="id"))
+        assert isinstance(ended, PrivcausalError)
+        assert "Alice" not in str(ended)
+
+
+def values_are_no_names() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rows.csv"
+        for field in ("", "0.73", "NA", "2021-05-01", "T"):
+            file.write_text(f"Y,T,{field}\n0.2,0,1\n")
+            ended = _ended(lambda: pc.private("Y ~ T", file, bounds={"Y": (0, 1)}, eps=50))
+            assert isinstance(ended, PrivcausalError)
+
+
+def connections_are_closed(kind: str) -> None:
+    """Of a file whose units were ranked, after the fit and after a refusal."""
+    import duckdb
+
+    made: list[Any] = []
+    connect = duckdb.connect
+
+    def recorded(*args: Any, **options: Any) -> Any:
+        made.append(connect(*args, **options))
+        return made[-1]
+
+    rows = pd.DataFrame({"Y": np.tile([0.2, 0.7], 40), "T": np.tile([0, 1, 1, 0], 20)})
+    rows["pid"] = np.arange(80) // 2
+    with tempfile.TemporaryDirectory() as folder, mock.patch("duckdb.connect", recorded):
+        file = Path(folder) / f"rows.{kind}"
+        rows.to_csv(file, index=False) if kind == "csv" else rows.to_parquet(file)
+        pc.private("Y ~ T", file, bounds={"Y": (0, 1)}, unit="pid", max_rows=2)
+        with contextlib.suppress(PrivcausalError):
+            pc.private("Y ~ Z", file, bounds={"Y": (0, 1)})
+        ended = [_ended(lambda c=c: c.execute("SELECT 1")) for c in made]
+    assert len(ended) > 3
+    assert all(isinstance(error, duckdb.ConnectionException) for error in ended)
+
+
+def panics_are_told_in_constant_words() -> None:
+    """A panic of polars is no Exception; and an exit carries no value."""
+    for kind, expected in ((BaseException, PrivcausalError), (SystemExit, SystemExit)):
+
+        def stopped(kind: Any = kind) -> None:
+            raise kind("Alice")
+
+        ended = _ended(door.guarded(stopped))
+        assert isinstance(ended, expected)
+        assert "Alice" not in str(ended)
 
 
 # -- the ledger --------------------------------------------------------------------------------

@@ -345,5 +345,7 @@ def test_the_curator_sees_the_same_in_a_file(tmp_path: Path) -> None:
 
 def test_rows_are_never_spilled_to_a_folder() -> None:
     """DuckDB's own default is a folder beside whatever is run."""
-    (found,) = stored._connect().execute("SELECT current_setting('temp_directory')").fetchone()
+    opened = stored.Connections()
+    (found,) = opened.new().execute("SELECT current_setting('temp_directory')").fetchone()
+    opened.close()
     assert not found

@@ -43,6 +43,9 @@ class Aggregates(Sealed):
     def typed(self, labels: LabelColumns) -> Aggregates:
         return self
 
+    def close(self) -> None:
+        """Nothing was opened."""
+
     def counted(self, statement: str, wanted: Sequence[tuple[str, bool]]) -> Integers | None:
         """Rows (cell, arm, count, steps, 0): the table is the answer already."""
         count = self._table.count.astype(np.int64)

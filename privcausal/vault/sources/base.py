@@ -79,6 +79,9 @@ class Table(Protocol):
         `labels` maps from the names of all columns, since a formula may mean all of them.
         """
 
+    def close(self) -> None:
+        """Close what was opened here to read the rows, typed or not; nothing that was given."""
+
     def counted(self, statement: str, wanted: Sequence[tuple[str, bool]]) -> Integers | None:
         """Rows of whole numbers that a query over the table `data` gives, shape (m, k).
 

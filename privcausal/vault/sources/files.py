@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,10 @@ def read_file(path: Path, label_columns: LabelColumns) -> Any:
         table = None
     if table is None:
         raise DataError(f"{path.name} is not a whole {suffix[1:]} file")
-    return _typed(table, label_columns(table.column_names)) if suffix == ".csv" else table
+    if suffix != ".csv":
+        return table
+    check_header(table.column_names, path)
+    return _typed(table, label_columns(table.column_names))
 
 
 def _parquet(path: Path) -> Any:
@@ -69,6 +73,31 @@ _READERS: dict[str, Callable[[Path], Any]] = {
 
 _BLANKS = {"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None"}
 _WORDS = {"true": 1.0, "false": 0.0}
+
+
+def check_header(names: Sequence[str], path: Path) -> None:
+    """Refuse a first line that may be a row: it would be read as names, and names are public.
+
+    Raises
+    ------
+    DataError
+        A field is empty, reads as a number or a missing value, has no letter (a date, say), or is
+        there twice. Nothing of the line is told.
+    """
+    if len(set(names)) < len(names) or any(map(_is_value, names)):
+        raise DataError(
+            f"{path.name}: the first line must hold the names of the columns, and one of its "
+            "fields is empty, a number or a date, or stands there twice. The line is not shown: "
+            "without a header it is a row. Write the names above the rows, and leave out an index "
+            "without a name, to_csv(index=False)"
+        )
+
+
+def _is_value(field: str) -> bool:
+    word = field.strip()
+    lettered = any(character.isalpha() for character in word)
+    blank = word.casefold() in {known.casefold() for known in _BLANKS}
+    return not lettered or blank or not math.isnan(number_of(word))
 
 
 def _typed(table: Any, known: Mapping[str, frozenset[str]]) -> Any:

@@ -61,6 +61,9 @@ class Memory(Sealed):
         """Frames have types."""
         return self
 
+    def close(self) -> None:
+        """Nothing was opened."""
+
     def counted(self, statement: str, wanted: Sequence[tuple[str, bool]]) -> Integers | None:
         return None
 

@@ -141,6 +141,9 @@ class Spark(Sealed):
     def typed(self, labels: LabelColumns) -> Spark:
         return self
 
+    def close(self) -> None:
+        """Nothing was opened."""
+
     def counted(self, statement: str, wanted: Sequence[tuple[str, bool]]) -> Integers | None:
         return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from privcausal.typing import Integers
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.sealed import Sealed
 from privcausal.vault.sources.base import Unreadable
-from privcausal.vault.sources.files import typed_column
+from privcausal.vault.sources.files import check_header, typed_column
 from privcausal.vault.sources.memory import cut
 from privcausal.vault.sources.units import Marks, Parts, Stream, Units
 
@@ -53,27 +54,28 @@ class Stored(Sealed):
     """
 
     __slots__ = (
-        "_connection", "_known", "_labels", "_relation", "_size", "_units", "header", "ordered",
+        "_known", "_labels", "_opened", "_relation", "_size", "_units", "header", "ordered",
     )  # fmt: skip
     held = False
 
     def __init__(
         self,
         relation: Any,
-        connection: Any = None,
+        opened: Connections | None = None,
         *,
         ordered: bool,
         known: Mapping[str, frozenset[str]] | None = None,
         columns: Header | None = None,
     ) -> None:
         self._relation = relation
-        self._connection = connection  # a relation does not keep its connection open
+        self._opened = Connections() if opened is None else opened
         self._known = known  # labels by column, of a table of texts; None: it has types
         self._labels: dict[str, RawColumn] = {}
         self._size: int | None = None
         self._units: dict[str, Units] = {}
         self.ordered = ordered
-        self.header: Header = header_of(relation) if columns is None else columns
+        found = header_of(relation) if columns is None else columns
+        self.header: Header = replace(found, untyped=known is not None)
 
     def size(self) -> int:
         """Number of rows: private under add_remove, so only the vault may ask."""
@@ -91,7 +93,7 @@ class Stored(Sealed):
 
     def _of_units(self, unit: str) -> Units:
         if unit not in self._units:
-            self._units[unit] = Units(_connect, lambda: self._names(unit), _batches)
+            self._units[unit] = Units(self._opened, lambda: self._names(unit), _batches)
         return self._units[unit]
 
     def _names(self, unit: str) -> Stream:
@@ -180,10 +182,16 @@ class Stored(Sealed):
             return self
         known = labels(self.header.names)
         kinds = {n: "text" if n in known else "numeric" for n in self.header.names}
-        return Stored(
-            self._relation, self._connection, ordered=self.ordered, known=known,
+        found = Stored(
+            self._relation, self._opened, ordered=self.ordered, known=known,
             columns=Header(kinds),  # type: ignore[arg-type]  # two of the literals
         )  # fmt: skip
+        found._units = self._units  # to be closed with these
+        return found
+
+    def close(self) -> None:
+        self._units.clear()
+        self._opened.close()
 
     def counted(self, statement: str, wanted: Sequence[tuple[str, bool]]) -> Integers | None:
         """The query's rows of whole numbers, where its columns are read as the vault reads them.
@@ -215,7 +223,9 @@ def read(step: Any) -> Any:
     """A step of the reader, whose own message may quote a row."""
     try:
         return step()
-    except Exception:
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException:  # a panic of polars is no Exception
         pass
     raise Unreadable(_UNREADABLE)
 
@@ -294,24 +304,44 @@ def open_path(path: str | os.PathLike[str]) -> Stored:
     """
     files = _files(os.fspath(path))
     suffix = files[0].suffix.lower()
-    connection = _connect()
-    if suffix == ".csv":
-        return _open_csv(files, connection)
+    opened = Connections()
+    try:
+        return (_open_csv if suffix == ".csv" else _open_parquet)(files, opened)
+    except BaseException:
+        opened.close()
+        raise
+
+
+class Connections:
+    """Databases in memory that are closed together.
+
+    Python would close each when it forgets it, which may be at its end: rows would stay till then.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[Any] = []
+
+    def new(self) -> Any:
+        import duckdb
+
+        connection = duckdb.connect()
+        self._open.append(connection)
+        # rows of a file are known by their position
+        connection.execute("SET preserve_insertion_order = true; SET enable_progress_bar = false")
+        connection.execute("SET temp_directory = ''")  # rows are never spilled to a folder
+        return connection
+
+    def close(self) -> None:
+        while self._open:
+            self._open.pop().close()
+
+
+def _open_parquet(files: Sequence[Path], opened: Connections) -> Stored:
     _check_alike([_parquet_schema(file) for file in files], files)
     paths = ", ".join(map(_literal, files))
     scan = f"SELECT * FROM read_parquet([{paths}], hive_partitioning=false)"
-    relation = _opened(lambda: connection.sql(scan), files, "Parquet")
-    return Stored(relation, connection, ordered=True)
-
-
-def _connect() -> Any:
-    import duckdb
-
-    connection = duckdb.connect()
-    # rows of a file are known by their position
-    connection.execute("SET preserve_insertion_order = true; SET enable_progress_bar = false")
-    connection.execute("SET temp_directory = ''")  # rows are never spilled to a folder
-    return connection
+    relation = _opened(lambda: opened.new().sql(scan), files, "Parquet")
+    return Stored(relation, opened, ordered=True)
 
 
 def _files(text: str) -> list[Path]:
@@ -400,23 +430,22 @@ def _check_alike(schemas: Sequence[Mapping[str, str]], files: Sequence[Path]) ->
                 )
 
 
-def _open_csv(files: Sequence[Path], connection: Any) -> Stored:
+def _open_csv(files: Sequence[Path], opened: Connections) -> Stored:
     """All values as texts: to guess types from the values would let one row decide for all."""
     headers = [_csv_names(file) for file in files]
     names = headers[0]
     for other, file in zip(headers, files, strict=True):
         if other != names:
-            missing = [n for n in names if n not in other]
-            what = f"lacks the column {missing[0]!r}" if missing else "has columns in another order"
-            raise DataError(f"{file.name} {what}: it differs from {files[0].name}")
+            what = "in another order" if sorted(other) == sorted(names) else "with other names"
+            raise DataError(f"{file.name} has its columns {what}: it differs from {files[0].name}")
     paths = ", ".join(map(_literal, files))
     columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
     scan = (
         f"SELECT * FROM read_csv([{paths}], auto_detect=false, header=true, delim=',', quote='\"', "
         f"escape='\"', columns={{{columns}}})"
     )
-    relation = _opened(lambda: connection.sql(scan), files, "CSV")
-    table = Stored(relation, connection, ordered=True, known={})
+    relation = _opened(lambda: opened.new().sql(scan), files, "CSV")
+    table = Stored(relation, opened, ordered=True, known={})
     # a row that was cut off is found by counting, before anything is spent
     _opened(table.size, files, "CSV")
     return table
@@ -430,8 +459,7 @@ def _csv_names(file: Path) -> list[str]:
             return next(csv.reader(lines))
 
     names: list[str] = _opened(first, [file], "CSV")
-    if not all(names):
-        raise DataError(f"{file.name}: column names must not be empty")
+    check_header(names, file)
     _check_names(names, file)
     return names
 

@@ -7,7 +7,8 @@ in a database of their own: some tens of bytes a row while rows are ranked, one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from contextlib import closing
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -36,24 +37,28 @@ _FAILED = (
 )
 
 
+class Opened(Protocol):
+    """Databases in memory that are closed together."""
+
+    def new(self) -> Any: ...
+
+
 class Units(Sealed):
     """The units of one table's rows, asked for by queries over their names.
 
     Parameters
     ----------
-    connect : callable
-        A connection to a new database in memory.
+    opened : Connections
+        Makes new databases in memory, and closes those that are left.
     names : callable
         A new stream of each row's `place`, and the name of its `unit` or null.
     batches : callable
     """
 
-    __slots__ = ("_batches", "_connect", "_names", "_size", "_work")
+    __slots__ = ("_batches", "_names", "_opened", "_size", "_work")
 
-    def __init__(
-        self, connect: Callable[[], Any], names: Callable[[], Stream], batches: Batches
-    ) -> None:
-        self._connect = connect
+    def __init__(self, opened: Opened, names: Callable[[], Stream], batches: Batches) -> None:
+        self._opened = opened
         self._names = names
         self._batches = batches
         self._size: int | None = None
@@ -92,7 +97,7 @@ class Units(Sealed):
             """
         _store(self._work, "marks", ranked, self._names())
         # with its database goes the memory that ranking took
-        kept = self._connect()
+        kept = self._opened.new()
         marks = read(lambda: self._batches(self._work.table("marks")))
         _store(kept, "marks", "FROM given", (marks.schema, marks))
         self._work.close()
@@ -102,7 +107,7 @@ class Units(Sealed):
     def _find(self) -> None:
         """Each unit once."""
         if self._work is None:
-            work = self._connect()
+            work = self._opened.new()
             # of rows that stream in DuckDB knows no number: the table is to be looked up in
             work.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
             each = "SELECT DISTINCT unit FROM given WHERE unit IS NOT NULL"
@@ -113,16 +118,16 @@ class Units(Sealed):
         """The part of each unit: Python has the keyed hash, and is shown each name once."""
         import pyarrow as pa
 
-        beside = self._work.cursor()
-        names = read(lambda: self._batches(beside.sql("SELECT unit, unit::VARCHAR FROM units")))
-        schema = pa.schema([names.schema.field(0), pa.field("part", pa.int8())])
+        with closing(self._work.cursor()) as beside:
+            names = read(lambda: self._batches(beside.sql("SELECT unit, unit::VARCHAR FROM units")))
+            schema = pa.schema([names.schema.field(0), pa.field("part", pa.int8())])
 
-        def dealt() -> Iterator[Any]:
-            for batch in names:
-                part = pa.array(parts(batch.column(1).to_pylist()), pa.int8())
-                yield pa.record_batch([batch.column(0), part], schema)
+            def dealt() -> Iterator[Any]:
+                for batch in names:
+                    part = pa.array(parts(batch.column(1).to_pylist()), pa.int8())
+                    yield pa.record_batch([batch.column(0), part], schema)
 
-        _store(self._work, "dealt", "FROM given", (schema, dealt()))
+            _store(self._work, "dealt", "FROM given", (schema, dealt()))
 
 
 def _store(connection: Any, table: str, query: str, given: Stream) -> None:
@@ -168,18 +173,18 @@ class Marks(Sealed):
     ) -> Iterator[MarkedBlock]:
         """The blocks of a whole pass, with what is known of their rows."""
         # a pass may end before its time, and leave its answer half read
-        own = self._connection.cursor()
-        reader = read(lambda: self._batches(own.table("marks")))
-        ahead = np.zeros(0, np.int8)
-        for at, columns in blocks:
-            rows = at.stop - at.start
-            while len(ahead) < rows:
-                batch = read(lambda: next(reader, None))
-                if batch is None:
-                    raise Unreadable(_FAILED)
-                ahead = np.concatenate([ahead, batch.column(0).to_numpy()])
-            marks, ahead = ahead[:rows], ahead[rows:]
-            yield at, columns, marks >= 0, np.maximum(marks, 0).astype(np.int64)
+        with closing(self._connection.cursor()) as own:
+            reader = read(lambda: self._batches(own.table("marks")))
+            ahead = np.zeros(0, np.int8)
+            for at, columns in blocks:
+                rows = at.stop - at.start
+                while len(ahead) < rows:
+                    batch = read(lambda: next(reader, None))
+                    if batch is None:
+                        raise Unreadable(_FAILED)
+                    ahead = np.concatenate([ahead, batch.column(0).to_numpy()])
+                marks, ahead = ahead[:rows], ahead[rows:]
+                yield at, columns, marks >= 0, np.maximum(marks, 0).astype(np.int64)
 
 
 def read(step: Callable[[], Any]) -> Any:
