@@ -285,12 +285,12 @@ WORDS = (
         "or any(map(_is_value, names))", "", (c.values_are_no_names,),
     ),
     Mutant(
-        "panics go through the guard", "vault.door:guarded",
+        "panics go through the guard", "vault.door:_guard",
         "except BaseException as error:", "except Exception as error:",
         (c.panics_are_told_in_constant_words,),
     ),
     Mutant(
-        "an exit carries a value", "vault.door:guarded",
+        "an exit carries a value", "vault.door:_guard",
         "except SystemExit:\n            refused = SystemExit(1)",
         "except SystemExit as stop:\n            refused = stop",
         (c.panics_are_told_in_constant_words,),
@@ -302,6 +302,77 @@ WORDS = (
     Mutant(
         "only the last connection is closed", "vault.sources.stored:Connections.close",
         "while self._open:", "if self._open:", (c.connections_are_closed, "csv"),
+    ),
+)  # fmt: skip
+
+LOADED = (
+    Mutant(
+        "what is known at some points is taken for a propensity", "results.sound:_is",
+        "hint is Function and isinstance(value, Answers)", "False",
+        (c.crafted_files_are_refused, "known at some points only"),
+    ),
+    Mutant(
+        "functions of a file may call each other without end", "results.sound:Checked.add",
+        "self._calls[id(made)] <= MOST_CALLS", "True",
+        (c.crafted_files_are_refused, "eight times two calls"),
+    ),
+    Mutant(
+        "designs of a file have bounds of their own", "results.sound:Checked.fit",
+        "all(one.schema.get(name) == schema[name] for name in names)", "True",
+        (c.crafted_files_are_refused, "another schema"),
+    ),
+    Mutant(
+        "functions of a file meet rows first", "results.sound:Checked.fit",
+        "function(rows).shape == (len(rows),)", "True",
+        (c.crafted_files_are_refused, "a column that is not there"),
+    ),
+    Mutant(
+        "axes of a file have labels of their own", "results.sound:_cuts",
+        "return axis.labels ==", "return True or axis.labels ==",
+        (c.crafted_files_are_refused, "fewer labels than the schema"),
+    ),
+    Mutant(
+        "files of any size are read", "results.serial:load",
+        "> LARGEST", "< 0", (c.large_files_are_refused,),
+    ),
+    Mutant(
+        "designs of any size are made", "spec.features:Design._check_size",
+        "max(rows) * columns > MOST_ENTRIES", "False", (c.large_designs_are_refused,),
+    ),
+    Mutant(
+        "a row at no known point has the last one's effect", "inference.answers:Answers.__call__",
+        "np.append(self.value, np.nan)", "self.value", (c.row_maps_are_total,),
+    ),
+    Mutant(
+        "a code beyond a design's table fails", "spec.features:Design.one",
+        ".take(codes, mode=\"wrap\")", "[codes]", (c.row_maps_are_total,),
+    ),
+    Mutant(
+        "a code beyond the labels is a part", "spec.partition:LevelAxis.part",
+        "np.where(part < self.size, part, -1)", "part", (c.row_maps_are_total,),
+    ),
+    Mutant(
+        "a row without a number counts", f"{_BOX}.arms:ArmHistogram.integers",
+        " & ~np.isnan(value)", "", (c.row_maps_are_total,),
+    ),
+    Mutant(
+        "a cell that is not there counts", f"{_BOX}.cells:CellSums.integers",
+        " & (cell < self.partition.size)", "", (c.row_maps_are_total,),
+    ),
+    Mutant(
+        "errors of the package's own keep their words", "vault.door:guarded",
+        "_guard(step, Unreadable)", "_guard(step, PrivcausalError)",
+        (c.failures_on_rows_are_told_in_one_way,),
+    ),
+    Mutant(
+        "a table of no rows has no block", "vault.sources.base:at_least_one",
+        "if none:", "if False:", (c.no_rows_are_rows_too,),
+    ),
+    Mutant(
+        "a classifier of one class, or of no rows", "learners.published_ebm:PublishedEBM."
+        "_with_public_rows",
+        "not (target == value).any()", "False",
+        (c.a_published_classifier_has_rows_of_both_classes,),
     ),
 )  # fmt: skip
 
@@ -437,4 +508,4 @@ LEDGER = (
     ),
 )  # fmt: skip
 
-MUTANTS = (*NOISE, *SENSITIVITY, *ROWS, *WORDS, *LEDGER)
+MUTANTS = (*NOISE, *SENSITIVITY, *ROWS, *WORDS, *LOADED, *LEDGER)

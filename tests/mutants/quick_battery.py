@@ -39,15 +39,40 @@ from privcausal.accounting import (
 )
 from privcausal.accounting.total import within
 from privcausal.auditing import audit_case, mu_bound
-from privcausal.errors import BudgetError, LedgerError, PrivcausalError
+from privcausal.errors import (
+    BudgetError,
+    CapabilityError,
+    DataError,
+    FormulaError,
+    LedgerError,
+    PrivcausalError,
+)
+from privcausal.inference.answers import Answers
 from privcausal.learners.needs import as_coded
+from privcausal.learners.published_ebm import PublishedEBM
+from privcausal.results import serial
+from privcausal.spec import features
 from privcausal.spec.columns import labels, open_frame
+from privcausal.spec.features import Design, Rows
+from privcausal.spec.formula import CausalFormula
+from privcausal.spec.functions import Constant
+from privcausal.spec.partition import LevelAxis
 from privcausal.spec.schema import Schema, label_key
-from privcausal.vault import door, noise, open_vault, read
+from privcausal.vault import (
+    ArmHistogram,
+    CellSums,
+    OfCovariates,
+    Outcome,
+    door,
+    noise,
+    open_vault,
+    read,
+)
 from privcausal.vault.mechanisms.base import Mechanism
 from privcausal.vault.mechanisms.labels import LabelSelection
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "privacy"))
+from hostile_fits import CRAFTED, document, loaded
 from replay_helpers import (
     BOUNDS,
     FORMULA,
@@ -339,6 +364,92 @@ def values_stay_in_their_domains() -> None:
     x = batch.rows.frame["X2"]
     assert ((x >= 0) & (x <= 10)).all()
     assert batch.complete.tolist() == [True, False, False, True]
+
+
+# -- saved fits, and tables of no rows ---------------------------------------------------------
+
+
+def crafted_files_are_refused(name: str) -> None:
+    assert loaded(CRAFTED[name]()) is None
+
+
+def large_files_are_refused() -> None:
+    assert loaded(document("cells")) is not None
+    with mock.patch.object(serial, "LARGEST", 1000):
+        assert loaded(document("cells")) is None
+
+
+def large_designs_are_refused() -> None:
+    terms = CausalFormula.parse("Y ~ T | C(X)").terms
+    with mock.patch.object(features, "MOST_ENTRIES", 1 << 14):
+        try:
+            Design(terms, Schema.of({"X": ["a", "b", "c", "d"]}), full_rank=True)
+        except FormulaError:
+            return
+    raise AssertionError("a design was made of more numbers than there may be")
+
+
+class _Cells:
+    """Cells of which a row may be in none, or in one that is not there."""
+
+    size, description = 2, "two cells"
+
+    def cell(self, rows: Any) -> Any:
+        return np.arange(len(rows["X"])) - 1
+
+
+def row_maps_are_total() -> None:
+    """What lies outside a table, or a set of points, is missing: nothing fails."""
+    schema = Schema.of({"X": ["a", "b"], "Z": (0, 1)})
+    terms = CausalFormula.parse("Y ~ T | C(X) + Z").terms
+    design = Design(terms, schema, full_rank=False)
+    rows = Rows({"X": np.array([-1, 0, 1, 2, 9]), "Z": np.linspace(0, 1, 5)}, 5, by_column=True)
+    column = np.array([len(design) - 1])
+    points = Answers((), 1.0, design, column, np.array([[-1.0]]), np.ones(1), np.ones(1))
+    vault, _ = _opened(frame(ordinary(5, 1)), "Y ~ T | X1")
+    (batch,) = vault._clean()
+    batch.complete[:] = True
+    try:
+        assert np.isfinite(rows.scaled(design)).all()
+        assert np.isnan(points(rows)).tolist() == [False, True, True, True, True]
+        assert LevelAxis("X", ("a", "b")).part(rows.frame["X"]).tolist() == [-1, 0, 1, -1, -1]
+        nowhere = ArmHistogram(OfCovariates(Constant(np.nan), 1.0), np.array([0.2, 0.8]), "x")
+        assert not nowhere.integers(batch).any()
+        batch.rows.frame["X"] = np.zeros(5)
+        cells = CellSums(_Cells(), Outcome(0, 1), "substitute", "laplace", "count_sum", False)  # type: ignore[arg-type]
+        assert cells.integers(batch)[4:].sum() == 2
+    except (IndexError, ValueError) as error:
+        raise AssertionError("a row map failed") from error
+
+
+def failures_on_rows_are_told_in_one_way() -> None:
+    told = set()
+    for kind in (CapabilityError, DataError, ValueError):
+
+        @door.guarded
+        def step(kind: Any = kind) -> None:
+            raise kind("row 17")
+
+        try:
+            step()
+        except PrivcausalError as error:
+            told.add((type(error), str(error)))
+    assert len(told) == 1
+
+
+def no_rows_are_rows_too() -> None:
+    """What stacks its blocks answers for a table without any."""
+    data = frame(ordinary(30, 1)).iloc[:0]
+    options = {"bounds": BOUNDS | {"Y": pc.Binary()}, "neighbors": "add_remove", "mode": "paper"}
+    pc.privcate("Y ~ T | X1", data, learner="tm", **options)
+
+
+def a_published_classifier_has_rows_of_both_classes() -> None:
+    for target in (np.zeros(0), np.zeros(3), np.ones(1)):
+        x = np.zeros((len(target), 2))
+        order = PublishedEBM(1.0, 1e-5, classification=True)
+        _, found, _ = order._with_public_rows(x, target, (0.0, 1.0), None)
+        assert set(found) == {0.0, 1.0}
 
 
 # -- accounting --------------------------------------------------------------------------------

@@ -1,0 +1,169 @@
+"""A saved fit may come from anyone: what is in it tells nothing of a row but by its price."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hostile_fits import (
+    CALLS,
+    CRAFTED,
+    LOOKS,
+    STRANGE,
+    alike,
+    document,
+    fitted,
+    loaded,
+    mutated,
+    seen,
+    table,
+    written,
+)
+
+import privcausal as pc
+from privcausal.errors import CapabilityError, DataError
+from privcausal.results import serial
+
+RELATIONS = ("substitute", "add_remove")
+CASES = 30
+"""Files of each kind of fit."""
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("kind", CALLS)
+def test_an_honest_file_is_loaded_and_its_looks_are_alike(kind: str, relation: Any) -> None:
+    fit = loaded(document(kind, relation))
+    assert fit is not None
+    assert written(fit) == document(kind, relation)
+    released = 0
+    for look in LOOKS:
+        released += bool(seen(fit, look, table())[1])
+        for row in STRANGE:
+            one = table({}) if relation == "substitute" else table()
+            alike(fit, look, one, table(row))
+    assert released >= (kind != "polynomials")
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_crafted_file_is_refused(name: str) -> None:
+    assert loaded(CRAFTED[name]()) is None
+
+
+LIMITED = """
+import resource, sys, time
+import privcausal as pc
+from privcausal.errors import DataError
+import privcausal.results.serial, privcausal.learners, formulaic, scipy.stats, pandas
+from privcausal.spec.features import Design
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 31), used + (1 << 31)))
+for path in sys.argv[1:]:
+    start = time.process_time()
+    try:
+        pc.load(path)
+        print("loaded")
+    except DataError:
+        print("refused", time.process_time() - start)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits on memory are Linux's")
+def test_small_files_take_little_memory_and_time(tmp_path: Path) -> None:
+    """Two gigabytes beside what the package has, and seconds."""
+    paths = []
+    for number, make in enumerate(CRAFTED.values()):
+        paths.append(tmp_path / f"{number}.json")
+        paths[-1].write_text(make())
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LIMITED, *map(str, paths)],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    lines = done.stdout.split("\n")[:-1]
+    assert len(lines) == len(paths), done.stderr[-2000:]
+    for name, line in zip(CRAFTED, lines, strict=True):
+        assert line.startswith("refused"), name
+        assert float(line.split()[1]) < 10, name
+
+
+def test_a_file_larger_than_any_fit_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "fit.json"
+    path.write_text(document("cells"))
+    pc.load(path)
+    monkeypatch.setattr(serial, "LARGEST", 1000)
+    with pytest.raises(DataError, match="not a fit"):
+        pc.load(path)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("kind", CALLS)
+def test_whatever_a_file_holds_neighbours_look_alike(kind: str, relation: Any) -> None:
+    """Of the files that load, every look comes to the same, within the stated sensitivity."""
+    rng = np.random.default_rng([list(CALLS).index(kind), RELATIONS.index(relation)])
+    content, kept = document(kind, relation), 0
+    for number in range(CASES):
+        fit = loaded(mutated(content, rng))
+        if fit is None:
+            continue
+        kept += 1
+        row = STRANGE[number % len(STRANGE)]
+        pairs = [(table({}), table(row))]
+        if relation == "add_remove":
+            pairs = [(table(), table(row)), (table(size=0), table(row, size=0))]
+        for look in LOOKS:
+            for one, two in pairs:
+                alike(fit, look, one, two)
+    assert kept
+
+
+# -- points that are not known --------------------------------------------------------------------
+
+
+def test_elsewhere_than_at_its_points_an_effect_is_no_number_and_predict_says_so() -> None:
+    fit = pc.privcate(
+        "Y ~ T | x", table(), learner="dpcate", base=pc.bases.Kernel(functions=6),
+        queries={"x": np.array([1.0, 2.0])}, bounds={"Y": (0, 1), "x": (0, 8)},
+    )  # fmt: skip
+    again = loaded(written(fit))
+    assert np.isfinite(again.predict({"x": [1.0]})["estimate"]).all()
+    with pytest.raises(CapabilityError, match="2 points of queries= only"):
+        again.predict({"x": [1.0, 3.0]})
+
+
+# -- one way to fail ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [pc.errors.CapabilityError, DataError, ValueError, KeyError])
+def test_every_failure_on_rows_is_told_in_the_same_words(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the package's own does not say which it was."""
+
+    def fail(*_: Any) -> Any:
+        raise error("x of row 17 is no such point")
+
+    monkeypatch.setattr("privcausal.vault.mechanisms.arms.ArmHistogram.integers", fail)
+    fit = fitted("dr by linear")
+    with pytest.raises(DataError, match="a step on the rows failed") as caught:
+        fit.overlap(table(), eps=1.0)
+    assert "17" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_a_source_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    """In words of its own, whatever the rows hold."""
+    from privcausal.vault.sources import stored
+
+    path = tmp_path / "rows.parquet"
+    table().to_parquet(path)
+    fit = fitted("dr by linear")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored, "_batches", lambda _: iter([1 / 0]))
+        with pytest.raises(DataError, match="could not be read to their end") as caught:
+            fit.overlap(path, eps=1.0)
+    assert type(caught.value) is DataError
