@@ -26,7 +26,7 @@ from privcausal.errors import PrivcausalError
 from privcausal.vault import door, noise
 
 N = 48
-GUARD = next(c for c in door.guarded.__code__.co_consts if isinstance(c, CodeType))
+GUARD = next(c for c in door._guard.__code__.co_consts if isinstance(c, CodeType))
 """The code of the wrapper that every step on rows runs in."""
 
 BOUNDS: dict[str, Any] = {"Y": (-1, 3), "X1": (0, 1), "X2": ["a", "b"]}
