@@ -35,7 +35,7 @@ class Answers(Effect):
     def __call__(self, rows: Rows) -> Vector:
         """tau, not a number elsewhere: an error would tell that a row is no such point."""
         value = np.append(self.value, np.nan)[self._at(rows)]
-        return np.minimum(np.maximum(value, -self.reach), self.reach)
+        return np.asarray(np.minimum(np.maximum(value, -self.reach), self.reach))
 
     def sd(self, rows: Rows) -> Vector:
         """Standard deviation of the error, shape (n,)."""

@@ -100,7 +100,7 @@ class Checked:
 
     def add(self, made: Any) -> Any:
         """The object, once it is checked by itself."""
-        hints = _hints(type(made))
+        hints = _hints(made.__class__)
         values = {name: getattr(made, name) for name in hints}
         _need(all(_is(value, hints[name]) for name, value in values.items()))
         for kind, rule in _RULES.items():
@@ -207,7 +207,10 @@ _PLAIN: dict[Any, Callable[[Any], bool]] = {
     Any: lambda value: isinstance(value, str | int | float | None),
     # of a whole number that is no float: OverflowError
     float: lambda value: type(value) is float or (type(value) is int and _finite(float(value))),
-    **{kind: lambda value, kind=kind: type(value) is kind for kind in (int, bool, str, NoneType)},
+    int: lambda value: type(value) is int,
+    bool: lambda value: type(value) is bool,
+    str: lambda value: type(value) is str,
+    NoneType: lambda value: value is None,
 }
 
 

@@ -152,7 +152,7 @@ def spending(
     inside = guarded(step)
 
     @wraps(step)
-    def outside(vault: Vault, stage: str, *args: P.args, **options: P.kwargs) -> R:
+    def outside(vault: Vault, stage: str, /, *args: P.args, **options: P.kwargs) -> R:
         return inside(vault, vault._take(stage, *args[:1]), *args, **options)
 
     return outside
