@@ -6,6 +6,7 @@ No value of a row is ever seen in this room.
 from privcausal.accounting.charge import PICO, Charge, Cost, Release, pico
 from privcausal.accounting.conversion import epsilon_of, noise_multiplier, rho_of
 from privcausal.accounting.ledger import BudgetExhaustedError, Ledger, Spent
+from privcausal.accounting.subsampled import multiplier_for_replaced
 from privcausal.accounting.total import Events, Remaining, delta_after, total_epsilon
 from privcausal.accounting.tradeoff import TradeOff, convex_envelope
 
@@ -23,6 +24,7 @@ __all__ = [
     "convex_envelope",
     "delta_after",
     "epsilon_of",
+    "multiplier_for_replaced",
     "noise_multiplier",
     "pico",
     "rho_of",
