@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from privcausal.typing import Integers, Vector
+from privcausal.typing import Integers, Mask, Vector
 from privcausal.vault import noise
 
 Draw = Callable[[Integers, noise.Query], Integers]
@@ -43,6 +43,9 @@ class _Seeded:
 
     def entropy(self) -> int:
         return int(self._rng.integers(2**62))
+
+    def coins(self, size: int, rate: float) -> Mask:
+        return self._rng.random(size) < rate
 
 
 class _Zero(_Seeded):
@@ -83,6 +86,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         self._inner = _Seeded(self.seed) if self.drawn is None else self.drawn
+        self._coins = np.random.default_rng(self.seed)
 
     def gaussian(self, exact: Integers, query: noise.Query) -> Integers:
         return self._answer(self._inner.gaussian, exact, query)
@@ -101,6 +105,10 @@ class Recorder:
 
     def entropy(self) -> int:
         return self.seed
+
+    def coins(self, size: int, rate: float) -> Mask:
+        """Of the seed, as splits are: the same whatever is drawn or played back in between."""
+        return self._coins.random(size) < rate
 
 
 def zero_noise() -> AbstractContextManager[noise.NoiseSource]:

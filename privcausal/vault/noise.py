@@ -1,5 +1,7 @@
 """Where noise comes from: OpenDP's exact samplers, fed by the operating system's entropy.
 
+Coins that decide which rows a noisy step reads are as secret as noise, and come from there too.
+
 Tests may put another source in place (`privcausal.testing`); its `real` is False, and then every
 result says NOT PRIVATE.
 """
@@ -16,7 +18,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from privcausal.typing import Integers, Vector
+from privcausal.typing import Integers, Mask, Vector
 
 Law = Literal["gaussian", "laplace"]
 
@@ -55,6 +57,9 @@ class NoiseSource(Protocol):
     def entropy(self) -> int:
         """Entropy for splits of the rows (independent of the data; not for noise)."""
 
+    def coins(self, size: int, rate: float) -> Mask:
+        """A coin for each of `size` rows, true with a probability of at most `rate` in (0, 1]."""
+
 
 class OperatingSystem:
     """Discrete noise by OpenDP (Canonne, Kamath and Steinke 2020, Algorithms 2 and 3)."""
@@ -72,6 +77,20 @@ class OperatingSystem:
 
     def entropy(self) -> int:
         return int.from_bytes(os.urandom(16), "little")
+
+    def coins(self, size: int, rate: float) -> Mask:
+        """Whether 64 bits of each row's own are below floor(2^64 rate): never above `rate`.
+
+        The other seven bytes are drawn where the first one leaves it open, so that a million coins
+        take four milliseconds.
+        """
+        top, rest = divmod(int(rate * 2.0**64), 1 << 56)  # a float times a power of two is exact
+        first = np.frombuffer(os.urandom(size), np.uint8)
+        heads = first < top
+        tied = np.flatnonzero(first == top)
+        last = np.frombuffer(os.urandom(8 * len(tied)), np.uint64) >> np.uint64(8)
+        heads[tied] = last < rest
+        return heads
 
 
 def standard_deviation(query: Query) -> Vector:

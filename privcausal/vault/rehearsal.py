@@ -18,7 +18,7 @@ from privcausal.spec.assumed import LEVELS, PROPENSITY_SPREAD, Assumed
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Binary, Domain, Interval, Levels
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.typing import Integers, Mask, Matrix, Vector
 from privcausal.vault.door import Source, Vault
 from privcausal.vault.noise import Query, standard_deviation
 from privcausal.vault.sources.memory import Memory
@@ -85,6 +85,10 @@ class Typical:
 
     def entropy(self) -> int:
         return 0
+
+    def coins(self, size: int, rate: float) -> Mask:
+        """The rows at which rate x (1, ..., size) passes a whole number."""
+        return np.diff(np.floor(rate * np.arange(size + 1.0))) > 0
 
 
 def _signs(query: int, size: int) -> Vector:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import chisquare, kstest, spearmanr
+from scipy.stats import binomtest, chisquare, kstest, spearmanr
 
 import privcausal as pc
 from privcausal import testing
@@ -96,6 +98,34 @@ def test_noise_is_fresh_each_time() -> None:
     assert not (first == second).any()
     assert len(np.unique(first)) > 490
     assert spearmanr(first[:-1], first[1:]).pvalue > LEVEL
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5, 128 / 2700, 1e-3])
+def test_coins_have_their_rate_and_are_fresh(rate: float) -> None:
+    """Each count passes with probability 1 - 1e-6."""
+    coins = noise.OperatingSystem().coins
+    first, second = coins(DRAWS, rate), coins(DRAWS, rate)
+    for heads in (first, second):
+        assert heads.dtype == bool
+        assert heads.shape == (DRAWS,)
+        assert binomtest(int(heads.sum()), DRAWS, rate).pvalue > LEVEL
+    both = int((first & second).sum())
+    assert binomtest(both, DRAWS, rate**2).pvalue > LEVEL
+    assert coins(0, rate).tolist() == []
+
+
+@pytest.mark.parametrize("rate", [0.5, 128 / 2700, 1 / 3, 2.0**-40, 1 - 2.0**-53, 1.0])
+def test_a_coin_is_64_bits_against_the_rate(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest 64 bits that are heads, and the next ones, which are tails; bytes in turn."""
+    cut = int(Fraction(rate) * 2**64)
+    draws = [k for k in (0, cut - 1, cut, cut + 1, 2**64 - 1) if k < 2**64]
+    firsts = bytes(k >> 56 for k in draws)
+    tied = [k for k in draws if k >> 56 == cut >> 56]
+    rest = b"".join(((k << 8) % 2**64).to_bytes(8, sys.byteorder) for k in tied)
+    drawn_bytes = iter([firsts, rest])
+    monkeypatch.setattr(os, "urandom", lambda size: next(drawn_bytes))
+    heads = noise.OperatingSystem().coins(len(draws), rate)
+    assert heads.tolist() == [k < cut for k in draws]
 
 
 def test_the_default_source_is_real_in_every_thread() -> None:
