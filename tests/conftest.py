@@ -65,7 +65,7 @@ def compiled(tmp_path: Path, needs: Callable[..., str]) -> Callable[..., Path]:
 
 
 EXTRAS = {
-    "nn": ("torch", "opacus"),
+    "nn": ("torch",),
     "spark": ("pyspark", "java"),
     "connect": ("pyspark", "java", "grpc", "grpc_status", "zstandard"),
     "test": ("maketables", "pyfixest"),

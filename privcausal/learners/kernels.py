@@ -71,12 +71,11 @@ def _check_range(name: str, value: Any) -> None:
 class NN:
     """Networks with one hidden layer of 32 rectified units, by DP-SGD; for ``learner="dpcate"``.
 
-    Each row's gradient is cut to norm one (opacus), rows enter a step by coins, and noise is
-    discrete Gaussian. The accountant is opacus' (Renyi divergences); since it counts rows added or
-    removed, replacing a row costs twice: base "gam" is more accurate in most studies. Half of
-    epsilon and of delta is the networks'. It needs the extra ``privcausal[nn]``, a public number of
-    rows and declared bounds. No average effects are released: their intervals would have to allow
-    for the networks' errors.
+    Each row's gradient is cut to norm one, rows enter a step by coins, and noise is discrete
+    Gaussian. It is accounted for by Renyi divergences of rows added or removed, so that replacing a
+    row costs twice: base "gam" is more accurate in most studies. Half of epsilon and of delta is
+    the networks'. It needs a public number of rows and declared bounds. No average effects are
+    released: their intervals would have to allow for the networks' errors.
 
     With ``mode="paper"`` they learn from the nuisances' half of the rows; the second stage, on the
     other half, has the other half of epsilon and delta, as in the paper.
@@ -91,7 +90,7 @@ class NN:
     Raises
     ------
     CapabilityError
-        A parameter is wrong, or PyTorch or opacus is not installed.
+        A parameter is wrong.
     """
 
     epochs: int = 20

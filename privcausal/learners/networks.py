@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import warnings
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
-from privcausal.accounting import PICO, delta_after, rho_of
+from privcausal.accounting import PICO, delta_after, multiplier_for_replaced, rho_of
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.inference.effect import Effect
@@ -20,7 +18,7 @@ from privcausal.learners.needs import Need, Undeclared
 from privcausal.learners.nuisances import RESIDUAL_CLIP, Partial
 from privcausal.spec.features import Rows
 from privcausal.spec.functions import Difference, Function, Mixture, Nuisance
-from privcausal.spec.networks import Network
+from privcausal.spec.networks import Network, size
 from privcausal.spec.plan import Plan, Stage, portions
 from privcausal.spec.request import Request
 from privcausal.typing import Vector
@@ -30,30 +28,17 @@ BATCH, RATE = 128, 0.01
 """Rows of a step, on average, and Adam's step size (Schroeder et al. 2025, supplement G.3)."""
 
 PROPENSITY, OUTCOME = "nuisance: network of the treatment", "nuisance: network of the outcome"
-ORDERS = [*(1 + k / 10 for k in range(1, 100)), *range(12, 64), *(2**k for k in range(6, 13))]
-"""Orders of the Renyi divergences; opacus' own end at 63, which a small epsilon passes."""
-
-MARGIN = 1.01
-"""On the noise. Gradients come out of products of whole matrices, whose last bits may depend on
-which other rows are in the step: where one of them lies at a tie of the grid of 2^-16, it moves by
-a grid step. This pays for 655 such moves of one coordinate, by one row, in every step."""
-
 SHARE = 0.5
 """Of epsilon, and of delta, for the networks where all stages read all rows."""
 
 
 def check(request: Request, undeclared: Undeclared) -> None:
-    """What the networks cannot do, and what has to be installed.
+    """What the networks cannot do.
 
     Raises
     ------
     CapabilityError
     """
-    missing = [m for m in ("torch", "opacus") if importlib.util.find_spec(m) is None]
-    if missing:
-        raise CapabilityError(
-            f"base='nn' needs {' and '.join(missing)}: pip install 'privcausal[nn]'"
-        )
     refused = {
         "neighbors='add_remove'": request.trust.neighbors != "substitute",
         "unit=": request.trust.unit is not None,
@@ -134,9 +119,17 @@ def _weights(ground: Ground, base: NN, stage: str) -> Vector:
     session = ground.session
     planned, treatment = session.plan.stage(stage), stage == PROPENSITY
     assert session.vault.size is not None  # by `check`
-    size = max(math.floor(planned.rows * session.vault.size), 1)
-    rate = min(1.0, BATCH / size)
+    rows = max(math.floor(planned.rows * session.vault.size), 1)
+    rate = min(1.0, BATCH / rows)
     steps = math.ceil(base.epochs / rate)
+    sd = multiplier_for_replaced(
+        planned.epsilon / PICO,
+        planned.delta / PICO,
+        rate,
+        steps,
+        size(len(ground.design) + (not treatment)),
+        PrivateNetwork.grid,
+    )
     order = PrivateNetwork(
         ground.design,
         Treatment() if treatment else ground.outcome,
@@ -144,43 +137,11 @@ def _weights(ground: Ground, base: NN, stage: str) -> Vector:
         not treatment,
         steps,
         rate,
-        rate * size,
+        rate * rows,
         RATE,
-        multiplier(planned.epsilon / PICO, planned.delta / PICO, rate, steps),
+        sd,
         "treatment" if treatment else "outcome",
     )
     release = session.vault.release_network(stage, order)
     session.releases.append(release)
     return release.value
-
-
-def multiplier(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """Noise sd per clipping norm for (epsilon, delta) when one row is *replaced*.
-
-    Opacus counts a row added or removed; a replaced one is both, so with eps0 = epsilon / 2 and
-    delta0 = delta / (1 + e^eps0) group privacy gives (epsilon, delta).
-
-    Raises
-    ------
-    BudgetError
-        No noise that opacus considers is enough.
-    """
-    from opacus.accountants.utils import get_noise_multiplier
-
-    half = 0.5 * epsilon
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the orders of the divergences
-            found = get_noise_multiplier(
-                target_epsilon=half,
-                target_delta=delta / (1 + math.exp(half)),
-                sample_rate=rate,
-                steps=steps,
-                accountant="rdp",
-                alphas=ORDERS,
-            )
-    except ValueError:
-        raise BudgetError(
-            "eps is too small for base='nn': no noise is enough. base='kernel' takes it"
-        ) from None
-    return float(found) * MARGIN

@@ -1,15 +1,30 @@
-"""A small network as a public function of a row: one hidden layer of rectified units."""
+"""A small network as a public function of a row: one hidden layer of rectified units.
+
+What is computed of a row is a fixed sequence of operations that IEEE 754 rounds correctly: sums,
+products, quotients, comparisons, and roundings to whole numbers. So it is the same to the last bit
+whatever rows stand beside it, however many, and on whatever instructions and threads. Sums over the
+columns of a row are loops over whole columns: NumPy adds along memory in another order for other
+shapes, matrix products are worse, and NumPy's own exponential differs between processors.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from privcausal.spec.features import Design, Rows, combine
+from privcausal.spec.features import Design, Rows
 from privcausal.typing import Matrix, Vector
 
 WIDTH = 32
+"""A power of two, for `folded`."""
+
+_LN2 = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+"""log 2 in two parts; the first has so few bits that its product with a small integer is exact."""
+
+_EXP = [1 / math.factorial(k) for k in range(13, -1, -1)]
+"""1/13!, ..., 1/1!, 1/0!: the next term is below 2^-57 for |r| <= log(2) / 2."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +53,9 @@ class Network:
     def __call__(self, rows: Rows) -> Vector:
         z = inputs(rows, self.design, self.arm)
         w1, b1, w2, b2 = split(self.weights, z.shape[1])
-        hidden = np.column_stack([combine(z, w1[k]) + b1[k] for k in range(WIDTH)])
-        value = combine(np.maximum(hidden, 0.0), w2) + b2
+        value = folded(w2[:, None] * np.maximum(before(w1, b1, z), 0.0)) + b2
         if self.share:
-            value = 1.0 / (1.0 + np.exp(-np.clip(value, -40, 40)))
+            value = logistic(value)
         return np.clip(self.offset + self.gain * value, self.lo, self.hi)
 
 
@@ -49,6 +63,47 @@ def inputs(rows: Rows, design: Design, arm: float | Vector | None = None) -> Mat
     """Scaled columns, finite for every row, with the arm as the last where it is given."""
     z = np.nan_to_num(rows.scaled(design))
     return z if arm is None else np.column_stack([z, np.broadcast_to(arm, len(z))])
+
+
+def before(w1: Matrix, b1: Vector, z: Matrix) -> Matrix:
+    """W1 z + b1 of each row, what comes before the hidden units, shape (32, n)."""
+    total = np.repeat(b1[:, None], len(z), axis=1)
+    part = np.empty_like(total)
+    for j in range(z.shape[1]):
+        total += np.multiply(w1[:, j, None], z[None, :, j], out=part)
+    return total
+
+
+def folded(parts: Matrix) -> Vector:
+    """Sums over the first axis, whose length is a power of two, by halves: (m, n) -> (n,)."""
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = parts[:half] + parts[half:]
+    return np.asarray(parts[0])
+
+
+def logistic(f: Vector) -> Vector:
+    """1 / (1 + e^-f), f cut to [-40, 40], to some units in the last place of the smaller share."""
+    x = -np.minimum(np.abs(f), 40.0)
+    twos = np.rint(x / _LN2[0])
+    r = (x - twos * _LN2[0]) - twos * _LN2[1]
+    series = np.full_like(r, _EXP[0])
+    for c in _EXP[1:]:
+        series = series * r + c
+    small = np.ldexp(series, twos.astype(np.int32))
+    return np.asarray(np.where(f < 0, small, 1.0) / (1.0 + small))
+
+
+def start(width: int) -> Vector:
+    """Public weights that training starts from, as in `split`; a seed draws these, and no noise.
+
+    W1 is normal with variance 2/q, w2 standard normal, and b1 and b2 are zero.
+    """
+    weights = np.random.default_rng(20_250_601).standard_normal(size(width))
+    w1, b1, _, _ = split(weights, width)
+    w1 *= np.sqrt(2.0 / max(width, 1))
+    b1[:] = weights[-1] = 0.0
+    return weights
 
 
 def size(width: int) -> int:

@@ -36,7 +36,7 @@ from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, reads_lab
 from privcausal.vault.declared import Declared, DeclaredFit
 from privcausal.vault.exact import THREADS, ExactSum, in_threads
 from privcausal.vault.job import Job, in_parts
-from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, Query, Solution
+from privcausal.vault.mechanisms.base import Mechanism, Query, Solution
 from privcausal.vault.mechanisms.boosting import Boosting
 from privcausal.vault.mechanisms.labels import LabelSelection
 from privcausal.vault.mechanisms.network import PrivateNetwork
@@ -670,9 +670,9 @@ class Vault(Sealed):
             query = noise.Query(order.query, np.ones(len(exact)), sensitivity, sd * SAFETY)
             return self._noise.gaussian(exact, query)
 
-        weights = order.train(batches, self._neighbors, self._noise.entropy, add_noise)
-        # per step and clipping norm
-        moved, sd = order.sensitivity(self._neighbors) / 2.0**TWO_FACTOR, order.multiplier
+        weights = order.train(batches, self._neighbors, self._noise.coins, add_noise)
+        # per step, in clipping norms
+        moved, sd = order.sensitivity(self._neighbors), order.multiplier
         charge = self._charge(planned, order.query, order.name, moved, sd)
         return Release(weights, np.full(len(weights), np.nan), charge)
 

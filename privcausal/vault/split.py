@@ -66,11 +66,3 @@ def first_rows(units: Integers, max_rows: int) -> Mask:
     keep = np.zeros(len(units), bool)
     keep[order] = rank < max_rows
     return keep & (units >= 0)
-
-
-def coins(entropy: int) -> np.random.Generator:
-    """Coins that say which rows enter a step of stochastic gradient descent.
-
-    `entropy` has 128 bits of the operating system's and stays in the vault, as the coins do.
-    """
-    return np.random.default_rng(entropy)

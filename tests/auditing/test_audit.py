@@ -192,7 +192,6 @@ def test_black_box(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not told.passes
 
 
-@pytest.mark.extra("nn")
 def test_networks_are_audited_by_a_statistic() -> None:
     call = {**CALL, "learner": "dpcate", "base": "nn", "trials": 2}
     with pytest.raises(CapabilityError, match="give a callable"):

@@ -50,7 +50,7 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 ELSEWHERE = {
-    "nn": "tests/vault/test_network.py, which needs torch",
+    "nn": "tests/vault/test_network.py",
     "ArmMeans": "test_replay.test_diagnostics",
 }
 """Bases and mechanisms that are replayed by a test of their own."""
@@ -219,9 +219,7 @@ def test_every_learner_on_every_base(learner: str, base: str, relation: str) -> 
     made = call("r", relation) | {"learner": learner, "base": BASE_OF.get(base, base)}
     pair = Pair(f"{learner} on {base}", made, *tables("r", relation))
     refused = fit(made, pair.one).error
-    if base == "nn" and not HAS_TORCH:
-        assert refused is not None
-    elif base == "nn" and relation == "add_remove":
+    if base == "nn" and relation == "add_remove":
         assert refused == fit(made, pair.two).error is not None  # it needs a public number of rows
     elif base in WORKS[learner]:
         assert refused is None, refused
@@ -231,9 +229,6 @@ def test_every_learner_on_every_base(learner: str, base: str, relation: str) -> 
         assert refused == fit(made, pair.two).error
         assert refused is not None
         assert refused[0] == "CapabilityError"
-
-
-HAS_TORCH = all(importlib.util.find_spec(name) for name in ("torch", "opacus"))
 
 
 def test_every_learner_and_base_is_on_the_list() -> None:

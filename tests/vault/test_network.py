@@ -5,21 +5,36 @@ No randomness is tested here but the noise's scale.
 
 from __future__ import annotations
 
-import importlib.util
-import warnings
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import network_checks
 import numpy as np
 import pandas as pd
 import pytest
+from network_checks import (
+    at_kinks,
+    check_rows_stand_alone,
+    check_sums_stand_alone,
+    dispatched,
+)
+from scipy.special import expit
 
 import privcausal as pc
 from privcausal import testing
-from privcausal.errors import BudgetError, CapabilityError
+from privcausal.accounting import PICO, multiplier_for_replaced
+from privcausal.errors import CapabilityError
 from privcausal.learners.bases import NN, Kernel
-from privcausal.learners.networks import MARGIN, multiplier
+from privcausal.spec.features import Rows, design_of
+from privcausal.spec.formula import CausalFormula
+from privcausal.spec.networks import inputs, logistic, split, start
+from privcausal.spec.schema import Schema
+from privcausal.vault.mechanisms.network import row_gradients
 
-UNIT = 2.0**16
+UNIT = 2.0**30
 BOUNDS: dict[str, Any] = {"Y": (-1, 8), "X1": (0, 1), "X2": (0, 1)}
 FORMULA = "Y ~ T | X1 + X2"
 
@@ -30,22 +45,20 @@ def rows(n: int, seed: int = 0) -> pd.DataFrame:
 
 def fit(data: pd.DataFrame, **options: Any) -> Any:
     call = {"learner": "dpcate", "base": NN(epochs=1), "bounds": BOUNDS, "eps": 4.0, **options}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of PyTorch, when it is first loaded
-        return pc.privcate(FORMULA, data, **call)
+    return pc.privcate(FORMULA, data, **call)
 
 
-@pytest.mark.extra("nn")
+# -- gradients ---------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("share", [False, True])
-def test_gradients_of_rows_are_those_of_differences_and_at_most_one_long(share: bool) -> None:
-    from privcausal.spec.networks import split
-    from privcausal.vault.mechanisms.network import _Learner
-
+def test_gradients_of_rows_are_those_of_differences(share: bool) -> None:
     rng = np.random.default_rng(0)
     z, y = rng.uniform(-1, 1, (6, 3)), rng.choice([-1.0, 1.0], 6) * (1.0 if share else 3.0)
-    learner = _Learner(3, share, 0.01)
-    found = learner.gradients(z, y)
-    assert np.linalg.norm(found, axis=1).max() <= 1 + 1e-12
+    weights = start(3)
+    weights[96:128] = rng.normal(0, 0.3, 32)
+    weights[-1] = 0.2
+    found = row_gradients(weights, z, y, share).T / UNIT
 
     def loss(w: Any, i: int) -> float:
         w1, b1, w2, b2 = split(w, 3)
@@ -54,21 +67,123 @@ def test_gradients_of_rows_are_those_of_differences_and_at_most_one_long(share: 
             return float(np.logaddexp(0, f) - (y[i] + 1) / 2 * f)
         return float(0.5 * (f - y[i]) ** 2)
 
-    start = learner.weights
-    start[32 * 4 : 32 * 5] *= np.sqrt(32)  # weights are told without the inner factor
-    eye = 1e-6 * np.eye(len(start))
+    eye = 1e-6 * np.eye(len(weights))
+    lengths = []
     for i in range(6):
-        slope = np.array([(loss(start + e, i) - loss(start - e, i)) / 2e-6 for e in eye])
-        cut = slope / max(1.0, np.linalg.norm(slope))
-        assert found[i] == pytest.approx(cut, abs=1e-6)
+        slope = np.array([(loss(weights + e, i) - loss(weights - e, i)) / 2e-6 for e in eye])
+        lengths.append(np.linalg.norm(slope))
+        assert found[i] == pytest.approx(slope / max(1.0, lengths[-1]), abs=1e-6)
+    assert max(lengths) > 1.0  # one at least is cut
 
 
-@pytest.mark.extra("nn")
+@pytest.mark.parametrize("q", [0, 1, 5, 300])
+@pytest.mark.parametrize("size", [1e-200, 1.0, 30.0, 1e100])
+def test_no_row_is_longer_than_one_on_the_grid_and_none_is_lost(q: int, size: float) -> None:
+    """Weights of all sizes, counted in Python's integers; rows that are cut are nearly one long."""
+    rng = np.random.default_rng(q)
+    z, y = rng.choice([-1.0, 1.0, 0.3], (40, q)), rng.choice([-1.0, 1.0], 40)
+    for share in (False, True):
+        whole = row_gradients(size * start(q), z, y, share)
+        squares = [sum(int(v) ** 2 for v in column) for column in whole.T]
+        assert max(squares) <= 2**60
+        if not share:  # a share that is surely right has no gradient
+            assert min(squares) > 0
+            assert q == 0 or size < 30 or min(squares) > 0.999 * 2**60
+
+
+def test_what_is_not_finite_adds_nothing() -> None:
+    weights = start(2)
+    weights[0] = 1e300
+    z = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
+    with np.errstate(all="ignore"):  # as in the vault
+        whole = row_gradients(weights, z, np.ones(3), False)
+    assert not whole[:, 0].any()
+    assert whole[:, 1:].any(axis=0).all()
+    assert row_gradients(weights, z[:0], np.ones(0), False).sum(axis=1).tolist() == [0] * 129
+
+
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("moved", [False, True])
+def test_at_kinks_a_row_stands_alone(share: bool, moved: bool) -> None:
+    check_rows_stand_alone(300 if moved else 80, 130, share, moved)
+
+
+def test_at_kinks_every_sum_stands_alone() -> None:
+    check_sums_stand_alone(300, 60)
+
+
+def test_gradients_are_the_same_on_every_instruction_set(tmp_path: Path) -> None:
+    path = tmp_path / "points.npz"
+    network_checks.save_points(path)
+    own = network_checks.digest(path)
+    names = dispatched()
+    settings = [
+        {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "OPENBLAS_CORETYPE": "Nehalem"},
+        {"NPY_DISABLE_CPU_FEATURES": " ".join(names), "OPENBLAS_NUM_THREADS": "1"},
+        {"NPY_DISABLE_CPU_FEATURES": " ".join(names), "OPENBLAS_NUM_THREADS": "2"},
+        # the upper half of them, so that the kernels in between are used
+        {"NPY_DISABLE_CPU_FEATURES": " ".join(names[len(names) // 2 :])},
+    ]
+    for setting in settings:
+        done = subprocess.run(
+            [sys.executable, network_checks.__file__, str(path)],
+            capture_output=True, text=True, timeout=120, check=True,
+            env=os.environ | setting | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+        left, digest = done.stdout.split()
+        disabled = setting.get("NPY_DISABLE_CPU_FEATURES", "").split()
+        assert int(left) == len(names) - len(disabled)
+        assert digest == own, setting
+
+
+def test_the_logistic_function_is_accurate_and_total() -> None:
+    special = [0.0, -0.0, 1e-300, -1e-20, 0.34657, -0.3466]
+    f = np.concatenate([np.linspace(-40, 40, 20_001), special])
+    assert logistic(f) == pytest.approx(expit(f), rel=2e-15, abs=0)
+    far = logistic(np.array([-np.inf, -1e300, 1e300, np.inf]))
+    assert far.tolist() == [logistic(np.array([-40.0]))[0]] * 2 + [1.0] * 2
+    assert (np.diff(logistic(np.linspace(-45, 45, 5_001))) >= 0).all()
+
+
+def test_inputs_of_a_row_do_not_depend_on_other_rows() -> None:
+    """Every function a formula may call, to the bit, whatever stands in the other rows."""
+    formula = CausalFormula.parse(
+        "Y ~ T | X1 + log(X1 + 2) + exp(X2) + sqrt(X1 + 1) + poly(X1, 3) + bs(X2, df=5) + "
+        "I(X1 * X2) + I(X1**3) + C(G) + X1:X2 + X1:C(G)",
+        ("Y", "T", "X1", "X2", "G"),
+    )
+    schema = Schema.of({"Y": (0, 1), "X1": (-1, 5), "X2": (-3, 3), "G": ["a", "b", "c"]})
+    design = design_of(formula.terms, schema, full_rank=False)
+    assert len(design) > 20
+    rng = np.random.default_rng(0)
+
+    def drawn(n: int) -> dict[str, Any]:
+        own = [rng.uniform(-1, 5, n), np.full(n, 5.0), np.full(n, -1.0), np.full(n, 1e-310)]
+        return {
+            "X1": own[rng.integers(4)],
+            "X2": rng.uniform(-3, 3, n) * rng.choice([1, 1e-300, 0], n),
+            "G": rng.integers(-1, 3, n),
+        }
+
+    for _ in range(60):
+        n = int(rng.integers(2, 140))
+        one, two = drawn(n), drawn(n)
+        i = int(rng.integers(n))
+        for name, values in two.items():
+            values[i] = one[name][i]
+        first, second = (inputs(Rows(f, n, by_column=True), design)[i] for f in (one, two))
+        assert first.tobytes() == second.tobytes()
+
+
+# -- what one row moves ------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     "new", [{"Y": 8.0, "T": 1}, {"Y": -1.0, "T": 0}, {"Y": np.nan}, {"X1": 1e9}]
 )
 def test_one_row_moves_each_step_by_what_is_stated(new: dict[str, Any]) -> None:
-    """The same coins and the same noisy sums: every exact sum moves by at most 2 x 2^16."""
+    """The same coins and the same noisy sums: every exact sum moves by at most 2 x 2^30."""
     one = rows(40)
     two = one.copy()
     for name, value in new.items():
@@ -91,29 +206,71 @@ def test_one_row_moves_each_step_by_what_is_stated(new: dict[str, Any]) -> None:
     assert a.predict(at).equals(b.predict(at))
 
 
-@pytest.mark.extra("nn")
+KINKS = 80
+
+
+def worst_for_products() -> list[Any]:
+    """Points where a matrix product puts most units on the other side when a row stands beside."""
+    w1, b1, _, _ = split(start(KINKS + 1), KINKS + 1)  # with the arm, which is zero
+    w1 = w1[:, :KINKS]
+    points = at_kinks(w1, b1, 200)
+    turned = [
+        np.count_nonzero((z[None] @ w1.T > 0)[0] != (np.tile(z, (2, 1)) @ w1.T > 0)[0])
+        for z in points
+    ]
+    return [points[k] for k in np.argsort(turned)[-3:]]
+
+
+@pytest.mark.parametrize("n", [2, 128])
+@pytest.mark.parametrize("new", [{"Y": None}, {"x0": 1.0, "x1": -1.0}])
+def test_at_kinks_one_row_moves_a_step_by_its_own_gradients(n: int, new: dict[str, Any]) -> None:
+    """All rows alike, and all units at their kinks: where the others' gradients depended on how
+    many rows there are, one that is incomplete moved the sum by 4 clipping norms, of 2 stated."""
+    names = [f"x{k}" for k in range(KINKS)]
+    formula = "Y ~ T | " + " + ".join(names)
+    call: dict[str, Any] = {
+        "learner": "dpcate", "base": NN(epochs=1), "propensity": 0.5,
+        "bounds": {"Y": (-1, 1)} | dict.fromkeys(names, (-1, 1)),
+    }  # fmt: skip
+    moves = []
+    for point in worst_for_products():
+        one = pd.DataFrame(dict(zip(names, np.tile(point, (n, 1)).T, strict=True)))
+        one["T"], one["Y"] = 0.0, 1.0
+        two = one.copy()
+        for name, value in new.items():
+            two.loc[n // 3, name] = np.nan if value is None else value
+        with testing.recorded(0) as first:
+            pc.privcate(formula, one, **call)
+        with testing.recorded(0, first.calls) as again:
+            pc.privcate(formula, two, **call)
+        pairs = zip(first.calls, again.calls, strict=True)
+        (pair,) = [p for p in pairs if p[0].query.name.startswith("network")]
+        moves.append(float(np.linalg.norm((pair[0].exact - pair[1].exact).astype(float))) / UNIT)
+    most = 1.0 if None in new.values() else 2.0  # an incomplete row takes one gradient away
+    assert 0.3 < max(moves) <= most
+
+
+# -- prices ------------------------------------------------------------------------------------
+
+
 def test_the_noise_is_what_the_accountant_asked_for() -> None:
-    """Against Google's dp_accounting, for a replaced row as one removed and one added."""
-    accounting = pytest.importorskip("dp_accounting")
-    epsilon, delta, rate, steps = 1.0, 1e-5, 128 / 2700, 422
-    sd = multiplier(epsilon, delta, rate, steps) / MARGIN
-    accountant = accounting.rdp.RdpAccountant()
-    event = accounting.PoissonSampledDpEvent(rate, accounting.GaussianDpEvent(sd))
-    accountant.compose(accounting.SelfComposedDpEvent(event, steps))
-    half = accountant.get_epsilon(delta / (1 + np.exp(epsilon / 2)))
-    assert 0.4 < half <= 0.5 * (1 + 1e-6)
-    assert multiplier(2.0, delta, rate, steps) < sd < multiplier(1.0, delta, rate, 2 * steps)
-    with pytest.raises(BudgetError, match="too small"):
-        multiplier(1e-9, 1e-12, rate, steps)
     with testing.recorded() as recorder:
         found = fit(rows(300), eps=2.0)
-    line = found.budget.set_index("query").loc["network of the outcome"]
-    scales = {c.query.scale for c in recorder.calls if c.query.name == "network of the outcome"}
-    assert list(scales) == [pytest.approx(line["noise_sd"] * UNIT)]
-    assert found.plan.stage("nuisance: network of the outcome").epsilon == 5 * 10**11
+    for what, weights in (("treatment", 32 * 4 + 1), ("outcome", 32 * 5 + 1)):
+        query = f"network of the {what}"
+        stage = found.plan.stage(f"nuisance: {query}")
+        assert (stage.epsilon, stage.delta) == (5 * 10**11, 2_500_000)
+        line = found.budget.set_index("query").loc[query]
+        sd = multiplier_for_replaced(
+            stage.epsilon / PICO, stage.delta / PICO, 128 / 300, 3, weights, UNIT
+        )
+        assert (line["sensitivity"], line["noise_sd"]) == (2.0, sd)
+        scales = [c.query.scale for c in recorder.calls if c.query.name == query]
+        assert len(scales) == 3
+        assert set(scales) == {sd * UNIT * (1 + 2.0**-40)}
+        assert min(scales) >= 2**28
 
 
-@pytest.mark.extra("nn")
 def test_the_prices_add_up(tmp_path: Any) -> None:
     ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9)
     found = fit(rows(300), eps=2.0, ledger=ledger)
@@ -128,7 +285,6 @@ def test_the_prices_add_up(tmp_path: Any) -> None:
         _ = found.params
 
 
-@pytest.mark.extra("nn")
 def test_without_noise_the_networks_find_the_nuisances(tmp_path: Any) -> None:
     study = pc.datasets.dpcate(1, 2000, 0)
     with testing.zero_noise():
@@ -143,7 +299,6 @@ def test_without_noise_the_networks_find_the_nuisances(tmp_path: Any) -> None:
     assert again.nuisances["mu1"](at).equals(found.nuisances["mu1"](at))
 
 
-@pytest.mark.extra("nn")
 @pytest.mark.parametrize("known", [True, False])
 def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: Any) -> None:
     """Half of epsilon and of delta each; a step's coins pick 128 of that half's rows."""
@@ -167,7 +322,6 @@ def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: An
     assert np.isfinite(real.predict()["estimate"]).all()
 
 
-@pytest.mark.extra("nn")
 def test_as_published_only_the_nuisances_half_moves_the_networks() -> None:
     """Of twelve rows six move a step's sums when their outcome goes to the other end."""
     data = rows(12)
@@ -198,7 +352,6 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.extra("nn")
 @pytest.mark.parametrize("what", REFUSED)
 def test_refusals_cost_nothing(what: str, tmp_path: Any) -> None:
     ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9)
@@ -207,13 +360,6 @@ def test_refusals_cost_nothing(what: str, tmp_path: Any) -> None:
     assert ledger.spent.epsilon == 0
 
 
-@pytest.mark.parametrize("absent", ["torch", "opacus"])
-def test_what_is_not_installed_is_named(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == absent else real(name, *a)
-    )
-    with pytest.raises(CapabilityError, match=rf"{absent}.*privcausal\[nn\]"):
-        fit(rows(50))
+def test_epochs_are_a_whole_number() -> None:
     with pytest.raises(CapabilityError, match="epochs"):
         NN(epochs=0)

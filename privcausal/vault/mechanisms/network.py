@@ -4,23 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from privcausal.spec.features import Design
-from privcausal.spec.networks import WIDTH, inputs, size, split
-from privcausal.typing import Integers, Matrix, Neighbors, Vector
+from privcausal.spec.networks import (
+    WIDTH,
+    before,
+    folded,
+    inputs,
+    logistic,
+    split,
+    start,
+)
+from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.mechanisms.base import TWO_FACTOR, grid_scale
-from privcausal.vault.split import coins
+from privcausal.vault.mechanisms.base import ONE_FACTOR, grid_scale
 from privcausal.vault.transforms.scores import Transform
 
-UNIT = float(1 << TWO_FACTOR)
-_PUBLIC_SEED = 20_250_601  # starting weights: public, and no noise
+UNIT = float(1 << ONE_FACTOR)
+"""Grid steps per clipping norm. So fine that the discrete Gaussian of sd UNIT / 4 or more is the
+rounded continuous one but for a slack of no account; so coarse that int64 holds a sum."""
+
+_CHECK = 20
+"""Bits dropped of the squares of a row's whole numbers, upwards, so that int64 holds their sum."""
 
 AddNoise = Callable[[Integers, float, float], Integers]
 """(exact sums, sensitivity, noise sd), all in grid steps, to noisy sums."""
+
+Coins = Callable[[int, float], Mask]
+"""(rows, rate) to which of them enter a step, each by a coin of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,21 +50,26 @@ class PrivateNetwork:
     rate : float
         Public probability with which each row enters a step.
     multiplier : float
-        Noise sd over the clipping norm.
+        Noise sd over the clipping norm, 1/4 or more.
 
     Privacy
     -------
-    In each step every row of the part enters by a coin of its own, of public probability `rate`;
-    its gradient (by opacus, for each row alone) is cut to norm 1, put on an integer grid where its
-    norm is at most 2^16, and the sum leaves with discrete Gaussian noise of sd multiplier 2^16. A
-    row that is incomplete adds zero. What is done with the noisy sums, Adam and later steps, is
-    post-processing. This is the Poisson-subsampled Gaussian mechanism, composed `steps` times,
-    whose Renyi divergences for a row added or removed opacus bounds. (Gaussian noise rounded to the
-    grid would be it exactly; the discrete Gaussian is within total variation exp(-2 pi^2 s^2) of
-    that in each coordinate, for s > 10^4 grid steps: nothing.) Replacing a row is removing one and
-    adding one: from (eps0, delta0) follows (2 eps0, (1 + e^eps0) delta0), and `multiplier` is for
-    an eps0 and a delta0 that are small enough (`learners.networks`). The number of rows enters
-    `rate` and is public under substitution; a table with one row less has the same rate.
+    *Rows.* In each step every row of the part enters by a coin of its own, of a probability that is
+    at most `rate`, which is public. Its gradient is a function of the row and of the weights alone,
+    to the last bit (`row_gradients`), in whole numbers of norm at most 2^30. So with the coins
+    fixed, a row that is added or removed moves the step's sum by at most 2^30 grid steps, one that
+    is replaced by twice that; an incomplete row adds zero, as if it were not there. At most 2^30
+    rows have sums of at most 2^60, which leaves noise of a multiplier of 2^20 some 7,000 standard
+    deviations of room in int64; OpenDP's sampler stops at its ends, which is post-processing. The
+    number of rows enters `rate` and is public under
+    substitution.
+
+    *Noise.* Were it continuous, of sd sigma = multiplier 2^30 >= 2^28 grid steps, each step would
+    be the Poisson-subsampled Gaussian mechanism, and all of them together, with Adam in between,
+    its adaptive composition, whose (epsilon, delta) `accounting.subsampled` bounds. Rounded it is
+    post-processing of that: q + round(G) = round(q + G) for a whole q. What is drawn is the
+    discrete Gaussian, which is near the rounded one: `rounding_slack` there proves how near, for
+    secret coins too, and `multiplier_for_replaced` pays for it.
     """
 
     design: Design
@@ -66,6 +84,7 @@ class PrivateNetwork:
     what: str
 
     name = "DP-SGD"
+    grid = UNIT
 
     @property
     def query(self) -> str:
@@ -76,106 +95,103 @@ class PrivateNetwork:
         return len(self.design) + self.with_arm
 
     def sensitivity(self, neighbors: Neighbors) -> float:
-        """Of one step's sum, in grid steps, for the same coins."""
-        return (2.0 if neighbors == "substitute" else 1.0) * UNIT
+        """Of one step's sum, in clipping norms, for the same coins."""
+        return 2.0 if neighbors == "substitute" else 1.0
 
     def train(
-        self,
-        batches: Sequence[Batch],
-        neighbors: Neighbors,
-        entropy: Callable[[], int],
-        add_noise: AddNoise,
+        self, batches: Sequence[Batch], neighbors: Neighbors, coins: Coins, add_noise: AddNoise
     ) -> Vector:
         """Weights after all steps, shape (p,)."""
         z, y, complete = self._stacked(batches)
-        learner = _Learner(self.width, self.share, self.learning_rate)
-        scale = grid_scale(TWO_FACTOR, np.sqrt(size(self.width)) / 2)
-        generator = coins(entropy())
+        learner = Adam(start(self.width), self.learning_rate)
+        moved, sd = self.sensitivity(neighbors) * UNIT, self.multiplier * UNIT
         for _ in range(self.steps):
-            at = np.flatnonzero((generator.random(len(z)) < self.rate) & complete)
-            grid = np.rint(learner.gradients(z[at], y[at]) * scale).astype(np.int64)
-            fine = (grid.astype(np.float64) ** 2).sum(axis=1) <= UNIT**2
-            noisy = add_noise(
-                grid[fine].sum(axis=0), self.sensitivity(neighbors), self.multiplier * UNIT
-            )
-            learner.step(noisy / (scale * self.expected))
-        return learner.weights
+            at = np.flatnonzero(coins(len(z), self.rate) & complete)
+            exact = row_gradients(learner.weights, z[at], y[at], self.share).sum(axis=1)
+            noisy = add_noise(exact, moved, sd)
+            learner.step(noisy / (UNIT * self.expected))
+        return without_factor(learner.weights)
 
-    def _stacked(self, batches: Sequence[Batch]) -> tuple[Matrix, Vector, Any]:
+    def _stacked(self, batches: Sequence[Batch]) -> tuple[Matrix, Vector, Mask]:
         z = [inputs(b.rows, self.design, b.t if self.with_arm else None) for b in batches]
         y = [np.clip(self.target(b) / self.target.bound, -1, 1) for b in batches]
         return np.concatenate(z), np.concatenate(y), np.concatenate([b.complete for b in batches])
 
 
-class _Learner:
-    """A torch module with gradients of each row by opacus, and Adam on what it is given.
+def row_gradients(weights: Vector, z: Matrix, y: Vector, share: bool) -> Integers:
+    """Each row's gradient cut to norm one, in steps of 2^-30, shape (p, n).
 
-    Hidden units are divided by the root of their number, or else most gradients would be longer
-    than one, and cutting them all to one length makes of a probability of 0.55 one of 0.8.
+    The network is f = w2' h + b2, h = max(0, W1 z + b1) / sqrt(32), of which `weights` are W1 (by
+    rows), b1, w2 and b2. Without the root most gradients would be longer than one, and cutting them
+    all to one length makes of a probability of 0.55 one of 0.8.
+
+    Privacy
+    -------
+    Column i is a function of `weights`, z[i] and y[i] alone, since every float in it is one of a
+    fixed sequence of operations that IEEE 754 rounds correctly (`spec.networks` says why that must
+    be so: at a kink of a unit the last bit of a sum decides whether the unit counts at all).
+
+    Its norm is at most 2^30. With d the derivative of the loss by f, and v_k the factor w2_k /
+    sqrt(32) where unit k is above zero and 0 elsewhere, the gradient is d (v z', v, h, 1), whose
+    squared norm d^2 (1 + sum h_k^2 + (1 + |z|^2) sum v_k^2) has only terms of one sign: in floats
+    it is off by a factor of 1 +- (q + 20) 2^-52 for q inputs. So the gradient, divided by its norm
+    where that is above one and multiplied by a number below 2^30, is too long by less than a grid
+    step for q < 10^6; rounding p whole numbers adds sqrt(p) / 2; `grid_scale` leaves room for both.
+    All the same the norm is checked, in whole numbers: each is at most 2^30 in size, so a square in
+    units of 2^20, rounded up, is at most 2^40, and int64 holds the sum of 2^22 of them; where it is
+    at most 2^40, the squares add up to at most 2^60. Rounding up adds p 2^20 at most to a squared
+    norm, or p / 2^11 to the norm, for which there is room too: no row fails. One whose floats are
+    not finite counts as zero; none is, as |z| and |y| are at most 1 and Adam's steps are bounded.
     """
+    w1, b1, w2, b2 = split(weights, z.shape[1])
+    n, count = len(z), len(weights)
+    above = before(w1, b1, z)
+    h = np.maximum(above, 0.0) * WIDTH**-0.5
+    v = np.where(above > 0.0, (w2 * WIDTH**-0.5)[:, None], 0.0)
+    f = folded(w2[:, None] * h) + b2
+    d = logistic(f) - 0.5 * (y + 1.0) if share else f - y
+    z2 = np.zeros(n)
+    for j in range(z.shape[1]):
+        z2 += z[:, j] * z[:, j]
+    norm = np.abs(d) * np.sqrt(1.0 + folded(h * h) + (1.0 + z2) * folded(v * v))
+    scale = grid_scale(ONE_FACTOR, np.sqrt(count) / 2 + count / 2.0 ** (31 - _CHECK))
+    d = d * (scale / np.maximum(norm, 1.0))
 
-    def __init__(self, width: int, share: bool, learning_rate: float) -> None:
-        import torch
-        from opacus import GradSampleModule
+    grid = np.empty((count, n))
+    of_w1, of_b1, of_w2, of_b2 = np.split(grid, np.cumsum([w1.size, WIDTH, WIDTH]))
+    np.multiply(v, d, out=of_b1)
+    np.multiply(of_b1[:, None], z.T[None], out=of_w1.reshape(*w1.shape, n))
+    np.multiply(h, d, out=of_w2)
+    of_b2[0] = d
+    np.clip(np.rint(grid, out=grid), -UNIT, UNIT, out=grid)
+    whole = grid.astype(np.int64)
+    squares = whole * whole
+    squares += (1 << _CHECK) - 1
+    squares >>= _CHECK
+    whole *= np.isfinite(norm) & (squares.sum(axis=0) <= 1 << (2 * ONE_FACTOR - _CHECK))
+    return whole
 
-        class _Shrunken(torch.nn.Module):
-            def forward(self, x: Any) -> Any:
-                return torch.relu(x) * WIDTH**-0.5
 
-        generator = torch.Generator().manual_seed(_PUBLIC_SEED)
-        start = torch.randn(size(width), generator=generator, dtype=torch.float64).numpy()
-        w1, b1, w2, b2 = split(start, width)
-        inner = torch.nn.Sequential(
-            torch.nn.Linear(width, len(b1), dtype=torch.float64),
-            _Shrunken(),
-            torch.nn.Linear(len(b1), 1, dtype=torch.float64),
-        )
-        values = (w1 * np.sqrt(2.0 / max(width, 1)), 0 * b1, w2[None], [0 * b2])
-        for parameter, value in zip(inner.parameters(), values, strict=True):
-            parameter.data = torch.as_tensor(np.array(value), dtype=torch.float64)
-        self._module = GradSampleModule(inner, loss_reduction="sum")
-        self._optimiser = torch.optim.Adam(inner.parameters(), lr=learning_rate)
-        self._share = share
+class Adam:
+    """Steps by Kingma and Ba (2015) on noisy gradients, with their constants."""
 
-    def gradients(self, z: Matrix, y: Vector) -> Matrix:
-        """Each row's gradient, cut to norm one, shape (n, p)."""
-        import torch
-
-        parameters = list(self._module.parameters())
-        if not len(z):
-            return np.zeros((0, sum(p.numel() for p in parameters)))
-        self._module.zero_grad()
-        # inputs that need a gradient keep opacus' hooks quiet
-        found = self._module(torch.from_numpy(z.copy()).requires_grad_(True)).squeeze(1)
-        goal = torch.from_numpy(y.copy())
-        loss: Any
-        if self._share:
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(
-                found, (goal + 1) / 2, reduction="sum"
-            )
-        else:
-            loss = 0.5 * ((found - goal) ** 2).sum()
-        loss.backward()
-        rows = np.concatenate(
-            [p.grad_sample.reshape(len(z), -1).numpy() for p in parameters], axis=1
-        )
-        rows = np.nan_to_num(rows)
-        norm = np.linalg.norm(rows, axis=1)
-        return np.asarray(rows / np.maximum(norm, 1.0)[:, None])
+    def __init__(self, weights: Vector, learning_rate: float) -> None:
+        self.weights = weights
+        self._rate = learning_rate
+        self._mean, self._square = np.zeros_like(weights), np.zeros_like(weights)
+        self._steps = 0
 
     def step(self, gradient: Vector) -> None:
-        import torch
+        self._steps += 1
+        self._mean = 0.9 * self._mean + 0.1 * gradient
+        self._square = 0.999 * self._square + 0.001 * gradient**2
+        mean = self._mean / (1 - 0.9**self._steps)
+        root = np.sqrt(self._square / (1 - 0.999**self._steps))
+        self.weights = self.weights - self._rate * mean / (root + 1e-8)
 
-        at = 0
-        for parameter in self._module.parameters():
-            part = gradient[at : at + parameter.numel()]
-            at += parameter.numel()
-            parameter.grad = torch.from_numpy(part.copy()).reshape(parameter.shape)
-        self._optimiser.step()
 
-    @property
-    def weights(self) -> Vector:
-        """As of a network without the factor."""
-        found = [p.detach().numpy().ravel() for p in self._module.parameters()]
-        found[2] = found[2] * WIDTH**-0.5
-        return np.asarray(np.concatenate(found), np.float64)
+def without_factor(weights: Vector) -> Vector:
+    """Weights of the same network as `spec.networks.Network` writes it, without the root of 32."""
+    told = weights.copy()
+    told[-WIDTH - 1 : -1] *= WIDTH**-0.5
+    return told
