@@ -508,4 +508,44 @@ LEDGER = (
     ),
 )  # fmt: skip
 
-MUTANTS = (*NOISE, *SENSITIVITY, *ROWS, *WORDS, *LOADED, *LEDGER)
+NETWORKS = (
+    Mutant(
+        "a row's gradient by a product of whole matrices", "spec.networks:before",
+        "    return total", "    return w1 @ z.T + b1[:, None]", (c.network_rows_stand_alone,),
+    ),
+    Mutant(
+        "sums of a row in an order that depends on the shape", "spec.networks:folded",
+        "    while len(parts) > 1:", "    return parts.sum(axis=0)\n    while len(parts) > 1:",
+        (c.network_rows_stand_alone,),
+    ),
+    Mutant(
+        "discrete noise for Gaussian noise without a price",
+        "accounting.subsampled:multiplier_for_replaced",
+        "half = 0.5 * epsilon - h", "half = 0.5 * epsilon", (c.networks_pay_for_discrete_noise,),
+    ),
+    Mutant(
+        "discrete and rounded noise alike but for exp(-2 pi^2 s^2)",
+        "accounting.subsampled:rounding_slack",
+        "REACH**2 / (24 * sd**2) + ", "", (c.networks_pay_for_discrete_noise,),
+    ),
+    Mutant(
+        "a coarse grid that is told to be fine", "learners.networks:_weights",
+        "PrivateNetwork.grid", "2.0**40", (c.networks_tell_their_grid,),
+    ),
+    Mutant(
+        "a row replaced costs as much as one removed",
+        "accounting.subsampled:multiplier_for_replaced",
+        "half = 0.5 * epsilon - h", "half = epsilon - h", (c.networks_pay_for_discrete_noise,),
+    ),
+    Mutant(
+        "coins fall too often", "vault.noise:OperatingSystem.coins",
+        "heads[tied] = last < rest", "heads[tied] = True", (c.coins_have_their_rate,),
+    ),
+    Mutant(
+        "the same coins for each step", "vault.noise:OperatingSystem.coins",
+        "np.frombuffer(os.urandom(size), np.uint8)",
+        "np.random.default_rng(1).integers(0, 256, size, np.uint8)", (c.coins_have_their_rate,),
+    ),
+)  # fmt: skip
+
+MUTANTS = (*NOISE, *SENSITIVITY, *ROWS, *WORDS, *LOADED, *NETWORKS, *LEDGER)

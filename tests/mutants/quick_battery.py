@@ -20,7 +20,7 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binom, chi2, gamma, spearmanr
+from scipy.stats import binom, chi2, gamma, norm, spearmanr
 
 import privcausal as pc
 from privcausal import testing
@@ -32,9 +32,11 @@ from privcausal.accounting import (
     Ledger,
     TradeOff,
     delta_after,
+    multiplier_for_replaced,
     noise_multiplier,
     pico,
     rho_of,
+    subsampled,
     total_epsilon,
 )
 from privcausal.accounting.total import within
@@ -73,6 +75,9 @@ from privcausal.vault.mechanisms.labels import LabelSelection
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "privacy"))
 from hostile_fits import CRAFTED, document, loaded
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "vault"))
+from network_checks import check_rows_stand_alone, check_sums_stand_alone
 from replay_helpers import (
     BOUNDS,
     FORMULA,
@@ -316,6 +321,55 @@ def noise_of_no_scale_is_refused() -> None:
     except ArithmeticError:
         return
     raise AssertionError(f"noise of scale zero: {drawn}")
+
+
+# -- networks ----------------------------------------------------------------------------------
+
+
+def network_rows_stand_alone() -> None:
+    """Where all units are at their kinks, a row's gradient is the same bits in any company."""
+    check_rows_stand_alone(80, 40, share=False, moved=False)
+    check_sums_stand_alone(80, 40)
+
+
+def networks_pay_for_discrete_noise() -> None:
+    """On a coarse grid, where it is dear: the masses of both laws, and the price of a fit."""
+    sd, k = 64.0, int(subsampled.REACH * 64)
+    density = np.exp(-0.5 * (np.arange(-20 * sd, 20 * sd + 1) / sd) ** 2).sum()
+    rounded = norm.sf((k - 0.5) / sd) - norm.sf((k + 0.5) / sd)
+    apart = abs(-0.5 * (k / sd) ** 2 - math.log(density) - math.log(rounded))
+    slack = subsampled.rounding_slack(1, sd)[0]
+    assert 0.95 * slack < apart <= slack
+    epsilon, delta, rate, steps, grid = 0.5, 1e-6, 0.05, 400, 2.0**10
+    multiplier = multiplier_for_replaced(epsilon, delta, rate, steps, 1, grid)
+    slack = subsampled.rounding_slack(steps, grid / 4)[0]
+    failing = delta / (1 + math.exp(epsilon / 2))  # a little more than is left
+    half = subsampled.epsilon_of_steps(multiplier, failing, rate, steps)
+    assert 2 * (half + slack) <= epsilon
+
+
+def networks_tell_their_grid() -> None:
+    """The slack is that of the grid on which a step's sum moves by the clipping norm."""
+    multiplier_for_replaced.cache_clear()
+    call: dict[str, Any] = {"bounds": {"Y": (0, 1), "X": (0, 1)}, "eps": 4.0}
+    data = pd.DataFrame({"Y": [0.0, 1.0] * 10, "T": [0, 0, 1, 1] * 5, "X": np.linspace(0, 1, 20)})
+    told = mock.Mock(wraps=subsampled.rounding_slack)
+    with mock.patch.object(subsampled, "rounding_slack", told), testing.recorded() as recorder:
+        pc.privcate("Y ~ T | X", data, learner="dpcate", base=pc.bases.NN(epochs=1), **call)
+    queries = [c.query for c in recorder.calls if c.query.name.startswith("network")]
+    for query, asked in zip(queries, told.call_args_list, strict=True):
+        assert asked.args == (len(query.weights), query.sensitivity / 2 / 4)
+        assert query.scale >= query.sensitivity / 2 / 4 >= 2.0**28
+
+
+def coins_have_their_rate() -> None:
+    """20,000 coins, and how often two of them fall on the same row."""
+    rate = 1e-3
+    first, second = (noise.OperatingSystem().coins(20_000, rate) for _ in range(2))
+    for heads, chance in ((first, rate), (second, rate), (first & second, rate**2)):
+        count = int(heads.sum())
+        assert binom.cdf(count, 20_000, chance) > LEVEL
+        assert binom.sf(count - 1, 20_000, chance) > LEVEL
 
 
 # -- the vault ---------------------------------------------------------------------------------
