@@ -359,7 +359,7 @@ def from_cells(
     ----------
     frame : data frame
         The columns cell, arm, count and sum (of outcomes cut to their bounds), a line per cell and
-        arm; or steps in place of sum, as ``fit.plan.sql()`` gives them.
+        arm; or steps in place of sum, as ``fit.plan.sql()`` gives them. At most 2^31 rows a line.
     cells : sequence of labels, or Plan
         The declared cells; one that is absent from the frame has no rows, and still gets noise. Or
         the plan of a fit by cells, whose SQL made the table.
@@ -381,8 +381,10 @@ def from_cells(
     Returns
     -------
     CateResult
-        One row is one person in the guarantee. Sums are taken to be exact: the last digits of a
-        warehouse's sum of floats depend on the order of its rows, those of `steps` do not.
+        One row is one person in the guarantee. Sums are taken to be exact, and floats to have been
+        rounded once: what that adds to what one row moves them by is paid for, and where it would
+        be much they are refused. The last digits of a warehouse's sum of floats may depend on the
+        order of its rows; those of `steps`, of integers and of decimals do not.
 
     Raises
     ------
@@ -399,7 +401,7 @@ def from_cells(
         return CateResult(estimate, cells_call(asked, noise))
     plan = asked.plan()
     vault = open_vault(hold(table, asked.header), plan, ledger, secrets.token_hex(8))
-    estimate = from_exact(asked, plan, vault)
+    estimate = from_exact(asked, plan, vault, table.rounding)
     return CateResult(estimate, cells_call(asked, None), ledger_line(ledger))
 
 

@@ -135,15 +135,15 @@ def _of_plan(
     return CellRequest(request, plan.partition, learner, names)
 
 
-def from_exact(asked: CellRequest, plan: Plan, vault: Vault) -> Estimate:
-    """Noise on an exact table, then as for rows."""
+def from_exact(asked: CellRequest, plan: Plan, vault: Vault, rounding: float) -> Estimate:
+    """Noise on an exact table, then as for rows; `rounding` is that of its sums."""
     session = Session(plan, vault, asked.request.schema, Undeclared((), ()), BASES["gam"])
     vault.arrange(asked.request.schema, (), ())
     pure = plan.pure
     sums = CellSums(
         asked.partition, Outcome(asked.outcome.lo, asked.outcome.hi),
         asked.request.trust.neighbors, "laplace" if pure else "gaussian",
-        form=asked.learner.release if pure else "count_sum", squares=False,
+        form=asked.learner.release if pure else "count_sum", squares=False, rounding=rounding,
     )  # fmt: skip
     release = session.release(CELLS, sums)
     count, total, _ = sums.split(release.value)

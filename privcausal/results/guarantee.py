@@ -166,7 +166,10 @@ def _proviso(plan: Plan) -> str:
     """What a proof for rows takes for granted where somebody else has added them up."""
     if not plan.aggregated:
         return ""
-    return ", provided each row was counted once with its outcome cut to its bounds"
+    return (
+        ", provided each row was counted once with its outcome cut to its bounds, and sums are "
+        "exact but for one rounding"
+    )
 
 
 NOT_PRIVATE = "NOT PRIVATE: made with a test noise source; nothing is guaranteed."

@@ -265,6 +265,27 @@ ROWS = (
     ),
 )  # fmt: skip
 
+CELLS = (
+    Mutant(
+        "sums of floats taken to be exact", f"{_BOX}.cells:CellSums.l1_sensitivity",
+        " + 2.0 * self.rounding", "", (c.rounded_sums_move_no_further_than_stated,),
+    ),
+    Mutant(
+        "the last digit of sums is that of one outcome", "spec.cell_table:_check_digits",
+        "math.ulp(MOST_COUNT * max(", "math.ulp(1.0 * max(",
+        (c.sums_without_their_digits_are_refused,),
+    ),
+    Mutant(
+        "sums whose last digit is worth a row accepted", "spec.cell_table:_check_digits",
+        "if last > MOST_ROUNDING * half:", "if False:",
+        (c.sums_without_their_digits_are_refused,),
+    ),
+    Mutant(
+        "steps read as floats", "spec.cell_table:_exact",
+        "out[place] = value", "out[place] = int(float(value))", (c.steps_are_read_to_the_unit,),
+    ),
+)  # fmt: skip
+
 WORDS = (
     Mutant(
         "a row in the place of names is quoted", "spec.formula:_unknown",
@@ -548,4 +569,6 @@ NETWORKS = (
     ),
 )  # fmt: skip
 
-MUTANTS = (*NOISE, *SENSITIVITY, *ROWS, *WORDS, *LOADED, *NETWORKS, *LEDGER)
+MUTANTS = (
+    *NOISE, *SENSITIVITY, *ROWS, *CELLS, *WORDS, *LOADED, *NETWORKS, *LEDGER,
+)  # fmt: skip

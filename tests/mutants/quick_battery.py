@@ -553,6 +553,33 @@ def bounds_of_audits_hold() -> None:
     assert over <= binom.ppf(1 - LEVEL, 400, 0.3)
 
 
+def _of_cells(total: Any, outcome: Any, before: Any = None, column: str = "sum") -> Any:
+    table = {"cell": ["a"], "arm": [1], "count": [2**31], column: [total]}
+    with testing.recorded(1, before) as record:
+        pc.from_cells(pd.DataFrame(table), ["a"], outcome=outcome, eps=1.0)
+    return record.calls
+
+
+def rounded_sums_move_no_further_than_stated() -> None:
+    """One row, from 0 to 1 + 2^-40, beside others whose sum is rounded down and then up."""
+    ulp = 2.0**-22
+    one = _of_cells(2.0**30, (0, 1 + 2.0**-40))
+    two = _of_cells(2.0**30 + 1 + ulp, (0, 1 + 2.0**-40), one)
+    moved = np.abs(one[0].exact - two[0].exact).sum()
+    assert moved <= one[0].query.sensitivity
+
+
+def sums_without_their_digits_are_refused() -> None:
+    ended = _ended(lambda: _of_cells(2.0**31 * 1e6, (1e6, 1e6 + 1)))
+    assert isinstance(ended, PrivcausalError)
+
+
+def steps_are_read_to_the_unit() -> None:
+    one = _of_cells(2**60 + 1, (0, 1), column="steps")
+    two = _of_cells(2**60, (0, 1), one, column="steps")
+    assert (one[0].exact != two[0].exact).any()
+
+
 def _ended(call: Callable[[], Any]) -> BaseException | None:
     try:
         call()

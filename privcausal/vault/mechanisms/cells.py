@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -61,6 +62,12 @@ class CellSums(Mechanism):
     sums by at most 2 S (all entries apart, or those of x^2 in common and both not negative), by one
     of the same by (x - x')^2 (1 + gamma^2 (x + x')^2) <= 4 for gamma <= 1, since
     |x + x'| <= 2 - |x - x'|. So Delta^2 = max(4, 2 S), and S where a row is added.
+
+    Where somebody else has added the rows up, the sum of x of a cell and arm that changes may move
+    by `rounding` grid steps more (`privcausal.spec.cell_table`), and nothing else does: one entry
+    of the sums, and both ends together by twice that, in one cell and arm where a row is added and
+    in two at most where it is replaced. By the triangle inequality this adds 2 or 4 `rounding` in
+    l1 (one or two would do for count and sum), and 1 or sqrt(2) `rounding` in l2.
     """
 
     partition: Partition
@@ -69,6 +76,7 @@ class CellSums(Mechanism):
     law: Literal["laplace", "gaussian"]
     form: Form = "ends"
     squares: bool = True
+    rounding: float = 0.0
 
     def __post_init__(self) -> None:
         if self.form == "ends" and self.law == "gaussian":
@@ -106,12 +114,15 @@ class CellSums(Mechanism):
         return self._kinds[1] if self.squares else 0.0
 
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
-        return (2.0 if neighbors == "substitute" else 1.0) * (2.0 + self._square_bound) * UNIT
+        places = 2.0 if neighbors == "substitute" else 1.0
+        return places * ((2.0 + self._square_bound) * UNIT + 2.0 * self.rounding)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         beta2 = L2_WEIGHTS[self.neighbors][0]
         one = 1.0 + beta2 + self._square_bound**2
-        return float(np.sqrt(max(4.0, 2 * one) if neighbors == "substitute" else one)) * UNIT
+        if neighbors == "substitute":
+            return float(np.sqrt(max(4.0, 2 * one))) * UNIT + math.sqrt(2.0) * self.rounding
+        return float(np.sqrt(one)) * UNIT + self.rounding
 
     @property
     def units(self) -> Vector:
