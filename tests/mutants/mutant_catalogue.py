@@ -410,8 +410,9 @@ LEDGER = (
     ),
     Mutant(
         "a fit is charged when it is done (refund on error)", "vault.door:open_vault",
-        "        ledger.charge(\n            run, [_planned(stage, plan) for stage in plan.stages], "
-        "published=paper or published\n        )\n    return Vault(source, plan, source_of_noise, watch)",
+        "        ledger.charge(\n            run, [_planned(stage, plan) for stage in plan.stages]"
+        ", published=paper or published\n        )\n"
+        "    return Vault(source, plan, source_of_noise, watch)",
         "        pass\n    vault = Vault(source, plan, source_of_noise, watch)\n"
         "    if ledger is not None:\n"
         "        ledger.charge(run, [_planned(stage, plan) for stage in plan.stages])\n"

@@ -315,6 +315,7 @@ TYPED = ("pyarrow", "LazyFrame", "DuckDB", "Parquet")
 def _bases(name: str) -> Any:
     return {
         "dpebm": lambda: pc.bases.DPEBM(rounds=10), "kernel": lambda: pc.bases.Kernel(functions=20),
+        "nn": lambda: pc.bases.NN(epochs=1),
     }.get(name, lambda: name)()  # fmt: skip
 
 
@@ -324,7 +325,7 @@ LEARNERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("r", {"base": "linear"}), ("r", {}), ("dr", {"base": "linear"}), ("s", {"base": "linear"}),
     ("t", {"base": "linear"}), ("x", {"base": "linear"}), ("adum", {}),
     ("adum", {"noise": "gaussian"}), ("tm", {}), ("s", {"base": "dpebm"}),
-    ("dr", {"base": "dpebm"}), ("dpcate", {"base": "kernel"}),
+    ("dr", {"base": "dpebm"}), ("dpcate", {"base": "kernel"}), ("dpcate", {"base": "nn", "neighbors": "substitute"}),
 )  # fmt: skip
 
 FORMULAS = (
@@ -398,7 +399,7 @@ def _call(rng: Rng, source: str) -> dict[str, Any]:
     call["formula"] = str(rng.choice(FORMULAS))
     if learner == "trial":
         call |= {"learner": "private", "formula": "Y ~ T"}
-    call["neighbors"] = str(rng.choice(["substitute", "add_remove"]))
+    call.setdefault("neighbors", str(rng.choice(["substitute", "add_remove"])))
     call["eps"] = float(rng.choice([0.5, 40.0]))
     call["bounds"] = _bounds(rng)
     if learner in ("private", "r", "s") and rng.random() < 0.3:
