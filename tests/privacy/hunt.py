@@ -325,7 +325,8 @@ LEARNERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("r", {"base": "linear"}), ("r", {}), ("dr", {"base": "linear"}), ("s", {"base": "linear"}),
     ("t", {"base": "linear"}), ("x", {"base": "linear"}), ("adum", {}),
     ("adum", {"noise": "gaussian"}), ("tm", {}), ("s", {"base": "dpebm"}),
-    ("dr", {"base": "dpebm"}), ("dpcate", {"base": "kernel"}), ("dpcate", {"base": "nn", "neighbors": "substitute"}),
+    ("dr", {"base": "dpebm"}), ("dpcate", {"base": "kernel"}),
+    ("dpcate", {"base": "nn", "neighbors": "substitute"}),
 )  # fmt: skip
 
 FORMULAS = (
