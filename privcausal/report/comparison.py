@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from privcausal.report import latex, numbers
 from privcausal.report.summary import Summary
 from privcausal.report.table import Column, Grid, Prose, Rule, Table
-from privcausal.report.view import Kind
 from privcausal.report.words import ALERTS, clean, cut
+from privcausal.typing import Kind
 
 if TYPE_CHECKING:
     import pandas as pd

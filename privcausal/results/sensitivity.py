@@ -13,8 +13,8 @@ from privcausal.inference.sensitivity import largest_bias, robustness_value, sca
 from privcausal.report import numbers
 from privcausal.report.summary import Summary
 from privcausal.report.table import Column, Grid, Prose, Rule, Table
-from privcausal.report.view import Kind
 from privcausal.report.words import ALERTS
+from privcausal.typing import Kind
 
 if TYPE_CHECKING:
     import pandas as pd

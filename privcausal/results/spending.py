@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from privcausal.report import numbers
 from privcausal.report.summary import Summary
 from privcausal.report.table import Column, Grid, Pairs, Prose, Rule, Table
-from privcausal.report.view import Kind
 from privcausal.report.words import ALERTS, clean
+from privcausal.typing import Kind
 
 if TYPE_CHECKING:
     import pandas as pd

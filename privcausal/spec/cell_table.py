@@ -103,10 +103,11 @@ def read_cells(
         whole = count.astype(np.int64)
         sums = _exact(table, "steps" if stepwise else "sum", at, len(cells))
         if not stepwise:
-            sums = [_centred(s, n, outcome) for s, n in zip(sums, whole.ravel(), strict=True)]
+            counts = whole.ravel().tolist()
+            sums = [_centred(s, n, outcome) for s, n in zip(sums, counts, strict=True)]
         room = half * (1 + SLACK) + (0.0 if stepwise else SLACK * abs(outcome.mid))
         steps = _within(sums, whole, room / half, outcome)
-        total = steps * (half / 2.0**STEPS)
+        total = np.asarray(steps * (half / 2.0**STEPS), np.float64)
     return CellTable(count, total, steps, rounding)
 
 
@@ -145,7 +146,8 @@ def _check_digits(table: Any, outcome: Interval, *, stepwise: bool) -> float:
 def _centred(value: Any, count: int, outcome: Interval) -> int:
     """The sum of `count` outcomes less the middle of their bounds, in the nearest whole step."""
     lo, hi = Fraction(outcome.lo), Fraction(outcome.hi)
-    return round((2 * Fraction(value) - (lo + hi) * int(count)) / (hi - lo) * 2**STEPS)
+    steps: Fraction = (2 * Fraction(value) - (lo + hi) * count) / (hi - lo) * 2**STEPS
+    return round(steps)
 
 
 def _within(sums: Sequence[int], count: Integers, room: float, outcome: Interval) -> Integers:

@@ -642,21 +642,24 @@ SMALL = 1 << 10
 
 def by_rows(left: Matrix, right: Matrix) -> Matrix:
     """left' right of two tables of as many rows, whose products have exact sums."""
-    rows, (p, q) = len(left) // SMALL * SMALL, (left.shape[1], right.shape[1])
+    pieces = len(left) // SMALL
+    rows, p, q = pieces * SMALL, left.shape[1], right.shape[1]
     total = left[rows:].T @ right[rows:]
     if rows:
-        parts = left[:rows].T.reshape(p, -1, SMALL), right[:rows].T.reshape(q, -1, SMALL)
+        # sizes in full: of a table without columns NumPy cannot find one that is left open
+        parts = left[:rows].T.reshape(p, pieces, SMALL), right[:rows].T.reshape(q, pieces, SMALL)
         total += np.matmul(parts[0].swapaxes(0, 1), parts[1].transpose(1, 2, 0)).sum(axis=0)
     return total
 
 
 def onto(phi: Matrix, lift: Matrix, out: Matrix) -> None:
     """phi lift, written to `out`; both tables column by column in memory, sums exact."""
-    rows, (p, k) = len(phi) // SMALL * SMALL, lift.shape
+    pieces = len(phi) // SMALL
+    rows, (p, k) = pieces * SMALL, lift.shape
     np.matmul(lift.T, phi[rows:].T, out=out[rows:].T)
     if rows:
-        own = phi[:rows].T.reshape(p, -1, SMALL).swapaxes(0, 1)
-        np.matmul(lift.T, own, out=out[:rows].T.reshape(k, -1, SMALL).swapaxes(0, 1))
+        own = phi[:rows].T.reshape(p, pieces, SMALL).swapaxes(0, 1)
+        np.matmul(lift.T, own, out=out[:rows].T.reshape(k, pieces, SMALL).swapaxes(0, 1))
 
 
 FEW_ROWS = 256

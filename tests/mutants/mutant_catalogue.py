@@ -179,6 +179,11 @@ SENSITIVITY = (
 
 ROWS = (
     Mutant(
+        "a table without columns fails from some number of rows on", "spec.features:by_rows",
+        "left[:rows].T.reshape(p, pieces, SMALL)", "left[:rows].T.reshape(p, -1, SMALL)",
+        (c.borders_of_blocks_are_none_of_the_answers,),
+    ),
+    Mutant(
         "objects named by the first equal one", "spec.columns:_is_plain",
         "and not _holds_objects(series)", "", (c.labels_are_of_their_own_cell,),
     ),

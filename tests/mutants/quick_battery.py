@@ -221,6 +221,14 @@ def levels_of_one_row_stay_unknown() -> None:
 # -- right answers -----------------------------------------------------------------------------
 
 
+def borders_of_blocks_are_none_of_the_answers() -> None:
+    """A table of one row more ends as the other does, of one feature too."""
+    options: dict[str, Any] = {"bounds": BOUNDS | {"P": (0.1, 0.9)}, "neighbors": "add_remove"}
+    rows = frame(ordinary(features.SMALL, 1))
+    for some in (rows[:-1], rows):
+        pc.private("Y ~ T", some, propensity="P", **options)
+
+
 def labels_are_of_their_own_cell() -> None:
     """In a column of objects, after many texts, of values that are equal to a hash table."""
     for cells in ([True, 1], [1, True], ["1", True, 1, None, [1]]):

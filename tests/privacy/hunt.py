@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import importlib
 import sys
 import tempfile
 import traceback
@@ -31,6 +32,7 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import numpy as np
@@ -309,6 +311,40 @@ TYPED = ("pyarrow", "LazyFrame", "DuckDB", "Parquet")
 """Sources without Python's objects."""
 
 
+# -- sizes of blocks -----------------------------------------------------------------------------
+
+SIZES: dict[str, tuple[int, ...]] = {
+    "privcausal.spec.features.SMALL": (4, 32, 1 << 10),
+    "privcausal.spec.features.FEW_ROWS": (0, 8),
+    "privcausal.spec.interactions.PART": (8, 1 << 13),
+    "privcausal.vault.door.BATCH": (16, 1 << 15),
+    "privcausal.vault.door.KEEP_ROWS": (0, 1 << 18),
+    "privcausal.vault.door.KEEP_HELD": (0, 1 << 20),
+    "privcausal.vault.door.KEEP_VALUES": (0, 1 << 24),
+    "privcausal.vault.door.KEEP_NUMBERS": (0, 1 << 25), "privcausal.vault.door.THREADS": (1, 3),
+    "privcausal.vault.sources.stored.STREAM": (16, 1 << 17),
+}  # fmt: skip
+"""Where the number of rows makes a difference to how they are worked on, and to nothing else.
+
+Drawn small, so that small tables cross all borders, and anew for each reading of a table.
+"""
+
+
+@contextlib.contextmanager
+def any_sizes(rng: Rng) -> Iterator[Callable[[], None]]:
+    """Gives a function that draws all sizes; afterwards they are what they were."""
+    with contextlib.ExitStack() as kept:
+        for name in SIZES:
+            kept.enter_context(mock.patch(name))
+        yield lambda: _draw_sizes(rng)
+
+
+def _draw_sizes(rng: Rng) -> None:
+    for name, sizes in SIZES.items():
+        module, _, constant = name.rpartition(".")
+        setattr(importlib.import_module(module), constant, sizes[rng.integers(len(sizes))])
+
+
 # -- calls -------------------------------------------------------------------------------------
 
 
@@ -321,6 +357,8 @@ def _bases(name: str) -> Any:
 
 LEARNERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("private", {}), ("private", {}), ("private", {"estimand": "ATT"}), ("trial", {}),
+    ("trial", {"propensity": "P"}), ("private", {"formula": "Y ~ T | 1 | X1 + C(G)"}),
+    ("r", {"formula": "Y ~ T | 1 | X1 + X2", "base": "linear"}),
     ("private", {"estimand": "ATO", "base": "linear"}), ("private", {"propensity": "P"}),
     ("r", {"base": "linear"}), ("r", {}), ("dr", {"base": "linear"}), ("s", {"base": "linear"}),
     ("t", {"base": "linear"}), ("x", {"base": "linear"}), ("adum", {}),
@@ -397,7 +435,7 @@ def _call(rng: Rng, source: str) -> dict[str, Any]:
     if "noise" in call:
         del call["noise"]
         call["learner"] = pc.learners.ADUM(noise="gaussian")
-    call["formula"] = str(rng.choice(FORMULAS))
+    call.setdefault("formula", str(rng.choice(FORMULAS)))
     if learner == "trial":
         call |= {"learner": "private", "formula": "Y ~ T"}
     call.setdefault("neighbors", str(rng.choice(["substitute", "add_remove"])))
@@ -471,12 +509,14 @@ def hunted(number: int) -> str:
         The tables can be told apart by more than their answers, or an answer moves too far.
     """
     case = draw(number)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), any_sizes(np.random.default_rng(number)) as drawn:
         warnings.simplefilter("ignore")
-        pair = Pair(
-            case.words, case.call, case.one, case.two,
-            held=lambda table: SOURCES[case.source](case.types, table),
-        )  # fmt: skip
+
+        def held(table: Table) -> Any:
+            drawn()
+            return SOURCES[case.source](case.types, table)
+
+        pair = Pair(case.words, case.call, case.one, case.two, held=held)
         found = check(pair)
         if found.error is None and case.look is not None:
             same_look(pair, found.fit, case.look)

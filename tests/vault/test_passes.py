@@ -151,3 +151,12 @@ def test_what_a_pass_makes_no_use_of_is_let_go(s: Study) -> None:
     assert not rows.made((one.features, one.coef))
     assert rows.made((two.features, two.coef))
     assert rows.made(kept)  # tables that several passes have in common
+
+
+@pytest.mark.parametrize("rows", [0, 1, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL])
+def test_tables_without_columns_have_products_whatever_their_rows(rows: int) -> None:
+    """The number of rows may be private: that a product fails from one on would tell it."""
+    some, none = np.ones((rows, 2)), np.ones((rows, 0))
+    assert by_rows(none, some).shape == (0, 2)
+    assert by_rows(some, none).shape == (2, 0)
+    onto(np.asfortranarray(some), np.ones((2, 0)), np.empty((rows, 0), order="F"))
