@@ -40,10 +40,13 @@ def uplift(estimate: Estimate, frame: Frame, epsilon: float, ledger: Ledger | No
             f"uplift curves are of effects by cell: learner='adum', not {estimate.plan.learner!r}"
         )
     budget = Budget(epsilon, estimate.plan.request.budget.delta)
-    request = replace(estimate.plan.request, budget=budget, mode="proven")
+    request = replace(
+        estimate.plan.request, schema=estimate.schema, budget=budget, split="full", groups=(),
+        mode="proven", below_minimum="refuse",
+    )  # fmt: skip
     amount = math.floor(exact(check_epsilon(epsilon)) * PICO)
     stage = Stage(STAGE, 0, epsilon=amount)
-    plan = replace(estimate.plan, request=request, stages=(stage,), rho_cap=0)
+    plan = Plan(request, estimate.plan.learner, estimate.plan.base, (stage,), 0)
     domain = estimate.schema[request.formula.outcome]
     numeric = isinstance(domain, Interval)
     outcome = Outcome(domain.lo, domain.hi) if isinstance(domain, Interval) else Outcome(0.0, 1.0)

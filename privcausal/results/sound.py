@@ -126,6 +126,7 @@ class Checked:
         """What must agree between the parts of a fit, and that its functions give numbers."""
         request, schema = estimate.plan.request, estimate.schema
         replace(request, schema=schema)  # checks itself
+        _need(not estimate.plan.least_rows or request.trust.neighbors == "substitute")
         known = [request.propensity] if isinstance(request.propensity, str) else []
         columns = (*request.formula.variables, *known)
         _need(all(name in schema for name in columns))

@@ -343,11 +343,14 @@ def _check_size(rows: Table, plan: Plan) -> None:
     Their number may be told where it is public, and elsewhere nobody asks: no rows are rows too,
     and sums are cut to what 64 bits hold.
     """
-    public = plan.request.trust.neighbors == "substitute"
-    size = rows.size() if public or plan.least_rows else 1
-    if size == 0 and public:
+    if plan.request.trust.neighbors != "substitute":
+        if plan.least_rows:
+            raise CapabilityError("a least number of rows is for tables whose number is public")
+        return
+    size = rows.size()
+    if size == 0:
         raise DataError("the data have no rows")
-    if size > MOST_ROWS and public:
+    if size > MOST_ROWS:
         raise CapabilityError(
             f"tables of more than {MOST_ROWS:,} rows cannot be summed exactly; nothing was spent"
         )

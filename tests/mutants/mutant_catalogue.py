@@ -391,6 +391,11 @@ LOADED = (
         (c.failures_on_rows_are_told_in_one_way,),
     ),
     Mutant(
+        "a least number of rows is asked of a private one", "vault.door:_check_size",
+        "if plan.least_rows:", "if rows.size() < plan.least_rows:",
+        (c.private_numbers_of_rows_are_not_asked,),
+    ),
+    Mutant(
         "a table of no rows has no block", "vault.sources.base:at_least_one",
         "if none:", "if False:", (c.no_rows_are_rows_too,),
     ),

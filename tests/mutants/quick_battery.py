@@ -14,6 +14,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -497,6 +498,22 @@ def failures_on_rows_are_told_in_one_way() -> None:
         except PrivcausalError as error:
             told.add((type(error), str(error)))
     assert len(told) == 1
+
+
+def private_numbers_of_rows_are_not_asked() -> None:
+    """A plan with a least number of rows is refused, or not, whatever their number."""
+    with testing.seeded_noise(1):
+        plan = pc.private(
+            "Y ~ T", frame(ordinary(9, 1)), bounds=BOUNDS, neighbors="add_remove"
+        ).plan
+    told = []
+    for rows in (30, 31):
+        try:
+            open_vault(read(frame(ordinary(rows, 1))), replace(plan, least_rows=31), None, "run")
+        except PrivcausalError as error:
+            told.append(str(error))
+    assert len(told) in (0, 2)
+    assert len(set(told)) <= 1
 
 
 def no_rows_are_rows_too() -> None:

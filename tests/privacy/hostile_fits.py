@@ -176,6 +176,11 @@ def _with_many_terms() -> str:
     return text[:start] + f"{one}, " * 200_000 + text[start:]
 
 
+def _with_least_rows() -> str:
+    fit = fitted("cells", "add_remove")
+    return written(changed(fit, plan=replace(fit.plan, least_rows=41)))
+
+
 CRAFTED: dict[str, Callable[[], str]] = {
     "known at some points only": lambda: _with_propensity(_points),
     "a column that is not there": lambda: _with_propensity(lambda _: Known(0.1, 0.9)),
@@ -196,6 +201,7 @@ CRAFTED: dict[str, Callable[[], str]] = {
         "dr by linear", '["a", "b", "c"]', json.dumps([f"l{k}" for k in range(20_000)])
     ),
     "200,000 terms": _with_many_terms,
+    "a least number of rows, which is private": _with_least_rows,
 }  # fmt: skip
 
 
