@@ -6,6 +6,7 @@ ledger, which nothing of it may charge.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import datetime
 import io
@@ -244,6 +245,9 @@ def _connection() -> Any:
     connection = duckdb.connect()
     connection.register("frame", _study())
     return connection
+
+
+atexit.register(_connection.cache_clear)  # or it would be open until after Python's end
 
 
 def sql(query: str, **options: Any) -> Callable[[Any], Any]:

@@ -84,6 +84,7 @@ def stored(table: Any, source: str, path: Path) -> Any:
     if source == "database":
         duckdb.register("rows_of", table)
         duckdb.sql(f"CREATE OR REPLACE TABLE {path.stem} AS SELECT * FROM rows_of")
+        duckdb.unregister("rows_of")
         return duckdb.table(path.stem)
     if source == "csv":
         table.to_csv(path.with_suffix(".csv"), index=False)
