@@ -6,15 +6,14 @@ is also MacKinnon and White's (1985) HC2 in the regression of Y on T.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from privcausal.inference import cut as cuts
 from privcausal.inference.average import FEW, AverageEstimate
-from privcausal.inference.ranges import fine_range
+from privcausal.inference.tail import Tail, cuts_between, hidden, told
 from privcausal.spec.schema import Interval, least_width
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Mask, Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,32 +29,126 @@ class Totals:
     square: Matrix | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Window:
-    """Where an arm's outcomes are cut, and the sd allowed for the bias of what is cut off."""
+    """Where the outcomes of both arms are cut, and what may lie beyond.
+
+    Attributes
+    ----------
+    interval : Interval
+    rows : Matrix
+        The most rows beyond its ends, by arm and end (low, high), shape (2, 2).
+    excess : Vector
+        The most that one of them lies beyond an end on average, shape (2,).
+    """
 
     interval: Interval
-    clipping: float = 0.0
+    rows: Matrix = field(default_factory=lambda: np.zeros((2, 2)))
+    excess: Vector = field(default_factory=lambda: np.zeros(2))
+
+    def bias(self, count: Matrix) -> Vector:
+        """The most that the cut moves the difference, where the arms have `count` rows (2, m)."""
+        share = np.minimum(self.rows[:, :, None] / np.maximum(count, 1.0)[:, None, :], 1.0)
+        return _pulled(share * self.excess[:, None])
 
 
-def window(counts: Vector, noise_sd: float, whole: Interval) -> Window:
-    """Cells of a noisy histogram of one arm that hold nearly all its rows; else the whole range.
+LINES, OCTAVES = 32, 10
+"""Cells of an outcome: equal parts of its range, and half octaves around zero (or the end nearest
+to it) down to a thousandth of the range, where amounts, costs and counts have their mass."""
+
+POINT = 1e-12
+"""Cells narrower than this share of the range hold one value."""
+
+LOOKS = 3
+"""Histograms that are looked at: each arm's and their sum."""
+
+BOUNDS = 6
+"""Bounds of hidden rows: of each histogram on two sides."""
+
+
+def borders(bounds: Interval) -> Vector:
+    """Inner borders of the cells over an outcome's bounds, ascending.
+
+    The ends and zero have cells of their own: what many rows share there tells of no scale.
+    """
+    lo, hi = bounds.lo, bounds.hi
+    anchor = float(np.clip(0.0, lo, hi))
+    steps = bounds.width * 2.0 ** (-0.5 * np.arange(2 * OCTAVES + 1))
+    edges = np.r_[
+        lo, np.linspace(lo, hi, LINES + 1)[1:-1], anchor - steps, anchor + steps,
+        np.nextafter(anchor, -np.inf), anchor, hi,
+    ]  # fmt: skip
+    return np.unique(edges[(edges >= lo) & (edges <= hi)])
+
+
+def window(counts: Matrix, noise_sd: float, bounds: Interval, noise: float) -> Window:
+    """One interval for both arms: of least squared noise plus squared bound of the bias.
+
+    It is all of the bounds where nothing but the ends and zero can be told from noise (an outcome
+    of two values, rare events), for then no scale is known.
 
     Parameters
     ----------
-    counts : Vector
-        In equal cells of the outcome's bounds `whole`, shape (cells,).
+    counts : Matrix
+        Noisy counts by arm in the cells between `borders` and in both ends, shape (2, K + 1).
+    noise : float
+        Noise sd of an arm's sum per unit of half the interval's width.
     """
-    if whole.width / len(counts) <= least_width(whole.lo, whole.hi):
-        return Window(whole)  # no part of it would be an interval
-    found = fine_range(counts, noise_sd, whole, max(float(counts.sum()), 1.0))
-    if found == whole:
-        return Window(whole)
-    edges = np.linspace(whole.lo, whole.hi, len(counts) + 1)
-    distance = np.maximum(np.abs(edges[:-1] - found.mid), np.abs(edges[1:] - found.mid))
-    order = np.argsort(distance, kind="stable")
-    sizes = cuts.read(counts[order], noise_sd, distance[order])
-    return Window(found, cuts.unseen_bias(sizes, 0.5 * found.width))
+    if bounds.width * 2.0**-OCTAVES <= least_width(bounds.lo, bounds.hi):
+        return Window(bounds)  # no part of it would be an interval
+    edges = borders(bounds)
+    ends = np.r_[bounds.lo, edges, bounds.hi]  # cell k lies between ends[k] and ends[k + 1]
+    pooled = counts.sum(axis=0)
+    looked = [(counts[0], noise_sd), (counts[1], noise_sd), (pooled, np.sqrt(2.0) * noise_sd)]
+    seen = np.logical_or.reduce([told(c, s, LOOKS) for c, s in looked])
+    if not seen[np.diff(ends) > POINT * bounds.width].any():
+        return Window(bounds)
+    middle, starts = _core(seen, pooled, ends)
+    rows = np.zeros((2, 2))
+    for side, sign in enumerate((-1, 1)):
+        distance = (sign * (ends - middle))[::sign]
+        first = int(np.searchsorted(distance, starts[side], side="right"))
+        beyond = np.r_[starts[side], distance[first:]]
+        least = [hidden(c[::sign][first - 1 :], s, beyond, BOUNDS) for c, s in looked]
+        rows[:, side] = np.minimum(least[:2], least[2])
+    lasts = middle - bounds.lo, bounds.hi - middle
+    cuts = [cuts_between(s, e) for s, e in zip(starts, lasts, strict=True)]
+    lost = [Tail(s, e).excess(c) for s, e, c in zip(starts, lasts, cuts, strict=True)]
+    low, high = (np.ravel(c) for c in np.meshgrid(*cuts, indexing="ij"))
+    excess = np.stack([np.ravel(c) for c in np.meshgrid(*lost, indexing="ij")])
+    arms = np.array([max(float(arm.sum()), noise_sd, 1.0) for arm in counts[:, seen]])
+    spread = noise * 0.5 * (low + high) * float(np.sqrt((1 / arms**2).sum()))
+    bias = _pulled(np.minimum(rows / arms[:, None], 1.0)[:, :, None] * excess)
+    best = int(np.argmin(spread**2 + bias**2))
+    interval = Interval(max(middle - low[best], bounds.lo), min(middle + high[best], bounds.hi))
+    return Window(interval, rows, excess[:, best])
+
+
+def _core(seen: Mask, pooled: Vector, ends: Vector) -> tuple[float, tuple[float, float]]:
+    """The median of what is seen, and how far that reaches below and above it.
+
+    On a side where nothing is seen, the scale is that of the other.
+    """
+    held = np.where(seen, np.maximum(pooled, 0.0), 0.0)
+    half = int(np.searchsorted(np.cumsum(held), 0.5 * held.sum()))
+    middle = float(0.5 * (ends[half] + ends[half + 1]))
+    at = np.flatnonzero(seen)
+    low, high = middle - float(ends[at[0]]), float(ends[at[-1] + 1]) - middle
+    least = POINT * float(ends[-1] - ends[0])
+    starts = low if low > least else high, high if high > least else low
+    return middle, (
+        min(starts[0], middle - float(ends[0])),
+        min(starts[1], float(ends[-1]) - middle),
+    )
+
+
+def _pulled(lost: Vector) -> Vector:
+    """The most that a difference moves by what its arms lose at each end, (2, 2, m) to (m,).
+
+    Rows that are high raise the treated mean and rows that are low lower it; with the controls it
+    is the other way round. What pulls up and what pulls down cannot both count in full.
+    """
+    return np.maximum(lost[1, 1] + lost[0, 0], lost[1, 0] + lost[0, 1])
 
 
 def unseen(value: Totals, sd: Totals) -> Matrix:
@@ -68,7 +161,7 @@ def estimate_difference(
     groups: tuple[str, ...],
     value: Totals,
     sd: Totals,
-    windows: tuple[Window, Window],
+    window: Window,
     bounds: Interval,
 ) -> AverageEstimate:
     """Treated minus control mean, overall and in each group, with the parts of its variance.
@@ -80,12 +173,12 @@ def estimate_difference(
     ----------
     value, sd : Totals
         Sums and the noise sds of their entries.
-    windows : (Window, Window)
-        Of the controls and of the treated.
+    window : Window
+        Where outcomes were cut.
     bounds : Interval
         Of the outcome.
     """
-    mean, sampling, privacy = _means(value, sd, windows)
+    mean, sampling, privacy = _means(value, sd, window.interval)
     lost = unseen(value, sd)
     mean[lost], sampling[lost], privacy[lost] = np.nan, np.inf, 0.0
     arms = lost[:, 0]
@@ -97,22 +190,19 @@ def estimate_difference(
         mean[1] - mean[0],
         np.diag(sampling.sum(axis=0)),
         np.diag(privacy.sum(axis=0)),
-        np.full(size, np.hypot(windows[0].clipping, windows[1].clipping)),
+        np.where(lost.any(axis=0), 0.0, window.bias(value.count)),
         np.zeros(size),
         float(max(value.count[:, 0].sum(), 1.0)),
     )
 
 
-def _means(
-    value: Totals, sd: Totals, windows: tuple[Window, Window]
-) -> tuple[Matrix, Matrix, Matrix]:
+def _means(value: Totals, sd: Totals, window: Interval) -> tuple[Matrix, Matrix, Matrix]:
     """Means with their sampling and privacy variances, shape (2, 1 + G) each."""
-    middle = np.array([[w.interval.mid] for w in windows])
-    half = np.array([[0.5 * w.interval.width] for w in windows])
+    middle, half = window.mid, 0.5 * window.width
     rows = np.maximum(value.count, np.maximum(FEW * sd.count, 1.0))
     mean = np.clip(value.total / rows, -half, half)
     privacy = (sd.total**2 + (mean * sd.count) ** 2) / rows**2  # delta method
-    square, square_sd, least = np.broadcast_to(half**2, rows.shape), np.zeros(rows.shape), 0.0
+    square, square_sd, least = np.full(rows.shape, half**2), np.zeros(rows.shape), 0.0
     if value.square is not None and sd.square is not None:
         square, square_sd = np.clip(value.square / rows, 0.0, half**2), sd.square / rows
         least = 0.1

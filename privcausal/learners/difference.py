@@ -6,7 +6,7 @@ What ``smf.ols("Y ~ T", data).fit(cov_type="HC2")`` gives, privately (Neyman 192
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from privcausal.inference.average import clustered
 from privcausal.inference.difference import (
     Totals,
     Window,
+    borders,
     estimate_difference,
     unseen,
     window,
@@ -35,9 +36,6 @@ from privcausal.vault import ArmHistogram, ArmSums, Outcome
 
 WINDOW, SUMS = "effect: outcome", "effect: sums"
 
-CELLS = 16
-"""Equal cells of an outcome's declared interval, from which each arm's window is read."""
-
 UNSEEN = (
     "An arm has too few rows to be told from the noise; of its mean only the bounds of the "
     "outcome are used."
@@ -51,7 +49,8 @@ class Difference(Learner):
     Valid where treatment was randomised with one probability for all; for such a trial it needs
     no propensity, and the average effect, that on the treated and the overlap-weighted one are
     the same. An outcome with declared numeric bounds is first looked at through a histogram, so
-    that wide bounds cost little where there are many rows; one with two labels needs no squares.
+    that wide bounds cost little where there are many rows: both arms are cut to one window, and
+    the interval holds the bias of that (`inference.tail`). One with two labels needs no squares.
     """
 
     name: ClassVar[str] = "difference"
@@ -88,15 +87,16 @@ class Difference(Learner):
         session.vault.arrange(schema, (), groups)
         domain = schema[request.formula.outcome]
         bounds = domain if isinstance(domain, Interval) else Interval(0.0, 1.0)
-        windows = _windows(session, bounds)
-        sums = ArmSums(
-            (windows[0].interval, windows[1].interval), len(groups), len(request.groups),
+        rough = ArmSums(
+            (bounds, bounds), len(groups), len(request.groups),
             request.trust.neighbors, squares=isinstance(domain, Interval),
         )  # fmt: skip
+        cut = _window(session, bounds, rough)
+        sums = replace(rough, windows=(cut.interval, cut.interval))
         release = session.release(SUMS, sums)
         value, sd = (Totals(*sums.split(part)) for part in (release.value, release.noise_sd))
         labels = tuple(g.label for g in groups)
-        found = estimate_difference(request.estimand, labels, value, sd, windows, bounds)
+        found = estimate_difference(request.estimand, labels, value, sd, cut, bounds)
         found = clustered(found, request.trust.max_rows)
         return Estimate(
             session.plan,
@@ -113,14 +113,15 @@ class Difference(Learner):
         )
 
 
-def _windows(session: Session, bounds: Interval) -> tuple[Window, Window]:
-    """Where the outcomes of each arm are cut: by a histogram if the plan has one."""
+def _window(session: Session, bounds: Interval, sums: ArmSums) -> Window:
+    """Where outcomes are cut: by a histogram if the plan has one."""
     if not session.plan.has(WINDOW):
-        return Window(bounds), Window(bounds)
+        return Window(bounds)
     outcome = Outcome(bounds.lo, bounds.hi)
-    edges = np.linspace(-outcome.bound, outcome.bound, CELLS + 1)
-    cells = ArmHistogram(outcome, edges[1:-1], "outcome")
+    cells = ArmHistogram(outcome, borders(bounds) - bounds.mid, "outcome")
     release = session.release(WINDOW, cells)
-    control, treated = cells.split(release.value)
-    noise_sd = float(release.noise_sd[0])
-    return window(control, noise_sd, bounds), window(treated, noise_sd, bounds)
+    trust, rho = session.plan.request.trust, session.plan.stage(SUMS).rho / 1e12
+    # of the noise of sums, per half width of their window
+    change = sums.sensitivity(trust.neighbors) * trust.max_rows * sums.units[0]
+    noise = change / np.sqrt(2 * rho) / (0.5 * bounds.width)
+    return window(cells.split(release.value), float(release.noise_sd[0]), bounds, float(noise))

@@ -1,0 +1,83 @@
+"""Bounds of what noise hides beyond a cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from privcausal.inference.tail import INDEX, Tail, cuts_between, hidden, told
+
+EDGES = 3.0 * 2.0 ** (np.arange(13) / 2)
+
+
+def test_cells_are_told_from_noise_as_seldom_by_luck_as_stated() -> None:
+    """ERROR = 1e-3 a table (by the union bound): among 5,000 at most 19, but for 1e-6."""
+    rng = np.random.default_rng(1)
+    lucky = sum(told(20 * rng.standard_normal(60), 20.0, 1).any() for _ in range(5000))
+    assert lucky <= 19
+
+
+def test_neighbours_are_told_together_where_none_is_alone() -> None:
+    counts = np.zeros(40)
+    counts[20:28] = 60.0
+    assert told(counts, 20.0, 1)[20:27].all()
+    counts[21:28] = 0.0
+    assert not told(counts, 20.0, 1).any()
+
+
+def test_without_noise_what_holds_a_row_is_told() -> None:
+    counts = np.array([0.0, 3.0, 0.0, 1.0])
+    assert told(counts, 0.0, 1).tolist() == [False, True, False, True]
+    assert hidden(np.zeros(4), 0.0, EDGES[:5], 1) == 0.0
+
+
+@pytest.mark.parametrize("index", [INDEX, 5.0])
+@pytest.mark.parametrize("mass", [0.0, 400.0])
+def test_the_bound_of_hidden_rows_holds(index: float, mass: float) -> None:
+    """One bound in 1,000 errs where the tail is the heaviest: of 4,000 at most 16, but for 1e-6."""
+    rng = np.random.default_rng(2)
+    share = -np.diff(np.r_[(EDGES[:-1] / EDGES[0]) ** -index, 0.0])
+    wrong, bounds = 0, []
+    for _ in range(4000):
+        bounds.append(hidden(mass * share + 20 * rng.standard_normal(12), 20.0, EDGES, 1))
+        wrong += bounds[-1] < mass
+    assert wrong <= 16
+    if index == INDEX:
+        assert np.mean(bounds) < mass + 5 * 20.0  # and it is no wider than it must be
+
+
+def test_the_heaviest_tail_meets_the_bound_in_one_of_a_thousand() -> None:
+    """Exactly ERROR: of 20,000 bounds at least 4 err, but for 1e-6. A weaker bound would not."""
+    rng = np.random.default_rng(3)
+    share = -np.diff(np.r_[(EDGES[:-1] / EDGES[0]) ** -INDEX, 0.0])
+    wrong = sum(
+        hidden(400 * share + 20 * rng.standard_normal(12), 20.0, EDGES, 1) < 400
+        for _ in range(20_000)
+    )
+    assert 4 <= wrong <= 46
+
+
+def test_cells_of_any_width_are_put_together() -> None:
+    fine = np.sort(np.r_[EDGES, 3.001, 3.1, 4.0, 4.0 + 1e-13, 50.0])
+    counts = np.zeros(len(fine) - 1)
+    # with as much noise as there are cells in the nearest group
+    assert 1 < hidden(counts, 1.0, fine, 1) / hidden(np.zeros(12), 1.0, EDGES, 1) < np.sqrt(5)
+
+
+def test_the_excess_is_that_of_the_heaviest_tail() -> None:
+    tail = Tail(2.0, 50.0)
+    for cut in (2.0, 3.0, 20.0, 50.0):
+        exact = quad(lambda x: (x / 2.0) ** -INDEX, cut, 50.0)[0]
+        assert tail.excess(cut) == pytest.approx(exact, abs=1e-12)
+    assert Tail(2.0, 2.0).excess(2.0) == 0.0
+    assert cuts_between(2.0, 50.0)[[0, -1]] == pytest.approx([2.0, 50.0])
+    assert cuts_between(2.0, 2.0).tolist() == [2.0]
+
+
+def test_a_normal_law_is_lighter_than_the_condition_allows() -> None:
+    """From 1.7 of its standard deviations on."""
+    for start in (1.7, 2.0, 3.0):
+        x = start * np.linspace(1, 4, 50)
+        assert (norm.sf(x) <= norm.sf(start) * (x / start) ** -INDEX * (1 + 1e-9)).all()
