@@ -1,4 +1,7 @@
-"""Where to cut a score, chosen from a noisy histogram of its size."""
+"""Where to cut what a shape is learned from, chosen from a noisy histogram of its size.
+
+For averages, whose intervals claim coverage, see `score_cut`.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +19,14 @@ with 17 bins one release in a thousand invents a tail."""
 NEAR = 4
 """Bins (two octaves) beyond the last that stands out whose noisy counts together tell of a tail."""
 
-BEYOND_CEILING = 0.01
-"""Share of the rows whose scores could be beyond the ceiling."""
-
 ONE_SIDED = 0.4
 """Of the bias that scores beyond the cut can make at most, what is allowed for as a standard
 deviation: measured on outcomes that are skewed, where all of them have one sign."""
 
 
-def edges(bound: float, reach: float | None = None) -> Vector:
-    """Bin borders in half octaves, ascending: from reach / 2^8 or less to the bound.
-
-    `reach` is the largest that most scores could be, where few may come near the bound.
-    """
-    more = 0 if reach is None else max(int(np.ceil(2 * np.log2(bound / reach))), 0)
-    return np.asarray(bound * 2.0 ** (-np.arange(HALF_OCTAVES + more, -1, -1) / 2))
+def edges(bound: float) -> Vector:
+    """Bin borders in half octaves, ascending: from bound / 2^8 to the bound."""
+    return np.asarray(bound * 2.0 ** (-np.arange(HALF_OCTAVES, -1, -1) / 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +51,9 @@ class Sizes:
     def total(self) -> float:
         return float(max(self.counts.sum(), 1.0))
 
-    def excess(self, cut: float, ceiling: float = np.inf) -> float:
-        """Mean of (|score| - cut)+ as far as the histogram shows.
-
-        Scores in the bin that holds `ceiling` are taken to lie below it.
-        """
-        held = self.edges / np.sqrt(2.0) < ceiling
-        most = np.where(held, np.minimum(self.typical, ceiling), self.typical)
-        return float(self.counts @ np.maximum(most - cut, 0.0)) / self.total
+    def excess(self, cut: float) -> float:
+        """Mean of (|score| - cut)+ as far as the histogram shows."""
+        return float(self.counts @ np.maximum(self.typical - cut, 0.0)) / self.total
 
     def rms(self, cut: float) -> float:
         """Root mean square of the score cut at `cut`."""
@@ -108,38 +99,17 @@ def trade(sizes: Sizes, noise_per_cut: float, *, weight: float = 2.0, bias: floa
     return float(grid[int(np.argmin(loss))])
 
 
-def for_average(sizes: Sizes, noise_per_cut: float, ceiling: float) -> float:
-    """Cut for an average that claims coverage: wide where the histogram can see, else 3 rms.
-
-    Never beyond `ceiling` (a released bound on nearly all scores) nor half an octave beyond the
-    last bin that stands out.
-    """
-    if sizes.silent:
-        return ceiling
-    spread = sizes.rms(min(sizes.reach, ceiling))
-    wide = max(3.0 * spread, trade(sizes, noise_per_cut, weight=0.25, bias=1.0))
-    seen = min(sizes.reach * np.sqrt(2.0), sizes.edges[-1])
-    return float(max(min(wide, seen, ceiling), sizes.edges[0]))
-
-
-def unseen_bias(sizes: Sizes, cut: float, ceiling: float = np.inf) -> float:
-    """Clipping bias to allow for, as a standard deviation.
-
-    `ceiling` is a released bound on nearly all scores: what the histogram shows in the bin that
-    holds it lies below it, as with outcomes of few values, whose scores are few as well.
+def unseen_bias(sizes: Sizes, cut: float) -> float:
+    """Clipping bias to allow for, as a standard deviation, where a shape is learned.
 
     Scores beyond the cut: those the histogram shows, which count in full, as the scores of a skewed
     outcome have one sign there; and those that no bin of it shows, by half a cut each and the part
     `ONE_SIDED`. These are half the rows that it would take to stand out, or what the bins beyond
     hold together if that is more; and at most the share 4/9 (rms/cut)^2 that a unimodal law can
     have there (Vysochanskij and Petunin 1980).
-
-    A silent histogram has its cut at the ceiling of the scores, which hardly any row can pass.
     """
     if cut >= sizes.edges[-1]:
         return 0.0
-    if sizes.silent:
-        return BEYOND_CEILING * float(sizes.edges[-1] - cut)
     unseen = max(0.5 * TAIL * sizes.noise_sd, sizes.tail) / sizes.total
     hidden = min(unseen, (4.0 / 9.0) * (sizes.rms(cut) / cut) ** 2)
-    return sizes.excess(cut, ceiling) + ONE_SIDED * 0.5 * hidden * cut
+    return sizes.excess(cut) + ONE_SIDED * 0.5 * hidden * cut

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from privcausal.inference.average import FEW, AverageEstimate
+from privcausal.inference.outcome import OCTAVES, Core, heights
 from privcausal.inference.tail import Tail, cuts_between, hidden, told
 from privcausal.spec.schema import Interval, least_width
-from privcausal.typing import Mask, Matrix, Vector
+from privcausal.typing import Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,33 +53,11 @@ class Window:
         return _pulled(share * self.excess[:, None])
 
 
-LINES, OCTAVES = 32, 10
-"""Cells of an outcome: equal parts of its range, and half octaves around zero (or the end nearest
-to it) down to a thousandth of the range, where amounts, costs and counts have their mass."""
-
-POINT = 1e-12
-"""Cells narrower than this share of the range hold one value."""
-
 LOOKS = 3
 """Histograms that are looked at: each arm's and their sum."""
 
 BOUNDS = 6
 """Bounds of hidden rows: of each histogram on two sides."""
-
-
-def borders(bounds: Interval) -> Vector:
-    """Inner borders of the cells over an outcome's bounds, ascending.
-
-    The ends and zero have cells of their own: what many rows share there tells of no scale.
-    """
-    lo, hi = bounds.lo, bounds.hi
-    anchor = float(np.clip(0.0, lo, hi))
-    steps = bounds.width * 2.0 ** (-0.5 * np.arange(2 * OCTAVES + 1))
-    edges = np.r_[
-        lo, np.linspace(lo, hi, LINES + 1)[1:-1], anchor - steps, anchor + steps,
-        np.nextafter(anchor, -np.inf), anchor, hi,
-    ]  # fmt: skip
-    return np.unique(edges[(edges >= lo) & (edges <= hi)])
 
 
 def window(counts: Matrix, noise_sd: float, bounds: Interval, noise: float) -> Window:
@@ -90,28 +69,28 @@ def window(counts: Matrix, noise_sd: float, bounds: Interval, noise: float) -> W
     Parameters
     ----------
     counts : Matrix
-        Noisy counts by arm in the cells between `borders` and in both ends, shape (2, K + 1).
+        Noisy counts by arm in the cells between `heights`, and at both ends, shape (2, K).
     noise : float
         Noise sd of an arm's sum per unit of half the interval's width.
     """
     if bounds.width * 2.0**-OCTAVES <= least_width(bounds.lo, bounds.hi):
         return Window(bounds)  # no part of it would be an interval
-    edges = borders(bounds)
-    ends = np.r_[bounds.lo, edges, bounds.hi]  # cell k lies between ends[k] and ends[k + 1]
+    ends = np.r_[0.0, heights(bounds), bounds.width]  # cell k lies between ends[k] and ends[k + 1]
     pooled = counts.sum(axis=0)
     looked = [(counts[0], noise_sd), (counts[1], noise_sd), (pooled, np.sqrt(2.0) * noise_sd)]
     seen = np.logical_or.reduce([told(c, s, LOOKS) for c, s in looked])
-    if not seen[np.diff(ends) > POINT * bounds.width].any():
+    core = Core.of(seen, pooled, ends)
+    if core is None:
         return Window(bounds)
-    middle, starts = _core(seen, pooled, ends)
-    rows = np.zeros((2, 2))
+    starts, rows = (core.below, core.above), np.zeros((2, 2))
     for side, sign in enumerate((-1, 1)):
-        distance = (sign * (ends - middle))[::sign]
+        distance = (sign * (ends - core.middle))[::sign]
         first = int(np.searchsorted(distance, starts[side], side="right"))
         beyond = np.r_[starts[side], distance[first:]]
         least = [hidden(c[::sign][first - 1 :], s, beyond, BOUNDS) for c, s in looked]
         rows[:, side] = np.minimum(least[:2], least[2])
-    lasts = middle - bounds.lo, bounds.hi - middle
+    middle = bounds.lo + core.middle
+    lasts = core.middle, bounds.width - core.middle
     cuts = [cuts_between(s, e) for s, e in zip(starts, lasts, strict=True)]
     lost = [Tail(s, e).excess(c) for s, e, c in zip(starts, lasts, cuts, strict=True)]
     low, high = (np.ravel(c) for c in np.meshgrid(*cuts, indexing="ij"))
@@ -122,24 +101,6 @@ def window(counts: Matrix, noise_sd: float, bounds: Interval, noise: float) -> W
     best = int(np.argmin(spread**2 + bias**2))
     interval = Interval(max(middle - low[best], bounds.lo), min(middle + high[best], bounds.hi))
     return Window(interval, rows, excess[:, best])
-
-
-def _core(seen: Mask, pooled: Vector, ends: Vector) -> tuple[float, tuple[float, float]]:
-    """The median of what is seen, and how far that reaches below and above it.
-
-    On a side where nothing is seen, the scale is that of the other.
-    """
-    held = np.where(seen, np.maximum(pooled, 0.0), 0.0)
-    half = int(np.searchsorted(np.cumsum(held), 0.5 * held.sum()))
-    middle = float(0.5 * (ends[half] + ends[half + 1]))
-    at = np.flatnonzero(seen)
-    low, high = middle - float(ends[at[0]]), float(ends[at[-1] + 1]) - middle
-    least = POINT * float(ends[-1] - ends[0])
-    starts = low if low > least else high, high if high > least else low
-    return middle, (
-        min(starts[0], middle - float(ends[0])),
-        min(starts[1], float(ends[-1]) - middle),
-    )
 
 
 def _pulled(lost: Vector) -> Vector:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from privcausal.inference import cut as cuts
 from privcausal.inference.average import (
     AverageEstimate,
     Frame,
@@ -15,14 +14,29 @@ from privcausal.inference.average import (
     estimate_averages,
 )
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.score_cut import ArmSizes, edges, score_cut
 from privcausal.learners.estimands import Target
-from privcausal.learners.ground import Ground
-from privcausal.learners.nuisances import read_sizes
+from privcausal.learners.ground import Ground, is_binary
+from privcausal.learners.needs import Need
+from privcausal.spec.request import Request
+from privcausal.spec.schema import Interval
 from privcausal.typing import Matrix
-from privcausal.vault import ScoreSquares, ScoreSums
+from privcausal.vault import ArmHistogram, ArmSize, ScoreSquares, ScoreSums
 
 Stages = tuple[str, str, str]
 STAGES: Stages = ("average: score sizes", "average: scores", "average: squared scores")
+
+RANGE = "average: outcome range"
+
+
+def averages_needs(request: Request) -> list[Need]:
+    """Releases of the averages of a learner of tau(x); two values have no sizes to look at."""
+    looks = [Need(RANGE, 0.08, "average"), Need(STAGES[0], 0.12, "average")]
+    return [
+        *([] if is_binary(request) else looks),
+        Need(STAGES[1], 0.66, "average"),
+        Need(STAGES[2], 0.14, "average"),
+    ]
 
 
 def averages(
@@ -43,7 +57,7 @@ def averages(
     """
     request = ground.session.plan.request
     score = target.score
-    sizes = read_sizes(ground, score, stages[0], target.reach)
+    sizes = _sizes(ground, target, stages[0])
     regressors, robust = ground.regressors, request.cov_type == "HC0"
     rough = ScoreSums(
         score,
@@ -54,7 +68,15 @@ def averages(
         target.group_masses,
         None if target.pilot is None else target.pilot.score,
     )
-    cut = cuts.for_average(sizes, _noise_per_cut(ground, rough, stages[1]), target.ceiling)
+    chosen = score_cut(
+        target.extremes,
+        _noise_per_cut(ground, rough, stages[1]),
+        sizes,
+        ground.look,
+        ground.population.count,
+    )
+    cut = chosen.at
+    rms = 0.0 if sizes is None else sizes.rms(cut)
     sums = replace(rough, cut=cut)
     first = ground.session.release(stages[1], sums)
     squares = ScoreSquares(score, cut, regressors, meat=robust)
@@ -70,18 +92,35 @@ def averages(
         size,
         _points(ground),
         regressors.alpha * np.array([c.per_unit for c in columns]),
-        cuts.unseen_bias(sizes, cut, target.ceiling),
+        chosen.bias,
         remainder,
-        0.0 if sizes.silent else 0.25 * sizes.rms(cut) ** 2,
+        0.25 * rms**2,
         (1.0, target.mass_spread),
         target.group_masses,
-        target.kept(cut, sizes),
+        target.kept(cut, rms),
         None if target.pilot is None else target.pilot.coef,
     )
     terms = (name, *(c.name for c in columns))
     groups = tuple(g.label for g in ground.groups)
     found = estimate_averages(terms, groups, value, sd, frame, robust=robust)
     return clustered(found, request.trust.max_rows)
+
+
+def _sizes(ground: Ground, target: Target, stage: str) -> ArmSizes | None:
+    """Sizes of the scores by arm; None for an outcome of two values, whose sizes are known."""
+    session = ground.session
+    if not session.plan.has(stage):
+        return None
+    if not isinstance(session.schema[session.plan.request.formula.outcome], Interval):
+        session.unused(stage)
+        return None
+    factors = target.extremes.factors
+    size = ArmSize(target.score, (float(factors[0]), float(factors[1])))
+    borders = edges(size.bound)
+    histogram = ArmHistogram(size, borders[:-1], "score sizes")
+    release = ground.session.release(stage, histogram)
+    counts = histogram.split(release.value)
+    return ArmSizes(counts, float(release.noise_sd[0]), borders, factors)
 
 
 def _noise_per_cut(ground: Ground, sums: ScoreSums, stage: str) -> float:

@@ -13,12 +13,12 @@ from privcausal.errors import CapabilityError
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
-from privcausal.learners.averages import STAGES, averages
+from privcausal.learners.averages import RANGE, STAGES, averages, averages_needs
 from privcausal.learners.bases import AnyBase, Base, PrivateBase, moment_base, private_base
 from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.estimands import average_target
 from privcausal.learners.estimate import Estimate, Nuisances
-from privcausal.learners.ground import Ground, Session, lay
+from privcausal.learners.ground import Ground, Session, lay, look_at_outcome
 from privcausal.learners.needs import LEAST_PART, TOP, Need, Undeclared, check_levels, make_plan
 from privcausal.learners.nuisances import Partial, overall
 from privcausal.spec.functions import Constant, Function, Mixture, Nuisance
@@ -105,9 +105,7 @@ class CateLearner(EffectLearner):
         return [
             Need("nuisance: marginals", 0.04, "nuisance"),
             *needs,
-            Need(STAGES[0], 0.10, "average"),
-            Need(STAGES[1], 0.72, "average"),
-            Need(STAGES[2], 0.18, "average"),
+            *averages_needs(request),
         ]
 
     def run(self, session: Session) -> Estimate:
@@ -119,6 +117,7 @@ class CateLearner(EffectLearner):
         if session.plan.has(STAGES[1]):
             centre = float(np.mean(learnt.effect(ground.rows)))
             target = average_target(ground, learnt.nuisances, centre, learnt.effect)
+            ground = look_at_outcome(ground, RANGE)
             found = averages(ground, target, learnt.remainder, STAGES, "ATE")
         notes = learnt.notes + (() if found is None else doubts(found))
         return finish(ground, learnt.effect, learnt.shown, found, notes)

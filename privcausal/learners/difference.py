@@ -16,11 +16,11 @@ from privcausal.inference.average import clustered
 from privcausal.inference.difference import (
     Totals,
     Window,
-    borders,
     estimate_difference,
     unseen,
     window,
 )
+from privcausal.inference.outcome import heights
 from privcausal.inference.population import Population
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
@@ -28,11 +28,12 @@ from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import Session
 from privcausal.learners.needs import Need, Undeclared, make_plan
 from privcausal.spec.features import Design
+from privcausal.spec.functions import Constant
 from privcausal.spec.groups import resolve_groups
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval
-from privcausal.vault import ArmHistogram, ArmSums, Outcome
+from privcausal.vault import ArmHistogram, ArmSums, Outcome, OutcomeResidual
 
 WINDOW, SUMS = "effect: outcome", "effect: sums"
 
@@ -117,8 +118,8 @@ def _window(session: Session, bounds: Interval, sums: ArmSums) -> Window:
     """Where outcomes are cut: by a histogram if the plan has one."""
     if not session.plan.has(WINDOW):
         return Window(bounds)
-    outcome = Outcome(bounds.lo, bounds.hi)
-    cells = ArmHistogram(outcome, borders(bounds) - bounds.mid, "outcome")
+    height = OutcomeResidual(Constant(bounds.lo), Outcome(bounds.lo, bounds.hi))
+    cells = ArmHistogram(height, heights(bounds), "outcome")
     release = session.release(WINDOW, cells)
     trust, rho = session.plan.request.trust, session.plan.stage(SUMS).rho / 1e12
     # of the noise of sums, per half width of their window

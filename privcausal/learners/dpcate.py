@@ -14,12 +14,12 @@ from privcausal.inference.answers import Answers
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.kernel import LEFT_SPREAD, SPREAD, Law, denoised
 from privcausal.learners import networks, published_cate
-from privcausal.learners.averages import STAGES, averages
+from privcausal.learners.averages import RANGE, STAGES, averages
 from privcausal.learners.base import CateLearner, Learnt, doubts, finish, shown
 from privcausal.learners.bases import AnyBase, Base, Gam
 from privcausal.learners.estimands import average_target
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.ground import Ground, Session, lay
+from privcausal.learners.ground import Ground, Session, lay, look_at_outcome
 from privcausal.learners.kernels import NN, Kernel
 from privcausal.learners.needs import Need, Undeclared, make_plan
 from privcausal.learners.nuisances import (
@@ -167,6 +167,7 @@ class DPCATE(CateLearner):
         ground, found = learnt.ground, None
         if session.plan.has(STAGES[1]):
             target = average_target(ground, learnt.nuisances, centre)
+            ground = look_at_outcome(ground, RANGE)
             found = averages(ground, target, learnt.remainder, STAGES, "ATE")
         notes = () if found is None else doubts(found)
         return finish(ground, learnt.effect, learnt.shown, found, notes)

@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 
 from privcausal.inference.average import BALANCE_SPREAD
-from privcausal.inference.cut import Sizes
 from privcausal.inference.huber import slope_kept
+from privcausal.inference.score_cut import Extremes
 from privcausal.learners.ground import Ground
 from privcausal.learners.nuisances import RESIDUAL_CLIP, Partial, by_fold
 from privcausal.spec.features import Rows
@@ -76,14 +76,12 @@ class Target:
         c, in units of the outcome.
     score, mass : Transform
         Of each row, by the nuisances of its own fold; the mass is near 1 on average.
-    ceiling : float
-        The 99th percentile over the synthetic population of the largest score a row could have.
+    extremes : Extremes
+        What scores could be.
     mass_spread : float
         Prior sd of the mean mass around 1.
     group_masses : bool
         Whether groups are weighed by their own mass; else by their rows.
-    reach : float or None
-        The largest score of most rows, where the score's bound is far beyond it.
     pilot : Pilot or None
         What scores are centred at for the slopes.
     """
@@ -91,19 +89,21 @@ class Target:
     centre: float
     score: Transform
     mass: Transform
-    ceiling: float
+    extremes: Extremes
     mass_spread: float
     group_masses: bool
-    reach: float | None = None
     slope: Slope | None = None
     pilot: Pilot | None = None
 
-    def kept(self, cut: float, sizes: Sizes) -> float:
-        """Share of the slope that is left after a cut; taken to be all of it for the ATE."""
-        if self.slope is None or sizes.silent:
+    def kept(self, cut: float, rms: float) -> float:
+        """Share of the slope that is left after a cut; taken to be all of it for the ATE.
+
+        `rms` is the root mean square of the scores, 0 where it is not known.
+        """
+        if self.slope is None or rms == 0:
             return 1.0
         s = self.slope
-        return slope_kept(s.weights, s.weights * s.left, s.chances, cut, sizes.rms(cut))
+        return slope_kept(s.weights, s.weights * s.left, s.chances, cut, rms)
 
 
 def target(
@@ -122,10 +122,7 @@ def target(
     pairs = list(zip(partials, nuisances, strict=True))
     if estimand == "ATT":
         treated = [_treated(ground, *pair, centre, scale) for pair in pairs]
-        reach = (2 * ground.outcome.bound + abs(centre)) / scale
-        return _target(
-            ground, treated, [TreatedMass(scale)] * len(pairs), centre, treated[0].e, reach
-        )
+        return _target(ground, treated, [TreatedMass(scale)] * len(pairs), centre, treated[0].e)
     soft = min(RESIDUAL_CLIP, ground.clip)
     overlap = [OverlapScore(p.e_soft, p.eta, ground.outcome, soft, centre, scale) for p in partials]
     masses = [OverlapMass(p.e_soft, soft, scale) for p in partials]
@@ -143,7 +140,7 @@ def average_target(
         centre,
         by_fold(lambda s: s, scores),
         by_fold(lambda m: m, masses),
-        _ceiling(ground, scores[0]),
+        _extremes(ground, scores[0], nuisances[0].e),
         BALANCE_SPREAD,
         group_masses=False,
         pilot=None if tau is None or not len(ground.linear) else _pilot(ground, nuisances, tau),
@@ -174,17 +171,16 @@ def _target(
     masses: Sequence[Transform],
     centre: float,
     e: Function,
-    reach: float | None = None,
 ) -> Target:
+    extremes = _extremes(ground, scores[0], e)
     return Target(
         centre,
         by_fold(lambda s: s, scores),
         by_fold(lambda m: m, masses),
-        _ceiling(ground, scores[0]),
+        extremes,
         MASS_SPREAD,
         group_masses=True,
-        reach=reach,
-        slope=_slope(ground, scores[0], e),
+        slope=_slope(ground, extremes, e),
     )
 
 
@@ -201,18 +197,16 @@ def _held(ground: Ground, centre: float) -> float:
     return float(np.clip(centre, -reach, reach))
 
 
-def _slope(ground: Ground, score: Score, e: Function) -> Slope:
+def _slope(ground: Ground, extremes: Extremes, e: Function) -> Slope:
+    p = e(ground.rows)
+    return Slope(extremes.weights, np.stack([-p, 1 - p]), extremes.chances)
+
+
+def _extremes(ground: Ground, score: Score, e: Function) -> Extremes:
     outcome, rows, p = ground.outcome, ground.rows, e(ground.rows)
-    weights = [
-        (score.at(rows, t, outcome.hi) - score.at(rows, t, outcome.lo)) / (2 * outcome.bound)
-        for t in (0.0, 1.0)
-    ]
-    return Slope(np.stack(weights), np.stack([-p, 1 - p]), np.stack([1 - p, p]))
-
-
-def _ceiling(ground: Ground, score: Score) -> float:
-    outcome = ground.outcome
-    largest = [
-        np.abs(score.at(ground.rows, t, y)) for t in (0.0, 1.0) for y in (outcome.lo, outcome.hi)
-    ]
-    return float(np.quantile(np.max(largest, axis=0), 0.99))
+    ends = [[score.at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]
+    return Extremes(
+        np.stack([np.maximum(np.abs(low), np.abs(high)) for low, high in ends]),
+        np.stack([(high - low) / (2 * outcome.bound) for low, high in ends]),
+        np.stack([1 - p, p]),
+    )

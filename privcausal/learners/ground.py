@@ -11,6 +11,7 @@ import numpy as np
 from privcausal.accounting import Charge, Cost, Release
 from privcausal.inference.basis import feature_map
 from privcausal.inference.gram import GramEstimate, correlated, population_gram, shrunken
+from privcausal.inference.outcome import Look, edges, look
 from privcausal.inference.population import (
     Population,
     interval_probabilities,
@@ -24,6 +25,7 @@ from privcausal.spec.features import Design, FeatureMap, Rows, design_of
 from privcausal.spec.functions import Constant, Function, Known
 from privcausal.spec.groups import Group, resolve_groups
 from privcausal.spec.plan import Plan
+from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval, Levels, Schema
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault import (
@@ -33,7 +35,9 @@ from privcausal.vault import (
     Magnitudes,
     Marginals,
     Outcome,
+    OutcomeResidual,
     Regressors,
+    SizeHistogram,
     Vault,
 )
 
@@ -144,6 +148,7 @@ class Ground:
     effect_features: FeatureMap
     rows: Rows
     window: Outcome | None = None
+    look: Look | None = None
 
     @property
     def centre(self) -> Outcome:
@@ -250,6 +255,26 @@ def _population(session: Session, variables: tuple[str, ...], modelled: bool) ->
     numeric = sum(isinstance(schema[v], Interval) for v in variables)
     spread = sd * float(np.sqrt(max(map(len, counts))))
     return Population(schema, probabilities, np.eye(numeric), count, spread)
+
+
+def look_at_outcome(ground: Ground, stage: str) -> Ground:
+    """The ground with a first look at a numeric outcome, where one is planned."""
+    session, outcome = ground.session, ground.outcome
+    if not session.plan.has(stage):
+        return ground
+    domain = session.schema[session.plan.request.formula.outcome]
+    if not isinstance(domain, Interval):  # an undeclared column turned out to hold 0/1
+        session.unused(stage)
+        return ground
+    height = OutcomeResidual(Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
+    release = session.release(stage, SizeHistogram(height, edges(domain)))
+    return replace(ground, look=look(release.value, float(release.noise_sd[0]), domain))
+
+
+def is_binary(request: Request) -> bool:
+    """Whether the outcome is declared to take two values."""
+    domain = request.schema.get(request.formula.outcome)
+    return domain is not None and not isinstance(domain, Interval)
 
 
 @dataclass(frozen=True, eq=False)

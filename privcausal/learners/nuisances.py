@@ -351,11 +351,9 @@ def as_effect(ground: Ground, posterior: Posterior) -> Effect:
     return Effect((Piece(function, posterior.cov),), 2 * ground.outcome.bound)
 
 
-def read_sizes(
-    ground: Ground, target: Transform, stage: str, reach: float | None = None
-) -> cuts.Sizes:
+def read_sizes(ground: Ground, target: Transform, stage: str) -> cuts.Sizes:
     """Noisy histogram of a score's size, cleaned."""
-    borders = cuts.edges(target.bound, reach)
+    borders = cuts.edges(target.bound)
     release = ground.session.release(stage, SizeHistogram(target, borders))
     return cuts.read(release.value, float(release.noise_sd[0]), borders)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from privcausal.learners.averages import averages
@@ -11,7 +11,7 @@ from privcausal.learners.base import Learner, doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.estimands import target
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.ground import Session, gram_of, lay
+from privcausal.learners.ground import Session, gram_of, is_binary, lay, look_at_outcome
 from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
 from privcausal.learners.interactions import SIZES, interaction_needs, refine
 from privcausal.learners.interactions import TREATMENT as INTERACTIONS
@@ -25,7 +25,9 @@ from privcausal.learners.nuisances import (
     settled,
 )
 from privcausal.spec.request import Request
+from privcausal.vault import Outcome
 
+RANGE = "nuisance: outcome range"
 MOMENTS, WEIGHTS = "nuisance: residual moments", "nuisance: weights"
 STAGES = ("effect: score sizes", "effect: scores", "variance: squared scores")
 
@@ -50,10 +52,12 @@ class Private(Learner):
             Need("nuisance: moments", 0.10, "nuisance"),
             Need("nuisance: outcome", 0.45, "nuisance"),
             Need(MOMENTS, 0.06, "nuisance"),
-            Need(sizes, 0.12, "effect"),
             Need(scores, 0.78, "effect"),
             Need(squares, 0.10, "effect"),
         ]
+        if not is_binary(request):
+            needs.insert(0, Need(RANGE, 0.08, "nuisance"))
+            needs.insert(5, Need(sizes, 0.16, "effect"))
         if request.propensity is None:
             needs.append(Need("nuisance: treatment", 0.31, "nuisance"))
             if base.interactions:
@@ -63,7 +67,11 @@ class Private(Learner):
         return needs
 
     def run(self, session: Session) -> Estimate:
-        ground, grams = gram_of(lay(session, linear_terms=False))
+        ground = look_at_outcome(lay(session, linear_terms=False), RANGE)
+        if ground.look is not None:
+            window = ground.look.window
+            ground = replace(ground, window=Outcome(window.lo, window.hi))
+        ground, grams = gram_of(ground)
         partials = partial(ground, grams)
         if session.plan.has(INTERACTIONS):
             additive, partials = partials, refine(ground, partials)

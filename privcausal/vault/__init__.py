@@ -44,6 +44,7 @@ from privcausal.vault.rehearsal import rehearse
 from privcausal.vault.sources.files import read_file
 from privcausal.vault.transforms.scores import (
     Aipw,
+    ArmSize,
     Balance,
     ByFold,
     CentredProduct,
@@ -72,6 +73,7 @@ __all__ = [
     "Aipw",
     "ArmHistogram",
     "ArmMeans",
+    "ArmSize",
     "ArmSums",
     "Balance",
     "Boosting",

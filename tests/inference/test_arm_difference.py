@@ -10,11 +10,11 @@ from scipy.stats import t as student
 from privcausal.inference.difference import (
     Totals,
     Window,
-    borders,
     estimate_difference,
     unseen,
     window,
 )
+from privcausal.inference.outcome import heights
 from privcausal.spec.schema import Interval
 
 BOUNDS = Interval(0.0, 10.0)
@@ -128,7 +128,7 @@ WIDE = Interval(-80.0, 80.0)
 
 def cells(y: np.ndarray, t: np.ndarray, bounds: Interval) -> np.ndarray:
     """Counts as `vault.ArmHistogram` has them."""
-    edges = borders(bounds)
+    edges, y = heights(bounds), y - bounds.lo
     at = np.where(y >= edges[-1], len(edges), np.searchsorted(edges, y, side="left"))
     return np.stack(
         [np.bincount(at[t == arm], minlength=len(edges) + 1).astype(float) for arm in (0, 1)]
@@ -193,14 +193,14 @@ def test_few_rows_leave_the_bounds_alone() -> None:
 
 def test_noise_alone_gives_no_window() -> None:
     """A cell is told from noise by luck in one table of 1,000: of 2,000 in 12, but for 1e-6."""
-    size = len(borders(WIDE)) + 1
+    size = len(heights(WIDE)) + 1
     found = [window(noisy(np.zeros((2, size)), 20.0, k), 20.0, WIDE, 8.0) for k in range(2000)]
     assert sum(one.interval != WIDE for one in found) <= 12
 
 
 def test_bounds_too_narrow_to_be_parted_are_left_alone() -> None:
     narrow = Interval(1e9, 1e9 + 1)
-    counts = np.full((2, len(borders(narrow)) + 1), 1000.0)
+    counts = np.full((2, len(heights(narrow)) + 1), 1000.0)
     assert window(counts, 5.0, narrow, 8.0).interval == narrow
 
 

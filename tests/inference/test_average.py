@@ -159,28 +159,8 @@ def test_cut_follows_the_histogram() -> None:
     counts = np.histogram(score, np.r_[0.0, borders])[0].astype(float)
     sizes = cuts.read(counts, 10.0, borders)
     assert sizes.rms(64.0) == pytest.approx(1.0, abs=0.25)
-    assert 2.0 < cuts.for_average(sizes, 0.01, 50.0) < 6.0
     assert cuts.trade(sizes, 10.0) < cuts.trade(sizes, 1e-4)
     assert cuts.unseen_bias(sizes, 4.0) < 0.05
-
-
-def test_scores_of_few_values_have_no_tail_beyond_their_ceiling() -> None:
-    borders = cuts.edges(4.0)
-    counts = np.where(np.isclose(borders, 2.0), 20_000.0, 0.0)  # all scores at 1.6
-    sizes = cuts.read(counts, 10.0, borders)
-    cut = cuts.for_average(sizes, 1e-3, 1.6)
-    assert cut == 1.6
-    assert cuts.unseen_bias(sizes, cut, 1.6) < 1e-3 < 0.09 < cuts.unseen_bias(sizes, cut)
-    assert sizes.excess(1.0, 1.6) == pytest.approx(0.6)
-    assert sizes.excess(1.0, 1.2) == sizes.excess(1.0)  # seen in a bin above the ceiling's
-
-
-def test_a_silent_histogram_takes_the_ceiling() -> None:
-    borders = cuts.edges(64.0)
-    sizes = cuts.read(np.full(17, 5.0), 100.0, borders)
-    assert sizes.silent and cuts.for_average(sizes, 1.0, 20.0) == 20.0
-    # one row in a hundred might lie beyond, and no further than the bound
-    assert cuts.unseen_bias(sizes, 20.0) == pytest.approx(0.01 * (64.0 - 20.0))
 
 
 def test_what_is_seen_beyond_the_cut_counts_in_full() -> None:

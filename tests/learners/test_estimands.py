@@ -14,7 +14,8 @@ import statsmodels.api as sm
 from learners_contract import SPLITS
 
 import privcausal as pc
-from privcausal.inference import cut as cuts
+from privcausal.inference.score_cut import Cut, Extremes
+from privcausal.learners import averages
 from privcausal.learners.nuisances import remainder_weight
 from privcausal.results.points import read_points
 from privcausal.testing import seeded_noise, zero_noise
@@ -56,13 +57,13 @@ def fit(estimand: str, data: pd.DataFrame, **options: Any) -> Any:
 # -- without noise -----------------------------------------------------------------------------
 
 
-def at_the_bound(sizes: cuts.Sizes, *_: Any, **__: Any) -> float:
+def uncut(extremes: Extremes, *_: Any) -> Cut:
     """No cut."""
-    return float(sizes.edges[-1])
+    return Cut(4 * float(extremes.largest.max()), 0.0)
 
 
 def noiseless(estimand: str, data: pd.DataFrame, **options: Any) -> Any:
-    with zero_noise(), mock.patch.object(cuts, "for_average", at_the_bound):
+    with zero_noise(), mock.patch.object(averages, "score_cut", uncut):
         return fit(estimand, data, **options)
 
 

@@ -111,6 +111,12 @@ def outlaid(s: Study, c: Clean) -> Matrix:
     return both * np.minimum(c.w, laid.cut / np.linalg.norm(both, axis=1))[:, None]
 
 
+def half_open(values: Vector, edges: Vector) -> Vector:
+    """Counts in cells that are closed above, but for the last, which holds its lower border."""
+    at = np.where(values >= edges[-1], len(edges), np.searchsorted(edges, values, side="left"))
+    return np.bincount(at, minlength=len(edges) + 1)
+
+
 def expected(s: Study, c: Clean) -> dict[str, Vector]:
     """Textbook sums by the name of the mechanism."""
     arms = [c.t == 0, c.t == 1]
@@ -145,6 +151,12 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         "count": np.array([c.n]),
         "sizes": np.histogram(np.minimum(np.abs(c.psi), 80.0), np.r_[0, edges])[0],
         "arm histogram": np.concatenate([cells(c.e[arm]) for arm in arms]),
+        "sizes by arm": np.concatenate(
+            [
+                half_open(np.abs(c.psi[arm]) * factor, edges[:-1])
+                for arm, factor in zip(arms, (1.0, 0.25), strict=True)
+            ]
+        ),
     }
     balance = np.where(c.t == 1, (1 - c.e) / c.e, c.e / (1 - c.e))
     for slopes, groups, which in (

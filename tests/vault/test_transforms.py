@@ -17,6 +17,7 @@ from privcausal.spec.functions import Capped, Constant, Function, Known, Mixture
 from privcausal.typing import Integers, Vector
 from privcausal.vault import (
     Aipw,
+    ArmSize,
     Balance,
     ByFold,
     ImputedEffect,
@@ -86,6 +87,8 @@ def transforms(s: Study) -> list[Any]:
         Aipw(mixed, OUTCOME, CLIP),
         Aipw(Nuisance(known, s.nuisance.mu0, s.nuisance.mu1), OUTCOME, 0.2),
         ImputedEffect(s.nuisance, OUTCOME),
+        ArmSize(Aipw(s.nuisance, OUTCOME, CLIP), (1.0, 0.9)),
+        ArmSize(OUTCOME, (0.6, 1.0)),
         Balance(s.e, CLIP),
         Balance(known, 0.2),
         OverlapScore(s.e, s.additive(4, LO, HI), OUTCOME, CLIP, -7.0, 0.2),

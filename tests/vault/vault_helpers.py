@@ -27,6 +27,7 @@ from privcausal.spec.schema import Interval, Levels, Schema
 from privcausal.spec.stretched import Stretched
 from privcausal.vault import (
     Aipw,
+    ArmSize,
     Balance,
     Cross,
     Gram,
@@ -331,6 +332,9 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
             OfCovariates(e, 1.0), np.array([0.1, 0.3, 0.5, 0.7, 0.9]), "propensity"
         ),
     }
+    arms = ArmSize(s.aipw, (1.0, 0.25))
+    borders = arms.bound * 0.5 ** np.arange(1, 8)[::-1]
+    found["sizes by arm"] = ArmHistogram(arms, borders, "score sizes")
     for which in REGRESSORS:
         r = regressors(s, which)
         score, cut = s.aipw, 0.5 * s.aipw.bound

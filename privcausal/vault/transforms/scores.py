@@ -232,6 +232,25 @@ class Aipw:
 
 
 @dataclass(frozen=True)
+class ArmSize:
+    """|score| times a public number of the row's arm, in [0, 1]: controls', then treated's.
+
+    |.| <= the score's bound.
+    """
+
+    score: Transform
+    factors: tuple[float, float]
+
+    @property
+    def bound(self) -> float:
+        return self.score.bound
+
+    def __call__(self, batch: Batch) -> Vector:
+        control, treated = self.factors
+        return np.abs(self.score(batch)) * np.where(batch.t == 1, treated, control)
+
+
+@dataclass(frozen=True)
 class Balance:
     """(T - e)^2 / (e (1 - e)), the slope of the AIPW score in a shift of the effect.
 

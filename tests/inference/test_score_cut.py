@@ -1,0 +1,155 @@
+"""Cuts of scores, with a bound of what they move the mean by."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from privcausal.inference.outcome import Look, edges, look
+from privcausal.inference.score_cut import ArmSizes, Extremes, score_cut
+from privcausal.inference.score_cut import edges as bins
+from privcausal.spec.schema import Interval
+
+BOUND, ROWS, NOISE = 400.0, 8000, 25.0
+SEEN = Look(Interval(-5.0, 5.0), True, 0.0)
+
+
+def extremes(treated: float, largest: float = BOUND) -> Extremes:
+    """A constant propensity; outcomes within half of `largest` x the arm's share."""
+    chances = np.tile([[1 - treated], [treated]], 50)
+    weights = np.array([[-1.0], [1.0]]) / chances
+    return Extremes(largest * chances.min() * np.abs(weights), weights, chances)
+
+
+def sizes(score: np.ndarray, t: np.ndarray, law: Extremes, seed: int) -> ArmSizes:
+    borders = bins(BOUND)
+    value = np.abs(score) * law.factors[t]
+    counts = np.stack([np.histogram(value[t == a], np.r_[0.0, borders])[0] for a in (0, 1)])
+    noise = NOISE * np.random.default_rng(seed).standard_normal(counts.shape)
+    return ArmSizes(counts + noise, NOISE, borders, law.factors)
+
+
+@pytest.mark.parametrize("treated", [0.5, 0.1, 0.03])
+@pytest.mark.parametrize("law", [norm(), student(4)], ids=["normal", "student"])
+def test_what_a_cut_loses_is_within_its_bound(treated: float, law: object) -> None:
+    """Of the law's own mean; a bound errs in one fit of a thousand, and is not met exactly here."""
+    rng, at = np.random.default_rng(1), extremes(treated)
+    share = np.array([1 - treated, treated])
+    for seed in range(40):
+        t = (rng.random(ROWS) < treated).astype(int)
+        score = law.rvs(ROWS, random_state=rng) / share[t]  # type: ignore[attr-defined]
+        cut = score_cut(at, 13.0 / ROWS, sizes(score, t, at, seed), SEEN, ROWS)
+        x = np.linspace(cut.at, BOUND, 200_001)
+        # all beyond on one side, as in a skewed outcome
+        lost = sum(p * np.trapezoid(2 * law.sf(x * p), x) for p in share)  # type: ignore[attr-defined]
+        assert lost <= cut.bias
+        assert treated < 0.1 or cut.at < 0.7 * at.largest.max()
+
+
+def test_both_arms_have_the_same_scale() -> None:
+    at = extremes(0.1)
+    assert at.factors == pytest.approx([1.0, 1 / 9])
+    assert at.unit == pytest.approx(1 / 0.9)
+    assert at.shares == pytest.approx([0.9, 0.1])
+
+
+def test_an_arm_too_small_to_see_reaches_as_far_as_the_other() -> None:
+    """Forty treated rows hide under any noise; the cut is 32 times that of the controls' scores."""
+    rng, at = np.random.default_rng(2), extremes(0.03, largest=1e4)
+    t = (np.arange(1300) < 40).astype(int)
+    score = rng.standard_normal(1300) / np.where(t == 1, 0.03, 0.97)
+    found = sizes(score, t, at, 1)
+    assert found.reach > 1
+    assert score_cut(at, 0.0, found, SEEN, 1300).at == pytest.approx(1e4)  # noise costs nothing
+    assert score_cut(at, 100.0, found, SEEN, 1300).at >= found.reach / at.factors[1]
+
+
+def test_without_a_scale_only_what_no_outcome_can_pass_is_cut() -> None:
+    at = extremes(0.5, largest=4.0)
+    assert score_cut(at, 1e3, None, None, 100.0).at < 4.0
+    cut = score_cut(at, 1e-3, None, None, 100.0)
+    assert (cut.at, cut.bias) == (4.0, 0.0)
+    nothing = ArmSizes(np.zeros((2, 41)), 10.0, bins(4.0), at.factors)
+    core = ArmSizes(np.where(bins(4.0) < 0.1, 1e4, np.zeros((2, 41))), 10.0, bins(4.0), at.factors)
+    rare = Look(Interval(0.0, 1.0), False, 0.0)
+    for seen, first in ((nothing, SEEN), (core, rare)):
+        assert score_cut(at, 1e-3, seen, first, 1e4).at == 4.0
+    assert score_cut(at, 1e-3, core, SEEN, 1e4).at < 4.0
+    # sparse amounts: what was seen of them is not cut
+    sparse = Look(Interval(0.0, 1.0), True, 0.9)
+    assert score_cut(at, 1e-3, core, sparse, 1e4).at >= 0.9 * at.unit
+
+
+def test_the_bound_for_any_outcomes_counts_each_point() -> None:
+    at = Extremes(np.array([[1.0, 3.0], [2.0, 8.0]]), np.ones((2, 2)), np.full((2, 2), 0.5))
+    assert at.excess(2.0) == pytest.approx(0.5 * (0.5 * 1.0 + 0.5 * 6.0))
+    assert at.excess(8.0) == 0.0
+
+
+def test_rms_is_that_of_the_scores() -> None:
+    rng, at = np.random.default_rng(3), extremes(0.2)
+    t = (rng.random(100_000) < 0.2).astype(int)
+    score = rng.standard_normal(100_000) / np.array([0.8, 0.2])[t]
+    found = sizes(score, t, at, 1)
+    assert found.rms(BOUND) == pytest.approx(np.sqrt(np.mean(score**2)), rel=0.15)
+    assert found.rms(1.0) < 1.0
+    assert ArmSizes(np.zeros((2, 41)), 10.0, bins(4.0), at.factors).rms(1.0) == 0.0
+
+
+# -- a first look at the outcome ---------------------------------------------------------------
+
+
+def counts(y: np.ndarray, bounds: Interval) -> np.ndarray:
+    """As `vault.SizeHistogram` of Y - lo has them."""
+    at = np.searchsorted(edges(bounds), y - bounds.lo, side="left")
+    return np.bincount(at, minlength=len(edges(bounds))).astype(float)
+
+
+def seen(y: np.ndarray, bounds: Interval, noise_sd: float = 20.0) -> Look:
+    exact = counts(y, bounds)
+    return look(exact + noise_sd * np.sin(np.arange(len(exact)) ** 2.0), noise_sd, bounds)
+
+
+@pytest.mark.parametrize("loose", [1.0, 5.0, 20.0, 100.0])
+def test_the_window_is_where_the_outcome_is(loose: float) -> None:
+    y = np.random.default_rng(4).normal(0, 1, 8000)
+    bounds = Interval(-4 * loose, 4 * loose)
+    found = seen(y.clip(bounds.lo, bounds.hi), bounds)
+    assert np.mean((y > found.window.lo) & (y < found.window.hi)) > 0.95
+    assert found.window.width < 10
+    assert found.scaled
+    assert found.least == 0
+
+
+def test_values_at_zero_and_the_ends_tell_of_no_scale() -> None:
+    rng = np.random.default_rng(5)
+    for bounds, y in [
+        (Interval(0.0, 1.0), (rng.random(8000) < 0.01).astype(float)),
+        (Interval(-1.0, 1.0), rng.choice([-1.0, 0.0, 1.0], 8000)),
+        (Interval(-50.0, 500.0), np.where(rng.random(8000) < 0.005, 40.0, 0.0)),
+    ]:
+        found = seen(y, bounds)
+        assert not found.scaled
+        assert found.window == bounds
+
+
+def test_amounts_among_zeros_are_the_scale() -> None:
+    rng = np.random.default_rng(6)
+    y = np.where(rng.random(20_000) < 0.1, rng.uniform(20, 40, 20_000), 0.0)
+    found = seen(y, Interval(0.0, 1000.0))
+    assert found.scaled
+    assert 40 <= found.least < 60
+    assert found.window.hi == pytest.approx(found.least)
+
+
+def test_cells_hold_the_ends_and_zero_alone() -> None:
+    bounds = Interval(-3.0, 5.0)
+    borders = edges(bounds)
+    assert borders[0] == 0.0
+    assert borders[-1] == bounds.width
+    assert (np.diff(borders) > 0).all()
+    at = np.searchsorted(borders, np.array([-3.0, 0.0, 5.0]) - bounds.lo, side="left")
+    near = np.array([-3.0 + 1e-9, -1e-9, 1e-9, 5.0 - 1e-9]) - bounds.lo
+    assert not set(at) & set(np.searchsorted(borders, near, side="left"))
