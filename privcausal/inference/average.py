@@ -75,9 +75,10 @@ class Frame:
     units : Vector
         Natural slope per slope on a, shape (k - 1,).
     clipping : float
-        Allowance for the bias of cut scores, in units of the outcome.
+        Bound of the bias of cut scores, in units of the outcome.
     remainder : Remainder
-        Bias from the product of nuisance errors: its mean is taken off, its sd allowed for.
+        Bias from the product of nuisance errors. Its second moment is allowed for: its mean rests
+        on a prior of how covariates confound, and taking it off raised errors oftener than not.
     least_square : float
         Floor of the mean squared score.
     mass_prior : (float, float)
@@ -117,9 +118,9 @@ class Frame:
 class AverageEstimate:
     """Names, estimates and the parts of their covariance, in natural units.
 
-    `terms` come first (the average effect, then the slopes), then the groups. `clipping` and
-    `remainder` are standard deviations allowed for bias, shape (m,); `taken_off` is the mean of the
-    remainder, which the average and the groups no longer hold.
+    `terms` come first (the average effect, then the slopes), then the groups. `clipping` bounds
+    the bias of cut scores and `remainder` is the root mean square of what the nuisances' errors
+    leave, shape (m,); both count as standard deviations do.
     """
 
     terms: tuple[str, ...]
@@ -130,7 +131,6 @@ class AverageEstimate:
     clipping: Vector
     remainder: Vector
     size: float
-    taken_off: float = 0.0
 
     @property
     def _bias(self) -> Vector:
@@ -178,7 +178,7 @@ def estimate_averages(
     privacy += np.diag([(mean * mass_sd / mass) ** 2, *slope_noise])
     # what is lost of the slope is known to a third of it, say
     clipping = float(np.hypot(frame.clipping, mean * (1 - frame.kept) / 3))
-    own = np.r_[mean + frame.centre - frame.remainder.mean, frame.units * slopes[1:]]
+    own = np.r_[mean + frame.centre, frame.units * slopes[1:]]
     spread = np.r_[
         1.0, np.sqrt(np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size)
     ]
@@ -189,9 +189,8 @@ def estimate_averages(
         sampling,
         privacy,
         clipping * spread,
-        frame.remainder.sd * spread,
+        frame.remainder.rms * spread,
         frame.size,
-        frame.remainder.mean,
     )
     return _with_groups(out, groups, value, sd, frame) if groups else out
 
@@ -321,7 +320,7 @@ def _with_groups(
         total = raised(
             float(value.group_square[j]), float(sd.group_square[j]), 0.25 * variance * rows
         )
-        estimate[at] = frame.centre - frame.remainder.mean + mean
+        estimate[at] = frame.centre + mean
         left = max(total / rows - (mean * balance) ** 2, 0.1 * total / rows)
         sampling[at, at] = left / (rows * balance**2)
         noise = (float(sd.group_score[j]) / balance) ** 2 + (mean * rows_sd) ** 2
@@ -333,9 +332,8 @@ def _with_groups(
         sampling,
         privacy,
         np.r_[out.clipping, np.full(k, frame.clipping)],
-        np.r_[out.remainder, np.full(k, frame.remainder.sd)],
+        np.r_[out.remainder, np.full(k, frame.remainder.rms)],
         out.size,
-        out.taken_off,
     )
 
 

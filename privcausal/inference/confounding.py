@@ -10,8 +10,8 @@ the moments speak:
 An average from doubly robust scores errs by the remainder d_e' W (d_y - tau d_e), d the errors of
 the coefficients and W = E[phi phi' / (e (1 - e))]. Learned apart, both are pulled to zero where
 noise is large, the remainder is what was pulled away, and nobody knows of it: the average becomes
-the unadjusted difference with a narrow interval. Learned together, the remainder has a mean, which
-is taken off, and a spread, which widens the interval, both from released moments only.
+the unadjusted difference with a narrow interval. Learned together, the remainder has a mean and a
+spread, from released moments only, and both widen the interval.
 """
 
 from __future__ import annotations
@@ -60,6 +60,10 @@ class Remainder:
 
     mean: float
     sd: float
+
+    @property
+    def rms(self) -> float:
+        return float(np.hypot(self.mean, self.sd))
 
     def __add__(self, other: Remainder) -> Remainder:
         return Remainder(self.mean + other.mean, float(np.hypot(self.sd, other.sd)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from privcausal.errors import BudgetError
+from privcausal.inference.outcome import Core
+from privcausal.inference.tail import INDEX, hidden, told
 from privcausal.spec.schema import Interval
 from privcausal.typing import Vector
 
@@ -26,6 +28,45 @@ which it is also widened by a factor of four."""
 
 BEYOND = 0.05
 """Share of the rows that may lie beyond the fine range before `PAD`, by estimate and noise."""
+
+
+LUCKY = 0.05
+"""Chance that cells beyond are taken to hold values by luck. It widens a range that could be
+narrower; values beyond a range that is too narrow are held at its end, which is worse."""
+
+LEFT_OUT = 0.02
+"""Share of the rows that may lie beyond either end of a column's effective range."""
+
+
+def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: int) -> Interval:
+    """Where a column's values are: it is held at the ends of that range.
+
+    The cells that can be told from noise, stretched from their median until no more than
+    `LEFT_OUT` of the rows can lie beyond an end, by the condition of `inference.tail`.
+
+    Parameters
+    ----------
+    counts : Vector
+        Noisy counts in equal cells of the declared range, shape (K,).
+    looks : int
+        Columns that are looked at.
+    """
+    seen = told(counts, noise_sd, looks, LUCKY)
+    ends = np.linspace(declared.lo, declared.hi, len(counts) + 1)
+    core = Core.of(seen, counts, ends)
+    if core is None:
+        return declared
+    at = np.flatnonzero(seen)
+    rows = max(float(counts[at[0] : at[-1] + 1].sum()), noise_sd, 1.0)
+    low, high = counts[: at[0]][::-1], counts[at[-1] + 1 :]
+    step, limits = declared.width / len(counts), []
+    for beyond, reach in ((low, core.below), (high, core.above)):
+        distance = reach + step * np.arange(len(beyond) + 1)
+        most = hidden(beyond, noise_sd, distance, 2 * looks)
+        limits.append(reach * max(most / (LEFT_OUT * rows), 1.0) ** (1 / INDEX))
+    return Interval(
+        max(declared.lo, core.middle - limits[0]), min(declared.hi, core.middle + limits[1])
+    )
 
 
 def present_rows(counts: Vector, noise_sd: float, public: float | None) -> float:

@@ -34,17 +34,17 @@ STEP = float(np.sqrt(2.0))
 """Cells beyond x0 are put together until their borders differ by this factor."""
 
 
-def told(counts: Vector, noise_sd: float, looks: int) -> Mask:
+def told(counts: Vector, noise_sd: float, looks: int, error: float = ERROR) -> Mask:
     """Which cells can be told from noise, alone or in a run without such cells; shape (K,).
 
     Parameters
     ----------
     looks : int
-        Histograms of a fit that are looked at like this: they share `ERROR`.
+        Histograms of a fit that are looked at like this: they share the `error`.
     """
     size = len(counts)
     tests = sum(max(size - length + 1, 0) for length in RUNS)
-    stands_out = float(norm.isf(ERROR / (looks * tests))) * noise_sd
+    stands_out = float(norm.isf(error / (looks * tests))) * noise_sd
     found = np.zeros(size, bool)
     for length in RUNS:
         for start in range(size - length + 1):

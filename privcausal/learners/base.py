@@ -18,7 +18,7 @@ from privcausal.learners.bases import AnyBase, Base, PrivateBase, moment_base, p
 from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.estimands import average_target
 from privcausal.learners.estimate import Estimate, Nuisances
-from privcausal.learners.ground import Ground, Session, lay, look_at_outcome
+from privcausal.learners.ground import Ground, Session, lay, look_at_outcome, range_needs
 from privcausal.learners.needs import LEAST_PART, TOP, Need, Undeclared, check_levels, make_plan
 from privcausal.learners.nuisances import Partial, overall
 from privcausal.spec.functions import Constant, Function, Mixture, Nuisance
@@ -103,6 +103,7 @@ class CateLearner(EffectLearner):
         else:
             needs = self.effect_needs(request, base)
         return [
+            *range_needs(request, 0.02),
             Need("nuisance: marginals", 0.04, "nuisance"),
             *needs,
             *averages_needs(request),
@@ -201,12 +202,12 @@ PRODUCTS_NOTE = (
 
 
 MOST_CLIPPING = 0.25
-"""Share of an average's variance by the allowance for cut scores above which the result says so."""
+"""Share of an average's variance by the bound for cut scores above which the result says so."""
 
 CLIPPING_NOTE = (
-    "The allowance for cut scores makes up {share:.0%} of the variance of the {estimand}: it has a "
-    "long tail that the noise hides, and its interval can then cover less than it says. More rows "
-    "or budget, or narrower bounds of the outcome, would help."
+    "What cut scores may hide makes up {share:.0%} of the variance of the {estimand}. Its bound "
+    "rests on a condition on the tail: mass that the noise hides falls as 1/x^3 or faster. More "
+    "rows or budget, or narrower bounds of the outcome, would help."
 )
 
 

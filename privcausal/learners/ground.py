@@ -18,12 +18,12 @@ from privcausal.inference.population import (
     level_probabilities,
     modelled_probabilities,
 )
-from privcausal.inference.ranges import coarse_range, fine_range, present_rows
+from privcausal.inference.ranges import coarse_range, effective_range, fine_range, present_rows
 from privcausal.learners.bases import Base, PrivateBase, moment_base
-from privcausal.learners.needs import Undeclared
+from privcausal.learners.needs import Need, Undeclared
 from privcausal.spec.features import Design, FeatureMap, Rows, design_of
 from privcausal.spec.functions import Constant, Function, Known
-from privcausal.spec.groups import Group, resolve_groups
+from privcausal.spec.groups import Group, parse_group, resolve_groups
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval, Levels, Schema
@@ -95,6 +95,18 @@ class Session:
             found[name] = self._buy_levels(name)
         self.schema = self.schema.with_columns(found)
 
+    def find_ranges(self) -> None:
+        """Narrow the schema to where covariates are: beyond, they are held at the ends."""
+        names = ranged(self.plan.request, self.schema)
+        release = self.release(RANGES, Marginals(names, self.schema, CELLS))
+        counts, sd = np.split(release.value, len(names)), float(release.noise_sd[0])
+        found: dict[str, Any] = {}
+        for name, c in zip(names, counts, strict=True):
+            domain = self.schema[name]
+            assert isinstance(domain, Interval)
+            found[name] = effective_range(c, sd, domain, len(names))
+        self.schema = self.schema.with_columns(found)
+
     def _buy_intervals(self, names: tuple[str, ...]) -> dict[str, Interval]:
         first = Magnitudes(names)
         rough = self.vault.release_raw("bounds: magnitudes", first, names)
@@ -128,6 +140,30 @@ class Session:
         return (
             Levels(chosen.labels, other=True) if chosen.labels else Levels(("other",), other=True)
         )
+
+
+RANGES, CELLS = "nuisance: ranges", 64
+"""The look at where declared covariates are, and its equal cells of a declared range."""
+
+
+def range_needs(request: Request, weight: float) -> list[Need]:
+    """A look at where covariates are, if any has declared bounds that may be loose."""
+    return [Need(RANGES, weight, "nuisance")] if ranged(request, request.schema) else []
+
+
+def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
+    """Covariates whose declared bounds may be narrowed: not those that groups are made of.
+
+    Nor those of a term whose options fix points in the range (the knots of a spline).
+    """
+    formula = request.formula
+    terms = (*formula.modifiers, *formula.controls)
+    factors = [f for t in terms for f in t.factors]
+    fixed = {v for f in factors if f.options and f.kind != "smooth" for v in f.variables}
+    fixed |= {parse_group(text).column for text in request.groups}
+    names = dict.fromkeys(v for f in factors for v in f.variables)
+    declared = (v for v in names if isinstance(request.schema.get(v), Interval))
+    return tuple(v for v in declared if v not in fixed and isinstance(schema[v], Interval))
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,10 +232,21 @@ def lay(session: Session, *, linear_terms: bool = True, modelled: bool = False) 
     request, schema = session.plan.request, session.schema
     formula = request.formula
     terms = (*formula.modifiers, *formula.controls)
-    design = design_of(terms, schema, full_rank=session.base.name == "linear")
-    linear = design_of(formula.modifiers if linear_terms else (), schema, full_rank=True)
     groups = resolve_groups(request.groups, schema)
-    session.vault.arrange(schema, [design, linear], groups)
+    wanted = terms, formula.modifiers if linear_terms else ()
+
+    def designed() -> tuple[Design, Design]:
+        full_rank = session.base.name == "linear"
+        design = design_of(wanted[0], session.schema, full_rank=full_rank)
+        linear = design_of(wanted[1], session.schema, full_rank=True)
+        session.vault.arrange(session.schema, [design, linear], groups)
+        return design, linear
+
+    design, linear = designed()
+    if session.plan.has(RANGES):
+        session.find_ranges()
+        design, linear = designed()
+    schema = session.schema
     population = _population(session, design.variables, modelled)
     features = feature_map(design, population, session.base.functions, NORM_QUANTILE)
     own = {t.name for t in formula.modifiers}

@@ -11,7 +11,14 @@ from privcausal.learners.base import Learner, doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.estimands import target
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.ground import Session, gram_of, is_binary, lay, look_at_outcome
+from privcausal.learners.ground import (
+    Session,
+    gram_of,
+    is_binary,
+    lay,
+    look_at_outcome,
+    range_needs,
+)
 from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
 from privcausal.learners.interactions import SIZES, interaction_needs, refine
 from privcausal.learners.interactions import TREATMENT as INTERACTIONS
@@ -48,6 +55,7 @@ class Private(Learner):
     def needs(self, request: Request, base: PrivateBase) -> list[Need]:
         sizes, scores, squares = STAGES
         needs = [
+            *range_needs(request, 0.06),
             Need("nuisance: marginals", 0.08, "nuisance"),
             Need("nuisance: moments", 0.10, "nuisance"),
             Need("nuisance: outcome", 0.45, "nuisance"),
@@ -56,8 +64,7 @@ class Private(Learner):
             Need(squares, 0.10, "effect"),
         ]
         if not is_binary(request):
-            needs.insert(0, Need(RANGE, 0.08, "nuisance"))
-            needs.insert(5, Need(sizes, 0.16, "effect"))
+            needs += [Need(RANGE, 0.08, "nuisance"), Need(sizes, 0.16, "effect")]
         if request.propensity is None:
             needs.append(Need("nuisance: treatment", 0.31, "nuisance"))
             if base.interactions:

@@ -124,7 +124,7 @@ def _sources(view: FitView) -> list[list[Block]]:
         return []
     terms = [] if view.effects is None else [str(term) for term in view.effects.index]
     grid = tables.source_grid(view.sources, terms[0] if len(terms) > 1 else "")
-    return [[grid, *([Prose((view.taken_off,))] if view.taken_off else [])]]
+    return [[grid, *([Prose((view.tails,))] if view.tails else [])]]
 
 
 def _budget(view: FitView) -> list[Block]:

@@ -115,8 +115,8 @@ class FitView:
         conf_high, random.
     uncertainty : tuple of Source
         Of the first row of `effects`.
-    taken_off : str
-        One line on the bias that the first row of `effects` no longer holds; may be empty.
+    tails : str
+        One line on what the bound of the bias of cut scores rests on; may be empty.
     alpha : float
         Intervals are at level 1 - alpha.
     kind : {"proven", "published", "none"}
@@ -170,7 +170,7 @@ class FitView:
     shapes: tuple[Shape, ...] = ()
     gains: pd.DataFrame | None = None
     uncertainty: tuple[Source | tuple[str, float, float, str], ...] = ()
-    taken_off: str = ""
+    tails: str = ""
     ledger: str | None = None
     notes: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()

@@ -109,8 +109,8 @@ class Result(Exchange, Absent):
     def bse(self) -> pd.Series[float]:
         """Standard errors: sampling, privacy noise, and allowances for clipping and nuisances.
 
-        The allowance for nuisances is the spread of the bias that their errors leave. Its mean is
-        no part of it: `params` and `gate` have that taken off (`estimate.averages.taken_off`).
+        The allowance for nuisances is the root mean square of the bias that their errors leave;
+        that for clipping bounds the bias of cut scores.
         """
         import pandas as pd
 

@@ -62,6 +62,9 @@ FORMAT, VERSION = "privcausal fit", 1
 LARGEST = 1 << 30
 """Bytes of a file that is read at all: far more than a fit has."""
 
+FORMER = {("AverageEstimate", "taken_off")}
+"""Fields that files of this format may hold and nothing asks for any more."""
+
 CONTENT = {"estimate", "call", "ledger_line"}
 """What a file holds of a result."""
 
@@ -220,7 +223,8 @@ class _Reader:
                 self.decode(fields["terms"]), self.decode(fields["schema"]), fields["full_rank"]
             )
         else:
-            made = self.checked.add(CLASSES[name](**{k: self.decode(v) for k, v in fields.items()}))
+            known = {k: v for k, v in fields.items() if (name, k) not in FORMER}
+            made = self.checked.add(CLASSES[name](**{k: self.decode(v) for k, v in known.items()}))
         self._made[value["new"]] = made
         return made
 

@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.polynomials import ArmPolynomials
+from privcausal.inference.tail import INDEX
 from privcausal.learners.nuisances import RESIDUAL_CLIP
 from privcausal.report import FitView, Shape, Source
 from privcausal.report.numbers import alike, level
@@ -93,7 +94,7 @@ def _view(result: Result, alpha: float, title: str, shapes: tuple[Shape, ...]) -
         gains=_gains(result, alpha),
         shapes=shapes,
         uncertainty=_sources(result),
-        taken_off=_taken_off(result),
+        tails=_tails(result),
         budget=_with_declared(result.budget),
         total=_price(promise) if estimate.real else "not private",
         ledger=result.ledger_line,
@@ -261,12 +262,14 @@ def _sources(result: Result) -> tuple[Source, ...]:
     )
 
 
-def _taken_off(result: Result) -> str:
+TAILS = "Tails that noise hides are taken to fall as 1/x^{index:.0f} or faster."
+
+
+def _tails(result: Result) -> str:
     found = result.estimate.averages
-    if found is None or found.taken_off == 0:
+    if found is None or not found.clipping[0] > 0 or result.plan.request.mode == "paper":
         return ""
-    shown = alike([found.taken_off], float(np.sqrt(found.cov[0, 0])))[0]
-    return f"Bias taken off: {shown}, what the nuisances' errors add on average."
+    return TAILS.format(index=INDEX)
 
 
 def _with_declared(budget: pd.DataFrame) -> pd.DataFrame:
@@ -416,14 +419,10 @@ def _methods(result: Result) -> tuple[str, ...]:
         _propensity_text(request) + "Outcome and covariates are cut to their bounds. "
         f"Split: {SPLITS[request.split]}.",
         f"Averages are ratios of noisy sums of {found}; standard errors add sampling, privacy "
-        "noise (delta method), an allowance for cut scores and one for the product of the "
-        "nuisances' errors. "
-        + (
-            "The mean of that product, given the released moments, is taken off the averages."
-            if _taken_off(result)
-            else "That product is taken to have mean zero."
-        )
-        + " Effects and limits are held within the width of the outcome's bounds.",
+        "noise (delta method), a bound of the bias of cut scores and an allowance for the product "
+        "of the nuisances' errors. "
+        + (f"{_tails(result)} " if _tails(result) else "")
+        + "Effects and limits are held within the width of the outcome's bounds.",
         "A row with a missing value adds nothing to any sum; how many there were is not shown.",
     )
 

@@ -14,8 +14,9 @@ from learners_contract import BOUNDS, FORMULA, GROUPS, study
 import privcausal as pc
 from privcausal.errors import CapabilityError
 from privcausal.inference import cut as cuts
+from privcausal.inference.score_cut import Cut, Extremes
+from privcausal.learners import averages, orthogonal, remaining
 from privcausal.learners import base as learners_base
-from privcausal.learners import orthogonal, remaining
 from privcausal.learners import r as learner_r
 from privcausal.learners.estimands import average_target
 from privcausal.testing import seeded_noise, zero_noise
@@ -123,14 +124,14 @@ def test_a_pilot_changes_no_slope_without_noise() -> None:
     def plain(ground: Any, nuisances: Any, centre: float, tau: Any) -> Any:
         return average_target(ground, nuisances, centre)
 
-    def at_the_bound(sizes: cuts.Sizes, *_: Any, **__: Any) -> float:
-        return float(sizes.edges[-1])
+    def uncut(extremes: Extremes, *_: Any) -> Cut:
+        return Cut(4 * float(extremes.largest.max()), 0.0)
 
     found = []
     for replaced in (average_target, plain):
         with (
             zero_noise(),
-            mock.patch.object(cuts, "for_average", at_the_bound),
+            mock.patch.object(averages, "score_cut", uncut),
             mock.patch.object(learners_base, "average_target", replaced),
         ):
             found.append(
@@ -153,10 +154,10 @@ def test_a_pilot_leaves_scores_with_less_range() -> None:
     y = 6 * x * t + 0.2 * rng.standard_normal(n)
     frame = pd.DataFrame({"X1": x, "T": t, "Y": np.clip(y, -7, 7)})
 
-    def narrow(sizes: cuts.Sizes, *_: Any, **__: Any) -> float:
-        return 2.0
+    def narrow(*_: Any) -> Cut:
+        return Cut(2.0, 0.0)
 
-    with zero_noise(), mock.patch.object(cuts, "for_average", narrow):
+    with zero_noise(), mock.patch.object(averages, "score_cut", narrow):
         fit = pc.privcate(
             "Y ~ T | X1", frame, eps=4.0, bounds={"Y": (-7, 7), "X1": (-1, 1)}, propensity=0.5
         )

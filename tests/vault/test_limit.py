@@ -148,6 +148,12 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         "cross cut": cross(cut(product, 0.25 * largest)),
         "cross stretched": outlaid(s, c).T @ (c.y - 2.0),
         "marginals": np.concatenate(histograms),
+        "ranges": np.concatenate(
+            [
+                np.histogram(c.frame["X1"], np.linspace(0, 10, 65))[0],
+                np.histogram(c.frame["X2"], np.linspace(99, 100, 65))[0],
+            ]
+        ),
         "count": np.array([c.n]),
         "sizes": np.histogram(np.minimum(np.abs(c.psi), 80.0), np.r_[0, edges])[0],
         "arm histogram": np.concatenate([cells(c.e[arm]) for arm in arms]),

@@ -326,6 +326,7 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         "cross cut": Cross(f, product, 0.25 * product.bound, "product"),
         "cross stretched": Cross(stretched(f), s.outcome, s.outcome.bound, "outcome"),
         "marginals": Marginals(s.design.variables, s.schema),
+        "ranges": Marginals(("X1", "X2"), s.schema, 64),
         "count": Marginals((), s.schema),
         "sizes": SizeHistogram(s.aipw, s.aipw.bound * 0.5 ** np.arange(8)[::-1]),
         "arm histogram": ArmHistogram(

@@ -19,7 +19,7 @@ BINS = 16
 
 @dataclass(frozen=True)
 class Marginals(Mechanism):
-    """One histogram for each of d variables: `BINS` bins of an interval, or the levels.
+    """One histogram for each of d variables: equal bins of an interval, or the levels.
 
     Privacy
     -------
@@ -29,6 +29,7 @@ class Marginals(Mechanism):
 
     variables: tuple[str, ...]
     schema: Schema
+    parts: int = BINS
 
     @property
     def query(self) -> str:
@@ -37,7 +38,7 @@ class Marginals(Mechanism):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of bins of each variable; a study without covariates counts its rows."""
-        return tuple(bins(self.schema, name) for name in self.variables) or (1,)
+        return tuple(bins(self.schema, name, self.parts) for name in self.variables) or (1,)
 
     @property
     def units(self) -> Vector:
@@ -65,8 +66,8 @@ class Marginals(Mechanism):
         if isinstance(domain, Interval):
             position = values - domain.lo
             position /= domain.width
-            position *= BINS
-            np.clip(position, 0, BINS - 1, out=position)
+            position *= self.parts
+            np.clip(position, 0, self.parts - 1, out=position)
             # towards zero, which is down here; in two steps, of which each is fast
             return position.astype(np.int32).astype(np.int64)
         codes = values.astype(np.int64)
@@ -75,11 +76,11 @@ class Marginals(Mechanism):
         return codes
 
 
-def bins(schema: Schema, name: str) -> int:
+def bins(schema: Schema, name: str, parts: int = BINS) -> int:
     """Cells of a variable's histogram; the last of a level's is for undeclared labels."""
     domain = schema[name]
     if isinstance(domain, Interval):
-        return BINS
+        return parts
     return len(domain.labels) + 1 if isinstance(domain, Levels) else 2
 
 

@@ -1,0 +1,53 @@
+"""Where covariates are, from noisy counts over declared bounds that may be far wider."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privcausal.inference.ranges import effective_range
+from privcausal.spec.schema import Interval
+
+CELLS, NOISE = 64, 40.0
+
+
+def found(x: np.ndarray, declared: Interval, seed: int, noise_sd: float = NOISE) -> Interval:
+    edges = np.linspace(declared.lo, declared.hi, CELLS + 1)
+    counts = np.histogram(x, edges)[0] + noise_sd * np.random.default_rng(seed).standard_normal(64)
+    return effective_range(counts, noise_sd, declared, 1)
+
+
+@pytest.mark.parametrize("loose", [1.0, 5.0, 20.0, 100.0])
+@pytest.mark.parametrize("law", ["uniform", "normal", "skewed"])
+def test_loose_bounds_are_narrowed_to_where_the_values_are(loose: float, law: str) -> None:
+    rng = np.random.default_rng(1)
+    x = {
+        "uniform": rng.uniform(-1, 1, 4000),
+        "normal": rng.normal(0, 0.3, 4000),
+        "skewed": rng.exponential(0.3, 4000) - 1,
+    }[law].clip(-loose, loose)
+    declared = Interval(-loose, loose)
+    for seed in range(20):
+        here = found(x, declared, seed)
+        assert declared.lo <= here.lo < here.hi <= declared.hi
+        assert np.mean((x < here.lo) | (x > here.hi)) < 0.08
+        assert here.width < max(4.0, 8 * declared.width / CELLS)
+
+
+def test_where_nothing_is_seen_the_declared_bounds_stay() -> None:
+    declared = Interval(0.0, 7.0)
+    assert found(np.random.default_rng(2).uniform(2, 3, 50), declared, 1) == declared
+
+
+def test_few_rows_leave_more_air() -> None:
+    x = np.random.default_rng(3).uniform(-1, 1, 20_000)
+    many, few = (found(x[:n], Interval(-20, 20), 1).width for n in (20_000, 1000))
+    assert few > 1.3 * many
+
+
+def test_without_noise_every_value_is_held() -> None:
+    x = np.array([-3.2, 0.1, 5.9])
+    here = found(x, Interval(-100, 100), 1, 0.0)
+    assert here.lo <= -3.2
+    assert here.hi >= 5.9
+    assert here.width < 13
