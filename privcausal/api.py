@@ -108,7 +108,8 @@ def privcate(
     propensity : float or str, optional
         Known treatment probability (a trial): a number, or a column with declared bounds.
     propensity_clip : float
-        Estimated propensities are cut to [clip, 1 - clip].
+        Estimated propensities are cut to [clip, 1 - clip]; where the rarer arm has less than 40 %
+        of the rows (by released numbers), the clip falls in proportion to its share.
     split : {"full", "disjoint", "crossfit"}
     groups : sequence of str
         Subgroups whose average effects are wanted: columns with levels, or ``"age >= 65"``.

@@ -51,7 +51,9 @@ def told(counts: Vector, noise_sd: float, looks: int, error: float = ERROR) -> M
             run = slice(start, start + length)
             total = float(counts[run].sum())
             if total > max(stands_out * np.sqrt(length), 0.0) and not found[run].any():
-                found[run] = True
+                # the last cells of a run that hold less than noise does tell nothing themselves
+                held = int(np.flatnonzero(counts[run] > noise_sd)[-1])
+                found[start : start + held + 1] = True
     return found
 
 

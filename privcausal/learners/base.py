@@ -55,7 +55,11 @@ class Learner(ABC):
                 "which can be asked anywhere and without limit"
             )
         needs = self.needs(request, base)
-        return make_plan(request, self.name, base.name, needs, self.shares, undeclared)
+        return make_plan(request, self.name, base.name, needs, self.top(request), undeclared)
+
+    def top(self, request: Request) -> Mapping[str, float]:
+        """How rho is divided among the groups of stages, before the user's shares."""
+        return self.shares
 
     def fit(
         self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase

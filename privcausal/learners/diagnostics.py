@@ -92,7 +92,7 @@ def overlap(
         The fit was made with test noise.
     """
     e, known = _propensity(estimate), estimate.known
-    clip = estimate.plan.request.arm_clip
+    clip = estimate.clip
     if isinstance(e, Constant):
         raise CapabilityError(
             f"the propensity is known to be {e.value:g} for everyone: overlap holds by design; "
@@ -131,7 +131,7 @@ def balance(
             "the formula has no covariates whose balance could be shown. Nothing was spent"
         )
     regressors = Regressors(design, 0, 0)
-    mechanism = ArmMeans(_propensity(estimate), request.arm_clip, regressors)
+    mechanism = ArmMeans(_propensity(estimate), estimate.clip, regressors)
     plan = _plan(estimate, budget, "balance: means")
     with open_look(estimate, plan, frame, ledger) as vault:
         vault.arrange(estimate.schema, [estimate.design, design], ())

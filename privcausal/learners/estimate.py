@@ -11,7 +11,7 @@ from privcausal.inference.effect import Effect
 from privcausal.inference.polynomials import ArmPolynomials
 from privcausal.inference.population import Population
 from privcausal.spec.features import Design
-from privcausal.spec.functions import Function, Known
+from privcausal.spec.functions import Additive, Extended, Function, Known, Mixture
 from privcausal.spec.plan import Plan
 from privcausal.spec.schema import Interval, Schema
 from privcausal.typing import Kind
@@ -57,6 +57,12 @@ class Estimate:
     real: bool
     notes: tuple[str, ...] = ()
 
+    @property
+    def clip(self) -> float:
+        """c with e in [c, 1 - c] where something is divided by it."""
+        clip = self.plan.request.arm_clip
+        return clip if self.nuisances is None else min(clip, _least(self.nuisances.propensity))
+
     def __repr__(self) -> str:
         return f"<released numbers of {self.plan.request.formula!s}: {len(self.releases)} releases>"
 
@@ -75,3 +81,12 @@ class Estimate:
         name = self.plan.request.propensity
         domain = self.schema[name] if isinstance(name, str) else None
         return Known(domain.lo, domain.hi) if isinstance(domain, Interval) else None
+
+
+def _least(e: Function) -> float:
+    """Where a propensity is cut from below; one half where it is not an additive one."""
+    if isinstance(e, Mixture):
+        return min(_least(e.at_one), _least(e.at_zero))
+    if isinstance(e, Extended):
+        e = e.base
+    return e.lo if isinstance(e, Additive) else 0.5

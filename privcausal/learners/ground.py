@@ -185,6 +185,7 @@ class Ground:
     rows: Rows
     window: Outcome | None = None
     look: Look | None = None
+    floor: float = 0.5
 
     @property
     def centre(self) -> Outcome:
@@ -199,7 +200,8 @@ class Ground:
 
     @property
     def clip(self) -> float:
-        return self.session.plan.request.arm_clip
+        """c with e in [c, 1 - c]: the request's, or less where fewer than that are treated."""
+        return min(self.session.plan.request.arm_clip, self.floor)
 
     @property
     def regressors(self) -> Regressors:

@@ -27,6 +27,7 @@ from privcausal.spec.functions import (
     Nuisance,
 )
 from privcausal.spec.interactions import Interactions
+from privcausal.spec.request import LEAST_PROPENSITY
 from privcausal.typing import Estimand, Matrix, Vector
 from privcausal.vault import (
     ByFold,
@@ -48,6 +49,9 @@ RESIDUAL_CLIP = 0.03
 
 PROPENSITY_SPREAD = 0.12
 """Public prior sd of e(x) over the covariates."""
+
+EVEN = 0.1875
+"""Var(T) with a quarter treated: from there on the spread and the residual's variance fall."""
 
 OUTCOME_SPREAD = 0.2
 """Public prior sd of E[Y | x] over the covariates, as a share of half the outcome's range."""
@@ -112,6 +116,30 @@ def from_pair(ground: Ground, joint: Pair) -> Partial:
     return Partial(one.e, one.soft, _mean(ground, eta), joint)
 
 
+RARE = 0.4
+"""Share of the rarer arm below which the clip falls in proportion to it. With the default clip of
+0.1 it is then a quarter of that share: rows that are this much less likely than most to be in the
+arm hold little of what is known of it."""
+
+
+def clipped(ground: Ground, partials: tuple[Partial, ...]) -> tuple[Ground, tuple[Partial, ...]]:
+    """The same with a clip that leaves the propensities of a rare treatment as they are.
+
+    The share of the treated is that of the released moments, and at least two of its noise sds.
+    """
+    if partials[0].pair is None:
+        return ground, partials
+    phi = ground.rows.phi(ground.features)
+    pairs = [p.pair for p in partials if p.pair is not None]
+    share = 0.5 + float(np.mean([phi.mean(axis=0) @ pair.mean[0] for pair in pairs]))
+    noise = float(np.sqrt(pairs[0].e.error[0, 0])) / max(float(pairs[0].e.gram[0, 0]), 1e-9)
+    rarer = max(min(share, 1 - share), 2 * noise)
+    if rarer >= RARE:
+        return ground, partials
+    ground = replace(ground, floor=max(ground.clip * rarer / RARE, LEAST_PROPENSITY))
+    return ground, tuple(from_pair(ground, pair) for pair in pairs)
+
+
 def settled(ground: Ground, partials: tuple[Partial, ...], tau: Function) -> tuple[Partial, ...]:
     """The same moments read again once the effect is known: only the baseline confounds."""
     effect = float(np.mean(tau(ground.rows)))
@@ -161,8 +189,11 @@ def _treatments(ground: Ground, grams: Grams) -> list[Posterior]:
 
 
 def _treatment_fit(ground: Ground, gram: GramEstimate, cross: Vector, sd: float) -> Posterior:
-    moments = Moments(gram.value, cross, gram.sd, sd, 0.25)
-    size = PROPENSITY_SPREAD**2 / spread(ground.features)
+    share = 0.5 + float(cross[0]) / max(float(gram.value[0, 0]), 1e-9)
+    # Var(T) over the most that it can be; a rare treatment's propensity varies less, too
+    even = float(np.clip(share * (1 - share) / EVEN, 0.05, 1.0))
+    moments = Moments(gram.value, cross, gram.sd, sd, 0.25 * even)
+    size = even * PROPENSITY_SPREAD**2 / spread(ground.features)
     return ground.session.regression.nuisance(moments, ground.features, 0.25, size, fit_noise=False)
 
 
@@ -310,7 +341,7 @@ def by_fold(make: Callable[[F], Transform], folds: Sequence[F]) -> Transform:
 
 
 RESIDUAL_SHARE = 0.25
-"""Public cut of the residual product, as a share of the outcome's range, where no histogram of it
+"""Cut of the residual product, as a share of where outcomes are seen, where no histogram of it
 is bought: (T - e)(Y - eta) is mostly below half the residual's size."""
 
 
@@ -328,7 +359,7 @@ def residual_effect(
     are those of stages: the moments of the residual product, and the Gram of the weights (None: by
     post-processing).
     """
-    features, bound = ground.effect_features, ground.outcome.bound
+    features, bound = ground.effect_features, ground.centre.bound
     cut = 2 * RESIDUAL_SHARE * bound
     target = residual_product(ground, partials)
     release = ground.session.release(moments, Cross(features, target, cut, "residual product"))

@@ -33,6 +33,7 @@ from privcausal.learners.nuisances import (
     LEAST_BELOW,
     Partial,
     as_effect,
+    clipped,
     cross_noise,
     extended,
     from_pair,
@@ -197,11 +198,13 @@ def nuisances(ground: Ground) -> Learned:
     """All stages of `nuisance_needs`: those who plan with the one learn with the other."""
     ground, grams = gram_of(ground)
     ground = _windowed(ground)
-    return Learned(ground, grams, *_partials(ground, grams))
+    ground, partials = clipped(ground, partial(ground, grams))
+    return Learned(ground, grams, *_refined(ground, partials))
 
 
-def _partials(ground: Ground, grams: Grams) -> tuple[tuple[Partial, ...], Remainder]:
-    partials = partial(ground, grams)
+def _refined(
+    ground: Ground, partials: tuple[Partial, ...]
+) -> tuple[tuple[Partial, ...], Remainder]:
     if not ground.session.plan.has(INTERACTIONS):
         return partials, Remainder(0.0, 0.0)
     refined = refine(ground, partials)

@@ -24,6 +24,7 @@ from privcausal.learners.interactions import SIZES, interaction_needs, refine
 from privcausal.learners.interactions import TREATMENT as INTERACTIONS
 from privcausal.learners.needs import Need
 from privcausal.learners.nuisances import (
+    clipped,
     nuisance_of,
     partial,
     products,
@@ -52,6 +53,11 @@ class Private(Learner):
     # "average" is no part of it: the average is the effect itself
     shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.42, "effect": 0.48}
 
+    def top(self, request: Request) -> Mapping[str, float]:
+        """A known propensity leaves half of the nuisances' stages out, and what they cost."""
+        known = {"nuisance": 0.24, "effect": 0.66} if request.propensity is not None else {}
+        return {**self.shares, **known}
+
     def needs(self, request: Request, base: PrivateBase) -> list[Need]:
         sizes, scores, squares = STAGES
         needs = [
@@ -79,7 +85,7 @@ class Private(Learner):
             window = ground.look.window
             ground = replace(ground, window=Outcome(window.lo, window.hi))
         ground, grams = gram_of(ground)
-        partials = partial(ground, grams)
+        ground, partials = clipped(ground, partial(ground, grams))
         if session.plan.has(INTERACTIONS):
             additive, partials = partials, refine(ground, partials)
             if partials is additive:  # the covariates have no products

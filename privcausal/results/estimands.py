@@ -66,19 +66,24 @@ def assumptions(request: Request) -> tuple[str, ...]:
     )
 
 
-def cut(request: Request) -> tuple[float, float]:
+def cut(request: Request, clip: float) -> tuple[float, float]:
     """Limits of an estimated propensity in the score: only what it divides by is cut far."""
-    clip = request.arm_clip
     soft = min(RESIDUAL_CLIP, clip)
     low = clip if request.estimand in ("CATE", "ATE") else soft
     high = soft if request.estimand == "ATO" else clip
     return low, 1 - high
 
 
-def propensity(request: Request) -> str:
+def propensity(request: Request, clip: float) -> str:
     """What is done about the propensity, in words."""
     if request.propensity is not None:
         column = isinstance(request.propensity, str)
         return f"known, {'column ' if column else ''}{request.propensity}"
-    low, high = cut(request)
-    return f"clipped to [{low:.2f}, {high:.2f}]"
+    low, high = cut(request, clip)
+    return f"clipped to [{share(low)}, {share(high)}]"
+
+
+def share(value: float) -> str:
+    """A limit of a propensity, to two places or as many as it needs."""
+    places = 2 if 0.01 <= value <= 0.99 else 4
+    return f"{value:.{places}f}"

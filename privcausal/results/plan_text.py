@@ -59,7 +59,7 @@ def _right(planner: Planner) -> tuple[Pair, ...]:
     return (
         *head,
         ("Nuisances", f"{planner.base.name}, {SPLITS[request.split]}"),
-        ("Propensity", estimands.propensity(request)),
+        ("Propensity", estimands.propensity(request, request.arm_clip)),
     )
 
 

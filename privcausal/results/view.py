@@ -168,7 +168,7 @@ def _right(result: Result) -> tuple[tuple[str, str], ...]:
     request = plan.request
     learned = (
         ("Nuisances", f"{NUISANCES.get(plan.base, plan.base)}, {_split(result)}"),
-        ("Propensity", estimands.propensity(request)),
+        ("Propensity", estimands.propensity(request, result.estimate.clip)),
     )
     return (
         ("Estimand", request.estimand),
@@ -416,7 +416,8 @@ def _methods(result: Result) -> tuple[str, ...]:
     return (
         dpcate.method(plan) if plan.learner == dpcate.NAME else sums,
         *((BOOSTING,) if plan.base == "dpebm" else ()),
-        _propensity_text(request) + "Outcome and covariates are cut to their bounds. "
+        _propensity_text(request, result.estimate.clip)
+        + "Outcome and covariates are cut to their bounds. "
         f"Split: {SPLITS[request.split]}.",
         f"Averages are ratios of noisy sums of {found}; standard errors add sampling, privacy "
         "noise (delta method), a bound of the bias of cut scores and an allowance for the product "
@@ -435,18 +436,19 @@ def _cell_methods(result: Result) -> tuple[str, ...]:
     return tuple(text.format(noise=law, how=how) for text in cells.METHODS)
 
 
-def _propensity_text(request: Request) -> str:
+def _propensity_text(request: Request, clip: float) -> str:
     if isinstance(request.propensity, str):
         return f"Propensities are known, from column {request.propensity!r}. "
     if request.propensity is not None:
         return f"The propensity is known to be {request.propensity:g}. "
-    low, high = estimands.cut(request)
-    soft = min(RESIDUAL_CLIP, request.arm_clip)
+    share = estimands.share
+    low, high = estimands.cut(request, clip)
+    soft = min(RESIDUAL_CLIP, clip)
     if (low, high) == (soft, 1 - soft):
-        return f"Propensities are cut to [{low:.2f}, {high:.2f}]. "
+        return f"Propensities are cut to [{share(low)}, {share(high)}]. "
     return (
-        f"Propensities are cut to [{low:.2f}, {high:.2f}] where a score divides by them, and "
-        f"to [{soft:.2f}, {1 - soft:.2f}] elsewhere. "
+        f"Propensities are cut to [{share(low)}, {share(high)}] where a score divides by them, and "
+        f"to [{share(soft)}, {share(1 - soft)}] elsewhere. "
     )
 
 
