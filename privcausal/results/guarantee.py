@@ -168,7 +168,7 @@ def _proviso(plan: Plan) -> str:
         return ""
     return (
         ", provided each row was counted once with its outcome cut to its bounds, and sums are "
-        "exact but for one rounding"
+        "exact (those of 64-bit floats may be the exact sum rounded once)"
     )
 
 

@@ -105,25 +105,48 @@ def _from_mapping(columns: Mapping[Any, Any]) -> Any:
         if not hasattr(values, "dtype"):
             # the type of a list is that of its values: one row would decide how it is read
             raise DataError(f"column {name!r} of the dict has no type; pass np.array(...)")
-    try:
-        arrays = {name: _one_dimensional(values) for name, values in columns.items()}
-    except (TypeError, ValueError):
-        arrays = {}
-    lengths = {len(a) for a in arrays.values()}
-    if len(arrays) != len(columns) or len(lengths) > 1:
+        if not _keeps_its_type(values):
+            raise DataError(
+                f"column {name!r} of the dict is of type {type(values).__name__}, which cannot be "
+                "read by itself; pass np.array(...), a pandas or polars Series, or the whole frame"
+            )
+    if any(getattr(values, "ndim", 1) != 1 for values in columns.values()) or (
+        len({len(values) for values in columns.values()}) > 1
+    ):
         raise DataError("a dict of columns needs one-dimensional arrays of one length")
-    return pd.DataFrame(arrays)
+    return pd.DataFrame({name: _as_pandas(values) for name, values in columns.items()})
 
 
-def _one_dimensional(values: Any) -> Any:
+def _keeps_its_type(values: Any) -> bool:
+    """Whether pandas can hold these without a look at what they are.
+
+    Of anything else pandas makes what the values suggest: one that is missing (a null of polars,
+    the mask of an array) would turn whole numbers into floats, or truth values into objects.
+    """
     import pandas as pd
 
-    if getattr(values, "ndim", 1) != 1:
-        raise ValueError
-    # columns of a dict belong together by position, not by their index
-    if isinstance(values, pd.Series):
-        return values.reset_index(drop=True)
-    return _READ_AS.get(getattr(values.dtype, "kind", ""), lambda array: array)(values)
+    plain = pd.Series | pd.Index | pd.api.extensions.ExtensionArray
+    return type(values) is np.ndarray or isinstance(values, plain) or _is_polars(values)
+
+
+def _is_polars(values: Any) -> bool:
+    kind = type(values)
+    return kind.__name__ == "Series" and kind.__module__.partition(".")[0] == "polars"
+
+
+def _as_pandas(values: Any) -> Any:
+    """A pandas Series or array of the same type. Columns belong together by position."""
+    import pandas as pd
+
+    if _is_polars(values):
+        if str(values.dtype) == "Object":  # which Arrow does not have
+            return _as_objects(np.fromiter(values.to_list(), dtype=object, count=len(values)))
+        return pd.Series(pd.arrays.ArrowExtensionArray(values.rechunk().to_arrow()))
+    if isinstance(values, pd.Series | pd.Index):
+        return pd.Series(values.array, dtype=values.dtype)
+    if type(values) is np.ndarray:
+        return _READ_AS.get(values.dtype.kind, lambda array: array)(values)
+    return values
 
 
 def _as_objects(array: Any) -> Any:
@@ -166,6 +189,8 @@ def _holds_objects(series: Any) -> bool:
 def _kind(dtype: Any) -> Kind:
     import narwhals as nw
 
+    if dtype in (nw.Int128, nw.UInt128):  # Arrow has none, so that only an empty table could pass
+        return "other"
     if dtype.is_numeric():
         return "numeric"
     if dtype == nw.Boolean:
@@ -181,7 +206,7 @@ def numbers(series: Any) -> Vector:
     if dtype.is_numeric() or str(dtype) == "Boolean":
         try:
             return np.asarray(series.to_numpy(), dtype=np.float64)
-        except (TypeError, ValueError, ArithmeticError):  # decimals go value by value
+        except Exception:  # what cannot be converted together goes value by value
             pass
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of complex numbers, say: it would tell that there is one

@@ -179,6 +179,12 @@ SENSITIVITY = (
 
 ROWS = (
     Mutant(
+        "columns of a dict typed by their values", "spec.columns:_as_pandas",
+        "    if _is_polars(values):",
+        "    if _is_polars(values):\n        return pd.Series(values)\n    if False:",
+        (c.missing_cells_change_no_others,),
+    ),
+    Mutant(
         "a table without columns fails from some number of rows on", "spec.features:by_rows",
         "left[:rows].T.reshape(p, pieces, SMALL)", "left[:rows].T.reshape(p, -1, SMALL)",
         (c.borders_of_blocks_are_none_of_the_answers,),

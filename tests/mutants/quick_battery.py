@@ -55,7 +55,7 @@ from privcausal.learners.needs import as_coded
 from privcausal.learners.published_ebm import PublishedEBM
 from privcausal.results import serial
 from privcausal.spec import features
-from privcausal.spec.columns import labels, open_frame
+from privcausal.spec.columns import header, labels, open_frame
 from privcausal.spec.features import Design, Rows
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.functions import Constant
@@ -237,6 +237,17 @@ def labels_are_of_their_own_cell() -> None:
         codes, names = labels(open_frame(pd.DataFrame({"x": values}))["x"])
         told = [None if code < 0 else names[code] for code in codes]
         assert told == [label_key(value) for value in values]
+
+
+def missing_cells_change_no_others() -> None:
+    """Nor how the column is read, in a dict of columns that pandas would look at."""
+    import polars as pl
+
+    for cells in ([2**53 + 1, 3], [True, False]):
+        whole, some = (open_frame({"x": pl.Series("x", c)})["x"] for c in (cells, [*cells, None]))
+        assert header(whole.to_frame()).kinds == header(some.to_frame()).kinds
+        (codes, names), (others, alike) = labels(whole), labels(some)
+        assert [names[c] for c in codes] == [alike[c] for c in others[:-1]]
 
 
 def texts_of_no_address() -> None:

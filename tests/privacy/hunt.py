@@ -268,6 +268,11 @@ def to_polars(types: dict[str, Dtype], table: Table) -> Any:
     return pl.DataFrame(columns)
 
 
+def to_dict_of_polars(types: dict[str, Dtype], table: Table) -> dict[str, Any]:
+    frame = to_polars(types, table)
+    return {name: frame[name] for name in frame.columns}
+
+
 def to_lazy(types: dict[str, Dtype], table: Table) -> Any:
     return to_polars(types, table).lazy()
 
@@ -304,7 +309,7 @@ def _as_word(cell: Any) -> str | None:
 _FOLDER = tempfile.TemporaryDirectory(prefix="hunt")
 
 SOURCES: dict[str, Callable[[dict[str, Dtype], Table], Any]] = {
-    "pandas": to_pandas, "dict": to_dict, "pyarrow": to_arrow, "polars": to_polars,
+    "pandas": to_pandas, "dict": to_dict, "pyarrow": to_arrow, "polars": to_polars, "dict of polars": to_dict_of_polars,
     "LazyFrame": to_lazy, "DuckDB": to_relation, "Parquet": to_parquet, "CSV": to_csv,
 }  # fmt: skip
 TYPED = ("pyarrow", "LazyFrame", "DuckDB", "Parquet")

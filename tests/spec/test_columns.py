@@ -217,3 +217,49 @@ def test_other_things_are_refused(wrong: Any) -> None:
 def test_narwhals_frames_are_frames() -> None:
     frame = nw.from_native(pd.DataFrame({"x": [1, 2]}))
     assert numbers(open_frame(frame)["x"]).tolist() == [1.0, 2.0]
+
+
+BIG: list[Any] = [2**53 + 1, 2**63 - 1, 7, 0, -3]
+MONEY: list[Any] = [Decimal("0.1"), Decimal("1.12345678901234567891"), Decimal(3)]
+TYPED: dict[str, tuple[Any, list[Any]]] = {
+    "polars Int64": (lambda v: pl.Series(v, dtype=pl.Int64), BIG),
+    "polars Boolean": (lambda v: pl.Series(v, dtype=pl.Boolean), [True, False]),
+    "polars Decimal": (lambda v: pl.Series(v, dtype=pl.Decimal(38, 20)), MONEY),
+    "polars String": (lambda v: pl.Series(v, dtype=pl.String), ["a", "1", "1.0"]),
+    "polars Categorical": (lambda v: pl.Series(v, dtype=pl.Categorical), ["a", "1"]),
+    "polars Object": (lambda v: pl.Series(v, dtype=pl.Object), ["a", 1, True, 1.0]),
+    "Int64": (lambda v: pd.Series(v, dtype="Int64"), BIG),
+    "int64[pyarrow]": (lambda v: pd.Series(v, dtype=pd.ArrowDtype(pa.int64())), BIG),
+    "decimal[pyarrow]": (lambda v: pd.Series(v, dtype=pd.ArrowDtype(pa.decimal128(38, 20))), MONEY),
+    "boolean": (lambda v: pd.Series(v, dtype="boolean"), [True, False]),
+    "str": (lambda v: pd.Series(v, dtype="str"), ["a", "1"]),
+    "array of objects": (lambda v: np.array([*v, None], dtype=object)[:-1], ["a", 1, True, 1.0]),
+}
+
+
+@pytest.mark.parametrize("name", TYPED)
+@pytest.mark.parametrize("in_dict", [False, True])
+def test_a_missing_cell_changes_no_other(name: str, in_dict: bool) -> None:
+    """Nor the type of its column: in a dict each column is read by its own type."""
+    make, values = TYPED[name]
+
+    def opened(cells: list[Any]) -> Any:
+        column = make(cells)
+        if in_dict:
+            return open_frame({"x": column})
+        held = pl.DataFrame if isinstance(column, pl.Series) else pd.DataFrame
+        if isinstance(column, np.ndarray):
+            column = pd.Series(column, dtype=object)
+        return open_frame(held({"x": column}))
+
+    whole, some = opened(values), opened([None, *values])
+    assert header(whole) == header(some)
+    assert np.array_equal(numbers(whole["x"]), numbers(some["x"])[1:], equal_nan=True)
+    (codes, names), (others, alike) = labels(whole["x"]), labels(some["x"])
+    assert [names[c] for c in codes] == [alike[c] for c in others[1:]]
+    assert others[0] == -1
+
+
+def test_what_pandas_would_type_by_its_values_is_refused_in_a_dict() -> None:
+    with pytest.raises(DataError, match="cannot be read by itself"):
+        open_frame({"x": np.ma.array([1, 2], mask=[False, True])})
