@@ -310,7 +310,8 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="hunt")
 
 SOURCES: dict[str, Callable[[dict[str, Dtype], Table], Any]] = {
     "pandas": to_pandas, "dict": to_dict, "pyarrow": to_arrow, "polars": to_polars,
-    "dict of polars": to_dict_of_polars, "LazyFrame": to_lazy, "DuckDB": to_relation, "Parquet": to_parquet, "CSV": to_csv,
+    "dict of polars": to_dict_of_polars, "LazyFrame": to_lazy, "DuckDB": to_relation,
+    "Parquet": to_parquet, "CSV": to_csv,
 }  # fmt: skip
 TYPED = ("pyarrow", "LazyFrame", "DuckDB", "Parquet")
 """Sources without Python's objects."""
