@@ -76,6 +76,12 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 FIRST_SIZES, FIRST = "effect: residual sizes", "effect: residual moments"
 SIZES, KERNEL = "effect: score sizes", "effect: kernel weights"
 
+FAILING = 1
+"""pico-delta: how often, at most, there are more rows than `_most` takes there to be."""
+
+OTHER_HALF = 200
+"""Rows by which half of the rows may pass four times the other half: see `_most`."""
+
 NETWORK_NEEDS = (
     Need("nuisance: marginals", 0.06, "nuisance"),
     Need(SIZES, 0.04, "effect"),
@@ -122,7 +128,7 @@ class DPCATE(CateLearner):
             Need(FIRST_SIZES, 0.02, "effect"),
             Need(FIRST, 0.35, "effect"),
             Need(SIZES, 0.02, "effect"),
-            Need(KERNEL, 0.15, "effect"),
+            Need(KERNEL, 0.15, "effect", FAILING if request.trust.neighbors == "add_remove" else 0),
         ]
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
@@ -369,10 +375,33 @@ def _noise_sd(ground: Ground, regression: KernelRegression) -> float:
 
 
 def _most(ground: Ground) -> float:
-    """Public bound on the number of rows that count; with add_remove, but for chances of 1e-20."""
+    """Public bound N on the number of rows that count; with add_remove, but for a chance in delta.
+
+    Privacy
+    -------
+    With add_remove N is 2 (c + 10 s) k rows more than twice over, where c = n + Z is the noisy
+    count of the marginals, Z the mean of their sums of discrete Gaussians, sub-Gaussian with
+    parameter s (Canonne et al. 2020), and k = max_rows. Two tables that differ in one unit have n
+    and at most n + k rows. Unless Z < -10 s, which has a chance of exp(-50) < 2e-22, N >= 2 n + k
+    >= n + k: it holds for both. With ``split="disjoint"`` n is the number of rows of the first
+    half, m that of the other, where the function is learnt, and N = 4 (c + 10 s) + 401 k >=
+    4 n + 401 k. Units go to a half by fair coins: m > 4 n + 200 k means that the n + m rows, those
+    of W = (n + m) / k full units at least, have less than a fifth in the first half, and W > 200.
+    By Chernoff's bound (the worst weights are full units, as log E exp(-t w B) is convex in w) its
+    chance is at most exp(-W KL(1/5 || 1/2)) <= exp(-.19 x 200) < 1e-16. Together less than
+    `FAILING` = 1e-12.
+
+    Let an output be good where N bounds the rows of both tables, which depends on what was
+    released, and on coins that are the same for both. On good outputs the release is proven, so
+    P(S) <= P(S, good) + 1e-12 <= e^epsilon P'(S, good) + delta + 1e-12 for every set S of outputs:
+    the chance adds to delta once, and whatever happens otherwise costs nothing more.
+    """
     session = ground.session
     size, plan = session.vault.size, session.plan
+    k = plan.request.trust.max_rows
     if size is not None:
-        return float(size * plan.request.trust.max_rows)
-    share = min((stage.rows for stage in plan.stages), default=1.0)
-    return 2 * (ground.population.count + 10 * ground.population.count_sd) / share
+        return float(size * k)
+    count = ground.population.count + 10 * ground.population.count_sd
+    if plan.request.split == "disjoint":
+        return 4 * count + (2 * OTHER_HALF + 1) * k
+    return 2 * count + k

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from privcausal.accounting import PICO, delta_after, rho_of
+from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.spec.columns import Header
 from privcausal.spec.features import design_of
@@ -27,11 +28,18 @@ LEAST_PART = 20
 
 @dataclass(frozen=True)
 class Need:
-    """A release a learner will ask for, with its weight inside its group of stages."""
+    """A release a learner will ask for, with its weight inside its group of stages.
+
+    Attributes
+    ----------
+    failing : int
+        pico-delta: the chance that what its proof takes for granted is not so.
+    """
 
     name: str
     weight: float
     group: str
+    failing: int = 0
 
 
 @dataclass(frozen=True)
@@ -216,7 +224,14 @@ def make_plan(
     """Integer budgets for every stage; their sum never passes what (eps, delta) allows."""
     selection = _selection_delta(request, undeclared)
     budget = request.budget
-    total = rho_of(budget.epsilon, delta_after(budget.delta, selection * len(undeclared.labels)))
+    failing = sum(need.failing for need in needs)
+    if failing and failing >= exact(budget.delta) * PICO:
+        raise BudgetError(
+            f"delta is too small for learner {learner!r} with neighbors={request.trust.neighbors!r}"
+            f": {failing / PICO:g} of it pays for the chance that a proof fails; ask for more"
+        )
+    spent = selection * len(undeclared.labels) + failing
+    total = rho_of(budget.epsilon, delta_after(budget.delta, spent))
     groups = list(dict.fromkeys(need.group for need in needs))
     defaults = {g: top[g] for g in groups} | ({"bounds": top["bounds"]} if undeclared else {})
     shares = divide({k: defaults[k] for k in top if k in defaults}, budget.shares)
@@ -265,7 +280,9 @@ def _weights(needs: Sequence[Need], shares: Mapping[str, float]) -> list[float]:
 def _sequential(needs: Sequence[Need], shares: Mapping[str, float], total: int) -> list[Stage]:
     """Every stage reads all rows (or every fold) and has its share of rho."""
     amounts = portions(total, _weights(needs, shares))
-    return [Stage(n.name, amount) for n, amount in zip(needs, amounts, strict=True)]
+    return [
+        Stage(n.name, amount, delta=n.failing) for n, amount in zip(needs, amounts, strict=True)
+    ]
 
 
 def _in_parts(needs: Sequence[Need], shares: Mapping[str, float], total: int) -> list[Stage]:
@@ -294,11 +311,11 @@ def _parallel(needs: Sequence[Need], shares: Mapping[str, float], total: int) ->
             raise CapabilityError("split='disjoint' needs a nuisance and an effect stage")
         amounts = portions(total, _weights(own, shares))
         stages += [
-            Stage(n.name, amount, charged=amount if wanted else 0, rows=0.5, part=part)
+            Stage(n.name, amount, n.failing, amount if wanted else 0, 0.5, part)
             for n, amount in zip(own, amounts, strict=True)
         ]
     paid = [sum(s.rho for s in stages if s.part == part) for part in ("nuisance", "effect")]
     if paid[1] > paid[0]:  # rounding: the dearer part pays
         last = stages[-1]
-        stages[-1] = Stage(last.name, last.rho, charged=paid[1] - paid[0], rows=0.5, part="effect")
+        stages[-1] = replace(last, charged=paid[1] - paid[0])
     return stages

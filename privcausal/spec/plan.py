@@ -28,7 +28,8 @@ class Stage:
     rho : int
         pico-rho that sets its noise; 0 where `epsilon` does.
     delta : int
-        pico-delta: of label selection, or of a mechanism priced in (epsilon, delta).
+        pico-delta: of label selection, of a mechanism priced in (epsilon, delta), or the chance
+        that a proof in rho fails.
     charged : int
         pico-rho that enters the total: 0 for work in parallel with an equally dear part.
     rows : float

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import importlib.util
 from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import kstest
+from scipy.stats import binom, kstest, norm
 
 import privcausal as pc
+from privcausal.accounting import delta_after, rho_of
 from privcausal.errors import (
     BudgetError,
     CapabilityError,
@@ -25,6 +28,7 @@ from privcausal.errors import (
 )
 from privcausal.learners import DPCATE
 from privcausal.learners.bases import Kernel, Sklearn
+from privcausal.learners.dpcate import KERNEL, _most
 from privcausal.spec.features import Design, Rows
 from privcausal.spec.fourier import fourier
 from privcausal.spec.functions import Constant, Nuisance
@@ -460,3 +464,55 @@ def test_a_budget_that_sees_no_residuals_does_not_take_them_for_the_whole_range(
         off.append(float(np.mean((found.predict(frame)["estimate"] - 0.5) ** 2)))
     # 0.01; 0.9 where a silent histogram stands for all the range
     assert np.median(off) < 0.2
+
+
+# -- the number of rows where it is private ------------------------------------------------------
+
+
+def bound(rows: float, sd: float, split: str, max_rows: int = 1) -> float:
+    """What is taken to be the largest number of rows after a noisy count."""
+    trust = SimpleNamespace(max_rows=max_rows)
+    plan = SimpleNamespace(request=SimpleNamespace(trust=trust, split=split))
+    session = SimpleNamespace(vault=SimpleNamespace(size=None), plan=plan)
+    population = SimpleNamespace(count=max(rows, 1.0), count_sd=sd)
+    return _most(SimpleNamespace(session=session, population=population))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("max_rows", [1, 7])
+@pytest.mark.parametrize("sd", [0.01, 3.0, 1e4])
+def test_more_rows_than_are_taken_to_be_there_are_as_rare_as_is_paid_for(
+    sd: float, max_rows: int
+) -> None:
+    """At all sizes, also of the neighbour, by the exact law of the coins; noise at its -10 sd."""
+    for units in (0, 1, 5, 40, 143, 200, 201, 260, 400, 1000, 10**4):
+        for split in ("full", "crossfit"):
+            assert bound((units - 1) * max_rows - 10 * sd, sd, split, max_rows) >= units * max_rows
+        first = np.arange(units + 1)
+        known = np.array([bound(n * max_rows - 10 * sd, sd, "disjoint", max_rows) for n in first])
+        missed = (units - first + 1) * max_rows > known
+        assert binom.pmf(first[missed], units, 0.5).sum() < 1e-16
+    assert norm.cdf(-10) < 1e-20
+
+
+@pytest.mark.parametrize("split", ["full", "disjoint", "crossfit"])
+@pytest.mark.parametrize("delta", [1e-5, 2e-12])
+def test_that_chance_is_in_delta(split: str, delta: float, tmp_path: Path) -> None:
+    options = {"split": split, "delta": delta, "eps": 4.0, "neighbors": "add_remove"}
+    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=10, delta=delta)
+    found = fit(base=Kernel(functions=10), ledger=ledger, **options)
+    plan = found.plan
+    assert plan.delta == 1 == plan.stage(KERNEL).delta
+    assert plan.rho <= rho_of(4.0, delta_after(delta, 1))
+    assert found.guarantee.epsilon <= 4.0
+    assert found.guarantee.delta == delta
+    assert ledger.spent.delta == 1e-12
+    assert ledger.spent.epsilon <= 4.0
+
+
+def test_where_the_number_of_rows_is_public_nothing_is_taken_off() -> None:
+    assert fit(base=Kernel(functions=10)).plan.delta == 0
+
+
+def test_a_delta_below_that_chance_is_refused() -> None:
+    with pytest.raises(BudgetError, match="delta is too small for learner 'dpcate'"):
+        fit(delta=1e-12, neighbors="add_remove")

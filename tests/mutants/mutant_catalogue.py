@@ -413,6 +413,23 @@ LOADED = (
     ),
 )  # fmt: skip
 
+CHANCES = (
+    Mutant(
+        "the chance that a proof fails is free", "learners.needs:make_plan",
+        "len(undeclared.labels) + failing", "len(undeclared.labels)",
+        (c.chances_of_failing_proofs_are_paid_for,),
+    ),
+    Mutant(
+        "the chance that a proof fails is not told", "learners.dpcate:DPCATE.effect_needs",
+        "FAILING if request.trust.neighbors == \"add_remove\" else 0", "0",
+        (c.chances_of_failing_proofs_are_paid_for,),
+    ),
+    Mutant(
+        "halves are taken to be alike", "learners.dpcate:_most",
+        "(2 * OTHER_HALF + 1) * k", "k", (c.chances_of_failing_proofs_are_paid_for,),
+    ),
+)  # fmt: skip
+
 LEDGER = (
     Mutant(
         "looks at published fits in a proven ledger", "learners.diagnostics:open_look",
@@ -587,5 +604,6 @@ NETWORKS = (
 )  # fmt: skip
 
 MUTANTS = (
-    *NOISE, *SENSITIVITY, *ROWS, *CELLS, *WORDS, *LOADED, *NETWORKS, *LEDGER,
+    *NOISE, *SENSITIVITY, *ROWS, *CELLS, *WORDS, *LOADED, *NETWORKS, *CHANCES,
+    *LEDGER,
 )  # fmt: skip

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -51,7 +52,9 @@ from privcausal.errors import (
     PrivcausalError,
 )
 from privcausal.inference.answers import Answers
-from privcausal.learners.needs import as_coded
+from privcausal.learners import dpcate
+from privcausal.learners.needs import Undeclared, as_coded
+from privcausal.learners.options import base_of
 from privcausal.learners.published_ebm import PublishedEBM
 from privcausal.results import serial
 from privcausal.spec import features
@@ -60,7 +63,8 @@ from privcausal.spec.features import Design, Rows
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.functions import Constant
 from privcausal.spec.partition import LevelAxis
-from privcausal.spec.schema import Schema, label_key
+from privcausal.spec.request import Budget, Request, Trust
+from privcausal.spec.schema import Binary, Schema, label_key
 from privcausal.vault import (
     ArmHistogram,
     CellSums,
@@ -587,6 +591,21 @@ def bounds_of_audits_hold() -> None:
     rng = np.random.default_rng(3)
     over = sum(mu_bound(rng.normal(size=300), rng.normal(size=300), 0.3) > 0 for _ in range(400))
     assert over <= binom.ppf(1 - LEVEL, 400, 0.3)
+
+
+def chances_of_failing_proofs_are_paid_for() -> None:
+    """Learner dpcate bounds a private number of rows; with all of them in the other half, too."""
+    made = Request(
+        CausalFormula.parse("Y ~ T | X"), Schema({"Y": (0, 1), "X": (0, 1), "T": Binary()}),
+        Budget(4.0, 1e-11), Trust("add_remove"), split="disjoint",
+    )  # fmt: skip
+    plan = dpcate.DPCATE().plan(made, base_of("kernel"), Undeclared((), ()))
+    assert plan.delta == 1
+    assert plan.rho <= rho_of(4.0, delta_after(1e-11, 1))
+    session = SimpleNamespace(vault=SimpleNamespace(size=None), plan=plan)
+    population = SimpleNamespace(count=1.0, count_sd=0.01)
+    ground: Any = SimpleNamespace(session=session, population=population)
+    assert dpcate._most(ground) > 143  # of the other half: fair coins fail so with chance 2^-143
 
 
 def _of_cells(total: Any, outcome: Any, before: Any = None, column: str = "sum") -> Any:
