@@ -70,7 +70,7 @@ class Private(Learner):
             Need(squares, 0.10, "effect"),
         ]
         if not is_binary(request):
-            needs += [Need(RANGE, 0.08, "nuisance"), Need(sizes, 0.16, "effect")]
+            needs += [Need(RANGE, 0.18, "nuisance"), Need(sizes, 0.16, "effect")]
         if request.propensity is None:
             needs.append(Need("nuisance: treatment", 0.31, "nuisance"))
             if base.interactions:
