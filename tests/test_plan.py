@@ -200,11 +200,11 @@ def test_the_inverse_is_the_inverse(make):
     ((n, eps),) = make(n=6000, width=width).points
     assert n == 6000
     # three digits, rounded up; and where one more cell of a histogram can be told from noise, the
-    # width moves by a few per cent at once
-    assert eps == pytest.approx(0.8, rel=0.07)
+    # width falls by some per cent at once
+    assert eps == pytest.approx(0.8, rel=0.1)
     ((n, eps),) = make(eps=0.8, width=width).points
     assert eps == 0.8
-    assert n == pytest.approx(6000, rel=0.07)
+    assert n == pytest.approx(6000, rel=0.1)
 
 
 @pytest.mark.parametrize("question", [{"n": 3000}, {"eps": 1}])

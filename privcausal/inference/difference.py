@@ -109,7 +109,7 @@ def _pulled(lost: Vector) -> Vector:
     Rows that are high raise the treated mean and rows that are low lower it; with the controls it
     is the other way round. What pulls up and what pulls down cannot both count in full.
     """
-    return np.maximum(lost[1, 1] + lost[0, 0], lost[1, 0] + lost[0, 1])
+    return np.asarray(np.maximum(lost[1, 1] + lost[0, 0], lost[1, 0] + lost[0, 1]))
 
 
 def unseen(value: Totals, sd: Totals) -> Matrix:

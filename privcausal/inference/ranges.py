@@ -61,7 +61,7 @@ def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: 
     low, high = counts[: at[0]][::-1], counts[at[-1] + 1 :]
     step, limits = declared.width / len(counts), []
     for beyond, reach in ((low, core.below), (high, core.above)):
-        distance = reach + step * np.arange(len(beyond) + 1)
+        distance = reach + step * np.arange(len(beyond) + 1.0)
         most = hidden(beyond, noise_sd, distance, 2 * looks)
         limits.append(reach * max(most / (LEFT_OUT * rows), 1.0) ** (1 / INDEX))
     return Interval(

@@ -116,7 +116,7 @@ class Extremes:
     @property
     def _typical(self) -> Vector:
         weighed = (self.chances * np.abs(self.weights)).mean(axis=1)
-        return np.maximum(weighed / np.maximum(self.shares, 1e-12), 1e-12)
+        return np.asarray(np.maximum(weighed / np.maximum(self.shares, 1e-12), 1e-12))
 
     def excess(self, cut: float) -> float:
         """Most that the mean of the scores can lose by a cut, whatever the outcomes."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import norm
 
-from privcausal.typing import Mask, Vector
+from privcausal.typing import Integers, Mask, Vector
 
 INDEX = 3.0
 """The heaviest tail that the condition allows. A normal interval rests on third moments (Berry
@@ -84,13 +84,13 @@ def hidden(counts: Vector, noise_sd: float, edges: Vector, looks: int) -> float:
     return max((seen + noise) / float(weight @ mass), 0.0)
 
 
-def _together(edges: Vector) -> Vector:
+def _together(edges: Vector) -> Integers:
     """Numbers of the cells at which groups of them begin."""
     first = [0]
     for k in range(1, len(edges) - 1):
         if edges[k] >= STEP * (1 - 1e-9) * edges[first[-1]]:
             first.append(k)
-    return np.array(first)
+    return np.array(first, np.int64)
 
 
 @dataclass(frozen=True)
