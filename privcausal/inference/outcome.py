@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcausal.inference.tail import told
-from privcausal.spec.schema import Interval
+from privcausal.spec.schema import Interval, least_width
 from privcausal.typing import Mask, Vector
 
 PARTS, OCTAVES = 32, 10
@@ -106,8 +106,10 @@ def look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
     single = np.diff(ends) <= POINT * bounds.width
     held = np.where(seen, np.maximum(counts, 0.0), 0.0)
     mostly = held[single].sum() > MOSTLY * held.sum()
-    window = Interval(max(low, bounds.lo), min(high, bounds.hi))
-    return Look(window, True, max(core.below, core.above) if mostly else 0.0)
+    low, high = max(low, bounds.lo), min(high, bounds.hi)
+    if high - low <= least_width(bounds.lo, bounds.hi):  # too near to a point to be a range
+        return Look(bounds, False, 0.0)
+    return Look(Interval(low, high), True, max(core.below, core.above) if mostly else 0.0)
 
 
 def edges(bounds: Interval) -> Vector:

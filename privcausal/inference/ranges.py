@@ -7,7 +7,7 @@ import numpy as np
 from privcausal.errors import BudgetError
 from privcausal.inference.outcome import Core
 from privcausal.inference.tail import INDEX, hidden, told
-from privcausal.spec.schema import Interval
+from privcausal.spec.schema import Interval, least_width
 from privcausal.typing import Vector
 
 COARSE_STANDS_OUT, FINE_STANDS_OUT = 5.0, 4.0
@@ -42,7 +42,8 @@ def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: 
     """Where a column's values are: it is held at the ends of that range.
 
     The cells that can be told from noise, stretched from their median until no more than
-    `LEFT_OUT` of the rows can lie beyond an end, by the condition of `inference.tail`.
+    `LEFT_OUT` of the rows can lie beyond an end, by the condition of `inference.tail`. The declared
+    range where that is not at most half of it, or next to a point.
 
     Parameters
     ----------
@@ -64,9 +65,10 @@ def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: 
         distance = reach + step * np.arange(len(beyond) + 1.0)
         most = hidden(beyond, noise_sd, distance, 2 * looks)
         limits.append(reach * max(most / (LEFT_OUT * rows), 1.0) ** (1 / INDEX))
-    return Interval(
-        max(declared.lo, core.middle - limits[0]), min(declared.hi, core.middle + limits[1])
-    )
+    low, high = max(declared.lo, core.middle - limits[0]), min(declared.hi, core.middle + limits[1])
+    # less than halved, a range saves less noise than what is held at its ends may cost
+    worth = least_width(declared.lo, declared.hi) < high - low <= declared.width / 2
+    return Interval(low, high) if worth else declared
 
 
 def present_rows(counts: Vector, noise_sd: float, public: float | None) -> float:

@@ -154,13 +154,15 @@ def range_needs(request: Request, weight: float) -> list[Need]:
 def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
     """Covariates whose declared bounds may be narrowed: not those that groups are made of.
 
-    Nor those of a term whose options fix points in the range (the knots of a spline).
+    Nor a known propensity, nor those of a term whose options fix points in the range (the knots of a spline).
     """
     formula = request.formula
     terms = (*formula.modifiers, *formula.controls)
     factors = [f for t in terms for f in t.factors]
     fixed = {v for f in factors if f.options and f.kind != "smooth" for v in f.variables}
     fixed |= {parse_group(text).column for text in request.groups}
+    if isinstance(request.propensity, str):  # what is known is not to be changed
+        fixed.add(request.propensity)
     names = dict.fromkeys(v for f in factors for v in f.variables)
     declared = (v for v in names if isinstance(request.schema.get(v), Interval))
     return tuple(v for v in declared if v not in fixed and isinstance(schema[v], Interval))

@@ -51,3 +51,15 @@ def test_without_noise_every_value_is_held() -> None:
     assert here.lo <= -3.2
     assert here.hi >= 5.9
     assert here.width < 13
+
+
+@pytest.mark.parametrize("lo", [0.0, 1e9])
+def test_a_range_is_at_least_halved_or_stays(lo: float) -> None:
+    """Less is not worth what is held at the ends; and next to a point there is no range."""
+    declared = Interval(lo, lo + 1)
+    counts = np.zeros(CELLS)
+    counts[12:52] = 5000.0
+    assert effective_range(counts, 1.0, declared, 1) == declared
+    counts[:30] = counts[34:] = 0.0
+    narrow = effective_range(counts, 1.0, declared, 1)
+    assert narrow == declared if lo else narrow.width <= 0.5

@@ -363,3 +363,18 @@ def test_the_clip_follows_a_rare_treatment() -> None:
     assert e.mean() == pytest.approx(0.03, abs=0.01)
     assert abs(few.params["ATE"] - 0.5) < 4 * few.bse["ATE"]
     assert f"{few.estimate.clip:.4f}" in str(few)
+
+
+def test_a_known_propensity_keeps_its_bounds_where_it_is_a_covariate_too() -> None:
+    """Most rows lie in a tenth of them; the others' weights would be wrong."""
+    rng = np.random.default_rng(0)
+    n = 4000
+    frame = pd.DataFrame({"p": np.where(rng.random(n) < 0.01, 0.05, rng.uniform(0.48, 0.52, n))})
+    frame["T"] = (rng.random(n) < frame["p"]).astype(int)
+    frame["Y"] = rng.random(n)
+    bounds = {"Y": (0, 1), "p": (0.02, 0.98)}
+    with seeded_noise(1):
+        fit = pc.private("Y ~ T | p", frame, bounds=bounds, propensity="p")
+    known = fit.estimate.known
+    assert known is not None
+    assert (known.lo, known.hi) == (0.02, 0.98)
