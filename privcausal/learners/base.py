@@ -18,7 +18,7 @@ from privcausal.learners.bases import AnyBase, Base, PrivateBase, moment_base, p
 from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.estimands import average_target
 from privcausal.learners.estimate import Estimate, Nuisances
-from privcausal.learners.ground import Ground, Session, lay, look_at_outcome, range_needs
+from privcausal.learners.ground import Ground, Session, lay, look_at_outcome
 from privcausal.learners.needs import LEAST_PART, TOP, Need, Undeclared, check_levels, make_plan
 from privcausal.learners.nuisances import Partial, overall
 from privcausal.spec.functions import Constant, Function, Mixture, Nuisance
@@ -107,7 +107,6 @@ class CateLearner(EffectLearner):
         else:
             needs = self.effect_needs(request, base)
         return [
-            *range_needs(request, 0.02),
             Need("nuisance: marginals", 0.04, "nuisance"),
             *needs,
             *averages_needs(request),

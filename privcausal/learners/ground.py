@@ -154,7 +154,8 @@ def range_needs(request: Request, weight: float) -> list[Need]:
 def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
     """Covariates whose declared bounds may be narrowed: not those that groups are made of.
 
-    Nor a known propensity, nor those of a term whose options fix points in the range (the knots of a spline).
+    Nor a known propensity, nor those of a term whose options fix points in the range (the knots of
+    a spline).
     """
     formula = request.formula
     terms = (*formula.modifiers, *formula.controls)
