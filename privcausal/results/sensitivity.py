@@ -57,7 +57,7 @@ class Sensitivity:
     scale : float
         S, in units of the outcome: the bias is at most S sqrt(r_y r_t / (1 - r_t)).
     alpha : float
-    kind : {"proven", "none"}
+    kind : {"proven", "published", "none"}
         Of the fit's guarantee.
     randomised : bool
         Whether the propensity was declared known, or nothing was adjusted for.

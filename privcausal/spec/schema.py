@@ -81,12 +81,18 @@ def _is_missing(value: Any) -> bool:
     return bool(unequal) if isinstance(unequal, bool | np.bool_) else unequal is value
 
 
+def _dated(value: Any) -> str | None:
+    """The text of a date or a time by its library's type; a subclass may have a text of its own."""
+    library = type(value).__module__.partition(".")[0] in ("datetime", "numpy", "pandas", "uuid")
+    return str(value) if library else None
+
+
 # in this order: to Python a bool is an int, and to NumPy a time span is one
 _TEXTS: tuple[tuple[Any, Callable[[Any], str | None]], ...] = (
     (bool | np.bool_, lambda value: str(bool(value))),
     (str, str.__str__),  # not str(): a subclass may have its own
     (bytes | bytearray, lambda value: bytes(value).decode("utf-8", errors="replace")),
-    (date | time | timedelta | np.datetime64 | np.timedelta64 | UUID, str),
+    (date | time | timedelta | np.datetime64 | np.timedelta64 | UUID, _dated),
     (Enum, lambda value: f"{type(value).__name__}.{value.name}"),
     (int | np.integer, lambda value: str(int(value))),
     (float | np.floating | Decimal | Fraction, lambda value: _number_key(float(value))),

@@ -220,7 +220,9 @@ def public_size(source: Source, request: Request) -> int | None:
         return source.rows.size()
     if isinstance(source.rows, Spark | Stored):
         return source.rows.units(request.trust.unit)
-    return len(_unit_column(source.rows, request.trust.unit).labels)
+    codes = _unit_column(source.rows, request.trust.unit).codes
+    assert codes is not None
+    return len(np.unique(codes[codes >= 0]))  # a categorical column has labels that no row has
 
 
 def check_columns(header: Header, names: Sequence[str]) -> None:

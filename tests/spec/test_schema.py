@@ -575,3 +575,10 @@ def test_from_dtypes_says_what_becomes_public():
 def test_from_dtypes_refuses_names_that_are_not_text():
     with pytest.raises(SchemaError, match="must be text"):
         Schema.from_dtypes(pd.DataFrame({3: [True, False]}))
+
+
+def test_a_subclass_of_a_date_has_no_text_of_its_own() -> None:
+    """It could say anything: what another row holds, or where it is in memory."""
+    own = type("Own", (datetime.date,), {"__str__": lambda self: "another"})
+    assert label_key(datetime.date(2020, 1, 2)) == "2020-01-02"
+    assert label_key(own(2020, 1, 2)) is None
