@@ -47,9 +47,8 @@ class CellTable:
     is monotone and maps x + d to that of x and d for an even d, as 2^31 and 2^30 are: it moves by
     no more than s may. *Floats*: the sum S that is sent is the exact one T rounded once, and |T|
     <= L = 2^31 max(|lo|, |hi|), so |S - T| <= ulp(L) / 2 in each of two tables. All else is done in
-    fractions, and two roundings to a step add one half each: together ulp(L) / step + 1. (The cut
-    to +- count x 2^30 lengthens no move: an exact s is within it, and where the count is the same
-    it moves two numbers no further apart; where a row comes it widens by what the row may add.)
+    fractions, and two roundings to a step add one half each: together ulp(L) / step + 1. The cut
+    to +- count x 2^30 brings no sum further from the exact one, which is within it.
     """
 
     count: Matrix
@@ -103,11 +102,11 @@ def read_cells(
         whole = count.astype(np.int64)
         sums = _exact(table, "steps" if stepwise else "sum", at, len(cells))
         if not stepwise:
-            counts = whole.ravel().tolist()
-            sums = [_centred(s, n, outcome) for s, n in zip(sums, counts, strict=True)]
+            rows = whole.ravel().tolist()
+            sums = [_centred(s, n, outcome) for s, n in zip(sums, rows, strict=True)]
         room = half * (1 + SLACK) + (0.0 if stepwise else SLACK * abs(outcome.mid))
         steps = _within(sums, whole, room / half, outcome)
-        total = np.asarray(steps * (half / 2.0**STEPS), np.float64)
+        total = steps.astype(np.float64) * (half / 2.0**STEPS)
     return CellTable(count, total, steps, rounding)
 
 
@@ -146,8 +145,8 @@ def _check_digits(table: Any, outcome: Interval, *, stepwise: bool) -> float:
 def _centred(value: Any, count: int, outcome: Interval) -> int:
     """The sum of `count` outcomes less the middle of their bounds, in the nearest whole step."""
     lo, hi = Fraction(outcome.lo), Fraction(outcome.hi)
-    steps: Fraction = (2 * Fraction(value) - (lo + hi) * count) / (hi - lo) * 2**STEPS
-    return round(steps)
+    place: Fraction = (2 * Fraction(value) - (lo + hi) * count) / (hi - lo)
+    return round(place * (1 << STEPS))
 
 
 def _within(sums: Sequence[int], count: Integers, room: float, outcome: Interval) -> Integers:

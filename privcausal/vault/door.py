@@ -323,8 +323,10 @@ def _check_same(rows: Table, request: Request) -> None:
         raise CapabilityError(
             "the Spark DataFrame is computed anew for each sum, and by its plan it may have other "
             "rows each time: it holds rand(), uuid() or another function that is not "
-            "deterministic. Write it to files once, frame.write.parquet('rows'), and read those; "
-            "nothing was spent"
+            "deterministic; a limit, a sample, dropDuplicates(), the first or any value of a "
+            "group, or a window that numbers rows, which all depend on the order of rows; or too "
+            "many fields for its plan to be seen whole (spark.sql.debug.maxToStringFields). Write "
+            "it to files once, frame.write.parquet('rows'), and read those; nothing was spent"
         )
 
 

@@ -297,6 +297,22 @@ CELLS = (
     ),
 )  # fmt: skip
 
+SPARK = (
+    Mutant(
+        "limits, samples and first values accepted", "vault.sources.spark:_repeats",
+        "_BY_LOT.search(text) is None", "True", (c.plans_that_may_differ_each_time_are_known,),
+    ),
+    Mutant(
+        "plans cut short accepted", "vault.sources.spark:_repeats",
+        "_CUT_SHORT.search(text) is None", "True",
+        (c.plans_that_may_differ_each_time_are_known,),
+    ),
+    Mutant(
+        "names of columns taken for functions", "vault.sources.spark:_repeats",
+        "_COLUMNS.sub(\"\", text)", "text", (c.plans_that_may_differ_each_time_are_known,),
+    ),
+)  # fmt: skip
+
 WORDS = (
     Mutant(
         "a row in the place of names is quoted", "spec.formula:_unknown",
@@ -604,6 +620,6 @@ NETWORKS = (
 )  # fmt: skip
 
 MUTANTS = (
-    *NOISE, *SENSITIVITY, *ROWS, *CELLS, *WORDS, *LOADED, *NETWORKS, *CHANCES,
-    *LEDGER,
+    *NOISE, *SENSITIVITY, *ROWS, *CELLS, *SPARK, *WORDS, *LOADED, *NETWORKS,
+    *CHANCES, *LEDGER,
 )  # fmt: skip

@@ -608,6 +608,28 @@ def chances_of_failing_proofs_are_paid_for() -> None:
     assert dpcate._most(ground) > 143  # of the other half: fair coins fail so with chance 2^-143
 
 
+RELATION = "+- Relation [id#1L,g#2,first(y)#3,... 9 more fields] parquet"
+PLANS = {
+    "Project [y#3, t#4]": True,
+    "Aggregate [g#2], [max(y#3) AS y#5]": True,
+    "Window [rank(y#3) windowspec(g#2)], [g#2]\n+- WindowGroupLimit [g#2], rank(y#3)": True,
+    "Project [first(y)#3 AS y#7]": True,
+    "GlobalLimit 10\n+- LocalLimit 10": False,
+    "Join LeftSemi, (g#2 = g#9)\n:- Sample 0.0, 0.5, false, 7": False,
+    "Aggregate [g#2], [first(y#3, false) AS y#5]": False,
+    "Window [row_number() windowspecdefinition(g#2)], [g#2]": False,
+    "InMemoryRelation [y#3], StorageLevel(memory)\n   +- *(1) Project [rand(5) AS y#3]": False,
+    "Project [y#3, t#4, ... 3 more fields]": False,
+}
+
+
+def plans_that_may_differ_each_time_are_known() -> None:
+    from privcausal.vault.sources import spark
+
+    for plan, same in PLANS.items():
+        assert spark._repeats(f"{plan}\n   {RELATION}") is same, plan
+
+
 def _of_cells(total: Any, outcome: Any, before: Any = None, column: str = "sum") -> Any:
     table = {"cell": ["a"], "arm": [1], "count": [2**31], column: [total]}
     with testing.recorded(1, before) as record:

@@ -195,6 +195,98 @@ def test_what_is_drawn_by_lot_is_refused_where_it_is_read(frame: Any, tmp_path: 
     assert ledger.history.empty
 
 
+def by_order(frame: Any) -> dict[str, Any]:
+    """Frames whose rows depend on the order or the placement of rows; classic and Connect alike."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    ordered = Window.partitionBy("pid").orderBy("Z")
+    of_units = frame.groupBy("pid").agg
+    rest = [f.max(name).alias(name) for name in ("T", "X1", "G", "Z")]
+    return {
+        "limit": frame.limit(50),
+        "sorted limit": frame.orderBy("Z").limit(50),
+        "offset": frame.offset(50),
+        "sample": frame.sample(0.5, seed=1),
+        "any row of a unit": frame.dropDuplicates(["pid"]),
+        "first": of_units(f.first("Y").alias("Y"), *rest),
+        "last": of_units(f.last("Y").alias("Y"), *rest),
+        "any value": of_units(f.any_value("Y").alias("Y"), *rest),
+        "a list": of_units(f.element_at(f.collect_list("Y"), 1).alias("Y"), *rest),
+        "by the largest": of_units(f.max_by("Y", "Z").alias("Y"), *rest),
+        "number of a row": frame.withColumn("n", f.row_number().over(ordered)).where("n = 1"),
+        "row before": frame.withColumn("Y", f.lag("Y").over(ordered)),
+        "limit inside": frame.join(frame.limit(9).select("pid"), "pid", "left_semi"),
+    }
+
+
+def settled(frame: Any) -> dict[str, Any]:
+    """Frames that look alike and are the same each time."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    whole = Window.partitionBy("pid")
+    wide = frame.select("*", *[(f.col("Z") + k).alias(f"Z{k}") for k in range(40)])
+    return {
+        "rows": frame.where("Z > 3").repartition(4),
+        "distinct": frame.distinct(),
+        "largest": frame.groupBy("pid").agg(*[f.max(c).alias(c) for c in ("Y", "T", "X1", "Z")]),
+        "mean": frame.withColumn("X1", f.avg("X1").over(whole)),
+        "rank": frame.withColumn("n", f.rank().over(whole.orderBy("Z"))).where("n = 1"),
+        "union": frame.union(frame),
+        "names of functions": frame.withColumnRenamed("Z", "first(Z)"),
+        "limit of a column that is not read": frame.withColumn("unused", f.lit(1)),
+        "many columns": wide.groupBy("pid").agg(*[f.max(c).alias(c) for c in ("Y", "T")]),
+    }
+
+
+def test_what_depends_on_the_order_of_rows_is_refused(frame: Any, tmp_path: Path) -> None:
+    from privcausal.vault.sources.spark import Spark
+
+    made = by_order(frame)
+    assert [kind for kind, rows in made.items() if Spark(rows).repeats(["Y", "T"])] == []
+    kept = settled(frame)
+    assert [kind for kind, rows in kept.items() if not Spark(rows).repeats(["Y", "T"])] == []
+    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+    for kind in ("limit", "any row of a unit"):
+        with pytest.raises(CapabilityError, match="depend on the order of rows"):
+            pc.private(FORMULA, made[kind], bounds=BOUNDS, ledger=ledger)
+    assert ledger.history.empty
+
+
+def test_a_cached_frame_is_looked_into(frame: Any) -> None:
+    """What is cached may be dropped, and is then computed anew."""
+    from pyspark.sql import functions as f
+
+    from privcausal.vault.sources.spark import Spark
+
+    for rows, expected in ((frame.limit(9), False), (frame.withColumn("Y", f.rand()), False)):
+        kept = rows.cache()
+        assert Spark(kept).repeats(["Y", "T"]) is expected
+        kept.unpersist()
+    kept = frame.where("T = 1").cache()
+    assert Spark(kept).repeats(["Y", "T"])
+    kept.unpersist()
+
+
+def test_functions_are_found_wherever_they_stand_in_a_wide_plan(frame: Any) -> None:
+    """Spark writes 25 fields of a node; the rest of a plan could hide anything."""
+    from pyspark.sql import functions as f
+
+    from privcausal.vault.sources import spark
+
+    many = frame.groupBy("pid").agg(
+        *[f.max(f.col("Z") + k).alias(f"Z{k}") for k in range(40)], f.first("Y").alias("Y")
+    )
+    names = [f"Z{k}" for k in range(40)]
+    assert not spark.Spark(many).repeats([*names, "Y"])
+    assert spark.Spark(many).repeats(names)
+    cut = str(many._jdf.queryExecution().optimizedPlan().toString())
+    assert "more fields" in cut
+    assert "first" not in cut
+    assert not spark._repeats(cut)
+
+
 CONNECTED = """
 import importlib.util, sys
 from pathlib import Path
@@ -215,6 +307,10 @@ there = classic.document(frame, folder, **options)
 assert there == classic.document(classic.rows(), folder, **options)
 assert not Spark(frame.withColumn("Y", f.rand())).repeats(["Y", "T"])
 assert Spark(frame.withColumn("unused", f.rand())).repeats(["Y", "T"])
+for kind, rows in classic.by_order(frame).items():
+    assert not Spark(rows).repeats(["Y", "T"]), kind
+for kind, rows in classic.settled(frame).items():
+    assert Spark(rows).repeats(["Y", "T"]), kind
 print("the same bytes")
 """
 

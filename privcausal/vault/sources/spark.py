@@ -208,20 +208,63 @@ def _column(name: str) -> Any:
 
 
 def repeatable(frame: Any) -> bool:
-    """Whether Spark's optimised plan holds nothing but deterministic expressions.
+    """Whether Spark's optimised plan shows nothing that may differ each time it is computed.
 
-    Over Connect the plan is text, in which such functions are looked for by name.
+    That is a function drawn by lot, which Spark knows of; and what depends on the order or the
+    placement of rows, which it calls deterministic: limits and samples, the first or any value of
+    a group, and windows that number rows, whose ties no plan can exclude. They are looked for by
+    name in the plan's text, over Connect, where there is but the text, as all else. A plan cut
+    short in a place that may hold one counts as not repeatable.
+
+    No plan shows a user's function that is declared to be deterministic and is not, rows from an
+    RDD, a source that changes between reads, or the last digits of sums and means of floats over
+    rows that come in another order. Whoever has one of these writes the rows to files first.
     """
     plan = getattr(frame, "_jdf", None)
-    if plan is not None:
-        return bool(plan.queryExecution().optimizedPlan().deterministic())
-    text = str(frame._explain_string(mode="extended"))
-    return _BY_LOT.search(text.partition("== Optimized Logical Plan ==")[2]) is None
+    if plan is None:
+        text = str(frame._explain_string(mode="extended"))
+        return _repeats(text.partition(_OPTIMISED)[2].partition("== Physical Plan ==")[0])
+    optimised = plan.queryExecution().optimizedPlan()
+    return bool(optimised.deterministic()) and _repeats(_whole_text(optimised))
 
+
+def _whole_text(plan: Any) -> str:
+    """The plan's text with all the fields of each node, where this version of Spark can write it.
+
+    Its arguments are verbose, a suffix, the most fields, and one or two further things to print.
+    """
+    for more in ((False,), (False, False)):
+        try:
+            return str(plan.treeString(True, False, 2**31 - 1, *more))
+        except Exception:  # not of this version
+            pass
+    return str(plan.toString())  # may be cut short, which is noticed
+
+
+_OPTIMISED = "== Optimized Logical Plan =="
+
+
+def _repeats(text: str) -> bool:
+    # names of columns: all those of a table, and any of a function's call, as files may have them
+    text = _COLUMNS.sub("", text)
+    return _BY_LOT.search(text) is None and _CUT_SHORT.search(text) is None
+
+
+_NODE = r"^[\s:|+-]*(?:\*\(\d+\) )?"
+
+_COLUMNS = re.compile(
+    rf"{_NODE}(?:\w*Relation\w*|LogicalRDD|FileScan|Scan|BatchScan|InMemoryTableScan)\b.*$"
+    r"|\w+\([^()]*\)#\d+", re.MULTILINE
+)  # fmt: skip
+
+_CUT_SHORT = re.compile(r"\.\.\. \d+ more fields")
 
 _BY_LOT = re.compile(
-    r"\b(rand|randn|random|uniform|randstr|uuid|shuffle|monotonically_increasing_id|spark_partition_id"
-    r"|input_file_name)\(", re.IGNORECASE
+    rf"{_NODE}(?:\w*Limit|TakeOrderedAndProject\w*|Offset|Tail|Sample)\b(?<!WindowGroupLimit)"
+    r"|\b(?:rand|randn|random|uniform|randstr|uuid|shuffle|monotonically_increasing_id"
+    r"|spark_partition_id|input_file_name|first|first_value|last|last_value|any_value|nth_value"
+    r"|row_number|ntile|lag|lead|collect_list|collect_set|array_agg|listagg|string_agg|max_by"
+    r"|min_by|mode|approx_percentile|percentile_approx)\(", re.IGNORECASE | re.MULTILINE
 )  # fmt: skip
 
 
