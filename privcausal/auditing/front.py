@@ -161,7 +161,10 @@ def _answers(subject: Subject) -> _Answers:
     """The same of a fit whose noise is all of one law and is what was charged."""
     first = _first(subject)
     plan, law = first.result.estimate.plan, replays.law(first.calls[0])
-    if plan.delta or bool(plan.rho) == bool(plan.epsilon) or (law == "gaussian") != bool(plan.rho):
+    # delta of a stage in rho is the chance that its proof fails, beside what noise is charged;
+    # of labels that are selected it pays for which there are
+    other = any(s.delta for s in plan.stages if not s.rho or s.name.startswith("bounds"))
+    if other or bool(plan.rho) == bool(plan.epsilon) or (law == "gaussian") != bool(plan.rho):
         raise CapabilityError(
             "this fit is not charged by the noise of single answers, so that they cannot be "
             "audited one by one: give a callable, statistic=lambda fit: fit.params['ATE']"
