@@ -126,7 +126,8 @@ def _keeps_its_type(values: Any) -> bool:
     import pandas as pd
 
     plain = pd.Series | pd.Index | pd.api.extensions.ExtensionArray
-    return type(values) is np.ndarray or isinstance(values, plain) or _is_polars(values)
+    array = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
+    return array or isinstance(values, plain) or _is_polars(values)
 
 
 def _is_polars(values: Any) -> bool:
@@ -144,8 +145,9 @@ def _as_pandas(values: Any) -> Any:
         return pd.Series(pd.arrays.ArrowExtensionArray(values.rechunk().to_arrow()))
     if isinstance(values, pd.Series | pd.Index):
         return pd.Series(values.array, dtype=values.dtype)
-    if type(values) is np.ndarray:
-        return _READ_AS.get(values.dtype.kind, lambda array: array)(values)
+    if isinstance(values, np.ndarray):
+        plain = np.ndarray.view(values, np.ndarray)  # a subclass may have hooks
+        return _READ_AS.get(plain.dtype.kind, lambda array: array)(plain)
     return values
 
 

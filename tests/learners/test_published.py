@@ -331,7 +331,8 @@ def test_private_nuisances_are_released(halves: Any) -> None:
     assert "which is proven" in halves.guarantee.statement
     assert "Lemma 4.2" not in halves.guarantee.statement
     assert set(halves.budget["rows"]) == {0.5}
-    assert halves.overlap(study(1200), eps=1).guarantee.kind == "proven"
+    # a look is no better than the fit that it goes through
+    assert halves.overlap(study(1200), eps=1).guarantee.kind == "published"
 
 
 def test_the_price_is_epsilon_and_delta(fitted: Any, halves: Any) -> None:

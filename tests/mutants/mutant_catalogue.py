@@ -268,7 +268,7 @@ ROWS = (
     ),
     Mutant(
         "outcomes not centred", "vault.transforms.scores:Outcome.__call__",
-        " - 0.5 * (self.lo + self.hi)", "", (c.limit_without_noise,),
+        " - 0.5 * (self.lo + self.hi)", "", (c.outcomes_are_centred,),
     ),
     Mutant(
         "a stage may be released twice", f"{_EXIT}._take",

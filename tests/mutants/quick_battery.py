@@ -274,6 +274,12 @@ def looks_are_no_better_than_their_fit() -> None:
             assert ledger.fits == before
 
 
+def outcomes_are_centred() -> None:
+    """Half their range bounds them, wherever they lie."""
+    batch: Any = SimpleNamespace(y=np.array([99.0, 99.5, 100.0]))
+    assert (np.abs(Outcome(99.0, 100.0)(batch)) <= Outcome(99.0, 100.0).bound).all()
+
+
 def limit_without_noise() -> None:
     """The difference in means of a trial whose outcomes lie far from zero."""
     rng = np.random.default_rng(1)
@@ -387,13 +393,13 @@ def networks_tell_their_grid() -> None:
 
 
 def coins_have_their_rate() -> None:
-    """20,000 coins, and how often two of them fall on the same row."""
-    rate = 1e-3
-    first, second = (noise.OperatingSystem().coins(20_000, rate) for _ in range(2))
+    """200,000 coins, and how often two of them fall on the same row."""
+    rate, size = 1e-3, 200_000
+    first, second = (noise.OperatingSystem().coins(size, rate) for _ in range(2))
     for heads, chance in ((first, rate), (second, rate), (first & second, rate**2)):
         count = int(heads.sum())
-        assert binom.cdf(count, 20_000, chance) > LEVEL
-        assert binom.sf(count - 1, 20_000, chance) > LEVEL
+        assert binom.cdf(count, size, chance) > LEVEL
+        assert binom.sf(count - 1, size, chance) > LEVEL
 
 
 # -- the vault ---------------------------------------------------------------------------------
