@@ -59,13 +59,14 @@ def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: 
         return declared
     at = np.flatnonzero(seen)
     rows = max(float(counts[at[0] : at[-1] + 1].sum()), noise_sd, 1.0)
-    low, high = counts[: at[0]][::-1], counts[at[-1] + 1 :]
+    outside = counts[: at[0]][::-1], counts[at[-1] + 1 :]
     step, limits = declared.width / len(counts), []
-    for beyond, reach in ((low, core.below), (high, core.above)):
+    for beyond, reach in zip(outside, (core.below, core.above), strict=True):
         distance = reach + step * np.arange(len(beyond) + 1.0)
         most = hidden(beyond, noise_sd, distance, 2 * looks)
         limits.append(reach * max(most / (LEFT_OUT * rows), 1.0) ** (1 / INDEX))
-    low, high = max(declared.lo, core.middle - limits[0]), min(declared.hi, core.middle + limits[1])
+    low = float(max(declared.lo, core.middle - limits[0]))
+    high = float(min(declared.hi, core.middle + limits[1]))
     # less than halved, a range saves less noise than what is held at its ends may cost
     worth = least_width(declared.lo, declared.hi) < high - low <= declared.width / 2
     return Interval(low, high) if worth else declared
