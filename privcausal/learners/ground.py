@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -309,17 +309,28 @@ def _population(session: Session, variables: tuple[str, ...], modelled: bool) ->
     return Population(schema, probabilities, np.eye(numeric), count, spread)
 
 
-def look_at_outcome(ground: Ground, stage: str) -> Ground:
-    """The ground with a first look at a numeric outcome, where one is planned."""
+def outcome_histogram(
+    ground: Ground, stage: str, borders: Callable[[Interval], Vector]
+) -> Release | None:
+    """Counts of a numeric outcome's height above its lower bound; None where none are planned."""
     session, outcome = ground.session, ground.outcome
     if not session.plan.has(stage):
-        return ground
+        return None
     domain = session.schema[session.plan.request.formula.outcome]
     if not isinstance(domain, Interval):  # an undeclared column turned out to hold 0/1
         session.unused(stage)
-        return ground
+        return None
     height = OutcomeResidual(Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
-    release = session.release(stage, SizeHistogram(height, edges(domain)))
+    return session.release(stage, SizeHistogram(height, borders(domain)))
+
+
+def look_at_outcome(ground: Ground, stage: str) -> Ground:
+    """The ground with a first look at a numeric outcome, where one is planned."""
+    release = outcome_histogram(ground, stage, edges)
+    if release is None:
+        return ground
+    domain = ground.session.schema[ground.session.plan.request.formula.outcome]
+    assert isinstance(domain, Interval)
     return replace(ground, look=look(release.value, float(release.noise_sd[0]), domain))
 
 

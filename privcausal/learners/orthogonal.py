@@ -23,7 +23,7 @@ from privcausal.inference.effect import Effect
 from privcausal.inference.leftover import Leftover, Source, leftover
 from privcausal.inference.sizes import modelled
 from privcausal.learners.bases import Base, Gam
-from privcausal.learners.ground import Grams, Ground, gram_of
+from privcausal.learners.ground import Grams, Ground, gram_of, outcome_histogram
 from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
 from privcausal.learners.interactions import SIZES as RESIDUAL_SIZES
 from privcausal.learners.interactions import TREATMENT as INTERACTIONS
@@ -46,14 +46,12 @@ from privcausal.learners.nuisances import (
     weights_gram,
 )
 from privcausal.spec.features import Features
-from privcausal.spec.functions import Constant
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import (
     Cross,
     Outcome,
-    OutcomeResidual,
     SizeHistogram,
     Transform,
 )
@@ -133,17 +131,10 @@ WINDOW, WINDOW_WEIGHT = "nuisance: outcome range", 0.02
 
 def _windowed(ground: Ground) -> Ground:
     """The ground with a narrower range of the outcome, where a histogram of it is bought."""
-    session, outcome = ground.session, ground.outcome
-    if not session.plan.has(WINDOW):
+    outcome = ground.outcome
+    release = outcome_histogram(ground, WINDOW, lambda _: windows.borders(outcome.lo, outcome.hi))
+    if release is None:
         return ground
-    domain = session.schema[session.plan.request.formula.outcome]
-    if not isinstance(domain, Interval):  # an undeclared column turned out to hold 0/1
-        session.unused(WINDOW)
-        return ground
-    height = OutcomeResidual(Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
-    release = session.release(
-        WINDOW, SizeHistogram(height, windows.borders(outcome.lo, outcome.hi))
-    )
     features, count = ground.features, ground.population.count
     noise = cross_noise(ground, "nuisance: outcome", features.cut) / count
     linear = int((features.order == 1).sum())
