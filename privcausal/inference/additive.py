@@ -182,7 +182,8 @@ class _Problem:
 
     def regression(self, x: Vector) -> Regression:
         t, s2 = self._unpack(x)
-        return Regression(self.gram, self.moments.cross, s2 * self.gram + self.noise, t)
+        error = s2 * self.gram + self.noise
+        return Regression(self.gram, self.moments.cross, error, t, self.moments.gram_sd)
 
     def posterior(self, x: Vector) -> tuple[Vector, Matrix]:
         t, s2 = self._unpack(x)
@@ -234,5 +235,6 @@ def least_squares(moments: Moments, spread: Vector, basis: Matrix | None = None)
         precision = design.T @ inverse @ design + np.diag(share / spread**2)
         cov = np.asarray(np.linalg.pinv(precision, hermitian=True))
         theta = cov @ design.T @ inverse @ moments.cross
-    regression = Regression(gram, moments.cross, error, spread**2 / max(share, LEAST_SHARE))
+    wide = spread**2 / max(share, LEAST_SHARE)
+    regression = Regression(gram, moments.cross, error, wide, moments.gram_sd)
     return Posterior(basis @ theta, basis @ cov @ basis.T, 0.0, regression)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import ncx2, norm
 
 from privcausal.inference.confounding import Remainder
 from privcausal.typing import Matrix, Vector
@@ -24,9 +24,8 @@ BALANCE_SPREAD = 0.1
 LEAST_MASS = 0.02
 """A mass is taken to be at least this share of what was expected of it."""
 
-STANDING = float(norm.ppf(0.975))
-"""Standard deviations by which a bias is allowed for in intervals of 95 % and of any lower level:
-a bias is one number, the same in every sample, of which a lower level forgives nothing."""
+FAR = 20.0
+"""A bound of this many standard errors: the other side's error is beyond what floats can hold."""
 
 RELATIVE = (0.4, 2.5)
 """Range of a noisy Gram's eigenvalues relative to those of the synthetic population."""
@@ -120,7 +119,7 @@ class AverageEstimate:
 
     `terms` come first (the average effect, then the slopes), then the groups. `clipping` bounds
     the bias of cut scores and `remainder` is the root mean square of what the nuisances' errors
-    leave, shape (m,); both count as standard deviations do.
+    leave, shape (m,).
     """
 
     terms: tuple[str, ...]
@@ -133,20 +132,28 @@ class AverageEstimate:
     size: float
 
     @property
-    def _bias(self) -> Vector:
-        return np.asarray(self.clipping**2 + self.remainder**2)
-
-    @property
     def cov(self) -> Matrix:
-        return np.asarray(self.sampling + self.privacy + np.diag(self._bias))
+        bias = self.clipping**2 + self.remainder**2
+        return np.asarray(self.sampling + self.privacy + np.diag(bias))
 
     def half_widths(self, z: float) -> Vector:
-        """Half-widths of the intervals with critical value `z`, shape (m,).
+        """Half-widths of the intervals with critical value `z` where nothing is cut, shape (m,).
 
-        z standard errors for levels of 95 % and above; below, biases keep what they have there.
+        What cut scores hide is one number, the same in every sample, and no more than `clipping`.
+        An interval that covers whatever it is has the quantile of |N(b, 1)| for a critical value, b
+        the bound in standard errors (Armstrong and Kolesar 2018, Eq. 4).
         """
-        noise = np.diag(self.sampling) + np.diag(self.privacy)
-        return np.asarray(np.sqrt(z**2 * noise + max(z, STANDING) ** 2 * self._bias))
+        variance = np.diag(self.sampling) + np.diag(self.privacy) + self.remainder**2
+        return _covering(z, self.clipping, np.sqrt(variance))
+
+
+def _covering(z: float, bound: Vector, sd: Vector) -> Vector:
+    """sd times the quantile of |N(bound / sd, 1)| at the level that `z` has for |N(0, 1)|."""
+    ratio = np.divide(bound, sd, out=np.full_like(sd, np.inf), where=sd > 0)
+    far = ratio > FAR  # one side has all of the error
+    folded = np.sqrt(ncx2.isf(2 * norm.sf(z), 1, np.where(far, 0.0, ratio) ** 2))
+    critical = np.where(ratio == 0, z, folded)
+    return np.where(far, bound + norm.isf(2 * norm.sf(z)) * sd, critical * sd)
 
 
 def estimate_averages(

@@ -46,12 +46,16 @@ UNLIKE = 3 * ALIKE
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """cross ~ N(gram beta, error), beta ~ N(0, diag(prior)); shapes (p,), (p, p), (p, p), (p,)."""
+    """cross ~ N(gram beta, error), beta ~ N(0, diag(prior)); shapes (p,), (p, p), (p, p), (p,).
+
+    `gram_sd` is the noise sd of an entry of `gram`, where it has noise.
+    """
 
     gram: Matrix
     cross: Vector
     error: Matrix
     prior: Vector
+    gram_sd: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -141,18 +145,27 @@ class Pair:
         e, b = self.slopes
         return float(e @ weight @ b)
 
-    def remainder(self, weight: Matrix) -> Remainder:
-        """Law of d_e' W (d_y - effect d_e) under the posterior; `weight` is W, shape (p, p)."""
+    def remainder(self, weight: Matrix, gap: Vector | float = 0.0) -> Remainder:
+        """Law of (d_e' W + gap') (d_y - effect d_e) under the posterior.
+
+        Parameters
+        ----------
+        weight : Matrix
+            W, shape (p, p).
+        gap : Vector
+            E[w g phi], shape (p,), where the propensity in use is the fitted one less g.
+        """
         p = len(self.group)
         one = np.eye(p)
         turn = np.block([[one, 0 * one], [-self.effect * one, one]])
         centre = turn @ np.concatenate(self.mean)
         first, second = [], []
         for _, joint_mean, joint_cov in self._laws:
-            gap, cov = turn @ joint_mean - centre, turn @ joint_cov @ turn.T
-            gap_e, gap_y = weight @ gap[:p], weight @ gap[p:]
+            away = turn @ joint_mean - centre
+            cov = turn @ joint_cov @ turn.T
+            gap_e, gap_y = weight @ away[:p] + gap, weight @ away[p:]
             v_e, v_y, across = weight @ cov[:p, :p], weight @ cov[p:, p:], weight @ cov[p:, :p]
-            own = float(np.trace(across) + gap[:p] @ gap_y)
+            own = float(np.trace(across) + gap_e @ away[p:])
             spread = np.trace(v_e @ v_y) + np.trace(across @ across)
             spread += gap_e @ cov[p:, p:] @ gap_e + gap_y @ cov[:p, :p] @ gap_y
             first.append(own)

@@ -32,6 +32,32 @@ def population_gram(features: Features, rows: Rows, count: float, weight: Vector
     return np.asarray((phi.T * w) @ phi * (count / len(rows)))
 
 
+def alignment(model: Matrix, seen: Matrix, noise_sd: float) -> Matrix:
+    """A linear map that moves synthetic features to where the released Gram says that rows are.
+
+    Synthetic rows spread within the cells of a histogram. Where a column takes few values, its
+    curves are collinear on the rows and not on the synthetic ones, whose moments then have variance
+    where there is none. In the model's metric the released Gram has eigenvalues l, each with the
+    noise sd s of its own direction: features are scaled by the root of min(l + 2 s, 1) along it.
+
+    Parameters
+    ----------
+    model : Matrix
+        Mean of w phi phi' over the synthetic rows, shape (p, p).
+    seen : Matrix
+        Released Gram on that scale.
+    noise_sd : float
+        Of an off-diagonal entry of `seen`.
+    """
+    values, vectors = np.linalg.eigh(model)
+    values = np.maximum(values, 1e-9 * values[-1])
+    inverse, root = vectors / np.sqrt(values), vectors * np.sqrt(values)
+    found, turn = np.linalg.eigh(inverse.T @ seen @ inverse)
+    noise = np.sqrt(2.0) * noise_sd * np.sum((inverse @ turn) ** 2, axis=0)
+    scale = np.sqrt(np.clip(found + 2 * noise, 0.0, 1.0))
+    return np.asarray(root @ (turn * scale) @ turn.T @ inverse.T)
+
+
 def correlated(
     population: Population, features: FeatureMap, gram: Matrix, gram_sd: float
 ) -> Population:

@@ -86,13 +86,16 @@ class Look:
         Where outcomes can be seen; their bounds where none can.
     scaled : bool
         Whether more than single values is seen.
-    least : float
-        Distance from the middle that is seen, where most rows are at single values; else 0.
+    reach : float
+        Distance from the middle that is seen; 0 where no scale is.
+    mostly : bool
+        Whether most rows are at single values.
     """
 
     window: Interval
     scaled: bool
-    least: float
+    reach: float
+    mostly: bool
 
 
 def look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
@@ -101,15 +104,15 @@ def look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
     seen = told(counts, noise_sd, 1)
     core = Core.of(seen, counts, ends)
     if core is None:
-        return Look(bounds, False, 0.0)
+        return Look(bounds, False, 0.0, True)
     low, high = (bounds.lo + core.middle + d for d in (-core.below, core.above))
     single = np.diff(ends) <= POINT * bounds.width
     held = np.where(seen, np.maximum(counts, 0.0), 0.0)
     mostly = held[single].sum() > MOSTLY * held.sum()
     low, high = max(low, bounds.lo), min(high, bounds.hi)
     if high - low <= least_width(bounds.lo, bounds.hi):  # too near to a point to be a range
-        return Look(bounds, False, 0.0)
-    return Look(Interval(low, high), True, max(core.below, core.above) if mostly else 0.0)
+        return Look(bounds, False, 0.0, True)
+    return Look(Interval(low, high), True, max(core.below, core.above), bool(mostly))
 
 
 def edges(bounds: Interval) -> Vector:

@@ -52,7 +52,7 @@ def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: 
     looks : int
         Columns that are looked at.
     """
-    seen = told(counts, noise_sd, looks, LUCKY)
+    seen = told(counts, noise_sd, looks, LUCKY, LUCKY)
     ends = np.linspace(declared.lo, declared.hi, len(counts) + 1)
     core = Core.of(seen, counts, ends)
     if core is None:

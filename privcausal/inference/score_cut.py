@@ -152,8 +152,9 @@ def score_cut(
     largest = float(extremes.largest.max())
     start = LOWEST * largest
     scaled = look is None or look.scaled
-    if sizes is not None and scaled and sizes.reach > 0:
-        least = 0.0 if look is None else look.least
+    # where most outcomes are alike, or scores too few to be seen, outcomes tell how far they reach
+    least = look.reach if look and sizes and (look.mostly or not sizes.reach) else 0.0
+    if sizes is not None and scaled and max(sizes.reach, least) > 0:
         start, largest, bias = _tails(extremes, sizes, least, rows)
     cuts = cuts_between(start, largest)
     biases = np.array([bias(float(cut)) for cut in cuts])

@@ -25,7 +25,13 @@ INDEX = 3.0
 1941, Esseen 1942): where a tail is heavier, it would not hold without privacy either."""
 
 ERROR = 1e-3
-"""Chance that cells are told from noise by luck, or that a mass is above its bound, in one fit."""
+"""Chance that a mass is above its bound in one fit, or that cells beside others are told from
+noise by luck."""
+
+LUCK, APART = 1e-6, 8
+"""Chance that cells far from others are told from noise by luck: one of them makes an interval
+hundreds of times too wide, while a real one that is missed is in the bound of what is hidden. Far
+is further than this many cells."""
 
 RUNS = (1, 2, 4, 8, 16)
 """Neighbouring cells that are looked at together, the shortest runs first."""
@@ -34,17 +40,33 @@ STEP = float(np.sqrt(2.0))
 """Cells beyond x0 are put together until their borders differ by this factor."""
 
 
-def told(counts: Vector, noise_sd: float, looks: int, error: float = ERROR) -> Mask:
+def told(
+    counts: Vector, noise_sd: float, looks: int, error: float = ERROR, luck: float = LUCK
+) -> Mask:
     """Which cells can be told from noise, alone or in a run without such cells; shape (K,).
+
+    At the chance `error` no further than `APART` cells from cells that are told at the chance
+    `luck`, or where there are none; elsewhere at the chance `luck`.
 
     Parameters
     ----------
     looks : int
-        Histograms of a fit that are looked at like this: they share the `error`.
+        Histograms of a fit that are looked at like this: they share the chances.
     """
+    sure, likely = (_told(counts, noise_sd, looks, chance) for chance in (luck, error))
+    if not sure.any():
+        return likely
+    at = np.flatnonzero(sure | likely)
+    near = np.cumsum(np.diff(at, prepend=at[0]) > APART)  # which chain a cell belongs to
+    found = sure.copy()
+    found[at[np.isin(near, near[sure[at]])]] = True
+    return found
+
+
+def _told(counts: Vector, noise_sd: float, looks: int, chance: float) -> Mask:
     size = len(counts)
     tests = sum(max(size - length + 1, 0) for length in RUNS)
-    stands_out = float(norm.isf(error / (looks * tests))) * noise_sd
+    stands_out = float(norm.isf(chance / (looks * tests))) * noise_sd
     found = np.zeros(size, bool)
     for length in RUNS:
         for start in range(size - length + 1):

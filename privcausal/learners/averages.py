@@ -56,21 +56,12 @@ def averages(
         Bias from the nuisances' errors, as far as it is known.
     """
     request = ground.session.plan.request
-    score = target.score
     sizes = _sizes(ground, target, stages[0])
     regressors, robust = ground.regressors, request.cov_type == "HC0"
-    rough = ScoreSums(
-        score,
-        1.0,
-        target.mass,
-        regressors,
-        request.trust.neighbors,
-        target.group_masses,
-        None if target.pilot is None else target.pilot.score,
-    )
+    rough = rough_sums(ground, target)
     chosen = score_cut(
         target.extremes,
-        _noise_per_cut(ground, rough, stages[1]),
+        noise_per_cut(ground, rough, stages[1]),
         sizes,
         ground.look,
         ground.population.count,
@@ -79,7 +70,7 @@ def averages(
     rms = 0.0 if sizes is None else sizes.rms(cut)
     sums = replace(rough, cut=cut)
     first = ground.session.release(stages[1], sums)
-    squares = ScoreSquares(score, cut, regressors, meat=robust)
+    squares = ScoreSquares(target.score, cut, regressors, meat=robust)
     second = ground.session.release(stages[2], squares)
     value, sd = (
         ScoreData(*sums.split(a), *squares.split(b))
@@ -123,7 +114,20 @@ def _sizes(ground: Ground, target: Target, stage: str) -> ArmSizes | None:
     return ArmSizes(counts, float(release.noise_sd[0]), borders, factors)
 
 
-def _noise_per_cut(ground: Ground, sums: ScoreSums, stage: str) -> float:
+def rough_sums(ground: Ground, target: Target) -> ScoreSums:
+    """The sums of scores that are cut at 1."""
+    return ScoreSums(
+        target.score,
+        1.0,
+        target.mass,
+        ground.regressors,
+        ground.session.plan.request.trust.neighbors,
+        target.group_masses,
+        None if target.pilot is None else target.pilot.score,
+    )
+
+
+def noise_per_cut(ground: Ground, sums: ScoreSums, stage: str) -> float:
     """Noise sd of the mean score per unit of its cut."""
     plan = ground.session.plan
     trust = plan.request.trust

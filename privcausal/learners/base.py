@@ -13,6 +13,7 @@ from privcausal.errors import CapabilityError
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
+from privcausal.learners import overlap
 from privcausal.learners.averages import RANGE, STAGES, averages, averages_needs
 from privcausal.learners.bases import AnyBase, Base, PrivateBase, moment_base, private_base
 from privcausal.learners.dpebm import DPEBM
@@ -119,10 +120,11 @@ class CateLearner(EffectLearner):
         ground = learnt.ground
         found: AverageEstimate | None = None
         if session.plan.has(STAGES[1]):
-            centre = float(np.mean(learnt.effect(ground.rows)))
-            target = average_target(ground, learnt.nuisances, centre, learnt.effect)
             ground = look_at_outcome(ground, RANGE)
-            found = averages(ground, target, learnt.remainder, STAGES, "ATE")
+            centre = float(np.mean(learnt.effect(ground.rows)))
+            nuisances, rest = weighed(ground, learnt, centre)
+            target = average_target(ground, nuisances, centre, learnt.effect)
+            found = averages(ground, target, rest, STAGES, "ATE")
         notes = learnt.notes + (() if found is None else doubts(found))
         return finish(ground, learnt.effect, learnt.shown, found, notes)
 
@@ -131,7 +133,9 @@ class CateLearner(EffectLearner):
 class Learnt:
     """The outcome of the nuisance and effect stages. `nuisances` holds one per fold, or one.
 
-    `remainder` is the law of the bias that their errors leave in an average.
+    `remainder` is the law of the bias that their errors leave in an average. Where propensity and
+    mean outcome were learned together it is that of `partials`, one per fold, and what
+    `remainder` says beyond.
     """
 
     ground: Ground
@@ -139,7 +143,18 @@ class Learnt:
     nuisances: tuple[Nuisance, ...]
     shown: Nuisances
     remainder: Remainder
+    partials: tuple[Partial, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def weighed(
+    ground: Ground, learnt: Learnt, centre: float
+) -> tuple[tuple[Nuisance, ...], Remainder]:
+    """The nuisances that averages are made of, and the law of what their errors leave."""
+    if not learnt.partials:
+        return learnt.nuisances, learnt.remainder
+    nuisances, rest = overlap.weighed(ground, learnt.partials, learnt.nuisances, centre, STAGES[1])
+    return nuisances, rest + learnt.remainder
 
 
 def shown(partials: tuple[Partial, ...], nuisances: tuple[Nuisance, ...]) -> Nuisances:

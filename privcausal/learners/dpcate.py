@@ -15,7 +15,7 @@ from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.kernel import LEFT_SPREAD, SPREAD, Law, denoised
 from privcausal.learners import networks, published_cate
 from privcausal.learners.averages import RANGE, STAGES, averages
-from privcausal.learners.base import CateLearner, Learnt, doubts, finish, shown
+from privcausal.learners.base import CateLearner, Learnt, doubts, finish, shown, weighed
 from privcausal.learners.bases import AnyBase, Base, Gam
 from privcausal.learners.estimands import average_target
 from privcausal.learners.estimate import Estimate
@@ -172,9 +172,10 @@ class DPCATE(CateLearner):
         learnt, centre = self._learn(lay(session, modelled=True))
         ground, found = learnt.ground, None
         if session.plan.has(STAGES[1]):
-            target = average_target(ground, learnt.nuisances, centre)
             ground = look_at_outcome(ground, RANGE)
-            found = averages(ground, target, learnt.remainder, STAGES, "ATE")
+            scored, rest = weighed(ground, learnt, centre)
+            target = average_target(ground, scored, centre)
+            found = averages(ground, target, rest, STAGES, "ATE")
         notes = () if found is None else doubts(found)
         return finish(ground, learnt.effect, learnt.shown, found, notes)
 
@@ -191,8 +192,9 @@ class DPCATE(CateLearner):
         nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
         score = _scored(self.score, ground, partials, nuisances, first)
         effect = self._effect(ground, score, partials[0])
-        rest = remainder(ground, partials) + known.doubt
-        learnt = Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
+        learnt = Learnt(
+            ground, effect, nuisances, shown(partials, nuisances), known.doubt, partials
+        )
         return learnt, score.centre
 
     def _after_networks(self, ground: Ground, found: networks.Learned) -> tuple[Learnt, float]:

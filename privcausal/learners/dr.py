@@ -22,7 +22,6 @@ from privcausal.learners.nuisances import (
     cross_noise,
     nuisance_of,
     read_sizes,
-    remainder,
 )
 from privcausal.learners.orthogonal import (
     CONSTANT_SPREAD,
@@ -77,8 +76,7 @@ class DR(CateLearner):
         first, partials = orthogonal_effect(ground, partials, found, conditional(ground))
         nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
         effect = _second_stage(ground, grams, first, nuisances, found.cut)
-        rest = remainder(ground, partials) + known.doubt
-        return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
+        return Learnt(ground, effect, nuisances, shown(partials, nuisances), known.doubt, partials)
 
     def boosted_needs(self, request: Request) -> list[Need]:
         return two_stage_needs(request)

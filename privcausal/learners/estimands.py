@@ -25,6 +25,7 @@ from privcausal.typing import Estimand, Matrix, Vector
 from privcausal.vault import (
     Aipw,
     Balance,
+    Outcome,
     OverlapMass,
     OverlapScore,
     Transform,
@@ -130,9 +131,16 @@ def target(
 
 
 def average_target(
-    ground: Ground, nuisances: Sequence[Nuisance], centre: float, tau: Function | None = None
+    ground: Ground,
+    nuisances: Sequence[Nuisance],
+    centre: float,
+    tau: Function | None = None,
+    within: Outcome | None = None,
 ) -> Target:
-    """That of the ATE: psi - c and its balance; `tau` also centres the scores of the slopes."""
+    """That of the ATE: psi - c and its balance; `tau` also centres the scores of the slopes.
+
+    Extremes are those of outcomes `within` a range, or anywhere in their bounds.
+    """
     clip, centre = ground.clip, _held(ground, centre)
     scores = [Aipw(n, ground.outcome, clip, Constant(centre), abs(centre)) for n in nuisances]
     masses = [Balance(n.e, clip) for n in nuisances]
@@ -140,7 +148,7 @@ def average_target(
         centre,
         by_fold(lambda s: s, scores),
         by_fold(lambda m: m, masses),
-        _extremes(ground, scores[0], nuisances[0].e),
+        _extremes(ground, scores[0], nuisances[0].e, within or ground.outcome),
         BALANCE_SPREAD,
         group_masses=False,
         pilot=None if tau is None or not len(ground.linear) else _pilot(ground, nuisances, tau),
@@ -172,7 +180,7 @@ def _target(
     centre: float,
     e: Function,
 ) -> Target:
-    extremes = _extremes(ground, scores[0], e)
+    extremes = _extremes(ground, scores[0], e, ground.outcome)
     return Target(
         centre,
         by_fold(lambda s: s, scores),
@@ -202,8 +210,8 @@ def _slope(ground: Ground, extremes: Extremes, e: Function) -> Slope:
     return Slope(extremes.weights, np.stack([-p, 1 - p]), extremes.chances)
 
 
-def _extremes(ground: Ground, score: Score, e: Function) -> Extremes:
-    outcome, rows, p = ground.outcome, ground.rows, e(ground.rows)
+def _extremes(ground: Ground, score: Score, e: Function, outcome: Outcome) -> Extremes:
+    rows, p = ground.rows, e(ground.rows)
     ends = [[score.at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]
     return Extremes(
         np.stack([np.maximum(np.abs(low), np.abs(high)) for low, high in ends]),

@@ -13,7 +13,7 @@ from privcausal.inference.additive import Moments, Posterior
 from privcausal.inference.basis import amplitude
 from privcausal.inference.confounding import Pair, Remainder
 from privcausal.inference.effect import Effect, Piece
-from privcausal.inference.gram import GramEstimate, population_gram
+from privcausal.inference.gram import GramEstimate, alignment, population_gram
 from privcausal.learners.ground import Grams, Ground, complements
 from privcausal.learners.needs import Need
 from privcausal.spec.features import FeatureMap, Features
@@ -25,6 +25,7 @@ from privcausal.spec.functions import (
     Function,
     Mixture,
     Nuisance,
+    within,
 )
 from privcausal.spec.interactions import Interactions
 from privcausal.spec.request import LEAST_PROPENSITY
@@ -273,13 +274,46 @@ def _remainder(ground: Ground, part: Partial, estimand: Estimand) -> Remainder:
     if part.pair is None:
         return Remainder(0.0, 0.0)
     e = part.e if estimand == "ATE" else part.e_soft
-    found = part.pair.remainder(remainder_weight(ground, ground.features, e, estimand))
+    weigh = _weights(ground, e, estimand)
+    # what the propensity in use leaves out of the fitted one
+    g = within(_uncut(part.e)(ground.rows), 0.0, 1.0) - e(ground.rows)
+    move = _move(ground, part.pair)
+    phi = ground.rows.phi(ground.features)
+    weight, gap = (phi.T * weigh) @ phi / len(phi), phi.T @ (weigh * g) / len(phi)
+    found = part.pair.remainder(move @ weight @ move.T, move @ gap)
     if part.beyond is not None:
         psi, joint = part.beyond
-        weight = remainder_weight(ground, psi, e, estimand)
+        phi = ground.rows.phi(psi)
+        weight, gap = (phi.T * weigh) @ phi / len(phi), phi.T @ (weigh * g) / len(phi)
         unseen = UNSEEN * abs(joint.confounding(weight))
-        found = found + joint.remainder(weight) + Remainder(0.0, unseen)
+        found = found + joint.remainder(weight, gap) + Remainder(0.0, unseen)
     return found
+
+
+def _uncut(e: Function) -> Function:
+    if isinstance(e, Extended):
+        return replace(e, base=replace(e.base, lo=-np.inf, hi=np.inf))
+    assert isinstance(e, Additive)
+    return replace(e, lo=-np.inf, hi=np.inf)
+
+
+def limited(part: Partial, low: float, high: float) -> Partial:
+    """The same with a propensity for weights in [low, high], or narrower limits of its own."""
+    if part.pair is None:
+        return part
+    e = part.e
+    base = e.base if isinstance(e, Extended) else e
+    assert isinstance(base, Additive)
+    base = replace(base, lo=max(base.lo, low), hi=min(base.hi, high))
+    return replace(part, e=replace(e, base=base) if isinstance(e, Extended) else base)
+
+
+def _move(ground: Ground, pair: Pair) -> Matrix:
+    """Moves moments of the synthetic features to where the released Gram says that rows are."""
+    rows, one = ground.rows, pair.e
+    model = population_gram(ground.features, rows, 1.0, np.ones(len(rows)))
+    scale = np.trace(model) / np.trace(one.gram)  # of the rows of a fold, or of all
+    return alignment(model, one.gram * scale, one.gram_sd * scale)
 
 
 def products(ground: Ground, parts: Sequence[Partial], estimand: Estimand) -> float:
@@ -322,16 +356,18 @@ def remainder_weight(
     from which its ratio by the balance takes what is due to a constant d_tau; the ATT by
     -E[d_e d_tau e/(1 - e)]/E[T], which is nothing for constant d_tau and e; the ATO by nothing.
     """
-    rows = ground.rows
-    phi = rows.phi(features)
-    p = e(rows)
+    phi = ground.rows.phi(features)
+    return np.asarray((phi.T * _weights(ground, e, estimand)) @ phi / len(phi))
+
+
+def _weights(ground: Ground, e: Function, estimand: Estimand) -> Vector:
+    """w at the synthetic rows."""
+    p = e(ground.rows)
     if estimand == "ATO":
-        weight = np.full_like(p, 1 / np.mean(p * (1 - p)))
-    elif estimand == "ATT":
-        weight = 1 / ((1 - np.minimum(p, 1 - ground.clip)) * np.mean(p))
-    else:
-        weight = 1 / (p * (1 - p))
-    return np.asarray((phi.T * weight) @ phi / len(rows))
+        return np.full_like(p, 1 / np.mean(p * (1 - p)))
+    if estimand == "ATT":
+        return np.asarray(1 / ((1 - np.minimum(p, 1 - ground.clip)) * np.mean(p)))
+    return np.asarray(1 / (p * (1 - p)))
 
 
 def by_fold(make: Callable[[F], Transform], folds: Sequence[F]) -> Transform:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from privcausal.learners.averages import averages
 from privcausal.learners.base import Learner, doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
-from privcausal.learners.estimands import target
+from privcausal.learners.estimands import average_target, target
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.ground import (
     Session,
@@ -32,6 +34,7 @@ from privcausal.learners.nuisances import (
     residual_effect,
     settled,
 )
+from privcausal.learners.overlap import weighed
 from privcausal.spec.request import Request
 from privcausal.vault import Outcome
 
@@ -96,8 +99,13 @@ class Private(Learner):
         nuisances = tuple(nuisance_of(p, tau, ground.outcome) for p in partials)
         estimand = session.plan.request.estimand
         assert estimand != "CATE"  # by `learners.for_average`
-        aim = target(estimand, ground, partials, nuisances, tau)
-        rest = remainder(ground, partials, estimand)
+        if estimand == "ATE":
+            centre = float(np.mean(tau(ground.rows)))
+            scored, rest = weighed(ground, partials, nuisances, centre, STAGES[1])
+            aim = average_target(ground, scored, centre)
+        else:
+            aim = target(estimand, ground, partials, nuisances, tau)
+            rest = remainder(ground, partials, estimand)
         found = averages(ground, aim, rest, STAGES, estimand)
         notes = doubts(found, products(ground, partials, estimand))
         return finish(ground, None, shown(partials, nuisances), found, notes)

@@ -10,7 +10,7 @@ from privcausal.learners.bases import Base
 from privcausal.learners.boosted import residuals, two_stage_needs
 from privcausal.learners.ground import Ground
 from privcausal.learners.needs import Need
-from privcausal.learners.nuisances import nuisance_of, remainder, settled
+from privcausal.learners.nuisances import nuisance_of, settled
 from privcausal.learners.orthogonal import (
     Regression,
     conditional,
@@ -61,8 +61,7 @@ class R(CateLearner):
         e = partials[0].e_soft(ground.rows)
         effect, partials = with_products(ground, found, products, e, second), after
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
-        rest = remainder(ground, partials) + known.doubt
-        return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest)
+        return Learnt(ground, effect, nuisances, shown(partials, nuisances), known.doubt, partials)
 
     def boosted_needs(self, request: Request) -> list[Need]:
         return two_stage_needs(request)

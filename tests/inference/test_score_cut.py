@@ -13,7 +13,7 @@ from privcausal.inference.score_cut import edges as bins
 from privcausal.spec.schema import Interval
 
 BOUND, ROWS, NOISE = 400.0, 8000, 25.0
-SEEN = Look(Interval(-5.0, 5.0), True, 0.0)
+SEEN = Look(Interval(-5.0, 5.0), True, 5.0, False)
 
 
 def extremes(treated: float, largest: float = BOUND) -> Extremes:
@@ -73,12 +73,12 @@ def test_without_a_scale_only_what_no_outcome_can_pass_is_cut() -> None:
     assert (cut.at, cut.bias) == (4.0, 0.0)
     nothing = ArmSizes(np.zeros((2, 41)), 10.0, bins(4.0), at.factors)
     core = ArmSizes(np.where(bins(4.0) < 0.1, 1e4, np.zeros((2, 41))), 10.0, bins(4.0), at.factors)
-    rare = Look(Interval(0.0, 1.0), False, 0.0)
+    rare = Look(Interval(0.0, 1.0), False, 0.0, True)
     for seen, first in ((nothing, SEEN), (core, rare)):
         assert score_cut(at, 1e-3, seen, first, 1e4).at == 4.0
     assert score_cut(at, 1e-3, core, SEEN, 1e4).at < 4.0
     # sparse amounts: what was seen of them is not cut
-    sparse = Look(Interval(0.0, 1.0), True, 0.9)
+    sparse = Look(Interval(0.0, 1.0), True, 0.9, True)
     assert score_cut(at, 1e-3, core, sparse, 1e4).at >= 0.9 * at.unit
 
 
@@ -120,7 +120,7 @@ def test_the_window_is_where_the_outcome_is(loose: float) -> None:
     assert np.mean((y > found.window.lo) & (y < found.window.hi)) > 0.95
     assert found.window.width < 10
     assert found.scaled
-    assert found.least == 0
+    assert not found.mostly
 
 
 def test_values_at_zero_and_the_ends_tell_of_no_scale() -> None:
@@ -140,8 +140,9 @@ def test_amounts_among_zeros_are_the_scale() -> None:
     y = np.where(rng.random(20_000) < 0.1, rng.uniform(20, 40, 20_000), 0.0)
     found = seen(y, Interval(0.0, 1000.0))
     assert found.scaled
-    assert 40 <= found.least < 60
-    assert found.window.hi == pytest.approx(found.least)
+    assert found.mostly
+    assert 40 <= found.reach < 60
+    assert found.window.hi == pytest.approx(found.reach)
 
 
 def test_cells_hold_the_ends_and_zero_alone() -> None:
