@@ -50,6 +50,15 @@ class Effect:
             total += spread if piece.weight is None else spread * piece.weight(rows) ** 2
         return np.sqrt(total)
 
+    def mean_sd(self, rows: Rows, weight: Vector) -> float:
+        """Posterior standard deviation of the mean of weight x tau(x)."""
+        total = 0.0
+        for piece in self.pieces:
+            own = weight if piece.weight is None else weight * piece.weight(rows)
+            lead = rows.phi(piece.additive.features).T @ own / len(rows)
+            total += float(lead @ piece.cov @ lead)
+        return float(np.sqrt(max(total, 0.0)))
+
 
 @dataclass(frozen=True, eq=False)
 class Predicted(Effect):

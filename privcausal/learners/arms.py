@@ -26,6 +26,7 @@ from privcausal.learners.nuisances import (
     Propensity,
     by_fold,
     cross_noise,
+    floored,
     known_propensity,
     over_folds,
     propensity,
@@ -206,6 +207,10 @@ class X(T):
 def arm_data(ground: Ground, stage: str) -> tuple[Ground, tuple[ArmData, ...], ArmData]:
     """Grams and outcome moments by arm: for each fold the other folds', and over all rows."""
     ground, whole, outside = arm_grams(ground, GRAMS)
+    if ground.known is None:
+        control, treated = (float(gram.value[0, 0]) for gram in whole)
+        rows = max(control + treated, 1e-9)
+        ground = floored(ground, treated / rows, whole[1].sd / rows)
     outcome = ground.outcome
     mechanism = Cross(ground.features, outcome, outcome.bound, "outcome", by_arm=True)
     releases = ground.session.moments(stage, mechanism)

@@ -122,7 +122,7 @@ class CateLearner(EffectLearner):
         if session.plan.has(STAGES[1]):
             ground = look_at_outcome(ground, RANGE)
             centre = float(np.mean(learnt.effect(ground.rows)))
-            nuisances, rest = weighed(ground, learnt, centre)
+            nuisances, rest = weighed(ground, learnt)
             target = average_target(ground, nuisances, centre, learnt.effect)
             found = averages(ground, target, rest, STAGES, "ATE")
         notes = learnt.notes + (() if found is None else doubts(found))
@@ -147,13 +147,13 @@ class Learnt:
     notes: tuple[str, ...] = ()
 
 
-def weighed(
-    ground: Ground, learnt: Learnt, centre: float
-) -> tuple[tuple[Nuisance, ...], Remainder]:
+def weighed(ground: Ground, learnt: Learnt) -> tuple[tuple[Nuisance, ...], Remainder]:
     """The nuisances that averages are made of, and the law of what their errors leave."""
     if not learnt.partials:
         return learnt.nuisances, learnt.remainder
-    nuisances, rest = overlap.weighed(ground, learnt.partials, learnt.nuisances, centre, STAGES[1])
+    nuisances, rest = overlap.weighed(
+        ground, learnt.partials, learnt.nuisances, learnt.effect, STAGES[1]
+    )
     return nuisances, rest + learnt.remainder
 
 

@@ -22,13 +22,14 @@ from privcausal.learners.nuisances import (
     RESIDUAL_CLIP,
     Partial,
     by_fold,
+    floored,
     nuisance_of,
     over_folds,
     read_sizes,
 )
 from privcausal.spec.features import FeatureMap
 from privcausal.spec.functions import Constant, Difference, Function, Mixture, Nuisance
-from privcausal.spec.request import FOLDS, Request
+from privcausal.spec.request import FOLDS, LEAST_PROPENSITY, Request
 from privcausal.spec.steps import Bins, Steps
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import (
@@ -109,12 +110,15 @@ class _Propensity:
     cov: Matrix | None
 
 
-def _propensities(machine: Machine) -> list[_Propensity]:
-    """e(x) for each fold, learned on the other (one without cross-fitting)."""
+def _propensities(machine: Machine) -> tuple[Machine, list[_Propensity]]:
+    """e(x) for each fold, learned on the other (one without cross-fitting).
+
+    The machine's ground then has a clip for the share of the treated.
+    """
     ground = machine.ground
     if ground.known is not None:
         folds = FOLDS if ground.session.plan.request.split == "crossfit" else 1
-        return [_Propensity(ground.known, ground.known, None)] * folds
+        return machine, [_Propensity(ground.known, ground.known, None)] * folds
     ask = Ask(
         target=TreatmentResidual(Constant(0.0), 0.0),
         what="propensity",
@@ -124,13 +128,25 @@ def _propensities(machine: Machine) -> list[_Propensity]:
         dispersion=1.0,
         logistic=True,
     )
+    laws = [
+        coefficients(machine.bins, trained.fitted())
+        for trained in machine.train(PROPENSITY, ask, folds=True)[::-1]
+    ]
+    least = LEAST_PROPENSITY
+    free = [
+        Steps(machine.bins.features, w.mean, 0.0, least, 1 - least, logistic=True) for w in laws
+    ]
+    ground = floored(ground, float(np.mean([e(ground.rows) for e in free])), 0.0)
     soft = min(RESIDUAL_CLIP, ground.clip)
-    found = []
-    for trained in machine.train(PROPENSITY, ask, folds=True)[::-1]:
-        law = coefficients(machine.bins, trained.fitted())
-        e = Steps(machine.bins.features, law.mean, 0.0, ground.clip, 1 - ground.clip, logistic=True)
-        found.append(_Propensity(e, replace(e, lo=soft, hi=1 - soft), law.cov))
-    return found
+    found = [
+        _Propensity(
+            replace(e, lo=ground.clip, hi=1 - ground.clip),
+            replace(e, lo=soft, hi=1 - soft),
+            law.cov,
+        )
+        for e, law in zip(free, laws, strict=True)
+    ]
+    return replace(machine, ground=ground), found
 
 
 def _mean(machine: Machine, coef: Vector, centre: Centre) -> Steps:
@@ -260,8 +276,8 @@ def arms(ground: Ground, *, joint: bool) -> Learnt:
     weights where there are rows enough for the noise, which is public or released, and the mean
     effect is looked at once more.
     """
-    machine = Machine.of(ground)
-    es = _propensities(machine)
+    machine, es = _propensities(Machine.of(ground))
+    ground = machine.ground
     own = set(machine.effect.bins.axes)
     shared = [axis not in own for axis in machine.bins.axes] if joint else None
     overlap = joint and machine.price(OUTCOME) < OVERLAP_PRICE
@@ -331,8 +347,8 @@ def _mean_cov(law: Posterior) -> Matrix:
 
 def constant_effect(ground: Ground) -> Learnt:
     """The S-learner of Niu et al. (2022): the treatment is one more axis of an additive fit."""
-    machine = Machine.of(ground)
-    es = _propensities(machine)
+    machine, es = _propensities(Machine.of(ground))
+    ground = machine.ground
     centre = machine.look(SIZES, machine.price(OUTCOME, more=1))
     ask = Ask(
         target=machine.residual(centre.value),
@@ -361,9 +377,9 @@ def residuals(ground: Ground) -> Learnt:
 
     Its residual (T - e)(Y - eta - (T - e) tau) is what is cut, weight and all.
     """
-    machine = Machine.of(ground)
+    machine, es = _propensities(Machine.of(ground))
+    ground = machine.ground
     outcome, clip = ground.outcome, min(RESIDUAL_CLIP, ground.clip)
-    es = _propensities(machine)
     centre, laws = _mean_outcome(machine)
     partials = tuple(
         Partial(e.e, e.soft, _mean(machine, law.mean, centre), None)
@@ -417,8 +433,9 @@ def doubly_robust(ground: Ground) -> Learnt:
     The means' shapes are no start for it: what they have wrong would take the noise of a shape
     each to be taken off again.
     """
-    machine = Machine.of(ground)
-    outcome, es = ground.outcome, _propensities(machine)
+    machine, es = _propensities(Machine.of(ground))
+    ground = machine.ground
+    outcome = ground.outcome
     centre, fitted = _arm_means(machine, es, _alike(machine))
     laws = [_arm_laws(machine, one) for one in fitted]
     nuisances = tuple(
@@ -446,8 +463,8 @@ def doubly_robust(ground: Ground) -> Learnt:
 
 def imputed(ground: Ground) -> Learnt:
     """X-learner: imputed effects boosted within the arms, tau = e tau_0 + (1 - e) tau_1."""
-    machine = Machine.of(ground)
-    es = _propensities(machine)
+    machine, es = _propensities(Machine.of(ground))
+    ground = machine.ground
     centre, fitted = _arm_means(machine, es, _alike(machine))
     laws = [_arm_laws(machine, one) for one in fitted]
     nuisances = tuple(

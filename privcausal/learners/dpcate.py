@@ -173,7 +173,7 @@ class DPCATE(CateLearner):
         ground, found = learnt.ground, None
         if session.plan.has(STAGES[1]):
             ground = look_at_outcome(ground, RANGE)
-            scored, rest = weighed(ground, learnt, centre)
+            scored, rest = weighed(ground, learnt)
             target = average_target(ground, scored, centre)
             found = averages(ground, target, rest, STAGES, "ATE")
         notes = () if found is None else doubts(found)

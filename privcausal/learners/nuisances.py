@@ -134,11 +134,18 @@ def clipped(ground: Ground, partials: tuple[Partial, ...]) -> tuple[Ground, tupl
     pairs = [p.pair for p in partials if p.pair is not None]
     share = 0.5 + float(np.mean([phi.mean(axis=0) @ pair.mean[0] for pair in pairs]))
     noise = float(np.sqrt(pairs[0].e.error[0, 0])) / max(float(pairs[0].e.gram[0, 0]), 1e-9)
+    lower = floored(ground, share, noise)
+    if lower is ground:
+        return ground, partials
+    return lower, tuple(from_pair(lower, pair) for pair in pairs)
+
+
+def floored(ground: Ground, share: float, noise: float) -> Ground:
+    """The same with a clip for this share of the treated, of this noise sd."""
     rarer = max(min(share, 1 - share), 2 * noise)
     if rarer >= RARE:
-        return ground, partials
-    ground = replace(ground, floor=max(ground.clip * rarer / RARE, LEAST_PROPENSITY))
-    return ground, tuple(from_pair(ground, pair) for pair in pairs)
+        return ground
+    return replace(ground, floor=max(ground.clip * rarer / RARE, LEAST_PROPENSITY))
 
 
 def settled(ground: Ground, partials: tuple[Partial, ...], tau: Function) -> tuple[Partial, ...]:
@@ -252,12 +259,18 @@ UNSEEN = 0.25
 where products confound, so do shapes that no product has. Measured on laws of other shapes."""
 
 
-def remainder(ground: Ground, parts: Sequence[Partial], estimand: Estimand = "ATE") -> Remainder:
+def remainder(
+    ground: Ground,
+    parts: Sequence[Partial],
+    estimand: Estimand = "ATE",
+    tau: Effect | None = None,
+) -> Remainder:
     """Bias of an average from the errors of both nuisances, over the synthetic population.
 
-    Each fold's rows have nuisances of their own: `parts` holds one per fold, or one.
+    Each fold's rows have nuisances of their own: `parts` holds one per fold, or one. `tau` is the
+    effect in use, whose errors matter where the propensity's limits leave something out.
     """
-    return over_folds([_remainder(ground, part, estimand) for part in parts])
+    return over_folds([_remainder(ground, part, estimand, tau) for part in parts])
 
 
 def over_folds(found: Sequence[Remainder]) -> Remainder:
@@ -270,7 +283,7 @@ def over_folds(found: Sequence[Remainder]) -> Remainder:
     return Remainder(float(mean), float(sd))
 
 
-def _remainder(ground: Ground, part: Partial, estimand: Estimand) -> Remainder:
+def _remainder(ground: Ground, part: Partial, estimand: Estimand, tau: Effect | None) -> Remainder:
     if part.pair is None:
         return Remainder(0.0, 0.0)
     e = part.e if estimand == "ATE" else part.e_soft
@@ -281,12 +294,17 @@ def _remainder(ground: Ground, part: Partial, estimand: Estimand) -> Remainder:
     phi = ground.rows.phi(ground.features)
     weight, gap = (phi.T * weigh) @ phi / len(phi), phi.T @ (weigh * g) / len(phi)
     found = part.pair.remainder(move @ weight @ move.T, move @ gap)
+    found = found + Remainder(0.0, UNSEEN * float(np.linalg.norm(gap * part.pair.slopes[1])))
     if part.beyond is not None:
         psi, joint = part.beyond
         phi = ground.rows.phi(psi)
         weight, gap = (phi.T * weigh) @ phi / len(phi), phi.T @ (weigh * g) / len(phi)
         unseen = UNSEEN * abs(joint.confounding(weight))
         found = found + joint.remainder(weight, gap) + Remainder(0.0, unseen)
+    if tau is not None and estimand == "ATE":
+        # the ratio by the balance takes off what a constant error of the effect does
+        lost = weigh * g * (1 - 2 * e(ground.rows))
+        found = found + Remainder(0.0, tau.mean_sd(ground.rows, lost - lost.mean()))
     return found
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.effect import Effect
 from privcausal.inference.score_cut import score_cut
 from privcausal.learners.averages import noise_per_cut, rough_sums
 from privcausal.learners.estimands import average_target
@@ -31,7 +32,7 @@ def weighed(
     ground: Ground,
     partials: tuple[Partial, ...],
     nuisances: tuple[Nuisance, ...],
-    centre: float,
+    tau: Effect,
     stage: str,
 ) -> tuple[tuple[Nuisance, ...], Remainder]:
     """Nuisances with the limits of least predicted squared error, and the law of their bias.
@@ -42,19 +43,19 @@ def weighed(
         Propensity and mean outcome, by fold; a known propensity has no limits.
     nuisances : tuple of Nuisance
         What the scores are made of, by fold.
-    centre : float
-        About the average effect.
+    tau : Effect
+        The effect that is known already.
     stage : str
         Of the scores, whose noise is known.
     """
     if partials[0].pair is None:
         return nuisances, remainder(ground, partials)
     share = float(np.mean([p.e(ground.rows).mean() for p in partials]))
-    best = np.inf
+    centre, best = float(np.mean(tau(ground.rows))), np.inf
     for factor in FACTORS:
         parts = tuple(limited(p, share / factor, 1 - (1 - share) / factor) for p in partials)
         scored = tuple(replace(n, e=p.e) for n, p in zip(nuisances, parts, strict=True))
-        rest = remainder(ground, parts)
+        rest = remainder(ground, parts, tau=tau)
         loss = rest.rms**2 + _noise(ground, scored, centre, stage)
         if loss < best:
             best, found = loss, (scored, rest)

@@ -101,7 +101,7 @@ class Private(Learner):
         assert estimand != "CATE"  # by `learners.for_average`
         if estimand == "ATE":
             centre = float(np.mean(tau(ground.rows)))
-            scored, rest = weighed(ground, partials, nuisances, centre, STAGES[1])
+            scored, rest = weighed(ground, partials, nuisances, tau, STAGES[1])
             aim = average_target(ground, scored, centre)
         else:
             aim = target(estimand, ground, partials, nuisances, tau)
