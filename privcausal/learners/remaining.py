@@ -56,6 +56,10 @@ PRODUCT_SPREAD, PRODUCTS_SHARE = 0.2, 0.1
 """Sd of a product's coefficient before moments speak, in cuts of the residual product, and the
 largest share of the norm that all products get."""
 
+FALSE_ALARM = 1e-3
+"""Chance that noise is taken for products of modifiers: what it adds to an effect is many times
+the effect's own error."""
+
 MOST_COLUMNS = 12
 """Products are taken of this many linear functions, those with the largest first slopes."""
 
@@ -219,7 +223,10 @@ def _own_functions(features: FeatureMap) -> list[int]:
 def with_products(
     ground: Ground, found: Residuals, more: Products | None, e: Vector, reading: Reading
 ) -> Effect:
-    """The effect, and products of modifiers if the moments speak for them rather than for none.
+    """The effect, and products of modifiers if the moments leave no doubt of them.
+
+    Where there are none, a marginal likelihood ratio has the mean 1, so that it is above
+    1 / FALSE_ALARM with no more than that chance (Markov's inequality).
 
     `e` are propensities of the synthetic rows.
     """
@@ -243,8 +250,8 @@ def with_products(
     )
     law = Law(1.0, np.full(psi.size, more.unit), np.zeros(psi.size, np.int64))
     fitted = mixture(moments, law)
-    chance = 1 / (1 + float(np.exp(min(of_nothing(moments) - fitted.evidence, 50.0))))
-    if not chance >= 0.5:  # nor where it is no number
+    # nor where it is no number
+    if not fitted.evidence - of_nothing(moments) >= np.log(1 / FALSE_ALARM):
         return effect
-    piece = Piece(Additive(psi, chance * fitted.mean), fitted.cov)
+    piece = Piece(Additive(psi, fitted.mean), fitted.cov)
     return replace(effect, pieces=(*effect.pieces, piece))

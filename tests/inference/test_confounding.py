@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference.confounding import Pair, Regression, Remainder, unrelated
+from privcausal.inference.confounding import FITTED, Pair, Regression, Remainder, unrelated
 
 P = 6
 GROUP = np.array([0, 1, 1, 1, 1, 1])
@@ -55,6 +55,26 @@ def test_the_remainder_is_quadratic_in_the_errors() -> None:
     double = Pair(*args, GROUP).remainder(2 * np.eye(P))
     assert double.mean == pytest.approx(2 * one.mean)
     assert double.sd == pytest.approx(2 * one.sd)
+
+
+def test_what_limits_leave_out_meets_the_error_of_the_outcome() -> None:
+    """Against draws of the posterior: mean of R has sd / 1.4 / sqrt(N), variance a few percent."""
+    rng = np.random.default_rng(3)
+    pair = Pair(
+        regression(np.full(P, 0.05), 30.0, 0.01), regression(np.ones(P), 60.0, 1.0), GROUP, 0.5
+    )
+    weight, gap = np.diag(rng.uniform(1, 3, P)), rng.standard_normal(P)
+    found = pair.remainder(weight, gap)
+    draws = []
+    for share, mean, cov in pair.laws(1e-6):
+        size = round(200_000 * share)
+        d = rng.multivariate_normal(mean - np.concatenate(pair.mean), cov, size)
+        d_e, d_b = d[:, :P], d[:, P:] - 0.5 * d[:, :P]
+        draws.append(((d_e @ weight + gap) * d_b).sum(axis=1))
+    r = np.concatenate(draws)
+    assert found.mean == pytest.approx(r.mean(), abs=5 * r.std() / np.sqrt(len(r)))
+    assert found.sd / FITTED == pytest.approx(r.std(), rel=0.03)
+    assert found.sd > 2 * pair.remainder(weight).sd
 
 
 def test_learned_apart_errors_may_be_aligned() -> None:

@@ -19,6 +19,20 @@ def test_cells_are_told_from_noise_as_seldom_by_luck_as_stated() -> None:
     assert lucky <= 19
 
 
+def test_a_lone_cell_far_out_takes_more_to_be_told() -> None:
+    counts = np.zeros(60)
+    counts[5:10] = 400.0
+    counts[[14, 40]] = 100.0  # five noise sds
+    found = told(counts, 20.0, 1)
+    assert found[5:10].all()
+    assert found[14]
+    assert not found[40]
+    counts[40] = 160.0
+    assert told(counts, 20.0, 1)[40]
+    # alone in the table it is all that is known
+    assert told(np.where(np.arange(60) == 40, 100.0, 0.0), 20.0, 1)[40]
+
+
 def test_neighbours_are_told_together_where_none_is_alone() -> None:
     counts = np.zeros(40)
     counts[20:28] = 60.0
