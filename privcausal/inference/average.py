@@ -119,7 +119,7 @@ class AverageEstimate:
 
     `terms` come first (the average effect, then the slopes), then the groups. `clipping` bounds
     the bias of cut scores and `remainder` is the root mean square of what the nuisances' errors
-    leave, shape (m,).
+    leave, shape (m,). No row weighs more than `weight` times what it does in a difference of means.
     """
 
     terms: tuple[str, ...]
@@ -130,6 +130,7 @@ class AverageEstimate:
     clipping: Vector
     remainder: Vector
     size: float
+    weight: float = np.inf
 
     @property
     def cov(self) -> Matrix:

@@ -22,6 +22,7 @@ from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.ground import Ground, Session, lay, look_at_outcome
 from privcausal.learners.needs import LEAST_PART, TOP, Need, Undeclared, check_levels, make_plan
 from privcausal.learners.nuisances import Partial, overall
+from privcausal.learners.overlap import Weighed
 from privcausal.spec.functions import Constant, Function, Mixture, Nuisance
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import Request
@@ -122,9 +123,10 @@ class CateLearner(EffectLearner):
         if session.plan.has(STAGES[1]):
             ground = look_at_outcome(ground, RANGE)
             centre = float(np.mean(learnt.effect(ground.rows)))
-            nuisances, rest = weighed(ground, learnt)
-            target = average_target(ground, nuisances, centre, learnt.effect)
-            found = averages(ground, target, rest, STAGES, "ATE")
+            scored = weighed(ground, learnt)
+            target = average_target(ground, scored.nuisances, centre, learnt.effect)
+            found = averages(ground, target, scored.remainder, STAGES, "ATE")
+            found = replace(found, weight=scored.weight)
         notes = learnt.notes + (() if found is None else doubts(found))
         return finish(ground, learnt.effect, learnt.shown, found, notes)
 
@@ -147,14 +149,12 @@ class Learnt:
     notes: tuple[str, ...] = ()
 
 
-def weighed(ground: Ground, learnt: Learnt) -> tuple[tuple[Nuisance, ...], Remainder]:
+def weighed(ground: Ground, learnt: Learnt) -> Weighed:
     """The nuisances that averages are made of, and the law of what their errors leave."""
     if not learnt.partials:
-        return learnt.nuisances, learnt.remainder
-    nuisances, rest = overlap.weighed(
-        ground, learnt.partials, learnt.nuisances, learnt.effect, STAGES[1]
-    )
-    return nuisances, rest + learnt.remainder
+        return Weighed(learnt.nuisances, learnt.remainder)
+    found = overlap.weighed(ground, learnt.partials, learnt.nuisances, learnt.effect, STAGES[1])
+    return found._replace(remainder=found.remainder + learnt.remainder)
 
 
 def shown(partials: tuple[Partial, ...], nuisances: tuple[Nuisance, ...]) -> Nuisances:

@@ -173,9 +173,10 @@ class DPCATE(CateLearner):
         ground, found = learnt.ground, None
         if session.plan.has(STAGES[1]):
             ground = look_at_outcome(ground, RANGE)
-            scored, rest = weighed(ground, learnt)
-            target = average_target(ground, scored, centre)
-            found = averages(ground, target, rest, STAGES, "ATE")
+            scored = weighed(ground, learnt)
+            target = average_target(ground, scored.nuisances, centre)
+            found = averages(ground, target, scored.remainder, STAGES, "ATE")
+            found = replace(found, weight=scored.weight)
         notes = () if found is None else doubts(found)
         return finish(ground, learnt.effect, learnt.shown, found, notes)
 

@@ -11,6 +11,7 @@ the arms' means, adjusted by the mean outcome alone.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +25,20 @@ from privcausal.learners.nuisances import Partial, limited, remainder
 from privcausal.spec.functions import Nuisance
 from privcausal.vault import Outcome
 
-FACTORS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, np.inf)
-"""Most that a row may weigh, in weights of a difference of means."""
+FACTORS = (np.inf, 4.0, 3.2, 2.5, 2.0, 1.6, 1.25, 1.0)
+"""Most that a row may weigh, in weights of a difference of means; the first has no limit."""
+
+
+class Weighed(NamedTuple):
+    """What the scores of an average are made of.
+
+    `nuisances` are one per fold, `remainder` is the law of what their errors leave, and `weight`
+    the most that a row weighs, in weights of a difference of means (infinite without a limit).
+    """
+
+    nuisances: tuple[Nuisance, ...]
+    remainder: Remainder
+    weight: float = np.inf
 
 
 def weighed(
@@ -34,7 +47,7 @@ def weighed(
     nuisances: tuple[Nuisance, ...],
     tau: Effect,
     stage: str,
-) -> tuple[tuple[Nuisance, ...], Remainder]:
+) -> Weighed:
     """Nuisances with the limits of least predicted squared error, and the law of their bias.
 
     Parameters
@@ -49,16 +62,17 @@ def weighed(
         Of the scores, whose noise is known.
     """
     if partials[0].pair is None:
-        return nuisances, remainder(ground, partials)
+        return Weighed(nuisances, remainder(ground, partials))
     share = float(np.mean([p.e(ground.rows).mean() for p in partials]))
-    centre, best = float(np.mean(tau(ground.rows))), np.inf
+    centre, found, best = float(np.mean(tau(ground.rows))), None, np.inf
     for factor in FACTORS:
         parts = tuple(limited(p, share / factor, 1 - (1 - share) / factor) for p in partials)
         scored = tuple(replace(n, e=p.e) for n, p in zip(nuisances, parts, strict=True))
         rest = remainder(ground, parts, tau=tau)
         loss = rest.rms**2 + _noise(ground, scored, centre, stage)
-        if loss < best:
-            best, found = loss, (scored, rest)
+        if found is None or loss < best:
+            best, found = loss, Weighed(scored, rest, factor)
+    assert found is not None
     return found
 
 

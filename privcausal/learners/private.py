@@ -100,12 +100,13 @@ class Private(Learner):
         estimand = session.plan.request.estimand
         assert estimand != "CATE"  # by `learners.for_average`
         if estimand == "ATE":
-            centre = float(np.mean(tau(ground.rows)))
-            scored, rest = weighed(ground, partials, nuisances, tau, STAGES[1])
-            aim = average_target(ground, scored, centre)
+            scored = weighed(ground, partials, nuisances, tau, STAGES[1])
+            aim = average_target(ground, scored.nuisances, float(np.mean(tau(ground.rows))))
+            rest, weight = scored.remainder, scored.weight
         else:
             aim = target(estimand, ground, partials, nuisances, tau)
-            rest = remainder(ground, partials, estimand)
+            rest, weight = remainder(ground, partials, estimand), np.inf
         found = averages(ground, aim, rest, STAGES, estimand)
+        found = replace(found, weight=weight)
         notes = doubts(found, products(ground, partials, estimand))
         return finish(ground, None, shown(partials, nuisances), found, notes)

@@ -417,6 +417,7 @@ def _methods(result: Result) -> tuple[str, ...]:
         dpcate.method(plan) if plan.learner == dpcate.NAME else sums,
         *((BOOSTING,) if plan.base == "dpebm" else ()),
         _propensity_text(request, result.estimate.clip)
+        + _weight_text(result)
         + "Outcome and covariates are cut to their bounds. "
         f"Split: {SPLITS[request.split]}.",
         f"Averages are ratios of noisy sums of {found}; standard errors add sampling, privacy "
@@ -434,6 +435,21 @@ def _cell_methods(result: Result) -> tuple[str, ...]:
     law = "discrete Laplace" if result.plan.pure else "discrete Gaussian"
     how = cells.SHRUNK if result.estimate.notes else cells.AS_RELEASED
     return tuple(text.format(noise=law, how=how) for text in cells.METHODS)
+
+
+def _weight_text(result: Result) -> str:
+    found = result.estimate.averages
+    if found is None or not np.isfinite(found.weight):
+        return ""
+    most = (
+        f"no row weighs more than {found.weight:g} times what it does in a difference of means"
+        if found.weight > 1
+        else "rows weigh what they do in a difference of means, and the mean outcome alone adjusts"
+    )
+    return (
+        f"In the average effect {most}: least predicted error by released numbers, whose bias is "
+        "in the allowance for nuisances. "
+    )
 
 
 def _propensity_text(request: Request, clip: float) -> str:
