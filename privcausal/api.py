@@ -27,7 +27,7 @@ from privcausal.spec.columns import label_columns, refuse_misspelt
 from privcausal.spec.formula import CausalFormula
 from privcausal.spec.plan import Plan
 from privcausal.spec.queries import Queries
-from privcausal.spec.request import BelowMinimum, Budget, Mode, Request, Trust
+from privcausal.spec.request import BelowMinimum, Budget, Mode, Request, Tails, Trust
 from privcausal.spec.schema import Schema
 from privcausal.typing import Estimand, Frame, Neighbors, Split
 from privcausal.vault import (
@@ -70,6 +70,7 @@ def privcate(
     shares: Mapping[str, float] | None = None,
     mode: Mode = "proven",
     below_minimum: BelowMinimum = "refuse",
+    tails: Tails = "cubic",
     cov_type: Literal["nonrobust", "HC0"] = "nonrobust",
     ledger: Ledger | None = None,
     progress: bool = False,
@@ -130,6 +131,10 @@ def privcate(
         opened with ``allow_published=True``.
     below_minimum : {"refuse", "published"}
         "published": run the paper's mechanism on fewer rows than its claim needs.
+    tails : {"cubic", "any"}
+        Outcomes and scores are cut where that saves more noise than it can bias, and noise hides
+        what lies beyond. "cubic": its mass falls as 1/x^3 or faster; "any": it may lie anywhere up
+        to the bounds. The bound is in the interval, and with "any" it is rarely narrow.
     cov_type : {"nonrobust", "HC0"}
         Covariance of the best linear projection; HC0 releases its meat.
     ledger : Ledger, optional
@@ -158,6 +163,7 @@ def privcate(
             split=split,
             groups=_groups(groups),
             cov_type=cov_type,
+            tails=tails,
             mode=mode,
             below_minimum=below_minimum,
             queries=None if queries is None else Queries.of(queries, parsed.effect_variables),
@@ -186,6 +192,7 @@ def private(
     shares: Mapping[str, float] | None = None,
     mode: Mode = "proven",
     below_minimum: BelowMinimum = "refuse",
+    tails: Tails = "cubic",
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> AteResult:
@@ -232,6 +239,7 @@ def private(
             clip=propensity_clip,
             split=split,
             groups=_groups(groups),
+            tails=tails,
             mode=mode,
             below_minimum=below_minimum,
         )
@@ -258,6 +266,7 @@ def plan(
     split: Split = "full",
     groups: Sequence[str] = (),
     shares: Mapping[str, float] | None = None,
+    tails: Tails = "cubic",
     cov_type: Literal["nonrobust", "HC0"] = "nonrobust",
     outcome_sd: float | None = None,
     r2: float = 0.0,
@@ -330,6 +339,7 @@ def plan(
         split=split,
         groups=_groups(groups),
         cov_type=cov_type,
+        tails=tails,
     )
     planner = Planner.of(
         for_average(request) if average else find(learner, "private"),

@@ -243,6 +243,7 @@ def test_any_domain_gives_a_fit_or_an_error_that_costs_nothing(name: str, domain
 OPTIONS = (
     "learner", "base", "eps", "delta", "neighbors", "unit", "max_rows", "propensity",
     "propensity_clip", "split", "groups", "shares", "mode", "below_minimum", "cov_type", "queries",
+    "tails",
 )  # fmt: skip
 
 

@@ -60,7 +60,9 @@ BOUNDS = 6
 """Bounds of hidden rows: of each histogram on two sides."""
 
 
-def window(counts: Matrix, noise_sd: float, bounds: Interval, noise: float) -> Window:
+def window(
+    counts: Matrix, noise_sd: float, bounds: Interval, noise: float, *, anywhere: bool = False
+) -> Window:
     """One interval for both arms: of least squared noise plus squared bound of the bias.
 
     It is all of the bounds where nothing but the ends and zero can be told from noise (an outcome
@@ -72,6 +74,8 @@ def window(counts: Matrix, noise_sd: float, bounds: Interval, noise: float) -> W
         Noisy counts by arm in the cells between `heights`, and at both ends, shape (2, K).
     noise : float
         Noise sd of an arm's sum per unit of half the interval's width.
+    anywhere : bool
+        Whether hidden outcomes may lie anywhere in the bounds (no condition on their tail).
     """
     if bounds.width * 2.0**-OCTAVES <= least_width(bounds.lo, bounds.hi):
         return Window(bounds)  # no part of it would be an interval
@@ -87,12 +91,14 @@ def window(counts: Matrix, noise_sd: float, bounds: Interval, noise: float) -> W
         distance = (sign * (ends - core.middle))[::sign]
         first = int(np.searchsorted(distance, starts[side], side="right"))
         beyond = np.r_[starts[side], distance[first:]]
-        least = [hidden(c[::sign][first - 1 :], s, beyond, BOUNDS) for c, s in looked]
+        least = [
+            hidden(c[::sign][first - 1 :], s, beyond, BOUNDS, anywhere=anywhere) for c, s in looked
+        ]
         rows[:, side] = np.minimum(least[:2], least[2])
     middle = bounds.lo + core.middle
     lasts = core.middle, bounds.width - core.middle
     cuts = [cuts_between(s, e) for s, e in zip(starts, lasts, strict=True)]
-    lost = [Tail(s, e).excess(c) for s, e, c in zip(starts, lasts, cuts, strict=True)]
+    lost = [Tail(s, e, anywhere).excess(c) for s, e, c in zip(starts, lasts, cuts, strict=True)]
     low, high = (np.ravel(c) for c in np.meshgrid(*cuts, indexing="ij"))
     excess = np.stack([np.ravel(c) for c in np.meshgrid(*lost, indexing="ij")])
     arms = np.array([max(float(arm.sum()), noise_sd, 1.0) for arm in counts[:, seen]])

@@ -71,13 +71,13 @@ class ArmSizes:
         size = np.minimum(TYPICAL * self.edges / self.factors[:, None], cut)
         return float(np.sqrt((seen * size**2).sum() / max(seen.sum(), 1.0)))
 
-    def hidden(self, reach: Vector) -> tuple[Vector, float]:
+    def hidden(self, reach: Vector, anywhere: bool) -> tuple[Vector, float]:
         """Most rows beyond `reach` in each arm, and in both."""
         found = []
         for (counts, noise_sd), start in zip(self._looked, [*reach, reach.max()], strict=True):
             first = int(np.searchsorted(self.edges, start, side="right"))
             ends = np.r_[start, self.edges[first:]]
-            found.append(hidden(counts[first:], noise_sd, ends, LOOKS))
+            found.append(hidden(counts[first:], noise_sd, ends, LOOKS, anywhere=anywhere))
         return np.array(found[:2]), found[2]
 
 
@@ -133,7 +133,13 @@ class Cut:
 
 
 def score_cut(
-    extremes: Extremes, noise_per_cut: float, sizes: ArmSizes | None, look: Look | None, rows: float
+    extremes: Extremes,
+    noise_per_cut: float,
+    sizes: ArmSizes | None,
+    look: Look | None,
+    rows: float,
+    *,
+    anywhere: bool = False,
 ) -> Cut:
     """The cut of least squared noise plus squared bound of the bias.
 
@@ -147,6 +153,8 @@ def score_cut(
         A first look at the outcome.
     rows : float
         (Noisy) number of rows.
+    anywhere : bool
+        Whether hidden scores may be as large as any (no condition on their tail).
     """
     bias: Callable[[float], float] = extremes.excess
     largest = float(extremes.largest.max())
@@ -155,7 +163,7 @@ def score_cut(
     # where most outcomes are alike, or scores too few to be seen, outcomes tell how far they reach
     least = look.reach if look and sizes and (look.mostly or not sizes.reach) else 0.0
     if sizes is not None and scaled and max(sizes.reach, least) > 0:
-        start, largest, bias = _tails(extremes, sizes, least, rows)
+        start, largest, bias = _tails(extremes, sizes, least, rows, anywhere)
     cuts = cuts_between(start, largest)
     biases = np.array([bias(float(cut)) for cut in cuts])
     best = int(np.argmin((noise_per_cut * cuts) ** 2 + biases**2))
@@ -163,7 +171,7 @@ def score_cut(
 
 
 def _tails(
-    extremes: Extremes, sizes: ArmSizes, least: float, rows: float
+    extremes: Extremes, sizes: ArmSizes, least: float, rows: float, anywhere: bool
 ) -> tuple[float, float, Callable[[float], float]]:
     """The least and the largest cut, and the bound of the bias by the tail condition.
 
@@ -176,9 +184,9 @@ def _tails(
     within = reach / np.sqrt(2.0) < ends
     reach = np.where(within, np.minimum(reach, ends), reach)
     ends = np.maximum(ends, reach)
-    most, both = sizes.hidden(reach)
+    most, both = sizes.hidden(reach, anywhere)
     most = np.minimum(most, rows * extremes.shares)
-    laws = [Tail(float(s), float(e)) for s, e in zip(reach, ends, strict=True)]
+    laws = [Tail(float(s), float(e), anywhere) for s, e in zip(reach, ends, strict=True)]
 
     def bias(cut: float) -> float:
         each = [float(law.excess(cut * f)) / f for law, f in zip(laws, factors, strict=True)]

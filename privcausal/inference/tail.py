@@ -79,7 +79,9 @@ def _told(counts: Vector, noise_sd: float, looks: int, chance: float) -> Mask:
     return found
 
 
-def hidden(counts: Vector, noise_sd: float, edges: Vector, looks: int) -> float:
+def hidden(
+    counts: Vector, noise_sd: float, edges: Vector, looks: int, *, anywhere: bool = False
+) -> float:
     """Upper confidence bound of the rows beyond x0 = edges[0]; `counts` are those between `edges`.
 
     Let p_k be the mass that (x / x0)^-INDEX has in cell k, the last of which holds all that lies
@@ -94,9 +96,14 @@ def hidden(counts: Vector, noise_sd: float, edges: Vector, looks: int) -> float:
         Distances, ascending from x0 > 0, shape (K + 1,).
     looks : int
         Bounds like this one in a fit: they share `ERROR`.
+    anywhere : bool
+        Whether the mass may lie anywhere beyond x0, whatever the condition says.
     """
     if not len(counts):
         return 0.0
+    if anywhere:
+        most = float(norm.isf(ERROR / looks)) * noise_sd * float(np.sqrt(len(counts)))
+        return max(float(counts.sum()) + most, 0.0)
     first = _together(edges)
     mass = -np.diff(np.r_[(edges[first] / edges[0]) ** -INDEX, 0.0])
     cells = np.diff(np.r_[first, len(counts)])
@@ -117,10 +124,14 @@ def _together(edges: Vector) -> Integers:
 
 @dataclass(frozen=True)
 class Tail:
-    """Rows beyond `start` as the tail condition has them at most, and none beyond `end`."""
+    """Rows beyond `start` as the tail condition has them at most, and none beyond `end`.
+
+    `anywhere` is for tails without a condition: all of them may lie at the end.
+    """
 
     start: float
     end: float
+    anywhere: bool = False
 
     def excess(self, cut: float | Vector) -> Vector:
         """Largest mean of (x - cut)+ over the rows, for cuts from `start` on.
@@ -130,6 +141,8 @@ class Tail:
         if self.end <= self.start:
             return np.zeros_like(cut, dtype=float)
         held = np.clip(cut, self.start, self.end)
+        if self.anywhere:
+            return np.asarray(self.end - held)
         last = (self.end / self.start) ** (1 - INDEX)
         return np.asarray(self.start * ((held / self.start) ** (1 - INDEX) - last) / (INDEX - 1))
 

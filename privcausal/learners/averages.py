@@ -65,6 +65,7 @@ def averages(
         sizes,
         ground.look,
         ground.population.count,
+        anywhere=request.tails == "any",
     )
     cut = chosen.at
     rms = 0.0 if sizes is None else sizes.rms(cut)

@@ -137,7 +137,7 @@ class Learnt:
 
     `remainder` is the law of the bias that their errors leave in an average. Where propensity and
     mean outcome were learned together it is that of `partials`, one per fold, and what
-    `remainder` says beyond.
+    `remainder` says beyond; `pilot` is then the effect that the nuisances have.
     """
 
     ground: Ground
@@ -146,14 +146,15 @@ class Learnt:
     shown: Nuisances
     remainder: Remainder
     partials: tuple[Partial, ...] = ()
+    pilot: Effect | None = None
     notes: tuple[str, ...] = ()
 
 
 def weighed(ground: Ground, learnt: Learnt) -> Weighed:
     """The nuisances that averages are made of, and the law of what their errors leave."""
-    if not learnt.partials:
+    if learnt.pilot is None:
         return Weighed(learnt.nuisances, learnt.remainder)
-    found = overlap.weighed(ground, learnt.partials, learnt.nuisances, learnt.effect, STAGES[1])
+    found = overlap.weighed(ground, learnt.partials, learnt.nuisances, learnt.pilot, STAGES[1])
     return found._replace(remainder=found.remainder + learnt.remainder)
 
 
@@ -223,9 +224,8 @@ MOST_CLIPPING = 0.25
 """Share of an average's variance by the bound for cut scores above which the result says so."""
 
 CLIPPING_NOTE = (
-    "What cut scores may hide makes up {share:.0%} of the variance of the {estimand}. Its bound "
-    "rests on a condition on the tail: mass that the noise hides falls as 1/x^3 or faster. More "
-    "rows or budget, or narrower bounds of the outcome, would help."
+    "What cut scores may hide makes up {share:.0%} of the variance of the {estimand}: more rows or "
+    "budget, or narrower bounds of the outcome, would help."
 )
 
 

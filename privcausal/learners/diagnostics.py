@@ -156,7 +156,7 @@ def _plan(estimate: Estimate, budget: Budget, stage: str) -> Plan:
     """One stage with the whole budget, under the fit's own neighbours, unit and domains."""
     request = replace(
         estimate.plan.request, schema=estimate.schema, budget=budget, split="full", groups=(),
-        cov_type="nonrobust", mode="proven", below_minimum="refuse",
+        cov_type="nonrobust", mode="proven", below_minimum="refuse", tails="cubic",
     )  # fmt: skip
     rho = rho_of(budget.epsilon, budget.delta)
     return Plan(request, estimate.plan.learner, estimate.plan.base, (Stage(stage, rho),), rho)

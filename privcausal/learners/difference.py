@@ -125,4 +125,6 @@ def _window(session: Session, bounds: Interval, sums: ArmSums) -> Window:
     # of the noise of sums, per half width of their window
     change = sums.sensitivity(trust.neighbors) * trust.max_rows * sums.units[0]
     noise = change / np.sqrt(2 * rho) / (0.5 * bounds.width)
-    return window(cells.split(release.value), float(release.noise_sd[0]), bounds, float(noise))
+    counts, sd = cells.split(release.value), float(release.noise_sd[0])
+    anywhere = session.plan.request.tails == "any"
+    return window(counts, sd, bounds, float(noise), anywhere=anywhere)

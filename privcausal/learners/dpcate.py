@@ -194,7 +194,7 @@ class DPCATE(CateLearner):
         score = _scored(self.score, ground, partials, nuisances, first)
         effect = self._effect(ground, score, partials[0])
         learnt = Learnt(
-            ground, effect, nuisances, shown(partials, nuisances), known.doubt, partials
+            ground, effect, nuisances, shown(partials, nuisances), known.doubt, partials, first
         )
         return learnt, score.centre
 

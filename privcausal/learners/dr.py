@@ -76,7 +76,9 @@ class DR(CateLearner):
         first, partials = orthogonal_effect(ground, partials, found, conditional(ground))
         nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
         effect = _second_stage(ground, grams, first, nuisances, found.cut)
-        return Learnt(ground, effect, nuisances, shown(partials, nuisances), known.doubt, partials)
+        return Learnt(
+            ground, effect, nuisances, shown(partials, nuisances), known.doubt, partials, first
+        )
 
     def boosted_needs(self, request: Request) -> list[Need]:
         return two_stage_needs(request)

@@ -401,6 +401,7 @@ def _check_request(request: Request, undeclared: Undeclared) -> None:
         "groups=": bool(request.groups),
         "split='crossfit'": request.split == "crossfit",
         "shares=": bool(request.budget.shares),
+        "tails=": request.tails != "cubic",
         "cov_type=": request.cov_type != "nonrobust",
     }
     refuse(refused, "each stage has its own rows, and all of the budget")

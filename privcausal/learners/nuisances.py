@@ -330,7 +330,8 @@ def _move(ground: Ground, pair: Pair) -> Matrix:
     """Moves moments of the synthetic features to where the released Gram says that rows are."""
     rows, one = ground.rows, pair.e
     model = population_gram(ground.features, rows, 1.0, np.ones(len(rows)))
-    scale = np.trace(model) / np.trace(one.gram)  # of the rows of a fold, or of all
+    # of the rows of a fold, or of all: few of them may be hidden by the noise
+    scale = np.trace(model) / max(np.trace(one.gram), len(model) * one.gram_sd, 1e-9)
     return alignment(model, one.gram * scale, one.gram_sd * scale)
 
 

@@ -61,7 +61,9 @@ class R(CateLearner):
         e = partials[0].e_soft(ground.rows)
         effect, partials = with_products(ground, found, products, e, second), after
         nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
-        return Learnt(ground, effect, nuisances, shown(partials, nuisances), known.doubt, partials)
+        return Learnt(
+            ground, effect, nuisances, shown(partials, nuisances), known.doubt, partials, effect
+        )
 
     def boosted_needs(self, request: Request) -> list[Need]:
         return two_stage_needs(request)

@@ -41,6 +41,7 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
         "groups": (list(request.groups), []),
         "shares": (dict(budget.shares), {}),
         "cov_type": (request.cov_type, "nonrobust"),
+        "tails": (request.tails, "cubic"),
         "mode": (request.mode, "proven"),
         "below_minimum": (request.below_minimum, "refuse"),
     }

@@ -262,14 +262,17 @@ def _sources(result: Result) -> tuple[Source, ...]:
     )
 
 
-TAILS = "Tails that noise hides are taken to fall as 1/x^{index:.0f} or faster."
+TAILS = {
+    "cubic": "Tails that noise hides are taken to fall as 1/x^{index:.0f} or faster.",
+    "any": "What noise hides may lie anywhere within the bounds.",
+}
 
 
 def _tails(result: Result) -> str:
     found = result.estimate.averages
     if found is None or not found.clipping[0] > 0 or result.plan.request.mode == "paper":
         return ""
-    return TAILS.format(index=INDEX)
+    return TAILS[result.plan.request.tails].format(index=INDEX)
 
 
 def _with_declared(budget: pd.DataFrame) -> pd.DataFrame:

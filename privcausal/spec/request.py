@@ -19,6 +19,7 @@ AVERAGES: tuple[Estimand, ...] = get_args(Estimand)
 NEIGHBORS: tuple[Neighbors, ...] = ("substitute", "add_remove")
 Mode = Literal["proven", "paper"]
 BelowMinimum = Literal["refuse", "published"]
+Tails = Literal["cubic", "any"]
 SPLITS: tuple[Split, ...] = ("full", "disjoint", "crossfit")
 FOLDS = 2
 LEAST_PROPENSITY = 1e-6
@@ -112,6 +113,8 @@ class Request:
         "paper" is a published mechanism as printed, whose guarantee is the paper's claim.
     below_minimum : {"refuse", "published"}
         What to do with fewer rows than the paper's claim needs.
+    tails : {"cubic", "any"}
+        How far values that noise hides are taken to lie when something is cut.
     queries : Queries or None
         Public points at which the effect is wanted; None: the whole function.
     """
@@ -128,6 +131,7 @@ class Request:
     cov_type: Literal["nonrobust", "HC0"] = "nonrobust"
     mode: Mode = "proven"
     below_minimum: BelowMinimum = "refuse"
+    tails: Tails = "cubic"
     queries: Queries | None = None
 
     def __post_init__(self) -> None:
@@ -142,6 +146,11 @@ class Request:
             )
         _choice("split", self.split, SPLITS)
         _choice("cov_type", self.cov_type, ("nonrobust", "HC0"))
+        _choice("tails", self.tails, ("cubic", "any"))
+        if self.mode == "paper" and self.tails != "cubic":
+            raise CapabilityError(
+                "tails= belongs to mode='proven': what was published cuts as printed"
+            )
         if not (isinstance(self.clip, int | float) and LEAST_PROPENSITY <= self.clip < 0.5):
             raise SchemaError(
                 f"propensity_clip must be a number in (0, 0.5), at least {LEAST_PROPENSITY:g}"
