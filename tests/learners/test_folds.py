@@ -10,7 +10,7 @@ from learners_contract import BOUNDS, FORMULA, study
 
 import privcausal as pc
 from privcausal.inference.confounding import Remainder
-from privcausal.learners import arms, boosted, nuisances
+from privcausal.learners import arms, boosted, nuisances, overlap
 from privcausal.testing import seeded_noise
 
 
@@ -36,7 +36,11 @@ def test_both_folds_count(learner: str) -> None:
         laws.append(one(*args))  # type: ignore[arg-type]
         return laws[-1]
 
-    with seeded_noise(3), mock.patch.object(nuisances, "_remainder", seen):
+    with (
+        seeded_noise(3),
+        mock.patch.object(nuisances, "_remainder", seen),
+        mock.patch.object(overlap, "FACTORS", (np.inf,)),
+    ):
         call = pc.private if learner == "private" else pc.privcate
         more = {} if learner == "private" else {"learner": learner}
         fitted = call(

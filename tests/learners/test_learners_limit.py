@@ -15,7 +15,7 @@ from learners_contract import BOUNDS, FORMULA, GROUPS, study
 import privcausal as pc
 from privcausal.inference import cut as cuts
 from privcausal.inference.score_cut import Cut, Extremes
-from privcausal.learners import S, averages
+from privcausal.learners import S, averages, overlap
 from privcausal.results.points import read_points
 from privcausal.spec.functions import ArmMean
 from privcausal.testing import zero_noise
@@ -27,7 +27,7 @@ a Gram of mean size 1 errs by about 2^-16 / sqrt(2000), and a coefficient by tha
 condition number, at most some 30 here: 1e-5; five times that is allowed."""
 
 
-def uncut(extremes: Extremes, *_: Any) -> Cut:
+def uncut(extremes: Extremes, *_: Any, **__: Any) -> Cut:
     """No cut."""
     return Cut(4 * float(extremes.largest.max()), 0.0)
 
@@ -44,6 +44,7 @@ def noiseless(learner: Any, base: str = "linear") -> Any:
         zero_noise(),
         mock.patch.object(cuts, "trade", at_the_bound),
         mock.patch.object(averages, "score_cut", uncut),
+        mock.patch.object(overlap, "FACTORS", (np.inf,)),
     ):
         return call(FORMULA, study(SIZE), base=base, eps=2.0, bounds=BOUNDS, groups=GROUPS)
 

@@ -124,7 +124,7 @@ def test_a_pilot_changes_no_slope_without_noise() -> None:
     def plain(ground: Any, nuisances: Any, centre: float, tau: Any) -> Any:
         return average_target(ground, nuisances, centre)
 
-    def uncut(extremes: Extremes, *_: Any) -> Cut:
+    def uncut(extremes: Extremes, *_: Any, **__: Any) -> Cut:
         return Cut(4 * float(extremes.largest.max()), 0.0)
 
     found = []
@@ -154,7 +154,7 @@ def test_a_pilot_leaves_scores_with_less_range() -> None:
     y = 6 * x * t + 0.2 * rng.standard_normal(n)
     frame = pd.DataFrame({"X1": x, "T": t, "Y": np.clip(y, -7, 7)})
 
-    def narrow(*_: Any) -> Cut:
+    def narrow(*_: Any, **__: Any) -> Cut:
         return Cut(2.0, 0.0)
 
     with zero_noise(), mock.patch.object(averages, "score_cut", narrow):
