@@ -125,8 +125,9 @@ def test_real_noise_does_not_make_a_test_fit_private(what: str) -> None:
 
 
 def test_test_noise_makes_no_private_look_at_a_real_fit(what: str) -> None:
+    fitted = proven()
     with seeded_noise(1):
-        found = getattr(proven(), what)(study(), eps=1.0)
+        found = getattr(fitted, what)(study(), eps=1.0)
     assert found.guarantee.kind == "none"
     assert "NOT PRIVATE" in found.check.sentence
 
@@ -208,8 +209,9 @@ def test_what_is_not_left_is_refused(what: str, ledger: pc.Ledger) -> None:
 
 
 def test_a_ledger_takes_no_test_noise(what: str, ledger: pc.Ledger) -> None:
+    fitted = proven()
     with seeded_noise(1), pytest.raises(LedgerError, match="test noise"):
-        getattr(proven(), what)(study(), eps=1.0, ledger=ledger)
+        getattr(fitted, what)(study(), eps=1.0, ledger=ledger)
     assert ledger.history.empty
 
 
