@@ -237,6 +237,12 @@ UNKNOWN: dict[str, Case] = {
     "split": (ate(split="half"), CapabilityError, "'full', 'disjoint', 'crossfit'"),
     "neighbors": (ate(neighbors="swap"), CapabilityError, "'substitute', 'add_remove'"),
     "cov_type": (cate(cov_type="HC3"), CapabilityError, "'nonrobust', 'HC0'"),
+    "tails": (ate(tails="none"), CapabilityError, "'cubic', 'any'"),
+    "tails of a paper": (
+        ate(tails="any", mode="paper", base=pc.bases.Sklearn.kernel()),
+        CapabilityError,
+        "what was published cuts as printed",
+    ),
     "column": (ate("Y ~ T | X7"), FormulaError, "column 'X7' is not in the data"),
     "outcome": (ate("Z ~ T | X1"), FormulaError, "column 'Z' is not in the data"),
     "treatment": (ate("Y ~ Z | X1"), FormulaError, "column 'Z' is not in the data"),

@@ -28,6 +28,24 @@ def test_what_the_bound_of_cut_scores_rests_on_is_printed(tmp_path: Any) -> None
     assert "1/x^3" in " ".join(fitted._view().methods)
 
 
+@pytest.mark.parametrize("formula", ["Y ~ T", "Y ~ T | X1"])
+def test_without_a_condition_intervals_are_wider_and_say_so(formula: str, tmp_path: Any) -> None:
+    data = pc.datasets.private_trial(3000, seed=3).frame
+    bounds = {"Y": (-400, 400), "X1": (0, 1)}
+    fits = {}
+    for tails in ("cubic", "any"):
+        with seeded_noise(1):
+            fits[tails] = pc.private(formula, data, bounds=bounds, tails=tails)
+    low, high = (float(np.diff(fits[t].conf_int())[0, 0]) for t in ("cubic", "any"))
+    assert high > 1.5 * low
+    fits["any"].save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json")
+    for fitted in (fits["any"], again):
+        assert "1/x^3" not in str(fitted)
+        said = "may lie anywhere within the bounds" in str(fitted)
+        assert said == (fitted.estimate.averages.clipping[0] > 0)
+
+
 @pytest.mark.parametrize("split", ["full", "crossfit", "disjoint"])
 def test_a_stage_that_was_not_needed_is_listed_with_what_it_was_charged(split: str) -> None:
     """One binary covariate has no products; rho sums to what the fit cost."""
