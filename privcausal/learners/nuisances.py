@@ -256,7 +256,10 @@ def _mean(ground: Ground, coef: Vector) -> Function:
 
 UNSEEN = 0.25
 """What fitted interactions confound, times this, is the sd allowed for what they cannot express:
-where products confound, so do shapes that no product has. Measured on laws of other shapes."""
+where products confound, so do shapes that no product has. Measured on laws of other shapes.
+
+The same share of each coefficient of the mean outcome is allowed for, one apart from the other,
+where limits of the propensity leave all adjustment to it."""
 
 
 def remainder(
@@ -284,11 +287,15 @@ def over_folds(found: Sequence[Remainder]) -> Remainder:
 
 
 def _remainder(ground: Ground, part: Partial, estimand: Estimand, tau: Effect | None) -> Remainder:
+    """Law of E[w (d_e + g) d_b], w as in `remainder_weight`, for both kinds of features.
+
+    The propensity in use is the fitted one less g, by its limits; d_e and d_b are the errors of the
+    fitted ones. Where the effect errs by d_tau, the ATE errs by E[w g (1 - 2e) d_tau] more.
+    """
     if part.pair is None:
         return Remainder(0.0, 0.0)
     e = part.e if estimand == "ATE" else part.e_soft
     weigh = _weights(ground, e, estimand)
-    # what the propensity in use leaves out of the fitted one
     g = within(_uncut(part.e)(ground.rows), 0.0, 1.0) - e(ground.rows)
     move = _move(ground, part.pair)
     phi = ground.rows.phi(ground.features)
