@@ -52,9 +52,10 @@ def test_laws_that_never_meet_are_bounded_by_the_trials() -> None:
 def test_power_on_one_number(law: str) -> None:
     """50,000 draws of OpenDP's noise at epsilon = 1: near the claim; noise too narrow is caught.
 
-    Expected of Laplace noise 0.95, and of mu = 0.268 0.22; noise 1.25 (Laplace) and 1.5 times too
-    narrow shows 1.20 and 0.35. The assertions are 5 standard deviations from these, and a false
-    alarm on the right noise has the chance 1e-6 (of the stated 1e-3, here also 1e-6 is tried).
+    At the best cut, which is known here, Laplace noise shows 0.955 (sd 0.010 between runs) and
+    mu = 0.268 0.231 (0.007); noise 1.25 (Laplace) and 1.5 times too narrow 1.199 and 0.365. The
+    assertions are 5 sds and more from these. Where the cut is looked for, a run in a hundred finds
+    a poor one: there only the false alarm is tried, at the chance 1e-6.
     """
     claim = 1.0 if law == "laplace" else 0.268
     bound = epsilon_bound if law == "laplace" else mu_bound
@@ -66,9 +67,10 @@ def test_power_on_one_number(law: str) -> None:
 
     one, two = drawn(1.0)
     assert bound(one, two, 1e-6) <= claim
-    assert bound(one, two, 1e-3) > {"laplace": 0.9, "gaussian": 0.16}[law]
+    cut, least = {"laplace": (0.0, 0.9), "gaussian": (STEPS / 2, 0.19)}[law]
+    assert bound(one, two, 1e-3, cut=cut) > least
     narrow = drawn({"laplace": 1.25, "gaussian": 1.5}[law])
-    assert bound(*narrow, 1e-3) > claim
+    assert bound(*narrow, 1e-3, cut=cut) > claim
 
 
 @pytest.mark.parametrize(
