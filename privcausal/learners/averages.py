@@ -45,6 +45,7 @@ def averages(
     remainder: Remainder,
     stages: Stages,
     name: str,
+    weight: float = np.inf,
 ) -> AverageEstimate:
     """Release sums of the score (1, z, g) and of its squares; estimates with covariances.
 
@@ -54,6 +55,8 @@ def averages(
         Score and mass of the estimand.
     remainder : Remainder
         Bias from the nuisances' errors, as far as it is known.
+    weight : float
+        The most that a row weighs, in weights of a difference of means.
     """
     request = ground.session.plan.request
     sizes = _sizes(ground, target, stages[0])
@@ -95,7 +98,7 @@ def averages(
     terms = (name, *(c.name for c in columns))
     groups = tuple(g.label for g in ground.groups)
     found = estimate_averages(terms, groups, value, sd, frame, robust=robust)
-    return clustered(found, request.trust.max_rows)
+    return replace(clustered(found, request.trust.max_rows), weight=weight)
 
 
 def _sizes(ground: Ground, target: Target, stage: str) -> ArmSizes | None:

@@ -125,8 +125,7 @@ class CateLearner(EffectLearner):
             centre = float(np.mean(learnt.effect(ground.rows)))
             scored = weighed(ground, learnt)
             target = average_target(ground, scored.nuisances, centre, learnt.effect)
-            found = averages(ground, target, scored.remainder, STAGES, "ATE")
-            found = replace(found, weight=scored.weight)
+            found = averages(ground, target, scored.remainder, STAGES, "ATE", scored.weight)
         notes = learnt.notes + (() if found is None else doubts(found))
         return finish(ground, learnt.effect, learnt.shown, found, notes)
 

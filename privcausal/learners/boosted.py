@@ -277,7 +277,6 @@ def arms(ground: Ground, *, joint: bool) -> Learnt:
     effect is looked at once more.
     """
     machine, es = _propensities(Machine.of(ground))
-    ground = machine.ground
     own = set(machine.effect.bins.axes)
     shared = [axis not in own for axis in machine.bins.axes] if joint else None
     overlap = joint and machine.price(OUTCOME) < OVERLAP_PRICE

@@ -298,14 +298,12 @@ def _remainder(ground: Ground, part: Partial, estimand: Estimand, tau: Effect | 
     weigh = _weights(ground, e, estimand)
     g = within(_uncut(part.e)(ground.rows), 0.0, 1.0) - e(ground.rows)
     move = _move(ground, part.pair)
-    phi = ground.rows.phi(ground.features)
-    weight, gap = (phi.T * weigh) @ phi / len(phi), phi.T @ (weigh * g) / len(phi)
+    weight, gap = _averaged(ground, ground.features, weigh, g)
     found = part.pair.remainder(move @ weight @ move.T, move @ gap)
     found = found + Remainder(0.0, UNSEEN * float(np.linalg.norm(gap * part.pair.slopes[1])))
     if part.beyond is not None:
         psi, joint = part.beyond
-        phi = ground.rows.phi(psi)
-        weight, gap = (phi.T * weigh) @ phi / len(phi), phi.T @ (weigh * g) / len(phi)
+        weight, gap = _averaged(ground, psi, weigh, g)
         unseen = UNSEEN * abs(joint.confounding(weight))
         found = found + joint.remainder(weight, gap) + Remainder(0.0, unseen)
     if tau is not None and estimand == "ATE":
@@ -313,6 +311,14 @@ def _remainder(ground: Ground, part: Partial, estimand: Estimand, tau: Effect | 
         lost = weigh * g * (1 - 2 * e(ground.rows))
         found = found + Remainder(0.0, tau.mean_sd(ground.rows, lost - lost.mean()))
     return found
+
+
+def _averaged(
+    ground: Ground, features: Features, weigh: Vector, g: Vector
+) -> tuple[Matrix, Vector]:
+    """E[w phi phi'] and E[w g phi] over the synthetic population."""
+    phi = ground.rows.phi(features)
+    return np.asarray((phi.T * weigh) @ phi / len(phi)), phi.T @ (weigh * g) / len(phi)
 
 
 def _uncut(e: Function) -> Function:
@@ -334,7 +340,14 @@ def limited(part: Partial, low: float, high: float) -> Partial:
 
 
 def _move(ground: Ground, pair: Pair) -> Matrix:
-    """Moves moments of the synthetic features to where the released Gram says that rows are."""
+    """Moves moments of the synthetic features to where the released Gram says that rows are.
+
+    Once for all limits that are tried: they share the Gram.
+    """
+    return ground.rows.once((ground.features, pair.e.gram), lambda: _moved(ground, pair))
+
+
+def _moved(ground: Ground, pair: Pair) -> Matrix:
     rows, one = ground.rows, pair.e
     model = population_gram(ground.features, rows, 1.0, np.ones(len(rows)))
     # of the rows of a fold, or of all: few of them may be hidden by the noise

@@ -106,7 +106,6 @@ class Private(Learner):
         else:
             aim = target(estimand, ground, partials, nuisances, tau)
             rest, weight = remainder(ground, partials, estimand), np.inf
-        found = averages(ground, aim, rest, STAGES, estimand)
-        found = replace(found, weight=weight)
+        found = averages(ground, aim, rest, STAGES, estimand, weight)
         notes = doubts(found, products(ground, partials, estimand))
         return finish(ground, None, shown(partials, nuisances), found, notes)
