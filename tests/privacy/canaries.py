@@ -82,8 +82,13 @@ NEEDLES = LONG | {
 }
 
 
+ADDRESS = re.compile(rb" at 0x[0-9a-f]{6,16}\b")
+"""Where an object lies in memory, as its `repr` says: 77310 is met in it by chance."""
+
+
 def found_in(content: bytes | str, needles: dict[str, re.Pattern[bytes]] = NEEDLES) -> list[str]:
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    data = ADDRESS.sub(b" at", data)
     return [name for name, needle in needles.items() if needle.search(data)]
 
 

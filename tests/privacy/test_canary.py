@@ -354,6 +354,8 @@ def test_every_form_is_found() -> None:
         assert found_in(form), form[:80]
     assert len(LONG) >= 25
     assert found_in(b"".join(np.random.default_rng(1).bytes(10**6) for _ in range(3)), LONG) == []
+    assert found_in("<Design object at 0x7f2c77310490>") == []  # where it lies in memory
+    assert found_in("<Design object at 0x7f2c77310490> 77310")
 
 
 # -- errors ----------------------------------------------------------------------------------
