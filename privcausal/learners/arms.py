@@ -28,10 +28,13 @@ from privcausal.learners.nuisances import (
     cross_noise,
     floored,
     known_propensity,
+    outcome_moments,
     over_folds,
     propensity,
     read_sizes,
     remainder_weight,
+    window_needs,
+    windowed,
 )
 from privcausal.spec.functions import Additive, Constant, Difference, Mixture, Nuisance
 from privcausal.spec.request import Request
@@ -40,6 +43,9 @@ from privcausal.vault import Cross, ImputedEffect
 
 GRAMS, OUTCOMES = "nuisance: arm moments", "nuisance: arm outcomes"
 FIRST_OUTCOMES = "nuisance: arm outcomes"
+
+ARM = 0.5
+"""Share of the rows in an arm, as far as it is public."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +65,11 @@ class _Arms(CateLearner):
     shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.75, "average": 0.15}
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
-        return [Need(GRAMS, 0.24, "nuisance"), Need(OUTCOMES, 0.72, "nuisance")]
+        return [
+            *window_needs(request, base),
+            Need(GRAMS, 0.24, "nuisance"),
+            Need(OUTCOMES, 0.72, "nuisance"),
+        ]
 
     def boosted_needs(self, request: Request) -> list[Need]:
         return boosted.one_stage_needs(request)
@@ -113,7 +123,7 @@ class S(_Arms):
         return boosted.constant_effect(ground)
 
     def means(self, ground: Ground, found: ArmData) -> Posterior:
-        half = ground.outcome.bound
+        half = ground.centre.bound
         gram, sd = joined(found)
         moments = Moments(gram, found.cross, sd, found.cross_sd, (half / 4) ** 2)
         kept = ground.effect_index if self.interactions else ground.effect_index[:1]
@@ -129,7 +139,7 @@ class T(_Arms):
     name: ClassVar[str] = "t"
 
     def means(self, ground: Ground, found: ArmData) -> Posterior:
-        half = ground.outcome.bound
+        half = ground.centre.bound
         p = ground.features.size
         fits = [
             ground.session.regression.nuisance(
@@ -154,6 +164,7 @@ class X(T):
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         return [
+            *window_needs(request, base),
             Need(GRAMS, 0.2, "nuisance"),
             Need(FIRST_OUTCOMES, 0.25, "nuisance"),
             Need("effect: imputed sizes", 0.02, "effect"),
@@ -211,9 +222,8 @@ def arm_data(ground: Ground, stage: str) -> tuple[Ground, tuple[ArmData, ...], A
         control, treated = (float(gram.value[0, 0]) for gram in whole)
         rows = max(control + treated, 1e-9)
         ground = floored(ground, treated / rows, whole[1].sd / rows)
-    outcome = ground.outcome
-    mechanism = Cross(ground.features, outcome, outcome.bound, "outcome", by_arm=True)
-    releases = ground.session.moments(stage, mechanism)
+    ground = windowed(ground, stage, ARM)
+    releases = outcome_moments(ground, stage, by_arm=True)
     sd = float(releases[0].noise_sd[0])
     values = [r.value for r in releases]
     folds = tuple(
@@ -242,7 +252,7 @@ def contrast(ground: Ground, fitted: Posterior) -> Effect:
 
 
 def arm_nuisance(ground: Ground, fitted: Posterior, e: Propensity) -> Nuisance:
-    outcome, p = ground.outcome, ground.features.size
+    outcome, p = ground.centre, ground.features.size
     middle = 0.5 * (outcome.lo + outcome.hi)
     mu0, mu1 = (
         Additive(ground.features, part, middle, outcome.lo, outcome.hi)

@@ -19,7 +19,7 @@ from privcausal.learners.bases import AnyBase, Base, PrivateBase, moment_base, p
 from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.estimands import average_target
 from privcausal.learners.estimate import Estimate, Nuisances
-from privcausal.learners.ground import Ground, Session, lay, look_at_outcome
+from privcausal.learners.ground import Ground, Session, lay, look_at_outcome, range_needs
 from privcausal.learners.needs import LEAST_PART, TOP, Need, Undeclared, check_levels, make_plan
 from privcausal.learners.nuisances import Partial, overall
 from privcausal.learners.overlap import Weighed
@@ -28,6 +28,11 @@ from privcausal.spec.plan import Plan
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Schema
 from privcausal.vault import Vault
+
+
+RANGES_WEIGHT = 0.03
+"""Weight of the covariates' effective ranges within the nuisances' share: three quarters of the
+marginals', as where only an average is wanted."""
 
 
 class Learner(ABC):
@@ -107,7 +112,7 @@ class CateLearner(EffectLearner):
         if isinstance(base, DPEBM):
             needs = self.boosted_needs(request)
         else:
-            needs = self.effect_needs(request, base)
+            needs = [*range_needs(request, RANGES_WEIGHT), *self.effect_needs(request, base)]
         return [
             Need("nuisance: marginals", 0.04, "nuisance"),
             *needs,
