@@ -1,75 +1,71 @@
-"""S-, T- and X-learner (Kuenzel et al. 2019): regressions within the arms."""
+"""S-, T- and X-learner (Kuenzel et al. 2019): regressions within the arms.
+
+What is regressed is the outcome less a mean that both arms share, which leaves an effect as it is:
+noise grows with the range of what is summed. Rows have overlap weights |T - e|. Means are not
+additive, and what is nearest to one differs between arms of different covariates: an effect that is
+none. So weighted, the arms' covariates are alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import block_diag
 
 from privcausal.errors import CapabilityError
-from privcausal.inference import cut as cuts
 from privcausal.inference.additive import Moments, Posterior
-from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.effect import Effect, Piece
-from privcausal.inference.gram import GramEstimate
 from privcausal.learners import boosted
-from privcausal.learners.base import CateLearner, Learnt, mixed
+from privcausal.learners.base import CateLearner, Learnt, shown
 from privcausal.learners.bases import Base
-from privcausal.learners.estimate import Nuisances
-from privcausal.learners.ground import Ground, arm_grams, complements
+from privcausal.learners.ground import Ground
 from privcausal.learners.needs import TOP, Need
 from privcausal.learners.nuisances import (
-    LEAST_BELOW,
-    Propensity,
+    RESIDUAL_CLIP,
+    Partial,
     by_fold,
-    cross_noise,
-    floored,
-    known_propensity,
-    outcome_moments,
-    over_folds,
-    propensity,
-    read_sizes,
-    remainder_weight,
-    window_needs,
-    windowed,
+    nuisance_of,
+    overall,
+    residual_product,
+    weights_gram,
 )
-from privcausal.spec.functions import Additive, Constant, Difference, Mixture, Nuisance
+from privcausal.learners.orthogonal import (
+    BIAS,
+    CONSTANT_SPREAD,
+    Learned,
+    Residuals,
+    conditional,
+    cut_of,
+    moments_of,
+    nuisance_needs,
+    orthogonal_effect,
+    residual_sizes,
+)
+from privcausal.learners.orthogonal import nuisances as nuisances_of
+from privcausal.spec.functions import Additive, Constant, Difference
 from privcausal.spec.request import Request
-from privcausal.typing import Matrix, Vector
-from privcausal.vault import Cross, ImputedEffect
+from privcausal.typing import Matrix
+from privcausal.vault import ImputedEffect, Product, Transform, TreatmentResidual
 
-GRAMS, OUTCOMES = "nuisance: arm moments", "nuisance: arm outcomes"
-FIRST_OUTCOMES = "nuisance: arm outcomes"
+IMPUTED_SIZES, IMPUTED = "effect: imputed sizes", "effect: imputed effects"
 
-ARM = 0.5
-"""Share of the rows in an arm, as far as it is public."""
-
-
-@dataclass(frozen=True, eq=False)
-class ArmData:
-    """Grams (arms, p, p) and cross moments (arms, p) of one set of rows, with noise sds."""
-
-    grams: tuple[GramEstimate, GramEstimate]
-    cross: Vector
-    cross_sd: float
+Arms = tuple[Moments, Moments]
+"""What is regressed in either arm, those of the control first."""
 
 
 @dataclass(frozen=True)
 class _Arms(CateLearner):
-    """What the three share: moments of the outcome within each arm."""
+    """What the three share: moments of the outcome's residuals within each arm."""
 
     name: ClassVar[str] = "arms"
     shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.75, "average": 0.15}
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
-        return [
-            *window_needs(request, base),
-            Need(GRAMS, 0.24, "nuisance"),
-            Need(OUTCOMES, 0.72, "nuisance"),
-        ]
+        return _arm_needs(request, base, "nuisance", 0.03, 0.7)
 
     def boosted_needs(self, request: Request) -> list[Need]:
         return boosted.one_stage_needs(request)
@@ -77,24 +73,40 @@ class _Arms(CateLearner):
     def boost(self, ground: Ground) -> Learnt:
         return boosted.arms(ground, joint=False)
 
-    def means(self, ground: Ground, found: ArmData) -> Posterior:
-        """Coefficients (2p,) of both arms' means around the midpoint of the outcome."""
+    def contrast(self, ground: Ground, arms: Arms, intercept: float, size: float) -> Posterior:
+        """Coefficients of the difference of both arms' means, from prior variances."""
         raise NotImplementedError
 
     def learn(self, ground: Ground) -> Learnt:
-        ground, folds, whole = arm_data(ground, OUTCOMES)
-        effect = contrast(ground, self.means(ground, whole))
-        nuisances, rest = self._nuisances(ground, folds)
-        return Learnt(ground, effect, nuisances, shown_arms(nuisances), rest)
+        known = nuisances_of(ground)
+        effect, partials = self._first(known, "nuisance")
+        return _learnt(known, partials, effect)
 
-    def _nuisances(
-        self, ground: Ground, folds: tuple[ArmData, ...]
-    ) -> tuple[tuple[Nuisance, ...], Remainder]:
-        """Nuisances of each fold, and the law of the bias that their errors leave."""
-        fitted = [self.means(ground, fold) for fold in folds]
-        es = [propensity_of(ground, fold) for fold in folds]
-        nuisances = tuple(arm_nuisance(ground, f, e) for f, e in zip(fitted, es, strict=True))
-        return nuisances, arm_remainder(ground, fitted, es)
+    def _first(self, known: Learned, group: str) -> tuple[Effect, tuple[Partial, ...]]:
+        ground, partials = known.ground, known.partials
+        found, arms = _residuals(known, *_stages(group))
+        regress = partial(self._regress, ground, found, arms)
+        return orthogonal_effect(ground, partials, found, regress)
+
+    def _regress(
+        self,
+        ground: Ground,
+        found: Residuals,
+        arms: Matrix,
+        moments: Moments,
+        intercept: float,
+        size: float,
+    ) -> Posterior:
+        """What is taken off or added as noise where arms are one, by half in either."""
+        off = 0.5 * (found.cross - moments.cross)
+        own = replace(
+            moments,
+            cross_sd=moments.cross_sd / np.sqrt(2),
+            noise_var=moments.noise_var / 2,
+            extra=None if moments.extra is None else moments.extra / 2,
+        )
+        zero, one = (replace(own, cross=c) for c in (off - arms[0], arms[1] - off))
+        return self.contrast(ground, (zero, one), intercept, size)
 
 
 @dataclass(frozen=True)
@@ -122,14 +134,20 @@ class S(_Arms):
             return boosted.arms(ground, joint=True)
         return boosted.constant_effect(ground)
 
-    def means(self, ground: Ground, found: ArmData) -> Posterior:
-        half = ground.centre.bound
-        gram, sd = joined(found)
-        moments = Moments(gram, found.cross, sd, found.cross_sd, (half / 4) ** 2)
-        kept = ground.effect_index if self.interactions else ground.effect_index[:1]
-        return ground.session.regression.arms(
-            moments, ground.features, half**2 / 4, half**2 / 100, half**2 / 400, kept=kept
+    def contrast(self, ground: Ground, arms: Arms, intercept: float, size: float) -> Posterior:
+        zero, one = arms
+        features, p = ground.effect_features, ground.effect_features.size
+        both = replace(
+            one,
+            gram=np.asarray(block_diag(zero.gram, one.gram)),
+            cross=np.r_[zero.cross, one.cross],
+            cross_sd=np.tile(one.cross_sd, 2),
+            extra=None if one.extra is None else np.asarray(block_diag(zero.extra, one.extra)),
         )
+        kept = np.arange(p) if self.interactions else np.arange(1)
+        fitted = ground.session.regression.arms(both, features, intercept, size, size, kept=kept)
+        pick = np.hstack([-np.eye(p), np.eye(p)])
+        return Posterior(pick @ fitted.mean, pick @ fitted.cov @ pick.T, fitted.evidence)
 
 
 @dataclass(frozen=True)
@@ -138,21 +156,9 @@ class T(_Arms):
 
     name: ClassVar[str] = "t"
 
-    def means(self, ground: Ground, found: ArmData) -> Posterior:
-        half = ground.centre.bound
-        p = ground.features.size
-        fits = [
-            ground.session.regression.nuisance(
-                Moments(g.value, c, g.sd, found.cross_sd, (half / 4) ** 2),
-                ground.features,
-                half**2 / 4,
-                half**2 / 100,
-                fit_noise=True,
-            )
-            for g, c in zip(found.grams, (found.cross[:p], found.cross[p:]), strict=True)
-        ]
-        mean = np.concatenate([f.mean for f in fits])
-        return Posterior(mean, block_diag(*(f.cov for f in fits)), sum(f.evidence for f in fits))
+    def contrast(self, ground: Ground, arms: Arms, intercept: float, size: float) -> Posterior:
+        zero, one = (conditional(ground)(moments, intercept, size) for moments in arms)
+        return Posterior(one.mean - zero.mean, one.cov + zero.cov, one.evidence + zero.evidence)
 
 
 @dataclass(frozen=True)
@@ -164,11 +170,9 @@ class X(T):
 
     def effect_needs(self, request: Request, base: Base) -> list[Need]:
         return [
-            *window_needs(request, base),
-            Need(GRAMS, 0.2, "nuisance"),
-            Need(FIRST_OUTCOMES, 0.25, "nuisance"),
-            Need("effect: imputed sizes", 0.02, "effect"),
-            Need("effect: imputed effects", 0.48, "effect"),
+            *_arm_needs(request, base, "effect", 0.01, 0.24),
+            Need(IMPUTED_SIZES, 0.01, "effect"),
+            Need(IMPUTED, 0.24, "effect"),
         ]
 
     def boosted_needs(self, request: Request) -> list[Need]:
@@ -178,121 +182,76 @@ class X(T):
         return boosted.imputed(ground)
 
     def learn(self, ground: Ground) -> Learnt:
-        ground, folds, whole = arm_data(ground, FIRST_OUTCOMES)
-        nuisances, rest = self._nuisances(ground, folds)
-        target = by_fold(lambda n: ImputedEffect(n, ground.outcome), nuisances)
-        sizes = read_sizes(ground, target, "effect: imputed sizes")
-        features = ground.effect_features
-        per_cut = cross_noise(ground, "effect: imputed effects", features.cut)
-        cut = cuts.trade(sizes, per_cut / ground.population.count)
-        mechanism = Cross(features, target, cut, "imputed effects", by_arm=True)
-        release = ground.session.release("effect: imputed effects", mechanism)
-        effect = self._joined(ground, whole, release.value, float(release.noise_sd[0]), sizes, cut)
-        return Learnt(ground, effect, nuisances, shown_arms(nuisances), rest)
-
-    def _joined(
-        self,
-        ground: Ground,
-        found: ArmData,
-        value: Vector,
-        sd: float,
-        sizes: cuts.Sizes,
-        cut: float,
-    ) -> Effect:
-        below = max(sizes.below(cut), LEAST_BELOW)
-        variance = max(sizes.rms(cut), 1e-3 * cut) ** 2
-        e = propensity_of(ground, found).e
-        one = Difference(Constant(1.0), e)
-        pieces = []
-        for gram, cross, weight in zip(found.grams, np.split(value, 2), (e, one), strict=True):
-            own = gram.sub(ground.effect_index)
-            moments = Moments(own.value, cross / below, own.sd, sd / below, variance)
-            fitted = ground.session.regression.effect(
-                moments, ground.effect_features, 4 * cut**2, cut**2 / 10
-            )
-            additive = Additive(ground.effect_features, fitted.mean)
-            pieces.append(Piece(additive, fitted.cov, weight))
-        return Effect(tuple(pieces), 2 * ground.outcome.bound)
+        known = nuisances_of(ground)
+        first, partials = self._first(known, "effect")
+        known = replace(known, partials=partials)
+        return _learnt(known, partials, _joined(known, first))
 
 
-def arm_data(ground: Ground, stage: str) -> tuple[Ground, tuple[ArmData, ...], ArmData]:
-    """Grams and outcome moments by arm: for each fold the other folds', and over all rows."""
-    ground, whole, outside = arm_grams(ground, GRAMS)
-    if ground.known is None:
-        control, treated = (float(gram.value[0, 0]) for gram in whole)
-        rows = max(control + treated, 1e-9)
-        ground = floored(ground, treated / rows, whole[1].sd / rows)
-    ground = windowed(ground, stage, ARM)
-    releases = outcome_moments(ground, stage, by_arm=True)
-    sd = float(releases[0].noise_sd[0])
-    values = [r.value for r in releases]
-    folds = tuple(
-        ArmData(g, cross, noise)
-        for g, (cross, noise, _) in zip(outside, complements(values, sd), strict=True)
+def _joined(known: Learned, first: Effect) -> Effect:
+    """Both arms' regressions of what the other arm's mean says that the effect of a row is."""
+    ground, outcome = known.ground, known.ground.outcome
+    soft = min(RESIDUAL_CLIP, ground.clip)
+
+    def imputed(part: Partial) -> Transform:
+        effect = ImputedEffect(nuisance_of(part, first, outcome), outcome)
+        return Product(TreatmentResidual(part.e_soft, soft), effect)
+
+    target = by_fold(imputed, known.partials)
+    found, arms = _moments(known, target, IMPUTED_SIZES, IMPUTED, None)
+    e, variance = overall(known.partials).e, found.spread**2 / found.mean_weight / 2
+    spreads = (CONSTANT_SPREAD * outcome.bound) ** 2, found.cut**2 / 10
+    pieces = []
+    for cross, weight in zip((-arms[0], arms[1]), (e, Difference(Constant(1.0), e)), strict=True):
+        moments = Moments(found.gram, cross, found.gram_sd, found.cross_sd / np.sqrt(2), variance)
+        fitted = conditional(ground)(moments, *spreads)
+        pieces.append(Piece(Additive(ground.effect_features, fitted.mean), fitted.cov, weight))
+    return Effect(tuple(pieces), 2 * outcome.bound)
+
+
+def _stages(group: str) -> tuple[str, str, str]:
+    """Names of the sizes, the moments and, where they are bought, the weights."""
+    return f"{group}: arm sizes", f"{group}: arm outcomes", f"{group}: weights"
+
+
+def _arm_needs(
+    request: Request, base: Base, group: str, look: float, outcomes: float
+) -> list[Need]:
+    sizes, moments, weights = _stages(group)
+    return [
+        *nuisance_needs(request, base),
+        Need(sizes, look, group),
+        *([Need(weights, 0.06, group)] if base.released_weights else []),
+        Need(moments, outcomes, group),
+    ]
+
+
+def _residuals(known: Learned, sizes: str, stage: str, weights: str) -> tuple[Residuals, Matrix]:
+    """Moments of the residual product, and those of each arm, shape (2, p)."""
+    target = residual_product(known.ground, known.partials)
+    bought = weights if known.ground.session.plan.has(weights) else None
+    return _moments(known, target, sizes, stage, bought)
+
+
+def _moments(
+    known: Learned, target: Transform, sizes: str, stage: str, weights: str | None
+) -> tuple[Residuals, Matrix]:
+    ground, features = known.ground, known.ground.effect_features
+    law = residual_sizes(ground, target, sizes, known.partials[0])
+    gram, gram_sd, mean_weight = weights_gram(ground, known.grams, known.partials, weights)
+    cut = cut_of(ground, law, stage, BIAS)
+    moved = moments_of(ground, features, target, law, cut, stage, by_arm=True)
+    arms = moved.cross.reshape(2, -1)
+    sd = np.sqrt(2) * moved.cross_sd[: features.size]
+    whole = moved._replace(cross=arms.sum(axis=0), cross_sd=sd)
+    return Residuals(
+        **whole._asdict(), gram=gram, gram_sd=gram_sd, mean_weight=mean_weight, sizes=law
+    ), arms
+
+
+def _learnt(known: Learned, partials: tuple[Partial, ...], effect: Effect) -> Learnt:
+    ground = known.ground
+    nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
+    return Learnt(
+        ground, effect, nuisances, shown(partials, nuisances), known.doubt, partials, effect
     )
-    total = ArmData(whole, np.sum(values, axis=0), sd * np.sqrt(len(values)))
-    return ground, folds, total
-
-
-def joined(found: ArmData) -> tuple[Matrix, float]:
-    """Block-diagonal Gram of both arms."""
-    zero, one = found.grams
-    return np.asarray(block_diag(zero.value, one.value)), float(
-        np.hypot(zero.sd, one.sd) / np.sqrt(2)
-    )
-
-
-def contrast(ground: Ground, fitted: Posterior) -> Effect:
-    """tau = mu_1 - mu_0 on the effect's features (the controls' parts cancel or are left out)."""
-    p, keep = ground.features.size, ground.effect_index
-    pick = np.hstack([-np.eye(p), np.eye(p)])[keep]
-    function = Additive(ground.effect_features, pick @ fitted.mean)
-    cov = pick @ fitted.cov @ pick.T
-    return Effect((Piece(function, cov),), 2 * ground.outcome.bound)
-
-
-def arm_nuisance(ground: Ground, fitted: Posterior, e: Propensity) -> Nuisance:
-    outcome, p = ground.centre, ground.features.size
-    middle = 0.5 * (outcome.lo + outcome.hi)
-    mu0, mu1 = (
-        Additive(ground.features, part, middle, outcome.lo, outcome.hi)
-        for part in (fitted.mean[:p], fitted.mean[p:])
-    )
-    return Nuisance(e.e, mu0, mu1)
-
-
-def propensity_of(ground: Ground, found: ArmData) -> Propensity:
-    """e(x) for free: sum w T phi is the first row of the treated arm's Gram."""
-    if ground.known is not None:
-        return known_propensity(ground, ground.known)
-    zero, one = found.grams
-    gram = GramEstimate(zero.value + one.value, float(np.hypot(zero.sd, one.sd)), zero.model)
-    cross = 0.5 * (one.value[0] - zero.value[0])
-    return propensity(ground, gram, cross, 0.5 * float(np.hypot(zero.sd, one.sd)))
-
-
-def arm_remainder(
-    ground: Ground, fitted: Sequence[Posterior], es: Sequence[Propensity]
-) -> Remainder:
-    """The product of nuisance errors, with the two arms' covariances averaged; over the folds."""
-    p = ground.features.size
-    laws = []
-    for law, e in zip(fitted, es, strict=True):
-        mean_cov = 0.5 * (law.cov[:p, :p] + law.cov[p:, p:])
-        weight = remainder_weight(ground, ground.features, e.e)
-        laws.append(unrelated(weight, e.cov, mean_cov))
-    return over_folds(laws)
-
-
-def shown_arms(nuisances: tuple[Nuisance, ...]) -> Nuisances:
-    if len(nuisances) == 1:
-        n = nuisances[0]
-        e, mu0, mu1 = n.e, n.mu0, n.mu1
-    else:
-        first, second = nuisances
-        e, mu0, mu1 = (
-            mixed(first.e, second.e),
-            mixed(first.mu0, second.mu0),
-            mixed(first.mu1, second.mu1),
-        )
-    return Nuisances(e, Mixture(e, mu1, mu0), mu0, mu1)

@@ -29,7 +29,6 @@ from privcausal.spec.request import Request
 from privcausal.spec.schema import Schema
 from privcausal.vault import Vault
 
-
 RANGES_WEIGHT = 0.03
 """Weight of the covariates' effective ranges within the nuisances' share: three quarters of the
 marginals', as where only an average is wanted."""

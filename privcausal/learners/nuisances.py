@@ -8,16 +8,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from privcausal.accounting import Release
 from privcausal.inference import cut as cuts
-from privcausal.inference import window as windows
 from privcausal.inference.additive import Moments, Posterior
 from privcausal.inference.basis import amplitude
 from privcausal.inference.confounding import Pair, Remainder
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.gram import GramEstimate, alignment, population_gram
-from privcausal.learners.bases import Base
-from privcausal.learners.ground import Grams, Ground, complements, is_binary, outcome_histogram
+from privcausal.learners.ground import Grams, Ground, complements
 from privcausal.learners.needs import Need
 from privcausal.spec.features import FeatureMap, Features
 from privcausal.spec.functions import (
@@ -31,7 +28,7 @@ from privcausal.spec.functions import (
     within,
 )
 from privcausal.spec.interactions import Interactions
-from privcausal.spec.request import LEAST_PROPENSITY, Request
+from privcausal.spec.request import LEAST_PROPENSITY
 from privcausal.typing import Estimand, Matrix, Vector
 from privcausal.vault import (
     ByFold,
@@ -225,44 +222,14 @@ def spread(features: FeatureMap) -> float:
     return float(max((features.order == 1).sum(), 1)) * amplitude(len(features.blocks)) ** 2
 
 
-WINDOW, WINDOW_WEIGHT = "nuisance: outcome range", 0.02
-"""The histogram of outcomes, and its weight within the nuisances' share."""
-
-
-def window_needs(request: Request, base: Base) -> list[Need]:
-    """A look at where a numeric outcome is; the textbook base has it as it is declared."""
-    if base.released_weights or is_binary(request):
-        return []
-    return [Need(WINDOW, WINDOW_WEIGHT, "nuisance")]
-
-
-def windowed(ground: Ground, stage: str, share: float = 1.0) -> Ground:
-    """The ground with a narrower range of the outcome, where a histogram of it is bought.
-
-    `stage` releases the outcome's moments, each over this `share` of the rows.
-    """
-    outcome = ground.outcome
-    release = outcome_histogram(ground, WINDOW, lambda _: windows.borders(outcome.lo, outcome.hi))
-    if release is None:
-        return ground
-    features, count = ground.features, ground.population.count
-    noise = cross_noise(ground, stage, features.cut) / (count * share)
-    linear = int((features.order == 1).sum())
-    found = windows.window(
-        release.value,
-        float(release.noise_sd[0]),
-        outcome.lo,
-        outcome.hi,
-        count,
-        noise * float(np.sqrt(linear)) / amplitude(len(features.blocks)),
-    )
-    return replace(ground, window=Outcome(*found))
-
-
 def _outcomes(ground: Ground, grams: Grams) -> list[Posterior]:
-    releases, half = outcome_moments(ground, "nuisance: outcome"), ground.centre.bound
+    outcome = ground.centre
+    target = outcome if ground.window is None else _centred(ground, outcome)
+    mechanism = Cross(ground.features, target, outcome.bound, "outcome")
+    releases = ground.session.moments("nuisance: outcome", mechanism)
     sd = float(releases[0].noise_sd[0])
     crosses = complements([r.value for r in releases], sd)
+    half = outcome.bound
     size = (OUTCOME_SPREAD * half) ** 2 / spread(ground.features)
     return [
         ground.session.regression.nuisance(
@@ -274,16 +241,6 @@ def _outcomes(ground: Ground, grams: Grams) -> list[Posterior]:
         )
         for gram, (cross, noise, _) in zip(grams.outside, crosses, strict=True)
     ]
-
-
-def outcome_moments(
-    ground: Ground, stage: str, *, by_arm: bool = False
-) -> list[Release]:
-    """Sums of w (Y - m) phi by fold, m the middle of where outcomes are cut."""
-    outcome = ground.centre
-    target = outcome if ground.window is None else _centred(ground, outcome)
-    mechanism = Cross(ground.features, target, outcome.bound, "outcome", by_arm=by_arm)
-    return ground.session.moments(stage, mechanism)
 
 
 def _centred(ground: Ground, window: Outcome) -> Transform:

@@ -14,14 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal.inference import cut as cuts
+from privcausal.inference import window as windows
 from privcausal.inference.additive import Moments, Posterior
 from privcausal.inference.band import spread
+from privcausal.inference.basis import amplitude
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
 from privcausal.inference.leftover import Leftover, Source, leftover
 from privcausal.inference.sizes import modelled
 from privcausal.learners.bases import Base, Gam
-from privcausal.learners.ground import Grams, Ground, gram_of
+from privcausal.learners.ground import Grams, Ground, gram_of, outcome_histogram
 from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
 from privcausal.learners.interactions import SIZES as RESIDUAL_SIZES
 from privcausal.learners.interactions import TREATMENT as INTERACTIONS
@@ -42,14 +44,14 @@ from privcausal.learners.nuisances import (
     residual_product,
     settled,
     weights_gram,
-    window_needs,
-    windowed,
 )
 from privcausal.spec.features import Features
 from privcausal.spec.request import Request
+from privcausal.spec.schema import Interval
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import (
     Cross,
+    Outcome,
     SizeHistogram,
     Transform,
 )
@@ -123,10 +125,40 @@ INTERACTIONS_WEIGHTS = (0.06, 0.14, 0.01)
 """Weights of the interactions' stages (treatment, outcome, sizes) within the nuisances' share."""
 
 
+WINDOW, WINDOW_WEIGHT = "nuisance: outcome range", 0.02
+"""The histogram of outcomes, and its weight within the nuisances' share."""
+
+
+def _windowed(ground: Ground) -> Ground:
+    """The ground with a narrower range of the outcome, where a histogram of it is bought."""
+    outcome = ground.outcome
+    release = outcome_histogram(ground, WINDOW, lambda _: windows.borders(outcome.lo, outcome.hi))
+    if release is None:
+        return ground
+    features, count = ground.features, ground.population.count
+    noise = cross_noise(ground, "nuisance: outcome", features.cut) / count
+    linear = int((features.order == 1).sum())
+    found = windows.window(
+        release.value,
+        float(release.noise_sd[0]),
+        outcome.lo,
+        outcome.hi,
+        count,
+        noise * float(np.sqrt(linear)) / amplitude(len(features.blocks)),
+    )
+    return replace(ground, window=Outcome(*found))
+
+
+def _is_binary(request: Request) -> bool:
+    domain = request.schema.get(request.formula.outcome)
+    return domain is not None and not isinstance(domain, Interval)
+
+
 def nuisance_needs(request: Request, base: Base) -> list[Need]:
     """Stages of both nuisances, with their interactions where the base learns them."""
     needs = partial_needs(request.propensity is not None)
-    needs[:0] = window_needs(request, base)
+    if not base.released_weights and not _is_binary(request):
+        needs.insert(0, Need(WINDOW, WINDOW_WEIGHT, "nuisance"))
     if request.propensity is None and base.interactions:
         needs += interaction_needs(*INTERACTIONS_WEIGHTS)
     return needs
@@ -156,7 +188,7 @@ class Learned:
 def nuisances(ground: Ground) -> Learned:
     """All stages of `nuisance_needs`: those who plan with the one learn with the other."""
     ground, grams = gram_of(ground)
-    ground = windowed(ground, "nuisance: outcome")
+    ground = _windowed(ground)
     ground, partials = clipped(ground, partial(ground, grams))
     return Learned(ground, grams, *_refined(ground, partials))
 
@@ -242,10 +274,18 @@ def cut_of(ground: Ground, law: cuts.Sizes, stage: str, bias: float) -> float:
 
 
 def moments_of(
-    ground: Ground, features: Features, target: Transform, law: cuts.Sizes, cut: float, stage: str
+    ground: Ground,
+    features: Features,
+    target: Transform,
+    law: cuts.Sizes,
+    cut: float,
+    stage: str,
+    *,
+    by_arm: bool = False,
 ) -> Moved:
     """Ask for the moments of a target that is cut, and scale them to what they are uncut."""
-    release = ground.session.release(stage, Cross(features, target, cut, "residual product"))
+    order = Cross(features, target, cut, "residual product", by_arm=by_arm)
+    release = ground.session.release(stage, order)
     below = max(law.below(cut), LEAST_BELOW)
     return Moved(
         release.value / below,
