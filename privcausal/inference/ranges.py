@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.stats import norm
 
 from privcausal.errors import BudgetError
 from privcausal.inference.outcome import Core
@@ -43,9 +44,9 @@ def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: 
 
     The cells that can be told from noise, stretched from their median until no more than
     `LEFT_OUT` of the rows can lie beyond an end, by the condition of `inference.tail`. The declared
-    range where that is not at most half of it, or next to a point; and where more rows can lie
-    beyond those cells than in them, wherever it be: then they are no middle, and a condition on
-    tails says nothing.
+    range where that is not at most half of it, or next to a point; and where more rows may
+    lie beyond those cells than in them: then they are no middle, whose tails a condition could be
+    about.
 
     Parameters
     ----------
@@ -63,8 +64,8 @@ def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: 
     rows = max(float(counts[at[0] : at[-1] + 1].sum()), noise_sd, 1.0)
     outside = counts[: at[0]][::-1], counts[at[-1] + 1 :]
     step, limits = declared.width / len(counts), []
-    anywhere = sum(hidden(c, noise_sd, ends, 2 * looks, anywhere=True) for c in outside)
-    if anywhere > rows:
+    elsewhere = np.concatenate(outside)
+    if elsewhere.sum() + norm.isf(LUCKY) * noise_sd * np.sqrt(len(elsewhere)) > rows:
         return declared
     for beyond, reach in zip(outside, (core.below, core.above), strict=True):
         distance = reach + step * np.arange(len(beyond) + 1.0)
