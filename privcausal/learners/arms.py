@@ -189,7 +189,11 @@ class X(T):
 
 
 def _joined(known: Learned, first: Effect) -> Effect:
-    """Both arms' regressions of what the other arm's mean says that the effect of a row is."""
+    """Both arms' regressions of what the other arm's mean says that the effect of a row is.
+
+    Where the first effect errs by d, mu_0 errs by -e d and mu_1 by (1 - e) d, and the joined effect
+    by 2 e (1 - e) d <= d / 2: a part of its band.
+    """
     ground, outcome = known.ground, known.ground.outcome
     soft = min(RESIDUAL_CLIP, ground.clip)
 
@@ -201,11 +205,13 @@ def _joined(known: Learned, first: Effect) -> Effect:
     found, arms = _moments(known, target, IMPUTED_SIZES, IMPUTED, None)
     e, variance = overall(known.partials).e, found.spread**2 / found.mean_weight / 2
     spreads = (CONSTANT_SPREAD * outcome.bound) ** 2, found.cut**2 / 10
-    pieces = []
+    features = ground.effect_features
+    nothing = Additive(features, np.zeros(features.size))
+    pieces = [Piece(nothing, first.pieces[0].cov, Constant(0.5))]
     for cross, weight in zip((-arms[0], arms[1]), (e, Difference(Constant(1.0), e)), strict=True):
         moments = Moments(found.gram, cross, found.gram_sd, found.cross_sd / np.sqrt(2), variance)
         fitted = conditional(ground)(moments, *spreads)
-        pieces.append(Piece(Additive(ground.effect_features, fitted.mean), fitted.cov, weight))
+        pieces.append(Piece(Additive(features, fitted.mean), fitted.cov, weight))
     return Effect(tuple(pieces), 2 * outcome.bound)
 
 

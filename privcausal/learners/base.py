@@ -29,9 +29,9 @@ from privcausal.spec.request import Request
 from privcausal.spec.schema import Schema
 from privcausal.vault import Vault
 
-RANGES_WEIGHT = 0.03
-"""Weight of the covariates' effective ranges within the nuisances' share: three quarters of the
-marginals', as where only an average is wanted."""
+RANGES_WEIGHT = 0.02
+"""Weight of the look at where covariates are, within the nuisances' share: that of the look at
+where the outcome is."""
 
 
 class Learner(ABC):

@@ -391,30 +391,3 @@ def complements(parts: Sequence[Any], sd: float) -> list[tuple[Any, float, float
     total = np.sum(parts, axis=0)
     k = len(parts)
     return [(total - part, sd * np.sqrt(k - 1), (k - 1) / k) for part in parts]
-
-
-def arm_grams(ground: Ground, stage: str) -> tuple[Ground, ArmPair, tuple[ArmPair, ...]]:
-    """Grams by arm: over all rows, and for each fold those of the other folds."""
-    mechanism = Gram(ground.features, by_arm=True)
-    releases = ground.session.moments(stage, mechanism)
-    noisy = [mechanism.matrix(r.value) for r in releases]
-    sd = off_diagonal_sd(mechanism, releases[0])
-    total, total_sd = np.sum(noisy, axis=0), sd * np.sqrt(len(noisy))
-    population = correlated(
-        ground.population, ground.features, total.sum(axis=0), total_sd * np.sqrt(2.0)
-    )
-    known = ground.known if isinstance(ground.known, Known) else None
-    ground = replace(ground, population=population, rows=population.rows(known))
-    whole = _shrink_arms(ground, total, total_sd, 1.0)
-    outside = tuple(_shrink_arms(ground, *part) for part in complements(noisy, sd))
-    return ground, whole, outside
-
-
-ArmPair = tuple[GramEstimate, GramEstimate]
-
-
-def _shrink_arms(ground: Ground, noisy: Matrix, sd: float, share: float) -> ArmPair:
-    """Each arm's Gram moved towards the population's, scaled to the arm's noisy size."""
-    count = max(float(noisy[:, 0, 0].sum()), 1e-9)
-    arms = [float(np.clip(noisy[arm, 0, 0] / count, 0.02, 0.98)) * share for arm in (0, 1)]
-    return _shrink(ground, noisy[0], sd, arms[0]), _shrink(ground, noisy[1], sd, arms[1])
