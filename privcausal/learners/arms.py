@@ -142,7 +142,8 @@ class S(_Arms):
             gram=np.asarray(block_diag(zero.gram, one.gram)),
             cross=np.r_[zero.cross, one.cross],
             cross_sd=np.tile(one.cross_sd, 2),
-            extra=None if one.extra is None else np.asarray(block_diag(zero.extra, one.extra)),
+            # both arms have the same
+            extra=None if one.extra is None else np.asarray(block_diag(one.extra, one.extra)),
         )
         kept = np.arange(p) if self.interactions else np.arange(1)
         fitted = ground.session.regression.arms(both, features, intercept, size, size, kept=kept)
