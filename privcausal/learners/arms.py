@@ -210,7 +210,7 @@ def arm_data(ground: Ground, stage: str) -> tuple[Ground, tuple[ArmData, ...], A
     if ground.known is None:
         control, treated = (float(gram.value[0, 0]) for gram in whole)
         rows = max(control + treated, 1e-9)
-        ground = floored(ground, treated / rows, whole[1].sd / rows)
+        ground = floored(ground, treated / rows, np.sqrt(2.0) * whole[1].sd / rows)
     outcome = ground.outcome
     mechanism = Cross(ground.features, outcome, outcome.bound, "outcome", by_arm=True)
     releases = ground.session.moments(stage, mechanism)

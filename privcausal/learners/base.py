@@ -183,6 +183,7 @@ def finish(
     notes: tuple[str, ...] = (),
 ) -> Estimate:
     session = ground.session
+    support = () if found is None else _support(ground, nuisances, found)
     return Estimate(
         session.plan,
         session.schema,
@@ -194,8 +195,14 @@ def finish(
         tuple(session.releases),
         session.vault.size,
         session.vault.real_noise,
-        notes,
+        support + notes,
     )
+
+
+UNSEEN_NOTE = (
+    "One arm has too few rows to be told from none (from released numbers). Its outcomes are "
+    "those of a model, and if it is empty the interval of the effect means nothing."
+)
 
 
 MOST_REMAINDER = 0.5
@@ -228,6 +235,16 @@ CLIPPING_NOTE = (
 )
 
 
+POOR_OVERLAP = 0.1
+"""Share of the rows with propensities at the clip above which the result says so."""
+
+OVERLAP_NOTE = (
+    "About {share:.0%} of the rows have a propensity below {clip:.2g} or above {other:.2g} (from "
+    "released numbers): they are in one arm nearly always, and the ATE rests on a model of what "
+    "the other would have given them. estimand='ATO' asks about those who could be in either."
+)
+
+
 def doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
     """Notes on an average whose variance is mostly allowances, or that products confound."""
     total = float(found.cov[0, 0])
@@ -244,3 +261,16 @@ def doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
     if products > MOST_PRODUCTS * np.sqrt(total):
         notes.append(PRODUCTS_NOTE.format(estimand=estimand))
     return tuple(notes)
+
+
+def _support(ground: Ground, nuisances: Nuisances, found: AverageEstimate) -> tuple[str, ...]:
+    """A note where one arm may be empty, or where many propensities are held at the clip."""
+    if ground.session.unseen:
+        return (UNSEEN_NOTE,)
+    if found.terms[0] != "ATE" or ground.known is not None:
+        return ()
+    e = nuisances.propensity(ground.rows)
+    share = float(np.mean(np.minimum(e, 1 - e) <= ground.clip * (1 + 1e-9)))
+    if share <= POOR_OVERLAP:
+        return ()
+    return (OVERLAP_NOTE.format(share=share, clip=ground.clip, other=1 - ground.clip),)

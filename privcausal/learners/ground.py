@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from privcausal.accounting import Charge, Cost, Release
+from privcausal.inference.average import FEW
 from privcausal.inference.basis import feature_map
 from privcausal.inference.gram import GramEstimate, correlated, population_gram, shrunken
 from privcausal.inference.outcome import Look, edges, look
@@ -47,7 +48,10 @@ NORM_QUANTILE = 0.5
 
 @dataclass
 class Session:
-    """One fit in progress: the vault, the plan, and every release so far in order."""
+    """One fit in progress: the vault, the plan, and every release so far in order.
+
+    `unseen` says that the rarer arm has too few rows to be told from none.
+    """
 
     plan: Plan
     vault: Vault
@@ -55,6 +59,7 @@ class Session:
     undeclared: Undeclared
     base: PrivateBase
     releases: list[Release] = field(default_factory=list)
+    unseen: bool = False
 
     @property
     def regression(self) -> Base:
@@ -84,6 +89,10 @@ class Session:
         folds = list(self.vault.release_folds(stage, mechanism))
         self.releases.append(folds[0])
         return folds
+
+    def look_for(self, rows: float, noise_sd: float) -> None:
+        """Remember whether this noisy count of the rarer arm's rows shows any."""
+        self.unseen |= rows <= FEW * noise_sd
 
     def buy_bounds(self) -> None:
         """Complete the schema by private bounds and levels."""
@@ -400,6 +409,7 @@ def arm_grams(ground: Ground, stage: str) -> tuple[Ground, ArmPair, tuple[ArmPai
     noisy = [mechanism.matrix(r.value) for r in releases]
     sd = off_diagonal_sd(mechanism, releases[0])
     total, total_sd = np.sum(noisy, axis=0), sd * np.sqrt(len(noisy))
+    ground.session.look_for(float(total[:, 0, 0].min()), total_sd * np.sqrt(2.0))
     population = correlated(
         ground.population, ground.features, total.sum(axis=0), total_sd * np.sqrt(2.0)
     )
@@ -416,5 +426,6 @@ ArmPair = tuple[GramEstimate, GramEstimate]
 def _shrink_arms(ground: Ground, noisy: Matrix, sd: float, share: float) -> ArmPair:
     """Each arm's Gram moved towards the population's, scaled to the arm's noisy size."""
     count = max(float(noisy[:, 0, 0].sum()), 1e-9)
-    arms = [float(np.clip(noisy[arm, 0, 0] / count, 0.02, 0.98)) * share for arm in (0, 1)]
+    least = min(np.sqrt(2.0) * sd / count, 0.5)  # an arm that cannot be seen may have this share
+    arms = [float(np.clip(noisy[arm, 0, 0] / count, least, 1 - least)) * share for arm in (0, 1)]
     return _shrink(ground, noisy[0], sd, arms[0]), _shrink(ground, noisy[1], sd, arms[1])
