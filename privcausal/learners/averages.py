@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,14 +15,16 @@ from privcausal.inference.average import (
     estimate_averages,
 )
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.possible import Level, possible
 from privcausal.inference.score_cut import ArmSizes, edges, score_cut
 from privcausal.learners.estimands import Target
 from privcausal.learners.ground import Ground, is_binary
 from privcausal.learners.needs import Need
+from privcausal.spec.functions import Nuisance
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval
 from privcausal.typing import Matrix
-from privcausal.vault import ArmHistogram, ArmSize, ScoreSquares, ScoreSums
+from privcausal.vault import ArmHistogram, ArmSize, Outcome, ScoreSquares, ScoreSums
 
 Stages = tuple[str, str, str]
 STAGES: Stages = ("average: score sizes", "average: scores", "average: squared scores")
@@ -39,13 +42,24 @@ def averages_needs(request: Request) -> list[Need]:
     ]
 
 
+class Weighed(NamedTuple):
+    """What the scores of an average are made of.
+
+    `nuisances` are one per fold, `remainder` is the law of what their errors leave, and `weight`
+    the most that a row weighs, in weights of a difference of means (infinite without a limit).
+    `level` is the mean of outcomes that are not cut, and `shares` are those of the arms, by the
+    weights that a mean of either has.
+    """
+
+    nuisances: tuple[Nuisance, ...]
+    remainder: Remainder
+    weight: float = np.inf
+    level: Level | None = None
+    shares: tuple[float, float] = (0.5, 0.5)
+
+
 def averages(
-    ground: Ground,
-    target: Target,
-    remainder: Remainder,
-    stages: Stages,
-    name: str,
-    weight: float = np.inf,
+    ground: Ground, target: Target, weighed: Weighed, stages: Stages, name: str
 ) -> AverageEstimate:
     """Release sums of the score (1, z, g) and of its squares; estimates with covariances.
 
@@ -53,10 +67,8 @@ def averages(
     ----------
     target : Target
         Score and mass of the estimand.
-    remainder : Remainder
-        Bias from the nuisances' errors, as far as it is known.
-    weight : float
-        The most that a row weighs, in weights of a difference of means.
+    weighed : Weighed
+        What is known of the bias of scores, and of what an effect can be.
     """
     request = ground.session.plan.request
     sizes = _sizes(ground, target, stages[0])
@@ -88,7 +100,7 @@ def averages(
         _points(ground),
         regressors.alpha * np.array([c.per_unit for c in columns]),
         chosen.bias,
-        remainder,
+        weighed.remainder,
         0.25 * rms**2,
         (1.0, target.mass_spread),
         target.group_masses,
@@ -98,7 +110,23 @@ def averages(
     terms = (name, *(c.name for c in columns))
     groups = tuple(g.label for g in ground.groups)
     found = estimate_averages(terms, groups, value, sd, frame, robust=robust)
-    return replace(clustered(found, request.trust.max_rows), weight=weight)
+    found = replace(clustered(found, request.trust.max_rows), weight=weighed.weight)
+    return found if weighed.level is None else held(found, weighed, ground.outcome)
+
+
+def held(found: AverageEstimate, weighed: Weighed, outcome: Outcome) -> AverageEstimate:
+    """The same with an average effect that the mean outcome leaves possible.
+
+    What is summed with the average moves with it as far as their errors do.
+    """
+    assert weighed.level is not None
+    sd = float(np.sqrt(found.cov[0, 0]))
+    if not (np.isfinite(sd) and sd > 0 and weighed.level.sd > 0):
+        return found
+    width, effect = 2 * outcome.bound, float(found.estimate[0])
+    move = possible(effect, sd, weighed.level, weighed.shares, width) - effect
+    errors = found.sampling[0] + found.privacy[0]
+    return replace(found, estimate=found.estimate + move * errors / errors[0])
 
 
 def _sizes(ground: Ground, target: Target, stage: str) -> ArmSizes | None:

@@ -14,7 +14,7 @@ from privcausal.inference.average import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
 from privcausal.learners import overlap
-from privcausal.learners.averages import RANGE, STAGES, averages, averages_needs
+from privcausal.learners.averages import RANGE, STAGES, Weighed, averages, averages_needs
 from privcausal.learners.bases import AnyBase, Base, PrivateBase, moment_base, private_base
 from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.estimands import average_target
@@ -22,7 +22,6 @@ from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.ground import Ground, Session, lay, look_at_outcome
 from privcausal.learners.needs import LEAST_PART, TOP, Need, Undeclared, check_levels, make_plan
 from privcausal.learners.nuisances import Partial, overall
-from privcausal.learners.overlap import Weighed
 from privcausal.spec.functions import Constant, Function, Mixture, Nuisance
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import Request
@@ -125,7 +124,7 @@ class CateLearner(EffectLearner):
             centre = float(np.mean(learnt.effect(ground.rows)))
             scored = weighed(ground, learnt)
             target = average_target(ground, scored.nuisances, centre, learnt.effect)
-            found = averages(ground, target, scored.remainder, STAGES, "ATE", scored.weight)
+            found = averages(ground, target, scored, STAGES, "ATE")
         notes = learnt.notes + (() if found is None else doubts(found))
         return finish(ground, learnt.effect, learnt.shown, found, notes)
 
