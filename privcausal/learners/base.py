@@ -200,7 +200,8 @@ def finish(
 
 UNSEEN_NOTE = (
     "One arm has too few rows to be told from none (from released numbers). Its outcomes are "
-    "those of a model, and if it is empty the interval of the effect means nothing."
+    "those of a model, and if it is empty the interval of the effect means nothing. Is the "
+    "treatment coded 0 and 1?"
 )
 
 
