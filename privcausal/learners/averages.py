@@ -21,6 +21,7 @@ from privcausal.learners.estimands import Target
 from privcausal.learners.ground import Ground, is_binary
 from privcausal.learners.needs import Need
 from privcausal.spec.functions import Nuisance
+from privcausal.spec.groups import partitions
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval
 from privcausal.typing import Matrix
@@ -92,11 +93,11 @@ def averages(
         ScoreData(*sums.split(a), *squares.split(b))
         for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
     )
-    size = _size(ground, value, sd, ground.session.plan.stage(stages[1]).rows)
+    limits = _size_limits(ground, sd, ground.session.plan.stage(stages[1]).rows)
     columns = ground.linear.columns
     frame = Frame(
         target.centre,
-        size,
+        float(np.clip(value.outer[0, 0], *limits)),
         _points(ground),
         regressors.alpha * np.array([c.per_unit for c in columns]),
         chosen.bias,
@@ -106,6 +107,8 @@ def averages(
         target.group_masses,
         target.kept(cut, rms),
         None if target.pilot is None else target.pilot.coef,
+        partitions(ground.groups, ground.session.schema, request.needed),
+        limits,
     )
     terms = (name, *(c.name for c in columns))
     groups = tuple(g.label for g in ground.groups)
@@ -167,16 +170,18 @@ def noise_per_cut(ground: Ground, sums: ScoreSums, stage: str) -> float:
     return float(change / np.sqrt(2 * plan.stage(stage).rho / 1e12) / ground.population.count)
 
 
-def _size(ground: Ground, value: ScoreData, sd: ScoreData, share: float) -> float:
-    """Complete rows: the noisy count, or the declared size where nothing can be missing."""
+def _size_limits(ground: Ground, sd: ScoreData, share: float) -> tuple[float, float]:
+    """Of the complete rows: the declared size where nothing can be missing, else as far as known.
+
+    Where no number is public, at least the noise: what is divided by it has an end.
+    """
     session = ground.session
-    noisy, noise = float(value.outer[0, 0]), float(sd.outer[0, 0])
     public = session.vault.size
     if public is None or session.plan.request.trust.unit is not None:
-        return float(max(noisy, noise, 1.0))
+        return max(float(sd.outer[0, 0]), 1.0), np.inf
     if session.schema.complete and share == 1.0:
-        return float(public)
-    return float(np.clip(noisy, 1.0, public * share))
+        return float(public), float(public)
+    return 1.0, public * share
 
 
 def _points(ground: Ground) -> Matrix:
