@@ -267,7 +267,7 @@ def _sums(value: ScoreData, sd: ScoreData, frame: Frame) -> _Sums:
         size[0], size_sd[0] = plain.mass / frame.kept, plain.mass_sd / frame.kept
         least = LEAST_MASS * frame.size * frame.mass_prior[0]
         size, size_cov = reconcile_within(size, size_sd, identities, (least, np.inf))
-        mass, mass_sd = frame.kept * float(size[0]), frame.kept * _sd(size_cov)[0]
+        mass, mass_sd = frame.kept * float(size[0]), frame.kept * float(_sd(size_cov)[0])
         outer, outer_sd = value.outer, sd.outer
     else:
         size, size_cov = reconcile_within(size, size_sd, identities, frame.size_limits)
