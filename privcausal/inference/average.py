@@ -268,20 +268,17 @@ def _sums(value: ScoreData, sd: ScoreData, frame: Frame) -> _Sums:
         least = LEAST_MASS * frame.size * frame.mass_prior[0]
         size, size_cov = reconcile_within(size, size_sd, identities, (least, np.inf))
         mass, mass_sd = frame.kept * float(size[0]), frame.kept * float(_sd(size_cov)[0])
-        outer, outer_sd = value.outer, sd.outer
     else:
         size, size_cov = reconcile_within(size, size_sd, identities, frame.size_limits)
         frame = replace(frame, size=float(size[0]))
         mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
-        outer, outer_sd = value.outer.copy(), sd.outer.copy()
-        outer[0, 0], outer_sd[0, 0] = size[0], _sd(size_cov)[0]
     value = replace(
-        value, score=np.r_[score[0], value.score[1:]], group_score=score[1:], outer=outer,
+        value, score=np.r_[score[0], value.score[1:]], group_score=score[1:],
         group_size=size[1:], square=float(square[0]), group_square=square[1:],
     )  # fmt: skip
     score_sd, square_sd = _sd(score_cov), _sd(square_cov)
     sd = replace(
-        sd, score=np.r_[score_sd[0], sd.score[1:]], group_score=score_sd[1:], outer=outer_sd,
+        sd, score=np.r_[score_sd[0], sd.score[1:]], group_score=score_sd[1:],
         group_size=_sd(size_cov)[1:], square=float(square_sd[0]), group_square=square_sd[1:],
     )  # fmt: skip
     return _Sums(value, sd, frame, mass, mass_sd, _Noise(score_cov, size_cov, identities))

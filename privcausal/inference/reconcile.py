@@ -45,9 +45,9 @@ def reconcile_within(
 def upheld(parts: Partitions, size: Vector, sd: Vector, few: float) -> Matrix:
     """The identities that hold: all but those whose rest is large enough to be seen.
 
-    A rest that may hold rows is taken for empty where its count is within `few` sd of zero. Its
-    rows move a sum of scores by as many times the distance of their mean from the scores' centre,
-    and this noise has rows times the cut: what is neglected is small beside it.
+    A rest that may hold rows is taken for empty where its count is within `few` sd of zero. What
+    that neglects is below the noise: rows as many as the noise in counts, times the distance of
+    their scores' mean from the centre, where the noise in scores is as many rows times the cut.
 
     Parameters
     ----------
