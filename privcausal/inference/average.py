@@ -183,8 +183,8 @@ def estimate_averages(
     the ATT, where mass = T / m with m <= 1, and for the ATO, where mass = (T - e)^2 / m with
     m <= 1/4 and E[(T - e)^4] = h (1 - 3h) >= h m for h = e (1 - e) <= 1/4.
 
-    Where groups part the rows, all of this is of sums that were made to agree: the average is then
-    that of the groups' effects by their sizes.
+    Where groups partition the rows, all of this is of sums that were made to agree: the average is
+    then that of the groups' effects by their sizes.
     """
     sums = _sums(value, sd, frame)
     value, sd, frame, mass, mass_sd = sums.value, sums.sd, sums.frame, sums.mass, sums.mass_sd
@@ -235,7 +235,7 @@ class _Noise:
 class _Sums:
     """Sums and the mass as they are used, with what is known beside them.
 
-    `noise` is None where no groups part the rows.
+    `noise` is None where no groups partition the rows.
     """
 
     value: ScoreData
@@ -247,7 +247,7 @@ class _Sums:
 
 
 def _sums(value: ScoreData, sd: ScoreData, frame: Frame) -> _Sums:
-    """The sums; where groups part the rows, those over them add up to those over all rows."""
+    """The sums; where groups partition the rows, those over them add up to those over all rows."""
     plain = _Sums(value, sd, frame, *shrunken_mass(value.mass, sd.mass, frame))
     if frame.parts is None:
         return plain

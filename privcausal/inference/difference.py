@@ -47,7 +47,7 @@ class JointNoise:
 def agreed(
     value: Totals, sd: Totals, parts: Partitions
 ) -> tuple[Totals, Totals, JointNoise | None]:
-    """Sums of each arm that add up over groups that part the rows, noise sds, joint noise.
+    """Sums of each arm that add up over groups that partition the rows, noise sds, joint noise.
 
     All as they were, and None, where no groups do.
     """
@@ -161,7 +161,7 @@ def _pulled(lost: Vector) -> Vector:
     return np.asarray(np.maximum(lost[1, 1] + lost[0, 0], lost[1, 0] + lost[0, 1]))
 
 
-def unseen(value: Totals, sd: Totals) -> Matrix:
+def unseen(value: Totals, sd: Totals) -> Mask:
     """Which arms (of all rows, of each group) have too few rows to be told from the noise."""
     return np.asarray(value.count <= FEW * sd.count)
 

@@ -1,4 +1,4 @@
-"""Sums over all rows and over groups that part them, made to agree: generalised least squares."""
+"""Sums over all rows and over groups that partition them, reconciled by least squares."""
 
 from __future__ import annotations
 

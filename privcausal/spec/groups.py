@@ -137,7 +137,7 @@ _COMPARE = {
 
 @dataclass(frozen=True, eq=False)
 class Partitions:
-    """Sets of groups that part the rows: what is summed over them is the sum over all rows.
+    """Sets of groups that partition the rows: what is summed over them is the sum over all rows.
 
     Attributes
     ----------
@@ -185,7 +185,9 @@ def partitions(groups: Sequence[Group], schema: Schema, needed: Collection[str])
     return Partitions(np.array(found), np.array(certain, bool))
 
 
-def _examples(groups: Sequence[Group], domain: Domain) -> tuple[Vector, Vector]:
+def _examples(
+    groups: Sequence[Group], domain: Domain
+) -> tuple[Vector | Integers, Vector | Integers]:
     """Cleaned values, one of each kind the groups can tell apart: declared ones, and others."""
     if isinstance(domain, Levels):
         return np.arange(len(domain.labels)), np.array([] if domain.other else [-1])
@@ -196,7 +198,9 @@ def _examples(groups: Sequence[Group], domain: Domain) -> tuple[Vector, Vector]:
     return np.r_[ends, 0.5 * (ends[:-1] + ends[1:])], np.zeros(0)
 
 
-def _times(groups: Sequence[Group], own: Sequence[int], values: Vector, domain: Domain) -> Integers:
+def _times(
+    groups: Sequence[Group], own: Sequence[int], values: Vector | Integers, domain: Domain
+) -> Integers:
     """In how many of its column's groups each value is."""
     masks = [group_mask(groups[j], values, domain) for j in own]
-    return np.sum(masks, axis=0, dtype=np.int64)
+    return np.asarray(np.sum(masks, axis=0, dtype=np.int64))

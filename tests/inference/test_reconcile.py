@@ -1,4 +1,4 @@
-"""Sums over groups that part the rows agree with those over all rows, at the stated covariance."""
+"""Sums over groups that partition the rows agree with those over all, at the stated covariance."""
 
 from __future__ import annotations
 

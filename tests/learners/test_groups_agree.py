@@ -1,4 +1,4 @@
-"""Fits with groups that part the rows: the average is the groups', at the stated covariance."""
+"""Fits with groups that partition the rows: the average is theirs, at the stated covariance."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_without_noise_groups_change_nothing() -> None:
 
 
 def plain(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, **options: Any) -> AverageEstimate:
-    """The same fit whose groups are not known to part the rows."""
+    """The same fit whose groups are not known to partition the rows."""
     from privcausal.learners import averages as module
     from privcausal.learners import difference
     from privcausal.spec.groups import Partitions
