@@ -214,14 +214,14 @@ def test_no_variance_rises(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["count", "public", "masses"])
-def test_privacy_is_the_joint_covariance_of_the_noise(kind: str) -> None:
+@pytest.mark.parametrize("small", [noise(6.0, 4.0, 8.0, 5.0), noise(2.0, 25.0, 8.0, 5.0)])
+def test_privacy_is_the_joint_covariance_of_the_noise(kind: str, small: ScoreData) -> None:
     """Standardised errors of the average and the groups: mean square 1 in every direction.
 
     Of 3,000 draws the sum of squares is chi-squared; 1 % of room for the delta method.
     """
     value, given = of_kind(kind)
     given = replace(given, mass_prior=(1.0, 1e6))
-    small = noise(6.0, 4.0, 8.0, 5.0)
     rng = np.random.default_rng(6)
     at, draws = [0, 2, 3, 5, 7], 3000  # two are determined by the others
     truth = estimate(value, noise(0, 0, 0, 0), given)
@@ -298,10 +298,13 @@ def test_what_a_hidden_rest_does_is_less_than_the_noise() -> None:
 # -- arms of a trial -----------------------------------------------------------------------------
 
 
+BOUNDS = Interval(-5.0, 9.0)
+
+
 def arms(seed: int = 10) -> Totals:
     g, rng = members(), np.random.default_rng(seed)
     t = rng.random(SIZE) < 0.4
-    y = np.clip(g[:, :3] @ [1.0, 2, 3] + t + rng.standard_normal(SIZE), -5, 9) - 2.0
+    y = np.clip(g[:, :3] @ [4.0, 5, 6] + t + rng.standard_normal(SIZE), -5, 9) - BOUNDS.mid
     whole = np.c_[np.ones(SIZE), g]
     own = [whole[t == arm].T for arm in (0, 1)]
     return Totals(
@@ -309,9 +312,6 @@ def arms(seed: int = 10) -> Totals:
         np.array([one.sum(axis=1) for one in own]),
         np.array([own[arm] @ y[t == arm] ** 2 for arm in (0, 1)]),
     )
-
-
-BOUNDS = Interval(-5.0, 9.0)
 
 
 def arm_noise(total: float, count: float, square: float) -> Totals:
@@ -335,7 +335,7 @@ def test_arms_agree_with_their_groups_and_variances_fall() -> None:
 
 def test_noise_of_arms_is_as_stated() -> None:
     """As for scores: 3,000 draws in every direction of the joint covariance."""
-    value, sd = arms(), arm_noise(10.0, 3.0, 20.0)
+    value, sd = arms(), arm_noise(6.0, 8.0, 20.0)
     rng, draws, at = np.random.default_rng(11), 3000, [0, 1, 2, 4, 6]
 
     def found(seen: Totals) -> AverageEstimate:
@@ -348,13 +348,15 @@ def test_noise_of_arms_is_as_stated() -> None:
         move = rng.standard_normal((3, 2, 7))
         assert value.square is not None
         seen = Totals(
-            value.total + 10 * move[0], value.count + 3 * move[1], value.square + 20 * move[2]
+            value.total + 6 * move[0], value.count + 8 * move[1], value.square + 20 * move[2]
         )
         errors.append((found(seen).estimate - truth.estimate)[at])
     roots = np.linalg.solve(np.linalg.cholesky(truth.privacy[np.ix_(at, at)]), np.array(errors).T)
     low, high = chi2(draws).ppf([FALSE_ALARM / 20, 1 - FALSE_ALARM / 20]) / draws
     for square in (roots**2).mean(axis=1):
         assert 0.99 * low < square < 1.01 * high
+    off = (roots @ roots.T / draws)[np.triu_indices(5, 1)]
+    assert np.abs(off).max() < 5.6 / np.sqrt(draws)
 
 
 def test_arms_with_a_visible_rest_stay_as_they_were() -> None:

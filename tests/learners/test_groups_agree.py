@@ -66,6 +66,16 @@ def test_the_average_is_that_of_the_groups(kind: str) -> None:
     assert np.linalg.eigvalsh(cov).min() > 0
 
 
+def test_the_number_of_rows_is_as_known() -> None:
+    """Public where nothing can be missing, and never above what is public."""
+    frame = study()
+    assert averages(frame, bounds=Schema(BOUNDS, complete=True)).size == len(frame)
+    sizes = [averages(frame, seed=k).size for k in range(12)]
+    assert max(sizes) == len(frame) > min(sizes)
+    secret = [averages(frame, seed=k, neighbors="add_remove").size for k in range(12)]
+    assert max(secret) > len(frame) > min(secret)
+
+
 def test_arms_of_a_trial_have_noise_of_the_stated_covariance() -> None:
     """400 fits of the same rows: in every direction the mean square is that of the noise."""
     frame, draws, at = study(8000), 400, [0, 1, 2, 4]
