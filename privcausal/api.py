@@ -113,7 +113,8 @@ def privcate(
         of the rows (by released numbers), the clip falls in proportion to its share.
     split : {"full", "disjoint", "crossfit"}
     groups : sequence of str
-        Subgroups whose average effects are wanted: columns with levels, or ``"age >= 65"``.
+        Subgroups whose average effects are wanted: columns with levels, or ``"age >= 65"``. Where
+        those of a column partition the rows, groups and average are made to agree.
     queries : data frame, optional
         ``"dpcate"`` only: public points at which alone the effect is released. Default: the whole
         function.

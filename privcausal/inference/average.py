@@ -13,6 +13,8 @@ import numpy as np
 from scipy.stats import ncx2, norm
 
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.reconcile import joint_sampling, reconcile, reconcile_within, upheld
+from privcausal.spec.groups import Partitions
 from privcausal.typing import Matrix, Vector
 
 FEW = 3.0
@@ -88,6 +90,10 @@ class Frame:
         Share of the scores' slope in their centre that is left after the cut.
     pilot : Vector, optional
         Coefficients p, shape (k,), where products with z are of scores centred at a'p.
+    parts : Partitions, optional
+        Sets of groups whose sums add up to those of all rows.
+    size_limits : (float, float)
+        Between which the number of complete rows is known to lie; the same where it is public.
     """
 
     centre: float
@@ -101,6 +107,8 @@ class Frame:
     group_masses: bool = False
     kept: float = 1.0
     pilot: Vector | None = None
+    parts: Partitions | None = None
+    size_limits: tuple[float, float] = (1.0, np.inf)
 
     @cached_property
     def model(self) -> Matrix:
@@ -174,8 +182,12 @@ def estimate_averages(
     In groups with masses of their own it is d^2 E[mass], no more than d^2 E[mass^2] either, for
     the ATT, where mass = T / m with m <= 1, and for the ATO, where mass = (T - e)^2 / m with
     m <= 1/4 and E[(T - e)^4] = h (1 - 3h) >= h m for h = e (1 - e) <= 1/4.
+
+    Where groups partition the rows, all of this is of sums that were made to agree: the average is
+    then that of the groups' effects by their sizes.
     """
-    mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
+    sums = _sums(value, sd, frame)
+    value, sd, frame, mass, mass_sd = sums.value, sums.sd, sums.frame, sums.mass, sums.mass_sd
     mean = float(value.score[0]) / mass
     square = raised(value.square, sd.square, frame.least_square * frame.size) / frame.size
     variance = max(square - (mean * mass / frame.size) ** 2, 0.1 * square)
@@ -200,7 +212,90 @@ def estimate_averages(
         frame.remainder.rms * spread,
         frame.size,
     )
-    return _with_groups(out, groups, value, sd, frame) if groups else out
+    if not groups:
+        return out
+    found = _with_groups(out, groups, sums)
+    return found if sums.noise is None else _joint(found, mean, lift[:, 0], sums, sums.noise)
+
+
+@dataclass(frozen=True, eq=False)
+class _Noise:
+    """Covariance of the noise in sums over all rows and the groups, shape (1 + G, 1 + G).
+
+    `size` is that of the masses where groups have them, else of the counts; `identities` are those
+    that the sums satisfy.
+    """
+
+    score: Matrix
+    size: Matrix
+    identities: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums and the mass as they are used, with what is known beside them.
+
+    `noise` is None where no groups partition the rows.
+    """
+
+    value: ScoreData
+    sd: ScoreData
+    frame: Frame
+    mass: float
+    mass_sd: float
+    noise: _Noise | None = None
+
+
+def _sums(value: ScoreData, sd: ScoreData, frame: Frame) -> _Sums:
+    """The sums; where groups partition the rows, those over them add up to those over all rows."""
+    plain = _Sums(value, sd, frame, *shrunken_mass(value.mass, sd.mass, frame))
+    if frame.parts is None:
+        return plain
+    total, total_sd = _total_size(value, sd, frame)
+    size, size_sd = np.r_[total, value.group_size], np.r_[total_sd, sd.group_size]
+    identities = upheld(frame.parts, size, size_sd, FEW)
+    if not len(identities):
+        return plain
+    score, score_cov = reconcile(
+        np.r_[value.score[0], value.group_score], np.r_[sd.score[0], sd.group_score], identities
+    )
+    square, square_cov = reconcile(
+        np.r_[value.square, value.group_square], np.r_[sd.square, sd.group_square], identities
+    )
+    if frame.group_masses:
+        # the prior of the whole mass is one more reading of it
+        size[0], size_sd[0] = plain.mass / frame.kept, plain.mass_sd / frame.kept
+        least = LEAST_MASS * frame.size * frame.mass_prior[0]
+        size, size_cov = reconcile_within(size, size_sd, identities, (least, np.inf))
+        mass, mass_sd = frame.kept * float(size[0]), frame.kept * float(_sd(size_cov)[0])
+    else:
+        size, size_cov = reconcile_within(size, size_sd, identities, frame.size_limits)
+        frame = replace(frame, size=float(size[0]))
+        mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
+    value = replace(
+        value, score=np.r_[score[0], value.score[1:]], group_score=score[1:],
+        group_size=size[1:], square=float(square[0]), group_square=square[1:],
+    )  # fmt: skip
+    score_sd, square_sd = _sd(score_cov), _sd(square_cov)
+    sd = replace(
+        sd, score=np.r_[score_sd[0], sd.score[1:]], group_score=score_sd[1:],
+        group_size=_sd(size_cov)[1:], square=float(square_sd[0]), group_square=square_sd[1:],
+    )  # fmt: skip
+    return _Sums(value, sd, frame, mass, mass_sd, _Noise(score_cov, size_cov, identities))
+
+
+def _total_size(value: ScoreData, sd: ScoreData, frame: Frame) -> tuple[float, float]:
+    """What is read of all rows where `group_size` is of groups, and its noise sd."""
+    if frame.group_masses:
+        return value.mass, sd.mass
+    if frame.size_limits[0] == frame.size_limits[1]:
+        return frame.size, 0.0
+    return float(value.outer[0, 0]), float(sd.outer[0, 0])
+
+
+def _sd(cov: Matrix) -> Vector:
+    """Standard deviations; rounding may leave a variance of nothing below zero."""
+    return np.asarray(np.sqrt(np.maximum(np.diag(cov), 0.0)))
 
 
 def clustered(found: AverageEstimate, max_rows: int) -> AverageEstimate:
@@ -299,9 +394,7 @@ def _meat(
 def _with_groups(
     out: AverageEstimate,
     groups: tuple[str, ...],
-    value: ScoreData,
-    sd: ScoreData,
-    frame: Frame,
+    sums: _Sums,
 ) -> AverageEstimate:
     """The same with a row for each group; a group too small to see is NaN.
 
@@ -309,11 +402,11 @@ def _with_groups(
     a group's effect is S_g / (n_g M / n), which all three noises move, and row i moves it by
     (score_i - d mass_i) / (n_g M / n), as for the average.
     """
+    value, sd, frame, mass, mass_sd = sums.value, sums.sd, sums.frame, sums.mass, sums.mass_sd
     m, k = len(out.terms), len(groups)
     estimate = np.r_[out.estimate, np.full(k, np.nan)]
     sampling, privacy = np.zeros((m + k, m + k)), np.zeros((m + k, m + k))
     sampling[:m, :m], privacy[:m, :m] = out.sampling, out.privacy
-    mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
     overall = mass / out.size
     variance = float(out.sampling[0, 0]) * out.size * overall**2
     balance, balance_sd, kept = overall, mass_sd / out.size, 1.0
@@ -343,6 +436,50 @@ def _with_groups(
         np.r_[out.remainder, np.full(k, frame.remainder.rms)],
         out.size,
     )
+
+
+def _joint(
+    found: AverageEstimate, mean: float, by_score: Vector, sums: _Sums, noise: _Noise
+) -> AverageEstimate:
+    """The same with covariances between groups and terms, where sums were made to agree.
+
+    Privacy: the estimates' slopes in the sums (delta method). In S_g / (n_g M / n) the number of
+    rows n counts too. Sampling: see `joint_sampling`.
+
+    Parameters
+    ----------
+    mean : float
+        The average less the centre.
+    by_score : Vector
+        Slopes of the terms in the sum of all scores.
+    """
+    frame, mass = sums.frame, sums.mass
+    m, k = len(found.terms), len(found.groups)
+    own = found.estimate[m:] - frame.centre
+    seen = np.isfinite(own)
+    own = np.where(seen, own, 0.0)
+    rows = np.where(seen, sums.value.group_size, 1.0)
+    if frame.group_masses:
+        rows, whole, balance = frame.kept * rows, mass, 1.0
+    else:
+        whole, balance = frame.size, mass / frame.size
+    score, size, by_mass = np.zeros((m + k, 1 + k)), np.zeros((m + k, 1 + k)), np.zeros(m + k)
+    score[:m, 0] = by_score
+    score[m:, 1:] = np.diag(seen / (rows * balance))
+    size[m:, 1:] = np.diag(-own / rows)
+    if frame.group_masses:
+        size[0, 0] = -mean / mass
+        size *= frame.kept
+    else:
+        size[m:, 0] = own / whole
+        by_mass[0], by_mass[m:] = -mean / mass, -own / mass
+    privacy = score @ noise.score @ score.T + size @ noise.size @ size.T
+    privacy += sums.mass_sd**2 * np.outer(by_mass, by_mass)
+    privacy[:m, :m] = found.privacy[:m, :m]
+    sampling = joint_sampling(
+        found.sampling[:m, :m], np.diag(found.sampling)[m:], rows / whole, noise.identities
+    )
+    return replace(found, sampling=sampling, privacy=privacy)
 
 
 def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> tuple[Matrix, float]:

@@ -6,15 +6,17 @@ is also MacKinnon and White's (1985) HC2 in the regression of Y on T.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from privcausal.inference.average import FEW, AverageEstimate
 from privcausal.inference.outcome import OCTAVES, Core, heights
+from privcausal.inference.reconcile import joint_sampling, reconcile, upheld
 from privcausal.inference.tail import Tail, cuts_between, hidden, told
+from privcausal.spec.groups import Partitions
 from privcausal.spec.schema import Interval, least_width
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Mask, Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +30,47 @@ class Totals:
     total: Matrix
     count: Matrix
     square: Matrix | None
+
+
+@dataclass(frozen=True, eq=False)
+class JointNoise:
+    """Covariances of the noise in totals and counts that agree, shape (2, 1 + G, 1 + G) each.
+
+    Their sums over all rows and the groups of an arm satisfy `identities`.
+    """
+
+    total: Vector
+    count: Vector
+    identities: Matrix
+
+
+def agreed(
+    value: Totals, sd: Totals, parts: Partitions
+) -> tuple[Totals, Totals, JointNoise | None]:
+    """Sums of each arm that add up over groups that partition the rows, noise sds, joint noise.
+
+    All as they were, and None, where no groups do.
+    """
+    rows, rows_sd = value.count.sum(axis=0), np.sqrt((sd.count**2).sum(axis=0))
+    identities = upheld(parts, rows, rows_sd, FEW)
+    if not len(identities):
+        return value, sd, None
+
+    def both(reading: Matrix, noise: Matrix) -> tuple[Matrix, Matrix, Vector]:
+        arms = [reconcile(x, s, identities) for x, s in zip(reading, noise, strict=True)]
+        found, covs = (np.stack(one) for one in zip(*arms, strict=True))
+        return found, np.sqrt(np.maximum(np.einsum("ajj->aj", covs), 0.0)), covs
+
+    total, total_sd, total_cov = both(value.total, sd.total)
+    count, count_sd, count_cov = both(value.count, sd.count)
+    value, sd = (
+        replace(value, total=total, count=count),
+        replace(sd, total=total_sd, count=count_sd),
+    )
+    if value.square is not None and sd.square is not None:
+        square, square_sd, _ = both(value.square, sd.square)
+        value, sd = replace(value, square=square), replace(sd, square=square_sd)
+    return value, sd, JointNoise(total_cov, count_cov, identities)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +161,7 @@ def _pulled(lost: Vector) -> Vector:
     return np.asarray(np.maximum(lost[1, 1] + lost[0, 0], lost[1, 0] + lost[0, 1]))
 
 
-def unseen(value: Totals, sd: Totals) -> Matrix:
+def unseen(value: Totals, sd: Totals) -> Mask:
     """Which arms (of all rows, of each group) have too few rows to be told from the noise."""
     return np.asarray(value.count <= FEW * sd.count)
 
@@ -130,6 +173,7 @@ def estimate_difference(
     sd: Totals,
     window: Window,
     bounds: Interval,
+    noise: JointNoise | None = None,
 ) -> AverageEstimate:
     """Treated minus control mean, overall and in each group, with the parts of its variance.
 
@@ -144,6 +188,8 @@ def estimate_difference(
         Where outcomes were cut.
     bounds : Interval
         Of the outcome.
+    noise : JointNoise, optional
+        Where sums were made to agree: covariances between the average and groups follow.
     """
     mean, sampling, privacy = _means(value, sd, window.interval)
     lost = unseen(value, sd)
@@ -151,16 +197,39 @@ def estimate_difference(
     arms = lost[:, 0]
     mean[arms, 0], sampling[arms, 0], privacy[arms, 0] = bounds.mid, 0.0, 0.25 * bounds.width**2
     size = len(groups) + 1
+    sampled, noisy = np.diag(sampling.sum(axis=0)), np.diag(privacy.sum(axis=0))
+    if noise is not None:
+        sampled, noisy = _joint(value, lost, mean - window.interval.mid, sampling, privacy, noise)
     return AverageEstimate(
         (term,),
         groups,
         mean[1] - mean[0],
-        np.diag(sampling.sum(axis=0)),
-        np.diag(privacy.sum(axis=0)),
+        sampled,
+        noisy,
         np.where(lost.any(axis=0), 0.0, window.bias(value.count)),
         np.zeros(size),
         float(max(value.count[:, 0].sum(), 1.0)),
     )
+
+
+def _joint(
+    value: Totals, lost: Mask, mean: Matrix, sampling: Matrix, privacy: Matrix, noise: JointNoise
+) -> tuple[Matrix, Matrix]:
+    """Sampling and privacy covariances of the differences; arms have no row in common."""
+    lost = lost | np.r_[False, lost[:, 1:].any(axis=0)]
+    rows = np.where(lost, 1.0, value.count)
+    sampled = noisy = np.zeros((rows.shape[1],) * 2)
+    for arm in (0, 1):
+        by_total = np.where(lost[arm], 0.0, 1.0 / rows[arm])
+        by_count = np.where(lost[arm], 0.0, -mean[arm] / rows[arm])
+        own = by_total[:, None] * noise.total[arm] * by_total
+        own += by_count[:, None] * noise.count[arm] * by_count
+        np.fill_diagonal(own, privacy[arm])
+        variances = np.where(lost[arm, 1:], np.inf, sampling[arm, 1:])
+        first, share = sampling[arm, :1, None], rows[arm, 1:] / rows[arm, 0]
+        sampled = sampled + joint_sampling(first, variances, share, noise.identities)
+        noisy = noisy + own
+    return sampled, noisy
 
 
 def _means(value: Totals, sd: Totals, window: Interval) -> tuple[Matrix, Matrix, Matrix]:

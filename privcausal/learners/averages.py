@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,14 +15,17 @@ from privcausal.inference.average import (
     estimate_averages,
 )
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.possible import Level, possible
 from privcausal.inference.score_cut import ArmSizes, edges, score_cut
 from privcausal.learners.estimands import Target
 from privcausal.learners.ground import Ground, is_binary
 from privcausal.learners.needs import Need
+from privcausal.spec.functions import Nuisance
+from privcausal.spec.groups import partitions
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval
 from privcausal.typing import Matrix
-from privcausal.vault import ArmHistogram, ArmSize, ScoreSquares, ScoreSums
+from privcausal.vault import ArmHistogram, ArmSize, Outcome, ScoreSquares, ScoreSums
 
 Stages = tuple[str, str, str]
 STAGES: Stages = ("average: score sizes", "average: scores", "average: squared scores")
@@ -39,13 +43,24 @@ def averages_needs(request: Request) -> list[Need]:
     ]
 
 
+class Weighed(NamedTuple):
+    """What the scores of an average are made of.
+
+    `nuisances` are one per fold, `remainder` is the law of what their errors leave, and `weight`
+    the most that a row weighs, in weights of a difference of means (infinite without a limit).
+    `level` is the mean of outcomes that are not cut, and `shares` are those of the arms, by the
+    weights that a mean of either has.
+    """
+
+    nuisances: tuple[Nuisance, ...]
+    remainder: Remainder
+    weight: float = np.inf
+    level: Level | None = None
+    shares: tuple[float, float] = (0.5, 0.5)
+
+
 def averages(
-    ground: Ground,
-    target: Target,
-    remainder: Remainder,
-    stages: Stages,
-    name: str,
-    weight: float = np.inf,
+    ground: Ground, target: Target, weighed: Weighed, stages: Stages, name: str
 ) -> AverageEstimate:
     """Release sums of the score (1, z, g) and of its squares; estimates with covariances.
 
@@ -53,10 +68,8 @@ def averages(
     ----------
     target : Target
         Score and mass of the estimand.
-    remainder : Remainder
-        Bias from the nuisances' errors, as far as it is known.
-    weight : float
-        The most that a row weighs, in weights of a difference of means.
+    weighed : Weighed
+        What is known of the bias of scores, and of what an effect can be.
     """
     request = ground.session.plan.request
     sizes = _sizes(ground, target, stages[0])
@@ -80,25 +93,43 @@ def averages(
         ScoreData(*sums.split(a), *squares.split(b))
         for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
     )
-    size = _size(ground, value, sd, ground.session.plan.stage(stages[1]).rows)
+    limits = _size_limits(ground, sd, ground.session.plan.stage(stages[1]).rows)
     columns = ground.linear.columns
     frame = Frame(
         target.centre,
-        size,
+        float(np.clip(value.outer[0, 0], *limits)),
         _points(ground),
         regressors.alpha * np.array([c.per_unit for c in columns]),
         chosen.bias,
-        remainder,
+        weighed.remainder,
         0.25 * rms**2,
         (1.0, target.mass_spread),
         target.group_masses,
         target.kept(cut, rms),
         None if target.pilot is None else target.pilot.coef,
+        partitions(ground.groups, ground.session.schema, request.needed),
+        limits,
     )
     terms = (name, *(c.name for c in columns))
     groups = tuple(g.label for g in ground.groups)
     found = estimate_averages(terms, groups, value, sd, frame, robust=robust)
-    return replace(clustered(found, request.trust.max_rows), weight=weight)
+    found = replace(clustered(found, request.trust.max_rows), weight=weighed.weight)
+    return found if weighed.level is None else held(found, weighed, ground.outcome)
+
+
+def held(found: AverageEstimate, weighed: Weighed, outcome: Outcome) -> AverageEstimate:
+    """The same with an average effect that the mean outcome leaves possible.
+
+    What is summed with the average moves with it as far as their errors do.
+    """
+    assert weighed.level is not None
+    sd = float(np.sqrt(found.cov[0, 0]))
+    if not (np.isfinite(sd) and sd > 0 and weighed.level.sd > 0):
+        return found
+    width, effect = 2 * outcome.bound, float(found.estimate[0])
+    move = possible(effect, sd, weighed.level, weighed.shares, width) - effect
+    errors = found.sampling[0] + found.privacy[0]
+    return replace(found, estimate=found.estimate + move * errors / errors[0])
 
 
 def _sizes(ground: Ground, target: Target, stage: str) -> ArmSizes | None:
@@ -139,16 +170,18 @@ def noise_per_cut(ground: Ground, sums: ScoreSums, stage: str) -> float:
     return float(change / np.sqrt(2 * plan.stage(stage).rho / 1e12) / ground.population.count)
 
 
-def _size(ground: Ground, value: ScoreData, sd: ScoreData, share: float) -> float:
-    """Complete rows: the noisy count, or the declared size where nothing can be missing."""
+def _size_limits(ground: Ground, sd: ScoreData, share: float) -> tuple[float, float]:
+    """Of the complete rows: the declared size where nothing can be missing, else as far as known.
+
+    Where no number is public, at least the noise: what is divided by it has an end.
+    """
     session = ground.session
-    noisy, noise = float(value.outer[0, 0]), float(sd.outer[0, 0])
     public = session.vault.size
     if public is None or session.plan.request.trust.unit is not None:
-        return float(max(noisy, noise, 1.0))
+        return max(float(sd.outer[0, 0]), 1.0), np.inf
     if session.schema.complete and share == 1.0:
-        return float(public)
-    return float(np.clip(noisy, 1.0, public * share))
+        return float(public), float(public)
+    return 1.0, public * share
 
 
 def _points(ground: Ground) -> Matrix:

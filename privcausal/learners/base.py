@@ -14,7 +14,7 @@ from privcausal.inference.average import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
 from privcausal.learners import overlap
-from privcausal.learners.averages import RANGE, STAGES, averages, averages_needs
+from privcausal.learners.averages import RANGE, STAGES, Weighed, averages, averages_needs
 from privcausal.learners.bases import AnyBase, Base, PrivateBase, moment_base, private_base
 from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.estimands import average_target
@@ -22,7 +22,6 @@ from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.ground import Ground, Session, lay, look_at_outcome, range_needs
 from privcausal.learners.needs import LEAST_PART, TOP, Need, Undeclared, check_levels, make_plan
 from privcausal.learners.nuisances import Partial, overall
-from privcausal.learners.overlap import Weighed
 from privcausal.spec.functions import Constant, Function, Mixture, Nuisance
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import Request
@@ -129,7 +128,7 @@ class CateLearner(EffectLearner):
             centre = float(np.mean(learnt.effect(ground.rows)))
             scored = weighed(ground, learnt)
             target = average_target(ground, scored.nuisances, centre, learnt.effect)
-            found = averages(ground, target, scored.remainder, STAGES, "ATE", scored.weight)
+            found = averages(ground, target, scored, STAGES, "ATE")
         notes = learnt.notes + (() if found is None else doubts(found))
         return finish(ground, learnt.effect, learnt.shown, found, notes)
 
@@ -187,6 +186,7 @@ def finish(
     notes: tuple[str, ...] = (),
 ) -> Estimate:
     session = ground.session
+    support = () if found is None else _support(ground, nuisances, found)
     return Estimate(
         session.plan,
         session.schema,
@@ -198,8 +198,15 @@ def finish(
         tuple(session.releases),
         session.vault.size,
         session.vault.real_noise,
-        notes,
+        support + notes,
     )
+
+
+UNSEEN_NOTE = (
+    "One arm has too few rows to be told from none (from released numbers). Its outcomes are "
+    "those of a model, and if it is empty the interval of the effect means nothing. Is the "
+    "treatment coded 0 and 1?"
+)
 
 
 MOST_REMAINDER = 0.5
@@ -232,6 +239,16 @@ CLIPPING_NOTE = (
 )
 
 
+POOR_OVERLAP = 0.1
+"""Share of the rows with propensities at the clip above which the result says so."""
+
+OVERLAP_NOTE = (
+    "About {share:.0%} of the rows have a propensity below {clip:.2g} or above {other:.2g} (from "
+    "released numbers): they are in one arm nearly always, and the ATE rests on a model of what "
+    "the other would have given them. estimand='ATO' asks about those who could be in either."
+)
+
+
 def doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
     """Notes on an average whose variance is mostly allowances, or that products confound."""
     total = float(found.cov[0, 0])
@@ -248,3 +265,16 @@ def doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
     if products > MOST_PRODUCTS * np.sqrt(total):
         notes.append(PRODUCTS_NOTE.format(estimand=estimand))
     return tuple(notes)
+
+
+def _support(ground: Ground, nuisances: Nuisances, found: AverageEstimate) -> tuple[str, ...]:
+    """A note where one arm may be empty, or where many propensities are held at the clip."""
+    if ground.session.unseen:
+        return (UNSEEN_NOTE,)
+    if found.terms[0] != "ATE" or ground.known is not None:
+        return ()
+    e = nuisances.propensity(ground.rows)
+    share = float(np.mean(np.minimum(e, 1 - e) <= ground.clip * (1 + 1e-9)))
+    if share <= POOR_OVERLAP:
+        return ()
+    return (OVERLAP_NOTE.format(share=share, clip=ground.clip, other=1 - ground.clip),)

@@ -126,8 +126,9 @@ class Machine:
         outcome = self.ground.outcome
         edges = np.linspace(-outcome.bound, outcome.bound, CELLS + 1)
         release = self.ground.session.release(stage, ArmHistogram(outcome, edges[1:-1], "outcome"))
-        counts = release.value.reshape(2, CELLS).sum(axis=0)
-        sd = float(release.noise_sd[0]) * np.sqrt(2.0)
+        arms, sd = release.value.reshape(2, CELLS), float(release.noise_sd[0])
+        self.ground.session.look_for(float(arms.sum(axis=1).min()), sd * np.sqrt(CELLS))
+        counts, sd = arms.sum(axis=0), sd * np.sqrt(2.0)
         return centre_of(counts, sd, edges, price, 0.5 * (outcome.lo + outcome.hi))
 
     def residual(self, centre: float) -> OutcomeResidual:

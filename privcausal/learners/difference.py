@@ -16,6 +16,7 @@ from privcausal.inference.average import clustered
 from privcausal.inference.difference import (
     Totals,
     Window,
+    agreed,
     estimate_difference,
     unseen,
     window,
@@ -29,7 +30,7 @@ from privcausal.learners.ground import Session
 from privcausal.learners.needs import Need, Undeclared, make_plan
 from privcausal.spec.features import Design
 from privcausal.spec.functions import Constant
-from privcausal.spec.groups import resolve_groups
+from privcausal.spec.groups import partitions, resolve_groups
 from privcausal.spec.plan import Plan
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval
@@ -96,8 +97,9 @@ class Difference(Learner):
         sums = replace(rough, windows=(cut.interval, cut.interval))
         release = session.release(SUMS, sums)
         value, sd = (Totals(*sums.split(part)) for part in (release.value, release.noise_sd))
+        value, sd, noise = agreed(value, sd, partitions(groups, schema, request.needed))
         labels = tuple(g.label for g in groups)
-        found = estimate_difference(request.estimand, labels, value, sd, cut, bounds)
+        found = estimate_difference(request.estimand, labels, value, sd, cut, bounds, noise)
         found = clustered(found, request.trust.max_rows)
         return Estimate(
             session.plan,

@@ -175,7 +175,7 @@ class DPCATE(CateLearner):
             ground = look_at_outcome(ground, RANGE)
             scored = weighed(ground, learnt)
             target = average_target(ground, scored.nuisances, centre)
-            found = averages(ground, target, scored.remainder, STAGES, "ATE", scored.weight)
+            found = averages(ground, target, scored, STAGES, "ATE")
         notes = () if found is None else doubts(found)
         return finish(ground, learnt.effect, learnt.shown, found, notes)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from privcausal.accounting import Charge, Cost, Release
+from privcausal.inference.average import FEW
 from privcausal.inference.basis import feature_map
 from privcausal.inference.gram import GramEstimate, correlated, population_gram, shrunken
 from privcausal.inference.outcome import Look, edges, look
@@ -47,7 +48,10 @@ NORM_QUANTILE = 0.5
 
 @dataclass
 class Session:
-    """One fit in progress: the vault, the plan, and every release so far in order."""
+    """One fit in progress: the vault, the plan, and every release so far in order.
+
+    `unseen` says that the rarer arm has too few rows to be told from none.
+    """
 
     plan: Plan
     vault: Vault
@@ -55,6 +59,7 @@ class Session:
     undeclared: Undeclared
     base: PrivateBase
     releases: list[Release] = field(default_factory=list)
+    unseen: bool = False
 
     @property
     def regression(self) -> Base:
@@ -84,6 +89,10 @@ class Session:
         folds = list(self.vault.release_folds(stage, mechanism))
         self.releases.append(folds[0])
         return folds
+
+    def look_for(self, rows: float, noise_sd: float) -> None:
+        """Remember whether this noisy count of the rarer arm's rows shows any."""
+        self.unseen |= rows <= FEW * noise_sd
 
     def buy_bounds(self) -> None:
         """Complete the schema by private bounds and levels."""

@@ -231,7 +231,8 @@ def _without(ground: Ground, part: Partial) -> Partial:
     assert part.pair is not None
     assert part.beyond is not None
     psi, pair = part.beyond
-    return extended(from_pair(ground, part.pair), psi, pair.without())
+    additive = replace(from_pair(ground, part.pair), level=part.level)
+    return extended(additive, psi, pair.without())
 
 
 def residuals(

@@ -11,14 +11,13 @@ the arms' means, adjusted by the mean outcome alone.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
-from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
+from privcausal.inference.possible import Level
 from privcausal.inference.score_cut import score_cut
-from privcausal.learners.averages import noise_per_cut, rough_sums
+from privcausal.learners.averages import Weighed, noise_per_cut, rough_sums
 from privcausal.learners.estimands import average_target
 from privcausal.learners.ground import Ground
 from privcausal.learners.nuisances import Partial, limited, remainder
@@ -27,18 +26,6 @@ from privcausal.vault import Outcome
 
 FACTORS = (np.inf, 4.0, 3.2, 2.5, 2.0, 1.6, 1.25, 1.0)
 """Most that a row may weigh, in weights of a difference of means; the first has no limit."""
-
-
-class Weighed(NamedTuple):
-    """What the scores of an average are made of.
-
-    `nuisances` are one per fold, `remainder` is the law of what their errors leave, and `weight`
-    the most that a row weighs, in weights of a difference of means (infinite without a limit).
-    """
-
-    nuisances: tuple[Nuisance, ...]
-    remainder: Remainder
-    weight: float = np.inf
 
 
 def weighed(
@@ -61,8 +48,9 @@ def weighed(
     stage : str
         Of the scores, whose noise is known.
     """
+    level, shares = _level(partials), _shares(ground, partials)
     if partials[0].pair is None:
-        return Weighed(nuisances, remainder(ground, partials))
+        return Weighed(nuisances, remainder(ground, partials), level=level, shares=shares)
     share = float(np.mean([p.e(ground.rows).mean() for p in partials]))
     centre, found, best = float(np.mean(tau(ground.rows))), None, np.inf
     for factor in FACTORS:
@@ -71,9 +59,24 @@ def weighed(
         rest = remainder(ground, parts, tau=tau)
         loss = rest.rms**2 + _noise(ground, scored, centre, stage)
         if found is None or loss < best:
-            best, found = loss, Weighed(scored, rest, factor)
+            best, found = loss, Weighed(scored, rest, factor, level, shares)
     assert found is not None
     return found
+
+
+def _level(partials: tuple[Partial, ...]) -> Level | None:
+    """Over the folds, whose noise is each its own."""
+    levels = [p.level for p in partials if p.level is not None]
+    if len(levels) < len(partials):
+        return None
+    sds = np.array([level.sd for level in levels])
+    return Level(float(np.mean([v.mean for v in levels])), float(np.linalg.norm(sds) / len(sds)))
+
+
+def _shares(ground: Ground, partials: tuple[Partial, ...]) -> tuple[float, float]:
+    """1 / E[1 / P(arm | x)], control and treated: E[Y(t)] is about E[Y; arm t] over it."""
+    e = np.concatenate([p.e_soft(ground.rows) for p in partials])
+    return float(1 / np.mean(1 / (1 - e))), float(1 / np.mean(1 / e))
 
 
 def _noise(ground: Ground, nuisances: tuple[Nuisance, ...], centre: float, stage: str) -> float:

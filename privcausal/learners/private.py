@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privcausal.learners.averages import averages
+from privcausal.learners.averages import Weighed, averages
 from privcausal.learners.base import Learner, doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.estimands import average_target, target
@@ -102,10 +102,9 @@ class Private(Learner):
         if estimand == "ATE":
             scored = weighed(ground, partials, nuisances, tau, STAGES[1])
             aim = average_target(ground, scored.nuisances, float(np.mean(tau(ground.rows))))
-            rest, weight = scored.remainder, scored.weight
         else:
             aim = target(estimand, ground, partials, nuisances, tau)
-            rest, weight = remainder(ground, partials, estimand), np.inf
-        found = averages(ground, aim, rest, STAGES, estimand, weight)
+            scored = Weighed(nuisances, remainder(ground, partials, estimand))
+        found = averages(ground, aim, scored, STAGES, estimand)
         notes = doubts(found, products(ground, partials, estimand))
         return finish(ground, None, shown(partials, nuisances), found, notes)

@@ -173,11 +173,14 @@ class Result(Exchange, Absent):
         simultaneous : bool
             True: one level for all terms and groups together, by the maximum of |z| under their
             joint covariance; the declared groups are then rows too. Covariances of groups with one
-            another and with the terms are not released and taken as zero, which makes limits no
-            narrower than joint ones of the same standard errors (Sidak 1967).
+            another and with the terms are not all released and are taken as zero here, which makes
+            limits no narrower than joint ones of the same standard errors (Sidak 1967).
         """
         found = self._averages
-        z = critical(found.cov, alpha, simultaneous=simultaneous)
+        cov, terms = found.cov, len(found.terms)
+        alone = np.diag(np.diag(cov))
+        alone[:terms, :terms] = cov[:terms, :terms]
+        z = critical(alone, alpha, simultaneous=simultaneous)
         frames = [self._table(groups=False, z=z)]
         if simultaneous and found.groups:
             frames.append(self._table(groups=True, z=z))

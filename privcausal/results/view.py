@@ -20,7 +20,6 @@ from privcausal.results import (
     dpcate,
     estimands,
     meta,
-    onesided,
     products,
     published,
     trial,
@@ -396,8 +395,7 @@ def _notes(result: Result) -> tuple[str, ...]:
         )
     if request.mode == "paper" and not meta.is_meta(estimate.plan):
         notes.append(published.note(estimate.plan))
-    one_sided = onesided.note(estimate)
-    return (*notes, *([one_sided] if one_sided else []), *estimate.notes)
+    return (*notes, *estimate.notes)
 
 
 def _methods(result: Result) -> tuple[str, ...]:

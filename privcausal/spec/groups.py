@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from privcausal.errors import SchemaError
 from privcausal.spec.schema import Binary, Domain, Interval, Levels, Schema, label_key
-from privcausal.typing import Integers, Mask, Vector
+from privcausal.typing import Integers, Mask, Matrix, Vector
 
 
 @dataclass(frozen=True)
@@ -133,3 +133,74 @@ _COMPARE = {
     ">": np.greater,
     "<": np.less,
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Partitions:
+    """Sets of groups that partition the rows: what is summed over them is the sum over all rows.
+
+    Attributes
+    ----------
+    identities : Matrix
+        A row for each set, shape (q, 1 + G): 1 for all rows, -1 for each of its groups. Its product
+        with sums over all rows and over the groups is the sum over the rest, rows in none of them.
+    certain : Mask
+        Where the rest is empty whatever the rows hold. Elsewhere it holds those with a label that
+        was not declared or a missing value.
+    """
+
+    identities: Matrix
+    certain: Mask
+
+    @classmethod
+    def none(cls, groups: int) -> Partitions:
+        """No set."""
+        return cls(np.zeros((0, 1 + groups)), np.zeros(0, bool))
+
+
+def partitions(groups: Sequence[Group], schema: Schema, needed: Collection[str]) -> Partitions:
+    """The columns each of whose declared values is in exactly one of the column's groups.
+
+    Parameters
+    ----------
+    needed : collection of str
+        Columns of which no counted row misses a value. A row that misses one of another column
+        counts, in no group of it; so does one with a label that was not declared (in the groups
+        that say ``!=``), unless ``Levels(..., other=True)`` has a level for it.
+    """
+    found, certain = [], []
+    for column in dict.fromkeys(group.column for group in groups):
+        own = [j for j, group in enumerate(groups) if group.column == column]
+        domain = schema[column]
+        declared, beyond = _examples([groups[j] for j in own], domain)
+        inside = [_times(groups, own, values, domain) for values in (declared, beyond)]
+        if not (inside[0] == 1).all():
+            continue
+        found.append(np.zeros(1 + len(groups)))
+        found[-1][0], found[-1][[1 + j for j in own]] = 1.0, -1.0
+        present = schema.complete or column in needed
+        certain.append(present and bool((inside[1] == 1).all()))
+    if not found:
+        return Partitions.none(len(groups))
+    return Partitions(np.array(found), np.array(certain, bool))
+
+
+def _examples(
+    groups: Sequence[Group], domain: Domain
+) -> tuple[Vector | Integers, Vector | Integers]:
+    """Cleaned values, one of each kind the groups can tell apart: declared ones, and others."""
+    if isinstance(domain, Levels):
+        return np.arange(len(domain.labels)), np.array([] if domain.other else [-1])
+    if isinstance(domain, Binary):
+        return np.array([0.0, 1.0]), np.zeros(0)
+    cuts = [float(group.value) for group in groups]
+    ends = np.unique(np.clip([domain.lo, domain.hi, *cuts], domain.lo, domain.hi))
+    return np.r_[ends, 0.5 * (ends[:-1] + ends[1:])], np.zeros(0)
+
+
+def _times(
+    groups: Sequence[Group], own: Sequence[int], values: Vector | Integers, domain: Domain
+) -> Integers:
+    """In how many of its column's groups each value is."""
+    masks = [group_mask(groups[j], values, domain) for j in own]
+    return np.asarray(np.sum(masks, axis=0, dtype=np.int64))

@@ -219,12 +219,17 @@ class Request:
         return min(float(self.propensity), 1 - float(self.propensity))
 
     @property
+    def needed(self) -> tuple[str, ...]:
+        """Columns whose missing values make a row count as zero."""
+        extra = [self.propensity] if isinstance(self.propensity, str) else []
+        return tuple(dict.fromkeys([*self.formula.variables, *extra]))
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Every column the call reads."""
-        extra = [self.propensity] if isinstance(self.propensity, str) else []
-        extra += [self.trust.unit] if self.trust.unit else []
+        extra = [self.trust.unit] if self.trust.unit else []
         extra += [g.column for name in self.groups for g in [parse_group(name)]]
-        return tuple(dict.fromkeys([*self.formula.variables, *extra]))
+        return tuple(dict.fromkeys([*self.needed, *extra]))
 
     def label_columns(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
         """Which columns of a table without types hold labels: those declared or used as such."""

@@ -105,9 +105,7 @@ class Layout:
     @property
     def needed(self) -> tuple[str, ...]:
         """Columns whose missing values make a row count as zero."""
-        known = self.request.propensity
-        extra = (known,) if isinstance(known, str) else ()
-        return tuple(dict.fromkeys([*self.request.formula.variables, *extra]))
+        return self.request.needed
 
     @property
     def variables(self) -> tuple[str, ...]:

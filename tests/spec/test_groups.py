@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privcausal.errors import SchemaError
-from privcausal.spec.groups import group_mask, resolve_groups
+from privcausal.spec.groups import group_mask, partitions, resolve_groups
 from privcausal.spec.schema import Binary, Levels, Schema
 
 
@@ -61,3 +61,78 @@ def test_a_group_is_declared_once(twice: list[str]) -> None:
     schema = Schema({"x": (0, 2), "g": ["a", "b"]})
     with pytest.raises(SchemaError, match="declared twice"):
         resolve_groups(twice, schema)
+
+
+SCHEMA = {
+    "ward": ["N", "S", "W"], "open": Levels(["N", "S"], other=True), "sex": Binary(["F", "M"]),
+    "age": (18, 95),
+}  # fmt: skip
+
+
+def found(texts: list[str], needed: tuple[str, ...] = (), *, complete: bool = False) -> Any:
+    schema = Schema(SCHEMA, complete=complete)
+    groups = resolve_groups(texts, schema)
+    parts = partitions(groups, schema, needed)
+    assert parts.identities.shape == (len(parts.certain), 1 + len(groups))
+    return parts
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["ward"],
+        ["sex"],
+        ["open"],
+        ["ward == N", "ward != N"],
+        ["age >= 65", "age < 65"],
+        ["age < 30", "age >= 30.0"],
+        ["age < 30", "age == 30", "age > 30"],
+        ["age == 50", "age != 50"],
+        ["sex == F", "sex == M"],
+        ["age >= 18"],
+    ],
+)
+def test_groups_that_part_a_column(texts: list[str]) -> None:
+    (identity,) = found(texts).identities
+    assert identity[0] == 1 and (identity[1:] == -1).all()
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [],
+        ["age >= 65"],
+        ["age > 65", "age < 65"],  # 65 is in neither
+        ["age >= 65", "age <= 65"],  # and here in both
+        ["age >= 65", "age < 60"],
+        ["ward == N", "ward == S"],
+        ["ward", "ward != N"],
+        ["sex == F"],
+    ],
+)
+def test_groups_that_overlap_or_leave_a_rest(texts: list[str]) -> None:
+    assert len(found(texts).identities) == 0
+
+
+def test_each_column_has_its_identity() -> None:
+    parts = found(["sex", "age >= 65", "ward"])
+    np.testing.assert_array_equal(
+        parts.identities, [[1, -1, -1, 0, 0, 0, 0], [1, 0, 0, 0, -1, -1, -1]]
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "certain"),
+    [
+        (["sex"], True),
+        (["open"], True),
+        (["age >= 65", "age < 65"], True),
+        (["ward"], False),  # a label nobody declared is in no level
+        (["ward == N", "ward != N"], True),
+    ],
+)
+def test_a_rest_that_no_row_can_be_in(texts: list[str], certain: bool) -> None:
+    column = texts[0].split()[0]
+    assert found(texts, (column,)).certain.tolist() == [certain]
+    assert found(texts, complete=True).certain.tolist() == [certain]
+    assert found(texts, ("other",)).certain.tolist() == [False]  # values may be missing
