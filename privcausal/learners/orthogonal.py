@@ -23,7 +23,7 @@ from privcausal.inference.effect import Effect
 from privcausal.inference.leftover import Leftover, Source, leftover
 from privcausal.inference.sizes import modelled
 from privcausal.learners.bases import Base, Gam
-from privcausal.learners.ground import Grams, Ground, gram_of, outcome_histogram
+from privcausal.learners.ground import Grams, Ground, gram_of, is_binary, outcome_histogram
 from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
 from privcausal.learners.interactions import SIZES as RESIDUAL_SIZES
 from privcausal.learners.interactions import TREATMENT as INTERACTIONS
@@ -47,7 +47,6 @@ from privcausal.learners.nuisances import (
 )
 from privcausal.spec.features import Features
 from privcausal.spec.request import Request
-from privcausal.spec.schema import Interval
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import (
     Cross,
@@ -149,15 +148,10 @@ def _windowed(ground: Ground) -> Ground:
     return replace(ground, window=Outcome(*found))
 
 
-def _is_binary(request: Request) -> bool:
-    domain = request.schema.get(request.formula.outcome)
-    return domain is not None and not isinstance(domain, Interval)
-
-
 def nuisance_needs(request: Request, base: Base) -> list[Need]:
     """Stages of both nuisances, with their interactions where the base learns them."""
     needs = partial_needs(request.propensity is not None)
-    if not base.released_weights and not _is_binary(request):
+    if not base.released_weights and not is_binary(request):
         needs.insert(0, Need(WINDOW, WINDOW_WEIGHT, "nuisance"))
     if request.propensity is None and base.interactions:
         needs += interaction_needs(*INTERACTIONS_WEIGHTS)
