@@ -389,8 +389,7 @@ def _shrink(ground: Ground, noisy: Matrix, sd: float, share: float) -> GramEstim
 def off_diagonal_sd(mechanism: Gram, release: Release) -> float:
     """Noise sd of an off-diagonal entry (the diagonal's is sqrt(2) larger)."""
     sd = mechanism.matrix(release.noise_sd)
-    flat = sd.reshape(-1, sd.shape[-2], sd.shape[-1])[0]
-    return float(flat[0, 1]) if flat.shape[0] > 1 else float(flat[0, 0] / np.sqrt(2.0))
+    return float(sd[0, 1]) if len(sd) > 1 else float(sd[0, 0] / np.sqrt(2.0))
 
 
 def complements(parts: Sequence[Any], sd: float) -> list[tuple[Any, float, float]]:

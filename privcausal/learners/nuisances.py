@@ -15,7 +15,7 @@ from privcausal.inference.confounding import Pair, Remainder
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.gram import GramEstimate, alignment, population_gram
 from privcausal.inference.possible import Level
-from privcausal.learners.ground import Grams, Ground, complements
+from privcausal.learners.ground import Grams, Ground, complements, off_diagonal_sd
 from privcausal.learners.needs import Need
 from privcausal.spec.features import FeatureMap, Features
 from privcausal.spec.functions import (
@@ -522,9 +522,8 @@ def weights_gram(
         factor = by_fold(lambda p: TreatmentResidual(p.e_soft, soft), partials)
         mechanism = Gram(ground.effect_features, factor=factor)
         release = ground.session.release(stage, mechanism)
-        sd = mechanism.matrix(release.noise_sd)
-        off = float(sd[0, 1]) if len(sd) > 1 else float(sd[0, 0] / np.sqrt(2.0))
-        return mechanism.matrix(release.value), off, mean_weight
+        sd = off_diagonal_sd(mechanism, release)
+        return mechanism.matrix(release.value), sd, mean_weight
     rows, features = ground.rows, ground.effect_features
     model = population_gram(features, rows, ground.population.count, e * (1 - e))
     whole = grams.whole.sub(ground.effect_index)

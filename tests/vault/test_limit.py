@@ -121,8 +121,8 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
     """Textbook sums by the name of the mechanism."""
     arms = [c.t == 0, c.t == 1]
 
-    def gram(weight: Vector, rows: Any = slice(None)) -> Vector:
-        return upper((c.phi[rows].T * weight[rows]) @ c.phi[rows])
+    def gram(weight: Vector) -> Vector:
+        return upper((c.phi.T * weight) @ c.phi)
 
     def cross(target: Vector, rows: Any = slice(None)) -> Vector:
         return c.phi[rows].T @ (c.w * target)[rows]
@@ -140,7 +140,6 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
     edges = 80.0 * 0.5 ** np.arange(8)[::-1]
     found = {
         "gram": gram(c.w),
-        "gram by arm": np.concatenate([gram(c.w, arm) for arm in arms]),
         "gram with factor": gram(c.w * (c.t - c.e) ** 2),
         "cross treatment": cross(c.t - 0.5),
         "cross outcome": cross(c.y - 2.0),

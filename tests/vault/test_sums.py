@@ -40,7 +40,7 @@ from privcausal.vault.sources.lazy import Lazy
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.sources.spark import Spark, carried_out
 
-SEVERAL = ("gram", "gram by arm", "gram with factor", "cross outcome", "cross by arm", "cross cut")
+SEVERAL = ("gram", "gram with factor", "cross outcome", "cross by arm", "cross cut")
 SCORES = ("sums, slopes", "sums in the overlap, slopes and groups")
 
 
@@ -60,10 +60,8 @@ def slow_gram(order: Gram, batch: Batch, public: Rows) -> Any:
         root = root * np.clip(order.factor(batch), -1.0, 1.0)
     scale = row_scale(order.features.size) / order.features.cut
     u = np.rint(phi * (root * scale)[:, None]).astype(np.int64)
-    arms = [batch.t == 0, batch.t == 1] if order.by_arm else [np.ones(len(u), bool)]
-    upper = np.triu_indices(u.shape[1])
-    kept = [u[batch.complete & arm] for arm in arms]
-    return np.concatenate([(rows[:, :, None] * rows[:, None, :]).sum(0)[upper] for rows in kept])
+    kept = u[batch.complete]
+    return (kept[:, :, None] * kept[:, None, :]).sum(0)[np.triu_indices(u.shape[1])]
 
 
 def slow_cross(order: Cross, batch: Batch, public: Rows) -> Any:

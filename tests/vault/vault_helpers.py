@@ -318,7 +318,6 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
     product = ResidualProduct(e, s.additive(4, -2.0, 6.0), s.outcome, CLIP)
     found: dict[str, Mechanism] = {
         "gram": Gram(f),
-        "gram by arm": Gram(f, by_arm=True),
         "gram with factor": Gram(f, factor=residual),
         "cross treatment": Cross(f, Treatment(), 0.5, "treatment"),
         "cross outcome": Cross(f, s.outcome, s.outcome.bound, "outcome"),

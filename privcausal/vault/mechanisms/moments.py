@@ -111,7 +111,7 @@ def of(ints: Matrix, rows: Mask) -> Matrix:
 
 @dataclass(frozen=True)
 class Gram(Mechanism):
-    """Sum of w r^2 phi phi' over rows (upper triangle), for all rows or for each arm.
+    """Sum of w r^2 phi phi' over rows (upper triangle).
 
     r is 1, or a row map with |r| <= 1 (the R-learner's T - e).
 
@@ -120,35 +120,29 @@ class Gram(Mechanism):
     With u = sqrt(w) r phi / C on the grid, ||u||^2 <= 4^k in integers. The upper triangle with
     weights 1 on the diagonal and sqrt(2) off it has the Frobenius norm of u u'. Two such matrices
     are PSD, so their inner product is not negative and replacing a row moves the sum by at most
-    sqrt(2) 4^k, adding one by 4^k. With `by_arm` a row enters one of two blocks: the same bounds
-    (blocks of different arms are orthogonal).
+    sqrt(2) 4^k, adding one by 4^k.
     """
 
     features: FeatureMap
-    by_arm: bool = False
     factor: Transform | None = None
 
     @property
     def query(self) -> str:
-        return f"moments, p = {self.features.size}" + (" per arm" if self.by_arm else "")
+        return f"moments, p = {self.features.size}"
 
     @cached_property
     def _upper(self) -> tuple[Integers, Integers]:
         return np.triu_indices(self.features.size)
 
     @property
-    def _arms(self) -> int:
-        return 2 if self.by_arm else 1
-
-    @property
     def weights(self) -> Vector:
         i, j = self._upper
-        return np.tile(np.where(i == j, 1.0, np.sqrt(2.0)), self._arms)
+        return np.where(i == j, 1.0, np.sqrt(2.0))
 
     @property
     def units(self) -> Vector:
         unit = (self.features.cut / row_scale(self.features.size)) ** 2
-        return np.full(self._arms * len(self._upper[0]), unit)
+        return np.full(len(self._upper[0]), unit)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return (np.sqrt(2.0) if neighbors == "substitute" else 1.0) * UNIT * UNIT
@@ -157,10 +151,7 @@ class Gram(Mechanism):
         root = np.sqrt(batch.rows.weight(self.features))
         if self.factor is not None:
             root = root * np.clip(self.factor(batch), -1.0, 1.0)
-        u = grid_rows(self.features, batch.rows, root)
-        return np.concatenate([self._sum(of(u, rows)) for rows in arms(batch, self.by_arm)])
-
-    def _sum(self, u: Matrix) -> Integers:
+        u = of(grid_rows(self.features, batch.rows, root), batch.complete)
         # whole numbers below 2^53: the float64 product is exact in any order. In two halves, of
         # which neither is a table with itself: that would be the whole square, and no faster
         half = (u.shape[1] + 1) // 2
@@ -170,14 +161,11 @@ class Gram(Mechanism):
         return np.asarray(gram[self._upper], np.int64)
 
     def matrix(self, values: Vector) -> Matrix:
-        """Symmetric matrices of a release's values, shape (arms, p, p), or (p, p) without arms."""
-        p = self.features.size
-        out = np.zeros((self._arms, p, p))
+        """The symmetric matrix of a release's values, shape (p, p)."""
+        out = np.zeros((self.features.size,) * 2)
         i, j = self._upper
-        for arm, part in enumerate(np.split(values, self._arms)):
-            out[arm, i, j] = part
-            out[arm, j, i] = part
-        return out if self.by_arm else out[0]
+        out[i, j] = out[j, i] = values
+        return out
 
 
 @dataclass(frozen=True)
