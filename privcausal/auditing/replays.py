@@ -20,6 +20,10 @@ from privcausal.errors import CapabilityError
 from privcausal.testing import Call, drawn_again, recorded, recorded_system
 from privcausal.typing import Integers, Vector
 
+SEED = 4
+"""Of the noise in the answers that all tables are given. Any answers do for a claim; by these no
+query of the catalogue meets tables that are easy for it."""
+
 Fit = Callable[[Any], Any]
 """Fits a table and returns its result."""
 
@@ -28,7 +32,7 @@ class Departure(Exception):
     """On the same answers something else differed: it depends on a row and was not paid for."""
 
 
-def record(fit: Fit, table: Any, seed: int = 0) -> tuple[tuple[Call, ...], Any]:
+def record(fit: Fit, table: Any, seed: int = SEED) -> tuple[tuple[Call, ...], Any]:
     """Queries of one fit with noise from a seed, and its result."""
     with quiet(), recorded(seed) as recorder:
         result = fit(table)
@@ -43,7 +47,7 @@ def record_real(fit: Fit, table: Any, seed: int) -> tuple[tuple[Call, ...], Any]
 
 
 def replay(
-    fit: Fit, table: Any, told: Sequence[Call], result: Any, seed: int = 0
+    fit: Fit, table: Any, told: Sequence[Call], result: Any, seed: int = SEED
 ) -> tuple[Call, ...]:
     """The same queries on a neighbour, answered as they were; `result` came of these answers.
 
