@@ -123,12 +123,11 @@ def held(found: AverageEstimate, weighed: Weighed, outcome: Outcome) -> AverageE
     What is summed with the average moves with it as far as their errors do.
     """
     assert weighed.level is not None
-    sd = float(np.sqrt(found.cov[0, 0]))
-    if not (np.isfinite(sd) and sd > 0 and weighed.level.sd > 0):
+    sd, errors = float(np.sqrt(found.cov[0, 0])), found.sampling[0] + found.privacy[0]
+    if not (np.isfinite(sd) and errors[0] > 0 and weighed.level.sd > 0):
         return found
     width, effect = 2 * outcome.bound, float(found.estimate[0])
     move = possible(effect, sd, weighed.level, weighed.shares, width) - effect
-    errors = found.sampling[0] + found.privacy[0]
     return replace(found, estimate=found.estimate + move * errors / errors[0])
 
 
