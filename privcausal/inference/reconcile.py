@@ -45,9 +45,10 @@ def reconcile_within(
 def upheld(parts: Partitions, size: Vector, sd: Vector, few: float) -> Matrix:
     """The identities that hold: all but those whose rest is large enough to be seen.
 
-    A rest that may hold rows is taken for empty where its count is within `few` sd of zero. What
-    that neglects is below the noise: rows as many as the noise in counts, times the distance of
-    their scores' mean from the centre, where the noise in scores is as many rows times the cut.
+    Declared levels are taken to be all there are: a rest that may hold rows nevertheless counts as
+    empty where its count is within `few` sd of zero. What that neglects is up to as many rows,
+    times the distance of their scores' mean from the centre: a bias that is no more than the noise
+    unless these rows differ from the others by about the cut.
 
     Parameters
     ----------

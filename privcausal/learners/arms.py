@@ -1,9 +1,9 @@
 """S-, T- and X-learner (Kuenzel et al. 2019): regressions within the arms.
 
 What is regressed is the outcome less a mean that both arms share, which leaves an effect as it is:
-noise grows with the range of what is summed. Rows have overlap weights |T - e|. Means are not
-additive, and what is nearest to one differs between arms of different covariates: an effect that is
-none. So weighted, the arms' covariates are alike, and both arms' moments have one Gram. What tells
+noise grows with the range of what is summed. Rows have overlap weights |T - e|. The additive
+function nearest to a mean that is not additive differs between arms whose covariates differ, which
+would look like an effect. So weighted they do not, and both arms' moments have one Gram. What tells
 S and T from R is what they shrink: each arm's regression, not the effect. Without noise nothing is
 shrunk, and on base "linear" their effects are R's.
 """

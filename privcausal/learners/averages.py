@@ -15,7 +15,6 @@ from privcausal.inference.average import (
     estimate_averages,
 )
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.possible import Level, possible
 from privcausal.inference.score_cut import ArmSizes, edges, score_cut
 from privcausal.learners.estimands import Target
 from privcausal.learners.ground import Ground, is_binary
@@ -25,7 +24,7 @@ from privcausal.spec.groups import partitions
 from privcausal.spec.request import Request
 from privcausal.spec.schema import Interval
 from privcausal.typing import Matrix
-from privcausal.vault import ArmHistogram, ArmSize, Outcome, ScoreSquares, ScoreSums
+from privcausal.vault import ArmHistogram, ArmSize, ScoreSquares, ScoreSums
 
 Stages = tuple[str, str, str]
 STAGES: Stages = ("average: score sizes", "average: scores", "average: squared scores")
@@ -48,15 +47,11 @@ class Weighed(NamedTuple):
 
     `nuisances` are one per fold, `remainder` is the law of what their errors leave, and `weight`
     the most that a row weighs, in weights of a difference of means (infinite without a limit).
-    `level` is the mean of outcomes that are not cut, and `shares` are those of the arms, by the
-    weights that a mean of either has.
     """
 
     nuisances: tuple[Nuisance, ...]
     remainder: Remainder
     weight: float = np.inf
-    level: Level | None = None
-    shares: tuple[float, float] = (0.5, 0.5)
 
 
 def averages(
@@ -69,7 +64,7 @@ def averages(
     target : Target
         Score and mass of the estimand.
     weighed : Weighed
-        What is known of the bias of scores, and of what an effect can be.
+        What is known of the bias of scores.
     """
     request = ground.session.plan.request
     sizes = _sizes(ground, target, stages[0])
@@ -113,22 +108,7 @@ def averages(
     terms = (name, *(c.name for c in columns))
     groups = tuple(g.label for g in ground.groups)
     found = estimate_averages(terms, groups, value, sd, frame, robust=robust)
-    found = replace(clustered(found, request.trust.max_rows), weight=weighed.weight)
-    return found if weighed.level is None else held(found, weighed, ground.outcome)
-
-
-def held(found: AverageEstimate, weighed: Weighed, outcome: Outcome) -> AverageEstimate:
-    """The same with an average effect that the mean outcome leaves possible.
-
-    What is summed with the average moves with it as far as their errors do.
-    """
-    assert weighed.level is not None
-    sd, errors = float(np.sqrt(found.cov[0, 0])), found.sampling[0] + found.privacy[0]
-    if not (np.isfinite(sd) and errors[0] > 0 and weighed.level.sd > 0):
-        return found
-    width, effect = 2 * outcome.bound, float(found.estimate[0])
-    move = possible(effect, sd, weighed.level, weighed.shares, width) - effect
-    return replace(found, estimate=found.estimate + move * errors / errors[0])
+    return replace(clustered(found, request.trust.max_rows), weight=weighed.weight)
 
 
 def _sizes(ground: Ground, target: Target, stage: str) -> ArmSizes | None:

@@ -186,7 +186,7 @@ def finish(
     notes: tuple[str, ...] = (),
 ) -> Estimate:
     session = ground.session
-    support = () if found is None else _support(ground, nuisances, found)
+    support = _support(ground, nuisances, found)
     return Estimate(
         session.plan,
         session.schema,
@@ -267,11 +267,13 @@ def doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _support(ground: Ground, nuisances: Nuisances, found: AverageEstimate) -> tuple[str, ...]:
+def _support(
+    ground: Ground, nuisances: Nuisances, found: AverageEstimate | None
+) -> tuple[str, ...]:
     """A note where one arm may be empty, or where many propensities are held at the clip."""
     if ground.session.unseen:
         return (UNSEEN_NOTE,)
-    if found.terms[0] != "ATE" or ground.known is not None:
+    if found is None or found.terms[0] != "ATE" or ground.known is not None:
         return ()
     e = nuisances.propensity(ground.rows)
     share = float(np.mean(np.minimum(e, 1 - e) <= ground.clip * (1 + 1e-9)))

@@ -14,7 +14,6 @@ from privcausal.inference.basis import amplitude
 from privcausal.inference.confounding import Pair, Remainder
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.gram import GramEstimate, alignment, population_gram
-from privcausal.inference.possible import Level
 from privcausal.learners.ground import Grams, Ground, complements, off_diagonal_sd
 from privcausal.learners.needs import Need
 from privcausal.spec.features import FeatureMap, Features
@@ -68,8 +67,7 @@ class Partial:
     """e(x) and eta(x) = E[Y | x] of one fold's rows, learned on the others.
 
     `e` is cut to the arm clip, `e_soft` to `RESIDUAL_CLIP`; `pair` is the joint law of their
-    coefficients (None where the propensity is known). `level` is the mean outcome over all rows,
-    None where it is of outcomes that are cut.
+    coefficients (None where the propensity is known).
     """
 
     e: Function
@@ -77,7 +75,6 @@ class Partial:
     eta: Function
     pair: Pair | None
     beyond: tuple[Interactions, Pair] | None = None
-    level: Level | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +98,7 @@ def partial(ground: Ground, grams: Grams) -> tuple[Partial, ...]:
     known = ground.known
     if known is not None:
         etas = _outcomes(ground, grams)
-        return tuple(
-            Partial(known, known, _mean(ground, eta.mean), None, level=_level(ground, eta))
-            for eta in etas
-        )
+        return tuple(Partial(known, known, _mean(ground, eta.mean), None) for eta in etas)
     es = _treatments(ground, grams)
     etas = _outcomes(ground, grams)
     return tuple(_paired(ground, e, eta) for e, eta in zip(es, etas, strict=True))
@@ -114,8 +108,7 @@ def _paired(ground: Ground, e: Posterior, eta: Posterior) -> Partial:
     assert e.regression is not None
     assert eta.regression is not None
     group = np.minimum(ground.features.order, 2)
-    found = from_pair(ground, Pair(e.regression, eta.regression, group))
-    return replace(found, level=_level(ground, eta))
+    return from_pair(ground, Pair(e.regression, eta.regression, group))
 
 
 def from_pair(ground: Ground, joint: Pair) -> Partial:
@@ -145,8 +138,7 @@ def clipped(ground: Ground, partials: tuple[Partial, ...]) -> tuple[Ground, tupl
     lower = floored(ground, share, noise)
     if lower is ground:
         return ground, partials
-    found = zip(partials, pairs, strict=True)
-    return lower, tuple(replace(from_pair(lower, pair), level=p.level) for p, pair in found)
+    return lower, tuple(from_pair(lower, pair) for pair in pairs)
 
 
 def floored(ground: Ground, share: float, noise: float) -> Ground:
@@ -166,7 +158,7 @@ def settled(ground: Ground, partials: tuple[Partial, ...], tau: Function) -> tup
 def _settled(ground: Ground, part: Partial, effect: float) -> Partial:
     if part.pair is None:
         return part
-    again = replace(from_pair(ground, replace(part.pair, effect=effect)), level=part.level)
+    again = from_pair(ground, replace(part.pair, effect=effect))
     if part.beyond is None:
         return again
     psi, joint = part.beyond
@@ -239,9 +231,10 @@ def _outcomes(ground: Ground, grams: Grams) -> list[Posterior]:
     sd = float(releases[0].noise_sd[0])
     crosses = complements([r.value for r in releases], sd)
     half = outcome.bound
+    weights = ground.features.weight(ground.rows.phi(ground.features))
     found = []
     for gram, (cross, noise, _) in zip(grams.outside, crosses, strict=True):
-        most = _most_variance(cross[0], noise, gram, half)
+        most = _most_variance(cross[0], noise, gram, half, float(weights.mean() / weights.min()))
         moments = Moments(gram.value, cross, gram.sd, noise, most / 16)
         size = OUTCOME_SPREAD**2 * most / spread(ground.features)
         found.append(
@@ -252,34 +245,25 @@ def _outcomes(ground: Ground, grams: Grams) -> list[Posterior]:
     return found
 
 
-def _most_variance(first: float, noise_sd: float, gram: GramEstimate, half: float) -> float:
+def _most_variance(
+    first: float, noise_sd: float, gram: GramEstimate, half: float, relative: float
+) -> float:
     """The most that an outcome in [-half, half] of this noisy sum varies (Bhatia and Davis 2000).
 
     It is (half - mean)(half + mean), for a mean two noise sds nearer to the middle than is seen:
     the mean of rare events, or of amounts that are mostly none, cannot vary much with covariates.
+    The sum has weights; the mean of all rows may be `relative` times as far from the nearer end,
+    the mean weight over the least.
     """
     rows = max(float(gram.value[0, 0]), 1.0)
     mean = max(abs(first) - 2 * noise_sd, 0.0) / rows
-    return max(half - mean, max(noise_sd, half) / rows) * (half + mean)
+    away = min(relative * max(half - mean, max(noise_sd, half) / rows), half)
+    return away * (2 * half - away)
 
 
 def _centred(ground: Ground, window: Outcome) -> Transform:
     """Y minus the middle of the window (which lies in the outcome's bounds)."""
     return OutcomeResidual(Constant(0.5 * (window.lo + window.hi)), ground.outcome)
-
-
-def _level(ground: Ground, eta: Posterior) -> Level | None:
-    """The mean outcome above its lower bound by the first moment alone, where none is cut.
-
-    Rows are weighted as in the moments; the fitted mean of all rows would have the noise of every
-    coefficient.
-    """
-    outcome, centre = ground.outcome, ground.centre
-    if (centre.lo, centre.hi) != (outcome.lo, outcome.hi) or eta.regression is None:
-        return None
-    moments, half = eta.regression, outcome.bound
-    rows = max(float(moments.gram[0, 0]), 1.0)
-    return Level(float(moments.cross[0]) / rows + half, float(np.sqrt(moments.error[0, 0])) / rows)
 
 
 def _mean(ground: Ground, coef: Vector) -> Function:

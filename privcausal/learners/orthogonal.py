@@ -225,8 +225,7 @@ def _without(ground: Ground, part: Partial) -> Partial:
     assert part.pair is not None
     assert part.beyond is not None
     psi, pair = part.beyond
-    additive = replace(from_pair(ground, part.pair), level=part.level)
-    return extended(additive, psi, pair.without())
+    return extended(from_pair(ground, part.pair), psi, pair.without())
 
 
 def residuals(

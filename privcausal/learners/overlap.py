@@ -15,7 +15,6 @@ from dataclasses import replace
 import numpy as np
 
 from privcausal.inference.effect import Effect
-from privcausal.inference.possible import Level
 from privcausal.inference.score_cut import score_cut
 from privcausal.learners.averages import Weighed, noise_per_cut, rough_sums
 from privcausal.learners.estimands import average_target
@@ -48,9 +47,8 @@ def weighed(
     stage : str
         Of the scores, whose noise is known.
     """
-    level, shares = _level(partials), _shares(ground, partials)
     if partials[0].pair is None:
-        return Weighed(nuisances, remainder(ground, partials), level=level, shares=shares)
+        return Weighed(nuisances, remainder(ground, partials))
     share = float(np.mean([p.e(ground.rows).mean() for p in partials]))
     centre, found, best = float(np.mean(tau(ground.rows))), None, np.inf
     for factor in FACTORS:
@@ -59,24 +57,9 @@ def weighed(
         rest = remainder(ground, parts, tau=tau)
         loss = rest.rms**2 + _noise(ground, scored, centre, stage)
         if found is None or loss < best:
-            best, found = loss, Weighed(scored, rest, factor, level, shares)
+            best, found = loss, Weighed(scored, rest, factor)
     assert found is not None
     return found
-
-
-def _level(partials: tuple[Partial, ...]) -> Level | None:
-    """Over the folds, whose noise is each its own."""
-    levels = [p.level for p in partials if p.level is not None]
-    if len(levels) < len(partials):
-        return None
-    sds = np.array([level.sd for level in levels])
-    return Level(float(np.mean([v.mean for v in levels])), float(np.linalg.norm(sds) / len(sds)))
-
-
-def _shares(ground: Ground, partials: tuple[Partial, ...]) -> tuple[float, float]:
-    """1 / E[1 / P(arm | x)], control and treated: E[Y(t)] is about E[Y; arm t] over it."""
-    e = np.concatenate([p.e_soft(ground.rows) for p in partials])
-    return float(1 / np.mean(1 / (1 - e))), float(1 / np.mean(1 / e))
 
 
 def _noise(ground: Ground, nuisances: tuple[Nuisance, ...], centre: float, stage: str) -> float:

@@ -75,8 +75,7 @@ def test_no_effect_is_larger_than_the_outcome_allows(estimand: Any) -> None:
                 "y ~ t | x", data, eps=1e-3, bounds={"y": (0, 5), "x": (0, 1)}, groups=["x >= 0.5"],
                 estimand=estimand,
             )  # fmt: skip
-        # the mean outcome says the same of the ATE beforehand
-        assert (abs(fitted.estimate.averages.estimate[0]) > 5) == (estimand == "ATT") or seed
+        assert abs(fitted.estimate.averages.estimate[0]) > 5 or seed
         rows = pd.concat([fitted.ate, fitted.gate]).drop(columns=["std_error", "privacy_share"])
         assert (rows.abs().fillna(0) <= 5).all(axis=None)
         assert fitted.params.iloc[0] == fitted.ate["estimate"].iloc[0]
