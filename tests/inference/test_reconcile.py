@@ -213,6 +213,18 @@ def test_no_variance_rises(kind: str) -> None:
     assert (np.diag(found.sampling) <= np.diag(plain.sampling) * (1 + 1e-12)).all()
 
 
+def have_covariance(errors: Any, cov: Any) -> None:
+    """Errors of five estimates, shape (draws, 5): their squares' laws, and no correlation left."""
+    draws = len(errors)
+    roots = np.linalg.solve(np.linalg.cholesky(cov), errors.T)
+    low, high = chi2(draws).ppf([FALSE_ALARM / 20, 1 - FALSE_ALARM / 20]) / draws
+    for square in (roots**2).mean(axis=1):
+        assert 0.99 * low < square < 1.01 * high
+    # normal with sd 1 / sqrt(draws)
+    off = (roots @ roots.T / draws)[np.triu_indices(5, 1)]
+    assert np.abs(off).max() < 5.6 / np.sqrt(draws)
+
+
 @pytest.mark.parametrize("kind", ["count", "public", "masses"])
 @pytest.mark.parametrize("small", [noise(6.0, 4.0, 8.0, 5.0), noise(2.0, 25.0, 8.0, 5.0)])
 def test_privacy_is_the_joint_covariance_of_the_noise(kind: str, small: ScoreData) -> None:
@@ -230,13 +242,7 @@ def test_privacy_is_the_joint_covariance_of_the_noise(kind: str, small: ScoreDat
         [(estimate(noisy(value, small, rng), small, given).estimate - truth.estimate)[at]
          for _ in range(draws)]
     )  # fmt: skip
-    roots = np.linalg.solve(np.linalg.cholesky(cov), errors.T)
-    low, high = chi2(draws).ppf([FALSE_ALARM / 20, 1 - FALSE_ALARM / 20]) / draws
-    for square in (roots**2).mean(axis=1):
-        assert 0.99 * low < square < 1.01 * high
-    # and no correlation is left: normal with sd 1 / sqrt(draws)
-    off = (roots @ roots.T / draws)[np.triu_indices(5, 1)]
-    assert np.abs(off).max() < 5.6 / np.sqrt(draws)
+    have_covariance(errors, cov)
 
 
 def test_without_noise_nothing_changes() -> None:
@@ -351,12 +357,7 @@ def test_noise_of_arms_is_as_stated() -> None:
             value.total + 6 * move[0], value.count + 8 * move[1], value.square + 20 * move[2]
         )
         errors.append((found(seen).estimate - truth.estimate)[at])
-    roots = np.linalg.solve(np.linalg.cholesky(truth.privacy[np.ix_(at, at)]), np.array(errors).T)
-    low, high = chi2(draws).ppf([FALSE_ALARM / 20, 1 - FALSE_ALARM / 20]) / draws
-    for square in (roots**2).mean(axis=1):
-        assert 0.99 * low < square < 1.01 * high
-    off = (roots @ roots.T / draws)[np.triu_indices(5, 1)]
-    assert np.abs(off).max() < 5.6 / np.sqrt(draws)
+    have_covariance(np.array(errors), truth.privacy[np.ix_(at, at)])
 
 
 def test_arms_with_a_visible_rest_stay_as_they_were() -> None:
