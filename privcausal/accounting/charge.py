@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any, TypeGuard, get_args
 
 from privcausal.errors import BudgetError
+from privcausal.stored import stored
 from privcausal.typing import Neighbors, Vector
 
 PICO = 10**12
@@ -16,7 +17,7 @@ PICO = 10**12
 
 
 PARALLEL = "(parallel)"
-"""Ends the query of a charge of zero for work on rows of its own, which others have paid for."""
+"""Ends the query of a parallel charge in ledgers, and in fits saved before it was a field."""
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -37,27 +38,31 @@ def pico(amount: float) -> int:
     return math.ceil(exact(amount) * PICO)
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Cost:
     """An amount of privacy loss in the three currencies of the ledger, in pico-units.
 
     `rho` counts zero-concentrated DP (zCDP), `epsilon` pure DP, `delta` a failure probability.
+    `gdp` says that rho is mu^2 / 2 of discrete Gaussian noise on the vault's fine grid, which
+    converts to less than zCDP does (`privcausal.accounting.gaussian`).
     """
 
     rho: int = 0
     epsilon: int = 0
     delta: int = 0
+    gdp: bool = False
 
     def __post_init__(self) -> None:
         for name in ("rho", "epsilon", "delta"):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
                 raise BudgetError(f"{name} of a cost is an integer number of pico-units >= 0")
+        if type(self.gdp) is not bool:
+            raise BudgetError("gdp of a cost is True or False")
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.rho + other.rho, self.epsilon + other.epsilon, self.delta + other.delta)
 
-
+@stored
 @dataclass(frozen=True, slots=True)
 class Charge:
     """One line of the budget: what was asked, by which mechanism, at which price.
@@ -76,6 +81,8 @@ class Charge:
         Public share of the rows that were seen, in (0, 1]; never a count.
     unit : str
         Whose data the price protects: ``"row"``, or ``"patient_id (at most 3 rows)"``.
+    parallel : bool
+        For work on rows of its own, which others have paid for as dearly: it is charged less.
     """
 
     stage: str
@@ -87,6 +94,7 @@ class Charge:
     cost: Cost
     rows: float = 1.0
     unit: str = "row"
+    parallel: bool = False
 
     def __post_init__(self) -> None:
         if self.neighbors not in get_args(Neighbors):
@@ -100,11 +108,12 @@ class Charge:
     @property
     def alone(self) -> int:
         """pico-rho of this release by itself: that of its noise where others have paid for it."""
-        if not self.query.endswith(PARALLEL) or math.isnan(self.noise_sd):
+        if not self.parallel or math.isnan(self.noise_sd):
             return self.cost.rho  # of a private estimator's own noise nothing is known
         return pico((self.sensitivity / self.noise_sd) ** 2 / 2)
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Release:
     """Numbers that left the vault, with their noise and their price.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from privcausal.accounting.charge import Charge, is_number
+from privcausal.accounting.charge import PARALLEL, Charge, is_number
 from privcausal.accounting.conversion import check_delta, check_epsilon, rho_of
 from privcausal.errors import BudgetError, LedgerError
 
@@ -68,7 +68,7 @@ def _stored(charge: Charge) -> dict[str, Any]:
         raise BudgetError("a charge is larger than any budget")
     return {
         "stage": _text(charge.stage),
-        "query": _text(charge.query),
+        "query": _text(f"{charge.query} {PARALLEL}" if charge.parallel else charge.query),
         "mechanism": _text(charge.mechanism),
         "neighbors": charge.neighbors,
         "sensitivity": _real(charge.sensitivity),
@@ -78,6 +78,7 @@ def _stored(charge: Charge) -> dict[str, Any]:
         "delta": cost.delta,
         "rows": _real(charge.rows),
         "unit": _text(charge.unit),
+        "gaussian": cost.gdp,
     }
 
 

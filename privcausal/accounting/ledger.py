@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     "run", "day", "published", "stage", "query", "mechanism", "neighbors",
-    "sensitivity", "noise_sd", "rho", "epsilon", "delta", "rows", "unit",
+    "sensitivity", "noise_sd", "rho", "gaussian", "epsilon", "delta", "rows", "unit",
 )  # fmt: skip
 
 
@@ -76,10 +76,10 @@ class Ledger:
     ``<path>.head`` put back *together* cannot be told from an honest ledger. The file must lie
     on a local disk, because locks do not work on network drives.
 
-    The cap holds for prices fixed beforehand, and for prices chosen after seeing answers where
-    all charges are in rho or all are pure (Feldman and Zrnic 2021; Rogers et al. 2016). For a
-    mixture chosen after seeing answers it is not proven: the best way of counting the pure
-    charges could then depend on what was seen.
+    The cap holds for prices fixed beforehand, and for prices chosen after seeing answers where all
+    charges are Gaussian noise (Smith and Thakurta 2022), all in rho (Feldman and Zrnic 2021) or all
+    pure (Rogers et al. 2016). For a mixture chosen after seeing answers it is not proven: the best
+    way of counting could then depend on what was seen.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Ledger:
     eps, delta : float
         The cap on everything charged. ``delta=0`` takes charges of pure epsilon only.
     allow_published : bool
-        Whether fits of ``mode="paper"`` are taken; fixed when the ledger is created.
+        Whether published mechanisms (`privcausal.paper`) are taken; fixed when it is created.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Ledger:
 
     @property
     def allow_published(self) -> bool:
-        """Whether paper-mode fits are taken."""
+        """Whether published mechanisms are taken."""
         return bool(self._header["allow_published"])
 
     @property
@@ -158,16 +158,17 @@ class Ledger:
         frame = pd.DataFrame(self._read().lines, columns=list(_COLUMNS))
         for name in ("rho", "epsilon", "delta"):
             frame[name] = frame[name].astype(float) / PICO
-        return frame.astype({"published": bool, "sensitivity": float, "noise_sd": float})
+        floats = dict.fromkeys(("sensitivity", "noise_sd"), float)
+        return frame.astype({"published": bool, "gaussian": bool, **floats})
 
     def affordable(self, cost: Cost) -> bool:
         """Whether `cost` could be charged now; another process may still be faster."""
         costs = [*_costs(self._read()), cost]
         return within(Events.of(costs), self.epsilon, self.delta)
 
-    def after(self, cost: Cost) -> Remaining | None:
-        """What would be left once `cost` is paid as well; None where it cannot be paid."""
-        events = Events.of([*_costs(self._read()), cost])
+    def after(self, *costs: Cost) -> Remaining | None:
+        """What would be left once `costs` are paid as well; None where they cannot be paid."""
+        events = Events.of([*_costs(self._read()), *costs])
         payable = within(events, self.epsilon, self.delta)
         return remaining(events, self.epsilon, self.delta) if payable else None
 
@@ -181,7 +182,7 @@ class Ledger:
         charges : sequence of Charge
             Their costs add up. Stages on disjoint rows: give the joint cost, not each stage's.
         published : bool
-            Whether the guarantee is only a published claim (``mode="paper"``).
+            Whether the guarantee is only a published claim.
 
         Raises
         ------
@@ -196,7 +197,7 @@ class Ledger:
         lines = lines_of(run, charges, published)
         if published and not self.allow_published:
             raise LedgerError(
-                f"ledger {self.dataset!r} takes no paper-mode fits; use mode='proven', or a "
+                f"ledger {self.dataset!r} takes no published mechanisms; use what is proven, or a "
                 "ledger that was created with allow_published=True"
             )
 
@@ -239,7 +240,7 @@ class Ledger:
         return Spent(
             epsilon=total_epsilon(events, self.delta),
             pure_epsilon=sum(events.pure) / PICO,
-            rho=events.rho / PICO,
+            rho=(events.rho + events.gdp) / PICO,
             delta=events.delta / PICO,
             kind="published" if any(line["published"] for line in book.lines) else "proven",
         )
@@ -280,7 +281,7 @@ class Ledger:
         lines = [f"this fit needs more than ledger {self.dataset!r} has left."]
         payable = 0.0
         # without any delta beside its own no epsilon would help: rho is converted at that
-        converts = asked.rho > 0 or (asked.delta > 0 and before.rho > 0)
+        converts = asked.converted or (asked.delta > 0 and before.converted)
         if asked.delta + int(converts) > pico(left.delta):
             wanted = f"delta {'above ' * converts}{asked.delta / PICO:.3g}"
             lines += _without_delta(wanted, left, self.delta)
@@ -317,7 +318,9 @@ def _comparison(requested: float, payable: float, why: str) -> str:
 
 
 def _costs(book: Book) -> list[Cost]:
-    return [Cost(line["rho"], line["epsilon"], line["delta"]) for line in book.lines]
+    return [
+        Cost(line["rho"], line["epsilon"], line["delta"], line["gaussian"]) for line in book.lines
+    ]
 
 
 def _events(book: Book) -> Events:

@@ -43,8 +43,9 @@ from privcausal.errors import LedgerError
 BUSY_SECONDS = 30.0
 """How long another process may hold the file before we give up."""
 
-VERSION = 1
-"""Of the tables below; kept in the file as ``user_version``."""
+VERSION = 2
+"""Of the tables below; kept in the file as ``user_version``. A file of version 1 has no table of
+Gaussian releases, and gets it with the first of them: what it held before stays zCDP alone."""
 
 _APPLICATION_ID = 0x70727663  # "prvc": tells our files from other SQLite databases
 
@@ -78,6 +79,22 @@ _SCHEMA = (
     " (SELECT 1 FROM charges WHERE run = NEW.run AND line = NEW.line)"
     " BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END",
 )
+
+_GAUSSIAN = (
+    # charges whose rho is that of Gaussian noise; the hash of such a line says so too
+    "CREATE TABLE gaussian (seq INTEGER PRIMARY KEY) STRICT",
+    *(
+        f"CREATE TRIGGER gaussian_no_{action} BEFORE {action} ON gaussian"
+        " BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+        for action in ("UPDATE", "DELETE")
+    ),
+    "CREATE TRIGGER gaussian_in_order BEFORE INSERT ON gaussian"
+    " WHEN NEW.seq IS NOT (SELECT max(seq) FROM charges)"
+    " OR EXISTS (SELECT 1 FROM gaussian WHERE seq = NEW.seq)"
+    " BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END",
+)
+
+_TABLES = {1: _SCHEMA, 2: (*_SCHEMA, *_GAUSSIAN)}
 
 _CAUSES = {
     sqlite3.SQLITE_BUSY: "is locked by another process",
@@ -114,7 +131,8 @@ class Book:
     header : dict
         ``id dataset epsilon delta allow_published``.
     lines : tuple of dict
-        One per charge, in the order of spending; the amounts in pico-units.
+        One per charge, in the order of spending; the amounts in pico-units, and whether its rho is
+        of Gaussian noise.
     hashes : tuple of str
         Of the header, then of every line.
     """
@@ -273,7 +291,7 @@ def _make(connection: sqlite3.Connection, header: Sequence[Any]) -> None:
     _patiently(lambda: _use_wal(connection))
     _begin(connection)
     if not _tables(connection):  # nobody was faster
-        for statement in _SCHEMA:
+        for statement in _TABLES[VERSION]:
             connection.execute(statement)
         marks = ", ".join("?" * len(header))
         connection.execute(f"INSERT INTO ledger VALUES ({marks})", header)
@@ -292,14 +310,18 @@ def _tables(connection: sqlite3.Connection) -> list[str]:
     return [sql for (sql,) in _patiently(lambda: connection.execute(query).fetchall())]
 
 
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
 def _check_schema(connection: sqlite3.Connection, name: str) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    version = _version(connection)
     if application != _APPLICATION_ID:
         raise LedgerError(f"{name} is not a ledger")
     if version > VERSION:
         raise LedgerError(f"{name} was made by a newer version of privcausal; upgrade to use it")
-    if version != VERSION or tuple(_tables(connection)) != _SCHEMA:
+    if sorted(_tables(connection)) != sorted(_TABLES.get(version, ())):
         raise LedgerError(f"{name} was changed: its tables or triggers are not those of a ledger")
     if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         raise LedgerError(f"{name} was changed: it has no write-ahead log")
@@ -314,24 +336,41 @@ def _read_book(connection: sqlite3.Connection, name: str) -> Book:
     ).fetchall()
     if len(headers) != 1:
         raise LedgerError(f"{name} is damaged: it has no header")
+    gaussian: set[int] = set()
+    if _version(connection) > 1:
+        gaussian.update(seq for (seq,) in connection.execute("SELECT seq FROM gaussian"))
     hashes = [_digest("", headers[0])]
     for expected, (seq, found, *fields) in enumerate(rows, start=1):
-        hashes.append(_digest(hashes[-1], fields))
+        hashes.append(_line_digest(hashes[-1], fields, seq in gaussian))
         if seq != expected or found != hashes[-1]:
             raise LedgerError(f"{name} was changed or is damaged at line {expected}")
+    if gaussian - {seq for seq, *_ in rows}:
+        raise LedgerError(f"{name} was changed: it speaks of charges that it does not have")
     header = dict(zip(_HEADER, headers[0], strict=True))
-    lines = tuple(dict(zip(_LINE, fields, strict=True)) for _, _, *fields in rows)
+    lines = tuple(
+        dict(zip(_LINE, fields, strict=True), gaussian=seq in gaussian) for seq, _, *fields in rows
+    )
     return Book(header, lines, tuple(hashes))
 
 
 def _insert(connection: sqlite3.Connection, book: Book, lines: Sequence[dict[str, Any]]) -> None:
     marks = ", ".join("?" * (len(_LINE) + 2))
     command = f"INSERT INTO charges (seq, hash, {', '.join(_LINE)}) VALUES ({marks})"
+    if _version(connection) == 1 and any(line["gaussian"] for line in lines):
+        for statement in _GAUSSIAN:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
     last = book.hashes[-1]
     for seq, line in enumerate(lines, start=len(book.hashes)):
         fields = [line[name] for name in _LINE]
-        last = _digest(last, fields)
+        last = _line_digest(last, fields, line["gaussian"])
         connection.execute(command, [seq, last, *fields])
+        if line["gaussian"]:
+            connection.execute("INSERT INTO gaussian VALUES (?)", [seq])
+
+
+def _line_digest(previous: str, fields: Sequence[Any], gaussian: bool) -> str:
+    return _digest(previous, [*fields, "gaussian"] if gaussian else fields)
 
 
 def _digest(previous: str, fields: Sequence[Any]) -> str:

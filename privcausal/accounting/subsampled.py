@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import gammaln, logsumexp, xlog1py
 
+from privcausal.accounting.gaussian import rounding_slack
 from privcausal.errors import BudgetError
 
 LEAST, MOST = 0.25, 2.0**20
@@ -25,10 +26,6 @@ orders that are not whole could save up to 3 % of the noise, but their series ar
 ROUNDING = 1e-9
 """By which divergences, and then epsilon, are raised. Both are sums of floats of hardly any
 cancellation, off by some 1e-11 of their size from the logarithms of factorials."""
-
-REACH = 16.0
-"""Standard deviations within which discrete and rounded noise are compared: see `rounding_slack`.
-Beyond them is a mass of 1e-55, which e^64 times 10^12 coordinates leaves below any delta."""
 
 ENOUGH = 64.0
 """A larger epsilon protects nobody, and gets the noise of this one."""
@@ -69,56 +66,6 @@ def epsilon_of_steps(multiplier: float, delta: float, rate: float, steps: int) -
         for a in ORDERS
     ]
     return max(0.0, min(found)) * (1 + ROUNDING)
-
-
-def rounding_slack(coordinates: int, sd: float) -> tuple[float, float]:
-    """How far discrete Gaussian noise is from rounded Gaussian noise, over a whole transcript.
-
-    Parameters
-    ----------
-    coordinates : int
-        Whole numbers that get noise, d in all, each perhaps chosen with those before in view.
-    sd : float
-        The least standard deviation, sigma >= 16, in steps of the grid.
-
-    Returns
-    -------
-    (float, float)
-        h and t: if rounded noise is (epsilon, delta)-DP, then discrete noise is
-        (epsilon + 2 h, e^h delta + (1 + e^(epsilon + h)) t)-DP.
-
-    Privacy
-    -------
-    Let G be N(0, sigma^2) with density phi, R = round(G), Z the discrete Gaussian, K = 16, and k
-    whole with abs(k) <= K sigma. As phi(k + u) = phi(k) exp(-k u / sigma^2 - u^2 / (2 sigma^2)),
-
-    - P[R = k] / phi(k) is the mean of that exponential over u in [-1/2, 1/2]. By Jensen's
-      inequality it is at least exp(-1 / (24 sigma^2)). Without u^2 it is sinh(x) / x for
-      x = k / (2 sigma^2), so that it is at most exp(x^2 / 6) <= exp(K^2 / (24 sigma^2)).
-    - P[Z = k] / phi(k) is one over the sum of phi over the whole numbers, which by Poisson's
-      formula is 1 + 2 sum_m exp(-2 pi^2 sigma^2 m^2): it is between
-      exp(-3 exp(-2 pi^2 sigma^2)) and 1.
-
-    So abs(log(P[Z = k] / P[R = k])) <= eta = K^2 / (24 sigma^2) + 3 exp(-2 pi^2 sigma^2). Beyond
-    K sigma, Z has mass 2 exp(-K^2 / 2) at most (Canonne, Kamath and Steinke, Proposition 25), and R
-    that of abs(G) > K sigma - 1/2, at most exp(-(K - 1 / (2 sigma))^2 / 2) <=
-    exp(-K^2 / 2 + K / (2 sigma)): both are below 2.1 exp(-K^2 / 2) for sigma >= K.
-
-    Fix a table and all coins. Given the numbers released so far, the next exact number is fixed, so
-    that the probabilities of a transcript under Z and under R are products of d such masses: where
-    all noise is within K sigma they differ by a factor in exp(+-h), h = d eta. Transcripts with
-    noise beyond have at most mass t = 2.1 d exp(-K^2 / 2) under either. So for any event E,
-    P_Z(E) <= e^h P_R(E) + t, and the same with Z and R changed places. Both sides may be averaged
-    over the coins, whose law knows nothing of the rows: it holds of mechanisms with secret coins
-    too. Then, for a neighbouring table,
-
-    P_Z(E) <= e^h P_R(E) + t <= e^h (e^epsilon P_R'(E) + delta) + t
-    <= e^(epsilon + 2 h) P_Z'(E) + e^h delta + (1 + e^(epsilon + h)) t.
-    """
-    if not (sd >= REACH and coordinates >= 0):
-        raise ValueError("the slack is proven for a standard deviation of 16 grid steps or more")
-    eta = REACH**2 / (24 * sd**2) + 3 * math.exp(-2 * math.pi**2 * sd**2)
-    return coordinates * eta, 2.1 * coordinates * math.exp(-(REACH**2) / 2)
 
 
 @lru_cache(maxsize=64)

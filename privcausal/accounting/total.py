@@ -1,12 +1,13 @@
 """The total epsilon of releases priced in rho, in pure epsilon and in delta.
 
-Zero-concentrated, pure and (0, delta) events compose by adding within their own currency. A pure
-event can also be counted as rho = epsilon^2 / 2 (Bun and Steinke 2016, Proposition 1.4). So for
-every choice of the pure events that are counted as they are,
+Each of these is a valid total, and the least of them is reported:
 
-    sum of their epsilon + epsilon_of(rho of all the rest, delta - sum of delta events)
-
-is a valid total, and the least of them is reported.
+1. *All as zCDP.* Events in rho add up; a pure event is counted as it is, or as rho = epsilon^2 / 2
+   (Bun and Steinke 2016, Proposition 1.4). For every choice of the pure events that are counted as
+   they are, sum of their epsilon + epsilon_of(rho of all the rest, delta - sum of delta events).
+2. *As Gaussian noise.* Events whose rho is mu^2 / 2 of discrete Gaussian noise, and pure events,
+   have the joint delta of `gaussian.delta_of`. What other events in rho there are is converted at a
+   part of delta of its own (`SPLITS`), and epsilons and deltas of both add up.
 
 Amounts are integers of pico-units, and compared as such. A float that a person typed stands for
 its shortest decimal, so that three spends of 0.1 fit a cap of 0.3.
@@ -15,7 +16,7 @@ its shortest decimal, so that three spends of 0.1 fit a cap of 0.3.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -24,27 +25,49 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal.accounting.charge import PICO, Cost, exact
-from privcausal.accounting.conversion import epsilon_of, largest_rho
+from privcausal.accounting.conversion import (
+    MIN_EPSILON,
+    epsilon_of,
+    largest_gaussian,
+    largest_rho,
+)
+from privcausal.accounting.gaussian import EVENTS, delta_of, epsilon_at
 from privcausal.typing import Vector
+
+SPLITS = (0.5, 0.1, 0.01)
+"""Parts of delta, tried for either side where zCDP stands beside Gaussian noise: each is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """What was spent: total `rho`, the `pure` epsilons one by one, total `delta` (pico-units)."""
+    """What was spent, in pico-units.
+
+    `rho` is the total of events that are zCDP alone, `gdp` that of `releases` with Gaussian
+    noise; `pure` are epsilons one by one, `delta` is a total.
+    """
 
     rho: int = 0
     pure: tuple[int, ...] = ()
     delta: int = 0
+    gdp: int = 0
+    releases: int = 0
 
     @classmethod
     def of(cls, costs: Iterable[Cost]) -> Events:
         """The events of several releases; a cost of zero is no event."""
         costs = tuple(costs)
         return cls(
-            sum(cost.rho for cost in costs),
+            sum(cost.rho for cost in costs if not cost.gdp),
             tuple(sorted((cost.epsilon for cost in costs if cost.epsilon), reverse=True)),
             sum(cost.delta for cost in costs),
+            sum(cost.rho for cost in costs if cost.gdp),
+            sum(cost.gdp for cost in costs),
         )
+
+    @property
+    def converted(self) -> bool:
+        """Whether there is rho, which takes a delta to convert."""
+        return self.rho + self.gdp > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +81,7 @@ class Remaining:
     pure_epsilon : float
         What is left for a fit of pure epsilon.
     rho : float
-        zCDP that is left.
+        What is left for Gaussian noise; a fit priced in zCDP alone may find less.
     delta : float
         What is left for selecting labels, and at which `epsilon` holds.
     """
@@ -84,30 +107,78 @@ def delta_after(delta: float, spent: int) -> float:
 def total_epsilon(events: Events, delta: float) -> float:
     """The least total epsilon at `delta`; infinite where no finite one is known."""
     left = delta_after(delta, events.delta)
-    return min(float(_total(choice, left)) for choice in _shortlist(events, left))
+    as_zcdp = min(float(_total(choice, left)) for choice in _shortlist(events, left))
+    return min(
+        [as_zcdp]
+        + [
+            before + epsilon_at(own, events.gdp, events.releases, events.pure)
+            for before, own in _beside(events, left)
+        ]
+    )
 
 
 def within(events: Events, epsilon: float, delta: float) -> bool:
     """Whether the total is at most `epsilon` at `delta`, decided without rounding."""
     left = delta_after(delta, events.delta)
-    # `rho_of` searches by this very comparison: a plan that takes the cap's whole rho fits
-    return left >= 0 and any(
-        _total(choice, left) <= exact(epsilon) for choice in _shortlist(events, left)
+    # `rho_of` searches by these very comparisons: a plan that takes the cap's whole rho fits
+    return left >= 0 and (
+        any(
+            delta_of(_less(epsilon, before), events.gdp, events.releases, events.pure) <= own
+            for before, own in _beside(events, left)
+        )
+        or any(_total(choice, left) <= exact(epsilon) for choice in _shortlist(events, left))
     )
 
 
 def remaining(events: Events, epsilon: float, delta: float) -> Remaining:
     """What a cap of (`epsilon`, `delta`) leaves after `events`."""
     left = max(0.0, delta_after(delta, events.delta))
-    rho = max(_room(choice, epsilon, left) for choice in _shortlist(events, left, epsilon))
+    as_zcdp = max(_room(choice, epsilon, left) for choice in _shortlist(events, left, epsilon))
+    releases = events.releases + EVENTS
+    gaussian = [
+        largest_gaussian(_less(epsilon, before), own, releases, events.pure) - events.gdp
+        for before, own in _beside(events, left)
+    ]
+    rho = max([as_zcdp, *gaussian])
     gap = float(exact(epsilon) - exact(min(total_epsilon(events, delta), epsilon)))
     return Remaining(
-        epsilon=epsilon_of(rho, left) if left else 0.0,
+        epsilon=_payable(rho, left) if left else 0.0,
         # a pure event is counted on top of the total, or as rho = epsilon^2 / 2
-        pure_epsilon=max(gap, math.sqrt(2 * rho / PICO)),
+        pure_epsilon=max(gap, math.sqrt(2 * as_zcdp / PICO)),
         rho=rho / PICO,
         delta=left,
     )
+
+
+def _payable(rho: int, delta: float) -> float:
+    """Epsilon of a fit with Gaussian noise that needs no more than `rho`."""
+    epsilon = epsilon_of(rho, delta, gdp=True)
+    whole = round(epsilon, 9)  # 1 and not 0.99999999998, where that is what was meant
+    if whole > MIN_EPSILON and largest_rho(whole, delta, gdp=True) <= rho:
+        return whole
+    while epsilon > MIN_EPSILON and largest_rho(epsilon, delta, gdp=True) > rho:
+        epsilon *= 1 - 1e-12
+    return epsilon
+
+
+def _beside(events: Events, delta: float) -> Iterator[tuple[float, float]]:
+    """Epsilon of the events that are zCDP alone, and the delta that is left to the others."""
+    if not delta > 0:
+        return
+    if not events.rho:
+        yield 0.0, delta
+        return
+    for part in SPLITS:
+        for own in (part, 1 - part):
+            first = math.nextafter(own * delta, 0)
+            before = epsilon_of(events.rho, first)
+            if before < math.inf:
+                yield before, math.nextafter(delta - first, 0)
+
+
+def _less(epsilon: float, before: float) -> float:
+    """epsilon - before, rounded down."""
+    return math.nextafter(epsilon - before, -math.inf) if before else epsilon
 
 
 def _total(choice: Assignment, delta: float) -> Fraction | float:
@@ -138,7 +209,7 @@ def _assignments(events: Events) -> list[Assignment]:
     as_epsilon = accumulate(events.pure, initial=0)
     as_rho = list(accumulate((_pure_as_rho(e) for e in events.pure), initial=0))
     return [
-        Assignment(pure, events.rho + as_rho[-1] - rho)
+        Assignment(pure, events.rho + events.gdp + as_rho[-1] - rho)
         for pure, rho in zip(as_epsilon, as_rho, strict=True)
     ]
 

@@ -25,7 +25,9 @@ from numpy.typing import ArrayLike
 
 from privcausal.accounting.charge import is_number, pico
 from privcausal.accounting.conversion import MAX_RHO, profile
+from privcausal.accounting.gaussian import deltas_of, gaussian_delta, gaussian_mu
 from privcausal.errors import BudgetError
+from privcausal.stored import stored
 from privcausal.typing import Vector
 
 MARGIN = 4e-15
@@ -35,6 +37,7 @@ MAX_LOSS = 700.0
 """Privacy losses above this count as certain: exp(700) is the end of the floats."""
 
 
+@stored
 @dataclass(frozen=True, slots=True, eq=False)
 class TradeOff:
     """A symmetric, convex, decreasing, piecewise-linear trade-off function on [0, 1].
@@ -80,7 +83,29 @@ class TradeOff:
         """
         _need("mu", mu, 1e-9, 30)
         epsilon = _losses(mu)
-        return cls._from_profile(epsilon, _gaussian_delta(epsilon, mu))
+        return cls._from_profile(epsilon, gaussian_delta(epsilon, mu))
+
+    @classmethod
+    def from_noise(cls, rho: int, releases: int, failing: float = 0.0) -> Self:
+        """The vault's discrete Gaussian noise: G_mu at mu^2 / 2 = rho, less its slack.
+
+        Parameters
+        ----------
+        rho : int
+            pico-rho of all of it; mu from 1e-9 to 30.
+        releases : int
+            Of at most `gaussian.NUMBERS` numbers each.
+        failing : float
+            A delta beside it.
+        """
+        mu = gaussian_mu(rho)
+        _need("mu", mu, 1e-9, 30)
+        epsilon = _losses(mu)
+        delta = deltas_of(epsilon, rho, releases)
+        # far out the slack, or `failing`, is all there is: lines beyond would be rounding
+        low = delta <= max(1e-6 * failing, 2 * float(delta.min()))
+        last = int(np.argmax(low)) + 1 if low.any() else len(delta)
+        return cls._from_profile(epsilon[:last], np.minimum(1, delta[:last] + failing))
 
     @classmethod
     def from_zcdp(cls, rho: float) -> Self:
@@ -207,25 +232,6 @@ def _losses(mu: float) -> Vector:
     epsilon = mu * (mu / 2 + sd)
     inside = (epsilon > 0) & (epsilon < MAX_LOSS)
     return np.concatenate([[0.0], epsilon[inside]])
-
-
-def _gaussian_delta(epsilon: Vector, mu: float) -> Vector:
-    """delta of G_mu, rounded up.
-
-    Both terms carry the factor exp(-a^2 / 2), taken out so that the tail keeps its digits; what
-    the subtraction can lose is added back as an error of 1e-13 in each term.
-    """
-    from scipy.special import erfcx, ndtr
-
-    a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
-    root = math.sqrt(2)
-    far = (
-        np.exp(-(a**2) / 2)
-        / 2
-        * (erfcx(np.maximum(a, 0) / root) * (1 + 1e-13) - erfcx(b / root) * (1 - 1e-13))
-    )
-    near = ndtr(-a) - np.exp(-(a**2) / 2) / 2 * erfcx(b / root) + 1e-15
-    return np.asarray(np.clip(np.where(a > 0, far, near), 0, 1), dtype=np.float64)
 
 
 def _need(name: str, value: float, low: float, high: float) -> None:

@@ -9,12 +9,11 @@ from privcausal.accounting import Charge, Cost, Ledger
 def charge():
     """A function that makes one charge: `charge(rho=..., neighbors=...)`."""
 
-    def make(rho=0, epsilon=0, delta=0, neighbors="substitute", **fields):
+    def make(rho=0, epsilon=0, delta=0, gdp=False, neighbors="substitute", **fields):
         text = {"stage": "effect", "query": "moments, p = 17", "mechanism": "discrete Gaussian"}
         numbers = {"sensitivity": 1.5, "noise_sd": 12.25, "rows": 0.25}
-        return Charge(
-            **text | numbers | fields, neighbors=neighbors, cost=Cost(rho, epsilon, delta)
-        )
+        cost = Cost(rho, epsilon, delta, gdp)
+        return Charge(**text | numbers | fields, neighbors=neighbors, cost=cost)
 
     return make
 

@@ -42,10 +42,6 @@ def test_a_cost_holds_whole_units_only(value):
         Cost(rho=value)
 
 
-def test_costs_add_by_currency():
-    assert Cost(1, 2, 3) + Cost(10, 20, 30) == Cost(11, 22, 33)
-
-
 @pytest.mark.parametrize("change", [{"rows": 400}, {"rows": 0}, {"neighbors": "swap"}])
 def test_a_charge_holds_a_share_of_rows_never_a_count(change):
     fields = {"neighbors": "substitute", "rows": 0.5} | change
@@ -56,6 +52,12 @@ def test_a_charge_holds_a_share_of_rows_never_a_count(change):
 def test_a_charge_protects_a_row_unless_told(charge):
     assert charge().unit == "row"
     assert charge(unit="id (at most 3 rows)").unit == "id (at most 3 rows)"
+
+
+def test_a_parallel_charge_costs_by_itself_what_its_noise_does(charge):
+    assert charge(rho=7, sensitivity=1.0, noise_sd=8.0).alone == 7
+    beside = charge(rho=0, sensitivity=1.0, noise_sd=8.0, parallel=True)
+    assert beside.alone == pico(1 / 128)
 
 
 @pytest.mark.parametrize("unit", ["", "  ", None, 3, b"row"])

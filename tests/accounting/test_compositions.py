@@ -1,4 +1,4 @@
-"""Totals of 500 random compositions against dp-accounting's privacy loss distributions."""
+"""Totals of random compositions against dp-accounting's privacy loss distributions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import pytest
 from compositions import random
 
 
-def test_never_below_the_truth_and_never_wasteful():
+@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.slow)])
+def test_never_below_the_truth_and_never_wasteful(count):
     """The truth is bounded from below here, so no rounding of either side is a false alarm."""
     pytest.importorskip("dp_accounting", reason="needs dp-accounting (the extra test)")
     tight = 0
-    for one in random(500):
+    for one in random(count):
         truth, ours = one.truth(1e-3), one.ours
         assert ours >= truth - 1e-9, one
         if ours <= 1.3 * truth:
@@ -19,4 +20,4 @@ def test_never_below_the_truth_and_never_wasteful():
             # where Laplace noise dominates no assignment of its prices is tight: ours is the least
             assert one.scales, one
             assert ours == pytest.approx(one.least(), rel=1e-9), one
-    assert tight >= 450
+    assert tight >= 0.9 * count

@@ -31,7 +31,7 @@ def copy(path, to):
 
 def used(ledger, charge, runs=("a", "b", "c")):
     for run in runs:
-        ledger.charge(run, [charge(rho=10), charge(rho=20)])
+        ledger.charge(run, [charge(rho=10), charge(rho=20, gdp=True)])
     return ledger
 
 
@@ -222,8 +222,10 @@ def test_triggers_block_update_delete_and_replace(ledger, path, charge):
         "UPDATE ledger SET allow_published = 1",
         "UPDATE ledger SET id = 'x'",
         "DELETE FROM ledger",
-        "PRAGMA user_version = 2",
+        "PRAGMA user_version = 1",
         "PRAGMA user_version = 0",
+        "INSERT INTO gaussian VALUES (1)",
+        "DELETE FROM gaussian",
         "PRAGMA application_id = 0",
         "DROP TABLE charges",
         "CREATE TABLE more (x)",
@@ -249,7 +251,7 @@ def test_a_dropped_trigger_is_noticed(ledger, path, charge):
 
 
 def test_a_newer_version_is_named(ledger, path):
-    edit(path, "PRAGMA user_version = 2", triggers=True)
+    edit(path, "PRAGMA user_version = 3", triggers=True)
     with pytest.raises(LedgerError, match="newer version of privcausal"):
         Ledger.open(path)
 

@@ -9,14 +9,8 @@ import pytest
 from mpmath import mp, mpf
 
 from privcausal.accounting import multiplier_for_replaced, subsampled
-from privcausal.accounting.subsampled import (
-    LEAST,
-    ORDERS,
-    REACH,
-    divergence,
-    epsilon_of_steps,
-    rounding_slack,
-)
+from privcausal.accounting.gaussian import REACH, rounding_slack
+from privcausal.accounting.subsampled import LEAST, ORDERS, divergence, epsilon_of_steps
 from privcausal.errors import BudgetError
 
 RATE, STEPS = 128 / 2700, 422
@@ -32,6 +26,7 @@ def precise() -> Any:
 # -- divergences -------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("order", [2, 3, 17])
 @pytest.mark.parametrize(("rate", "sd"), [(0.05, 1.0), (0.5, 3.0), (1.0, 2.0), (1e-4, 0.6)])
 def test_divergences_are_the_integrals_and_the_worse_way_round(
@@ -112,6 +107,7 @@ def test_slack_adds_up_over_coordinates_and_needs_a_fine_grid() -> None:
             rounding_slack(1, sd)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("rate", [1.0, 0.3])
 @pytest.mark.parametrize("move", [16, 40])
 def test_discrete_noise_keeps_the_promise_of_rounded_noise_and_its_slack(
@@ -142,6 +138,7 @@ def test_discrete_noise_keeps_the_promise_of_rounded_noise_and_its_slack(
 # -- the multiplier ----------------------------------------------------------------------------
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("grid", [GRID, 2.0**10])
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 7.0])
 def test_the_price_of_a_replaced_row_holds_with_the_slack_inside(
