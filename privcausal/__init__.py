@@ -12,51 +12,38 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# public name -> (module, attribute or None for the module itself); imported when first used
-_PUBLIC: dict[str, tuple[str, str | None]] = {
-    "privcate": ("privcausal.api", "privcate"),
-    "private": ("privcausal.api", "private"),
-    "plan": ("privcausal.api", "plan"),
-    "from_cells": ("privcausal.api", "from_cells"),
-    "check_data": ("privcausal.api", "check_data"),
-    "compare": ("privcausal.results", "compare"),
-    "audit": ("privcausal.auditing", "audit"),
-    "AuditResult": ("privcausal.auditing", "AuditResult"),
-    "load": ("privcausal.results", "load"),
-    "Ledger": ("privcausal.accounting", "Ledger"),
-    "TradeOff": ("privcausal.accounting", "TradeOff"),
-    "Schema": ("privcausal.spec.schema", "Schema"),
-    "Interval": ("privcausal.spec.schema", "Interval"),
-    "Levels": ("privcausal.spec.schema", "Levels"),
-    "Binary": ("privcausal.spec.schema", "Binary"),
-    "AteResult": ("privcausal.results", "AteResult"),
-    "PlanResult": ("privcausal.results", "PlanResult"),
-    "CateResult": ("privcausal.results", "CateResult"),
-    "learners": ("privcausal.learners", None),
-    "bases": ("privcausal.learners.bases", None),
-    "datasets": ("privcausal.datasets", None),
-    "errors": ("privcausal.errors", None),
-    "testing": ("privcausal.testing", None),
-}
-_ERRORS = (
-    "BudgetError", "CapabilityError", "DataError", "FormulaError", "LedgerError",
-    "PrivacyBreach", "PrivcausalError", "PrivcausalWarning", "SchemaError",
-)  # fmt: skip
-_PUBLIC |= {name: ("privcausal.errors", name) for name in _ERRORS}
+_PUBLIC = {
+    "api": ("check_data", "from_cells", "plan", "private", "privcate"),
+    "results": ("AteResult", "CateResult", "PlanResult", "compare", "load"),
+    "auditing": ("AuditResult", "audit"),
+    "accounting": ("Ledger", "TradeOff"),
+    "request.request": ("Control",),
+    "request.schema": ("Binary", "Interval", "Levels", "Schema"),
+    "errors": (
+        "BudgetError", "CapabilityError", "DataError", "FormulaError", "LedgerError",
+        "PrivacyBreach", "PrivcausalError", "PrivcausalWarning", "SchemaError",
+    ),
+}  # fmt: skip
+"""Public names by their module, which is imported when one is first used."""
 
-__all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604  # the table above holds text only
+_HOMES = {name: f"privcausal.{module}" for module, names in _PUBLIC.items() for name in names}
+_MODULES = {
+    name: f"privcausal.{name}" for name in ("datasets", "errors", "learners", "paper", "testing")
+} | {"bases": "privcausal.learners.bases"}
+
+__all__ = [*sorted(_HOMES | _MODULES), "__version__"]  # noqa: PLE0604  # text only
 
 if TYPE_CHECKING:
     from privcausal import datasets as datasets
     from privcausal import errors as errors
     from privcausal import learners as learners
+    from privcausal import paper as paper
     from privcausal import testing as testing
     from privcausal.accounting import Ledger as Ledger
     from privcausal.accounting import TradeOff as TradeOff
     from privcausal.api import check_data as check_data
     from privcausal.api import from_cells as from_cells
     from privcausal.api import plan as plan
-    from privcausal.api import private as private
     from privcausal.api import privcate as privcate
     from privcausal.auditing import AuditResult as AuditResult
     from privcausal.auditing import audit as audit
@@ -70,23 +57,26 @@ if TYPE_CHECKING:
     from privcausal.errors import PrivcausalWarning as PrivcausalWarning
     from privcausal.errors import SchemaError as SchemaError
     from privcausal.learners import bases as bases
+    from privcausal.paper import private as private
+    from privcausal.request.request import Control as Control
+    from privcausal.request.schema import Binary as Binary
+    from privcausal.request.schema import Interval as Interval
+    from privcausal.request.schema import Levels as Levels
+    from privcausal.request.schema import Schema as Schema
     from privcausal.results import AteResult as AteResult
     from privcausal.results import CateResult as CateResult
     from privcausal.results import PlanResult as PlanResult
     from privcausal.results import compare as compare
     from privcausal.results import load as load
-    from privcausal.spec.schema import Binary as Binary
-    from privcausal.spec.schema import Interval as Interval
-    from privcausal.spec.schema import Levels as Levels
-    from privcausal.spec.schema import Schema as Schema
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name in _MODULES:
+        value: Any = importlib.import_module(_MODULES[name])
+    elif name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    else:
         raise AttributeError(f"module 'privcausal' has no attribute {name!r}")
-    module, attribute = _PUBLIC[name]
-    found = importlib.import_module(module)
-    value = found if attribute is None else getattr(found, attribute)
     globals()[name] = value
     return value
 

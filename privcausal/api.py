@@ -4,52 +4,33 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from threadpoolctl import threadpool_limits
-
-from privcausal.accounting import BudgetExhaustedError
-from privcausal.errors import BudgetError, CapabilityError
-from privcausal.learners import ADUM, Learner, find, for_average, for_effect
+from privcausal.errors import CapabilityError
+from privcausal.features.points import declare_queries
+from privcausal.learners import ADUM, Learner, base_of, find, for_average, for_effect
+from privcausal.learners.aggregates import cell_budget, cell_request, from_exact, from_noisy
 from privcausal.learners.bases import AnyBase
-from privcausal.learners.forecast import Planner
-from privcausal.learners.from_cells import cell_budget, cell_request, from_exact, from_noisy
-from privcausal.learners.needs import Undeclared, settle
-from privcausal.learners.options import base_of
-from privcausal.results import AteResult, CateResult, PlanResult, Result
-from privcausal.results.call import call_text, cells_call, ledger_line
-from privcausal.results.progress import stage_bar
-from privcausal.results.question import Question
-from privcausal.results.refusal import with_plan
-from privcausal.spec.assumed import assume
-from privcausal.spec.columns import label_columns, refuse_misspelt
-from privcausal.spec.formula import CausalFormula
-from privcausal.spec.plan import Plan
-from privcausal.spec.queries import Queries
-from privcausal.spec.request import BelowMinimum, Budget, Mode, Request, Tails, Trust
-from privcausal.spec.schema import Schema
-from privcausal.typing import Estimand, Frame, Neighbors, Split
-from privcausal.vault import (
-    Source,
-    check_columns,
-    check_types,
-    hold,
-    inspect,
-    open_vault,
-    public_size,
-    read,
-    typed,
-)
+from privcausal.learners.power import Planner
+from privcausal.request.formula import CausalFormula
+from privcausal.request.plan import Plan, assume
+from privcausal.request.request import Control, Trust
+from privcausal.request.schema import Schema
+from privcausal.results import AteResult, CateResult, PlanResult
+from privcausal.results.call import cells_call
+from privcausal.results.guarantee import ledger_line
+from privcausal.results.plan import Question
+from privcausal.run import DEFAULT, Bounds, groups_of, parse, request_of, run, strict
+from privcausal.typing import Estimand, Frame, Neighbors
+from privcausal.vault import from_table, open_source, open_vault, typed
+from privcausal.vault import inspect as look_at_rows
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
     from privcausal.vault import Findings
 
-Bounds = Mapping[str, Any] | Schema | None
-ResultT = TypeVar("ResultT", bound=Result)
 
-
+@strict
 def privcate(
     formula: str,
     data: Frame,
@@ -63,15 +44,8 @@ def privcate(
     unit: str | None = None,
     max_rows: int = 1,
     propensity: float | str | None = None,
-    propensity_clip: float = 0.1,
-    split: Split = "full",
     groups: Sequence[str] = (),
-    queries: Frame | None = None,
-    shares: Mapping[str, float] | None = None,
-    mode: Mode = "proven",
-    below_minimum: BelowMinimum = "refuse",
-    tails: Tails = "cubic",
-    cov_type: Literal["nonrobust", "HC0"] = "nonrobust",
+    control: Control = DEFAULT,
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> CateResult:
@@ -88,7 +62,8 @@ def privcate(
         executors. Rows stay in the vault.
     learner : str or option object
         ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"``, ``"dpcate"``; for trials ``"adum"`` and
-        ``"tm"``, in pure epsilon; or e.g. ``learners.S(interactions=False)``.
+        ``"tm"``, in pure epsilon; or e.g. ``learners.S(interactions=False)``, and
+        ``learners.DPCATE(queries=points)`` for the effect at public points alone.
     base : str or option object
         ``"gam"`` (smooth, empirical Bayes), ``"linear"`` (the formula's own columns), ``"dpebm"``
         (private explainable boosting, ``bases.DPEBM(rounds=300, smooth=True)``); for ``"dpcate"``
@@ -108,36 +83,12 @@ def privcate(
         effect's shape, take rows to be independent.
     propensity : float or str, optional
         Known treatment probability (a trial): a number, or a column with declared bounds.
-    propensity_clip : float
-        Estimated propensities are cut to [clip, 1 - clip]; where the rarer arm has less than 40 %
-        of the rows (by released numbers), the clip falls in proportion to its share.
-    split : {"full", "disjoint", "crossfit"}
     groups : sequence of str
         Subgroups whose average effects are wanted: columns with levels, or ``"age >= 65"``. Where
         those of a column partition the rows, groups and average are made to agree.
-    queries : data frame, optional
-        ``"dpcate"`` only: public points at which alone the effect is released. Default: the whole
-        function.
-    shares : dict, optional
-        How rho is divided among ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"``.
-    mode : {"proven", "paper"}
-        "paper" runs what was published, for comparison: Niu et al. (2022, Algorithm 1) with
-        ``base="dpebm"`` and learner "dr", "r" or "s" (a constant effect) or with
-        ``learner=pc.learners.TwoStage(...)``; or DP-CATE (Schroeder et al. 2025) with
-        ``learner="dpcate"`` and ``split="disjoint"``: with `queries` its Theorem 1, or Algorithm 1
-        for ``learners.DPCATE(noise="process")``; without them its Algorithm 2, which keeps secret
-        state; or for a binary outcome logistic regressions by objective perturbation (Chaudhuri et
-        al. 2011, in Betlei et al. 2021) with ``learner="tm"``. What it promises is what was claimed
-        or declared, which `guarantee.statement` tells where to doubt; a ledger takes it only if
-        opened with ``allow_published=True``.
-    below_minimum : {"refuse", "published"}
-        "published": run the paper's mechanism on fewer rows than its claim needs.
-    tails : {"cubic", "any"}
-        Outcomes and scores are cut where that saves more noise than it can bias, and noise hides
-        what lies beyond. "cubic": its mass falls as 1/x^3 or faster; "any": it may lie anywhere up
-        to the bounds. The bound is in the interval, and with "any" it is rarely narrow.
-    cov_type : {"nonrobust", "HC0"}
-        Covariance of the best linear projection; HC0 releases its meat.
+    control : Control
+        Details: sample splitting, the clip of propensities, shares of the budget, tails, and the
+        covariance of the best linear projection. See `Control`.
     ledger : Ledger, optional
         Charged before any row is read; refuses what it has not left.
     progress : bool
@@ -152,28 +103,20 @@ def privcate(
     FormulaError, SchemaError, DataError, BudgetError, LedgerError, CapabilityError
         Before anything is spent, unless the message says otherwise.
     """
-    with read(data) as source:
-        parsed = _parsed(formula, source)
-        request = Request(
-            parsed,
-            Schema.of(bounds),
-            _budget(eps, delta, shares),
-            Trust(neighbors, unit, max_rows),
+    with open_source(data) as source:
+        parsed = parse(formula, source)
+        asked, chosen = for_effect(learner), base_of(base)
+        points = getattr(asked, "queries", None)
+        request = request_of(
+            parsed, bounds, eps, delta, Trust(neighbors, unit, max_rows), control,
             propensity=propensity,
-            clip=propensity_clip,
-            split=split,
-            groups=_groups(groups),
-            cov_type=cov_type,
-            tails=tails,
-            mode=mode,
-            below_minimum=below_minimum,
-            queries=None if queries is None else Queries.of(queries, parsed.effect_variables),
-        )
-        chosen = base_of(base)
-        asked = for_effect(learner, chosen, request)
-        return _fit(asked, chosen, source, request, ledger, CateResult, progress)
+            groups=groups_of(groups),
+            queries=None if points is None else declare_queries(points, parsed.effect_variables),
+        )  # fmt: skip
+        return run(asked, chosen, source, request, ledger, CateResult, progress)
 
 
+@strict
 def private(
     formula: str,
     data: Frame,
@@ -187,13 +130,8 @@ def private(
     unit: str | None = None,
     max_rows: int = 1,
     propensity: float | str | None = None,
-    propensity_clip: float = 0.1,
-    split: Split = "full",
     groups: Sequence[str] = (),
-    shares: Mapping[str, float] | None = None,
-    mode: Mode = "proven",
-    below_minimum: BelowMinimum = "refuse",
-    tails: Tails = "cubic",
+    control: Control = DEFAULT,
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> AteResult:
@@ -215,39 +153,23 @@ def private(
         good overlap widths are alike. It answers for a population that the treatment itself
         defines. The three coincide where the effect is the same for all, or the
         propensity is: without covariates each is the difference in means.
-    mode : {"proven", "paper"}
-        "paper" runs PrivATE (Schroeder et al. 2025) as printed, for comparison: the AIPW mean with
-        the noise of its Theorems 4.3, 4.5 and 4.6. It takes ``base=pc.bases.Sklearn(...)``
-        (``Sklearn.kernel()`` and ``Sklearn.network()`` are the paper's own), or a private base with
-        ``split="disjoint"``, and ``shares={"effect": .5, "variance": .5}``. What it promises is the
-        paper's claim, which `guarantee.statement` tells where to doubt; a ledger takes it only if
-        opened with ``allow_published=True``. It knows the ATE only.
-    below_minimum : {"refuse", "published"}
-        "published": run the paper's mechanism on fewer rows than its claim needs.
 
     Returns
     -------
     AteResult
     """
-    with read(data) as source:
-        request = Request(
-            _parsed(formula, source),
-            Schema.of(bounds),
-            _budget(eps, delta, shares),
-            Trust(neighbors, unit, max_rows),
+    with open_source(data) as source:
+        request = request_of(
+            parse(formula, source), bounds, eps, delta, Trust(neighbors, unit, max_rows), control,
             estimand=estimand,
             propensity=propensity,
-            clip=propensity_clip,
-            split=split,
-            groups=_groups(groups),
-            tails=tails,
-            mode=mode,
-            below_minimum=below_minimum,
-        )
-        base_ = base_of(base)
-        return _fit(for_average(request), base_, source, request, ledger, AteResult, progress)
+            groups=groups_of(groups),
+        )  # fmt: skip
+        asked, chosen = for_average(request), base_of(base)
+        return run(asked, chosen, source, request, ledger, AteResult, progress)
 
 
+@strict
 def plan(
     formula: str,
     *,
@@ -263,12 +185,8 @@ def plan(
     unit: str | None = None,
     max_rows: int = 1,
     propensity: float | str | None = None,
-    propensity_clip: float = 0.1,
-    split: Split = "full",
     groups: Sequence[str] = (),
-    shares: Mapping[str, float] | None = None,
-    tails: Tails = "cubic",
-    cov_type: Literal["nonrobust", "HC0"] = "nonrobust",
+    control: Control = DEFAULT,
     outcome_sd: float | None = None,
     r2: float = 0.0,
     treated: float = 0.5,
@@ -277,7 +195,7 @@ def plan(
 ) -> PlanResult:
     """How wide the interval of the average effect will be, before there are data.
 
-    The fit is rehearsed on invented rows, so its stages, cuts, noise and allowances are those of
+    The fit is simulated on invented rows, so its stages, cuts, noise and allowances are those of
     the fit itself: the part of privacy is exact for the cut that the assumptions lead to. The part
     of sampling rests on `outcome_sd`, `r2` and `treated`. Nothing is read, charged or released.
 
@@ -329,19 +247,13 @@ def plan(
     average = learner == "private"
     if not average and estimand != "ATE":
         raise CapabilityError("estimand= belongs to learner='private'; `privcate` has the ATE only")
-    request = Request(
-        CausalFormula.parse(formula),
-        Schema.of(bounds),
-        _budget(question.first_epsilon, delta, shares),
-        Trust(neighbors, unit, max_rows),
+    request = request_of(
+        CausalFormula.parse(formula), bounds, question.first_epsilon, delta,
+        Trust(neighbors, unit, max_rows), control,
         estimand=estimand if average else "CATE",
         propensity=propensity,
-        clip=propensity_clip,
-        split=split,
-        groups=_groups(groups),
-        cov_type=cov_type,
-        tails=tails,
-    )
+        groups=groups_of(groups),
+    )  # fmt: skip
     planner = Planner.of(
         for_average(request) if average else find(learner, "private"),
         base_of(base),
@@ -412,7 +324,7 @@ def from_cells(
         estimate = from_noisy(asked, table, noise)
         return CateResult(estimate, cells_call(asked, noise))
     plan = asked.plan()
-    vault = open_vault(hold(table, asked.header), plan, ledger, secrets.token_hex(8))
+    vault = open_vault(from_table(table, asked.header), plan, ledger, secrets.token_hex(8))
     estimate = from_exact(asked, plan, vault, table.rounding)
     return CateResult(estimate, cells_call(asked, None), ledger_line(ledger))
 
@@ -424,65 +336,5 @@ def check_data(data: Frame, schema: Bounds) -> Findings:
     output says so.
     """
     domains = Schema.of(schema)
-    with read(data) as source:
-        return inspect(typed(source, lambda _: label_columns(domains, ())), domains)
-
-
-def _parsed(formula: str, source: Source) -> CausalFormula:
-    header = source.header
-    return CausalFormula.parse(formula, header.names, quote=not header.untyped)
-
-
-def _budget(eps: float, delta: float, shares: Mapping[str, float] | None) -> Budget:
-    if shares is not None and not isinstance(shares, Mapping):
-        raise BudgetError("shares is a dict such as {'nuisance': 0.4, 'effect': 0.6}")
-    return Budget(eps, delta, dict(shares or {}))
-
-
-def _groups(groups: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(groups, str):
-        return (groups,)
-    if not isinstance(groups, Sequence):
-        raise CapabilityError("groups is a list of column names or comparisons")
-    return tuple(groups)
-
-
-def _fit(
-    learner: Learner,
-    base: AnyBase,
-    source: Source,
-    request: Request,
-    ledger: Ledger | None,
-    result: type[ResultT],
-    progress: bool,
-) -> ResultT:
-    source = typed(source, request.label_columns)
-    plan, schema, undeclared = _planned(learner, base, source, request)
-    run = secrets.token_hex(8)
-    with stage_bar([stage.name for stage in plan.stages], progress) as watch:
-        try:
-            vault = open_vault(source, plan, ledger, run, watch)
-        except BudgetExhaustedError as refused:
-            # where units are protected, their number is public and that of the rows is not
-            rows = public_size(source, request) if request.trust.unit is None else None
-
-            def planner() -> Planner:
-                return Planner(learner, base, request, schema, undeclared, assume(request))
-
-            raise with_plan(refused, planner, request.budget.epsilon, rows) from None
-        # the matrices are small: handing them to several BLAS threads takes five times as long;
-        # and a likelihood that underflows is zero, whatever the caller's numpy.seterr asks for
-        with threadpool_limits(limits=1, user_api="blas"), np.errstate(under="ignore"):
-            estimate = learner.fit(plan, vault, schema, undeclared, base)
-    return result(estimate, call_text(learner, base, request), ledger_line(ledger))
-
-
-def _planned(
-    learner: Learner, base: AnyBase, source: Source, request: Request
-) -> tuple[Plan, Schema, Undeclared]:
-    """Everything that can be checked without rows, in one place."""
-    check_columns(source.header, request.columns)
-    check_types(source.header, request)
-    refuse_misspelt(request.schema, source.header.names, request.columns)
-    schema, undeclared = settle(request, source.header)
-    return learner.plan(request, base, undeclared), schema, undeclared
+    with open_source(data) as source:
+        return look_at_rows(typed(source, lambda _: domains.label_columns(())), domains)

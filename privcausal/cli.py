@@ -1,29 +1,26 @@
-"""The command line: ``privcausal demo``, ``fit``, ``plan``, ``report``, ``ledger``, ``audit`` and
-``selftest``.
+"""The command line; `_parser` has its commands and exit codes.
 
-Exit codes: 0; 2 for wrong input; 3 where a ledger has not enough left; 4 where an audit refutes a
-claim, or a self-test fails; 1 for anything unexpected.
-Messages go to stderr. They are built of arguments, column names and released numbers; an
-unexpected error shows a constant text, because tracebacks and the messages of other libraries
-quote values of rows.
+Messages go to stderr. They are made of arguments, column names and released numbers; an unexpected
+error shows a constant text, because tracebacks and messages of other libraries quote values of
+rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privcausal import __version__
 from privcausal.errors import (
-    BudgetError,
     CapabilityError,
     DataError,
     FormulaError,
@@ -35,8 +32,9 @@ from privcausal.errors import (
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
-    from privcausal.results import AteResult, CateResult, PlanResult
-    from privcausal.spec.schema import Schema
+    from privcausal.request.request import Control
+    from privcausal.request.schema import Schema
+    from privcausal.results import AteResult, CateResult
 
 FINE, UNEXPECTED, WRONG_INPUT, NO_BUDGET, REFUTED = 0, 1, 2, 3, 4
 
@@ -61,8 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = chosen.run(chosen)
             sys.stdout.flush()
         except PrivcausalError as error:
+            from privcausal.accounting import BudgetExhaustedError
+
             _say(f"{type(error).__name__}: {error}")
-            return _code(error)
+            return NO_BUDGET if isinstance(error, BudgetExhaustedError) else WRONG_INPUT
         except BrokenPipeError:  # as in `privcausal demo | head`: nobody reads on
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return UNEXPECTED
@@ -70,14 +70,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(_SORRY)
             return UNEXPECTED
     return FINE if code is None else int(code)
-
-
-def _code(error: PrivcausalError) -> int:
-    if not isinstance(error, BudgetError):
-        return WRONG_INPUT
-    from privcausal.accounting import BudgetExhaustedError
-
-    return NO_BUDGET if isinstance(error, BudgetExhaustedError) else WRONG_INPUT
 
 
 def _say(text: str) -> None:
@@ -90,8 +82,6 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
         _say(f"warning: {message}")
 
 
-_FORMAT_HELP = "how the table on stdout is written (default text)"
-
 _SPEC_HELP = """\
 a spec file:
   formula = "visit ~ mailed | age + C(region) | income"
@@ -103,6 +93,9 @@ a spec file:
   visit = [0, 1]
   age = [18, 95]
   region = ["N", "S"]
+
+  [control]            # details of the call, as in pc.Control
+  split = "crossfit"
 
   [ledger]             # the path is taken from the folder of the spec file
   path = "study.db"
@@ -118,8 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="privcausal",
         description="Causal inference under differential privacy.",
         epilog="Exit codes: 0 done, 2 wrong input, 3 no budget left, 4 a claim is refuted or a "
-        "self-test fails, "
-        "1 anything unexpected.",
+        "self-test fails, 1 anything unexpected.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="command", required=True)
@@ -149,7 +141,7 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", type=_input, help="a Parquet, Feather or CSV file")
     parser.add_argument("--report", type=_output, metavar="HTML", help="write the report here")
     parser.add_argument("--save", type=_output, metavar="JSON", help="write the fit here")
-    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text", help=_FORMAT_HELP)
+    _add_summary(parser)
     parser.add_argument(
         "--progress", action=argparse.BooleanOptionalAction,
         help="a bar on stderr; without the option, where that is a terminal",
@@ -168,7 +160,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--r2", type=float, default=0.0, help="share that covariates explain")
     parser.add_argument("--treated", type=float, default=0.5, help="share of rows treated")
     parser.add_argument("--plot", type=_output, metavar="PNG", help="draw half-width against eps")
-    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text", help=_FORMAT_HELP)
+    _add_summary(parser)
     parser.set_defaults(run=_plan)
 
 
@@ -203,8 +195,13 @@ def _add_audit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, default=10_000, help="draws on each table")
     parser.add_argument("--level", type=float, default=1e-3, help="chance of a false alarm")
     parser.add_argument("--fits", action="store_true", help="draw whole fits, not single answers")
-    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text", help=_FORMAT_HELP)
+    _add_summary(parser)
     parser.set_defaults(run=_audit)
+
+
+def _add_summary(parser: argparse.ArgumentParser) -> None:
+    words = "how the table on stdout is written (default text)"
+    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text", help=words)
 
 
 def _input(text: str) -> Path:
@@ -232,11 +229,11 @@ def _check_distinct(*paths: Path | None) -> None:
 
 # -- commands --------------------------------------------------------------------------------
 
-_SUMMARIES: dict[str, Callable[[Any], str]] = {
-    "text": lambda summary: str(summary.as_text()),
-    "latex": lambda summary: str(summary.as_latex()),
-    "html": lambda summary: str(summary.as_html()),
-}
+_SUMMARIES = ("text", "latex", "html")
+
+
+def _print_summary(found: Any, style: str) -> None:
+    print(getattr(found.summary(), f"as_{style}")().rstrip("\n"))
 
 
 def _demo(chosen: argparse.Namespace) -> None:
@@ -280,17 +277,21 @@ def _plan(chosen: argparse.Namespace) -> None:
         job.formula, n=chosen.n, eps=eps, width=chosen.width, bounds=job.schema,
         outcome_sd=chosen.outcome_sd, r2=chosen.r2, treated=chosen.treated, **options,
     )  # fmt: skip
-    print(_SUMMARIES[chosen.summary](plan.summary()).rstrip("\n"))
-    if job.ledger_path is not None and job.ledger_path.exists():  # opening it would found one
-        _tell_affordable(plan, job.open_ledger())
+    _print_summary(plan, chosen.summary)
+    path = job.ledger_path
+    # opening it would found one
+    ledger = job.open_ledger() if path is not None and path.exists() else None
+    if ledger is not None:
+        for row in plan.fits(ledger).to_dict("records"):
+            left = f"can pay; eps {row['left']:.2f} would be left"
+            answer = left if row["affordable"] else "cannot pay"
+            print(f"n {row['n']:,}, eps {row['eps']:g}: ledger {ledger.dataset!r} {answer}")
     if chosen.plot is not None:
         _write(plan.plot().figure.savefig, chosen.plot, "plot")
 
 
-def _planned_options(job: Job, place: str) -> dict[str, Any]:
+def _planned_options(job: FileCall, place: str) -> dict[str, Any]:
     """The options of the fit that a plan has too; the others must stand at their defaults."""
-    import inspect
-
     import privcausal as pc
 
     defaults = inspect.signature(getattr(pc, job.task)).parameters
@@ -300,14 +301,6 @@ def _planned_options(job: Job, place: str) -> dict[str, Any]:
         if found.pop(name) != defaults[name].default:
             raise CapabilityError(f"{place}: {name} is not at its default, and has no plan")
     return found
-
-
-def _tell_affordable(plan: PlanResult, ledger: Ledger | None) -> None:
-    if ledger is not None:
-        for row in plan.fits(ledger).to_dict("records"):
-            left = f"can pay; eps {row['left']:.2f} would be left"
-            answer = left if row["affordable"] else "cannot pay"
-            print(f"n {row['n']:,}, eps {row['eps']:g}: ledger {ledger.dataset!r} {answer}")
 
 
 def _report(chosen: argparse.Namespace) -> None:
@@ -321,7 +314,7 @@ def _report(chosen: argparse.Namespace) -> None:
 def _ledger(chosen: argparse.Namespace) -> None:
     """Whether the ledger is whole, then a line for each fit, or each charge."""
     from privcausal.accounting import Ledger
-    from privcausal.results.spending import spending
+    from privcausal.results.guarantee import ledger_summary
 
     ledger = Ledger.open(chosen.ledger)
     report = ledger.verify()
@@ -331,7 +324,7 @@ def _ledger(chosen: argparse.Namespace) -> None:
         print(ledger.history.to_csv(index=False), end="")
         _say(report)
     else:
-        print(str(spending(ledger)))
+        print(str(ledger_summary(ledger)))
 
 
 def _audit(chosen: argparse.Namespace) -> int:
@@ -349,7 +342,7 @@ def _audit(chosen: argparse.Namespace) -> int:
         statistic = "fits" if chosen.fits else "queries"
         options: dict[str, Any] = {**learner, **job.options, **drawn, "statistic": statistic}
         found = audit(job.formula, bounds=job.schema, **options)
-    print(_SUMMARIES[chosen.summary](found.summary()).rstrip("\n"))
+    _print_summary(found, chosen.summary)
     return FINE if found.passes else REFUTED
 
 
@@ -369,7 +362,7 @@ def _hand_over(
 ) -> None:
     """Save, report and print a fit."""
     with ExitStack() as steps:  # it is paid for: where one step fails, the others are still taken
-        steps.callback(lambda: print(_SUMMARIES[style](fit.summary()).rstrip("\n")))
+        steps.callback(_print_summary, fit, style)
         if report is not None:
             steps.callback(_write, fit.report, report, "report")
         if save is not None:
@@ -389,12 +382,12 @@ def _write(write: Callable[[Path], None], path: Path, word: str) -> None:
 
 _TASKS = ("privcate", "private")
 _KEYS = ("formula", "task", "bounds", "complete", "ledger")
-_NOT_IN_A_FILE = {"formula", "data", "bounds", "ledger", "queries", "progress"}
+_NOT_IN_A_FILE = {"formula", "data", "bounds", "ledger", "progress"}
 _LEDGER = ("path", "dataset", "eps", "delta")
 
 
 @dataclass(frozen=True)
-class Job:
+class FileCall:
     """What a spec file asks for; `ledger` holds the arguments of `Ledger`, or is empty."""
 
     task: str
@@ -413,24 +406,34 @@ class Job:
         return Ledger(**self.ledger) if self.ledger else None
 
 
-def _read_job(path: Path) -> Job:
-    from privcausal.spec.schema import Schema
+def _read_job(path: Path) -> FileCall:
+    import privcausal
+    from privcausal.request.schema import Schema
 
     content = _read_toml(path)
     task = content.get("task", "privcate")
     if task not in _TASKS:
         raise CapabilityError(f"{path.name}: task must be one of {', '.join(_TASKS)}")
-    options = _options(task)
-    _check_keys(content, (*_KEYS, *options), path.name)
+    # the keywords of the call that a file can hold; the call itself checks their values
+    keywords = inspect.signature(getattr(privcausal, task)).parameters
+    known = [name for name in keywords if name not in _NOT_IN_A_FILE]
+    _check_keys(content, (*_KEYS, *known), path.name)
     if not isinstance(content.get("formula"), str):
         raise FormulaError(f'{path.name}: write formula = "outcome ~ treatment | modifiers"')
-    return Job(
-        task,
-        content["formula"],
-        Schema.from_toml(path),
-        {name: content[name] for name in options if name in content},
-        _ledger_settings(content["ledger"], path) if "ledger" in content else {},
-    )
+    options = {name: content[name] for name in known if name in content}
+    if "control" in options:
+        options["control"] = _control(options["control"], path)
+    ledger = _ledger_settings(content["ledger"], path) if "ledger" in content else {}
+    return FileCall(task, content["formula"], Schema.from_toml(path), options, ledger)
+
+
+def _control(settings: Any, spec: Path) -> Control:
+    from privcausal.request.request import Control
+
+    if not isinstance(settings, dict):
+        raise CapabilityError(f"{spec.name}: control is a table: write [control]")
+    _check_keys(settings, [f.name for f in fields(Control)], f"[control] in {spec.name}")
+    return Control(**settings)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -445,19 +448,13 @@ def _read_toml(path: Path) -> dict[str, Any]:
     raise SchemaError(f"{path.name} is not valid TOML: {problem}")
 
 
-def _options(task: str) -> list[str]:
-    """The keywords of the call that a file can hold; the call itself checks their values."""
-    import inspect
-
-    import privcausal
-
-    keywords = inspect.signature(getattr(privcausal, task)).parameters
-    return [name for name in keywords if name not in _NOT_IN_A_FILE]
-
-
 def _check_keys(content: Mapping[str, Any], known: Sequence[str], place: str) -> None:
+    from privcausal.request.request import Control
+
     for name in content:
         if name not in known:
+            if "control" in known and name in {f.name for f in fields(Control)}:
+                raise CapabilityError(f"{place}: {name} belongs to the table [control]")
             words = ", ".join(sorted(known))
             raise CapabilityError(f"{place}: unknown key {name!r}; known are {words}")
 
@@ -476,7 +473,7 @@ def _ledger_settings(settings: Any, spec: Path) -> dict[str, Any]:
 # -- the data --------------------------------------------------------------------------------
 
 
-def _read_data(path: Path, job: Job) -> Any:
+def _read_data(path: Path, job: FileCall) -> Any:
     """A path that the call streams, or a pyarrow table in memory."""
     if path.suffix.lower() == ".parquet":
         return path
@@ -485,14 +482,13 @@ def _read_data(path: Path, job: Job) -> Any:
     return read_file(path, partial(_label_columns, job, path.name))
 
 
-def _label_columns(job: Job, place: str, names: Sequence[str]) -> dict[str, frozenset[str]]:
+def _label_columns(job: FileCall, place: str, names: Sequence[str]) -> dict[str, frozenset[str]]:
     """Columns of labels in a file without types, and the labels declared for each."""
-    from privcausal.spec.columns import label_columns
-    from privcausal.spec.formula import CausalFormula
+    from privcausal.request.formula import CausalFormula
 
     formula = CausalFormula.parse(job.formula, names, quote=False)
     asked = [*formula.categorical, job.options.get("unit")]
-    found = label_columns(job.schema, [name for name in asked if isinstance(name, str)])
+    found = job.schema.label_columns([name for name in asked if isinstance(name, str)])
     unsure = [name for name in formula.variables if name not in job.schema and name not in found]
     if unsure:
         _say(

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from privcausal.typing import Integers, Mask, Vector
+from privcausal.typing import Integers, Mask, Matrix, Vector
 from privcausal.vault import noise
 
-Draw = Callable[[Integers, noise.Query], Integers]
+Draw = Callable[[Integers, noise.NoiseQuery], Vector]
 
 
 @dataclass
 class _Seeded:
-    """Rounded noise from a NumPy generator: repeatable, fast and not private."""
+    """Noise from a NumPy generator: repeatable, fast and not private."""
 
     seed: int
     real: bool = False
@@ -30,15 +30,14 @@ class _Seeded:
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng(self.seed)
 
-    def gaussian(self, exact: Integers, query: noise.Query) -> Integers:
-        draws = self._rng.standard_normal(len(exact)) * self.sd(query)
-        return exact + np.rint(draws).astype(np.int64)
+    def gaussian(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
+        return np.asarray(exact + self._rng.standard_normal(len(exact)) * self.sd(query))
 
-    def laplace(self, exact: Integers, query: noise.Query) -> Integers:
+    def laplace(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
         draws = self._rng.laplace(size=len(exact)) * (query.scale / query.weights)
-        return exact + np.rint(draws).astype(np.int64)
+        return np.asarray(exact + np.rint(draws))
 
-    def sd(self, query: noise.Query) -> Vector:
+    def sd(self, query: noise.NoiseQuery) -> Vector:
         return noise.standard_deviation(query)
 
     def entropy(self) -> int:
@@ -51,12 +50,12 @@ class _Seeded:
 class _Zero(_Seeded):
     """No noise at all: the textbook estimator."""
 
-    def gaussian(self, exact: Integers, query: noise.Query) -> Integers:
-        return exact
+    def gaussian(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
+        return np.asarray(exact, np.float64)
 
     laplace = gaussian
 
-    def sd(self, query: noise.Query) -> Vector:
+    def sd(self, query: noise.NoiseQuery) -> Vector:
         return np.zeros_like(query.weights)
 
 
@@ -64,9 +63,9 @@ class _Zero(_Seeded):
 class Call:
     """One query as the noise source saw it: all of it but `exact` is public."""
 
-    query: noise.Query
+    query: noise.NoiseQuery
     exact: Integers
-    noisy: Integers
+    noisy: Vector
 
 
 @dataclass
@@ -88,19 +87,19 @@ class Recorder:
         self._inner = _Seeded(self.seed) if self.drawn is None else self.drawn
         self._coins = np.random.default_rng(self.seed)
 
-    def gaussian(self, exact: Integers, query: noise.Query) -> Integers:
+    def gaussian(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
         return self._answer(self._inner.gaussian, exact, query)
 
-    def laplace(self, exact: Integers, query: noise.Query) -> Integers:
+    def laplace(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
         return self._answer(self._inner.laplace, exact, query)
 
-    def _answer(self, draw: Draw, exact: Integers, query: noise.Query) -> Integers:
+    def _answer(self, draw: Draw, exact: Integers, query: noise.NoiseQuery) -> Vector:
         told = self.frozen
         noisy = draw(exact, query) if told is None else told[len(self.calls)].noisy
         self.calls.append(Call(query, exact, noisy))
         return noisy
 
-    def sd(self, query: noise.Query) -> Vector:
+    def sd(self, query: noise.NoiseQuery) -> Vector:
         return self._inner.sd(query)
 
     def entropy(self) -> int:
@@ -137,7 +136,7 @@ def recorded_system(seed: int = 0) -> Iterator[Recorder]:
         yield recorder
 
 
-def drawn_again(query: noise.Query, exact: Integers, times: int) -> Integers:
+def drawn_again(query: noise.NoiseQuery, exact: Integers, times: int) -> Matrix:
     """Answers to one query as a real fit would give them, drawn `times` times, shape (times, m)."""
     source = noise.OperatingSystem()
     many = replace(query, weights=np.tile(query.weights, times))
@@ -145,8 +144,8 @@ def drawn_again(query: noise.Query, exact: Integers, times: int) -> Integers:
     return draw(np.tile(exact, times), many).reshape(times, len(exact))
 
 
-def drawn_noise(law: noise.Law, scale: float, times: int) -> Integers:
+def drawn_noise(law: noise.Law, scale: float, times: int) -> Vector:
     """Noise of a scale as a real fit adds it to one number, drawn `times` times."""
-    query = noise.Query("noise", np.ones(times), 1.0, scale, law)
+    query = noise.NoiseQuery("noise", np.ones(times), 1.0, scale, law)
     draw = getattr(noise.OperatingSystem(), law)
     return np.asarray(draw(np.zeros(times, np.int64), query))

@@ -1,19 +1,19 @@
 """How far apart two laws are at least, from draws of one statistic: mu or epsilon, at a level.
 
-A test says "two" where the statistic is above a cut. Of its false alarms alpha and its misses
-beta only counts are known; Clopper and Pearson (1934) bound each from above with chance
-1 - level / 2, and then with chance 1 - level at least
+A test says "two" where the statistic is above a cut. From counts of its false alarms and misses,
+Clopper and Pearson (1934) bound their rates alpha and beta from above, each with chance
+1 - level / 2. Then, with chance at least 1 - level,
 
 - mu >= Phi^-1(1 - alpha) - Phi^-1(beta), since a mu-GDP mechanism allows no test below G_mu
   (Dong, Roth and Su 2022, Definition 4), and
 - epsilon >= log((1 - beta - delta) / alpha), and with the two laws exchanged, since an
   (epsilon, delta)-DP mechanism allows none (Kairouz, Oh and Viswanath 2017, equation 3).
 
-The cut is chosen on the first half of the draws and tested on the second: a cut chosen where it is
+The cut is chosen on the first half of the draws and tested on the second; a cut chosen where it is
 tested would make the bound too large.
 
-Where epsilon is spread over many numbers with noise of their own, all of it shows only where every
-one of them is far out, which is too rare to be counted. `product_bound` counts each by itself.
+Where epsilon is spread over many numbers with independent noise, all of it shows only where every
+one of them is far out, which is too rare to count. `product_bound` counts each by itself.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def epsilon_bound(
 def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -> float:
     """A lower bound of epsilon with chance 1 - `level`, from one event of each of k numbers.
 
-    The numbers' noise is independent, so that all k events together have the chance of their
-    product, p_1 ... p_k on one table and q_1 ... q_k on the other, and epsilon >= sum of
-    log(p_j / q_j). Of n draws a share p^_j hits. By Chernoff's bound n KL(p^_j || p_j), where
-    p^_j > p_j, exceeds x with a chance of at most exp(-x), and so does n KL(q^_j || q_j) where
-    q^_j < q_j: their sum is no larger in law than a gamma variable of 2 k exponential ones. With
-    its quantile c the bound is the least sum of logarithms that is left where the sum is at most c.
-    It lies at p_j = (m p^_j - 1) / (m - 1), q_j = (m q^_j + 1) / (m + 1) for one multiplier m.
+    The numbers' noise is independent, so all k events together have probability p_1 ... p_k on one
+    table and q_1 ... q_k on the other, and epsilon >= sum of log(p_j / q_j). With observed shares
+    p^_j and q^_j of n draws, Chernoff's bound says that n KL(p^_j || p_j), where p^_j > p_j, and
+    n KL(q^_j || q_j), where q^_j < q_j, exceed x with chance at most exp(-x): their sum is
+    stochastically below a gamma variable of shape 2 k. The bound is the least sum of logarithms
+    where that sum is at most its quantile. It lies at p_j = (m p^_j - 1) / (m - 1),
+    q_j = (m q^_j + 1) / (m + 1) for one multiplier m.
 
     Parameters
     ----------
@@ -121,17 +121,13 @@ def _bound(one: Vector, two: Vector, level: float, cut: float | None, score: Sco
     if not 0 < level < 1:
         raise CapabilityError("level of an audit is a number between 0 and 1")
     # what differs in the last bits alone is one value: a cut between would split a plateau
-    one, two = _rounded(one), _rounded(two)
+    one, two = (np.asarray(np.round(draws, 9), np.float64) for draws in (one, two))
     if cut is None:
         (first, one), (other, two) = _halves(one), _halves(two)
         cuts = _cuts(np.concatenate([first, other]))
         cut = float(cuts[np.argmax(score(_rates(first, other, cuts, level)))])
     found = score(_rates(one, two, np.array([cut]), level))
     return max(0.0, float(found[0]))
-
-
-def _rounded(draws: Vector) -> Vector:
-    return np.asarray(np.round(np.asarray(draws, np.float64), 9), np.float64)
 
 
 def _halves(draws: Vector) -> tuple[Vector, Vector]:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from privcausal.accounting import PICO, TradeOff
-from privcausal.accounting.charge import PARALLEL
+from privcausal.accounting import PICO
+from privcausal.accounting.gaussian import epsilon_at
 from privcausal.auditing import replays
 from privcausal.auditing.bounds import Measure, epsilon_bound, mu_bound, product_bound
 from privcausal.auditing.result import AuditResult, Line
-from privcausal.auditing.subject import Subject
+from privcausal.auditing.target import AuditTarget, audit_target
 from privcausal.errors import CapabilityError
+from privcausal.learners import ADUM, DPCATE
+from privcausal.learners.boosting import DPEBM
+from privcausal.learners.options import Kernel
+from privcausal.request.request import Control
 from privcausal.testing import Call
-from privcausal.typing import Neighbors, Vector
+from privcausal.typing import Neighbors
 
 TOGETHER = "all answers together"
 
@@ -45,8 +49,8 @@ def audit(
 
     Two neighbouring tables are invented from the declared domains: `rows` ordinary rows, and one
     unit at a corner, which is replaced by another corner, added or removed. No data are read, and
-    nothing is charged. What the fit answers on the two is told apart as well as can be; from the
-    error rates follows how large the loss is at least (see `privcausal.auditing.bounds`).
+    nothing is charged. How well the fit's answers tell the two apart bounds its loss from below
+    (see `privcausal.auditing.bounds`).
 
     Parameters
     ----------
@@ -61,12 +65,11 @@ def audit(
     statistic : {"queries", "fits"} or callable
         White box: the exact answers on both tables are known, and the statistic is the likelihood
         ratio. ``"queries"`` takes the exact answers of one fit, and of its neighbour on the same
-        earlier answers, and draws their noise `trials` times: a line per query, each on the pair of
-        corners that is worst for it, and one for all. Laplace noise is also looked at number by
-        number, each of which has noise of its own. ``"fits"`` makes `trials` whole fits on each
-        table, and plays each again on the other: later queries then depend on earlier noise, as
-        they do in use. Black box: a callable takes a result and returns a number, as in ``lambda
-        fit: fit.params["ATE"]``, over `trials` whole fits on each table.
+        earlier answers, and draws their noise `trials` times: a line per query, on its worst pair
+        of corners, and one for all. Laplace noise is also tested number by number. ``"fits"`` makes
+        `trials` whole fits on each table and replays each on the other: later queries then depend
+        on earlier noise, as in use. Black box: a callable takes a result and returns a number, as
+        in ``lambda fit: fit.params["ATE"]``, over `trials` whole fits on each table.
     trials : int
         Draws on each table. Half of them choose the test's cut, the others test it.
     level : float
@@ -74,8 +77,7 @@ def audit(
     rows : int
         Ordinary rows beside the odd one.
     **options
-        Others of the fit: base, estimand, unit, max_rows, propensity, propensity_clip, split,
-        groups, shares, cov_type.
+        Others of the fit: base, estimand, unit, max_rows, propensity, groups, control.
 
     Returns
     -------
@@ -91,7 +93,7 @@ def audit(
     FormulaError, SchemaError, BudgetError
         As the fit would.
     """
-    subject = Subject.of(formula, learner, bounds, eps, delta, neighbors, rows, options)
+    target = audit_target(formula, learner, bounds, eps, delta, neighbors, rows, options)
     if not callable(statistic) and statistic not in _WHITE:
         raise CapabilityError("statistic is 'queries', 'fits' or a callable of a result")
     whole = isinstance(trials, int) and not isinstance(trials, bool)
@@ -102,11 +104,11 @@ def audit(
     run = partial(_outputs, statistic) if callable(statistic) else _WHITE[statistic]
     with threadpool_limits(limits=1, user_api="blas"):
         try:
-            lines: list[Line] = run(subject, trials, level)
+            lines: list[Line] = run(target, trials, level)
             departed: str | None = None
         except replays.Departure as found:
             lines, departed = [], str(found)
-    return AuditResult(subject.words, tuple(lines), level, neighbors, departed)
+    return AuditResult(target.words, tuple(lines), level, neighbors, departed)
 
 
 # -- white box -------------------------------------------------------------------------------
@@ -135,9 +137,7 @@ class _Answers:
     def charged(self, query: str) -> float:
         """mu or epsilon that the releases of a query were charged."""
         releases = self.result.estimate.releases
-        charges = [
-            r.charge for r in releases if r.charge.query.removesuffix(f" {PARALLEL}") == query
-        ]
+        charges = [r.charge for r in releases if r.charge.query == query]
         if not charges:
             raise CapabilityError("an answer has no line in the budget: give a callable statistic")
         if replays.law(self.of(query).calls[0]) == "laplace":
@@ -145,72 +145,61 @@ class _Answers:
         return math.sqrt(2 * sum(c.alone for c in charges) / PICO)
 
 
-def _first(subject: Subject) -> _Answers:
-    """Those on the first table alone."""
-    told, result = replays.record(subject.fit, subject.tables[0])
-    return _Answers((told,), result)
-
-
-def _seen(subject: Subject, first: _Answers) -> _Answers:
-    told, result = first.calls[0], first.result
-    others = (replays.replay(subject.fit, table, told, result) for table in subject.tables[1:])
+def _answers(target: AuditTarget, *, singly: bool) -> _Answers:
+    """Answers on all tables; `singly`, of a fit that is charged by the noise of each alone."""
+    told, result = replays.record(target.fit, target.tables[0])
+    if singly:
+        plan, law = result.estimate.plan, replays.law(told)
+        # delta of a stage in rho is the chance that its proof fails, beside what noise is charged;
+        # of labels that are selected it pays for which there are
+        other = any(s.delta for s in plan.stages if not s.rho or s.heading == "bounds")
+        if other or bool(plan.rho) == bool(plan.epsilon) or (law == "gaussian") != bool(plan.rho):
+            raise CapabilityError(
+                "this fit is not charged by the noise of single answers, so that they cannot be "
+                "audited one by one: give a callable, statistic=lambda fit: fit.params['ATE']"
+            )
+    others = (replays.replay(target.fit, table, told, result) for table in target.tables[1:])
     return _Answers((told, *others), result)
 
 
-def _answers(subject: Subject) -> _Answers:
-    """The same of a fit whose noise is all of one law and is what was charged."""
-    first = _first(subject)
-    plan, law = first.result.estimate.plan, replays.law(first.calls[0])
-    # delta of a stage in rho is the chance that its proof fails, beside what noise is charged;
-    # of labels that are selected it pays for which there are
-    other = any(s.delta for s in plan.stages if not s.rho or s.name.startswith("bounds"))
-    if other or bool(plan.rho) == bool(plan.epsilon) or (law == "gaussian") != bool(plan.rho):
-        raise CapabilityError(
-            "this fit is not charged by the noise of single answers, so that they cannot be "
-            "audited one by one: give a callable, statistic=lambda fit: fit.params['ATE']"
-        )
-    return _seen(subject, first)
-
-
-def _queries(subject: Subject, trials: int, level: float) -> list[Line]:
-    answers = _answers(subject)
+def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
+    answers = _answers(target, singly=True)
     names = answers.queries
     each = level / (len(names) + 1)
     lines = []
     for name in names:
-        lines.append(_drawn(name, answers.of(name), answers.charged(name), subject, trials, each))
-    whole = _drawn(TOGETHER, answers, _promised(answers.result), subject, trials, each)
+        lines.append(_drawn(name, answers.of(name), answers.charged(name), target, trials, each))
+    whole = _drawn(TOGETHER, answers, _promised(answers.result), target, trials, each)
     return [*lines, whole, *_as_epsilon(whole, answers.result)]
 
 
 def _drawn(
-    name: str, answers: _Answers, claimed: float, subject: Subject, trials: int, level: float
+    name: str, answers: _Answers, claimed: float, target: AuditTarget, trials: int, level: float
 ) -> Line:
-    i, j = answers.worst(subject.pairs())
+    i, j = answers.worst(target.pairs())
     one, two = answers.calls[i], answers.calls[j]
     bound = _shown(one, replays.draw(one, two, trials), trials, level)
     return Line(name, _measure(one), claimed, replays.loss(one, two), bound, trials)
 
 
-def _fits(subject: Subject, trials: int, level: float) -> list[Line]:
-    answers = _answers(subject)
-    i, j = answers.worst(subject.pairs())
-    first, second = subject.tables[i], subject.tables[j]
+def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
+    answers = _answers(target, singly=True)
+    i, j = answers.worst(target.pairs())
+    first, second = target.tables[i], target.tables[j]
     found = np.zeros((2, trials))
     for k in range(trials):
         for side, (own, other) in enumerate(((first, second), (second, first))):
-            told, result = replays.record_real(subject.fit, own, k)
-            played = replays.replay(subject.fit, other, told, result, k)
+            told, result = replays.record_real(target.fit, own, k)
+            played = replays.replay(target.fit, other, told, result, k)
             found[side, k] = replays.told_apart(told, played) * (-1) ** side
     exact = replays.loss(answers.calls[i], answers.calls[j])
-    bound = _bound(answers.calls[0], found[0], found[1], level)
-    line = Line(
-        TOGETHER, _measure(answers.calls[0]), _promised(answers.result), exact, bound, trials
-    )
+    measure = _measure(answers.calls[0])
+    bound = (epsilon_bound if measure == "epsilon" else mu_bound)(found[0], found[1], level)
+    line = Line(TOGETHER, measure, _promised(answers.result), exact, bound, trials)
     return [line, *_as_epsilon(line, answers.result)]
 
 
-_WHITE: dict[str, Callable[[Subject, int, float], list[Line]]] = {
+_WHITE: dict[str, Callable[[AuditTarget, int, float], list[Line]]] = {
     "queries": _queries,
     "fits": _fits,
 }
@@ -226,10 +215,6 @@ def _shown(calls: Sequence[Call], drawn: replays.Drawn, trials: int, level: floa
         return mu_bound(drawn.one, drawn.two, level)
     singly = product_bound(drawn.beyond, drawn.quiet, trials, level / 2)
     return max(epsilon_bound(drawn.one, drawn.two, level / 2), singly)
-
-
-def _bound(calls: Sequence[Call], one: Vector, two: Vector, level: float) -> float:
-    return (epsilon_bound if _measure(calls) == "epsilon" else mu_bound)(one, two, level)
 
 
 # -- what is promised ------------------------------------------------------------------------
@@ -252,19 +237,18 @@ def _as_epsilon(line: Line, result: Any) -> list[Line]:
 
 
 def _epsilon_of(mu: float, delta: float) -> float:
-    return TradeOff.from_gaussian(min(mu, 30.0)).epsilon(delta) if mu > 1e-9 else 0.0
+    return epsilon_at(delta, math.floor(PICO * min(mu, 30.0) ** 2 / 2), 0)
 
 
 # -- black box -------------------------------------------------------------------------------
 
 
-def _outputs(statistic: Statistic, subject: Subject, trials: int, level: float) -> list[Line]:
+def _outputs(statistic: Statistic, target: AuditTarget, trials: int, level: float) -> list[Line]:
     """What one released number tells, by the noise of real fits and nothing else."""
-    answers = _seen(subject, _first(subject))
-    i, j = answers.worst(subject.pairs())
+    answers = _answers(target, singly=False)
+    i, j = answers.worst(target.pairs())
     one, two = (
-        np.array([_number(statistic, subject, k) for _ in range(trials)], np.float64)
-        for k in (i, j)
+        np.array([_number(statistic, target, k) for _ in range(trials)], np.float64) for k in (i, j)
     )
     budget = answers.result.estimate.plan.request.budget
     delta = answers.result.guarantee.delta
@@ -274,9 +258,9 @@ def _outputs(statistic: Statistic, subject: Subject, trials: int, level: float) 
     return [Line(name, "epsilon", budget.epsilon, math.nan, bound, trials)]
 
 
-def _number(statistic: Statistic, subject: Subject, table: int) -> float:
+def _number(statistic: Statistic, target: AuditTarget, table: int) -> float:
     with replays.quiet():
-        fit = subject.fit(subject.tables[table])
+        fit = target.fit(target.tables[table])
     try:
         value = float(statistic(fit))
     except Exception as error:  # of the caller's own code, on a fit of invented rows
@@ -285,3 +269,57 @@ def _number(statistic: Statistic, subject: Subject, table: int) -> float:
             "returns a number"
         ) from error
     return value if math.isfinite(value) else sys.float_info.max  # one value like any other
+
+
+EPSILON = 8.0
+"""A budget of mu = 1.5: at epsilon = 1, where mu is 0.25 and a query's part of it is less than a
+tenth, ten thousand draws show nothing of it. What is released differs by its scale only."""
+
+_CALL: dict[str, Any] = {"formula": "Y ~ T | X", "bounds": {"Y": (0, 1), "X": (0, 1)}}
+
+CASES: Mapping[str, Mapping[str, Any]] = {
+    "private": {"learner": "private", "base": "linear"},
+    "private, off-centre": {
+        "learner": "private", "base": "linear", "bounds": {"Y": (99, 100), "X": (0, 1)},
+    },
+    "trial": {"learner": "private", "formula": "Y ~ T"},
+    "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
+    "r": {"learner": "r"},
+    "dr": {"learner": "dr"},
+    "s": {"learner": "s", "base": "linear"},
+    "t": {"learner": "t", "base": "linear"},
+    "x": {"learner": "x", "base": "linear"},
+    "r, disjoint": {"learner": "r", "base": "linear", "control": Control(split="disjoint")},
+    "r, crossfit": {"learner": "r", "base": "linear", "control": Control(split="crossfit")},
+    "boosting": {"learner": "s", "base": DPEBM(rounds=10)},
+    "kernel": {"learner": DPCATE(), "base": Kernel(ridge=5.0, functions=20)},
+    "adum": {"learner": "adum", "eps": 1.0},
+    "adum, count and sum": {"learner": ADUM(release="count_sum", cells=4), "eps": 1.0},
+    "adum, gaussian": {"learner": ADUM(noise="gaussian")},
+    "adum, kmeans": {"learner": ADUM(partition="kmeans", cells=3, rounds=2), "eps": 4.0},
+    "tm": {"learner": "tm", "eps": 1.0},
+}  # fmt: skip
+"""Calls that together release by every additive mechanism, boosting and the kernel."""
+
+
+def audit_case(
+    name: str, neighbors: Neighbors, *, trials: int = 10_000, level: float = 1e-3
+) -> AuditResult:
+    """The audit of one of `CASES`."""
+    call = {"eps": EPSILON, "rows": 8, **_CALL, **CASES[name]}
+    return audit(**call, neighbors=neighbors, trials=trials, level=level)
+
+
+def audit_all(*, trials: int = 10_000, level: float = 1e-3) -> AuditResult:
+    """All of `CASES` by both relations, in one table; `level` is of all of it together."""
+    lines, departed = [], None
+    relations: tuple[Neighbors, ...] = get_args(Neighbors)
+    for name in CASES:
+        for neighbors in relations:
+            own = level / (len(CASES) * len(relations))
+            found = audit_case(name, neighbors, trials=trials, level=own)
+            if found.departed is not None:
+                departed = departed or f"{found.departed} ({name}, {neighbors})"
+            place = f"{name}, {neighbors}"
+            lines += [replace(line, query=f"{place}: {line.query}") for line in found.lines]
+    return AuditResult("everything that releases", tuple(lines), level, "both", departed)

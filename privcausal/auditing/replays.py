@@ -1,8 +1,8 @@
-"""What a fit asks of two neighbours, on the same earlier answers, and how well answers tell them.
+"""What a fit asks of two neighbours on the same earlier answers, and how well answers tell them.
 
-The statistic is the log of the likelihood ratio of all answers under the noise that each query
-states, which is the best that anyone who knows both tables can use (Neyman and Pearson). It is
-zero on coordinates that do not differ, so that only the others are drawn.
+The statistic is the log likelihood ratio of all answers under the noise that each query states: the
+best that anyone who knows both tables can use (Neyman and Pearson). It is zero on coordinates that
+do not differ, so only the others are drawn.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from privcausal.testing import Call, drawn_again, recorded, recorded_system
 from privcausal.typing import Integers, Vector
 
 SEED = 4
-"""Of the noise in the answers that all tables are given. Any answers do for a claim; by these no
-query of the catalogue meets tables that are easy for it."""
+"""Of the noise in the answers that all tables are given: any answers do, and with these every query
+of the catalogue meets tables that are hard for it."""
 
 Fit = Callable[[Any], Any]
 """Fits a table and returns its result."""
@@ -109,8 +109,8 @@ class Drawn(NamedTuple):
     one, two : Vector, shapes (trials,)
         Likelihood ratios.
     quiet, beyond : Integers, shapes (k,)
-        How often each number that differs was no less than it is on the second table, seen from the
-        first, by noise on the first and on the second.
+        How often each number that differs reached its exact value on the second table, or went
+        beyond it, with noise on the first table and on the second.
     """
 
     one: Vector

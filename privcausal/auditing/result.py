@@ -6,13 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from privcausal.auditing.bounds import Measure
-from privcausal.report import Column, Grid, Pairs, Prose, Rule, Summary, Table
+from privcausal.report import Pairs, Prose, Rule, Summary, Table, TableColumn, TableGrid
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ROUNDING = 1 + 2.0**-30
 """Claims are held to this: integers of pico-rho and the rounding of floats lie far below."""
+
+
+READING = (
+    "claimed: what was charged. exact: what the worst of the pairs of tables that were tried comes "
+    "to under the stated noise. bound: what drawn noise shows at least; all bounds together are "
+    "right with the chance 1 - level. An audit can refute a claim and not prove it."
+)
 
 
 @dataclass(frozen=True)
@@ -99,22 +106,16 @@ class AuditResult:
     def verdict(self) -> str:
         return "no claim refuted" if self.passes else "CLAIM REFUTED"
 
-    def _grid(self) -> Grid:
+    def _grid(self) -> TableGrid:
         heads = ("claimed", "exact", "bound", "trials", "")
-        columns = (Column("query", "left"), Column("of", "left"), *map(Column, heads))
-        return Grid("Claims", columns, tuple(map(_cells, self.lines)), self.table)
+        left = (TableColumn(name, "left") for name in ("query", "of"))
+        columns = (*left, *map(TableColumn, heads))
+        return TableGrid("Claims", columns, tuple(map(_cells, self.lines)), self.table)
 
     def _note(self) -> Prose:
         if self.departed is not None:
             return Prose((f"On the same answers {self.departed}.",))
-        return Prose(
-            (
-                "claimed: what was charged. exact: what the worst of the pairs of tables that "
-                "were tried comes to under the stated noise. bound: what drawn noise shows at "
-                "least; all bounds together are right with the chance 1 - level. An audit can "
-                "refute a claim and not prove it.",
-            )
-        )
+        return Prose((READING,))
 
     def __str__(self) -> str:
         return str(self.summary())

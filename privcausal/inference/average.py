@@ -13,24 +13,18 @@ import numpy as np
 from scipy.stats import ncx2, norm
 
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.priors import PRIORS
 from privcausal.inference.reconcile import joint_sampling, reconcile, reconcile_within, upheld
-from privcausal.spec.groups import Partitions
+from privcausal.inference.regression import signal_share
+from privcausal.request.groups import Partitions
+from privcausal.stored import stored
 from privcausal.typing import Matrix, Vector
 
 FEW = 3.0
-"""A group whose noisy mass is below this many noise sd has no estimate."""
-
-BALANCE_SPREAD = 0.1
-"""Prior sd of the mean balance around 1, where it is 1 if the propensity is right."""
-
-LEAST_MASS = 0.02
-"""A mass is taken to be at least this share of what was expected of it."""
+"""A group whose noisy mass is below this many noise sds gets no estimate."""
 
 FAR = 20.0
-"""A bound of this many standard errors: the other side's error is beyond what floats can hold."""
-
-RELATIVE = (0.4, 2.5)
-"""Range of a noisy Gram's eigenvalues relative to those of the synthetic population."""
+"""A bound of this many standard errors: the other side's tail is beyond floats."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +34,11 @@ class ScoreData:
     Attributes
     ----------
     score, group_score : Vector
-        Sums of the centred score times a (shape (k,)), and in each group (shape (G,)).
+        Sums of the centred score times a, shape (k,), and in each group, shape (G,).
     outer : Matrix
         Sum of a a', shape (k, k); its first entry counts complete rows.
     mass : float
-        Sum of the mass (the balance of the AIPW score), near 1 for each row on average.
+        Sum of the masses (balances of the AIPW score), about 1 a row.
     group_size : Vector
         Complete rows in each group, or the sum of their masses.
     square, group_square, meat
@@ -67,33 +61,31 @@ class Frame:
 
     Attributes
     ----------
-    centre : float
-        Scores are differences from it.
-    size : float
-        (Noisy) number of complete rows.
+    centre, size : float
+        What is taken off the scores; the (noisy) number of complete rows.
     points : Matrix
-        The regressors a of a synthetic population, shape (N, k).
+        Regressors a of a synthetic population, shape (N, k).
     units : Vector
         Natural slope per slope on a, shape (k - 1,).
     clipping : float
         Bound of the bias of cut scores, in units of the outcome.
     remainder : Remainder
-        Bias from the product of nuisance errors. Its second moment is allowed for: its mean rests
-        on a prior of how covariates confound, and taking it off raised errors oftener than not.
+        Bias by nuisance errors. Its second moment is allowed for, and nothing taken off: its mean
+        rests on a prior of confounding, and taking it off raised errors more often than not.
     least_square : float
         Floor of the mean squared score.
     mass_prior : (float, float)
-        Mean and sd of the mean mass before it is seen.
+        Prior mean and sd of the mean mass.
     group_masses : bool
         Whether `ScoreData.group_size` sums masses.
     kept : float
-        Share of the scores' slope in their centre that is left after the cut.
+        Share of the scores' slope in their centre that the cut leaves.
     pilot : Vector, optional
         Coefficients p, shape (k,), where products with z are of scores centred at a'p.
     parts : Partitions, optional
         Sets of groups whose sums add up to those of all rows.
     size_limits : (float, float)
-        Between which the number of complete rows is known to lie; the same where it is public.
+        Known limits of the number of complete rows; equal where it is public.
     """
 
     centre: float
@@ -103,7 +95,7 @@ class Frame:
     clipping: float
     remainder: Remainder
     least_square: float
-    mass_prior: tuple[float, float] = (1.0, BALANCE_SPREAD)
+    mass_prior: tuple[float, float] = (1.0, PRIORS.balance_sd)
     group_masses: bool = False
     kept: float = 1.0
     pilot: Vector | None = None
@@ -121,13 +113,14 @@ class Frame:
         return np.asarray((self.points.T * weight) @ self.points * scale)
 
 
+@stored
 @dataclass(frozen=True, eq=False)
 class AverageEstimate:
     """Names, estimates and the parts of their covariance, in natural units.
 
-    `terms` come first (the average effect, then the slopes), then the groups. `clipping` bounds
-    the bias of cut scores and `remainder` is the root mean square of what the nuisances' errors
-    leave, shape (m,). No row weighs more than `weight` times what it does in a difference of means.
+    `terms` (the average effect, then slopes) come before the groups. `clipping` bounds the bias of
+    cut scores, and `remainder` is the root mean square of the bias by nuisance errors, shape (m,).
+    No row weighs more than `weight` times what it does in a difference of means.
     """
 
     terms: tuple[str, ...]
@@ -146,11 +139,11 @@ class AverageEstimate:
         return np.asarray(self.sampling + self.privacy + np.diag(bias))
 
     def half_widths(self, z: float) -> Vector:
-        """Half-widths of the intervals with critical value `z` where nothing is cut, shape (m,).
+        """Half-widths of intervals with critical value `z` for no bias, shape (m,).
 
-        What cut scores hide is one number, the same in every sample, and no more than `clipping`.
-        An interval that covers whatever it is has the quantile of |N(b, 1)| for a critical value, b
-        the bound in standard errors (Armstrong and Kolesar 2018, Eq. 4).
+        The bias of cut scores is fixed, and at most `clipping`. An interval that covers whatever it
+        is has the quantile of |N(b, 1)| as its critical value, b the bound in standard errors
+        (Armstrong and Kolesar 2018, Eq. 4).
         """
         variance = np.diag(self.sampling) + np.diag(self.privacy) + self.remainder**2
         return _covering(z, self.clipping, np.sqrt(variance))
@@ -174,44 +167,37 @@ def estimate_averages(
     *,
     robust: bool,
 ) -> AverageEstimate:
-    """Average, slopes and groups with their covariance; `ScoreData` and `Frame` are the inputs.
+    """Average, slopes and groups with their covariance.
 
-    The average is c + d, d = S / M, for the sums S of the score and M of the mass. Row i moves it
-    by (score_i - d mass_i) / M. Where nuisances are right and the effect does not vary, that has
-    mean square E[score^2] - d^2 E[mass^2] (over M^2); d^2 E[mass]^2 is taken off, which is no more.
-    In groups with masses of their own it is d^2 E[mass], no more than d^2 E[mass^2] either, for
-    the ATT, where mass = T / m with m <= 1, and for the ATO, where mass = (T - e)^2 / m with
-    m <= 1/4 and E[(T - e)^4] = h (1 - 3h) >= h m for h = e (1 - e) <= 1/4.
+    The average is c + d with d = S / M, for the sums S of the score and M of the mass. Row i moves
+    it by (score_i - d mass_i) / M. Where nuisances are right and the effect is constant, the mean
+    square of that is E[score^2] - d^2 E[mass^2] (over M^2); we subtract d^2 E[mass]^2, which is no
+    more. In groups with masses of their own we subtract d^2 E[mass]. That is no more than
+    d^2 E[mass^2] either: for the ATT, mass = T / m with m <= 1; for the ATO, mass = (T - e)^2 / m
+    with m <= 1/4, and E[(T - e)^4] = h (1 - 3h) >= h m for h = e (1 - e) <= 1/4.
 
-    Where groups partition the rows, all of this is of sums that were made to agree: the average is
-    then that of the groups' effects by their sizes.
+    Where groups partition the rows, the sums are first made to agree, so that the average is that
+    of the groups' effects by their sizes.
     """
     sums = _sums(value, sd, frame)
     value, sd, frame, mass, mass_sd = sums.value, sums.sd, sums.frame, sums.mass, sums.mass_sd
     mean = float(value.score[0]) / mass
     square = raised(value.square, sd.square, frame.least_square * frame.size) / frame.size
-    variance = max(square - (mean * mass / frame.size) ** 2, 0.1 * square)
+    variance = max(square - (mean * mass / frame.size) ** 2, PRIORS.least_spread * square)
     lift, slopes, slope_noise = _slopes(value, sd, frame, mass)
     sampling = lift @ _meat(value, sd, frame, slopes, variance, robust=robust) @ lift.T
     sampling[0, 0] = variance * frame.size / mass**2
     privacy = lift @ np.diag(sd.score**2) @ lift.T
     privacy += np.diag([(mean * mass_sd / mass) ** 2, *slope_noise])
-    # what is lost of the slope is known to a third of it, say
-    clipping = float(np.hypot(frame.clipping, mean * (1 - frame.kept) / 3))
+    clipping = float(np.hypot(frame.clipping, mean * (1 - frame.kept) / PRIORS.slope_doubt))
     own = np.r_[mean + frame.centre, frame.units * slopes[1:]]
     spread = np.r_[
         1.0, np.sqrt(np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size)
     ]
     out = AverageEstimate(
-        terms,
-        (),
-        own,
-        sampling,
-        privacy,
-        clipping * spread,
-        frame.remainder.rms * spread,
-        frame.size,
-    )
+        terms, (), own, sampling, privacy,
+        clipping * spread, frame.remainder.rms * spread, frame.size,
+    )  # fmt: skip
     if not groups:
         return out
     found = _with_groups(out, groups, sums)
@@ -220,10 +206,9 @@ def estimate_averages(
 
 @dataclass(frozen=True, eq=False)
 class _Noise:
-    """Covariance of the noise in sums over all rows and the groups, shape (1 + G, 1 + G).
+    """Noise covariances of sums over all rows and the groups, shape (1 + G, 1 + G).
 
-    `size` is that of the masses where groups have them, else of the counts; `identities` are those
-    that the sums satisfy.
+    `size` is for masses where groups have them, else counts; the sums satisfy `identities`.
     """
 
     score: Matrix
@@ -233,10 +218,7 @@ class _Noise:
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """Sums and the mass as they are used, with what is known beside them.
-
-    `noise` is None where no groups partition the rows.
-    """
+    """Sums and mass as they are used; `noise` is None where no groups partition the rows."""
 
     value: ScoreData
     sd: ScoreData
@@ -247,7 +229,7 @@ class _Sums:
 
 
 def _sums(value: ScoreData, sd: ScoreData, frame: Frame) -> _Sums:
-    """The sums; where groups partition the rows, those over them add up to those over all rows."""
+    """The sums; where groups partition the rows, theirs add up to those over all rows."""
     plain = _Sums(value, sd, frame, *shrunken_mass(value.mass, sd.mass, frame))
     if frame.parts is None:
         return plain
@@ -265,7 +247,7 @@ def _sums(value: ScoreData, sd: ScoreData, frame: Frame) -> _Sums:
     if frame.group_masses:
         # the prior of the whole mass is one more reading of it
         size[0], size_sd[0] = plain.mass / frame.kept, plain.mass_sd / frame.kept
-        least = LEAST_MASS * frame.size * frame.mass_prior[0]
+        least = PRIORS.least_mass * frame.size * frame.mass_prior[0]
         size, size_cov = reconcile_within(size, size_sd, identities, (least, np.inf))
         mass, mass_sd = frame.kept * float(size[0]), frame.kept * float(_sd(size_cov)[0])
     else:
@@ -285,7 +267,7 @@ def _sums(value: ScoreData, sd: ScoreData, frame: Frame) -> _Sums:
 
 
 def _total_size(value: ScoreData, sd: ScoreData, frame: Frame) -> tuple[float, float]:
-    """What is read of all rows where `group_size` is of groups, and its noise sd."""
+    """The size of all rows that groups' sizes add up to, and its noise sd."""
     if frame.group_masses:
         return value.mass, sd.mass
     if frame.size_limits[0] == frame.size_limits[1]:
@@ -294,46 +276,45 @@ def _total_size(value: ScoreData, sd: ScoreData, frame: Frame) -> tuple[float, f
 
 
 def _sd(cov: Matrix) -> Vector:
-    """Standard deviations; rounding may leave a variance of nothing below zero."""
+    """Standard deviations; rounding may make a zero variance negative."""
     return np.asarray(np.sqrt(np.maximum(np.diag(cov), 0.0)))
 
 
-def clustered(found: AverageEstimate, max_rows: int) -> AverageEstimate:
-    """The same where up to `max_rows` rows are one unit's, alike in any way.
+def with_design_effect(found: AverageEstimate, max_rows: int) -> AverageEstimate:
+    """The same where up to `max_rows` rows belong to one unit, however alike.
 
-    The sum of a unit's k rows x_1 .. x_k has E[(sum x)(sum x)'] <= k sum E[x x'] (Cauchy-Schwarz),
-    with equality where they are the same: a design effect (Kish 1965) of `max_rows` at most. Which
-    rows belong together is nowhere released, so the most is taken.
+    A unit's k rows have E[(sum x)(sum x)'] <= k sum E[x x'] (Cauchy-Schwarz), with equality for
+    identical rows: a design effect (Kish 1965) of at most `max_rows`. Which rows belong together
+    is not released, so the most is taken.
     """
     return replace(found, sampling=max_rows * found.sampling)
 
 
 def raised(total: float, noise_sd: float, floor: float) -> float:
-    """A noisy sum of squares plus one noise sd, and not below `floor`.
+    """A noisy sum of squares, at least `floor`, plus one noise sd.
 
-    The z interval of a standard error that is too small as often as too large undercovers; one sd
-    of upward allowance more than makes up for it.
+    Standard errors that are too small as often as too large undercover; one sd more than makes up.
     """
     return max(total, floor) + noise_sd
 
 
 def shrunken_mass(total: float, noise_sd: float, frame: Frame) -> tuple[float, float]:
-    """Sum of the masses: the noisy one and its prior mean, weighted by precision; and its sd.
+    """Precision-weighted mean of the noisy sum of masses and its prior mean; and its noise sd.
 
-    Never below `LEAST_MASS` of the prior mean: where hardly a row is treated, the effect on the
-    treated has an interval that is as wide as that makes it.
+    At least the share `Priors.least_mass` of the prior mean: where hardly anyone is treated, that
+    decides how wide the interval of the ATT is.
     """
     mean, spread = frame.mass_prior
     prior, prior_var = frame.size * mean, (frame.size * spread) ** 2
     keep = prior_var / (prior_var + noise_sd**2)
-    mass = max(prior + keep * (total - prior), LEAST_MASS * prior)
+    mass = max(prior + keep * (total - prior), PRIORS.least_mass * prior)
     return frame.kept * mass, float(frame.kept * np.sqrt(keep) * noise_sd)
 
 
 def _slopes(
     value: ScoreData, sd: ScoreData, frame: Frame, mass: float
 ) -> tuple[Matrix, Vector, list[float]]:
-    """Linear map from sum(score a) to (average, natural slopes); slopes on a; noise via a a'."""
+    """The map from sum(score a) to (average, natural slopes); slopes on a; their noise via a a'."""
     k = len(value.score)
     lift = np.zeros((k, k))
     lift[0, 0] = 1.0 / mass
@@ -354,9 +335,9 @@ def _beyond_pilot(
 ) -> tuple[Vector, list[float]]:
     """Slopes on a and their noise via a a', where products with z are of scores less a'pilot.
 
-    The sum of psi - centre becomes that of psi - a'pilot by the released sums of a. Then
-    H^-1 sum a (psi - a'pilot) + pilot is the projection of psi, whatever the pilot; of the noise in
-    H only its part in what is left of the effect remains.
+    By the released sums of a, the sum of psi - centre becomes that of psi - a'pilot. Then H^-1 sum
+    a (psi - a'pilot) + pilot is the projection of psi, whatever the pilot, and the noise in H
+    multiplies only what is left of the effect.
     """
     assert frame.pilot is not None
     away = np.r_[frame.pilot[0] - frame.centre, frame.pilot[1:]]
@@ -375,8 +356,8 @@ def _meat(
 ) -> Matrix:
     """Sampling covariance of sum(score a): HC0's sum of squared residuals times a a', or s2 H.
 
-    The rows give sum(score^2 a a'); the fitted part (a'b)^2 a a' is taken off by its mean in the
-    synthetic population, since E[score | a] = a'b under the projection.
+    The rows give sum(score^2 a a'). Its fitted part (a'b)^2 a a' is taken off by the mean over the
+    synthetic population, as E[score | a] = a'b under the projection.
     """
     model = frame.model
     if robust and value.meat.size:
@@ -384,23 +365,19 @@ def _meat(
         values, vectors = np.linalg.eigh(value.meat - fitted)
         # raised by its own noise: eigenvalues of a noisy matrix err by about sqrt(k) sd
         lift = float(sd.meat.mean()) * np.sqrt(len(model))
-        least = 0.1 * float(np.linalg.eigvalsh(value.meat)[0])
+        least = PRIORS.least_spread * float(np.linalg.eigvalsh(value.meat)[0])
         return np.asarray((vectors * np.maximum(values + lift, max(least, 0.0))) @ vectors.T)
     centred = model - np.outer(model[0], model[0]) / model[0, 0]
     explained = float(slopes[1:] @ centred[1:, 1:] @ slopes[1:]) / frame.size
-    return np.asarray(max(variance - explained, 0.25 * variance) * model)
+    return np.asarray(max(variance - explained, PRIORS.least_unexplained * variance) * model)
 
 
-def _with_groups(
-    out: AverageEstimate,
-    groups: tuple[str, ...],
-    sums: _Sums,
-) -> AverageEstimate:
-    """The same with a row for each group; a group too small to see is NaN.
+def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: _Sums) -> AverageEstimate:
+    """The same with the groups; one too small to see is NaN.
 
-    Where groups have no masses of their own, the mean mass is taken to be that of all rows, M / n:
-    a group's effect is S_g / (n_g M / n), which all three noises move, and row i moves it by
-    (score_i - d mass_i) / (n_g M / n), as for the average.
+    Without masses of their own, groups have the mean mass of all rows, M / n. A group's effect is
+    then S_g / (n_g M / n): all three noises count, and row i moves it by (score_i - d mass_i) /
+    (n_g M / n).
     """
     value, sd, frame, mass, mass_sd = sums.value, sums.sd, sums.frame, sums.mass, sums.mass_sd
     m, k = len(out.terms), len(groups)
@@ -418,40 +395,28 @@ def _with_groups(
             sampling[at, at] = np.inf
             continue
         mean = float(value.group_score[j]) / (rows * balance)
-        total = raised(
-            float(value.group_square[j]), float(sd.group_square[j]), 0.25 * variance * rows
-        )
+        floor = PRIORS.least_unexplained * variance * rows
+        total = raised(float(value.group_square[j]), float(sd.group_square[j]), floor)
         estimate[at] = frame.centre + mean
-        left = max(total / rows - (mean * balance) ** 2, 0.1 * total / rows)
+        left = max(total / rows - (mean * balance) ** 2, PRIORS.least_spread * total / rows)
         sampling[at, at] = left / (rows * balance**2)
         noise = (float(sd.group_score[j]) / balance) ** 2 + (mean * rows_sd) ** 2
         privacy[at, at] = noise / rows**2 + (mean * balance_sd / balance) ** 2
     return AverageEstimate(
-        out.terms,
-        groups,
-        estimate,
-        sampling,
-        privacy,
+        out.terms, groups, estimate, sampling, privacy,
         np.r_[out.clipping, np.full(k, frame.clipping)],
-        np.r_[out.remainder, np.full(k, frame.remainder.rms)],
-        out.size,
-    )
+        np.r_[out.remainder, np.full(k, frame.remainder.rms)], out.size,
+    )  # fmt: skip
 
 
 def _joint(
     found: AverageEstimate, mean: float, by_score: Vector, sums: _Sums, noise: _Noise
 ) -> AverageEstimate:
-    """The same with covariances between groups and terms, where sums were made to agree.
+    """The same with covariances between groups and terms, where the sums were made to agree.
 
-    Privacy: the estimates' slopes in the sums (delta method). In S_g / (n_g M / n) the number of
-    rows n counts too. Sampling: see `joint_sampling`.
-
-    Parameters
-    ----------
-    mean : float
-        The average less the centre.
-    by_score : Vector
-        Slopes of the terms in the sum of all scores.
+    Privacy is by the delta method (in S_g / (n_g M / n) the noise of n counts too), sampling by
+    `joint_sampling`. `mean` is the average less the centre, `by_score` the terms' slopes in the sum
+    of all scores.
     """
     frame, mass = sums.frame, sums.mass
     m, k = len(found.terms), len(found.groups)
@@ -483,19 +448,18 @@ def _joint(
 
 
 def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> tuple[Matrix, float]:
-    """A noisy Gram moved towards the population's as far as its noise asks, and the share kept.
+    """A noisy Gram shrunk towards the population's, and the share of it that is kept.
 
-    Both are compared in the population's own metric, L^-1 (.) L^-T with model = L L', where the
-    model is the identity; there, a noisy Gram's eigenvalues are held in `RELATIVE`.
+    In the metric L^-1 (.) L^-T with model = L L', the model is the identity; there the noisy Gram's
+    eigenvalues are held in `PRIORS.eigenvalues`.
     """
     factor = np.linalg.inv(np.linalg.cholesky(model + 1e-9 * np.trace(model) * np.eye(len(model))))
     gap = factor @ (gram - model) @ factor.T
     noise = float((factor**2 @ noise_sd**2 @ factor.T**2).mean())
     if noise == 0:
         return gram, 1.0
-    signal = max(float((gap**2).mean()) - noise, 0.0)
-    keep = signal / (signal + noise)
+    keep = signal_share(gap, noise)
     values, vectors = np.linalg.eigh(np.eye(len(model)) + keep * gap)
-    held = (vectors * np.clip(values, *RELATIVE)) @ vectors.T
+    held = (vectors * np.clip(values, *PRIORS.eigenvalues)) @ vectors.T
     back = np.linalg.inv(factor)
     return np.asarray(back @ held @ back.T), keep

@@ -1,29 +1,28 @@
 """Effects by cell from noisy counts and sums: as they are, or shrunk towards neighbouring cells.
 
-Everything here is post-processing of released numbers. The model of the shrunken estimate: in cell
-k and arm t,
+All of it is post-processing. In cell k and arm t, the model of the shrunken estimate is
 
     S_kt - m C_kt = n_kt (mu_kt - m) + e_kt,   Var(e_kt) = s_t^2 n_kt + v_S + m^2 v_C,
     mu_k0 = a + g(k),   mu_k1 = mu_k0 + c + h(k),
 
-with m the overall mean and v_S, v_C the known variances of the noise. g and h are Gaussian
-processes over where cells lie: linear, smooth, rough, and each cell by itself. Which of them, and
-how large, is averaged over by marginal likelihood, so that the number of effective groups adapts
-to the noise: with much of it, cells are pooled into one.
-"""
+with m the overall mean and v_S, v_C the known noise variances. g and h are Gaussian processes over
+the positions of cells: linear, smooth, rough, or independent. Their kind and size are averaged over
+by marginal likelihood, so that with much noise the cells are pooled into one."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from privcausal.spec.features import Rows
-from privcausal.spec.partition import Partition
+from privcausal.features.rows import Rows
+from privcausal.request.partition import Partition
+from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
 MOST_POINTS = 300
@@ -39,10 +38,10 @@ AVERAGES = (0.03, 0.3)
 """Prior standard deviations of the average effect, in half ranges."""
 
 NO_VARIATION = 0.3
-"""Prior probability that the effect is the same everywhere; the rest is spread evenly."""
+"""Prior probability of a constant effect; the rest is spread evenly."""
 
 LEAST_WEIGHT = 1e-5
-"""Models below this posterior probability are left out of the average."""
+"""Models of a lower posterior probability are left out."""
 
 ALONE_UP_TO = 400
 """Up to so many cells, each may differ from its neighbours by an amount of its own."""
@@ -57,7 +56,7 @@ class CellTotals:
     count, total : Matrix
         Rows, and sums of y - middle, shape (cells, 2): control and treated.
     square : Vector or None
-        Sums of (y - middle)^2 by arm, shape (2,); None where the outcome has two values.
+        Sums of (y - middle)^2 by arm, shape (2,); None for an outcome of two values.
     count_variance, total_variance, square_variance : float
         Of the noise on one entry.
     half : float
@@ -101,9 +100,8 @@ class CellTotals:
     def variances(self) -> Vector:
         """Variance of y within an arm, shape (2,).
 
-        Raised by one standard deviation of its own noise, so that intervals do not pay for it; at
-        most what the bounds allow a variable of this mean. Differences between cells are part of
-        it, so within cells it is at most this.
+        Raised by one sd of its own noise, so that intervals do not pay for it, and at most what the
+        bounds allow a variable of this mean. It includes differences between cells.
         """
         most = np.maximum(self.half**2 - self.means**2, 1e-3 * self.half**2)
         if self.square is None:
@@ -114,10 +112,11 @@ class CellTotals:
 
     @property
     def sampled(self) -> Vector:
-        """Sampling variance of a sum of n rows over n, shape (2,): see `average.clustered`."""
+        """Sampling variance of a sum of n rows over n, shape (2,)."""
         return np.asarray(self.most_rows * self.variances)
 
 
+@stored
 @dataclass(frozen=True, eq=False)
 class CellEffect:
     """tau(x) of the cell that x falls in; a row in no cell has the average.
@@ -137,18 +136,16 @@ class CellEffect:
     root: Matrix
     count: Matrix
     reach: float
-
-    def _cell(self, rows: Rows) -> Integers:
-        return self.partition.cell(rows.frame)
+    drawn: ClassVar[bool] = True
 
     @property
     def share(self) -> Vector:
-        """Share of the rows in each cell, from the noisy counts, shape (cells,)."""
+        """Share of the rows in each cell, from the noisy counts."""
         size = np.maximum(self.count.sum(axis=1), 0.0)
         return size / size.sum() if size.sum() > 0 else np.full(len(size), 1.0 / len(size))
 
     def __call__(self, rows: Rows) -> Vector:
-        return np.array([*self.value, self.share @ self.value])[self._cell(rows)]
+        return np.array([*self.value, self.share @ self.value])[self.partition.cell(rows.frame)]
 
     @property
     def spread(self) -> Vector:
@@ -156,19 +153,18 @@ class CellEffect:
         return np.asarray(np.sqrt((self.root**2).sum(axis=1)))
 
     def sd(self, rows: Rows) -> Vector:
-        """Standard deviation, shape (n,)."""
         average = float(np.linalg.norm(self.share @ self.root))
-        return np.array([*self.spread, average])[self._cell(rows)]
+        return np.array([*self.spread, average])[self.partition.cell(rows.frame)]
 
 
-# -- as they are -----------------------------------------------------------------------------
+# -- as they are ------------------------------------------------------------------------------
 
 
 def plain(found: CellTotals) -> tuple[Vector, Matrix]:
     """Algorithm 1 of Betlei et al. (2021): S / C by cell and arm, and their difference.
 
-    A cell of less than one row by its noisy count is divided by one, and means are cut to the
-    bounds of the outcome. Returns effects, shape (cells,), and a diagonal root of their covariance.
+    A cell with a noisy count below one is divided by one, and means are cut to the outcome's
+    bounds. Returns effects, shape (cells,), and a diagonal root of their covariance.
     """
     rows = np.maximum(found.count, 1.0)
     mean = np.clip(found.total / rows, -found.half, found.half)
@@ -177,7 +173,7 @@ def plain(found: CellTotals) -> tuple[Vector, Matrix]:
     return mean[:, 1] - mean[:, 0], np.diag(np.sqrt(variance.sum(axis=1)))
 
 
-# -- shrunk ----------------------------------------------------------------------------------
+# -- shrunk -----------------------------------------------------------------------------------
 
 
 def shrunk(found: CellTotals, points: Matrix, propensity: float | None) -> tuple[Vector, Matrix]:
@@ -186,7 +182,7 @@ def shrunk(found: CellTotals, points: Matrix, propensity: float | None) -> tuple
     Parameters
     ----------
     points : Matrix
-        Where cells lie, shape (cells, k).
+        Positions of the cells, shape (cells, k).
     propensity : float or None
         A trial's known share of treated rows: counts of the arms then tell of each other.
     """
@@ -260,7 +256,7 @@ def _smooth(count: Vector, noise: float, spans: dict[str, Matrix]) -> Vector:
 
 
 def _regression(design: Matrix, seen: Vector) -> tuple[float, Vector, Matrix]:
-    """Evidence, and posterior mean and covariance of coefficients with prior N(0, I).
+    """Evidence, posterior mean and covariance of coefficients with prior N(0, I).
 
     The observations have variance one.
     """
@@ -273,11 +269,11 @@ def _regression(design: Matrix, seen: Vector) -> tuple[float, Vector, Matrix]:
     return evidence, mean, cho_solve(factor, np.eye(len(gram)))
 
 
-class Posterior(NamedTuple):
+class CellPosterior(NamedTuple):
     """The effect's coefficients under one model, and its log evidence with its prior.
 
-    `factor` is the Cholesky factor of the precision in units of the prior sds `scale` of all
-    coefficients, of which `mine` are the effect's, those of `functions`.
+    `factor` is the Cholesky factor of the precision of all coefficients, in units of their prior
+    sds `scale`; `mine` of them are the effect's, those of `functions`.
     """
 
     evidence: float
@@ -296,12 +292,9 @@ class Posterior(NamedTuple):
 def _average(
     seen: Matrix, weight: Matrix, spans: dict[str, Matrix], half: float
 ) -> tuple[Vector, Matrix]:
-    """The effects' mean and covariance over all models, weighted by evidence.
+    """The effects' mean and a root of their covariance over all models, weighted by evidence.
 
-    Parameters
-    ----------
-    seen, weight : Matrix
-        Standardised sums, and n / sd, shape (cells, 2).
+    `seen` are standardised sums, and `weight` is n / sd, shape (cells, 2).
     """
     cells = len(seen)
     functions = np.hstack([np.ones((cells, 1)), *spans.values()])
@@ -347,8 +340,9 @@ def _structures(owner: Vector, half: float) -> list[tuple[Vector, float]]:
     return found
 
 
-def _posterior(gram: Matrix, cross: Vector, sd: Vector, log_prior: float, size: int) -> Posterior:
-    """The effect's coefficients under one model."""
+def _posterior(
+    gram: Matrix, cross: Vector, sd: Vector, log_prior: float, size: int
+) -> CellPosterior:
     at = np.flatnonzero(sd > 0)
     d = sd[at]
     inner = gram[np.ix_(at, at)] * np.outer(d, d) + np.eye(len(at))
@@ -357,11 +351,147 @@ def _posterior(gram: Matrix, cross: Vector, sd: Vector, log_prior: float, size: 
     evidence = 0.5 * float(shift @ shift) - float(np.log(np.diag(factor)).sum()) + log_prior
     mean = d * np.linalg.solve(factor.T, shift)
     mine = at >= size
-    return Posterior(evidence, np.asarray(mean[mine]), np.asarray(factor), d, mine, at[mine] - size)
+    return CellPosterior(
+        evidence, np.asarray(mean[mine]), np.asarray(factor), d, mine, at[mine] - size
+    )
 
 
 def _compact(root: Matrix) -> Matrix:
-    """A root of the same covariance with as few columns as it needs."""
+    """A root of the same covariance with as few columns as needed."""
     left, values, _ = np.linalg.svd(root, full_matrices=False)
     keep = values > 1e-7 * max(float(values[0]), 1e-300)
     return np.asarray(left[:, keep] * values[keep])
+
+
+# -- uplift curves ----------------------------------------------------------------------------
+
+DRAWS, MOST_NUMBERS = 4000, 4_000_000
+"""Simulated tables of the bands: fewer where a table has many cells."""
+
+_PUBLIC_SEED = 20_211_210  # quadrature points of the bands, not noise; they are public
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A gain by the share of rows that is treated, best cells first, and the area under it.
+
+    Attributes
+    ----------
+    share : Vector
+        From 0 to 1, shape (cells + 1,).
+    gain, spread : Vector
+        In units of the outcome for each row of all; standard deviations.
+    random : Vector
+        The gain of treating as many rows by chance: a straight line to the overall effect.
+    area, area_spread, random_area : float
+    """
+
+    share: Vector
+    gain: Vector
+    spread: Vector
+    random: Vector
+    area: float
+    area_spread: float
+    random_area: float
+
+
+def curves(found: CellTotals, ranking: Vector) -> dict[str, Curve]:
+    """Curves "uplift" and "qini" of treating cells in the order of `ranking`, largest first.
+
+    With counts N and means Y by arm among the share phi of rows ranked highest, uplift(phi) = phi
+    (Y_1 - Y_0), as in Jaskowski and Jaroszewicz (2012), and qini(phi) = N_1(phi) / N_1 (Y_1 - Y_0)
+    (Radcliffe 2007, for each treated row). Standard deviations hold the noise and the sampling of
+    the rows, by simulation.
+    """
+    order = np.argsort(-ranking, kind="stable")
+    count, total = found.count[order], found.total[order]
+    rng = np.random.default_rng(_PUBLIC_SEED)
+    rows = np.maximum(count, 1.0)
+    sampled = found.total_variance + found.sampled * rows
+    size = (min(DRAWS, max(MOST_NUMBERS // count.size, 100)), *count.shape)
+    # a cell's noise on its count and the sampling of who is in it; its sum moves with both
+    mean = np.clip(total / rows, -found.half, found.half)
+    moved = rng.standard_normal(size) * np.sqrt(found.most_rows * rows)
+    counts = count + moved + rng.standard_normal(size) * np.sqrt(found.count_variance)
+    totals = total + mean * moved + rng.standard_normal(size) * np.sqrt(sampled)
+    found_by, half = {}, found.half
+    for name in ("uplift", "qini"):
+        (share, gain), drawn = _gains(count, total, half, name), _gains(counts, totals, half, name)
+        areas, end = _area(*drawn), float(gain[-1])
+        found_by[name] = Curve(
+            share, gain, np.asarray(drawn[1].std(axis=0)), share * end,
+            float(_area(share, gain)), float(areas.std()), 0.5 * end,
+        )  # fmt: skip
+    return found_by
+
+
+def _gains(count: Matrix, total: Matrix, half: float, name: str) -> tuple[Vector, Vector]:
+    """Shares and gains at the ends of cells, shape (..., cells + 1), from 0."""
+    n = np.cumsum(np.maximum(count, 0.0), axis=-2)
+    mean = np.clip(np.cumsum(total, axis=-2) / np.maximum(n, 1.0), -half, half)
+    effect = mean[..., 1] - mean[..., 0]
+    both = n.sum(axis=-1)
+    share = both / np.maximum(both[..., -1:], 1.0)
+    scale = share if name == "uplift" else n[..., 1] / np.maximum(n[..., -1:, 1], 1.0)
+    start = np.zeros((*share.shape[:-1], 1))
+    return np.concatenate([start, share], axis=-1), np.concatenate([start, scale * effect], axis=-1)
+
+
+def _area(share: Vector, gain: Vector) -> Vector:
+    """By trapezia along the last axis."""
+    step, height = np.diff(share, axis=-1), 0.5 * (gain[..., 1:] + gain[..., :-1])
+    return np.asarray((step * height).sum(axis=-1))
+
+
+# -- how many cells ---------------------------------------------------------------------------
+
+FAILURE = 0.01
+"""Delta of Corollary 1: the bound holds with probability 1 - Delta."""
+
+LEAST_CELLS, MOST_CELLS = 3, 64
+"""Range of the default's number of cells along one axis."""
+
+SPAN = 5.5
+"""The default has sqrt(n epsilon) / SPAN cells; half or twice as many cost little."""
+
+UNKNOWN = 32
+"""Cells of the default where the number of rows is not public."""
+
+
+def bound(
+    groups: Vector, rows: float, epsilon: float, lipschitz: float, sigma: float, width: float
+) -> Vector:
+    """The right-hand side of Betlei et al. (2021), Eq. 7, for equal groups (beta = 1).
+
+    Parameters
+    ----------
+    lipschitz : float
+        (L_C^2 + L_T^2) D_x^2, the squared slopes over the whole domain, in units of the outcome.
+    sigma : float
+        Standard deviation of the outcome about its mean.
+    width : float
+        D_y, the width of the outcome's bounds.
+    """
+    bias = 2 * lipschitz / groups**2
+    variance = 4 * (2 * sigma**2 + lipschitz) * groups / rows
+    noise = (24 * width) ** 2 * groups**2 / (rows * epsilon) ** 2
+    return np.asarray(bias + variance + noise)
+
+
+def by_bound(
+    rows: float, epsilon: float, lipschitz: float, sigma: float, width: float, most: int
+) -> int:
+    """The number of groups of least bound, among those for which it holds (Corollary 1).
+
+    It grows like n epsilon where noise counts most, and like n^(1/3) where it does not.
+    """
+    allowed = rows * epsilon / (8 * math.log(1 / FAILURE))
+    groups = np.arange(1.0, max(1.0, min(float(most), allowed)) + 1)
+    return int(groups[np.argmin(bound(groups, rows, epsilon, lipschitz, sigma, width))])
+
+
+def fine(rows: float | None, epsilon: float) -> int:
+    """Cells of the default: a finer grid than one would tune, as cells are shrunk."""
+    if rows is None:
+        return UNKNOWN
+    return int(np.clip(round(math.sqrt(rows * epsilon) / SPAN), LEAST_CELLS, MOST_CELLS))

@@ -1,66 +1,39 @@
-"""Propensity and mean outcome learned together, and the bias their errors leave in an average.
+"""Propensity and mean outcome learned together, and the bias that their errors leave.
 
 The mean outcome is eta = b + e tau with a baseline b. What confounds drives both e(x) and b(x), so
-their coefficients are taken to be correlated, by an unknown rho that is uniform on (-1, 1) until
-the moments speak:
+their coefficients are taken to be correlated, with an unknown rho:
 
     (beta_e, beta_b)_j ~ N(0, [[t_e, rho sqrt(t_e t_b)], [., t_b]]_j),
     beta_y = beta_b + tau beta_e,   moments_k ~ N(G_k beta_k, N_k) for k = e, y.
 
-An average from doubly robust scores errs by the remainder d_e' W (d_y - tau d_e), d the errors of
-the coefficients and W = E[phi phi' / (e (1 - e))]. Learned apart, both are pulled to zero where
-noise is large, the remainder is what was pulled away, and nobody knows of it: the average becomes
-the unadjusted difference with a narrow interval. Learned together, the remainder has a mean and a
-spread, from released moments only, and both widen the interval.
-"""
+The average of doubly robust scores errs by the remainder d_e' W (d_y - tau d_e), where d are the
+errors of the coefficients and W = E[phi phi' / (e (1 - e))]. Learned apart, both shrink to zero
+where noise is large, and a narrow interval hides the bias. Learned together, the remainder has a
+mean and a spread, and both widen the interval. Spreads are `Priors.law_inflation` times those of
+the posterior, for two reasons. Prior variances are fitted, not averaged over. And a bias does not
+vary between repetitions of a study: 1.96 root-sum-of-squares standard errors cover a bias of one
+spread in 95 % of them, and with this factor one of 1.4 spreads, which five laws of six stay below
+(cf. Armstrong and Kolesar 2018).
+
+In the residual product (T - e)(Y - eta), the errors leave d_e(x) d_b(x) beside
+E[(T - e)^2 | x] tau(x), where d_b = d_y - tau d_e (Nie and Wager 2021, Section 2)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, product
 
 import numpy as np
 
-from privcausal.inference.cholesky import factor as cholesky
-from privcausal.inference.cholesky import solve
-from privcausal.typing import Integers, Matrix, Vector
-
-CORRELATIONS = (-0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9)
-"""Values of each rho that are averaged over."""
-
-ALIKE = 0.3
-"""Public prior sd of the difference of two groups' rho: what confounds by slopes confounds by
-curves too, mostly, and curves alone say too little of their rho."""
-
-FITTED = 1.4
-"""Spreads are this much wider than the laws say. For one thing, prior variances are fitted to the
-moments rather than averaged over. For another, a bias stays where it is when the study is repeated:
-1.96 root-sum-of-squares standard errors cover a bias of one spread in 95 % of repetitions, and with
-this factor one of 1.4 spreads, which five laws of six stay below (intervals that hold at a given
-bias: Armstrong and Kolesar 2018)."""
-
-UNLIKE = 3 * ALIKE
-"""Groups whose rho differ by this much or more are left out, as next to impossible."""
-
-
-@dataclass(frozen=True, eq=False)
-class Regression:
-    """cross ~ N(gram beta, error), beta ~ N(0, diag(prior)); shapes (p,), (p, p), (p, p), (p,).
-
-    `gram_sd` is the noise sd of an entry of `gram`, where it has noise.
-    """
-
-    gram: Matrix
-    cross: Vector
-    error: Matrix
-    prior: Vector
-    gram_sd: float = 0.0
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import Regression, cholesky, solve
+from privcausal.typing import Mask, Matrix, Vector
 
 
 @dataclass(frozen=True)
 class Remainder:
-    """Mean and standard deviation of the bias that errors of nuisances leave, given the moments."""
+    """Mean and standard deviation of the bias by errors of nuisances, given the moments."""
 
     mean: float
     sd: float
@@ -77,29 +50,27 @@ class Remainder:
 class Pair:
     """Two regressions learned together, given the constant part of the effect.
 
-    `group` (p,) is 0 for coefficients that share nothing (the intercept), else tells whose rho is
-    theirs: linear terms may confound where rough ones do not.
+    `shared` (p,) is true where their coefficients have the correlation rho, and false where they
+    have none (the intercept's).
     """
 
     e: Regression
     y: Regression
-    group: Integers
+    shared: Mask
     effect: float = 0.0
 
     @cached_property
     def _laws(self) -> list[tuple[float, Vector, Matrix]]:
-        """For each choice of correlations: log likelihood, joint mean (2p,), covariance."""
-        used = int(self.group.max(initial=0))
+        """For each rho: log marginal likelihood, joint mean (2p,) and covariance."""
+        rhos = PRIORS.correlations if self.shared.any() else (0.0,)
         return [
-            _posterior(self.e, self.y, self._prior(np.array([0.0, *rhos])[self.group]), rhos)
-            for rhos in product(CORRELATIONS, repeat=used)
-            if max(rhos, default=0.0) - min(rhos, default=0.0) < UNLIKE
+            _posterior(self.e, self.y, self._prior(np.where(self.shared, rho, 0.0))) for rho in rhos
         ]
 
     def _prior(self, rho: Vector) -> tuple[Vector, Vector, Vector]:
-        """Var(beta_e), Cov(beta_e, beta_y), Var(beta_y), beta_y = beta_b + effect beta_e; (p,)."""
+        """Var(beta_e), Cov(beta_e, beta_y) and Var(beta_y) for beta_y = beta_b + effect beta_e."""
         e, effect = self.e.prior, self.effect
-        baseline = np.maximum(self.y.prior - effect**2 * e, 0.25 * self.y.prior)
+        baseline = np.maximum(self.y.prior - effect**2 * e, PRIORS.baseline_least * self.y.prior)
         across = rho * np.sqrt(e * baseline) + effect * e
         own = baseline + 2 * effect * across - effect**2 * e
         return e, across, own
@@ -111,7 +82,7 @@ class Pair:
         return np.asarray(weights / weights.sum())
 
     def laws(self, least: float) -> list[tuple[float, Vector, Matrix]]:
-        """Weight, joint mean (2p,) and covariance of every law of at least this weight."""
+        """Weight, joint mean (2p,) and covariance of every rho with at least this weight."""
         kept = self._weights * (self._weights >= least)
         kept = kept / kept.sum()
         pairs = zip(kept, self._laws, strict=True)
@@ -119,29 +90,29 @@ class Pair:
 
     @property
     def support(self) -> float:
-        """Log marginal likelihood of both regressions against coefficients that are all zero."""
+        """Log marginal likelihood of both regressions, less that of zero coefficients."""
         return _gain(self.e) + _gain(self.y)
 
     def without(self) -> Pair:
-        """The same, certain that all coefficients are zero."""
+        """The same with all coefficients known to be zero."""
         none = np.zeros_like(self.e.prior)
         e, y = replace(self.e, prior=none), replace(self.y, prior=none)
-        return replace(self, e=e, y=y, group=np.zeros_like(self.group))
+        return replace(self, e=e, y=y, shared=np.zeros_like(self.shared))
 
     @cached_property
     def mean(self) -> tuple[Vector, Vector]:
         """Posterior means of beta_e and beta_y."""
         whole = self._weights @ np.array([law[1] for law in self._laws])
-        return whole[: len(self.group)], whole[len(self.group) :]
+        return whole[: len(self.shared)], whole[len(self.shared) :]
 
     @property
     def slopes(self) -> tuple[Vector, Vector]:
-        """Posterior mean of beta_e, and of beta_b that follows."""
+        """Posterior means of beta_e and of beta_b."""
         e, y = self.mean
         return e, y - self.effect * e
 
     def confounding(self, weight: Matrix) -> float:
-        """beta_e' W beta_b: what the fitted coefficients confound."""
+        """beta_e' W beta_b: the confounding by the fitted coefficients."""
         e, b = self.slopes
         return float(e @ weight @ b)
 
@@ -155,7 +126,7 @@ class Pair:
         gap : Vector
             E[w g phi], shape (p,), where the propensity in use is the fitted one less g.
         """
-        p = len(self.group)
+        p = len(self.shared)
         one = np.eye(p)
         turn = np.block([[one, 0 * one], [-self.effect * one, one]])
         centre = turn @ np.concatenate(self.mean)
@@ -172,13 +143,13 @@ class Pair:
             second.append(float(spread) + own**2)
         mean = float(self._weights @ first)
         variance = float(self._weights @ second) - mean**2
-        return Remainder(mean, FITTED * float(np.sqrt(max(variance, 0.0))))
+        return Remainder(mean, PRIORS.law_inflation * float(np.sqrt(max(variance, 0.0))))
 
 
 def _posterior(
-    e: Regression, y: Regression, prior: tuple[Vector, Vector, Vector], rhos: tuple[float, ...]
+    e: Regression, y: Regression, prior: tuple[Vector, Vector, Vector]
 ) -> tuple[float, Vector, Matrix]:
-    """Log of marginal likelihood times the prior of rhos; mean and covariance of coefficients."""
+    """Log marginal likelihood; mean and covariance of the coefficients."""
     p = len(e.cross)
     one, across, two = prior
     # the joint prior covariance has diagonal blocks, and the joint design has none across
@@ -206,8 +177,7 @@ def _posterior(
     cov[at, at + p] += across
     cov[at + p, at] += across
     cov[at + p, at + p] += two
-    apart = sum((first - second) ** 2 for first, second in combinations(rhos, 2))
-    value = -np.log(lower.diagonal()).sum() - 0.5 * float(cross @ z) - 0.5 * apart / ALIKE**2
+    value = -np.log(lower.diagonal()).sum() - 0.5 * float(cross @ z)
     return float(value), gain @ cross, cov
 
 
@@ -224,10 +194,96 @@ def _gain(one: Regression) -> float:
 
 
 def unrelated(weight: Matrix, e_cov: Matrix, y_cov: Matrix) -> Remainder:
-    """The same where the two were learned apart: errors correlated by a rho uniform on (-1, 1).
+    """The same for nuisances learned apart, with errors correlated by a rho uniform on (-1, 1).
 
     Var = tr(W V_e W V_y) + E[rho^2] (sum of the roots of the eigenvalues of W V_e W V_y)^2.
     """
     product = weight @ e_cov @ weight @ y_cov
     along = float(np.sqrt(np.maximum(np.linalg.eigvals(product).real, 0.0)).sum())
     return Remainder(0.0, float(np.sqrt(max(float(np.trace(product)), 0.0) + along**2 / 3)))
+
+
+# -- in the residual product ------------------------------------------------------------------
+
+NEGLIGIBLE = 1e-3
+"""Laws of less weight are left out: each costs a covariance and says nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class BiasSource:
+    """A pair of regressions: features at the points (N, p), coefficients in use (p,)."""
+
+    phi: Matrix
+    pair: Pair
+    e: Vector
+    y: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class ProductBias:
+    """Mean of d_e d_b at the points, shape (N,), and covariance between them, (N, N)."""
+
+    mean: Vector
+    cov: Matrix
+
+
+def leftover(sources: Sequence[BiasSource]) -> ProductBias:
+    """Law of d_e d_b at the points; errors of different pairs are independent.
+
+    Given rho, the errors at two points are normal with covariances C_ee, C_bb, C_eb
+    and means m_e, m_b. By Isserlis' theorem their products have the mean C_eb(x, x) + m_e m_b and
+    the covariance C_ee C_bb + C_eb C_be plus terms of the means. The variation of the mean with rho
+    is added.
+    """
+    size = len(sources[0].phi)
+    gap_e, gap_b = np.zeros(size), np.zeros(size)
+    total, spread = np.zeros(size), np.zeros((size, size))
+    for source in sources:
+        own = _of_pair(source)
+        total += own.mean
+        spread += own.cov
+        e, b = _centre(source)
+        total += e * gap_b + gap_e * b  # the products of one pair's mean with another's
+        gap_e, gap_b = gap_e + e, gap_b + b
+    return ProductBias(total, PRIORS.law_inflation**2 * spread)
+
+
+def _turned(source: BiasSource, mean: Vector) -> tuple[Vector, Vector]:
+    """Errors of the coefficients of e and of b, where those of (e, y) are `mean` (2p,)."""
+    p = len(source.e)
+    d_e = mean[:p] - source.e
+    return d_e, mean[p:] - source.y - source.pair.effect * d_e
+
+
+def _centre(source: BiasSource) -> tuple[Vector, Vector]:
+    d_e, d_b = _turned(source, np.concatenate(source.pair.mean))
+    return source.phi @ d_e, source.phi @ d_b
+
+
+def _of_pair(source: BiasSource) -> ProductBias:
+    """With second moments A_ee = C_ee + m_e m_e', and so A_bb and A_eb, the covariance is
+
+    A_ee A_bb + A_eb A_be - 2 v v' entry by entry, v = m_e m_b at the points.
+    """
+    phi, p, tau = source.phi, len(source.e), source.pair.effect
+    turned = np.ascontiguousarray(phi.T)
+    means, kept, products = [], [], []
+    within = np.zeros((len(phi), len(phi)))
+    for weight, mean, cov in source.pair.laws(NEGLIGIBLE):
+        d_e, d_b = _turned(source, mean)
+        c_ee, c_ey = cov[:p, :p], cov[:p, p:]
+        c_bb = cov[p:, p:] - tau * (c_ey + c_ey.T) + tau**2 * c_ee
+        ee = phi @ (c_ee + np.multiply.outer(d_e, d_e)) @ turned
+        eb = phi @ (c_ey - tau * c_ee + np.multiply.outer(d_e, d_b)) @ turned
+        ee *= phi @ (c_bb + np.multiply.outer(d_b, d_b)) @ turned
+        means.append(np.diag(eb).copy())
+        ee += eb * eb.T
+        ee *= weight
+        within += ee
+        kept.append(weight)
+        products.append((phi @ d_e) * (phi @ d_b))
+    weights, values, twice = np.array(kept), np.array(means), np.array(products)
+    mean = weights @ values
+    away = values - mean
+    within += (away.T * weights) @ away - 2 * (twice.T * weights) @ twice
+    return ProductBias(np.asarray(mean), within)

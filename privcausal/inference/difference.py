@@ -6,25 +6,34 @@ is also MacKinnon and White's (1985) HC2 in the regression of Y on T.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from privcausal.inference.average import FEW, AverageEstimate
-from privcausal.inference.outcome import OCTAVES, Core, heights
+from privcausal.inference.ranges import (
+    OCTAVES,
+    Core,
+    Tail,
+    Window,
+    cuts_between,
+    heights,
+    hidden,
+    pulled,
+    told,
+)
 from privcausal.inference.reconcile import joint_sampling, reconcile, upheld
-from privcausal.inference.tail import Tail, cuts_between, hidden, told
-from privcausal.spec.groups import Partitions
-from privcausal.spec.schema import Interval, least_width
+from privcausal.request.groups import Partitions
+from privcausal.request.schema import Interval, least_width
 from privcausal.typing import Mask, Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)
-class Totals:
-    """Noisy sums over the rows of the control (first) and the treated arm, shape (2, 1 + G) each.
+class ArmTotals:
+    """Noisy sums over the rows of the control and the treated arm, shape (2, 1 + G) each.
 
-    Columns: all rows, then the groups. `total` and `square` sum Y minus the middle of the arm's
-    window, and its square. `square` is None for an outcome of two values, whose square is known.
+    Columns: all rows, then the groups. `total` and `square` sum Y minus the middle of the window,
+    and its square; `square` is None for an outcome of two values, whose square is known.
     """
 
     total: Matrix
@@ -34,9 +43,9 @@ class Totals:
 
 @dataclass(frozen=True, eq=False)
 class JointNoise:
-    """Covariances of the noise in totals and counts that agree, shape (2, 1 + G, 1 + G) each.
+    """Noise covariances of totals and counts that agree, shape (2, 1 + G, 1 + G) each.
 
-    Their sums over all rows and the groups of an arm satisfy `identities`.
+    Each arm's sums over all rows and the groups satisfy `identities`.
     """
 
     total: Vector
@@ -45,11 +54,11 @@ class JointNoise:
 
 
 def agreed(
-    value: Totals, sd: Totals, parts: Partitions
-) -> tuple[Totals, Totals, JointNoise | None]:
-    """Sums of each arm that add up over groups that partition the rows, noise sds, joint noise.
+    value: ArmTotals, sd: ArmTotals, parts: Partitions
+) -> tuple[ArmTotals, ArmTotals, JointNoise | None]:
+    """Sums of each arm that add up over groups that partition the rows; noise sds; joint noise.
 
-    All as they were, and None, where no groups do.
+    Unchanged, and None, where no groups do.
     """
     rows, rows_sd = value.count.sum(axis=0), np.sqrt((sd.count**2).sum(axis=0))
     identities = upheld(parts, rows, rows_sd, FEW)
@@ -73,29 +82,6 @@ def agreed(
     return value, sd, JointNoise(total_cov, count_cov, identities)
 
 
-@dataclass(frozen=True, eq=False)
-class Window:
-    """Where the outcomes of both arms are cut, and what may lie beyond.
-
-    Attributes
-    ----------
-    interval : Interval
-    rows : Matrix
-        The most rows beyond its ends, by arm and end (low, high), shape (2, 2).
-    excess : Vector
-        The most that one of them lies beyond an end on average, shape (2,).
-    """
-
-    interval: Interval
-    rows: Matrix = field(default_factory=lambda: np.zeros((2, 2)))
-    excess: Vector = field(default_factory=lambda: np.zeros(2))
-
-    def bias(self, count: Matrix) -> Vector:
-        """The most that the cut moves the difference, where the arms have `count` rows (2, m)."""
-        share = np.minimum(self.rows[:, :, None] / np.maximum(count, 1.0)[:, None, :], 1.0)
-        return _pulled(share * self.excess[:, None])
-
-
 LOOKS = 3
 """Histograms that are looked at: each arm's and their sum."""
 
@@ -103,13 +89,13 @@ BOUNDS = 6
 """Bounds of hidden rows: of each histogram on two sides."""
 
 
-def window(
+def trial_window(
     counts: Matrix, noise_sd: float, bounds: Interval, noise: float, *, anywhere: bool = False
 ) -> Window:
-    """One interval for both arms: of least squared noise plus squared bound of the bias.
+    """One interval for both arms, of least squared noise plus squared bound of the bias.
 
-    It is all of the bounds where nothing but the ends and zero can be told from noise (an outcome
-    of two values, rare events), for then no scale is known.
+    It is all of the bounds where only the ends and zero can be told from noise (an outcome of two
+    values, rare events), for then no scale is known.
 
     Parameters
     ----------
@@ -146,22 +132,13 @@ def window(
     excess = np.stack([np.ravel(c) for c in np.meshgrid(*lost, indexing="ij")])
     arms = np.array([max(float(arm.sum()), noise_sd, 1.0) for arm in counts[:, seen]])
     spread = noise * 0.5 * (low + high) * float(np.sqrt((1 / arms**2).sum()))
-    bias = _pulled(np.minimum(rows / arms[:, None], 1.0)[:, :, None] * excess)
+    bias = pulled(np.minimum(rows / arms[:, None], 1.0)[:, :, None] * excess)
     best = int(np.argmin(spread**2 + bias**2))
     interval = Interval(max(middle - low[best], bounds.lo), min(middle + high[best], bounds.hi))
     return Window(interval, rows, excess[:, best])
 
 
-def _pulled(lost: Vector) -> Vector:
-    """The most that a difference moves by what its arms lose at each end, (2, 2, m) to (m,).
-
-    Rows that are high raise the treated mean and rows that are low lower it; with the controls it
-    is the other way round. What pulls up and what pulls down cannot both count in full.
-    """
-    return np.asarray(np.maximum(lost[1, 1] + lost[0, 0], lost[1, 0] + lost[0, 1]))
-
-
-def unseen(value: Totals, sd: Totals) -> Mask:
+def unseen(value: ArmTotals, sd: ArmTotals) -> Mask:
     """Which arms (of all rows, of each group) have too few rows to be told from the noise."""
     return np.asarray(value.count <= FEW * sd.count)
 
@@ -169,27 +146,18 @@ def unseen(value: Totals, sd: Totals) -> Mask:
 def estimate_difference(
     term: str,
     groups: tuple[str, ...],
-    value: Totals,
-    sd: Totals,
+    value: ArmTotals,
+    sd: ArmTotals,
     window: Window,
     bounds: Interval,
     noise: JointNoise | None = None,
 ) -> AverageEstimate:
     """Treated minus control mean, overall and in each group, with the parts of its variance.
 
-    A group with too few rows to see in one of its arms has no estimate. Of an arm with too few
-    rows only the bounds are known: its mean is their middle, give or take half their width.
-
-    Parameters
-    ----------
-    value, sd : Totals
-        Sums and the noise sds of their entries.
-    window : Window
-        Where outcomes were cut.
-    bounds : Interval
-        Of the outcome.
-    noise : JointNoise, optional
-        Where sums were made to agree: covariances between the average and groups follow.
+    A group with too few rows to see in one of its arms has no estimate. The mean of an arm with too
+    few rows is the middle of the bounds, give or take half their width. `value` and `sd` are sums
+    and noise sds of their entries; with `noise`, of sums made to agree, covariances between the
+    average and groups follow.
     """
     mean, sampling, privacy = _means(value, sd, window.interval)
     lost = unseen(value, sd)
@@ -213,9 +181,9 @@ def estimate_difference(
 
 
 def _joint(
-    value: Totals, lost: Mask, mean: Matrix, sampling: Matrix, privacy: Matrix, noise: JointNoise
+    value: ArmTotals, lost: Mask, mean: Matrix, sampling: Matrix, privacy: Matrix, noise: JointNoise
 ) -> tuple[Matrix, Matrix]:
-    """Sampling and privacy covariances of the differences; arms have no row in common."""
+    """Sampling and privacy covariances of the differences; the arms share no row."""
     lost = lost | np.r_[False, lost[:, 1:].any(axis=0)]
     rows = np.where(lost, 1.0, value.count)
     sampled = noisy = np.zeros((rows.shape[1],) * 2)
@@ -232,7 +200,7 @@ def _joint(
     return sampled, noisy
 
 
-def _means(value: Totals, sd: Totals, window: Interval) -> tuple[Matrix, Matrix, Matrix]:
+def _means(value: ArmTotals, sd: ArmTotals, window: Interval) -> tuple[Matrix, Matrix, Matrix]:
     """Means with their sampling and privacy variances, shape (2, 1 + G) each."""
     middle, half = window.mid, 0.5 * window.width
     rows = np.maximum(value.count, np.maximum(FEW * sd.count, 1.0))

@@ -11,23 +11,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privcausal.spec.features import Rows
-from privcausal.spec.fourier import Fourier
+from privcausal.features.expansions import Fourier
+from privcausal.features.rows import Rows
 from privcausal.typing import Matrix, Vector
 
 SPREAD, LEFT_SPREAD = 1.0, 0.25
-"""Public priors: the effect's sd over covariates, against the outcome's residual sd; and that of
-what a first additive effect leaves."""
+"""Public prior sds of the effect over covariates, and of what a first additive effect leaves,
+against the outcome's residual sd."""
 
 PULL = 1.0
-"""Sd of the prior sd's logarithm around its public value: sparse data leave it there."""
+"""Sd of the prior sd's logarithm around its public value, at which sparse data leave it."""
 
 _RIDGES = np.geomspace(1e-6, 1.0, 49)
 """Tried as shares of the summed curvature of all rows."""
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
+class KernelPrior:
     """The weights that a regression with ridge lambda finds, in directions of the population.
 
     With w ~ N(0, s^2 I) and total curvature a_j along direction j, the exact weights are
@@ -39,10 +39,8 @@ class Law:
         Eigenvalues of E[phi phi'] over the synthetic population, and its directions.
     mass : float
         Rows times their mean weight: a = mass x values.
-    residual : float
-        sigma^2: residual variance of the pseudo-outcome per unit of weight.
-    spread : float
-        s^2.
+    residual, spread : float
+        sigma^2, the pseudo-outcome's residual variance per unit of weight; and s^2.
     """
 
     values: Vector
@@ -52,7 +50,9 @@ class Law:
     spread: float
 
     @classmethod
-    def of(cls, features: Fourier, rows: Rows, mass: float, residual: float, spread: float) -> Law:
+    def of(
+        cls, features: Fourier, rows: Rows, mass: float, residual: float, spread: float
+    ) -> KernelPrior:
         """Of the synthetic population `rows`; `spread` in residual standard deviations."""
         phi = rows.phi(features)
         values, vectors = np.linalg.eigh(phi.T @ phi / len(phi))
@@ -60,12 +60,12 @@ class Law:
         return cls(np.maximum(values, 0.0), vectors, mass, residual, spread**2 * residual)
 
     def _shrunken(self, ridge: float) -> tuple[Vector, Vector]:
-        """b_j, and the variance of exact weights by sampling."""
+        """b_j, and the sampling variance of exact weights."""
         a = self.mass * self.values
         return a / (a + ridge), self.residual * a / (a + ridge) ** 2
 
     def filter(self, ridge: float, noise_sd: float) -> Vector:
-        """Share of each noisy weight that is no noise, in [0, 1]; 1 without noise."""
+        """Share of signal in each noisy weight, in [0, 1]; 1 without noise."""
         b, sampling = self._shrunken(ridge)
         signal = np.maximum(self.spread * b**2 + sampling, 1e-300)
         return np.asarray(signal / (signal + noise_sd**2))
@@ -82,12 +82,12 @@ class Law:
         return np.asarray(0.5 * (cov + cov.T))
 
     def best_ridge(self, noise_sd: Callable[[float], float]) -> float:
-        """lambda of least expected error over the population, for the noise that it brings."""
+        """lambda of least expected error over the population, given the noise it brings."""
         grid = max(self.mass, 1.0) * _RIDGES
         loss = [self.values @ self.risk(ridge, noise_sd(ridge)) for ridge in grid.tolist()]
         return float(grid[int(np.argmin(loss))])
 
-    def fitted(self, weights: Vector, ridge: float, noise_sd: float) -> Law:
+    def fitted(self, weights: Vector, ridge: float, noise_sd: float) -> KernelPrior:
         """The same with s^2 by marginal likelihood of noisy weights, near its public value."""
         seen = (self.vectors.T @ weights) ** 2
         b, sampling = self._shrunken(ridge)
@@ -102,11 +102,10 @@ class Law:
         return replace(self, spread=float(self.spread * np.exp(2 * best)))
 
 
-def denoised(law: Law, weights: Vector, ridge: float, noise_sd: float) -> tuple[Vector, Matrix]:
-    """Weights with their noise shrunk, and the covariance of their error.
-
-    Without noise they are the weights themselves.
-    """
+def denoised(
+    law: KernelPrior, weights: Vector, ridge: float, noise_sd: float
+) -> tuple[Vector, Matrix]:
+    """Weights with their noise shrunk, and the covariance of their error."""
     law = law.fitted(weights, ridge, noise_sd)
     vectors = law.vectors
     if noise_sd > 0:

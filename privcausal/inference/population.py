@@ -1,8 +1,7 @@
-"""A synthetic population from released marginals: who the rows are, as far as was paid for.
+"""A synthetic population from released marginals, and the features and Gram matrices it gives.
 
 Marginals come from noisy histograms, the dependence between numeric variables from a Gaussian
-copula fitted to the noisy Gram matrix. All of it is post-processing.
-"""
+copula fitted to the noisy Gram matrix. All of it is post-processing."""
 
 from __future__ import annotations
 
@@ -11,17 +10,41 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from scipy.linalg import eigh
 from scipy.special import ndtr
 
-from privcausal.spec.features import FINE, Rows
-from privcausal.spec.functions import Known
-from privcausal.spec.schema import Interval, Levels, Schema
-from privcausal.typing import Matrix, Vector
+from privcausal.features.basis import Block, FeatureMap
+from privcausal.features.design import Column, Design
+from privcausal.features.functions import Known
+from privcausal.features.rows import FINE, Features, Rows, fine_bins
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import signal_share
+from privcausal.request.schema import Interval, Levels, Schema
+from privcausal.stored import stored
+from privcausal.typing import Integers, Mask, Matrix, Vector
 
 SIZE = 3000
-_PUBLIC_SEED = 20_250_711  # the population is a quadrature rule; its points are public
+"""Synthetic rows: a quadrature rule, coarser than data and finer than their noise."""
+
+_PUBLIC_SEED = 20_250_711  # its points are public
+
+ALL_NOISE, ANY_CELL = 4.0, 3.0
+"""A histogram is all noise if its sum is below ALL_NOISE noise sds, or no cell above ANY_CELL."""
+
+FAINT, FAINT_KEPT = 1.5, 0.25
+"""Cells below FAINT noise sds are probably noise: this part of them is kept."""
+
+HIDDEN = 2.0
+"""Noise sds of rows that may hide in levels, or that undeclared labels need to be seen."""
+
+LEAST_EIGENVALUE = 0.05
+"""Of a correlation matrix, so that it has a Cholesky factor despite noise."""
+
+NARROWEST, WIDEST = 0.03, 0.4
+"""Sds of the normal marginals, in ranges: half a cell, and nearly uniform."""
 
 
+@stored
 @dataclass(frozen=True, eq=False)
 class Population:
     """Variables of a population.
@@ -29,13 +52,11 @@ class Population:
     Attributes
     ----------
     probabilities : mapping
-        Variable to probabilities, shape (FINE,) over its interval or (levels + 1,) over codes.
+        By variable, shape (FINE,) over its interval or (levels + 1,) over codes.
     correlation : Matrix
         Of the numeric variables' normal scores, in the order of `numeric`.
-    count : float
-        (Noisy) number of complete rows it stands for.
-    count_sd : float
-        At least the noise's sd of it.
+    count, count_sd : float
+        (Noisy) number of complete rows, and at least the noise sd of it.
     """
 
     schema: Schema
@@ -51,7 +72,7 @@ class Population:
     def rows(self, known: Known | None = None) -> Rows:
         """`SIZE` synthetic rows. Known propensities spread evenly over their declared bounds.
 
-        (Nothing is released of them. Were all at the midpoint, scores would be cut as if the
+        (Nothing is released of them. At the midpoint of the bounds, scores would be cut as if the
         propensities that make them large did not occur.)
         """
         scores = _normal_scores(len(self.probabilities)).copy()
@@ -79,7 +100,7 @@ class Population:
 
 
 def uniform_population(schema: Schema, variables: Sequence[str], size: int | None) -> Population:
-    """Nobody in particular: every variable uniform over its declared domain, and independent."""
+    """Independent variables, each uniform over its declared domain."""
     probabilities: dict[str, Vector] = {}
     for name in variables:
         domain = schema[name]
@@ -103,32 +124,33 @@ def _normal_scores(width: int) -> Matrix:
 def interval_probabilities(counts: Vector, noise_sd: float) -> Vector:
     """Fine-bin probabilities, shape (FINE,), from a noisy histogram over an interval.
 
-    Bins that look like noise are pulled down, neighbours are averaged, and 2 % is spread evenly;
-    a histogram that is all noise becomes uniform.
+    Bins that look like noise are shrunk, neighbours averaged, and a little mass is spread evenly; a
+    histogram that is all noise becomes uniform.
     """
     bins = len(counts)
     kernel = np.array([0.25, 0.5, 0.25]) if noise_sd > 0 else np.array([0.0, 1.0, 0.0])
     smooth = np.convolve(np.pad(np.maximum(counts, 0.0), 1, mode="edge"), kernel, "valid")
-    if smooth.sum() < 4 * noise_sd * np.sqrt(bins) or smooth.max() <= 3 * noise_sd:
+    if smooth.sum() < ALL_NOISE * noise_sd * np.sqrt(bins) or smooth.max() <= ANY_CELL * noise_sd:
         smooth = np.ones(bins)
     else:
-        smooth = np.where(smooth < 1.5 * noise_sd, 0.25 * smooth, smooth)
+        smooth = np.where(smooth < FAINT * noise_sd, FAINT_KEPT * smooth, smooth)
     total = smooth.sum()
-    share = smooth / total * 0.98 + 0.02 / bins if total > 0 else np.full(bins, 1.0 / bins)
+    even = PRIORS.spread_evenly
+    share = smooth / total * (1 - even) + even / bins if total > 0 else np.full(bins, 1.0 / bins)
     return np.repeat(share / (FINE // bins), FINE // bins)
 
 
 CENTRES, SPREADS = 61, 25
-"""Means and standard deviations of normal marginals that are tried."""
+"""Means and standard deviations of the normal marginals: finer than noise can tell."""
 
 
 def modelled_probabilities(counts: Vector, noise_sd: float, count: float) -> Vector:
-    """Fine-bin probabilities, shape (FINE,), helped by what marginals usually look like.
+    """Fine-bin probabilities, shape (FINE,), helped by the usual shapes of marginals.
 
-    Few rows leave a histogram that is mostly noise; taken to be uniform over declared bounds, a
-    column seems to vary by far more than it does. A uniform and normal laws are averaged by their
-    likelihood, the uniform being thought as likely as all normal ones together. What counts say
-    beyond noise is kept, as `interval_probabilities` has it.
+    With few rows a histogram is mostly noise, and a uniform law over declared bounds makes a column
+    vary far more than it does. Normal laws and the uniform (as likely as all normal ones together)
+    are averaged by their likelihood. What counts say beyond noise is kept, as in
+    `interval_probabilities`.
     """
     seen = interval_probabilities(counts, noise_sd)
     if noise_sd == 0:
@@ -139,17 +161,17 @@ def modelled_probabilities(counts: Vector, noise_sd: float, count: float) -> Vec
     logs = likely - 0.5 * ((counts - expected) ** 2).sum(axis=1) / noise_sd**2
     chance = np.exp(logs - logs.max())
     chance /= chance.sum()
-    signal = max(float(((counts - chance @ expected) ** 2).mean()) - noise_sd**2, 0.0)
-    keep = signal / (signal + noise_sd**2)
-    return np.asarray((1 - keep) * (0.98 * (chance @ laws) + 0.02 / FINE) + keep * seen)
+    keep = signal_share(counts - chance @ expected, noise_sd**2)
+    even = PRIORS.spread_evenly
+    return np.asarray((1 - keep) * ((1 - even) * (chance @ laws) + even / FINE) + keep * seen)
 
 
 @lru_cache(maxsize=1)
 def _usual_laws() -> tuple[Matrix, Vector]:
-    """Fine-bin probabilities of normal laws, and last the uniform; log prior weights."""
+    """Fine-bin probabilities of normal laws and, last, the uniform; log prior weights."""
     grid = np.arange(FINE + 1) / FINE
     centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
-    spreads = np.geomspace(0.03, 0.4, SPREADS)[None, :, None]
+    spreads = np.geomspace(NARROWEST, WIDEST, SPREADS)[None, :, None]
     normal = np.diff(ndtr((grid - centres) / spreads), axis=-1).reshape(-1, FINE)
     laws = np.r_[normal / normal.sum(axis=1, keepdims=True), np.full((1, FINE), 1.0 / FINE)]
     return laws, np.r_[np.zeros(len(normal)), np.log(len(normal))]
@@ -158,36 +180,236 @@ def _usual_laws() -> tuple[Matrix, Vector]:
 def level_probabilities(counts: Vector, noise_sd: float, *, undeclared: bool) -> Vector:
     """Probabilities of level codes from noisy counts; the last cell may be undeclared labels."""
     kept = np.maximum(counts, 0.0)
-    if undeclared and kept[-1] <= 2 * noise_sd:
+    if undeclared and kept[-1] <= HIDDEN * noise_sd:
         kept[-1] = 0.0
     levels = len(kept) - 1 if undeclared else len(kept)
-    if kept.sum() <= 3 * noise_sd * np.sqrt(len(kept)):
+    if kept.sum() <= ANY_CELL * noise_sd * np.sqrt(len(kept)):
         return np.asarray(np.r_[np.full(levels, 1.0 / levels), np.zeros(len(kept) - levels)])
     share = kept / kept.sum()
     # as much as noise might hide is spread over the levels, so that none is taken to be empty
-    hidden = min(0.02, 2 * noise_sd / float(kept.sum()))
+    hidden = min(PRIORS.spread_evenly, HIDDEN * noise_sd / float(kept.sum()))
     floor = np.r_[np.full(levels, hidden / levels), np.zeros(len(kept) - levels)]
     return np.asarray((1 - hidden) * share + floor)
 
 
 def with_correlation(population: Population, noisy: Matrix, noise_sd: float) -> Population:
-    """The population with a correlation matrix shrunk towards independence.
+    """The population with a noisy correlation matrix (d, d) shrunk towards independence.
 
-    Parameters
-    ----------
-    noisy : Matrix
-        Noisy correlations of the numeric variables, shape (d, d).
-    noise_sd : float
-        Noise sd of an off-diagonal entry.
+    `noise_sd` is that of an off-diagonal entry.
     """
     d = len(noisy)
     if d < 2:
         return population
-    off = noisy[~np.eye(d, dtype=bool)]
-    signal = max(float((off**2).mean()) - noise_sd**2, 0.0)
-    shrunk = noisy * (signal / (signal + noise_sd**2) if signal > 0 else 0.0)
+    shrunk = noisy * signal_share(noisy[~np.eye(d, dtype=bool)], noise_sd**2)
     np.fill_diagonal(shrunk, 1.0)
     values, vectors = np.linalg.eigh(shrunk)
-    positive = (vectors * np.maximum(values, 0.05)) @ vectors.T
+    positive = (vectors * np.maximum(values, LEAST_EIGENVALUE)) @ vectors.T
     scale = np.sqrt(np.diag(positive))
     return replace(population, correlation=positive / np.outer(scale, scale))
+
+
+# -- basis functions --------------------------------------------------------------------------
+
+
+def amplitude(blocks: int) -> float:
+    """Size of a basis function relative to the intercept: smaller where there are many.
+
+    So the norm cut, and the noise of the intercept with it, stays bounded as columns are added.
+    """
+    return float(min(PRIORS.feature_sd, PRIORS.features_sd / np.sqrt(max(blocks, 1))))
+
+
+_KNOTS = 81  # of the functions on a column: far more than functions
+_REACH = 2.5  # standard deviations; beyond, the basis is constant, which tames outliers
+_EMPTY = 2e-4  # weight of a knot without rows, so that its curve is defined
+_LEAST_SD = 0.05  # of a scaled column: a constant one is not blown up
+
+
+def smooth_table(p: Vector, functions: int) -> Matrix:
+    """Functions on the fine bins, shape (FINE, functions), orthonormal under `p` and to 1.
+
+    The first is linear, then come the Demmler-Reinsch functions of a second-difference penalty,
+    from smooth to rough.
+    """
+    z = (np.arange(FINE) + 0.5) / FINE
+    mean = float(p @ z)
+    sd = max(float(np.sqrt(p @ (z - mean) ** 2)), 1.0 / FINE)
+    z = np.clip((z - mean) / sd, -_REACH, _REACH)
+    raw = np.stack([np.ones(FINE), z, *_rough(z, p, functions)], axis=1)
+    q, r = np.linalg.qr(raw * np.sqrt(p)[:, None])
+    q *= np.sign(np.diag(r)) + (np.diag(r) == 0)
+    return np.asarray((q / np.sqrt(p)[:, None])[:, 1 : functions + 1])
+
+
+def _rough(z: Vector, p: Vector, functions: int) -> list[Vector]:
+    """Nonlinear functions of least curvature per variance: a generalised eigenproblem."""
+    grid = np.linspace(-_REACH, _REACH, _KNOTS)
+    half = 0.5 * (grid[1] - grid[0])
+    weight = np.histogram(z, np.r_[grid - half, grid[-1] + half], weights=p)[0] + _EMPTY
+    _, vectors = eigh(_curvature(), np.diag(weight), subset_by_index=[0, functions])
+    return [np.interp(z, grid, vectors[:, k]) for k in range(2, functions + 1)]
+
+
+@lru_cache(maxsize=1)
+def _curvature() -> Matrix:
+    second = np.diff(np.eye(_KNOTS), 2, axis=0)
+    return np.asarray(second.T @ second)
+
+
+def feature_map(
+    design: Design, population: Population, functions: int, quantile: float
+) -> FeatureMap:
+    """Basis of every design column, with C a quantile of the population's feature norms.
+
+    `functions` counts those of a smooth numeric column; 1 keeps columns linear.
+    """
+    rows = population.rows()
+    scaled = rows.scaled(design)
+    size = amplitude(len(design.columns))
+
+    def count(column: Column) -> int:
+        """As many as ``s(x, k=...)`` asks for; a linear base stays linear."""
+        asked = design.smooth.get(column.variable or "")
+        return functions if asked is None or functions == 1 else asked
+
+    blocks = tuple(
+        _block(j, column, scaled[:, j], count(column), size)
+        for j, column in enumerate(design.columns)
+    )
+    uncut = FeatureMap(design, blocks, np.inf)
+    norms = np.linalg.norm(uncut.phi(scaled), axis=1)
+    return FeatureMap(design, blocks, float(np.quantile(norms, quantile)))
+
+
+def _block(j: int, column: Column, values: Vector, functions: int, size: float) -> Block:
+    if column.kind == "indicator":
+        # 2 x 0/1 has the sd of a standard variable at probability one half
+        return Block(j, (1,), column.term, 2 * size, float(values.mean()))
+    if column.kind != "numeric" or functions == 1:
+        sd = max(float(values.std()), _LEAST_SD)
+        return Block(j, (1,), column.term, size / sd, float(values.mean()))
+    p = np.bincount(fine_bins(values), minlength=FINE).astype(float)
+    p = _smoothed(p / p.sum())
+    sizes = size * PRIORS.feature_decay ** np.arange(functions)
+    return Block(
+        j, tuple(range(1, functions + 1)), column.term, table=smooth_table(p, functions) * sizes
+    )
+
+
+def _smoothed(p: Vector) -> Vector:
+    """A little kernel smoothing: the population is a finite sample of its marginal."""
+    kernel = np.hanning(19)[1:-1]
+    wide = np.convolve(np.pad(p, 8, mode="reflect"), kernel / kernel.sum(), "valid")
+    wide = (1 - PRIORS.spread_evenly) * wide + PRIORS.spread_evenly / FINE
+    return np.asarray(wide / wide.sum())
+
+
+# -- Gram matrices ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class GramEstimate:
+    """Estimate of sum w phi phi', with a typical sd of the noise left in an entry."""
+
+    value: Matrix
+    sd: float
+    model: Matrix
+
+    def sub(self, keep: Integers) -> GramEstimate:
+        """The block of some features."""
+        at = np.ix_(keep, keep)
+        return GramEstimate(self.value[at], self.sd, self.model[at])
+
+
+def population_gram(features: Features, rows: Rows, count: float, weight: Vector) -> Matrix:
+    """count x mean of weight w phi phi' over the synthetic rows."""
+    phi = rows.phi(features)
+    w = features.weight(phi) * weight
+    return np.asarray((phi.T * w) @ phi * (count / len(rows)))
+
+
+def alignment(model: Matrix, seen: Matrix, noise_sd: float) -> Matrix:
+    """A linear map that moves synthetic features to where the released Gram has rows.
+
+    Synthetic rows spread within the cells of a histogram. Where a column takes few values, its
+    curves are collinear on the rows but not on the synthetic ones, which then have variance where
+    there is none. In the model's metric the released Gram has eigenvalues l, with the noise sd s of
+    their directions: along each, features are scaled by the root of min(l + 2 s, 1).
+
+    Parameters
+    ----------
+    model : Matrix
+        Mean of w phi phi' over the synthetic rows, shape (p, p).
+    seen : Matrix
+        Released Gram on that scale, with noise sd `noise_sd` off the diagonal.
+    """
+    values, vectors = np.linalg.eigh(model)
+    values = np.maximum(values, 1e-9 * values[-1])
+    inverse, root = vectors / np.sqrt(values), vectors * np.sqrt(values)
+    found, turn = np.linalg.eigh(inverse.T @ seen @ inverse)
+    noise = np.sqrt(2.0) * noise_sd * np.sum((inverse @ turn) ** 2, axis=0)
+    scale = np.sqrt(np.clip(found + 2 * noise, 0.0, 1.0))
+    return np.asarray(root @ (turn * scale) @ turn.T @ inverse.T)
+
+
+def correlated(
+    population: Population, features: FeatureMap, gram: Matrix, gram_sd: float
+) -> Population:
+    """The population with the dependence seen in the noisy Gram's linear entries."""
+    columns = features.design.columns
+    linear = {
+        columns[c].variable: j
+        for j, (c, order) in enumerate(zip(features.column, features.order, strict=True))
+        if order == 1 and columns[c].kind == "numeric"
+    }
+    numeric = population.numeric
+    at = [linear.get(v, -1) for v in numeric]
+    correlation = np.eye(len(numeric))
+    known = [i for i, j in enumerate(at) if j >= 0]
+    if len(known) < 2:
+        return population
+    rows = population.rows()
+    model = population_gram(features, rows, population.count, np.ones(len(rows)))
+    block = gram[np.ix_([at[i] for i in known], [at[i] for i in known])]
+    diagonal = np.maximum(np.diag(model)[[at[i] for i in known]], 1e-9 * population.count)
+    size = np.sqrt(np.outer(diagonal, diagonal))
+    estimate = with_correlation(population, block / size, gram_sd / float(size.mean())).correlation
+    correlation[np.ix_(known, known)] = estimate
+    return replace(population, correlation=correlation)
+
+
+def shrunken(noisy: Matrix, model: Matrix, noise_sd: float, features: FeatureMap) -> GramEstimate:
+    """The noisy Gram shrunk towards the population's, by one factor per class of entries.
+
+    `noise_sd` is that of an off-diagonal entry; the diagonal's is sqrt(2) larger.
+    """
+    value, left = model.copy(), np.zeros_like(model)
+    for entries, factor in _classes(features):
+        if not entries.any():
+            continue
+        variance = factor * noise_sd**2
+        gap = (noisy - model)[entries]
+        keep = signal_share(gap, variance)
+        value[entries] += keep * gap
+        left[entries] = keep * variance
+    return GramEstimate(value, float(np.sqrt(left.mean())), model)
+
+
+def _classes(features: FeatureMap) -> list[tuple[Mask, float]]:
+    """Entries that share a shrinkage factor, and the factor of their noise variance."""
+    p = features.size
+    diagonal = np.eye(p, dtype=bool)
+    column, linear = features.column, features.order == 1
+    intercept = np.zeros((p, p), bool)
+    intercept[0] = intercept[:, 0] = True
+    same = column[:, None] == column[None]
+    both = linear[:, None] & linear[None] & ~same
+    inner = ~intercept
+    return [
+        (intercept & ~diagonal, 1.0),
+        (intercept & diagonal, 2.0),
+        (same & inner & ~diagonal, 1.0),
+        (diagonal & inner, 2.0),
+        (both & inner, 1.0),
+        (~same & ~both & inner, 1.0),
+    ]

@@ -1,30 +1,318 @@
-"""Bounds for undeclared numbers, read off noisy histograms."""
+"""Where values lie, and what may lie beyond, from noisy counts.
+
+A cut saves noise and costs the bias of what lies beyond it. Noise hides small masses, so that a
+guess of that bias is far too small just where outcomes are rare, sparse or skewed. It is bounded
+instead, under one condition on the tail:
+
+    beyond x0, the last border up to which counts can be told from noise, the mass beyond x falls
+    at least as fast as (x / x0)^-INDEX.
+
+The mass at x0 is an upper confidence bound. So the bound of the bias holds in all but `ERROR` of
+fits for every law that meets the condition, and it goes into the interval."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import norm
 
 from privcausal.errors import BudgetError
-from privcausal.inference.outcome import Core
-from privcausal.inference.tail import INDEX, hidden, told
-from privcausal.spec.schema import Interval, least_width
-from privcausal.typing import Vector
+from privcausal.request.schema import Interval, least_width
+from privcausal.typing import Integers, Mask, Matrix, Vector
+
+# -- tails ------------------------------------------------------------------------------------
+
+INDEX = 3.0
+"""The heaviest tail that the condition allows. A normal interval rests on third moments (Berry
+1941, Esseen 1942): where a tail is heavier, it would not hold without privacy either."""
+
+ERROR = 1e-3
+"""Chance that a mass exceeds its bound in one fit, or that cells beside others are told from noise
+by luck."""
+
+LUCK, APART = 1e-6, 8
+"""Chance that cells more than APART cells from others are told from noise by luck. One of them
+makes an interval hundreds of times too wide, while a real one that is missed is in the bound of
+what is hidden."""
+
+RUNS = (1, 2, 4, 8, 16)
+"""Neighbouring cells that are looked at together, short runs first: a flat tail shows in long ones
+only."""
+
+STEP = float(np.sqrt(2.0))
+"""Cells beyond x0 are merged until their borders differ by this factor: finer ones only add
+noise."""
+
+
+def told(
+    counts: Vector, noise_sd: float, looks: int, error: float = ERROR, luck: float = LUCK
+) -> Mask:
+    """Cells that can be told from noise, alone or in a run without such cells; shape (K,).
+
+    At the chance `error` within `APART` cells of ones that are told at the chance `luck`, or where
+    there are none of these; elsewhere at the chance `luck`.
+
+    Parameters
+    ----------
+    looks : int
+        Histograms of a fit that are looked at like this: they share the chances.
+    """
+    sure, likely = (_told(counts, noise_sd, looks, chance) for chance in (luck, error))
+    if not sure.any():
+        return likely
+    at = np.flatnonzero(sure | likely)
+    near = np.cumsum(np.diff(at, prepend=at[0]) > APART)  # which chain a cell belongs to
+    found = sure.copy()
+    found[at[np.isin(near, near[sure[at]])]] = True
+    return found
+
+
+def _told(counts: Vector, noise_sd: float, looks: int, chance: float) -> Mask:
+    size = len(counts)
+    tests = sum(max(size - length + 1, 0) for length in RUNS)
+    stands_out = float(norm.isf(chance / (looks * tests))) * noise_sd
+    found = np.zeros(size, bool)
+    for length in RUNS:
+        for start in range(size - length + 1):
+            run = slice(start, start + length)
+            total = float(counts[run].sum())
+            if total > max(stands_out * np.sqrt(length), 0.0) and not found[run].any():
+                # the last cells of a run that hold less than noise does tell nothing themselves
+                held = int(np.flatnonzero(counts[run] > noise_sd)[-1])
+                found[start : start + held + 1] = True
+    return found
+
+
+def hidden(
+    counts: Vector, noise_sd: float, edges: Vector, looks: int, *, anywhere: bool = False
+) -> float:
+    """Upper confidence bound of the rows beyond x0 = edges[0]; `counts` are those between `edges`.
+
+    Let p_k be the mass of (x / x0)^-INDEX in cell k, the last of which holds all that lies beyond.
+    A tail that falls at least as fast has its mass in nearer cells. So for weights w_k that do not
+    rise, and a mass A beyond x0, E[sum w c] >= A sum w p.
+
+    Parameters
+    ----------
+    counts : Vector
+        Shape (K,).
+    edges : Vector
+        Distances, ascending from x0 > 0, shape (K + 1,).
+    looks : int
+        Bounds like this one in a fit: they share `ERROR`.
+    anywhere : bool
+        Whether the mass may lie anywhere beyond x0, whatever the condition says.
+    """
+    if not len(counts):
+        return 0.0
+    if anywhere:
+        most = float(norm.isf(ERROR / looks)) * noise_sd * float(np.sqrt(len(counts)))
+        return max(float(counts.sum()) + most, 0.0)
+    first = _together(edges)
+    mass = -np.diff(np.r_[(edges[first] / edges[0]) ** -INDEX, 0.0])
+    cells = np.diff(np.r_[first, len(counts)])
+    weight = np.minimum.accumulate(mass / cells)
+    noise = float(norm.isf(ERROR / looks)) * noise_sd * float(np.sqrt(weight**2 @ cells))
+    seen = float(weight @ np.add.reduceat(counts, first))
+    return max((seen + noise) / float(weight @ mass), 0.0)
+
+
+def _together(edges: Vector) -> Integers:
+    """Indices of the cells at which merged cells begin."""
+    first = [0]
+    for k in range(1, len(edges) - 1):
+        if edges[k] >= STEP * (1 - 1e-9) * edges[first[-1]]:
+            first.append(k)
+    return np.array(first, np.int64)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Rows beyond `start` under the tail condition, and none beyond `end`.
+
+    With `anywhere` there is no condition: all of them may lie at the end.
+    """
+
+    start: float
+    end: float
+    anywhere: bool = False
+
+    def excess(self, cut: float | Vector) -> Vector:
+        """Largest mean of (x - cut)+ over the rows, for cuts from `start` on.
+
+        It is the integral of (x / start)^-INDEX from the cut to the end.
+        """
+        if self.end <= self.start:
+            return np.zeros_like(cut, dtype=float)
+        held = np.clip(cut, self.start, self.end)
+        if self.anywhere:
+            return np.asarray(self.end - held)
+        last = (self.end / self.start) ** (1 - INDEX)
+        return np.asarray(self.start * ((held / self.start) ** (1 - INDEX) - last) / (INDEX - 1))
+
+
+CUTS = 40
+"""Cuts that are tried: a geometric grid."""
+
+
+def cuts_between(start: float, end: float) -> Vector:
+    """From `start` to `end`; shape (CUTS,), or (1,) where nothing lies between."""
+    return np.geomspace(start, end, CUTS) if end > start else np.array([start])
+
+
+# -- outcomes ---------------------------------------------------------------------------------
+
+PARTS, OCTAVES = 32, 10
+"""Cells of an outcome: equal parts of its range, and half octaves around zero (or the end nearest
+to it) down to a thousandth of the range, where amounts, costs and counts have their mass."""
+
+POINT = 1e-12
+"""Cells narrower than this share of the range hold one value."""
+
+MOSTLY = 0.5
+"""Share of the rows at single values from which the others tell the scale."""
+
+
+def heights(bounds: Interval) -> Vector:
+    """Borders of cells of Y - lo, ascending from 0 to the range.
+
+    The ends and zero have cells of their own: many rows at one value tell of no scale.
+    """
+    anchor = float(np.clip(0.0, bounds.lo, bounds.hi) - bounds.lo)
+    steps = bounds.width * 2.0 ** (-0.5 * np.arange(2 * OCTAVES + 1))
+    ends = np.r_[
+        np.linspace(0.0, bounds.width, PARTS + 1), anchor - steps, anchor + steps,
+        np.nextafter(anchor, -np.inf), anchor,
+    ]  # fmt: skip
+    return np.unique(ends[(ends >= 0) & (ends <= bounds.width)])
+
+
+@dataclass(frozen=True, eq=False)
+class Core:
+    """Where counts can be told from noise: around their median, how far down and up."""
+
+    middle: float
+    below: float
+    above: float
+
+    @classmethod
+    def of(cls, seen: Mask, counts: Vector, ends: Vector) -> Core | None:
+        """None where only single values are seen, for then no scale is known.
+
+        On a side where nothing is seen, the scale is that of the other. `counts` are the noisy ones
+        of the cells between `ends`, shapes (K,) and (K + 1,); `seen` says which are told from
+        noise.
+        """
+        least = POINT * float(ends[-1] - ends[0])
+        if not seen[np.diff(ends) > least].any():
+            return None
+        held = np.where(seen, np.maximum(counts, 0.0), 0.0)
+        half = int(np.searchsorted(np.cumsum(held), 0.5 * held.sum()))
+        middle = float(0.5 * (ends[half] + ends[half + 1]))
+        at = np.flatnonzero(seen)
+        low, high = middle - float(ends[at[0]]), float(ends[at[-1] + 1]) - middle
+        return cls(
+            middle,
+            min(low if low > least else high, middle - float(ends[0])),
+            min(high if high > least else low, float(ends[-1]) - middle),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What a noisy histogram says of all outcomes.
+
+    Attributes
+    ----------
+    window : Interval
+        Where outcomes can be seen; their bounds where none can.
+    scaled : bool
+        Whether more than single values is seen.
+    reach : float
+        Distance from the middle that is seen; 0 where no scale is.
+    mostly : bool
+        Whether most rows are at single values.
+    """
+
+    window: Interval
+    scaled: bool
+    reach: float
+    mostly: bool
+
+
+def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
+    """Read the counts of Y - lo up to each of `outcome_edges`, shape (K,)."""
+    ends = np.r_[0.0, outcome_edges(bounds)]
+    seen = told(counts, noise_sd, 1)
+    core = Core.of(seen, counts, ends)
+    if core is None:
+        return Look(bounds, False, 0.0, True)
+    low, high = (bounds.lo + core.middle + d for d in (-core.below, core.above))
+    single = np.diff(ends) <= POINT * bounds.width
+    held = np.where(seen, np.maximum(counts, 0.0), 0.0)
+    mostly = held[single].sum() > MOSTLY * held.sum()
+    low, high = max(low, bounds.lo), min(high, bounds.hi)
+    if high - low <= least_width(bounds.lo, bounds.hi):  # too near to a point to be a range
+        return Look(bounds, False, 0.0, True)
+    return Look(Interval(low, high), True, max(core.below, core.above), bool(mostly))
+
+
+def outcome_edges(bounds: Interval) -> Vector:
+    """Upper borders of the cells, shape (K,); the first holds the lower end, the last the upper."""
+    return np.unique(np.r_[heights(bounds), np.nextafter(bounds.width, 0.0)])
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Where the outcomes of both arms are cut, and what may lie beyond.
+
+    `rows` are the most that lie beyond its ends by arm and end (low, high), shape (2, 2), and
+    `excess` the most that one of them lies beyond an end on average, shape (2,).
+    """
+
+    interval: Interval
+    rows: Matrix = field(default_factory=lambda: np.zeros((2, 2)))
+    excess: Vector = field(default_factory=lambda: np.zeros(2))
+
+    @property
+    def lost(self) -> float:
+        """The most that the cut takes from the sum of the outcomes of both arms."""
+        return float(self.rows.max(axis=0) @ self.excess)
+
+    def bias(self, count: Matrix) -> Vector:
+        """The most that the cut moves the difference of arms with `count` rows (2, m)."""
+        share = np.minimum(self.rows[:, :, None] / np.maximum(count, 1.0)[:, None, :], 1.0)
+        return pulled(share * self.excess[:, None])
+
+
+def pulled(lost: Vector) -> Vector:
+    """The most that a difference moves by what its arms lose at each end, (2, 2, m) to (m,).
+
+    High rows raise the treated mean and low ones lower it; in the control arm it is the other way
+    round. What pulls up and what pulls down cannot both count in full.
+    """
+    return np.asarray(np.maximum(lost[1, 1] + lost[0, 0], lost[1, 0] + lost[0, 1]))
+
+
+# -- bounds that are bought, and loose ones ---------------------------------------------------
 
 COARSE_STANDS_OUT, FINE_STANDS_OUT = 5.0, 4.0
-"""A cell counts as occupied at this many noise sd.
+"""A cell counts as occupied at this many noise sds. A coarse cell occupied by luck widens the range
+by powers of four, so hardly any may be: 61 empty cells pass 5 sd once in 60,000 columns. A fine one
+widens it within the coarse range only."""
 
-One of the coarse cells taken as occupied by luck would widen the range by powers of four, so
-hardly any may be: 61 empty cells pass 5 sd once in 60,000 columns. A lucky fine cell only widens
-the range within what the coarse one allows.
-"""
+INVENTED = 1e-5
+"""Chance that sizes of an outcome are told from noise by luck, which makes its bounds far too
+wide."""
 
 PAD = 0.25
-"""The range found is widened by this share of itself on each side, for tails below the noise."""
+"""The range is widened by this share of itself on each side, for tails below the noise."""
 
 
 MISSED, FAR_MISSED = 0.02, 0.1
-"""Shares of the rows beyond what stands out at which the coarse range is made symmetric, and at
+"""Shares of the rows beyond what stands out from which the coarse range is made symmetric, and from
 which it is also widened by a factor of four."""
 
 BEYOND = 0.05
@@ -36,17 +324,17 @@ LUCKY = 0.05
 narrower; values beyond a range that is too narrow are held at its end, which is worse."""
 
 LEFT_OUT = 0.02
-"""Share of the rows that may lie beyond either end of a column's effective range."""
+"""Share of the rows that may lie beyond either end of a column's effective range, and are held
+there. Building half."""
 
 
 def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: int) -> Interval:
     """Where a column's values are: it is held at the ends of that range.
 
-    The cells that can be told from noise, stretched from their median until no more than
-    `LEFT_OUT` of the rows can lie beyond an end, by the condition of `inference.tail`. The declared
-    range where that is not at most half of it, or next to a point; and where more rows may
-    lie beyond those cells than in them: then they are no middle, whose tails a condition could be
-    about.
+    The cells that can be told from noise, stretched from their median until at most `LEFT_OUT` of
+    the rows can lie beyond an end, by the tail condition. The declared range where that is not at
+    most half of it, or next to a point; and where more rows may lie beyond those cells than in
+    them, which are then no middle whose tails a condition could be about.
 
     Parameters
     ----------
@@ -92,11 +380,7 @@ def coarse_range(
     """Powers of four whose noisy counts stand out, widened where rows are missing from them."""
     occupied = np.flatnonzero(counts > COARSE_STANDS_OUT * noise_sd)
     if len(occupied) == 0:
-        raise BudgetError(
-            f"the budget is too small to find bounds for {name!r} among this many rows; declare "
-            f"them, bounds={{{name!r}: (lo, hi)}}, or give shares={{'bounds': ...}} more. What "
-            "this fit was charged stays spent"
-        )
+        raise _not_found(name)
     lo, hi = float(edges[occupied[0]]), float(edges[occupied[-1] + 1])
     inside = float(counts[occupied[0] : occupied[-1] + 1].sum())
     missed = 1.0 - inside / present_rows(counts, noise_sd, public)
@@ -109,8 +393,8 @@ def coarse_range(
 def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -> Interval:
     """The cells of the coarse range that hold nearly all rows, widened by `PAD`.
 
-    Cells are merged until they stand out from the noise; where too many rows might lie beyond
-    those that do, the coarse range is kept: a wide bound costs noise, a tight one biases.
+    Cells are merged until they stand out from the noise. Where too many rows might lie beyond, the
+    coarse range is kept: a wide bound costs noise, a tight one biases.
     """
     for merged in (1, 2, 4, 8):
         cells, sd = counts.reshape(-1, merged).sum(axis=1), noise_sd * np.sqrt(merged)
@@ -126,3 +410,87 @@ def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -
             pad = PAD * (hi - lo)
             return Interval(max(coarse.lo, lo - pad), min(coarse.hi, hi + pad))
     return coarse
+
+
+def _not_found(name: str) -> BudgetError:
+    return BudgetError(
+        f"the budget is too small to find bounds for {name!r} among this many rows; declare "
+        f"them, bounds={{{name!r}: (lo, hi)}}, or give shares={{'bounds': ...}} more. What "
+        "this fit was charged stays spent"
+    )
+
+
+class Counts(NamedTuple):
+    """Noisy counts of the cells between `ends`, shapes (K,) and (K + 1,)."""
+
+    value: Vector
+    noise_sd: float
+    ends: Vector
+
+
+def outcome_scale(rough: Counts, name: str) -> Interval:
+    """Powers of four that hold what can be told from noise of an outcome.
+
+    Unlike a covariate, an outcome of which only zeros can be told (rare events, sparse amounts) has
+    no range: the others may lie anywhere, and its mean is made of them alone.
+    """
+    zero = len(rough.value) // 2
+    seen = np.zeros(len(rough.value), bool)
+    others = np.arange(len(seen)) != zero
+    seen[others] = told(rough.value[others], rough.noise_sd, 1, INVENTED)
+    if not seen.any():
+        raise _not_found(name)
+    seen[zero] = rough.value[zero] > COARSE_STANDS_OUT * rough.noise_sd
+    at = np.flatnonzero(seen)
+    return Interval(float(rough.ends[at[0]]), float(rough.ends[at[-1] + 1]))
+
+
+def outcome_range(rough: Counts, fine: Counts, noise: float) -> Window:
+    """Bounds for an outcome, and what may lie beyond them: it biases averages.
+
+    On each side, least squared noise plus squared bound of the bias of a sum over the rows, where
+    at most rows (reach / c)^-INDEX lie beyond a distance c from the middle. The reach is that of
+    the fine cells that can be told from noise; or, where these do not account for what the
+    outermost rough cell holds, that cell's border, as narrow cells lose a long tail in noise.
+
+    Parameters
+    ----------
+    rough, fine : Counts
+        By magnitude; and in equal cells of the range of `outcome_scale`, the outer ones with all
+        that lies beyond.
+    noise : float
+        Noise sd of a sum over the rows per unit of the outcome's range.
+    """
+    lo, hi = float(fine.ends[0]), float(fine.ends[-1])
+    seen = told(fine.value, fine.noise_sd, 1)
+    middle = 0.5 * (lo + hi)
+    core = Core.of(seen, fine.value, fine.ends) or Core(middle, middle - lo, hi - middle)
+    found = []
+    for sign, reach in ((-1, core.below), (1, core.above)):
+        # the cells by their distance from the middle on this side, nearest first
+        one, other = (
+            Counts(c.value[::sign], c.noise_sd, (sign * (c.ends - core.middle))[::sign])
+            for c in (rough, fine)
+        )
+        found.append(_side(one, other, seen[::sign], reach))
+    reaches, rows = np.array(found).T
+    wider = (rows / noise) ** 2 / (INDEX - 1)
+    cuts = reaches * np.maximum(wider, 1.0) ** (1 / (2 * INDEX))
+    lost = [Tail(s, np.inf).excess(c) for s, c in zip(reaches.tolist(), cuts, strict=True)]
+    interval = Interval(core.middle - float(cuts[0]), core.middle + float(cuts[1]))
+    return Window(interval, np.stack([rows, rows]), np.array(lost))
+
+
+def _side(rough: Counts, fine: Counts, seen: Mask, reach: float) -> tuple[float, float]:
+    """How far values are seen on one side, and the most rows beyond."""
+    last = int(np.searchsorted(rough.ends, fine.ends[-1] * (1 - 1e-9)))
+    inside = seen & (fine.ends[1:] > rough.ends[last - 1])
+    rest = rough.value[last - 1] - fine.value[inside].sum()
+    noise = np.hypot(rough.noise_sd, fine.noise_sd * np.sqrt(inside.sum()))
+    if rest > norm.isf(LUCKY) * noise:
+        reach = float(fine.ends[-1])
+    counts, at = fine, int(np.searchsorted(fine.ends, reach * (1 + 1e-9))) - 1
+    if at == len(fine.value):
+        counts, at = rough, last
+    ends = np.r_[reach, counts.ends[at + 1 :]]
+    return reach, hidden(counts.value[at:], counts.noise_sd, ends, 2)

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from privcausal.spec.groups import Partitions
+from privcausal.request.groups import Partitions
 from privcausal.typing import Matrix, Vector
 
 
 def reconcile(reading: Vector, sd: Vector, identities: Matrix) -> tuple[Vector, Matrix]:
-    """Readings of numbers s with A s = 0 that satisfy it too, and the covariance of their errors.
+    """Readings made to satisfy A s = 0, and the covariance of their errors.
 
-    A reading is x = s + e, the errors independent with variances V = diag(sd^2). Generalised least
-    squares gives x - V A'(A V A')^- A x, of covariance V - V A'(A V A')^- A V. Both follow from V
-    and A alone, and no choice is made. Of all linear unbiased estimates it has the least variance
-    (Aitken 1935); none rises, since what is taken off V is positive semidefinite. A reading without
-    error stays as it is, and so do all of them where none has any.
+    A reading is x = s + e with independent errors of variances V = diag(sd^2). Generalised least
+    squares gives x - V A'(A V A')^- A x, of covariance V - V A'(A V A')^- A V. It follows from V
+    and A alone and is the linear unbiased estimate of least variance (Aitken 1935). No variance
+    rises, and a reading without error stays as it is.
 
     Parameters
     ----------
     reading, sd : Vector
         Shape (m,).
     identities : Matrix
-        A, shape (q, m); its rows may depend on one another.
+        A, shape (q, m); rows may be linearly dependent.
     """
     shared = sd[:, None] ** 2 * identities.T  # V A'
     gain = shared @ np.linalg.pinv(identities @ shared, hermitian=True)
@@ -34,8 +33,8 @@ def reconcile_within(
 ) -> tuple[Vector, Matrix]:
     """The same where the first number is known to lie within limits.
 
-    What is outside is moved to the limit and the others follow: least squares under the inequality.
-    The covariance is that without it, which is no less.
+    Outside, it is moved to the limit and the others follow: least squares under the inequality. The
+    covariance is that without limits, which is no less.
     """
     found, cov = reconcile(reading, sd, identities)
     held = np.r_[np.clip(found[0], *limits), reading[1:]]
@@ -43,12 +42,12 @@ def reconcile_within(
 
 
 def upheld(parts: Partitions, size: Vector, sd: Vector, few: float) -> Matrix:
-    """The identities that hold: all but those whose rest is large enough to be seen.
+    """The identities that hold: all but those with a remainder large enough to be seen.
 
-    Declared levels are taken to be all there are: a rest that may hold rows nevertheless counts as
-    empty where its count is within `few` sd of zero. What that neglects is up to as many rows,
-    times the distance of their scores' mean from the centre: a bias that is no more than the noise
-    unless these rows differ from the others by about the cut.
+    Declared levels are taken to be exhaustive: a remainder counts as empty where its count is
+    within `few` sd of zero. That neglects at most as many rows, times the distance of their mean
+    score from the centre: no more than the noise, unless these rows differ from the others by about
+    the cut.
 
     Parameters
     ----------
@@ -60,19 +59,19 @@ def upheld(parts: Partitions, size: Vector, sd: Vector, few: float) -> Matrix:
 
 
 def joint_sampling(terms: Matrix, groups: Vector, share: Vector, identities: Matrix) -> Matrix:
-    """Sampling covariance of an average, other terms and groups' averages, shape (m + G, m + G).
+    """Sampling covariance of the terms (the average first) and groups' averages, (m + G, m + G).
 
-    Rows of a group that has the share p of all move its own average by 1 / p times as much as the
-    overall one: their covariance is p times the group's variance. (Groups' variances are raised by
-    their noise; shares are lowered to where the parts do not exceed the whole.) Groups of one
-    column have no row in common. What those of two columns have in common, and a group and a slope,
-    no release tells: they are taken as independent given the average, the law of largest entropy
-    with these covariances (Dempster 1972), which no zeros would leave positive semidefinite.
+    Rows of a group with the share p of all rows move its average by 1 / p times as much as the
+    overall one, so their covariance is p times the group's variance. (Groups' variances are raised
+    for noise; shares are lowered until the parts do not exceed the whole.) Groups of one column
+    have no row in common. What groups of two columns share, or a group and a slope, no release
+    tells: they are taken as independent given the average, the law of largest entropy with these
+    covariances (Dempster 1972). Zeros in their place need not be positive semidefinite.
 
     Parameters
     ----------
     terms : Matrix
-        Covariance of the terms, the average first, shape (m, m).
+        Covariance of the terms, shape (m, m).
     groups, share : Vector
         Variances, infinite where there is no estimate, and shares of the rows, shape (G,).
     """

@@ -1,9 +1,8 @@
 """Where to cut the scores of an average: least squared noise plus squared bound of the bias.
 
-Scores of the smaller arm are the larger ones, as they are divided by its share of the rows. So
-sizes are told apart by arm, over the weight of an outcome in its scores. That makes both arms'
-alike: what reaches far in one of them is taken to reach as far in the other.
-"""
+Scores of the smaller arm are larger, as they are divided by its share of the rows. So sizes are
+kept apart by arm, each over the weight of an outcome in its scores. That makes the arms alike: what
+reaches far in one is taken to reach as far in the other."""
 
 from __future__ import annotations
 
@@ -11,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import norm
 
-from privcausal.inference.outcome import Look
-from privcausal.inference.tail import Tail, cuts_between, hidden, told
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import Look, Tail, cuts_between, hidden, told
 from privcausal.typing import Matrix, Vector
 
 HALF_OCTAVES = 40
@@ -22,30 +23,17 @@ HALF_OCTAVES = 40
 LOOKS = 3
 """Histograms that are looked at, and bounds of hidden rows: each arm's and their sum."""
 
-TYPICAL = 0.85
-"""A value inside a bin, as a share of its upper border."""
 
-LOWEST = 0.1
-"""Where no scale is known, cuts are tried from this share of the largest score."""
-
-
-def edges(bound: float) -> Vector:
+def score_edges(bound: float) -> Vector:
     """Upper borders of the bins, ascending to the bound, shape (K,)."""
     return np.asarray(bound * 2.0 ** (-0.5 * np.arange(HALF_OCTAVES, -1, -1)))
 
 
 @dataclass(frozen=True, eq=False)
 class ArmSizes:
-    """Noisy counts of |score| x factor of the row's arm, in the bins up to each of `edges`.
+    """Noisy counts of |score| x factor of the row's arm, up to each of `edges` (K,), shape (2, K).
 
-    Attributes
-    ----------
-    counts : Matrix
-        Shape (2, K).
-    edges : Vector
-        Shape (K,).
-    factors : Vector
-        In (0, 1], shape (2,).
+    The two `factors` are in (0, 1].
     """
 
     counts: Matrix
@@ -68,7 +56,7 @@ class ArmSizes:
     def rms(self, cut: float) -> float:
         """Root mean square of the scores cut at `cut`, of the sizes that are seen; 0 if none."""
         seen = np.where(self.edges <= self.reach, np.maximum(self.counts, 0.0), 0.0)
-        size = np.minimum(TYPICAL * self.edges / self.factors[:, None], cut)
+        size = np.minimum(PRIORS.bin_typical * self.edges / self.factors[:, None], cut)
         return float(np.sqrt((seen * size**2).sum() / max(seen.sum(), 1.0)))
 
     def hidden(self, reach: Vector, anywhere: bool) -> tuple[Vector, float]:
@@ -85,8 +73,8 @@ class ArmSizes:
 class Extremes:
     """What the scores of a synthetic population could be, by arm, shape (2, N) each.
 
-    `sizes` are the largest |score| that outcomes within their bounds can give, `weights` the slopes
-    of the score in the outcome, `chances` the probabilities of the arms.
+    `sizes` are the largest |score| for outcomes within their bounds, `weights` the slopes of the
+    score in the outcome, `chances` the probabilities of the arms.
     """
 
     sizes: Matrix
@@ -105,12 +93,17 @@ class Extremes:
 
     @property
     def unit(self) -> float:
-        """What one unit of the outcome is in sizes that are made alike by `factors`."""
+        """One unit of the outcome, in sizes that `factors` make alike."""
         return float(self._typical.min())
 
     @property
+    def unit_most(self) -> float:
+        """One unit of the outcome, in scores of the arm where it weighs most."""
+        return float(self._typical.max())
+
+    @property
     def factors(self) -> Vector:
-        """Makes the weights of an outcome in both arms alike on average; the larger is 1."""
+        """Make the outcome's mean weights alike in both arms; the larger is 1."""
         return np.asarray(self._typical.min() / self._typical)
 
     @property
@@ -158,7 +151,7 @@ def score_cut(
     """
     bias: Callable[[float], float] = extremes.excess
     largest = float(extremes.largest.max())
-    start = LOWEST * largest
+    start = PRIORS.lowest_cut * largest
     scaled = look is None or look.scaled
     # where most outcomes are alike, or scores too few to be seen, outcomes tell how far they reach
     least = look.reach if look and sizes and (look.mostly or not sizes.reach) else 0.0
@@ -175,8 +168,8 @@ def _tails(
 ) -> tuple[float, float, Callable[[float], float]]:
     """The least and the largest cut, and the bound of the bias by the tail condition.
 
-    What is seen in the bin that holds an arm's largest score lies below that; scores that are seen
-    further out speak against the synthetic population.
+    What is seen in the bin of an arm's largest possible score lies below that score. What is seen
+    further out speaks against the synthetic population.
     """
     factors = sizes.factors
     ends = extremes.largest * factors
@@ -198,3 +191,45 @@ def _tails(
         return min(by_tail, extremes.excess(cut)) if within.all() else by_tail
 
     return float((reach / factors).max()), float((ends / factors).max()), bias
+
+
+# -- the slope of cut scores ------------------------------------------------------------------
+
+LEAST_KEPT = 0.5
+"""At most half the slope is taken to be lost: the model is too rough for more."""
+
+
+def slope_kept(weights: Matrix, slopes: Matrix, chances: Matrix, cut: float, rms: float) -> float:
+    """The share of the slope that a cut leaves, for normal residuals.
+
+    A score s = w (Y - m) is cut at M. If a wrong constant effect shifts the means m, uncut scores
+    tell of it in full and cut ones not at all: the sum of cut scores falls by E[slope 1(|s| < M)],
+    where by the mass, E[slope], it should fall by more. The ratio by the mass would then stay near
+    the centre that scores were cut around. Dividing by the share that is left mends that to first
+    order, as Newton's step to Huber's (1964) estimate would.
+
+    Parameters
+    ----------
+    weights, slopes, chances : Matrix
+        w, the slope of its score, and the probability of the arm, by arm and point of the synthetic
+        population, shape (2, N).
+    cut, rms : float
+        M, and the root mean square of the scores after the cut.
+    """
+    sizes = np.abs(weights) / cut
+
+    def excess(log_sd: float) -> float:
+        x = 1 / (sizes * np.exp(log_sd) + 1e-12)
+        inside = 1 - 2 * norm.sf(x)
+        # E min((z / x)^2, 1) for a standard normal z
+        square = (inside - 2 * x * norm.pdf(x)) / x**2 + 2 * norm.sf(x)
+        return float((chances * square).mean() * 2 - (rms / cut) ** 2)
+
+    scale = np.log(cut / np.abs(weights).max())
+    low, high = scale - 12.0, scale + 12.0
+    if excess(high) <= 0:
+        return LEAST_KEPT
+    sd = np.exp(brentq(excess, low, high)) if excess(low) < 0 else np.exp(low)
+    inside = 1 - 2 * norm.sf(1 / (sizes * sd + 1e-12))
+    kept = float((chances * slopes * inside).sum() / (chances * slopes).sum())
+    return max(kept, LEAST_KEPT)

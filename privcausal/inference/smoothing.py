@@ -1,4 +1,4 @@
-"""Shape functions carry noise of known size: raw, or smoothed across bins by empirical Bayes.
+"""Shapes from boosting with noise of known size: raw, or smoothed by empirical Bayes.
 
 Boosting is linear in its data as long as no residual is clipped. With S_t the sums over the leaves
 of round t, h the bins' masses (sums of a^2 over their rows), U_t the step that leaf sums ask for
@@ -6,28 +6,27 @@ and f_t the constant and the shape before it, round t releases for an axis
 
     y_t = S_t (h (f* - f_t) + e) + noise_t,
 
-f* being where the loss is least and e the sums of what rows differ by around it, of variance s^2 h.
+with f* where the loss is least, and e the sums of rows' deviations from it, of variance s^2 h.
 
-Raw shapes are what the steps U_t y_t add up to. They end at g = D (h g* + e) + error, where D and
-the covariance C of the error follow from the public leaves, the masses and the noise scale:
+Raw shapes add up the steps U_t y_t. They end at g = D (h g* + e) + error, where D and the
+covariance C of the error follow from the public leaves, the masses and the noise scale:
 
     D <- D + U_t S_t (I - h D),   C <- (I - U_t S_t h) C (I - U_t S_t h)' + sd^2 U_t U_t'.
 
 Smoothed shapes use that f_t is public: adding back S_t h f_t leaves S_t (h f* + e) and noise that
-is new in every round. So all rounds are measurements of one vector of totals, h f* + e, and least
-squares has more of it than the last shape, which has half forgotten the early rounds and has not
-come all the way. The first quarter of the rounds is left out all the same: there other columns'
-shapes are not yet off the residuals, which matters where columns are correlated, and residuals
-are clipped most.
+is new in every round. So all rounds measure one vector of totals, h f* + e, and least squares gets
+more of it than the last shape, which has half forgotten the early rounds and not fully converged.
+The first quarter of the rounds is left out all the same: other columns' shapes are not yet off the
+residuals there, which matters for correlated columns, and residuals are clipped most.
 
 Masses are no weights: steps are divided by weights that are never near zero, so that no step is
-long, but a bin that nobody is in says nothing of f*. Each axis is taken alone. Where there are few
-rows for the noise, it alone moves rows' values by much of the cut, residuals are clipped, and
-shapes come out smaller than this says: effects then lean towards what they are without adjustment.
+long, but an empty bin says nothing of f*. Each axis is taken alone. With few rows for the noise, it
+alone moves rows' values by much of the cut, residuals are clipped, and shapes are smaller than this
+says: effects then lean towards what they are without adjustment.
 
 The prior of a shape is a mixture of Gaussian processes along the axis, from flat to rough and from
-small to large, weighted by marginal likelihood. Two arms' shapes differ by one that is none at all
-with a good chance, so that an effect is constant where the data cannot speak.
+small to large, weighted by marginal likelihood. The difference of two arms' shapes is zero with a
+good chance, so that an effect is constant where the data cannot speak.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, null_space
 
-from privcausal.inference.additive import Posterior
+from privcausal.inference.regression import Posterior
 from privcausal.typing import Integers, Matrix, Vector
 
 REACH = 2.5
-"""Positions on an axis are cut to this many standard deviations, which tames outliers."""
+"""Positions on an axis are cut to this many standard deviations, against outliers."""
 
 SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Prior sds of a shape, as shares of the target's size."""
@@ -51,7 +50,7 @@ ROUGHNESS = ((1.0, 0.0, 0.0), (1.0, 0.3, 0.0), (0.5, 1.0, 0.0), (0.5, 0.5, 0.3))
 """Prior variances of a shape's linear, smooth and rough part, up to its size."""
 
 APART = ((0.0, 0.65), (0.1, 0.25), (0.5, 0.10))
-"""Prior sds of the two arms' difference, as shares of the shape's own size, and their chances."""
+"""Prior sds of the arms' difference, as shares of the shape's own size, and their chances."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +60,9 @@ class Course:
     Attributes
     ----------
     raw : Vector
-        The shape it ended with, shape (K,), mean zero under `weight`.
-    weight : Vector
-        Public weights of the bins that steps were divided by, shape (K,).
-    mass : Vector
-        Public estimate of h, shape (K,).
+        The final shape, shape (K,), of mean zero under `weight`.
+    weight, mass : Vector
+        Public weights that steps were divided by, and estimate of h, shape (K,).
     carried, noise : Matrix
         D and C, shape (K, K).
     """
@@ -87,10 +84,8 @@ class Totals:
 
     Attributes
     ----------
-    value : Vector
-        Least squares estimate, shape (K,).
-    noise : Matrix
-        Covariance of its error, shape (K, K).
+    value, noise : Vector, Matrix
+        Least squares estimate, shape (K,), and the covariance of its error.
     basis : Matrix
         Orthonormal directions that the rounds have seen, shape (K, r): all, unless rounds are few.
     mass : Vector
@@ -169,18 +164,15 @@ def totals(
 
     Parameters
     ----------
-    leaf : Integers
-        Leaf of each bin in every round, shape (rounds, K).
-    sums : Matrix
-        Noisy sums of residuals in the leaves, shape (rounds, leaves).
+    leaf, sums
+        Leaf of each bin, shape (rounds, K), and noisy sums of residuals in the leaves, shape
+        (rounds, leaves).
     before : Matrix
         Constant and shape that a round's residuals are of, shape (rounds, K).
-    mass : Vector
-        Shape (K,).
+    mass, position : Vector
+        Shape (K,); no position for a factor.
     noise_sd : float
         Of one leaf's sum.
-    position : Vector or None
-        Place of each bin along the axis, shape (K,).
     """
     used = slice(len(leaf) // 4, None)
     leaf, sums, before = leaf[used], sums[used], before[used]
@@ -213,8 +205,8 @@ def smooth_arms(
     """The same for both arms' shapes together, (control, treated), whose difference is smaller.
 
     Both are m -+ d / 2 with independent m and d (d = 0 unless `apart`), each centred under its own
-    arm's masses. Where the arms differ in the column, the two centres differ, and m says by how
-    much: that is what confounds, and a prior of two centred shapes would shrink it away.
+    arm's masses. Where the arms differ in the column the two centres differ, and m says by how
+    much: that is confounding, which a prior of two centred shapes would shrink away.
     """
     pooled = _kernels(first.mass + second.mass, first.position)
     keep = block_diag(_keep(first.mass), _keep(second.mass))
@@ -225,10 +217,17 @@ def smooth_arms(
             (ratio**2 * kernel, chance / len(rough)) for ratio, chance in APART for kernel in rough
         ]
     priors = [
-        ((size * s) ** 2 * keep @ _arms_prior(mean, 0.25 * difference) @ keep.T, chance)
+        (
+            (size * s) ** 2
+            * keep
+            @ np.block([[mean + q, mean - q], [mean - q, mean + q]])
+            @ keep.T,
+            chance,
+        )
         for s in SIZES
         for mean in pooled
         for difference, chance in apart_by
+        for q in [0.25 * difference]  # Cov(m - d/2, m + d/2) in blocks
     ]
     return _mixture([first, second], dispersion, priors)
 
@@ -236,12 +235,6 @@ def smooth_arms(
 def _keep(mass: Vector) -> Matrix:
     """The projection that takes a shape's mean off."""
     return np.asarray(np.eye(len(mass)) - mass / mass.sum())
-
-
-def _arms_prior(mean: Matrix, quarter: Matrix) -> Matrix:
-    """Covariance of (m - d/2, m + d/2); `quarter` is a quarter of that of d."""
-    alike, unlike = mean + quarter, mean - quarter
-    return np.asarray(np.block([[alike, unlike], [unlike, alike]]))
 
 
 def _kernels(mass: Vector, place: Vector | None) -> list[Matrix]:
@@ -302,10 +295,7 @@ def _mixture(
 def constant_law(
     raw: float, rate: float, rounds: int, noise_sd: float, weight: float, dispersion: float
 ) -> tuple[float, float, float]:
-    """The constant as it came, the same at convergence, and its variance.
-
-    `noise_sd` is that of one round's total.
-    """
+    """The constant as it came, the same at convergence, and its variance."""
     left = (1.0 - rate) ** rounds
     kept = (rate / (2.0 - rate)) * (1.0 - left**2)
     variance = kept * (noise_sd / weight) ** 2 + dispersion / weight

@@ -2,29 +2,82 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import get_args
+
 from privcausal.errors import CapabilityError
 from privcausal.learners.adum import ADUM
 from privcausal.learners.arms import S, T, X
-from privcausal.learners.auto import Auto
 from privcausal.learners.base import CateLearner, EffectLearner, Learner
-from privcausal.learners.bases import AnyBase
-from privcausal.learners.difference import Difference
+from privcausal.learners.bases import BASES, OTHERS, AnyBase
+from privcausal.learners.description import Description
+from privcausal.learners.difference import DifferenceInMeans
 from privcausal.learners.dpcate import DPCATE
-from privcausal.learners.dpebm import DPEBM
 from privcausal.learners.dr import DR
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.meta import PrivateEstimator, TwoStage
-from privcausal.learners.options import check_object
+from privcausal.learners.paper.niu import PrivateEstimator, TwoStage
+from privcausal.learners.paper.private import Published
 from privcausal.learners.private import Private
-from privcausal.learners.published import Published
-from privcausal.learners.r import R
+from privcausal.learners.r import Auto, R
 from privcausal.learners.tm import TM
-from privcausal.spec.request import AVERAGES, Request
+from privcausal.request.request import AVERAGES, Request
 
 LEARNERS: dict[str, EffectLearner] = {
     "r": R(), "dr": DR(), "s": S(), "t": T(), "x": X(), "adum": ADUM(), "tm": TM(),
     "dpcate": DPCATE(), "auto": Auto(),
 }  # fmt: skip
+"""What `privcate` takes by name."""
+
+_OTHERS: dict[str, type[Learner]] = {
+    kind.name: kind for kind in (Private, DifferenceInMeans, Published, TwoStage)
+}
+"""What stands behind a call, by the name, or its first word, that a fit keeps."""
+
+
+def describe(estimate: Estimate) -> Description:
+    """What the learner of a fit says of it; of one that has no name here, what most would."""
+    name = estimate.plan.learner
+    if name in LEARNERS:
+        return LEARNERS[name].describe(estimate)
+    return _OTHERS.get(name.partition(" ")[0], Learner).describe(estimate)
+
+
+def base_of(base: object) -> AnyBase:
+    """The base of this name, or the option object itself."""
+    check_object("base", base)
+    known = {**BASES, **OTHERS}
+    if isinstance(base, str) and base in known:
+        return known[base]
+    if isinstance(base, AnyBase):
+        return base
+    shown = repr(base)[:40] if isinstance(base, str) else f"of type {type(base).__name__}"
+    raise CapabilityError(f"base {shown} is unknown; choose one of {', '.join(map(repr, known))}")
+
+
+def check_object(argument: str, value: object) -> None:
+    """Refuse a class in the place of its object, and a base in that of a learner.
+
+    Raises
+    ------
+    CapabilityError
+        With what to write instead.
+    """
+    own = value if isinstance(value, type) else type(value)
+    for kind, room, types in (
+        ("learner", "pc.learners", (EffectLearner, TwoStage)),
+        ("base", "pc.bases", get_args(AnyBase)),
+    ):
+        if not issubclass(own, types) or inspect.isabstract(own):
+            continue
+        name = f"{room}.{own.__name__}"
+        if own is value:
+            given = inspect.signature(own).parameters.values()
+            dots = "..." if any(one.default is one.empty for one in given) else ""
+            raise CapabilityError(f"{argument}={name} is a class: call it, {kind}={name}({dots})")
+        if kind != argument:
+            raise CapabilityError(
+                f"{argument}={name}(...) is a {kind}, not a {argument}: write {kind}={name}(...)"
+            )
 
 
 def find(learner: object, *others: str) -> EffectLearner:
@@ -39,39 +92,18 @@ def find(learner: object, *others: str) -> EffectLearner:
     raise CapabilityError(f"learner {shown} is unknown; choose one of {known}")
 
 
-def for_effect(learner: object, base: AnyBase, request: Request) -> Learner:
-    """What `privcate` uses: the learner, or in ``mode="paper"`` Algorithm 1 of Niu et al. (2022).
-
-    There it takes base "dpebm", which is then interpret's, or estimators of the user's own.
-    """
+def for_effect(learner: object) -> EffectLearner:
+    """What `privcate` uses."""
     if isinstance(learner, TwoStage):
-        if request.mode != "paper":
-            raise CapabilityError(
-                "TwoStage rests on what its estimators declare: write mode='paper', by which "
-                "every output says so"
-            )
-        return learner
-    found = find(learner)
-    if request.mode != "paper" or isinstance(found, DPCATE | TM):
-        return found
-    if not isinstance(base, DPEBM) or found.name not in ("dr", "r", "s"):
         raise CapabilityError(
-            "privcate(mode='paper') runs Niu et al. (2022): base='dpebm' with learner 'dr', 'r' or "
-            "'s', or learner=pc.learners.TwoStage(...) with private estimators of your own; or "
-            "Schroeder et al. (2025): learner='dpcate'; or for an outcome of two values the "
-            "baseline of Betlei et al. (2021): learner='tm'"
+            "TwoStage rests on what its estimators declare: write pc.paper.two_stage(formula, "
+            "data, learner), by which every output says so"
         )
-    if base != DPEBM():
-        raise CapabilityError(
-            "mode='paper' runs interpret's DP-EBM with its defaults: write base='dpebm'"
-        )
-    return TwoStage.published(found.name, request)
+    return find(learner)
 
 
 def for_average(request: Request) -> Learner:
     """What `private` uses: the difference in means where there is nothing to adjust for.
-
-    ``mode="paper"`` asks for the published mechanism.
 
     A column of known propensities is something to adjust for: with one probability for all the
     arms are comparable as they are, with several they are not.
@@ -79,11 +111,9 @@ def for_average(request: Request) -> Learner:
     if request.estimand == "CATE":
         known = ", ".join(map(repr, AVERAGES))
         raise CapabilityError(f"estimand='CATE' is no average effect; choose one of {known}")
-    if request.mode == "paper":
-        return Published()
     if request.formula.terms or isinstance(request.propensity, str):
         return Private()
-    return Difference()
+    return DifferenceInMeans()
 
 
 __all__ = [
@@ -94,18 +124,21 @@ __all__ = [
     "TM",
     "Auto",
     "CateLearner",
-    "Difference",
+    "Description",
+    "DifferenceInMeans",
     "EffectLearner",
     "Estimate",
     "Learner",
     "Private",
     "PrivateEstimator",
-    "Published",
     "R",
     "S",
     "T",
     "TwoStage",
     "X",
+    "base_of",
+    "check_object",
+    "describe",
     "find",
     "for_average",
     "for_effect",

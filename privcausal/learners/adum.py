@@ -13,58 +13,81 @@ from privcausal.accounting import PICO, Release
 from privcausal.accounting.charge import exact, is_number
 from privcausal.accounting.conversion import check_epsilon
 from privcausal.errors import CapabilityError, SchemaError
+from privcausal.features.design import Design
 from privcausal.inference.average import AverageEstimate
-from privcausal.inference.cells import CellEffect, CellTotals, plain, shrunk
-from privcausal.inference.groups import by_bound, fine
+from privcausal.inference.cells import CellEffect, CellTotals, by_bound, fine, plain, shrunk
 from privcausal.inference.population import Population
 from privcausal.learners.base import EffectLearner
 from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
-from privcausal.learners.cells import (
-    CLUSTERS,
-    check_names,
-    clustered,
-    declared,
-    regular,
-    tabulated,
-)
+from privcausal.learners.budget import StageWeight, Undeclared, make_plan
+from privcausal.learners.description import BOUNDED, NO_INTERFERENCE, Description, Rows
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.ground import Session
-from privcausal.learners.needs import Need, Undeclared, make_plan
-from privcausal.spec.features import Design
-from privcausal.spec.partition import Partition, check_size
-from privcausal.spec.plan import Plan, Stage, divide, portions
-from privcausal.spec.request import Request
-from privcausal.spec.schema import Interval, Schema
-from privcausal.vault import CellSums, Outcome
+from privcausal.learners.options import refuse
+from privcausal.learners.state import Session, outcome_of
+from privcausal.request.partition import (
+    Coordinates,
+    Nearest,
+    Partition,
+    Product,
+    RegularAxis,
+    Tabulated,
+    axis_of,
+    check_size,
+    product_of,
+)
+from privcausal.request.plan import Plan, Stage, StageKey, divide, portions
+from privcausal.request.request import Request
+from privcausal.request.schema import Interval, Schema
+from privcausal.vault import CellSums, ClusterSums, public_centres
 
-CELLS = "effect: cells"
+CELLS = StageKey("effect", "cells")
 
 CLUSTER_CELLS = 32
 """Clusters of ``partition="kmeans"`` where no number is given."""
 
 SLOPES, SIGMA = 1.0, 0.25
-"""What ``cells="bound"`` takes the outcome's means to rise by over the domain, and its standard
-deviation, both in widths of its bounds."""
+"""Assumed by ``cells="bound"``: how far the outcome's means rise over the domain, and the outcome's
+standard deviation, both in widths of its bounds."""
+
+GRID_POINTS = 1 << 16
+"""Public points on which a function of the user's own is evaluated."""
+
+FINE_PARTS = 1024
+"""At most so many of them along one axis."""
+
+MOST_AXES = 8
+"""Features of a regular grid; with more, two parts each would be too many cells."""
+
+FEW = 2.0
+"""A cluster of fewer noise sds keeps its centre."""
+
+
+def clusters_stage(number: int) -> StageKey:
+    """The stage of a round of k-means."""
+    return StageKey("nuisance", f"clusters, round {number}")
 
 
 @dataclass(frozen=True)
 class ADUM(EffectLearner):
     """Mean outcomes by cell and arm from noisy counts and sums; the uplift is their difference.
 
+    Cells depend on covariates alone, and outcomes are cut at their bounds only. So the average over
+    all cells is unbiased, except for what bought bounds cut off, which its interval allows for.
+
     Parameters
     ----------
     cells : int, "bound" or None
-        Number of cells of a grid, or of clusters. None: a fine grid, or 32 clusters; "bound": the
-        least of Corollary 1's bound for one feature, with `slopes` and `sigma`.
+        Number of cells of a grid, or of clusters. None: a fine grid, or 32 clusters; "bound": what
+        minimises Corollary 1's bound for one feature, with `slopes` and `sigma`.
     partition : "grid", "kmeans", dict or callable
         Equal parts of every effect modifier; private clusters, on half of the budget; parts of
         some of them, ``{"age": [30, 50], "income": 8, "region": "levels"}``; or a function of a
-        data frame of feature values, which is asked on a public grid and never sees a row.
+        data frame of feature values, evaluated on a public grid and never on a row.
     noise : {"laplace", "gaussian"}
         Pure epsilon, or zCDP.
     release : {"ends", "count_sum"}
-        What is released: distances from both bounds of the outcome, or counts and sums as in the
-        paper, which cost twice the variance. Gaussian noise is always on counts and sums.
+        Release distances from both bounds of the outcome, or counts and sums as in the paper, at
+        twice the variance. Gaussian noise is always on counts and sums.
     shrink : bool
         Shrink cells towards their neighbours, by marginal likelihood. False: the paper's estimate.
     rounds : int
@@ -91,16 +114,18 @@ class ADUM(EffectLearner):
     slopes: float = SLOPES
     sigma: float = SIGMA
     name: ClassVar[str] = "adum"
+    title: ClassVar[str] = "uplift by cells"
     shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.5, "effect": 0.5}
 
     def __post_init__(self) -> None:
-        known = isinstance(self.partition, Mapping) or callable(self.partition)
-        if not known and self.partition not in ("grid", "kmeans"):
+        own = isinstance(self.partition, Mapping) or callable(self.partition)
+        if not own and self.partition not in ("grid", "kmeans"):
             raise CapabilityError(
                 "partition is 'grid', 'kmeans', a dict such as {'age': [30, 50]}, or a function"
             )
-        _choice("noise", self.noise, ("laplace", "gaussian"))
-        _choice("release", self.release, ("ends", "count_sum"))
+        for name, known in (("noise", ("laplace", "gaussian")), ("release", ("ends", "count_sum"))):
+            if getattr(self, name) not in known:
+                raise CapabilityError(f"{name} is one of {', '.join(map(repr, known))}")
         if not isinstance(self.shrink, bool):
             raise CapabilityError("shrink is True or False")
         for name in ("cells", "rounds", "rows"):
@@ -112,7 +137,7 @@ class ADUM(EffectLearner):
             check_size(float(self.cells))
         if self.partition != "grid" and self.cells == "bound":
             raise CapabilityError("cells='bound' belongs to partition='grid'")
-        if self.cells is not None and self.partition not in ("grid", "kmeans"):
+        if self.cells is not None and own:
             raise CapabilityError("cells= belongs to partition='grid' or 'kmeans'")
         for name in ("slopes", "sigma"):
             value = getattr(self, name)
@@ -121,10 +146,10 @@ class ADUM(EffectLearner):
 
     # -- planning ----------------------------------------------------------------------------
 
-    def needs(self, request: Request, base: PrivateBase) -> list[Need]:
+    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         rounds = range(1, self.rounds + 1) if self.partition == "kmeans" else ()
-        clusters = [Need(CLUSTERS.format(k), 1.0, "nuisance") for k in rounds]
-        return [*clusters, Need(CELLS, 1.0, "effect")]
+        clusters = [StageWeight(clusters_stage(k), 1.0) for k in rounds]
+        return [*clusters, StageWeight(CELLS, 1.0)]
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
         """Stages in pure epsilon, or in rho for Gaussian noise.
@@ -132,7 +157,7 @@ class ADUM(EffectLearner):
         Raises
         ------
         CapabilityError, SchemaError
-            What is asked is not what cells can give; or a pure fit would have to buy bounds.
+            Cells cannot give what is asked, or a pure fit would have to buy bounds.
         """
         self._check(request)
         needs = self.needs(request, moment_base(base))
@@ -149,15 +174,13 @@ class ADUM(EffectLearner):
 
     def _check(self, request: Request) -> None:
         formula = request.formula
-        refused = {
+        asked = {
             "extra controls (the second | of the formula)": bool(formula.controls),
             "groups=: the cells are its groups, declare them by partition=": bool(request.groups),
             f"split={request.split!r}: it has no nuisances": request.split != "full",
             "a column of known propensities": isinstance(request.propensity, str),
         }
-        for what, asked in refused.items():
-            if asked:
-                raise CapabilityError(f"learner {self.name!r} does not take {what}")
+        refuse(asked, f"learner {self.name!r} does not take {{}}")
         if not formula.effect_variables:
             raise CapabilityError(
                 f"learner {self.name!r} needs at least one effect modifier, as in "
@@ -173,84 +196,122 @@ class ADUM(EffectLearner):
     def _check_partition(self, schema: Schema, variables: tuple[str, ...]) -> None:
         """What a partition would refuse, as far as it is known before bounds are bought."""
         if isinstance(self.partition, Mapping):
-            check_names(variables, self.partition)
+            _check_parts(variables, self.partition)
             if all(name in schema for name in self.partition):
-                declared(schema, variables, self.partition)
+                product_of(schema, self.partition)
         elif all(name in schema for name in variables):
             if callable(self.partition):
-                tabulated(schema, variables, self.partition)
+                _tabulated(schema, variables, self.partition)
             elif self.partition == "grid":
-                regular(schema, variables, self.cells if isinstance(self.cells, int) else 1)
+                _regular_grid(schema, variables, self.cells if isinstance(self.cells, int) else 1)
 
     # -- fitting -----------------------------------------------------------------------------
 
     def run(self, session: Session) -> Estimate:
         session.buy_bounds()
-        session.vault.arrange(session.schema, (), ())
+        schema, request = session.schema, session.plan.request
+        session.vault.set_layout(schema, (), ())
         partition = self._partition(session)
-        outcome, binary = outcome_of(session)
-        law: Literal["laplace", "gaussian"] = self.noise
         sums = CellSums(
-            partition, outcome, session.plan.request.trust.neighbors, law,
-            form=self.release if law == "laplace" else "count_sum", squares=not binary,
+            partition, outcome_of(request, schema), request.trust.neighbors, self.noise,
+            form=self.release if self.noise == "laplace" else "count_sum",
+            squares=isinstance(schema[request.formula.outcome], Interval),
         )  # fmt: skip
-        release = session.release(CELLS, sums)
-        count, total, square = sums.split(release.value)
-        noise = sums.variances(release.noise_sd)
-        found = CellTotals(
-            count, total, square, *noise, outcome.bound, session.plan.request.trust.max_rows
-        )
-        return estimate_of(session, partition, found, shrink=self.shrink)
+        found = cell_totals(sums, session.release(CELLS, sums), request.trust.max_rows)
+        plan = replace(session.plan, request=replace(request, schema=schema), partition=partition)
+        estimate = assembled(
+            plan, found, tuple(session.releases), session.vault.size, session.vault.real_noise,
+            shrink=self.shrink,
+        )  # fmt: skip
+        if session.beyond is None or estimate.averages is None:
+            return estimate
+        bias = session.beyond.bias(found.rows[:, None])
+        return replace(estimate, averages=replace(estimate.averages, clipping=bias))
 
     def _partition(self, session: Session) -> Partition:
         request, schema = session.plan.request, session.schema
         variables = request.formula.effect_variables
         if isinstance(self.partition, Mapping):
-            return declared(schema, variables, self.partition)
+            return product_of(schema, self.partition)
         if callable(self.partition):
-            return tabulated(schema, variables, self.partition)
+            return _tabulated(schema, variables, self.partition)
         if self.partition == "kmeans":
             cells = self.cells if isinstance(self.cells, int) else CLUSTER_CELLS
-            return clustered(session, variables, cells, self.rounds)
+            return _kmeans(session, variables, cells, self.rounds)
         if isinstance(self.cells, int):
-            return regular(schema, variables, self.cells)
+            return _regular_grid(schema, variables, self.cells)
         rows = float(self.rows or session.vault.size or 0) or None
         trust, stage = request.trust, session.plan.stage(CELLS)
         epsilon = (stage.epsilon / PICO or math.sqrt(2 * stage.rho / PICO)) / trust.max_rows
         if self.cells == "bound":
             assert rows is not None
             found = by_bound(rows, epsilon, self.slopes**2, self.sigma, 1.0, 10_000)
-            return regular(schema, variables, found)
+            return _regular_grid(schema, variables, found)
         ease = 2.0 if trust.neighbors == "add_remove" else 1.0
-        return regular(schema, variables, fine(rows, ease * epsilon))
+        return _regular_grid(schema, variables, fine(rows, ease * epsilon))
+
+    @classmethod
+    def describe(cls, estimate: Estimate) -> Description:
+        plan, effect = estimate.plan, estimate.effect
+        cells = effect.partition.description if isinstance(effect, CellEffect) else "none"
+        known = plan.request.propensity
+        share = f"known, {known:g}" if isinstance(known, float | int) else "by cell"
+        law = "discrete Laplace" if plan.pure else "discrete Gaussian"
+        how = SHRUNK if estimate.notes else AS_RELEASED
+        return within_cells(
+            cls.title,
+            (("Cells", cells), ("Propensity", share)),
+            tuple(text.format(noise=law, how=how) for text in METHODS),
+        )
 
 
-def _choice(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise CapabilityError(f"{name} is one of {', '.join(map(repr, known))}")
+def within_cells(title: str, rows: Rows, methods: tuple[str, ...]) -> Description:
+    """Of a learner that compares the arms of a trial within cells and adjusts for nothing else."""
+    return Description(
+        title=title, rows=rows, reading=(READING,),
+        assumptions=(RANDOMISED, NO_INTERFERENCE, BOUNDED), methods=methods, adjusts=False,
+    )  # fmt: skip
+
+
+READING = "Causal reading needs treatment by chance within each cell, and no interference."
+
+RANDOMISED = (
+    "Randomised treatment: within each cell chance decided who was treated. Nothing else was "
+    "adjusted for, so in a study that observed treatment this is no causal effect."
+)
+
+METHODS = (
+    "Uplift from aggregates (Betlei et al. 2021). The rows were read once, through counts and sums "
+    "of the outcome, cut to its bounds, in each cell and arm, computed exactly on an integer grid; "
+    "{noise} noise (OpenDP) was added to each number. Everything after that is post-processing.",
+    "The effect in a cell is the difference of its arms' means. {how}",
+    "The average effect is the difference of the arms' means over all cells; standard errors add "
+    "sampling and privacy noise (delta method).",
+    "A row with a missing value, or with a label that was not declared, adds nothing to any sum; "
+    "how many there were is not shown.",
+)
+
+SHRUNK = (
+    "Cells are shrunk towards their neighbours: means are a Gaussian process over where cells lie, "
+    "and its kind and size are averaged over by the marginal likelihood of the released numbers."
+)
+
+AS_RELEASED = "A cell with less than one row by its noisy count is divided by one."
 
 
 def pure_stages(
-    request: Request, needs: list[Need], defaults: Mapping[str, float]
+    request: Request, needs: list[StageWeight], defaults: Mapping[str, float]
 ) -> tuple[Stage, ...]:
     """Stages whose epsilons never sum above the request's."""
-    groups = list(dict.fromkeys(need.group for need in needs))
+    groups = list(dict.fromkeys(need.key.group for need in needs))
     shares = divide({g: defaults[g] for g in groups}, request.budget.shares)
     total = math.floor(exact(check_epsilon(request.budget.epsilon)) * PICO)
-    size = {g: sum(n.weight for n in needs if n.group == g) for g in groups}
-    weights = [shares[n.group] * n.weight / size[n.group] for n in needs]
+    size = {g: sum(n.weight for n in needs if n.key.group == g) for g in groups}
+    weights = [shares[n.key.group] * n.weight / size[n.key.group] for n in needs]
     amounts = portions(total, weights) if len(needs) > 1 else [total]
     return tuple(
-        Stage(need.name, 0, epsilon=amount) for need, amount in zip(needs, amounts, strict=True)
+        Stage(need.key, 0, epsilon=amount) for need, amount in zip(needs, amounts, strict=True)
     )
-
-
-def outcome_of(session: Session) -> tuple[Outcome, bool]:
-    """Bounds of the outcome, and whether it has two values only."""
-    domain = session.schema[session.plan.request.formula.outcome]
-    if isinstance(domain, Interval):
-        return Outcome(domain.lo, domain.hi), False
-    return Outcome(0.0, 1.0), True
 
 
 NOTE = (
@@ -259,16 +320,10 @@ NOTE = (
 )
 
 
-def estimate_of(
-    session: Session, partition: Partition, found: CellTotals, *, shrink: bool
-) -> Estimate:
-    """Effects by cell, and the average effect, from the noisy totals."""
-    request, schema = session.plan.request, session.schema
-    plan = replace(session.plan, request=replace(request, schema=schema), partition=partition)
-    return assembled(
-        plan, found, tuple(session.releases), session.vault.size, session.vault.real_noise,
-        shrink=shrink,
-    )  # fmt: skip
+def cell_totals(sums: CellSums, release: Release, most_rows: int = 1) -> CellTotals:
+    """The noisy sums in natural units."""
+    noise = sums.variances(release.noise_sd)
+    return CellTotals(*sums.split(release.value), *noise, sums.outcome.bound, most_rows)
 
 
 def assembled(
@@ -309,3 +364,106 @@ def average_of(found: CellTotals) -> AverageEstimate:
         ("ATE",), (), np.array([found.means[1] - found.means[0]]), np.full((1, 1), sampling),
         np.full((1, 1), privacy), np.zeros(1), np.zeros(1), float(found.rows.sum()),
     )  # fmt: skip
+
+
+# -- partitions --------------------------------------------------------------------------------
+
+
+def _regular_grid(schema: Schema, variables: tuple[str, ...], cells: int) -> Product:
+    """About `cells` cells: equal parts of every number, all labels of the others."""
+    numbers, labels = _numbers_and_labels(schema, variables)
+    if len(numbers) > MOST_AXES:
+        raise CapabilityError(
+            f"a grid over {len(numbers)} numeric features has too many cells: name fewer in the "
+            "formula, or declare some of them, partition={'age': 8}, or use partition='kmeans'"
+        )
+    parts = max((cells / labels) ** (1 / max(len(numbers), 1)), 1.0)
+    least = 1 if len(numbers) == 1 else 2
+    return product_of(schema, dict.fromkeys(variables, max(round(parts), least)))
+
+
+def _numbers_and_labels(schema: Schema, variables: tuple[str, ...]) -> tuple[list[str], float]:
+    """The numeric ones, and the number of combinations of the others' labels."""
+    numbers = [name for name in variables if isinstance(schema[name], Interval)]
+    labels = [axis_of(name, schema, 1).size for name in variables if name not in numbers]
+    return numbers, float(np.prod(labels))
+
+
+def _check_parts(variables: tuple[str, ...], parts: Mapping[str, object]) -> None:
+    """Refuse parts of what is no effect modifier."""
+    for name in parts:
+        if name not in variables:
+            known = ", ".join(map(repr, variables))
+            raise SchemaError(
+                f"partition names {str(name)[:40]!r}, which is no effect modifier of the formula: "
+                f"those are {known}"
+            )
+
+
+def _tabulated(
+    schema: Schema, variables: tuple[str, ...], function: Callable[[Any], Any]
+) -> Tabulated:
+    """The user's function as a table on a public grid: it never sees a row.
+
+    It is called once, with a data frame of the middles of a fine grid over the declared domains
+    (labels as texts), and gives a cell for each: a number or text, or None for no cell.
+    """
+    import pandas as pd
+
+    numbers, labels = _numbers_and_labels(schema, variables)
+    parts = int((GRID_POINTS / labels) ** (1 / max(len(numbers), 1)))
+    parts = int(np.clip(parts, 2, FINE_PARTS))
+    grid = product_of(schema, dict.fromkeys(variables, parts))
+    frame = pd.DataFrame(_middles(grid))
+    codes, names = _asked(function, frame)
+    if len(codes) != grid.size:
+        raise CapabilityError(
+            "partition= as a function takes a data frame of feature values and gives one cell for "
+            "each of its rows"
+        )
+    check_size(float(len(names)))
+    if not len(names):
+        raise CapabilityError("partition= as a function gave no cell at all")
+    return Tabulated(grid, codes.astype(np.int64), tuple(str(name) for name in names))
+
+
+def _asked(function: Callable[[Any], Any], frame: Any) -> tuple[Any, Any]:
+    """Codes and names of the cells that the user's function gives for public points."""
+    import pandas as pd
+
+    try:
+        codes, names = pd.factorize(pd.Series(list(function(frame))), sort=False)
+        return codes, names
+    except Exception as error:  # of the user's own code, on values that are public
+        raise CapabilityError(
+            f"partition= as a function failed with {type(error).__name__}: it takes a data frame "
+            "of feature values and gives one cell, a number or text, for each of its rows"
+        ) from error
+
+
+def _middles(grid: Product) -> dict[str, Any]:
+    parts = np.unravel_index(np.arange(grid.size), [axis.size for axis in grid.axes])
+    columns: dict[str, Any] = {}
+    for axis, part in zip(grid.axes, parts, strict=True):
+        if isinstance(axis, RegularAxis):
+            columns[axis.name] = axis.lo + (part + 0.5) * ((axis.hi - axis.lo) / axis.parts)
+        else:
+            names = [axis.label(k).partition(" = ")[2] for k in range(axis.size)]
+            columns[axis.name] = np.array(names, object)[part]
+    return columns
+
+
+def _kmeans(session: Session, variables: tuple[str, ...], cells: int, rounds: int) -> Nearest:
+    """Private k-means: centres move to noisy means for a fixed number of rounds."""
+    coordinates = Coordinates(session.schema, variables)
+    nearest = Nearest(coordinates, public_centres(coordinates, cells))
+    for number in range(1, rounds + 1):
+        law = "gaussian" if session.plan.stage(clusters_stage(number)).rho else "laplace"
+        sums = ClusterSums(nearest, law)
+        release = session.release(clusters_stage(number), sums)
+        (total, count), noise = sums.split(release.value), float(release.noise_sd[-1])
+        seen = count > max(FEW * noise, 1.0)
+        centres = nearest.centres.copy()
+        centres[seen] = np.clip(total[seen] / count[seen, None], -1.0, 1.0)
+        nearest = Nearest(coordinates, centres)
+    return nearest

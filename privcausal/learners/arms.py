@@ -19,44 +19,42 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from privcausal.errors import CapabilityError
-from privcausal.inference.additive import Moments, Posterior
+from privcausal.features.functions import Additive, Constant, Difference
 from privcausal.inference.effect import Effect, Piece
-from privcausal.learners import boosted
-from privcausal.learners.base import CateLearner, Learnt, shown
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import Moments, Posterior
+from privcausal.learners.base import CateLearner, Learnt
 from privcausal.learners.bases import Base
-from privcausal.learners.ground import Ground
-from privcausal.learners.needs import TOP, Need
+from privcausal.learners.boosting import recipes as boosted
+from privcausal.learners.budget import TOP, StageWeight
 from privcausal.learners.nuisances import (
-    RESIDUAL_CLIP,
-    Partial,
+    FoldNuisances,
     by_fold,
     nuisance_of,
     overall,
-    residual_product,
-    weights_gram,
 )
 from privcausal.learners.orthogonal import (
-    BIAS,
-    CONSTANT_SPREAD,
+    Asked,
     Learned,
     Residuals,
     conditional,
-    cut_of,
-    moments_of,
     nuisance_needs,
     orthogonal_effect,
-    residual_sizes,
+    residual_moments,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
-from privcausal.spec.functions import Additive, Constant, Difference
-from privcausal.spec.request import Request
+from privcausal.learners.shares import SHARES
+from privcausal.learners.state import FitState
+from privcausal.request.plan import StageGroup, StageKey
+from privcausal.request.request import Request
 from privcausal.typing import Matrix
-from privcausal.vault import ImputedEffect, Product, Transform, TreatmentResidual
+from privcausal.vault import ImputedEffect, Transform, TransformProduct, TreatmentResidual
 
-IMPUTED_SIZES, IMPUTED = "effect: imputed sizes", "effect: imputed effects"
+IMPUTED_SIZES = StageKey("effect", "imputed sizes")
+IMPUTED = StageKey("effect", "imputed effects")
 
 Arms = tuple[Moments, Moments]
-"""What is regressed in either arm, those of the control first."""
+"""What is regressed in either arm, the control's first."""
 
 
 @dataclass(frozen=True)
@@ -64,51 +62,51 @@ class _Arms(CateLearner):
     """What the three share: moments of the outcome's residuals within each arm."""
 
     name: ClassVar[str] = "arms"
-    shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.75, "average": 0.15}
+    shares: ClassVar[Mapping[str, float]] = {
+        "bounds": SHARES.top_bounds,
+        "nuisance": SHARES.arms_nuisance,
+        "average": SHARES.top_average,
+    }
 
-    def effect_needs(self, request: Request, base: Base) -> list[Need]:
-        return _arm_needs(request, base, "nuisance", 0.03, 0.7)
+    def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
+        return _arm_needs(request, base, "nuisance", SHARES.arms_sizes, SHARES.arms_outcomes)
 
-    def boosted_needs(self, request: Request) -> list[Need]:
+    def boosted_needs(self, request: Request) -> list[StageWeight]:
         return boosted.one_stage_needs(request)
 
-    def boost(self, ground: Ground) -> Learnt:
-        return boosted.arms(ground, joint=False)
+    def boost(self, state: FitState) -> Learnt:
+        return boosted.s_or_t_learner(state, joint=False)
 
-    def contrast(self, ground: Ground, arms: Arms, intercept: float, size: float) -> Posterior:
+    def contrast(self, state: FitState, arms: Arms, intercept: float, size: float) -> Posterior:
         """Coefficients of the difference of both arms' means, from prior variances."""
         raise NotImplementedError
 
-    def learn(self, ground: Ground) -> Learnt:
-        known = nuisances_of(ground)
+    def learn(self, state: FitState) -> Learnt:
+        known = nuisances_of(state)
         effect, partials = self._first(known, "nuisance")
-        return _learnt(known, partials, effect)
+        return Learnt.of(known, partials, effect)
 
-    def _first(self, known: Learned, group: str) -> tuple[Effect, tuple[Partial, ...]]:
-        ground, partials = known.ground, known.partials
-        found, arms = _residuals(known, *_stages(group))
-        regress = partial(self._regress, ground, found, arms)
-        return orthogonal_effect(ground, partials, found, regress)
+    def _first(self, known: Learned, group: StageGroup) -> tuple[Effect, tuple[FoldNuisances, ...]]:
+        state, partials = known.state, known.partials
+        found, arms = _moments(known, None, _stages(group))
+        regress = partial(self._regress, state, found, arms)
+        return orthogonal_effect(state, partials, found, regress)
 
     def _regress(
         self,
-        ground: Ground,
+        state: FitState,
         found: Residuals,
         arms: Matrix,
         moments: Moments,
         intercept: float,
         size: float,
     ) -> Posterior:
-        """What is taken off or added as noise where arms are one, by half in either."""
+        """What is taken off for both arms together is taken off each by half."""
         off = 0.5 * (found.cross - moments.cross)
-        own = replace(
-            moments,
-            cross_sd=moments.cross_sd / np.sqrt(2),
-            noise_var=moments.noise_var / 2,
-            extra=None if moments.extra is None else moments.extra / 2,
-        )
+        sd, noise_var = moments.cross_sd / np.sqrt(2), moments.noise_var / 2
+        own = replace(moments, cross_sd=sd, noise_var=noise_var)
         zero, one = (replace(own, cross=c) for c in (off - arms[0], arms[1] - off))
-        return self.contrast(ground, (zero, one), intercept, size)
+        return self.contrast(state, (zero, one), intercept, size)
 
 
 @dataclass(frozen=True)
@@ -123,32 +121,31 @@ class S(_Arms):
 
     interactions: bool = True
     name: ClassVar[str] = "s"
+    title: ClassVar[str] = "S-learner"
 
     def __post_init__(self) -> None:
         if not isinstance(self.interactions, bool):
             raise CapabilityError("S(interactions=) must be True or False")
 
-    def boosted_needs(self, request: Request) -> list[Need]:
+    def boosted_needs(self, request: Request) -> list[StageWeight]:
         return boosted.one_stage_needs(request, mean=self.interactions)
 
-    def boost(self, ground: Ground) -> Learnt:
+    def boost(self, state: FitState) -> Learnt:
         if self.interactions:
-            return boosted.arms(ground, joint=True)
-        return boosted.constant_effect(ground)
+            return boosted.s_or_t_learner(state, joint=True)
+        return boosted.constant_s_learner(state)
 
-    def contrast(self, ground: Ground, arms: Arms, intercept: float, size: float) -> Posterior:
+    def contrast(self, state: FitState, arms: Arms, intercept: float, size: float) -> Posterior:
         zero, one = arms
-        features, p = ground.effect_features, ground.effect_features.size
+        features, p = state.effect_features, state.effect_features.size
         both = replace(
             one,
             gram=np.asarray(block_diag(zero.gram, one.gram)),
             cross=np.r_[zero.cross, one.cross],
-            cross_sd=np.tile(one.cross_sd, 2),
-            # both arms have the same
-            extra=None if one.extra is None else np.asarray(block_diag(one.extra, one.extra)),
+            cross_sd=np.tile(one.cross_sd, 2),  # both arms have the same
         )
         kept = np.arange(p) if self.interactions else np.arange(1)
-        fitted = ground.session.regression.arms(both, features, intercept, size, size, kept=kept)
+        fitted = state.session.regression.arms(both, features, intercept, size, kept)
         pick = np.hstack([-np.eye(p), np.eye(p)])
         return Posterior(pick @ fitted.mean, pick @ fitted.cov @ pick.T, fitted.evidence)
 
@@ -158,9 +155,10 @@ class T(_Arms):
     """One regression per arm; tau is their difference."""
 
     name: ClassVar[str] = "t"
+    title: ClassVar[str] = "T-learner"
 
-    def contrast(self, ground: Ground, arms: Arms, intercept: float, size: float) -> Posterior:
-        zero, one = (conditional(ground)(moments, intercept, size) for moments in arms)
+    def contrast(self, state: FitState, arms: Arms, intercept: float, size: float) -> Posterior:
+        zero, one = (conditional(state)(moments, intercept, size) for moments in arms)
         return Posterior(one.mean - zero.mean, one.cov + zero.cov, one.evidence + zero.evidence)
 
 
@@ -169,98 +167,77 @@ class X(T):
     """Imputed effects regressed within each arm and joined: tau = e tau_0 + (1 - e) tau_1."""
 
     name: ClassVar[str] = "x"
+    title: ClassVar[str] = "X-learner"
     shares: ClassVar[Mapping[str, float]] = TOP
 
-    def effect_needs(self, request: Request, base: Base) -> list[Need]:
+    def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
         return [
-            *_arm_needs(request, base, "effect", 0.01, 0.24),
-            Need(IMPUTED_SIZES, 0.01, "effect"),
-            Need(IMPUTED, 0.24, "effect"),
+            *_arm_needs(request, base, "effect", SHARES.x_sizes, SHARES.x_outcomes),
+            StageWeight(IMPUTED_SIZES, SHARES.x_imputed_sizes),
+            StageWeight(IMPUTED, SHARES.x_imputed),
         ]
 
-    def boosted_needs(self, request: Request) -> list[Need]:
+    def boosted_needs(self, request: Request) -> list[StageWeight]:
         return boosted.two_stage_needs(request)
 
-    def boost(self, ground: Ground) -> Learnt:
-        return boosted.imputed(ground)
+    def boost(self, state: FitState) -> Learnt:
+        return boosted.x_learner(state)
 
-    def learn(self, ground: Ground) -> Learnt:
-        known = nuisances_of(ground)
+    def learn(self, state: FitState) -> Learnt:
+        known = nuisances_of(state)
         first, partials = self._first(known, "effect")
         known = replace(known, partials=partials)
-        return _learnt(known, partials, _joined(known, first))
+        return Learnt.of(known, partials, _joined(known, first))
 
 
 def _joined(known: Learned, first: Effect) -> Effect:
-    """Both arms' regressions of what the other arm's mean says that the effect of a row is.
+    """Each arm's regression of the effect that the other arm's mean implies for its rows.
 
     Where the first effect errs by d, mu_0 errs by -e d and mu_1 by (1 - e) d, and the joined effect
     by 2 e (1 - e) d <= d / 2: a part of its band.
     """
-    ground, outcome = known.ground, known.ground.outcome
-    soft = min(RESIDUAL_CLIP, ground.clip)
+    state, outcome = known.state, known.state.outcome
+    soft = state.soft_clip
 
-    def imputed(part: Partial) -> Transform:
+    def imputed(part: FoldNuisances) -> Transform:
         effect = ImputedEffect(nuisance_of(part, first, outcome), outcome)
-        return Product(TreatmentResidual(part.e_soft, soft), effect)
+        return TransformProduct(TreatmentResidual(part.e_soft, soft), effect)
 
     target = by_fold(imputed, known.partials)
-    found, arms = _moments(known, target, IMPUTED_SIZES, IMPUTED, None)
+    found, arms = _moments(known, target, (IMPUTED_SIZES, IMPUTED, None))
     e, variance = overall(known.partials).e, found.spread**2 / found.mean_weight / 2
-    spreads = (CONSTANT_SPREAD * outcome.bound) ** 2, found.cut**2 / 10
-    features = ground.effect_features
+    spreads = (PRIORS.constant_sd * outcome.bound) ** 2, found.cut**2 / PRIORS.effect_terms
+    features = state.effect_features
     nothing = Additive(features, np.zeros(features.size))
     pieces = [Piece(nothing, first.pieces[0].cov, Constant(0.5))]
     for cross, weight in zip((-arms[0], arms[1]), (e, Difference(Constant(1.0), e)), strict=True):
         moments = Moments(found.gram, cross, found.gram_sd, found.cross_sd / np.sqrt(2), variance)
-        fitted = conditional(ground)(moments, *spreads)
+        fitted = conditional(state)(moments, *spreads)
         pieces.append(Piece(Additive(features, fitted.mean), fitted.cov, weight))
     return Effect(tuple(pieces), 2 * outcome.bound)
 
 
-def _stages(group: str) -> tuple[str, str, str]:
-    """Names of the sizes, the moments and, where they are bought, the weights."""
-    return f"{group}: arm sizes", f"{group}: arm outcomes", f"{group}: weights"
+def _stages(group: StageGroup) -> tuple[StageKey, StageKey, StageKey]:
+    """Those of the sizes, the moments and, where they are bought, the weights."""
+    sizes, moments, weights = "arm sizes", "arm outcomes", "weights"
+    return StageKey(group, sizes), StageKey(group, moments), StageKey(group, weights)
 
 
 def _arm_needs(
-    request: Request, base: Base, group: str, look: float, outcomes: float
-) -> list[Need]:
+    request: Request, base: Base, group: StageGroup, look: float, outcomes: float
+) -> list[StageWeight]:
     sizes, moments, weights = _stages(group)
     return [
         *nuisance_needs(request, base),
-        Need(sizes, look, group),
-        *([Need(weights, 0.06, group)] if base.released_weights else []),
-        Need(moments, outcomes, group),
+        StageWeight(sizes, look),
+        *([StageWeight(weights, SHARES.arms_weights)] if base.released_weights else []),
+        StageWeight(moments, outcomes),
     ]
 
 
-def _residuals(known: Learned, sizes: str, stage: str, weights: str) -> tuple[Residuals, Matrix]:
-    """Moments of the residual product, and those of each arm, shape (2, p)."""
-    target = residual_product(known.ground, known.partials)
-    bought = weights if known.ground.session.plan.has(weights) else None
-    return _moments(known, target, sizes, stage, bought)
-
-
-def _moments(
-    known: Learned, target: Transform, sizes: str, stage: str, weights: str | None
-) -> tuple[Residuals, Matrix]:
-    ground, features = known.ground, known.ground.effect_features
-    law = residual_sizes(ground, target, sizes, known.partials[0])
-    gram, gram_sd, mean_weight = weights_gram(ground, known.grams, known.partials, weights)
-    cut = cut_of(ground, law, stage, BIAS)
-    moved = moments_of(ground, features, target, law, cut, stage, by_arm=True)
-    arms = moved.cross.reshape(2, -1)
-    sd = np.sqrt(2) * moved.cross_sd[: features.size]
-    whole = moved._replace(cross=arms.sum(axis=0), cross_sd=sd)
-    return Residuals(
-        **whole._asdict(), gram=gram, gram_sd=gram_sd, mean_weight=mean_weight, sizes=law
-    ), arms
-
-
-def _learnt(known: Learned, partials: tuple[Partial, ...], effect: Effect) -> Learnt:
-    ground = known.ground
-    nuisances = tuple(nuisance_of(p, effect, ground.outcome) for p in partials)
-    return Learnt(
-        ground, effect, nuisances, shown(partials, nuisances), known.doubt, partials, effect
-    )
+def _moments(known: Learned, target: Transform | None, stages: Asked) -> tuple[Residuals, Matrix]:
+    """Moments of the target (the residual product), and those of each arm, shape (2, p)."""
+    found = residual_moments(known, target, stages, by_arm=True)
+    arms = found.cross.reshape(2, -1)
+    sd = np.sqrt(2) * found.cross_sd[: arms.shape[1]]
+    return replace(found, cross=arms.sum(axis=0), cross_sd=sd), arms

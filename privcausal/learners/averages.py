@@ -1,52 +1,228 @@
-"""Average effects of any learner: one release of doubly robust scores gives ATE, groups and BLP."""
+"""Average effects of any learner: what is summed over the rows, and how it is cut and weighed.
+
+Every estimand is E[q tau(X)] / E[q] with a weight q(X): 1 for the ATE, e(X) for the ATT and
+e(X) (1 - e(X)) for the ATO, the effect in the overlap population (Li, Morgan and Zaslavsky 2018).
+The estimate is c + sum(score) / sum(mass), with scores centred at a c near the average itself, so
+that scores are small and noise in the mass matters little. The sums also give the effects in groups
+and the best linear projection."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from privcausal.features.functions import Capped, Constant, Function, LinearFunction, Nuisance
+from privcausal.features.rows import Rows
 from privcausal.inference.average import (
     AverageEstimate,
     Frame,
     ScoreData,
-    clustered,
     estimate_averages,
+    with_design_effect,
 )
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.score_cut import ArmSizes, edges, score_cut
-from privcausal.learners.estimands import Target
-from privcausal.learners.ground import Ground, is_binary
-from privcausal.learners.needs import Need
-from privcausal.spec.functions import Nuisance
-from privcausal.spec.groups import partitions
-from privcausal.spec.request import Request
-from privcausal.spec.schema import Interval
-from privcausal.typing import Matrix
-from privcausal.vault import ArmHistogram, ArmSize, ScoreSquares, ScoreSums
+from privcausal.inference.effect import Effect
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.score_cut import ArmSizes, Extremes, score_cut, score_edges, slope_kept
+from privcausal.learners.budget import StageWeight
+from privcausal.learners.nuisances import FoldNuisances, by_fold, limited, remainder
+from privcausal.learners.shares import SHARES, Stages
+from privcausal.learners.state import FitState, is_binary
+from privcausal.request.groups import partitions
+from privcausal.request.plan import StageKey
+from privcausal.request.request import Request
+from privcausal.request.schema import Interval
+from privcausal.typing import Estimand, Matrix, Vector
+from privcausal.vault import (
+    Aipw,
+    ArmHistogram,
+    ArmSize,
+    MassBalance,
+    Outcome,
+    OverlapMass,
+    OverlapScore,
+    ScoreSquares,
+    ScoreSums,
+    Transform,
+    TreatedMass,
+    TreatedScore,
+)
 
-Stages = tuple[str, str, str]
-STAGES: Stages = ("average: score sizes", "average: scores", "average: squared scores")
 
-RANGE = "average: outcome range"
+class Score(Transform, Protocol):
+    """A transform that can also be evaluated at covariates of no row."""
+
+    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector: ...
 
 
-def averages_needs(request: Request) -> list[Need]:
-    """Releases of the averages of a learner of tau(x); two values have no sizes to look at."""
-    looks = [Need(RANGE, 0.08, "average"), Need(STAGES[0], 0.12, "average")]
+@dataclass(frozen=True, eq=False)
+class Pilot:
+    """The projection a'coef of an effect that is known already, and scores centred at it.
+
+    Slopes are the pilot's plus those of what is left; this is exact, as both are linear in the
+    score. What is left has a range that does not grow with the effect's, so that the cut takes less
+    of it.
+    """
+
+    score: Transform
+    coef: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What is summed for an average effect.
+
+    Attributes
+    ----------
+    centre : float
+        c, in units of the outcome.
+    score, mass : Transform
+        Of each row, by the nuisances of its own fold; the mass is near 1 on average.
+    extremes : Extremes
+        What scores could be.
+    mass_spread : float
+        Prior sd of the mean mass around 1.
+    group_masses : bool
+        Whether groups are weighed by their own mass; else by their rows.
+    pilot : Pilot or None
+        What scores are centred at for the slopes.
+    """
+
+    centre: float
+    score: Transform
+    mass: Transform
+    extremes: Extremes
+    mass_spread: float
+    group_masses: bool
+    pilot: Pilot | None = None
+
+    def kept(self, cut: float, rms: float) -> float:
+        """Share of the slope in a constant effect that a cut leaves; all of it for the ATE.
+
+        `rms` is the root mean square of the scores, 0 where it is not known.
+        """
+        if not self.group_masses or rms == 0:
+            return 1.0
+        x = self.extremes
+        left = np.stack([-x.chances[1], x.chances[0]])  # T - e
+        return slope_kept(x.weights, x.weights * left, x.chances, cut, rms)
+
+
+def target(
+    estimand: Estimand,
+    state: FitState,
+    partials: Sequence[FoldNuisances],
+    nuisances: Sequence[Nuisance],
+    tau: Function,
+) -> Target:
+    """Score and mass of the ATT or the ATO, around the mean of tau(x) by the estimand's weight."""
+    e, outcome, clip, soft = partials[0].e_soft, state.outcome, state.clip, state.soft_clip
+    chance = e(state.rows)
+    weight = chance if estimand == "ATT" else chance * (1 - chance)
+    centre = _held(state, float(np.average(tau(state.rows), weights=weight)))
+    scale = float(np.mean(weight))
+    scores: list[Score]
+    masses: list[Transform]
+    if estimand == "ATT":
+        e = Capped(e, 1 - clip)
+        scores = [
+            TreatedScore(Capped(p.e_soft, 1 - clip), n.mu0, outcome, clip, centre, scale)
+            for p, n in zip(partials, nuisances, strict=True)
+        ]
+        masses = [TreatedMass(scale)] * len(partials)
+    else:
+        scores = [OverlapScore(p.e_soft, p.eta, outcome, soft, centre, scale) for p in partials]
+        masses = [OverlapMass(p.e_soft, soft, scale) for p in partials]
+    return Target(
+        centre,
+        by_fold(lambda s: s, scores),
+        by_fold(lambda m: m, masses),
+        _extremes(state, scores[0], e, outcome),
+        PRIORS.mass_sd,
+        group_masses=True,
+    )
+
+
+def average_target(
+    state: FitState,
+    nuisances: Sequence[Nuisance],
+    centre: float,
+    tau: Function | None = None,
+    within: Outcome | None = None,
+) -> Target:
+    """That of the ATE: psi - c and its balance; `tau` also centres the scores of the slopes.
+
+    Extremes are those of outcomes `within` a range, or anywhere in their bounds.
+    """
+    clip, centre = state.clip, _held(state, centre)
+    scores = [Aipw(n, state.outcome, clip, Constant(centre), abs(centre)) for n in nuisances]
+    masses = [MassBalance(n.e, clip) for n in nuisances]
+    return Target(
+        centre,
+        by_fold(lambda s: s, scores),
+        by_fold(lambda m: m, masses),
+        _extremes(state, scores[0], nuisances[0].e, within or state.outcome),
+        PRIORS.balance_sd,
+        group_masses=False,
+        pilot=None if tau is None or not len(state.linear) else _pilot(state, nuisances, tau),
+    )
+
+
+def _pilot(state: FitState, nuisances: Sequence[Nuisance], tau: Function) -> Pilot:
+    z = state.rows.scaled(state.linear)
+    middle = z.mean(axis=0)
+    slopes = np.linalg.lstsq(z - middle, tau(state.rows), rcond=1e-6)[0]
+    centre = LinearFunction(state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes))
+    scores = [Aipw(n, state.outcome, state.clip, centre, centre.bound) for n in nuisances]
+    coef = np.r_[centre.offset, slopes / state.regressors.alpha]
+    return Pilot(by_fold(lambda s: s, scores), coef)
+
+
+def _held(state: FitState, centre: float) -> float:
+    """Inside the range that an effect can have."""
+    reach = 2 * state.outcome.bound
+    return float(np.clip(centre, -reach, reach))
+
+
+def _extremes(state: FitState, score: Score, e: Function, outcome: Outcome) -> Extremes:
+    rows, p = state.rows, e(state.rows)
+    ends = [[score.at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]
+    return Extremes(
+        np.stack([np.maximum(np.abs(low), np.abs(high)) for low, high in ends]),
+        np.stack([(high - low) / (2 * outcome.bound) for low, high in ends]),
+        np.stack([1 - p, p]),
+    )
+
+
+# -- the release ------------------------------------------------------------------------------
+
+Keys = tuple[StageKey, StageKey, StageKey]
+"""Stages of an average: sizes of the scores, their sums, and sums of their squares."""
+
+STAGES: Keys = (Stages.AVERAGE_SIZES, Stages.AVERAGE_SCORES, Stages.AVERAGE_SQUARES)
+
+
+def averages_needs(request: Request) -> list[StageWeight]:
+    """Releases of the averages of a learner of tau(x); an outcome of two values has no sizes."""
+    looks = [
+        StageWeight(Stages.AVERAGE_RANGE, SHARES.average_range),
+        StageWeight(STAGES[0], SHARES.average_sizes),
+    ]
     return [
         *([] if is_binary(request) else looks),
-        Need(STAGES[1], 0.66, "average"),
-        Need(STAGES[2], 0.14, "average"),
+        StageWeight(STAGES[1], SHARES.average_scores),
+        StageWeight(STAGES[2], SHARES.average_squares),
     ]
 
 
 class Weighed(NamedTuple):
     """What the scores of an average are made of.
 
-    `nuisances` are one per fold, `remainder` is the law of what their errors leave, and `weight`
-    the most that a row weighs, in weights of a difference of means (infinite without a limit).
+    `nuisances` are one per fold, `remainder` is the law of the bias by their errors, and `weight`
+    the most that a row weighs, in weights of a difference of means.
     """
 
     nuisances: tuple[Nuisance, ...]
@@ -55,65 +231,59 @@ class Weighed(NamedTuple):
 
 
 def averages(
-    ground: Ground, target: Target, weighed: Weighed, stages: Stages, name: str
+    state: FitState, target: Target, weighed: Weighed, stages: Keys, name: str
 ) -> AverageEstimate:
-    """Release sums of the score (1, z, g) and of its squares; estimates with covariances.
-
-    Parameters
-    ----------
-    target : Target
-        Score and mass of the estimand.
-    weighed : Weighed
-        What is known of the bias of scores.
-    """
-    request = ground.session.plan.request
-    sizes = _sizes(ground, target, stages[0])
-    regressors, robust = ground.regressors, request.cov_type == "HC0"
-    rough = rough_sums(ground, target)
+    """Release sums of the score times (1, z, g), and of its square; estimates with covariances."""
+    request = state.session.plan.request
+    sizes = _sizes(state, target, stages[0])
+    regressors, robust = state.regressors, request.cov_type == "HC0"
+    rough = rough_sums(state, target)
     chosen = score_cut(
         target.extremes,
-        noise_per_cut(ground, rough, stages[1]),
+        noise_per_cut(state, rough, stages[1]),
         sizes,
-        ground.look,
-        ground.population.count,
+        state.look,
+        state.population.count,
         anywhere=request.tails == "any",
     )
     cut = chosen.at
     rms = 0.0 if sizes is None else sizes.rms(cut)
-    sums = replace(rough, cut=cut)
-    first = ground.session.release(stages[1], sums)
+    sums, bias = replace(rough, cut=cut), chosen.bias
+    if state.session.beyond is not None:
+        bias += target.extremes.unit_most * state.session.beyond.lost / state.population.count
+    first = state.session.release(stages[1], sums)
     squares = ScoreSquares(target.score, cut, regressors, meat=robust)
-    second = ground.session.release(stages[2], squares)
+    second = state.session.release(stages[2], squares)
     value, sd = (
         ScoreData(*sums.split(a), *squares.split(b))
         for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
     )
-    limits = _size_limits(ground, sd, ground.session.plan.stage(stages[1]).rows)
-    columns = ground.linear.columns
+    limits = _size_limits(state, sd, state.session.plan.stage(stages[1]).rows)
+    columns = state.linear.columns
     frame = Frame(
         target.centre,
         float(np.clip(value.outer[0, 0], *limits)),
-        _points(ground),
+        _points(state),
         regressors.alpha * np.array([c.per_unit for c in columns]),
-        chosen.bias,
+        bias,
         weighed.remainder,
-        0.25 * rms**2,
+        PRIORS.least_square * rms**2,
         (1.0, target.mass_spread),
         target.group_masses,
         target.kept(cut, rms),
         None if target.pilot is None else target.pilot.coef,
-        partitions(ground.groups, ground.session.schema, request.needed),
+        partitions(state.groups, state.session.schema, request.needed),
         limits,
     )
     terms = (name, *(c.name for c in columns))
-    groups = tuple(g.label for g in ground.groups)
+    groups = tuple(g.label for g in state.groups)
     found = estimate_averages(terms, groups, value, sd, frame, robust=robust)
-    return replace(clustered(found, request.trust.max_rows), weight=weighed.weight)
+    return replace(with_design_effect(found, request.trust.max_rows), weight=weighed.weight)
 
 
-def _sizes(ground: Ground, target: Target, stage: str) -> ArmSizes | None:
+def _sizes(state: FitState, target: Target, stage: StageKey) -> ArmSizes | None:
     """Sizes of the scores by arm; None for an outcome of two values, whose sizes are known."""
-    session = ground.session
+    session = state.session
     if not session.plan.has(stage):
         return None
     if not isinstance(session.schema[session.plan.request.formula.outcome], Interval):
@@ -121,40 +291,38 @@ def _sizes(ground: Ground, target: Target, stage: str) -> ArmSizes | None:
         return None
     factors = target.extremes.factors
     size = ArmSize(target.score, (float(factors[0]), float(factors[1])))
-    borders = edges(size.bound)
+    borders = score_edges(size.bound)
     histogram = ArmHistogram(size, borders[:-1], "score sizes")
-    release = ground.session.release(stage, histogram)
+    release = state.session.release(stage, histogram)
     counts = histogram.split(release.value)
     return ArmSizes(counts, float(release.noise_sd[0]), borders, factors)
 
 
-def rough_sums(ground: Ground, target: Target) -> ScoreSums:
+def rough_sums(state: FitState, target: Target) -> ScoreSums:
     """The sums of scores that are cut at 1."""
     return ScoreSums(
         target.score,
         1.0,
         target.mass,
-        ground.regressors,
-        ground.session.plan.request.trust.neighbors,
+        state.regressors,
+        state.session.plan.request.trust.neighbors,
         target.group_masses,
         None if target.pilot is None else target.pilot.score,
     )
 
 
-def noise_per_cut(ground: Ground, sums: ScoreSums, stage: str) -> float:
+def noise_per_cut(state: FitState, sums: ScoreSums, stage: StageKey) -> float:
     """Noise sd of the mean score per unit of its cut."""
-    plan = ground.session.plan
-    trust = plan.request.trust
-    change = sums.sensitivity(trust.neighbors) * trust.max_rows * float(sums.units[0])
-    return float(change / np.sqrt(2 * plan.stage(stage).rho / 1e12) / ground.population.count)
+    change = sums.sensitivity(state.session.plan.request.trust.neighbors)
+    return state.session.noise_sd(stage, change, float(sums.units[0])) / state.population.count
 
 
-def _size_limits(ground: Ground, sd: ScoreData, share: float) -> tuple[float, float]:
-    """Of the complete rows: the declared size where nothing can be missing, else as far as known.
+def _size_limits(state: FitState, sd: ScoreData, share: float) -> tuple[float, float]:
+    """Limits of the number of complete rows: the declared size, where nothing can be missing.
 
-    Where no number is public, at least the noise: what is divided by it has an end.
+    Where no number is public, at least the noise, so that division by it is bounded.
     """
-    session = ground.session
+    session = state.session
     public = session.vault.size
     if public is None or session.plan.request.trust.unit is not None:
         return max(float(sd.outer[0, 0]), 1.0), np.inf
@@ -163,7 +331,64 @@ def _size_limits(ground: Ground, sd: ScoreData, share: float) -> tuple[float, fl
     return 1.0, public * share
 
 
-def _points(ground: Ground) -> Matrix:
-    """Regressors a of the synthetic population."""
-    z = ground.rows.scaled(ground.linear)
-    return np.hstack([np.ones((len(z), 1)), ground.regressors.alpha * z])
+def _points(state: FitState) -> Matrix:
+    z = state.rows.scaled(state.linear)
+    return np.hstack([np.ones((len(z), 1)), state.regressors.alpha * z])
+
+
+# -- how much one row may weigh ---------------------------------------------------------------
+
+FACTORS = (np.inf, 4.0, 3.2, 2.5, 2.0, 1.6, 1.25, 1.0)
+"""Most that a row may weigh, in weights of a difference of means; the first has no limit. A grid:
+the one of least predicted error is taken."""
+
+
+def weighed(
+    state: FitState,
+    partials: tuple[FoldNuisances, ...],
+    nuisances: tuple[Nuisance, ...],
+    tau: Effect,
+    stage: StageKey,
+) -> Weighed:
+    """Nuisances with the limits of least predicted squared error, and the law of their bias.
+
+    A score divides by the propensity. Where that is small, the score is large, and with it the
+    noise that hides it. Limits of the propensity save noise at the cost of a bias: what they leave
+    out of the fitted propensity, times the error of the mean outcome. The law of that bias is known
+    from the releases and joins the interval. Without any weights but the arms' shares, an average
+    is the difference of the arms' means, adjusted by the mean outcome alone.
+
+    Parameters
+    ----------
+    partials, nuisances : tuple of FoldNuisances, tuple of Nuisance
+        By fold: propensity and mean outcome (a known propensity has no limits), and what the scores
+        are made of.
+    tau : Effect
+        The effect that is known already.
+    stage : StageKey
+        Of the scores.
+    """
+    if partials[0].pair is None:
+        return Weighed(nuisances, remainder(state, partials))
+    share = float(np.mean([p.e(state.rows).mean() for p in partials]))
+    centre, found, best = float(np.mean(tau(state.rows))), None, np.inf
+    for factor in FACTORS:
+        parts = tuple(limited(p, share / factor, 1 - (1 - share) / factor) for p in partials)
+        scored = tuple(replace(n, e=p.e) for n, p in zip(nuisances, parts, strict=True))
+        rest = remainder(state, parts, tau=tau)
+        loss = rest.rms**2 + _noise(state, scored, centre, stage)
+        if found is None or loss < best:
+            best, found = loss, Weighed(scored, rest, factor)
+    assert found is not None
+    return found
+
+
+def _noise(
+    state: FitState, nuisances: tuple[Nuisance, ...], centre: float, stage: StageKey
+) -> float:
+    """Squared noise and bias of the best cut, for outcomes anywhere where they are seen."""
+    window = state.look.window if state.look is not None else state.outcome
+    target = average_target(state, nuisances, centre, within=Outcome(window.lo, window.hi))
+    noise = noise_per_cut(state, rough_sums(state, target), stage)
+    cut = score_cut(target.extremes, noise, None, None, state.population.count)
+    return float((noise * cut.at) ** 2 + cut.bias**2)

@@ -10,37 +10,60 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.errors import CapabilityError
+from privcausal.features.functions import Nuisance
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
-from privcausal.learners import overlap
-from privcausal.learners.averages import RANGE, STAGES, Weighed, averages, averages_needs
+from privcausal.learners.averages import (
+    STAGES,
+    Weighed,
+    average_target,
+    averages,
+    averages_needs,
+    weighed,
+)
 from privcausal.learners.bases import AnyBase, Base, PrivateBase, moment_base, private_base
-from privcausal.learners.dpebm import DPEBM
-from privcausal.learners.estimands import average_target
+from privcausal.learners.boosting import DPEBM
+from privcausal.learners.budget import (
+    LEAST_PART,
+    TOP,
+    StageWeight,
+    Undeclared,
+    check_levels,
+    make_plan,
+)
+from privcausal.learners.description import BANDS, Description, adjusted, sums_method
 from privcausal.learners.estimate import Estimate, Nuisances
-from privcausal.learners.ground import Ground, Session, lay, look_at_outcome, range_needs
-from privcausal.learners.needs import LEAST_PART, TOP, Need, Undeclared, check_levels, make_plan
-from privcausal.learners.nuisances import Partial, overall
-from privcausal.spec.functions import Constant, Function, Mixture, Nuisance
-from privcausal.spec.plan import Plan
-from privcausal.spec.request import Request
-from privcausal.spec.schema import Schema
+from privcausal.learners.nuisances import FoldNuisances, mixed, nuisance_of, overall
+from privcausal.learners.orthogonal import Learned
+from privcausal.learners.shares import SHARES, Stages
+from privcausal.learners.state import FitState, Session, look_at_outcome, prepare, range_needs
+from privcausal.request.plan import Plan
+from privcausal.request.request import Request
+from privcausal.request.schema import Schema
 from privcausal.vault import Vault
-
-RANGES_WEIGHT = 0.02
-"""Weight of the look at where covariates are, within the nuisances' share: that of the look at
-where the outcome is."""
 
 
 class Learner(ABC):
-    """Plans its releases from a request, and fits by asking a vault for them."""
+    """Plans its releases from a request, and fits by asking a vault for them.
+
+    Attributes
+    ----------
+    name : str
+        What users write, and what a saved fit is known by.
+    title : str
+        What results call it; its name unless given.
+    bands : str
+        What the bands for its effect cover.
+    """
 
     name: ClassVar[str]
+    title: ClassVar[str] = ""
+    bands: ClassVar[str] = BANDS
     shares: ClassVar[Mapping[str, float]] = TOP
 
     @abstractmethod
-    def needs(self, request: Request, base: PrivateBase) -> list[Need]:
+    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         """The releases after bounds, with their weights."""
 
     @abstractmethod
@@ -63,13 +86,26 @@ class Learner(ABC):
         return make_plan(request, self.name, base.name, needs, self.top(request), undeclared)
 
     def top(self, request: Request) -> Mapping[str, float]:
-        """How rho is divided among the groups of stages, before the user's shares."""
+        """Division of rho among the groups of stages, before the user's shares."""
         return self.shares
 
     def fit(
         self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
     ) -> Estimate:
         return self.run(Session(plan, vault, schema, undeclared, self.accepted(base)))
+
+    @classmethod
+    def describe(cls, estimate: Estimate) -> Description:
+        """What results say of a fit by this learner."""
+        title = cls.title or estimate.plan.learner
+        return adjusted(
+            estimate, title=title, method=cls.method(title, estimate.plan), bands=cls.bands
+        )
+
+    @classmethod
+    def method(cls, title: str, plan: Plan) -> str:
+        """How the effect was computed, in a paragraph."""
+        return sums_method(title, plan.base)
 
 
 class EffectLearner(Learner):
@@ -81,18 +117,18 @@ class CateLearner(EffectLearner):
     """A learner of tau(x): nuisances, an effect, then averages from doubly robust scores."""
 
     @abstractmethod
-    def effect_needs(self, request: Request, base: Base) -> list[Need]:
+    def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
         """Releases of the nuisance and effect stages."""
 
     @abstractmethod
-    def learn(self, ground: Ground) -> Learnt:
+    def learn(self, state: FitState) -> Learnt:
         """Nuisances and tau(x)."""
 
-    def boosted_needs(self, request: Request) -> list[Need]:
+    def boosted_needs(self, request: Request) -> list[StageWeight]:
         """Releases of the nuisance and effect stages on base "dpebm"."""
         raise CapabilityError(f"learner {self.name!r} takes no base 'dpebm'")
 
-    def boost(self, ground: Ground) -> Learnt:
+    def boost(self, state: FitState) -> Learnt:
         """Nuisances and tau(x) on base "dpebm"."""
         raise CapabilityError(f"learner {self.name!r} takes no base 'dpebm'")
 
@@ -106,100 +142,92 @@ class CateLearner(EffectLearner):
         check_levels(request)
         return replace(plan, least_part=0 if request.split == "full" else LEAST_PART)
 
-    def needs(self, request: Request, base: PrivateBase) -> list[Need]:
+    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         if isinstance(base, DPEBM):
             needs = self.boosted_needs(request)
         else:
-            needs = [*range_needs(request, RANGES_WEIGHT), *self.effect_needs(request, base)]
-        return [
-            Need("nuisance: marginals", 0.04, "nuisance"),
-            *needs,
-            *averages_needs(request),
-        ]
+            needs = [*range_needs(request, SHARES.ranges), *self.effect_needs(request, base)]
+        return [StageWeight(Stages.MARGINALS, SHARES.marginals), *needs, *averages_needs(request)]
 
     def run(self, session: Session) -> Estimate:
-        ground = lay(session, modelled=True)
+        state = prepare(session, modelled=True)
         boosted = isinstance(session.base, DPEBM)
-        learnt = self.boost(ground) if boosted else self.learn(ground)
-        ground = learnt.ground
+        learnt = self.boost(state) if boosted else self.learn(state)
+        state = learnt.state
         found: AverageEstimate | None = None
         if session.plan.has(STAGES[1]):
-            ground = look_at_outcome(ground, RANGE)
-            centre = float(np.mean(learnt.effect(ground.rows)))
-            scored = weighed(ground, learnt)
-            target = average_target(ground, scored.nuisances, centre, learnt.effect)
-            found = averages(ground, target, scored, STAGES, "ATE")
-        notes = learnt.notes + (() if found is None else doubts(found))
-        return finish(ground, learnt.effect, learnt.shown, found, notes)
+            state = look_at_outcome(state, Stages.AVERAGE_RANGE)
+            centre = float(np.mean(learnt.effect(state.rows)))
+            scored = learnt.weighed(state)
+            target = average_target(state, scored.nuisances, centre, learnt.effect)
+            found = averages(state, target, scored, STAGES, "ATE")
+        notes = learnt.notes + (() if found is None else average_doubts(found))
+        return finish(state, learnt.effect, learnt.shown, found, notes)
 
 
 @dataclass(frozen=True, eq=False)
 class Learnt:
     """The outcome of the nuisance and effect stages. `nuisances` holds one per fold, or one.
 
-    `remainder` is the law of the bias that their errors leave in an average. Where propensity and
-    mean outcome were learned together it is that of `partials`, one per fold, and what
-    `remainder` says beyond; `pilot` is then the effect that the nuisances have.
+    `remainder` is the law of the bias by their errors in an average. Where propensity and mean
+    outcome were learned together, it is what that law says beyond the one of `partials`, one per
+    fold, and `pilot` is the effect that the nuisances have.
     """
 
-    ground: Ground
+    state: FitState
     effect: Effect
     nuisances: tuple[Nuisance, ...]
     shown: Nuisances
     remainder: Remainder
-    partials: tuple[Partial, ...] = ()
+    partials: tuple[FoldNuisances, ...] = ()
     pilot: Effect | None = None
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        known: Learned,
+        partials: tuple[FoldNuisances, ...],
+        effect: Effect,
+        pilot: Effect | None = None,
+    ) -> Learnt:
+        """From nuisances learned together, whose effect is `effect` unless there is a pilot."""
+        state, pilot = known.state, pilot or effect
+        nuisances = tuple(nuisance_of(p, pilot, state.outcome) for p in partials)
+        return cls(
+            state, effect, nuisances, shown(partials, nuisances), known.doubt, partials, pilot
+        )
 
-def weighed(ground: Ground, learnt: Learnt) -> Weighed:
-    """The nuisances that averages are made of, and the law of what their errors leave."""
-    if learnt.pilot is None:
-        return Weighed(learnt.nuisances, learnt.remainder)
-    found = overlap.weighed(ground, learnt.partials, learnt.nuisances, learnt.pilot, STAGES[1])
-    return found._replace(remainder=found.remainder + learnt.remainder)
+    def weighed(self, state: FitState) -> Weighed:
+        """What averages are made of, and the law of the bias by its errors."""
+        if self.pilot is None:
+            return Weighed(self.nuisances, self.remainder)
+        found = weighed(state, self.partials, self.nuisances, self.pilot, STAGES[1])
+        return found._replace(remainder=found.remainder + self.remainder)
 
 
-def shown(partials: tuple[Partial, ...], nuisances: tuple[Nuisance, ...]) -> Nuisances:
+def shown(partials: tuple[FoldNuisances, ...], nuisances: tuple[Nuisance, ...]) -> Nuisances:
     """Nuisances as functions of new data: the folds' mean under cross-fitting."""
     whole = overall(partials)
     if len(nuisances) == 1:
         return Nuisances(whole.e, whole.eta, nuisances[0].mu0, nuisances[0].mu1)
-    return Nuisances(
-        whole.e,
-        whole.eta,
-        mixed(nuisances[0].mu0, nuisances[1].mu0),
-        mixed(nuisances[0].mu1, nuisances[1].mu1),
-    )
-
-
-def mixed(first: Function, second: Function) -> Function:
-    """Half of each: the folds only exist for rows, so new data see their mean."""
-    return Mixture(Constant(0.5), first, second)
+    one, two = nuisances
+    return Nuisances(whole.e, whole.eta, mixed(one.mu0, two.mu0), mixed(one.mu1, two.mu1))
 
 
 def finish(
-    ground: Ground,
+    state: FitState,
     effect: Effect | None,
     nuisances: Nuisances,
     found: AverageEstimate | None,
     notes: tuple[str, ...] = (),
 ) -> Estimate:
-    session = ground.session
-    support = _support(ground, nuisances, found)
+    session = state.session
     return Estimate(
-        session.plan,
-        session.schema,
-        ground.design,
-        ground.population,
-        effect,
-        nuisances,
-        found,
-        tuple(session.releases),
-        session.vault.size,
-        session.vault.real_noise,
-        support + notes,
-    )
+        session.plan, session.schema, state.design, state.population, effect, nuisances, found,
+        tuple(session.releases), session.vault.size, session.vault.real_noise,
+        _support(state, nuisances, found) + notes,
+    )  # fmt: skip
 
 
 UNSEEN_NOTE = (
@@ -249,7 +277,7 @@ OVERLAP_NOTE = (
 )
 
 
-def doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
+def average_doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
     """Notes on an average whose variance is mostly allowances, or that products confound."""
     total = float(found.cov[0, 0])
     if not (np.isfinite(total) and total > 0):
@@ -268,15 +296,15 @@ def doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
 
 
 def _support(
-    ground: Ground, nuisances: Nuisances, found: AverageEstimate | None
+    state: FitState, nuisances: Nuisances, found: AverageEstimate | None
 ) -> tuple[str, ...]:
-    """A note where one arm may be empty, or where many propensities are held at the clip."""
-    if ground.session.unseen:
+    """A note where one arm may be empty, or many propensities are held at the clip."""
+    if state.session.unseen:
         return (UNSEEN_NOTE,)
-    if found is None or found.terms[0] != "ATE" or ground.known is not None:
+    if found is None or found.terms[0] != "ATE" or state.known is not None:
         return ()
-    e = nuisances.propensity(ground.rows)
-    share = float(np.mean(np.minimum(e, 1 - e) <= ground.clip * (1 + 1e-9)))
+    e = nuisances.propensity(state.rows)
+    share = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
     if share <= POOR_OVERLAP:
         return ()
-    return (OVERLAP_NOTE.format(share=share, clip=ground.clip, other=1 - ground.clip),)
+    return (OVERLAP_NOTE.format(share=share, clip=state.clip, other=1 - state.clip),)

@@ -16,11 +16,11 @@ import numpy as np
 from privcausal.accounting import Ledger, Release
 from privcausal.accounting.conversion import rho_of
 from privcausal.errors import CapabilityError, LedgerError
+from privcausal.features.design import Design
+from privcausal.features.functions import Constant, Function
 from privcausal.learners.estimate import Estimate
-from privcausal.spec.features import Design
-from privcausal.spec.functions import Constant, Function
-from privcausal.spec.plan import Plan, Stage
-from privcausal.spec.request import Budget
+from privcausal.request.plan import Plan, Stage, StageKey
+from privcausal.request.request import Budget
 from privcausal.typing import Frame, Kind, Matrix, Vector
 from privcausal.vault import (
     ArmHistogram,
@@ -30,16 +30,19 @@ from privcausal.vault import (
     Vault,
     check_columns,
     check_types,
+    open_source,
     open_vault,
-    read,
     typed,
 )
+
+OVERLAP = StageKey("look", "propensity", heading="overlap")
+BALANCE = StageKey("look", "means", heading="balance")
 
 CELLS = 16
 """Equal cells between the limits of e(x); one more on each side holds what was cut to them."""
 
 FEW = 3.0
-"""An arm whose noisy sum of weights is below this many noise sd has no mean."""
+"""An arm whose noisy sum of weights is below this many noise sds has no mean."""
 
 LEAST_SD = 0.05
 """Floor of a column's standard deviation, in its scaled units: a rare level has next to none."""
@@ -49,9 +52,8 @@ LEAST_SD = 0.05
 class OverlapCounts:
     """Noisy counts by arm (control, treated) in cells of the propensity, shape (2, cells).
 
-    `kind` is what this look rests on: never better than the fit whose propensity it uses.
-    `edges`, shape (cells - 1,), are the borders between cells; every count has noise sd
-    `noise_sd`.
+    `kind` is what this look rests on: never better than the fit whose propensity it uses. `edges`,
+    shape (cells - 1,), are the borders between cells.
     """
 
     plan: Plan
@@ -101,10 +103,10 @@ def overlap(
     low, high = (clip, 1.0 - clip) if known is None else (known.lo, known.hi)
     edges = np.linspace(low, high, CELLS + 1)
     mechanism = ArmHistogram(OfCovariates(e, 1.0), edges, "propensity")
-    plan = _plan(estimate, budget, "overlap: propensity")
+    plan = _plan(estimate, budget, OVERLAP)
     with open_look(estimate, plan, frame, ledger) as vault:
-        vault.arrange(estimate.schema, [estimate.design], ())
-        release = vault.release("overlap: propensity", mechanism)
+        vault.set_layout(estimate.schema, [estimate.design], ())
+        release = vault.release(OVERLAP, mechanism)
     return OverlapCounts(
         plan, release, look_kind(estimate, vault), mechanism.edges, mechanism.split(release.value),
         float(release.noise_sd[0]),
@@ -132,10 +134,10 @@ def balance(
         )
     regressors = Regressors(design, 0, 0)
     mechanism = ArmMeans(_propensity(estimate), estimate.clip, regressors)
-    plan = _plan(estimate, budget, "balance: means")
+    plan = _plan(estimate, budget, BALANCE)
     with open_look(estimate, plan, frame, ledger) as vault:
-        vault.arrange(estimate.schema, [estimate.design, design], ())
-        release = vault.release("balance: means", mechanism)
+        vault.set_layout(estimate.schema, [estimate.design, design], ())
+        release = vault.release(BALANCE, mechanism)
     sums, sds = mechanism.split(release.value), mechanism.split(release.noise_sd)
     unit = regressors.alpha * _spread(estimate, design)
     plain, weighted = (_difference(sums[:, k], sds[:, k], unit) for k in (0, 1))
@@ -152,14 +154,15 @@ def _propensity(estimate: Estimate) -> Function:
     return estimate.nuisances.propensity
 
 
-def _plan(estimate: Estimate, budget: Budget, stage: str) -> Plan:
+def _plan(estimate: Estimate, budget: Budget, stage: StageKey) -> Plan:
     """One stage with the whole budget, under the fit's own neighbours, unit and domains."""
     request = replace(
         estimate.plan.request, schema=estimate.schema, budget=budget, split="full", groups=(),
         cov_type="nonrobust", mode="proven", below_minimum="refuse", tails="cubic",
     )  # fmt: skip
-    rho = rho_of(budget.epsilon, budget.delta)
-    return Plan(request, estimate.plan.learner, estimate.plan.base, (Stage(stage, rho),), rho)
+    rho = rho_of(budget.epsilon, budget.delta, gdp=True)
+    learner, base = estimate.plan.learner, estimate.plan.base
+    return Plan(request, learner, base, (Stage(stage, rho),), rho, gdp=True)
 
 
 def look_kind(estimate: Estimate, vault: Vault) -> Kind:
@@ -187,7 +190,7 @@ def open_look(
             "Nothing was spent"
         )
     published = estimate.kind == "published"
-    with read(frame) as opened:
+    with open_source(frame) as opened:
         source = typed(opened, plan.request.label_columns)
         check_columns(source.header, plan.request.columns)
         check_types(source.header, plan.request)

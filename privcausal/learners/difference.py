@@ -12,31 +12,32 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.errors import CapabilityError
-from privcausal.inference.average import clustered
+from privcausal.features.design import Design
+from privcausal.features.functions import Constant
+from privcausal.inference.average import with_design_effect
 from privcausal.inference.difference import (
-    Totals,
-    Window,
+    ArmTotals,
     agreed,
     estimate_difference,
+    trial_window,
     unseen,
-    window,
 )
-from privcausal.inference.outcome import heights
 from privcausal.inference.population import Population
+from privcausal.inference.ranges import Window, heights
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
+from privcausal.learners.budget import StageWeight, Undeclared, make_plan
+from privcausal.learners.description import BOUNDED, MISSING, NO_INTERFERENCE, Description
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.ground import Session
-from privcausal.learners.needs import Need, Undeclared, make_plan
-from privcausal.spec.features import Design
-from privcausal.spec.functions import Constant
-from privcausal.spec.groups import partitions, resolve_groups
-from privcausal.spec.plan import Plan
-from privcausal.spec.request import Request
-from privcausal.spec.schema import Interval
+from privcausal.learners.shares import SHARES
+from privcausal.learners.state import Session
+from privcausal.request.groups import partitions, resolve_groups
+from privcausal.request.plan import Plan, StageKey
+from privcausal.request.request import Request
+from privcausal.request.schema import Interval
 from privcausal.vault import ArmHistogram, ArmSums, Outcome, OutcomeResidual
 
-WINDOW, SUMS = "effect: outcome", "effect: sums"
+WINDOW, SUMS = StageKey("effect", "outcome"), StageKey("effect", "sums")
 
 UNSEEN = (
     "An arm has too few rows to be told from the noise; of its mean only the bounds of the "
@@ -45,26 +46,24 @@ UNSEEN = (
 
 
 @dataclass(frozen=True)
-class Difference(Learner):
+class DifferenceInMeans(Learner):
     """Difference of the arms' mean outcomes, from one release of bounded sums within the arms.
 
-    Valid where treatment was randomised with one probability for all; for such a trial it needs
-    no propensity, and the average effect, that on the treated and the overlap-weighted one are
-    the same. An outcome with declared numeric bounds is first looked at through a histogram, so
-    that wide bounds cost little where there are many rows: both arms are cut to one window, and
-    the interval holds the bias of that (`inference.tail`). One with two labels needs no squares.
+    Valid where treatment was randomised with one probability for all; the average effect, that on
+    the treated and the overlap-weighted one are then the same. A numeric outcome is first looked at
+    through a histogram, so that wide bounds cost little with many rows: both arms are cut to one
+    window, and the interval holds the bias of that. An outcome with two labels needs no squares.
     """
 
     name: ClassVar[str] = "difference"
-    shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "effect": 0.9}
+    title: ClassVar[str] = "difference in means"
+    shares: ClassVar[Mapping[str, float]] = {
+        "bounds": SHARES.top_bounds,
+        "effect": SHARES.trial_effect,
+    }
 
-    def needs(self, request: Request, base: PrivateBase) -> list[Need]:
-        # bounds that are bought are narrow already
-        declared = isinstance(request.schema.get(request.formula.outcome), Interval)
-        return [
-            *([Need(WINDOW, 0.08, "effect")] if declared else []),
-            Need(SUMS, 0.92, "effect"),
-        ]
+    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
+        return [StageWeight(WINDOW, SHARES.trial_range), StageWeight(SUMS, SHARES.trial_sums)]
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
         """Stages with integer budgets.
@@ -79,14 +78,16 @@ class Difference(Learner):
                 f"split={request.split!r} keeps the rows of nuisances apart, and a formula without "
                 "covariates has no nuisances: leave split='full'"
             )
-        needs = self.needs(request, moment_base(base))
+        needs, name = self.needs(request, moment_base(base)), request.formula.outcome
+        if not (isinstance(request.schema.get(name), Interval) or name in undeclared.numbers):
+            needs = needs[1:]  # two values have no range to look at
         return make_plan(request, self.name, "none", needs, self.shares, undeclared)
 
     def run(self, session: Session) -> Estimate:
         session.buy_bounds()
         request, schema = session.plan.request, session.schema
         groups = resolve_groups(request.groups, schema)
-        session.vault.arrange(schema, (), groups)
+        session.vault.set_layout(schema, (), groups)
         domain = schema[request.formula.outcome]
         bounds = domain if isinstance(domain, Interval) else Interval(0.0, 1.0)
         rough = ArmSums(
@@ -96,24 +97,57 @@ class Difference(Learner):
         cut = _window(session, bounds, rough)
         sums = replace(rough, windows=(cut.interval, cut.interval))
         release = session.release(SUMS, sums)
-        value, sd = (Totals(*sums.split(part)) for part in (release.value, release.noise_sd))
+        value, sd = (ArmTotals(*sums.split(part)) for part in (release.value, release.noise_sd))
         value, sd, noise = agreed(value, sd, partitions(groups, schema, request.needed))
         labels = tuple(g.label for g in groups)
         found = estimate_difference(request.estimand, labels, value, sd, cut, bounds, noise)
-        found = clustered(found, request.trust.max_rows)
+        if session.beyond is not None:
+            bias = session.beyond.bias(value.count)
+            found = replace(found, clipping=found.clipping + bias)
+        found = with_design_effect(found, request.trust.max_rows)
         return Estimate(
-            session.plan,
-            schema,
-            Design((), schema, full_rank=True),
-            Population(schema, {}, np.eye(0), found.size),
-            None,
-            None,
-            found,
-            tuple(session.releases),
-            session.vault.size,
-            session.vault.real_noise,
+            session.plan, schema, Design((), schema, full_rank=True),
+            Population(schema, {}, np.eye(0), found.size), None, None, found,
+            tuple(session.releases), session.vault.size, session.vault.real_noise,
             (UNSEEN,) if unseen(value, sd)[:, 0].any() else (),
+        )  # fmt: skip
+
+    @classmethod
+    def describe(cls, estimate: Estimate) -> Description:
+        return Description(
+            title=cls.title,
+            rows=(("Nuisances", "none"), ("Propensity", "one for all rows")),
+            reading=(READING, *((SAME,) if estimate.plan.request.estimand != "ATE" else ())),
+            assumptions=(RANDOMISED, NO_INTERFERENCE, BOUNDED),
+            methods=METHODS,
+            adjusts=False,
         )
+
+
+READING = (
+    "Causal reading needs a randomised treatment, with one probability for all rows, and no "
+    "interference; nothing is adjusted for."
+)
+
+SAME = (
+    "Where one probability decides for all, the effects over all, over the treated and by overlap "
+    "weights are estimated by the same difference in means."
+)
+
+RANDOMISED = (
+    "Randomised treatment: chance decided who was treated, with one probability for all. Nothing "
+    "was adjusted for, so in a study that observed treatment this is no causal effect."
+)
+
+METHODS = (
+    "Difference in means. The rows were read through sums of bounded row vectors only, computed "
+    "exactly on an integer grid; discrete Gaussian noise (OpenDP) was added to each sum. "
+    "Everything after that is post-processing.",
+    "Means of the arms are ratios of noisy sums; standard errors add the sampling variance of "
+    "Welch (HC2 in the regression on treatment), privacy noise (delta method) and, where a noisy "
+    "histogram of the outcome showed that its bounds are wide, an allowance for what was cut.",
+    MISSING,
+)
 
 
 def _window(session: Session, bounds: Interval, sums: ArmSums) -> Window:
@@ -123,10 +157,9 @@ def _window(session: Session, bounds: Interval, sums: ArmSums) -> Window:
     height = OutcomeResidual(Constant(bounds.lo), Outcome(bounds.lo, bounds.hi))
     cells = ArmHistogram(height, heights(bounds), "outcome")
     release = session.release(WINDOW, cells)
-    trust, rho = session.plan.request.trust, session.plan.stage(SUMS).rho / 1e12
-    # of the noise of sums, per half width of their window
-    change = sums.sensitivity(trust.neighbors) * trust.max_rows * sums.units[0]
-    noise = change / np.sqrt(2 * rho) / (0.5 * bounds.width)
+    # of the sums, per half width of their window
+    change = sums.sensitivity(session.plan.request.trust.neighbors)
+    noise = session.noise_sd(SUMS, change, float(sums.units[0])) / (0.5 * bounds.width)
     counts, sd = cells.split(release.value), float(release.noise_sd[0])
     anywhere = session.plan.request.tails == "any"
-    return window(counts, sd, bounds, float(noise), anywhere=anywhere)
+    return trial_window(counts, sd, bounds, noise, anywhere=anywhere)

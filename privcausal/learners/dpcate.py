@@ -9,52 +9,53 @@ import numpy as np
 
 from privcausal.accounting import PICO
 from privcausal.errors import CapabilityError
-from privcausal.inference import cut as cuts
-from privcausal.inference.answers import Answers
-from privcausal.inference.effect import Effect, Piece
-from privcausal.inference.kernel import LEFT_SPREAD, SPREAD, Law, denoised
-from privcausal.learners import networks, published_cate
-from privcausal.learners.averages import RANGE, STAGES, averages
-from privcausal.learners.base import CateLearner, Learnt, doubts, finish, shown, weighed
+from privcausal.features.expansions import Fourier
+from privcausal.features.functions import Additive, Constant, Function, Nuisance
+from privcausal.features.points import read_queries
+from privcausal.features.rows import Rows
+from privcausal.inference import clipping
+from privcausal.inference.effect import Answers, Effect, Piece
+from privcausal.inference.kernel import LEFT_SPREAD, SPREAD, KernelPrior, denoised
+from privcausal.inference.priors import PRIORS
+from privcausal.learners.averages import STAGES, average_target, averages
+from privcausal.learners.base import CateLearner, Learnt, average_doubts, finish, shown
 from privcausal.learners.bases import AnyBase, Base, Gam
-from privcausal.learners.estimands import average_target
+from privcausal.learners.budget import StageWeight, Undeclared, make_plan
+from privcausal.learners.description import Description
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.ground import Ground, Session, lay, look_at_outcome
-from privcausal.learners.kernels import NN, Kernel
-from privcausal.learners.needs import Need, Undeclared, make_plan
+from privcausal.learners.networks import learn_networks, network_plan
 from privcausal.learners.nuisances import (
-    LEAST_BELOW,
-    RESIDUAL_CLIP,
-    Partial,
+    FoldNuisances,
     by_fold,
     cross_noise,
     nuisance_of,
     read_sizes,
     remainder,
 )
+from privcausal.learners.options import NN, Kernel
 from privcausal.learners.orthogonal import (
     conditional,
     nuisance_needs,
     orthogonal_effect,
+    residual_moments,
     residual_sizes,
-    residuals,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
+from privcausal.learners.paper.dpcate import describe_published
 from privcausal.learners.second_stage import basis, second_stage
-from privcausal.spec.features import Rows
-from privcausal.spec.fourier import Fourier
-from privcausal.spec.functions import Additive, Constant, Function, Nuisance
-from privcausal.spec.plan import Plan
-from privcausal.spec.request import Request
-from privcausal.spec.schema import Schema
-from privcausal.typing import Vector
+from privcausal.learners.shares import SHARES, Stages
+from privcausal.learners.state import FitState, Session, look_at_outcome, prepare
+from privcausal.request.plan import Plan, StageKey
+from privcausal.request.request import Request
+from privcausal.request.schema import Schema
+from privcausal.typing import Frame, Vector
 from privcausal.vault import (
     Aipw,
-    CentredProduct,
     KernelAnswers,
     KernelRegression,
     OfCovariates,
-    SquaredTreatmentResidual,
+    OverlapMass,
+    ResidualProduct,
     Transform,
     Vault,
     proven_lipschitz,
@@ -64,28 +65,21 @@ ORTHOGONAL = 1e-9
 """Queries this near to orthogonal in the RKHS get independent noise."""
 
 LEAST_RIDGE = 1e-4
-"""Of the most curvature that rows can have: a ridge that is chosen is no smaller, since the number
-of the solver's steps grows with one over its root. Next to nothing is shrunk there."""
+"""Least ridge that is chosen, as a share of the most curvature that rows can have: the solver's
+steps grow with one over its root, and next to nothing is shrunk there."""
 
-OPTIONS: dict[str, tuple[str, ...]] = {
-    "score": ("r", "dr"),
-    "second": ("kernel", "linear", "network"),
-    "noise": ("gross_error", "process"),
-}
-
-FIRST_SIZES, FIRST = "effect: residual sizes", "effect: residual moments"
-SIZES, KERNEL = "effect: score sizes", "effect: kernel weights"
+KERNEL = StageKey("effect", "kernel weights")
 
 FAILING = 1
-"""pico-delta: how often, at most, there are more rows than `_most` takes there to be."""
+"""pico-delta: bounds the chance that there are more rows than `_most` says."""
 
 OTHER_HALF = 200
 """Rows by which half of the rows may pass four times the other half: see `_most`."""
 
 NETWORK_NEEDS = (
-    Need("nuisance: marginals", 0.06, "nuisance"),
-    Need(SIZES, 0.04, "effect"),
-    Need(KERNEL, 0.90, "effect"),
+    StageWeight(Stages.MARGINALS, SHARES.networks_marginals),
+    StageWeight(Stages.SCORE_SIZES, SHARES.networks_sizes),
+    StageWeight(KERNEL, SHARES.networks_kernel),
 )
 """What is left to pay for in rho where networks learn the nuisances."""
 
@@ -94,51 +88,49 @@ NETWORK_NEEDS = (
 class DPCATE(CateLearner):
     """tau(x) by Gaussian-kernel regression of a pseudo-outcome, released as one function.
 
-    Second stage of the paper's Theorem 3, with the sensitivity put right and without state: the
-    weights of the function on a public finite basis leave the vault once, with discrete Gaussian
-    noise for the l2 norm that one row can move them by (`vault.KernelRegression`). Whatever is
-    predicted is a function of these numbers. Nuisances are private (base "gam"), and so is a first
-    additive effect, that of learner "r", around which the regression is centred: it learns what
-    that leaves, and shrinks towards it.
+    Second stage of the paper's Theorem 3, with the sensitivity corrected and without state: the
+    function's weights on a public finite basis leave the vault once, with discrete Gaussian noise
+    for the l2 distance by which one row can move them (`vault.KernelRegression`). All predictions
+    are functions of these numbers. Nuisances are private (base "gam"), and so is a first additive
+    effect, that of learner "r": the regression learns what it leaves, and shrinks towards it.
 
     Parameters
     ----------
     score : {"r", "dr"}
         The pseudo-outcome: (Y - eta) / (T - e) with weight (T - e)^2, or the doubly robust score.
-    second : {"kernel", "linear", "network"}
-        Only for ``mode="paper"`` with ``queries=``: what is fitted to it (the paper's Corollaries 2
-        and 1). "network" has two layers of 32 tanh units and needs the extra ``privcausal[nn]``.
-    noise : {"gross_error", "process"}
-        Only for ``mode="paper"`` with ``queries=``: the noise of Theorem 1, or of Algorithm 1.
+    queries : data frame, optional
+        Public points at which alone the effect is released. Default: the whole function.
     """
 
     score: Literal["r", "dr"] = "r"
-    second: Literal["kernel", "linear", "network"] = "kernel"
-    noise: Literal["gross_error", "process"] = "gross_error"
+    queries: Frame | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "dpcate"
+    title: ClassVar[str] = "DP-CATE"
+    bands: ClassVar[str] = (
+        "Bands for the effect add the law of its first, additive part to that of the rest, which "
+        "they take for a draw of the kernel's Gaussian process whose size was read from released "
+        "numbers: they are approximate, and on average over x."
+    )
 
     def __post_init__(self) -> None:
-        for name, known in OPTIONS.items():
-            if getattr(self, name) not in known:
-                raise CapabilityError(f"DPCATE({name}=) is one of {', '.join(map(repr, known))}")
+        if self.score not in ("r", "dr"):
+            raise CapabilityError("DPCATE(score=) is 'r' or 'dr'")
 
-    def effect_needs(self, request: Request, base: Base) -> list[Need]:
+    def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
         return [
             *nuisance_needs(request, base),
-            Need(FIRST_SIZES, 0.02, "effect"),
-            Need(FIRST, 0.35, "effect"),
-            Need(SIZES, 0.02, "effect"),
-            Need(KERNEL, 0.15, "effect", FAILING if request.trust.neighbors == "add_remove" else 0),
+            StageWeight(Stages.RESIDUAL_SIZES, SHARES.dpcate_first_sizes),
+            StageWeight(Stages.RESIDUALS, SHARES.dpcate_first),
+            StageWeight(Stages.SCORE_SIZES, SHARES.dpcate_sizes),
+            StageWeight(
+                KERNEL,
+                SHARES.dpcate_kernel,
+                FAILING if request.trust.neighbors == "add_remove" else 0,
+            ),
         ]
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
         """Stages with integer budgets; no data are needed."""
-        if request.mode == "paper":
-            return published_cate.plan(self, request, base, undeclared)
-        if (self.second, self.noise) != ("kernel", "gross_error"):
-            raise CapabilityError(
-                "DPCATE(second=, noise=) belong to mode='paper': what is proven is the kernel's"
-            )
         kernel = second_stage(base)
         if kernel.loss == "squared" and request.trust.neighbors != "substitute":
             raise CapabilityError(
@@ -146,157 +138,160 @@ class DPCATE(CateLearner):
                 "neighbors='add_remove' protects; write loss='huber'"
             )
         if isinstance(base, NN):
-            return networks.plan(request, self.name, list(NETWORK_NEEDS), undeclared)
+            return network_plan(request, self.name, NETWORK_NEEDS, undeclared)
         needs = self.needs(request, Gam())
         return make_plan(request, self.name, kernel.name, needs, self.shares, undeclared)
 
     def fit(
         self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
     ) -> Estimate:
-        if plan.request.mode == "paper":
-            return published_cate.fit(self, plan, vault, schema, base)
-        session = Session(plan, vault, schema, undeclared, Gam())
-        own = base if isinstance(base, NN) else None
-        return _WithKernel(self.score, kernel=second_stage(base), networks=own).run(session)
-
-    @property
-    def _kernel(self) -> Kernel:
-        return Kernel()
-
-    @property
-    def _networks(self) -> NN | None:
-        return None
+        return self._run(Session(plan, vault, schema, undeclared, Gam()), base)
 
     def run(self, session: Session) -> Estimate:
+        return self._run(session, Kernel())
+
+    def learn(self, state: FitState) -> Learnt:
+        return self._learn(state, Kernel())[0]
+
+    def _run(self, session: Session, base: AnyBase) -> Estimate:
         """As every learner, but averages are centred on the first effect's mean."""
-        learnt, centre = self._learn(lay(session, modelled=True))
-        ground, found = learnt.ground, None
+        learnt, centre = self._learn(prepare(session, modelled=True), base)
+        state, found = learnt.state, None
         if session.plan.has(STAGES[1]):
-            ground = look_at_outcome(ground, RANGE)
-            scored = weighed(ground, learnt)
-            target = average_target(ground, scored.nuisances, centre)
-            found = averages(ground, target, scored, STAGES, "ATE")
-        notes = () if found is None else doubts(found)
-        return finish(ground, learnt.effect, learnt.shown, found, notes)
+            state = look_at_outcome(state, Stages.AVERAGE_RANGE)
+            scored = learnt.weighed(state)
+            target = average_target(state, scored.nuisances, centre)
+            found = averages(state, target, scored, STAGES, "ATE")
+        notes = () if found is None else average_doubts(found)
+        return finish(state, learnt.effect, learnt.shown, found, notes)
 
-    def learn(self, ground: Ground) -> Learnt:
-        return self._learn(ground)[0]
+    def _learn(self, state: FitState, base: AnyBase) -> tuple[Learnt, float]:
+        """The effect, and the mean of the first one."""
+        kernel = second_stage(base)
+        if isinstance(base, NN):
+            networks = learn_networks(state, base)
+            part, nuisance = (networks.partial,), (networks.nuisance,)
+            score = _scored(self.score, state, part, nuisance, networks.pilot)
+            effect = _kernel_effect(state, kernel, score, networks.partial)
+            rest = remainder(state, part)
+            learnt = Learnt(state, effect, nuisance, shown(part, nuisance), rest)
+            return learnt, score.centre
+        known = nuisances_of(state)
+        state, partials = known.state, known.partials
+        found = residual_moments(known)
+        first, partials = orthogonal_effect(state, partials, found, conditional(state))
+        nuisances = tuple(nuisance_of(p, first, state.outcome) for p in partials)
+        score = _scored(self.score, state, partials, nuisances, first)
+        effect = _kernel_effect(state, kernel, score, partials[0])
+        return Learnt.of(known, partials, effect, first), score.centre
 
-    def _learn(self, ground: Ground) -> tuple[Learnt, float]:
-        if self._networks is not None:
-            return self._after_networks(ground, networks.learn(ground, self._networks))
-        known = nuisances_of(ground)
-        ground, grams, partials = known.ground, known.grams, known.partials
-        found = residuals(ground, grams, partials, sizes=FIRST_SIZES, moments=FIRST, weights=None)
-        first, partials = orthogonal_effect(ground, partials, found, conditional(ground))
-        nuisances = tuple(nuisance_of(p, first, ground.outcome) for p in partials)
-        score = _scored(self.score, ground, partials, nuisances, first)
-        effect = self._effect(ground, score, partials[0])
-        learnt = Learnt(
-            ground, effect, nuisances, shown(partials, nuisances), known.doubt, partials, first
+    @classmethod
+    def describe(cls, estimate: Estimate) -> Description:
+        found = super().describe(estimate)
+        if estimate.plan.request.mode == "paper":
+            return describe_published(found, estimate)
+        return found
+
+    @classmethod
+    def method(cls, title: str, plan: Plan) -> str:
+        where = (
+            "answers at the declared points" if plan.request.queries else "weights on that basis"
         )
-        return learnt, score.centre
-
-    def _after_networks(self, ground: Ground, found: networks.Learned) -> tuple[Learnt, float]:
-        partials, nuisances = (found.partial,), (found.nuisance,)
-        score = _scored(self.score, ground, partials, nuisances, found.pilot)
-        effect = self._effect(ground, score, found.partial)
-        rest = remainder(ground, partials)
-        return Learnt(ground, effect, nuisances, shown(partials, nuisances), rest), score.centre
-
-    def _effect(self, ground: Ground, score: _Score, partial: Partial) -> Effect:
-        kernel = self._kernel
-        features = basis(ground, kernel)
-        sizes = _sizes(ground, score.target, None if self.score == "dr" else partial)
-        count, most = ground.population.count, _most(ground)
-        cut = cuts.trade(sizes, cross_noise(ground, KERNEL, 1.0) / count)
-        below = max(sizes.below(cut), LEAST_BELOW)
-        mass = count * score.weight * below
-        residual = (sizes.rms(cut) / below) ** 2 / score.weight
-        spread = LEFT_SPREAD if score.first else SPREAD
-        law = Law.of(features, ground.rows, mass, residual, spread)
-
-        def regression(ridge: float) -> KernelRegression:
-            if kernel.loss == "huber":
-                return KernelRegression(
-                    features, score.curvature, score.target, cut, ridge, rows=most
-                )
-            reach = min(score.reach, cut) if self.score == "dr" else score.reach
-            lipschitz = proven_lipschitz(score.curvature.bound, reach, cut, most, ridge)
-            return KernelRegression(
-                features, score.curvature, score.target, lipschitz, ridge, "squared", cut, rows=most
-            )
-
-        def noise(ridge: float) -> float:
-            return _noise_sd(ground, regression(ridge))
-
-        if kernel.ridge is None:
-            ridge = max(law.best_ridge(noise), LEAST_RIDGE * score.curvature.bound * most)
-        else:
-            ridge = 2 * kernel.ridge * count
-        return _released(ground, regression(ridge), law, score)
+        networks = "nuisances by networks (private gradient descent)"
+        nuisances = networks if plan.base == NN.name else "private additive nuisances"
+        left = "" if plan.base == NN.name else "less a first additive effect (learner 'r') "
+        return (
+            f"{title} (Schroeder et al. 2025, Theorem 3, with the sensitivity put right) with "
+            f"{nuisances}. The second stage is a Gaussian-kernel regression of a pseudo-outcome "
+            f"{left}on a public finite basis, ridge-regularised and with a bounded pull of each "
+            f"row; its {where} were released once, with discrete Gaussian noise (OpenDP) for the "
+            "distance by which one row can move them. All else was read through sums of bounded "
+            "row vectors with noise. Everything after that is post-processing."
+        )
 
 
-@dataclass(frozen=True)
-class _WithKernel(DPCATE):
-    """The learner with the options of its second stage."""
+def _kernel_effect(
+    state: FitState, kernel: Kernel, score: _Score, partial: FoldNuisances
+) -> Effect:
+    features = basis(state, kernel)
+    # the usual law of residual products helps: by itself a small budget sees no sizes
+    sizes = (
+        read_sizes(state, score.target, Stages.SCORE_SIZES)
+        if score.doubly_robust
+        else residual_sizes(state, score.target, Stages.SCORE_SIZES, partial)
+    )
+    count, most = state.population.count, _most(state)
+    cut = clipping.threshold_for_effect(sizes, cross_noise(state, KERNEL, 1.0) / count)
+    below = max(sizes.below(cut), PRIORS.least_below)
+    mass = count * score.weight * below
+    residual = (sizes.rms(cut) / below) ** 2 / score.weight
+    spread = LEFT_SPREAD if score.first else SPREAD
+    law = KernelPrior.of(features, state.rows, mass, residual, spread)
 
-    kernel: Kernel = field(default_factory=Kernel)
-    networks: NN | None = None
+    def regression(ridge: float) -> KernelRegression:
+        order = features, score.curvature, score.target
+        if kernel.loss == "huber":
+            return KernelRegression(*order, cut, ridge, rows=most)
+        reach = min(score.reach, cut) if score.doubly_robust else score.reach
+        lipschitz = proven_lipschitz(score.curvature.bound, reach, cut, most, ridge)
+        return KernelRegression(*order, lipschitz, ridge, "squared", cut, rows=most)
 
-    @property
-    def _kernel(self) -> Kernel:
-        return self.kernel
+    def noise(ridge: float) -> float:
+        """Noise sd of a weight, as the vault will draw it."""
+        plan, wanted = state.session.plan, regression(ridge)
+        trust = plan.request.trust
+        moved = wanted.sensitivity(trust.neighbors) * trust.max_rows * float(wanted.units[0])
+        return float(moved / np.sqrt(2 * plan.stage(KERNEL).rho / PICO))
 
-    @property
-    def _networks(self) -> NN | None:
-        return self.networks
+    if kernel.ridge is None:
+        ridge = max(law.best_ridge(noise), LEAST_RIDGE * score.curvature.bound * most)
+    else:
+        ridge = 2 * kernel.ridge * count
+    return _released(state, regression(ridge), law, score)
 
 
-def _released(ground: Ground, order: KernelRegression, law: Law, score: _Score) -> Effect:
+def _released(state: FitState, order: KernelRegression, law: KernelPrior, score: _Score) -> Effect:
     """The function, or its answers at the queries."""
-    session, reach = ground.session, 2 * ground.outcome.bound
+    session, reach = state.session, 2 * state.outcome.bound
     queries = session.plan.request.queries
-    rows = None if queries is None else queries.rows(ground.design)
+    rows = None if queries is None else read_queries(queries, state.design)
     phi = None if rows is None else rows.phi(order.features)
     if rows is not None and phi is not None and np.linalg.norm(phi, 2) <= 1 + ORTHOGONAL:
-        return _answers(ground, order, law, score, rows)
-    release = session.vault.release_solution(KERNEL, order)
-    session.releases.append(release)
+        return _answers(state, order, law, score, rows)
+    release = session.release(KERNEL, order)
     coef, cov = denoised(law, release.value, order.ridge, float(release.noise_sd[0]))
     kernel = Piece(Additive(order.features, coef, 0.0 if score.first else score.centre), cov)
     function = Effect((*score.first, kernel), reach)
     if rows is None:
         return function
-    return _at_points(ground, order.features, rows, function(rows), function.sd(rows))
+    return _at_points(state, order.features, rows, function(rows), function.sd(rows))
 
 
 def _answers(
-    ground: Ground, order: KernelRegression, law: Law, score: _Score, rows: Rows
+    state: FitState, order: KernelRegression, law: KernelPrior, score: _Score, rows: Rows
 ) -> Answers:
     """Independent noise on each answer, where it is as small as that of a process."""
-    session = ground.session
+    session = state.session
     phi = rows.phi(order.features)
     wanted = KernelAnswers(
         order.features, order.curvature, order.target, order.lipschitz, order.ridge, order.loss,
         order.cut, phi, rows=order.rows,
     )  # fmt: skip
-    release = session.vault.release_solution(KERNEL, wanted)
-    session.releases.append(release)
+    release = session.release(KERNEL, wanted)
     cov = law.cov(order.ridge, 0.0)
     known = Effect(score.first, np.inf).sd(rows)
     spread = np.sqrt(
         np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0) + release.noise_sd**2 + known**2
     )
-    return _at_points(ground, order.features, rows, score.around(rows) + release.value, spread)
+    return _at_points(state, order.features, rows, score.around(rows) + release.value, spread)
 
 
 def _at_points(
-    ground: Ground, features: Fourier, rows: Rows, value: Vector, spread: Vector
+    state: FitState, features: Fourier, rows: Rows, value: Vector, spread: Vector
 ) -> Answers:
-    points = np.ascontiguousarray(rows.scaled(ground.design)[:, features.columns])
-    reach = 2 * ground.outcome.bound
-    return Answers((), reach, ground.design, features.columns, points, value, spread)
+    points = np.ascontiguousarray(rows.scaled(state.design)[:, features.columns])
+    reach = 2 * state.outcome.bound
+    return Answers((), reach, state.design, features.columns, points, value, spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,14 +303,16 @@ class _Score:
     around : Function
         That effect, cut to the outcome's range.
     first : tuple of Piece
-        What it is made of: what the kernel's function adds to. Its errors count in full, though the
-        function may mend some of them. None: it is the constant `centre`.
+        Its pieces, to which the kernel's function adds. Their errors count in full, though the
+        function may mend some of them. Empty where the effect is the constant `centre`.
     centre : float
         Its mean over the synthetic population.
     weight : float
         Mean weight over the synthetic population.
     reach : float
         Bound of |target| / sqrt(weight) of a row.
+    doubly_robust : bool
+        Or that of the R-learner.
     """
 
     curvature: Transform
@@ -325,16 +322,17 @@ class _Score:
     centre: float
     weight: float
     reach: float
+    doubly_robust: bool
 
 
 def _scored(
     score: str,
-    ground: Ground,
-    partials: tuple[Partial, ...],
+    state: FitState,
+    partials: tuple[FoldNuisances, ...],
     nuisances: tuple[Nuisance, ...],
     found: Effect,
 ) -> _Score:
-    outcome, rows = ground.outcome, ground.rows
+    outcome, rows = state.outcome, state.rows
     limit = 2 * outcome.bound
     centre = float(np.clip(np.mean(found(rows)), -limit, limit))
     first = tuple(
@@ -345,38 +343,23 @@ def _scored(
     most = limit if first else abs(centre)
     if score == "dr":
         one = OfCovariates(Constant(1.0), 1.0)
-        target = by_fold(lambda n: Aipw(n, outcome, ground.clip, around, most), nuisances)
-        return _Score(one, target, around, first, centre, 1.0, target.bound)
-    soft = min(RESIDUAL_CLIP, ground.clip)
+        target = by_fold(lambda n: Aipw(n, outcome, state.clip, around, most), nuisances)
+        return _Score(one, target, around, first, centre, 1.0, target.bound, True)
+    soft = state.soft_clip
     e = partials[0].e_soft(rows)
     return _Score(
-        by_fold(lambda p: SquaredTreatmentResidual(p.e_soft, soft), partials),
-        by_fold(lambda p: CentredProduct(p.e_soft, p.eta, outcome, soft, around, most), partials),
+        by_fold(lambda p: OverlapMass(p.e_soft, soft), partials),
+        by_fold(lambda p: ResidualProduct(p.e_soft, p.eta, outcome, soft, around, most), partials),
         around,
         first,
         centre,
         float(np.mean(e * (1 - e))),
         limit + (1 - soft) * most,
+        False,
     )
 
 
-def _sizes(ground: Ground, target: Transform, partial: Partial | None) -> cuts.Sizes:
-    """Noisy histogram of the target's size: of residual products (with `partial`), whose usual law
-    is known, helped by it. Else a small budget sees none, and takes them to be all the range."""
-    if partial is None:
-        return read_sizes(ground, target, SIZES)
-    return residual_sizes(ground, target, SIZES, partial)
-
-
-def _noise_sd(ground: Ground, regression: KernelRegression) -> float:
-    """Noise sd of a weight, as the vault will draw it."""
-    plan = ground.session.plan
-    trust = plan.request.trust
-    moved = regression.sensitivity(trust.neighbors) * trust.max_rows * float(regression.units[0])
-    return float(moved / np.sqrt(2 * plan.stage(KERNEL).rho / PICO))
-
-
-def _most(ground: Ground) -> float:
+def _most(state: FitState) -> float:
     """Public bound N on the number of rows that count; with add_remove, but for a chance in delta.
 
     Privacy
@@ -398,12 +381,12 @@ def _most(ground: Ground) -> float:
     P(S) <= P(S, good) + 1e-12 <= e^epsilon P'(S, good) + delta + 1e-12 for every set S of outputs:
     the chance adds to delta once, and whatever happens otherwise costs nothing more.
     """
-    session = ground.session
+    session = state.session
     size, plan = session.vault.size, session.plan
     k = plan.request.trust.max_rows
     if size is not None:
         return float(size * k)
-    count = ground.population.count + 10 * ground.population.count_sd
+    count = state.population.count + 10 * state.population.count_sd
     if plan.request.split == "disjoint":
         return 4 * count + (2 * OTHER_HALF + 1) * k
     return 2 * count + k

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from privcausal.accounting import Release
+from privcausal.features.design import Design
+from privcausal.features.functions import Additive, Extended, Function, Known, Mixture
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.effect import Effect
-from privcausal.inference.polynomials import ArmPolynomials
+from privcausal.inference.effect import ArmPolynomials, Effect
 from privcausal.inference.population import Population
-from privcausal.spec.features import Design
-from privcausal.spec.functions import Additive, Extended, Function, Known, Mixture
-from privcausal.spec.plan import Plan
-from privcausal.spec.schema import Interval, Schema
+from privcausal.request.plan import Plan
+from privcausal.request.schema import Interval, Schema
+from privcausal.stored import stored
 from privcausal.typing import Kind
 
 
+@stored
 @dataclass(frozen=True, eq=False)
 class Nuisances:
     """Released nuisances as functions of covariates; each may be absent."""
@@ -27,6 +28,7 @@ class Nuisances:
     mu1: Function
 
 
+@stored
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """A finished fit: released numbers and functions of them, nothing else.
@@ -84,7 +86,7 @@ class Estimate:
 
 
 def _least(e: Function) -> float:
-    """Where a propensity is cut from below; one half where it is not an additive one."""
+    """Lower limit of a propensity; one half where it is not an additive one."""
     if isinstance(e, Mixture):
         return min(_least(e.at_one), _least(e.at_zero))
     if isinstance(e, Extended):

@@ -1,139 +1,123 @@
 """Second pass of the nuisances: what the additive fits leave of products of covariates.
 
-Residuals of treatment and outcome are regressed on `spec.interactions.Interactions`: powers of the
-two fitted indices, and products of the columns that matter most. Both are chosen from released
-numbers; how much of them is believed, by marginal likelihood.
+Residuals of treatment and outcome are regressed on `features.products.Interactions`: products of
+the columns that matter most, chosen from released numbers. How much of them is believed follows
+from marginal likelihood.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from privcausal.inference.additive import Moments, Posterior, Prior, fit
+from privcausal.features.products import Interactions
+from privcausal.features.rows import Rows
 from privcausal.inference.confounding import Pair
-from privcausal.inference.gram import population_gram
-from privcausal.learners.ground import Ground, complements
-from privcausal.learners.needs import Need
-from privcausal.learners.nuisances import (
-    OUTCOME_SPREAD,
-    PROPENSITY_SPREAD,
-    RESIDUAL_CLIP,
-    Partial,
-    by_fold,
-    extended,
-    read_sizes,
-)
-from privcausal.spec.features import Rows
-from privcausal.spec.interactions import Index, Interactions
+from privcausal.inference.population import population_gram
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import Moments, Prior, Regression, fit
+from privcausal.learners.budget import StageWeight
+from privcausal.learners.nuisances import FoldNuisances, by_fold, extended, read_sizes
+from privcausal.learners.shares import Stages
+from privcausal.learners.state import FitState, complements
+from privcausal.request.plan import StageKey
+from privcausal.request.request import Request
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault import Cross, OutcomeResidual, Transform, TreatmentResidual
 
-TREATMENT, OUTCOME = "nuisance: treatment interactions", "nuisance: outcome interactions"
-SIZES = "nuisance: residual sizes"
+INTERACTIONS = (
+    Stages.INTERACTION_SIZES,
+    Stages.TREATMENT_INTERACTIONS,
+    Stages.OUTCOME_INTERACTIONS,
+)
+"""Their stages."""
 
-POWERS = 7
-"""The second and third powers of the indices u and v, with their products, come first."""
+CURVES = 3
+"""Products with curvatures that each pair has."""
 
-MOST_COLUMNS = 8
-"""Products are taken of this many columns, those that matter most to both nuisances."""
-
-CURVED_COLUMNS, CURVES = 3, 3
-"""Products with curvatures are taken of this many columns; each pair has this many."""
-
-INDEX_SIZE, PAIRS_SIZE, CURVED_SIZE = 0.4, 0.7, 0.5
-"""Standard deviation of each index power, and root of the summed variances of all products of
-pairs, and of all products with curvatures."""
-
-INDEX_SPREAD, PAIRS_SPREAD, CURVED_SPREAD = 0.5, 0.6, 0.2
-"""Public prior sds of the interactions' parts of a nuisance, against that of the additive part."""
-
-PULL, PULL_APART = 0.25, 0.15
-"""How strongly log prior variances are held near their centres: those of whole kinds, as for
-additive nuisances, and those of single products, of which few may matter, but much."""
-
-RESIDUAL_RANGE = 1.5
-"""Outcome residuals are cut at no more than this share of half the outcome's range."""
-
-UNCUT = 0.98
-"""Share of outcome residuals that the cut leaves as they are, by a noisy histogram of sizes."""
-
-NORM_QUANTILE = 0.8
-"""The norm cut is this quantile of the synthetic population's norms."""
+ADDITIVE = 0.05
+"""Columns of which additive functions leave no larger sd are additive, but for rounding."""
 
 
-def interaction_needs(treatment: float, outcome: float, sizes: float) -> list[Need]:
+def interaction_needs(
+    request: Request, treatment: float, outcome: float, sizes: float
+) -> list[StageWeight]:
+    if len(request.formula.terms) < 2:  # products are of two terms
+        return []
     return [
-        Need(SIZES, sizes, "nuisance"),
-        Need(TREATMENT, treatment, "nuisance"),
-        Need(OUTCOME, outcome, "nuisance"),
+        StageWeight(Stages.INTERACTION_SIZES, sizes),
+        StageWeight(Stages.TREATMENT_INTERACTIONS, treatment),
+        StageWeight(Stages.OUTCOME_INTERACTIONS, outcome),
     ]
 
 
-def refine(ground: Ground, partials: tuple[Partial, ...]) -> tuple[Partial, ...]:
+def refine(state: FitState, partials: tuple[FoldNuisances, ...]) -> tuple[FoldNuisances, ...]:
     """The same nuisances with interactions."""
-    psi = interactions(ground, partials)
+    psi = interactions(state, partials)
     if psi is None:
         return partials
-    soft = min(RESIDUAL_CLIP, ground.clip)
+    soft = state.soft_clip
     # the nuisance of a fold's rows was learned on the other folds': those are its own residuals
     own = partials[::-1]
     treatment = by_fold(lambda p: TreatmentResidual(p.e_soft, soft), own)
-    outcome = by_fold(lambda p: OutcomeResidual(p.eta, ground.outcome), own)
-    half = ground.centre.bound
-    believed = (
-        Belief(0.25, PROPENSITY_SPREAD),
-        Belief((half / 4) ** 2, _outcome_spread(ground, partials)),
-    )
-    es = _fits(ground, psi, TREATMENT, treatment, 1 - soft, believed[0])
-    sizes = read_sizes(ground, outcome, SIZES)
-    cut = min(sizes.quantile(UNCUT), RESIDUAL_RANGE * half)
-    ys = _fits(ground, psi, OUTCOME, outcome, cut, believed[1])
-    return tuple(_extended(p, psi, e, y) for p, e, y in zip(partials, es, ys, strict=True))
+    outcome = by_fold(lambda p: OutcomeResidual(p.eta, state.outcome), own)
+    half = state.centre.bound
+    es = _regressions(
+        state, psi, Stages.TREATMENT_INTERACTIONS, treatment, 1 - soft,
+        noise_var=PRIORS.treatment_variance, spread=PRIORS.propensity_sd,
+    )  # fmt: skip
+    sizes = read_sizes(state, outcome, Stages.INTERACTION_SIZES)
+    cut = min(sizes.quantile(PRIORS.residuals_uncut), PRIORS.residual_range * half)
+    ys = _regressions(
+        state, psi, Stages.OUTCOME_INTERACTIONS, outcome, cut,
+        noise_var=(PRIORS.outcome_noise_sd * half) ** 2, spread=_outcome_spread(state, partials),
+    )  # fmt: skip
+    pairs = [Pair(e, y, np.full(psi.size, True)) for e, y in zip(es, ys, strict=True)]
+    return tuple(extended(p, psi, pair) for p, pair in zip(partials, pairs, strict=True))
 
 
-def _outcome_spread(ground: Ground, partials: tuple[Partial, ...]) -> float:
-    """Prior sd of the additive part: the public one, or what moments have made of it if less.
+def _outcome_spread(state: FitState, partials: tuple[FoldNuisances, ...]) -> float:
+    """Prior sd of the additive part: the public one, or that of the fits where it is less.
 
     The declared range of an outcome says little of its spread.
     """
-    phi = ground.rows.phi(ground.features)
+    phi = state.rows.phi(state.features)
     fitted = np.mean([p.pair.y.prior for p in partials if p.pair], axis=0)
-    found = float(np.sqrt((fitted * phi.var(axis=0))[ground.features.order > 0].sum()))
-    return min(OUTCOME_SPREAD * ground.centre.bound, found)
+    found = float(np.sqrt((fitted * phi.var(axis=0))[state.features.order > 0].sum()))
+    return min(PRIORS.outcome_sd * state.centre.bound, found)
 
 
-def interactions(ground: Ground, partials: tuple[Partial, ...]) -> Interactions | None:
+def interactions(state: FitState, partials: tuple[FoldNuisances, ...]) -> Interactions | None:
     """The map psi, built over the synthetic population from released fits."""
-    phi = ground.rows.phi(ground.features)
-    e, y = (np.mean([p.pair.mean[k] for p in partials if p.pair], axis=0) for k in (0, 1))
-    free = ground.features.order > 0
-    indices = (_index(phi, np.where(free, e, 0.0)), _index(phi, np.where(free, y, 0.0)))
-    pairs, curved = _pairs(ground, phi, e, y)
+    phi = state.rows.phi(state.features)
+    means = [p.pair.mean for p in partials if p.pair]
+    e, y = np.mean([m[0] for m in means], axis=0), np.mean([m[1] for m in means], axis=0)
+    pairs, curved = _pairs(state, phi, e, y)
+    if not pairs:
+        return None
     start = Interactions(
-        ground.features,
-        indices,
+        state.features,
+        None,
         pairs,
         curved,
         phi.std(axis=0) + 1e-12,
         np.zeros((0, 0)),
-        np.zeros(POWERS + len(pairs) + CURVES * len(curved)),
+        np.zeros(len(pairs) + CURVES * len(curved)),
         1.0,
     )
-    lift, left = regressed_out(start, ground.rows)
+    lift, left = regressed_out(start, state.rows)
     many = CURVES * len(curved)
     size = np.r_[
-        np.full(POWERS, INDEX_SIZE),
-        np.full(len(pairs), PAIRS_SIZE / np.sqrt(len(pairs) or 1)),
-        np.full(many, CURVED_SIZE / np.sqrt(many or 1)),
+        np.full(len(pairs), PRIORS.pairs_size / np.sqrt(len(pairs))),
+        np.full(many, PRIORS.curved_size / np.sqrt(many or 1)),
     ]
     psi = replace(start, lift=lift, gain=gains(size, left.std(axis=0)))
-    norms = np.linalg.norm(psi.of(ground.rows), axis=1)
-    cut = float(np.quantile(norms, NORM_QUANTILE))
+    norms = np.linalg.norm(psi.of(state.rows), axis=1)
+    cut = float(np.quantile(norms, PRIORS.interaction_norm_quantile))
     return replace(psi, cut=cut) if cut > 0 else None
 
 
@@ -154,24 +138,18 @@ def gains(size: Vector | float, left: Vector) -> Vector:
     What is additive already (a square of a binary column, a product of levels of one factor) has
     nothing left to scale up.
     """
-    return np.where(left > 0.05, size / np.maximum(left, 0.05), 0.0)
-
-
-def _index(phi: Matrix, coef: Vector) -> Index:
-    value = phi @ coef
-    least = max(1e-6 * float(np.abs(coef).max()), 1e-300)  # in the outcome's unit, or none
-    return Index(coef, float(value.mean()), max(float(value.std()), least))
+    return np.where(left > ADDITIVE, size / np.maximum(left, ADDITIVE), 0.0)
 
 
 Pairs = tuple[tuple[int, int], ...]
 
 
-def _pairs(ground: Ground, phi: Matrix, e: Vector, y: Vector) -> tuple[Pairs, Pairs]:
+def _pairs(state: FitState, phi: Matrix, e: Vector, y: Vector) -> tuple[Pairs, Pairs]:
     """Pairs of linear functions of different terms, of the columns with the largest slopes.
 
-    The second are those of which curvatures are multiplied too.
+    The second are those whose curvatures are multiplied too.
     """
-    features = ground.features
+    features = state.features
     linear = np.flatnonzero(features.order == 1)
     strength = sum((c * phi.std(axis=0)) ** 2 / max(float(c @ c), 1e-300) for c in (e, y))
     kept = sorted(linear, key=lambda j: -float(np.asarray(strength)[j]))
@@ -185,82 +163,48 @@ def _pairs(ground: Ground, phi: Matrix, e: Vector, y: Vector) -> tuple[Pairs, Pa
             if features.group[i] != features.group[j]
         )
 
-    return pairs(kept[:MOST_COLUMNS]), pairs(bent[:CURVED_COLUMNS])
+    return pairs(kept[: PRIORS.interaction_columns]), pairs(bent[: PRIORS.curved_columns])
 
 
-@dataclass(frozen=True, eq=False)
-class Belief:
-    """What is thought of a nuisance before its moments are seen.
-
-    Attributes
-    ----------
-    noise_var : float
-        Variance of the residual.
-    spread : float
-        Standard deviation of the additive part.
-    """
-
-    noise_var: float
-    spread: float
-
-
-def _fits(
-    ground: Ground,
+def _regressions(
+    state: FitState,
     psi: Interactions,
-    stage: str,
+    stage: StageKey,
     target: Transform,
     cut: float,
-    belief: Belief,
-) -> list[Posterior]:
-    releases = ground.session.moments(stage, Cross(psi, target, cut, stage.partition(": ")[2]))
-    sd = float(releases[0].noise_sd[0])
-    return [
-        _fit(ground, psi, cross, noise, belief, share)
-        for cross, noise, share in complements([r.value for r in releases], sd)
-    ]
+    *,
+    noise_var: float,
+    spread: float,
+) -> list[Regression]:
+    """Of a nuisance's residuals for each fold, from prior variance of noise and additive part's sd.
+
+    There is one variance for products of pairs and one for curved products.
+    """
+    releases = state.session.moments(stage, Cross(psi, target, cut, stage.query))
+    ones, found = np.ones(len(state.rows)), []
+    noise_sd = float(releases[0].noise_sd[0])
+    for cross, sd, share in complements([r.value for r in releases], noise_sd):
+        gram = population_gram(psi, state.rows, state.population.count * share, ones)
+        moments = Moments(gram, cross, 0.0, sd, noise_var)
+        regression = fit(moments, _prior(psi, spread)).regression
+        assert regression is not None
+        found.append(regression)
+    return found
 
 
-def _fit(
-    ground: Ground, psi: Interactions, cross: Vector, sd: float, belief: Belief, share: float
-) -> Posterior:
-    """A variance for index powers, one for curved products, and one for pairs or one for each."""
-    rows = ground.rows
-    gram = population_gram(psi, rows, ground.population.count * share, np.ones(len(rows)))
-    moments = Moments(gram, cross, 0.0, sd, belief.noise_var)
-    fits = [fit(moments, _prior(psi, belief, apart=apart)) for apart in (False, True)]
-    return max(fits, key=lambda f: f.evidence)
-
-
-def _prior(psi: Interactions, belief: Belief, *, apart: bool) -> Prior:
+def _prior(psi: Interactions, spread: float) -> Prior:
     kinds = _kinds(psi)
-    group = np.where(kinds == 2, 2 + np.arange(psi.size), kinds) if apart else kinds
-    group = np.unique(group, return_inverse=True)[1] + 1
-    var = np.log(_variances(psi, belief.spread))
-    centre = np.bincount(group, var)[1:] / np.bincount(group)[1:]
-    pull = PULL_APART if apart else PULL
-    return Prior(group, np.ones(psi.size), 1.0, centre, pull, fit_noise=True)
+    of_kind = np.array(
+        [
+            (PRIORS.pairs_spread / PRIORS.pairs_size) ** 2,
+            (PRIORS.curved_spread / PRIORS.curved_size) ** 2,
+        ]
+    )
+    var = np.log(spread**2 * of_kind[kinds])
+    centre = np.bincount(kinds, var) / np.bincount(kinds)
+    return Prior(kinds + 1, np.ones(psi.size), 1.0, centre, PRIORS.kinds_pull, fit_noise=True)
 
 
 def _kinds(psi: Interactions) -> Integers:
-    """1 for powers of indices, 2 for products of pairs, 3 for those with curvatures; shape (K,)."""
-    counts = (POWERS, len(psi.pairs), CURVES * len(psi.curved))
-    return np.repeat(np.array([1, 2, 3]), counts)
-
-
-def _variances(psi: Interactions, spread: float) -> Vector:
-    """Public centres of the prior variances, shape (K,)."""
-    of_kind = np.array(
-        [
-            (INDEX_SPREAD / INDEX_SIZE) ** 2 / POWERS,
-            (PAIRS_SPREAD / PAIRS_SIZE) ** 2,
-            (CURVED_SPREAD / CURVED_SIZE) ** 2,
-        ]
-    )
-    return np.asarray(spread**2 * of_kind[_kinds(psi) - 1])
-
-
-def _extended(part: Partial, psi: Interactions, e: Posterior, y: Posterior) -> Partial:
-    assert e.regression is not None
-    assert y.regression is not None
-    group = np.minimum(_kinds(psi), 2)
-    return extended(part, psi, Pair(e.regression, y.regression, group))
+    """0 for products of pairs, 1 for those with curvatures; shape (K,)."""
+    return np.repeat(np.array([0, 1]), (len(psi.pairs), CURVES * len(psi.curved)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -10,36 +11,38 @@ import numpy as np
 
 from privcausal.accounting import PICO, delta_after, multiplier_for_replaced, rho_of
 from privcausal.accounting.charge import exact
-from privcausal.errors import BudgetError, CapabilityError
+from privcausal.errors import BudgetError
+from privcausal.features.functions import Difference, Function, Mixture, Nuisance
+from privcausal.features.networks import Network, size
+from privcausal.features.rows import Rows
 from privcausal.inference.effect import Effect
-from privcausal.learners.ground import Ground
-from privcausal.learners.kernels import NN
-from privcausal.learners.needs import Need, Undeclared
-from privcausal.learners.nuisances import RESIDUAL_CLIP, Partial
-from privcausal.spec.features import Rows
-from privcausal.spec.functions import Difference, Function, Mixture, Nuisance
-from privcausal.spec.networks import Network, size
-from privcausal.spec.plan import Plan, Stage, portions
-from privcausal.spec.request import Request
+from privcausal.learners.budget import StageWeight, Undeclared
+from privcausal.learners.nuisances import FoldNuisances
+from privcausal.learners.options import NN, refuse
+from privcausal.learners.state import FitState
+from privcausal.request.plan import Plan, Stage, StageKey, portions
+from privcausal.request.request import Request
+from privcausal.stored import stored
 from privcausal.typing import Vector
-from privcausal.vault import PrivateNetwork, Treatment
+from privcausal.vault import PrivateNetwork, Transform, Treatment
 
 BATCH, RATE = 128, 0.01
 """Rows of a step, on average, and Adam's step size (Schroeder et al. 2025, supplement G.3)."""
 
-PROPENSITY, OUTCOME = "nuisance: network of the treatment", "nuisance: network of the outcome"
+PROPENSITY = StageKey("nuisance", "network of the treatment")
+OUTCOME = StageKey("nuisance", "network of the outcome")
 SHARE = 0.5
 """Of epsilon, and of delta, for the networks where all stages read all rows."""
 
 
-def check(request: Request, undeclared: Undeclared) -> None:
-    """What the networks cannot do.
+def check_networks(request: Request, undeclared: Undeclared) -> None:
+    """Refuse what the networks cannot do.
 
     Raises
     ------
     CapabilityError
     """
-    refused = {
+    asked = {
         "neighbors='add_remove'": request.trust.neighbors != "substitute",
         "unit=": request.trust.unit is not None,
         f"split={request.split!r}": request.split != "full" and request.mode != "paper",
@@ -47,25 +50,25 @@ def check(request: Request, undeclared: Undeclared) -> None:
         "bounds to be bought": bool(undeclared),
         "groups=": bool(request.groups),
     }
-    for what, asked in refused.items():
-        if asked:
-            raise CapabilityError(f"base='nn' does not take {what}; base='kernel' may")
+    refuse(asked, "base='nn' does not take {}; base='kernel' may")
 
 
-def plan(request: Request, learner: str, needs: list[Need], undeclared: Undeclared) -> Plan:
+def network_plan(
+    request: Request, learner: str, needs: Sequence[StageWeight], undeclared: Undeclared
+) -> Plan:
     """Networks priced in (epsilon, delta), the other stages in rho; all rows, so both add up."""
-    check(request, undeclared)
-    networks = stages(request)
+    check_networks(request, undeclared)
+    networks = network_stages(request)
     spent, failing = (sum(getattr(n, of) for n in networks) for of in ("epsilon", "delta"))
     rest = float(exact(request.budget.epsilon) - Fraction(spent, PICO))
-    cap = rho_of(rest * (1 - 1e-12), delta_after(request.budget.delta, failing))
+    cap = rho_of(rest * (1 - 1e-12), delta_after(request.budget.delta, failing), gdp=True)
     amounts = portions(cap, [need.weight for need in needs])
-    first, *others = [Stage(n.name, a) for n, a in zip(needs, amounts, strict=True)]
-    return Plan(request, learner, NN.name, (first, *networks, *others), cap)
+    first, *others = [Stage(n.key, a) for n, a in zip(needs, amounts, strict=True)]
+    return Plan(request, learner, NN.name, (first, *networks, *others), cap, gdp=True)
 
 
-def stages(request: Request, *, rows: float = 1.0, part: str = "all") -> list[Stage]:
-    """The networks', with their share of epsilon and delta."""
+def network_stages(request: Request, *, rows: float = 1.0, part: str = "all") -> list[Stage]:
+    """Those of the networks, with their share of epsilon and delta."""
     names = [OUTCOME] if request.propensity is not None else [PROPENSITY, OUTCOME]
     each, failing = (
         math.floor(exact(amount) * exact(SHARE) * PICO) // len(names)
@@ -77,14 +80,15 @@ def stages(request: Request, *, rows: float = 1.0, part: str = "all") -> list[St
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class LearnedNetworks:
     """What the second stage needs of nuisances."""
 
-    partial: Partial
+    partial: FoldNuisances
     nuisance: Nuisance
     pilot: Effect
 
 
+@stored
 @dataclass(frozen=True, eq=False)
 class ArmDifference(Effect):
     """mu1 - mu0 as an effect, cut to its reach."""
@@ -95,30 +99,35 @@ class ArmDifference(Effect):
         return np.clip(self.difference(rows), -self.reach, self.reach)
 
 
-def learn(ground: Ground, base: NN) -> Learned:
+def learn_networks(state: FitState, base: NN) -> LearnedNetworks:
     """Train the networks on the rows of their stages; their weights are released."""
-    outcome, design = ground.outcome, ground.design
-    soft, clip = min(RESIDUAL_CLIP, ground.clip), ground.clip
+    outcome, design = state.outcome, state.design
+    soft, clip = state.soft_clip, state.clip
     e: Function
-    if ground.known is None:
-        treated = _weights(ground, base, PROPENSITY)
+    e_soft: Function
+    if state.known is None:
+        treated = _weights(state, base, PROPENSITY, Treatment(), by_arm=False)
         e = Network(design, treated, clip, 1 - clip, share=True)
-        e_soft: Function = Network(design, treated, soft, 1 - soft, share=True)
+        e_soft = Network(design, treated, soft, 1 - soft, share=True)
     else:
-        e = e_soft = ground.known
+        e = e_soft = state.known
     low, high, half = outcome.lo, outcome.hi, outcome.bound
-    weights = _weights(ground, base, OUTCOME)
+    means = _weights(state, base, OUTCOME, outcome, by_arm=True)
     mu0, mu1 = (
-        Network(design, weights, low, high, 0.5 * (low + high), half, arm) for arm in (0.0, 1.0)
+        Network(design, means, low, high, 0.5 * (low + high), half, arm) for arm in (0.0, 1.0)
     )
-    part = Partial(e, e_soft, Mixture(e_soft, mu1, mu0), None)
-    return Learned(part, Nuisance(e, mu0, mu1), ArmDifference((), 2 * half, Difference(mu1, mu0)))
+    part = FoldNuisances(e, e_soft, Mixture(e_soft, mu1, mu0), None)
+    pilot = ArmDifference((), 2 * half, Difference(mu1, mu0))
+    return LearnedNetworks(part, Nuisance(e, mu0, mu1), pilot)
 
 
-def _weights(ground: Ground, base: NN, stage: str) -> Vector:
-    session = ground.session
-    planned, treatment = session.plan.stage(stage), stage == PROPENSITY
-    assert session.vault.size is not None  # by `check`
+def _weights(
+    state: FitState, base: NN, stage: StageKey, target: Transform, *, by_arm: bool
+) -> Vector:
+    """Of the network that learns this target; `by_arm` from the treatment too."""
+    session = state.session
+    planned = session.plan.stage(stage)
+    assert session.vault.size is not None  # by `check_networks`
     rows = max(math.floor(planned.rows * session.vault.size), 1)
     rate = min(1.0, BATCH / rows)
     steps = math.ceil(base.epochs / rate)
@@ -127,21 +136,11 @@ def _weights(ground: Ground, base: NN, stage: str) -> Vector:
         planned.delta / PICO,
         rate,
         steps,
-        size(len(ground.design) + (not treatment)),
+        size(len(state.design) + by_arm),
         PrivateNetwork.grid,
     )
+    what = "outcome" if by_arm else "treatment"
     order = PrivateNetwork(
-        ground.design,
-        Treatment() if treatment else ground.outcome,
-        treatment,
-        not treatment,
-        steps,
-        rate,
-        rate * rows,
-        RATE,
-        sd,
-        "treatment" if treatment else "outcome",
+        state.design, target, not by_arm, by_arm, steps, rate, rate * rows, RATE, sd, what
     )
-    release = session.vault.release_network(stage, order)
-    session.releases.append(release)
-    return release.value
+    return session.release(stage, order).value

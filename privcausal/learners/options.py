@@ -1,50 +1,217 @@
-"""The option objects that ``learner=`` and ``base=`` take, told from classes and each other."""
+"""Bases without regressions from moments: kernels, networks, and estimators of the user's own."""
 
 from __future__ import annotations
 
-import inspect
-from typing import get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self
 
+from privcausal.accounting.charge import is_number
 from privcausal.errors import CapabilityError
-from privcausal.learners.base import EffectLearner
-from privcausal.learners.bases import AnyBase, find_base
-from privcausal.learners.meta import TwoStage
 
-ROOMS: tuple[tuple[str, str, tuple[type, ...]], ...] = (
-    ("learner", "pc.learners", (EffectLearner, TwoStage)),
-    ("base", "pc.bases", get_args(AnyBase)),
-)
-"""The argument that takes objects of some types, and where these are found."""
+RANGES = {"bandwidth": (1e-3, 1e3), "ridge": (1e-6, 1e6)}
+"""Beyond them nothing is gained and floats end; the default ridge lies within too."""
 
 
-def base_of(base: object) -> AnyBase:
-    """The base of this name, or the option object itself."""
-    check_object("base", base)
-    return find_base(base)
+def refuse(asked: Mapping[str, bool], why: str) -> None:
+    """Refuse the first option that was asked for; `why` is a sentence with {} in its place."""
+    for what, is_asked in asked.items():
+        if is_asked:
+            raise CapabilityError(why.format(what))
 
 
-def check_object(argument: str, value: object) -> None:
-    """Refuse a class in the place of its object, and a base in that of a learner.
+def check_whole(what: str, value: object, low: int, high: int) -> None:
+    """Refuse what is not a whole number from `low` to `high`."""
+    if type(value) is not int or not low <= value <= high:
+        raise CapabilityError(f"{what} must be a whole number from {low} to {high}")
+
+
+def check_switch(what: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise CapabilityError(f"{what} must be True or False")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Gaussian-kernel regression of the effect, released once on a public basis.
+
+    For ``learner="dpcate"`` only. The kernel is exp(-||z - z'||^2 / (2 h^2)) on the effect
+    modifiers, each scaled to [-1, 1] by its declared bounds (0/1 for each level of a factor).
+
+    Parameters
+    ----------
+    bandwidth : float, optional
+        h. Default: half the square root of the number of modifiers.
+    ridge : float, optional
+        The paper's lambda (Schroeder et al. 2025, Eq. 18), for a mean loss with squares halved.
+        From 1e-6; fitting time grows with one over its root. Default: chosen from released
+        numbers, by trading noise against shrinkage.
+    loss : {"huber", "squared"}
+        Huber's needs far less noise: one row's pull on the fit is capped at a released number.
+        `privcausal.paper.dpcate` always uses the squared loss.
+    functions : int
+        Size of the basis; an even number.
 
     Raises
     ------
     CapabilityError
-        With what to write instead.
+        A parameter is out of range or unknown.
     """
-    own = value if isinstance(value, type) else type(value)
-    for home, room, types in ROOMS:
-        if not issubclass(own, types) or inspect.isabstract(own):
-            continue
-        name = f"{room}.{own.__name__}"
-        if own is value:
-            call = f"{name}({'...' if _needs_arguments(own) else ''})"
-            raise CapabilityError(f"{argument}={name} is a class: call it, {home}={call}")
-        if home != argument:
-            raise CapabilityError(
-                f"{argument}={name}(...) is a {home}, not a {argument}: write {home}={name}(...)"
-            )
+
+    bandwidth: float | None = None
+    ridge: float | None = None
+    loss: Literal["huber", "squared"] = "huber"
+    functions: int = 200
+    name: ClassVar[str] = "kernel"
+    nuisances: ClassVar[str] = "gam"
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not (is_number(value) and low <= value <= high):
+                raise CapabilityError(f"Kernel({name}=) must be a number from {low:g} to {high:g}")
+        if self.loss not in ("huber", "squared"):
+            raise CapabilityError("Kernel(loss=) is 'huber' or 'squared'")
+        check_whole("Kernel(functions=)", self.functions, 2, 1000)
+        if self.functions % 2:
+            raise CapabilityError("Kernel(functions=) must be even")
 
 
-def _needs_arguments(own: type) -> bool:
-    given = inspect.signature(own).parameters.values()
-    return any(one.default is inspect.Parameter.empty for one in given)
+@dataclass(frozen=True)
+class NN:
+    """Networks with one hidden layer of 32 rectified units, by DP-SGD; for ``learner="dpcate"``.
+
+    Each row's gradient is cut to norm one, rows enter a step by coin flips, and the noise is
+    discrete Gaussian. It is accounted for by Renyi divergences of adding or removing a row, so
+    replacing a row costs twice: base "gam" is more accurate in most studies. The networks take half
+    of epsilon and of delta. They need a public number of rows and declared bounds. No average
+    effects are released: their intervals would have to allow for the networks' errors.
+
+    In `privcausal.paper.dpcate` they learn from the nuisances' half of the rows; the second stage,
+    on the other half, has the other half of epsilon and delta, as in the paper.
+
+    Parameters
+    ----------
+    epochs : int
+        How often each row is seen, on average (the paper does not say).
+    second : Kernel
+        The second stage.
+
+    Raises
+    ------
+    CapabilityError
+        A parameter is wrong.
+    """
+
+    epochs: int = 20
+    second: Kernel = field(default_factory=Kernel)
+    name: ClassVar[str] = "nn"
+    nuisances: ClassVar[str] = "DP-SGD networks"
+
+    def __post_init__(self) -> None:
+        check_whole("NN(epochs=)", self.epochs, 1, 1000)
+        if not isinstance(self.second, Kernel):
+            raise CapabilityError("NN(second=) takes a Kernel, such as pc.bases.Kernel()")
+
+
+@dataclass(frozen=True)
+class Sklearn:
+    """scikit-learn estimators that read the rows themselves, inside the vault.
+
+    They are cloned before they are fitted: yours learn nothing. What the clones learn is **not
+    private**, and is dropped with the fit; only calls of `privcausal.paper` take this base.
+    They see the formula's columns on [0, 1] by their declared bounds, and 0/1 for each level.
+
+    Parameters
+    ----------
+    propensity : classifier
+        With ``fit`` and ``predict_proba``; unused where the propensity is known.
+    outcome : regressor
+        With ``fit`` and ``predict``; fitted once in each arm.
+
+    Raises
+    ------
+    CapabilityError
+        A method is missing, a class stands in place of an object, or an estimator prints what it
+        learns (``verbose``).
+    """
+
+    propensity: Any
+    outcome: Any
+    name: ClassVar[str] = "sklearn"
+
+    def __post_init__(self) -> None:
+        _check_estimator("propensity", self.propensity, ("fit", "predict_proba"))
+        _check_estimator("outcome", self.outcome, ("fit", "predict"))
+
+    @classmethod
+    def kernel(cls) -> Self:
+        """PrivATE's kernel base: logistic regression, and kernel ridge with RBF and alpha 0.1.
+
+        Source: Schroeder et al. (2025), supplement C.2; the rest is scikit-learn's default (the
+        kernel's gamma is one over the number of columns).
+        """
+        from sklearn.kernel_ridge import KernelRidge
+        from sklearn.linear_model import LogisticRegression
+
+        return cls(propensity=LogisticRegression(), outcome=KernelRidge(alpha=0.1, kernel="rbf"))
+
+    @classmethod
+    def network(cls) -> Self:
+        """PrivATE's neural base: one hidden layer of 32 tanh units, L2 0.1, by SGD.
+
+        Source: Schroeder et al. (2025), supplement C.2; the rest is scikit-learn's default. The
+        seed of the starting weights is public: they are no noise.
+        """
+        from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+        options: dict[str, Any] = {
+            "hidden_layer_sizes": (32,), "activation": "tanh", "solver": "sgd", "alpha": 0.1,
+            "random_state": 0,
+        }  # fmt: skip
+        return cls(propensity=MLPClassifier(**options), outcome=MLPRegressor(**options))
+
+    @property
+    def source(self) -> str:
+        """Python that makes it, as far as the estimators show themselves."""
+        made = self._arguments
+        for name in ("kernel", "network"):
+            if made == getattr(Sklearn, name)()._arguments:
+                return f"pc.bases.Sklearn.{name}()"
+        return f"pc.bases.Sklearn({made})"
+
+    @property
+    def _arguments(self) -> str:
+        return f"propensity={_on_a_line(self.propensity)}, outcome={_on_a_line(self.outcome)}"
+
+
+def _check_estimator(name: str, estimator: Any, methods: tuple[str, ...]) -> None:
+    if isinstance(estimator, type):
+        raise CapabilityError(
+            f"Sklearn({name}=) takes an object, not a class: write {estimator.__name__}()"
+        )
+    kind = type(estimator).__name__
+    missing = [m for m in methods if not callable(getattr(estimator, m, None))]
+    if missing:
+        raise CapabilityError(
+            f"Sklearn({name}=) needs an estimator with {' and '.join(methods)}; {kind} has no "
+            f"{' and no '.join(missing)}"
+        )
+    if _is_verbose(estimator):
+        raise CapabilityError(
+            f"Sklearn({name}=): {kind} prints what it learns from the rows; set verbose=0"
+        )
+
+
+def _is_verbose(estimator: Any) -> bool:
+    """Whether it, or an estimator inside it, prints while it learns."""
+    known = getattr(estimator, "get_params", None)
+    options = known() if callable(known) else {"verbose": getattr(estimator, "verbose", 0)}
+    return any(bool(v) for name, v in options.items() if name.split("__")[-1] == "verbose")
+
+
+def _on_a_line(estimator: Any) -> str:
+    """The estimator's repr; its name where it has none of scikit-learn's."""
+    if callable(getattr(estimator, "get_params", None)):
+        return " ".join(repr(estimator).split())
+    return f"{type(estimator).__name__}(...)"

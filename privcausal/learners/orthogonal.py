@@ -13,25 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcausal.inference import cut as cuts
-from privcausal.inference import window as windows
-from privcausal.inference.additive import Moments, Posterior
-from privcausal.inference.band import spread
-from privcausal.inference.basis import amplitude
-from privcausal.inference.confounding import Remainder
+from privcausal.features.rows import Features
+from privcausal.inference import clipping
+from privcausal.inference.clipping import AbsHistogram, denoise_normal
+from privcausal.inference.confounding import BiasSource, ProductBias, Remainder, leftover
 from privcausal.inference.effect import Effect
-from privcausal.inference.leftover import Leftover, Source, leftover
-from privcausal.inference.sizes import modelled
+from privcausal.inference.population import amplitude
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import Moments, Posterior, second_moment
 from privcausal.learners.bases import Base, Gam
-from privcausal.learners.ground import Grams, Ground, gram_of, is_binary, outcome_histogram
-from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
-from privcausal.learners.interactions import SIZES as RESIDUAL_SIZES
-from privcausal.learners.interactions import TREATMENT as INTERACTIONS
-from privcausal.learners.interactions import interaction_needs, refine
-from privcausal.learners.needs import Need
+from privcausal.learners.budget import StageWeight
+from privcausal.learners.interactions import INTERACTIONS, interaction_needs, refine
 from privcausal.learners.nuisances import (
-    LEAST_BELOW,
-    Partial,
+    FoldNuisances,
     as_effect,
     clipped,
     cross_noise,
@@ -39,48 +33,32 @@ from privcausal.learners.nuisances import (
     from_pair,
     over_folds,
     partial,
-    partial_needs,
     remainder_weight,
     residual_product,
-    settled,
+    updated_for_effect,
     weights_gram,
 )
-from privcausal.spec.features import Features
-from privcausal.spec.request import Request
+from privcausal.learners.shares import SHARES, Stages
+from privcausal.learners.state import FitState, Grams, gram_of, is_binary, outcome_histogram
+from privcausal.request.plan import StageKey
+from privcausal.request.request import Request
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import (
-    Cross,
-    Outcome,
-    SizeHistogram,
-    Transform,
-)
+from privcausal.vault import Cross, Outcome, SizeHistogram, Transform
 
-CLIPPED = 0.25
-"""Of the bias that cutting could make at most, what is allowed for after scaling up again."""
-
-BIAS = 0.3
-"""Price of cutting the residual product."""
-
-LEFT_MEAN = 0.5
-"""Of the mean of what the nuisances leave, what is taken off: the law knows little of its sign."""
-
-LEFT_NOISE = 0.2
-"""Of the covariance of what the nuisances leave, what counts as noise to the additive part of an
-effect: all of it, as products of modifiers have it, would hide every slope of a small study."""
+LEAST_RMS = 1e-3
+"""Floor of the root mean square, as a share of the cut: a variance of zero cannot be divided by."""
 
 POINTS = 128
-"""Points of the synthetic population at which errors of nuisances are looked at."""
-
-CONSTANT_SPREAD = 0.1
-"""Public prior sd of the constant part of an effect, as a share of half the outcome's range."""
+"""Points of the synthetic population at which errors of nuisances are evaluated: their covariances
+are over all pairs."""
 
 
-def conditional(ground: Ground) -> Regression:
+def conditional(state: FitState) -> Regression:
     """The base's own regression of an effect whose shape is wanted."""
 
     def regress(moments: Moments, intercept_var: float, size_var: float) -> Posterior:
-        base = ground.session.regression
-        return base.conditional(moments, ground.effect_features, intercept_var, size_var)
+        base = state.session.regression
+        return base.conditional(moments, state.effect_features, intercept_var, size_var)
 
     return regress
 
@@ -91,7 +69,7 @@ Regression = Callable[[Moments, float, float], Posterior]
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Released moments of the residual product, as if nothing had been cut.
+    """Released moments of the residual product, corrected for the cut.
 
     Attributes
     ----------
@@ -100,13 +78,13 @@ class Residuals:
     cut, spread : float
         The cut, and the root mean square of what is below it.
     clipping : float
-        Standard deviation allowed for what cutting did to the mean of the product.
+        Standard deviation allowed for the effect of the cut on the mean.
     gram, gram_sd
-        Sum of w (T - e)^2 phi phi', shape (p, p), by post-processing or bought.
+        Sum of w (T - e)^2 phi phi', shape (p, p), computed or bought.
     mean_weight : float
         Mean of (T - e)^2.
-    sizes : Sizes
-        The histogram of the product's size.
+    sizes : AbsHistogram
+        Of the product.
     """
 
     cross: Vector
@@ -117,27 +95,21 @@ class Residuals:
     gram: Matrix
     gram_sd: float
     mean_weight: float
-    sizes: cuts.Sizes
+    sizes: AbsHistogram
 
 
-INTERACTIONS_WEIGHTS = (0.06, 0.14, 0.01)
-"""Weights of the interactions' stages (treatment, outcome, sizes) within the nuisances' share."""
-
-
-WINDOW, WINDOW_WEIGHT = "nuisance: outcome range", 0.02
-"""The histogram of outcomes, and its weight within the nuisances' share."""
-
-
-def _windowed(ground: Ground) -> Ground:
-    """The ground with a narrower range of the outcome, where a histogram of it is bought."""
-    outcome = ground.outcome
-    release = outcome_histogram(ground, WINDOW, lambda _: windows.borders(outcome.lo, outcome.hi))
+def _windowed(state: FitState) -> FitState:
+    """The state with the outcome cut to a released range, where one was planned."""
+    outcome = state.outcome
+    release = outcome_histogram(
+        state, Stages.OUTCOME_RANGE, lambda _: clipping.borders(outcome.lo, outcome.hi)
+    )
     if release is None:
-        return ground
-    features, count = ground.features, ground.population.count
-    noise = cross_noise(ground, "nuisance: outcome", features.cut) / count
+        return state
+    features, count = state.features, state.population.count
+    noise = cross_noise(state, Stages.OUTCOME, features.cut) / count
     linear = int((features.order == 1).sum())
-    found = windows.window(
+    found = clipping.outcome_window(
         release.value,
         float(release.noise_sd[0]),
         outcome.lo,
@@ -145,16 +117,25 @@ def _windowed(ground: Ground) -> Ground:
         count,
         noise * float(np.sqrt(linear)) / amplitude(len(features.blocks)),
     )
-    return replace(ground, window=Outcome(*found))
+    return replace(state, window=Outcome(*found))
 
 
-def nuisance_needs(request: Request, base: Base) -> list[Need]:
+def nuisance_needs(request: Request, base: Base) -> list[StageWeight]:
     """Stages of both nuisances, with their interactions where the base learns them."""
-    needs = partial_needs(request.propensity is not None)
+    known = request.propensity is not None
+    needs = [StageWeight(Stages.GRAM, SHARES.gram)]
     if not base.released_weights and not is_binary(request):
-        needs.insert(0, Need(WINDOW, WINDOW_WEIGHT, "nuisance"))
-    if request.propensity is None and base.interactions:
-        needs += interaction_needs(*INTERACTIONS_WEIGHTS)
+        needs.insert(0, StageWeight(Stages.OUTCOME_RANGE, SHARES.outcome_range))
+    if not known:
+        needs.append(StageWeight(Stages.TREATMENT, SHARES.treatment))
+    needs.append(StageWeight(Stages.OUTCOME, SHARES.outcome))
+    if not known and base.interactions:
+        needs += interaction_needs(
+            request,
+            SHARES.interactions_treatment,
+            SHARES.interactions_outcome,
+            SHARES.interactions_sizes,
+        )
     return needs
 
 
@@ -162,49 +143,41 @@ def nuisance_needs(request: Request, base: Base) -> list[Need]:
 class Learned:
     """Nuisances, and what was released on the way to them.
 
-    Attributes
-    ----------
-    ground : Ground
-        With the outcome's window, where one is bought.
-    grams : Grams
-    partials : tuple of Partial
-        Propensity and mean outcome, by fold.
-    doubt : Remainder
-        About averages, beyond what the partials' laws say.
+    `partials` are by fold; `doubt` is the bias of averages beyond what their laws say.
     """
 
-    ground: Ground
+    state: FitState
     grams: Grams
-    partials: tuple[Partial, ...]
+    partials: tuple[FoldNuisances, ...]
     doubt: Remainder
 
 
-def nuisances(ground: Ground) -> Learned:
-    """All stages of `nuisance_needs`: those who plan with the one learn with the other."""
-    ground, grams = gram_of(ground)
-    ground = _windowed(ground)
-    ground, partials = clipped(ground, partial(ground, grams))
-    return Learned(ground, grams, *_refined(ground, partials))
+def nuisances(state: FitState) -> Learned:
+    """Run every stage that `nuisance_needs` planned."""
+    state, grams = gram_of(state)
+    state = _windowed(state)
+    state, partials = clipped(state, partial(state, grams))
+    return Learned(state, grams, *_refined(state, partials))
 
 
 def _refined(
-    ground: Ground, partials: tuple[Partial, ...]
-) -> tuple[tuple[Partial, ...], Remainder]:
-    if not ground.session.plan.has(INTERACTIONS):
+    state: FitState, partials: tuple[FoldNuisances, ...]
+) -> tuple[tuple[FoldNuisances, ...], Remainder]:
+    if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
         return partials, Remainder(0.0, 0.0)
-    refined = refine(ground, partials)
+    refined = refine(state, partials)
     if refined is partials:  # the covariates have no products
-        ground.session.unused(RESIDUAL_SIZES, INTERACTIONS, OUTCOME_INTERACTIONS)
+        state.session.unused(*INTERACTIONS)
         return partials, Remainder(0.0, 0.0)
-    return believed(ground, refined)
+    return select_interactions(state, refined)
 
 
-def believed(
-    ground: Ground, partials: tuple[Partial, ...]
-) -> tuple[tuple[Partial, ...], Remainder]:
-    """The partials without interactions where the moments speak against those (any fold's).
+def select_interactions(
+    state: FitState, partials: tuple[FoldNuisances, ...]
+) -> tuple[tuple[FoldNuisances, ...], Remainder]:
+    """The nuisances without interactions, unless the evidence of some fold supports them.
 
-    What they may be nevertheless stays a doubt about averages.
+    Where they are dropped, the averages allow for what they may confound.
     """
     beyond = [p.beyond for p in partials]
     if any(one is None or one[1].support > 0 for one in beyond):
@@ -213,46 +186,45 @@ def believed(
     for part, one in zip(partials, beyond, strict=True):
         assert one is not None
         psi, pair = one
-        weight = remainder_weight(ground, psi, part.e)
+        weight = remainder_weight(state, psi, part.e)
         law = pair.remainder(weight)
         shift = pair.confounding(weight) + law.mean
         laws.append(Remainder(0.0, float(np.hypot(law.sd, shift))))
-    return tuple(_without(ground, p) for p in partials), over_folds(laws)
+    return tuple(_without(state, p) for p in partials), over_folds(laws)
 
 
-def _without(ground: Ground, part: Partial) -> Partial:
+def _without(state: FitState, part: FoldNuisances) -> FoldNuisances:
     """With interactions of zero, so that what is saved has the same structure."""
     assert part.pair is not None
     assert part.beyond is not None
     psi, pair = part.beyond
-    return extended(from_pair(ground, part.pair), psi, pair.without())
+    return extended(from_pair(state, part.pair), psi, pair.without())
 
 
-def residuals(
-    ground: Ground,
-    grams: Grams,
-    partials: tuple[Partial, ...],
+Asked = tuple[StageKey, StageKey, StageKey | None]
+"""Stages of sizes, of moments and, where they may be bought, of weights."""
+
+
+def residual_moments(
+    known: Learned,
+    target: Transform | None = None,
+    stages: Asked = (Stages.RESIDUAL_SIZES, Stages.RESIDUALS, Stages.WEIGHTS),
     *,
-    sizes: str,
-    moments: str,
-    weights: str | None,
+    by_arm: bool = False,
 ) -> Residuals:
-    """Ask for the sizes of the residual product, then for its moments (names are stages)."""
-    target = residual_product(ground, partials)
-    law = residual_sizes(ground, target, sizes, partials[0])
-    gram, gram_sd, mean_weight = weights_gram(ground, grams, partials, weights)
-    cut = cut_of(ground, law, moments, BIAS)
-    return Residuals(
-        **moments_of(ground, ground.effect_features, target, law, cut, moments)._asdict(),
-        gram=gram,
-        gram_sd=gram_sd,
-        mean_weight=mean_weight,
-        sizes=law,
-    )
+    """Ask for the sizes of the residual product, or another target, then for its moments."""
+    state, partials = known.state, known.partials
+    sizes, moments, weights = stages
+    target = target or residual_product(state, partials)
+    law = residual_sizes(state, target, sizes, partials[0])
+    gram, gram_sd, mean_weight = weights_gram(state, known.grams, partials, weights)
+    cut, features = cut_of(state, law, moments, PRIORS.cut_bias), state.effect_features
+    found = moments_of(state, features, target, law, cut, moments, by_arm=by_arm)
+    return Residuals(*found, gram=gram, gram_sd=gram_sd, mean_weight=mean_weight, sizes=law)
 
 
 class Moved(NamedTuple):
-    """What one release says, as if nothing had been cut: fields of `Residuals`."""
+    """What one release says, corrected for the cut: fields of `Residuals`."""
 
     cross: Vector
     cross_sd: Vector
@@ -261,42 +233,44 @@ class Moved(NamedTuple):
     clipping: float
 
 
-def cut_of(ground: Ground, law: cuts.Sizes, stage: str, bias: float) -> float:
-    """Where the target of a stage is cut, at a `bias` per cut (`cuts.trade`)."""
-    noise = cross_noise(ground, stage, ground.effect_features.cut) / ground.population.count
-    return cuts.trade(law, noise, bias=bias)
+def cut_of(state: FitState, law: clipping.AbsHistogram, stage: StageKey, bias: float) -> float:
+    """Where a stage's target is cut, at a `bias` per cut (`clipping.threshold_for_effect`)."""
+    noise = cross_noise(state, stage, state.effect_features.cut) / state.population.count
+    return clipping.threshold_for_effect(law, noise, bias=bias)
 
 
 def moments_of(
-    ground: Ground,
+    state: FitState,
     features: Features,
     target: Transform,
-    law: cuts.Sizes,
+    law: clipping.AbsHistogram,
     cut: float,
-    stage: str,
+    stage: StageKey,
     *,
     by_arm: bool = False,
 ) -> Moved:
-    """Ask for the moments of a target that is cut, and scale them to what they are uncut."""
+    """Ask for the moments of a target that is cut, and scale them to those of the uncut one."""
     order = Cross(features, target, cut, "residual product", by_arm=by_arm)
-    release = ground.session.release(stage, order)
-    below = max(law.below(cut), LEAST_BELOW)
+    release = state.session.release(stage, order)
+    below = max(law.below(cut), PRIORS.least_below)
     return Moved(
         release.value / below,
         release.noise_sd / below,
         cut,
-        max(law.rms(cut), 1e-3 * cut),
-        CLIPPED * cuts.unseen_bias(law, cut),
+        max(law.rms(cut), LEAST_RMS * cut),
+        PRIORS.cut_allowance * clipping.unseen_bias(law, cut),
     )
 
 
-def residual_sizes(ground: Ground, target: Transform, stage: str, part: Partial) -> cuts.Sizes:
-    """Histogram of a residual product's size, helped by what such products usually look like."""
-    borders = cuts.edges(target.bound)
-    release = ground.session.release(stage, SizeHistogram(target, borders))
-    e = part.e_soft(ground.rows)[:POINTS]
+def residual_sizes(
+    state: FitState, target: Transform, stage: StageKey, part: FoldNuisances
+) -> clipping.AbsHistogram:
+    """Histogram of a residual product's size, helped by the usual shape of such products."""
+    borders = clipping.size_edges(target.bound)
+    release = state.session.release(stage, SizeHistogram(target, borders))
+    e = part.e_soft(state.rows)[:POINTS]
     noise = float(release.noise_sd[0])
-    return modelled(release.value, noise, borders, ground.population.count, e)
+    return denoise_normal(release.value, noise, borders, state.population.count, e)
 
 
 class Reading(NamedTuple):
@@ -307,94 +281,93 @@ class Reading(NamedTuple):
     effect : Effect
         With the covariance of its band.
     cov : Matrix
-        Covariance of the coefficients given the prior and the noise that the effect is of, with a
-        part of the leftover's only; shape (p, p).
-    left : list of Leftover
+        Covariance of the coefficients under the effect's own prior and noise, shape (p, p).
+    left : list of ProductBias
         Laws of what the nuisances left in the moments.
     """
 
     effect: Effect
     cov: Matrix
-    left: list[Leftover]
+    left: list[ProductBias]
 
 
 def orthogonal_effect(
-    ground: Ground, partials: tuple[Partial, ...], found: Residuals, regress: Regression
-) -> tuple[Effect, tuple[Partial, ...]]:
+    state: FitState, partials: tuple[FoldNuisances, ...], found: Residuals, regress: Regression
+) -> tuple[Effect, tuple[FoldNuisances, ...]]:
     """tau(x), and the nuisances read again with its constant part.
 
-    The law of their errors depends on that part, which is learned with it: once more is enough.
+    The law of their errors depends on the mean effect; a second reading changes little.
     """
-    effect = read(ground, found, partials, partials, regress).effect
+    effect = read_effect(state, found, partials, partials, regress).effect
     if partials[0].pair is None:  # a known propensity leaves nothing
         return effect, partials
-    after = settled(ground, partials, effect)
-    return read(ground, found, partials, after, regress).effect, after
+    after = updated_for_effect(state, partials, effect)
+    return read_effect(state, found, partials, after, regress).effect, after
 
 
-def read(
-    ground: Ground,
+def read_effect(
+    state: FitState,
     found: Residuals,
-    used: tuple[Partial, ...],
-    known: tuple[Partial, ...],
+    used: tuple[FoldNuisances, ...],
+    known: tuple[FoldNuisances, ...],
     regress: Regression,
 ) -> Reading:
-    """Regression of the released moments, less what is left of the nuisances `used` in them.
+    """Regression of the released moments, less what the nuisances `used` left in them.
 
-    A part of what the leftover may be beyond what is taken off is noise to the regression. All of
-    it, with what cutting may have done to the constant, is in the band.
+    The covariance of the leftover, with what cutting may have done to the constant, is in the band.
     """
-    bound, features = ground.outcome.bound, ground.effect_features
+    bound, features = state.outcome.bound, state.effect_features
     noise_var = found.spread**2 / found.mean_weight
     moments = Moments(found.gram, found.cross, found.gram_sd, found.cross_sd, noise_var)
-    spreads = (CONSTANT_SPREAD * bound) ** 2, found.cut**2 / 10
-    base = ground.session.regression
+    spreads = (PRIORS.constant_sd * bound) ** 2, found.cut**2 / PRIORS.effect_terms
+    base = state.session.regression
     if not isinstance(base, Gam):
         posterior = regress(moments, *spreads)
-        return Reading(as_effect(ground, posterior), posterior.cov, [])
-    left = leftovers(ground, used, known)
-    mean, cov = left_moments(ground, left, features)
+        return Reading(as_effect(state, posterior), posterior.cov, [])
+    left = leftovers(state, used, known)
+    mean, cov = product_bias_moments(state, left, features)
     moments = replace(moments, cross=found.cross - mean)
-    posterior = regress(replace(moments, extra=LEFT_NOISE * cov), *spreads)
+    posterior = regress(moments, *spreads)
     cov[0, 0] += (found.clipping * found.gram[0, 0] / found.mean_weight) ** 2
     reference = base.reference(features, *spreads)
-    around = spread(replace(moments, extra=cov), reference, posterior.mean)
-    return Reading(as_effect(ground, replace(posterior, cov=around)), posterior.cov, left)
+    around = second_moment(replace(moments, extra=cov), reference, posterior.mean)
+    return Reading(as_effect(state, replace(posterior, cov=around)), posterior.cov, left)
 
 
 def leftovers(
-    ground: Ground, used: tuple[Partial, ...], known: tuple[Partial, ...]
-) -> list[Leftover]:
-    """Laws of d_e d_b by fold, none where e is known."""
+    state: FitState, used: tuple[FoldNuisances, ...], known: tuple[FoldNuisances, ...]
+) -> list[ProductBias]:
+    """Laws of d_e d_b by fold; none for a known e."""
     if used[0].pair is None:
         return []
-    return [_leftover(ground, one, two) for one, two in zip(used, known, strict=True)]
+    phi, found = state.rows.phi(state.features)[:POINTS], []
+    for one, two in zip(used, known, strict=True):
+        assert one.pair is not None
+        assert two.pair is not None
+        sources = [BiasSource(phi, two.pair, *one.pair.mean)]
+        if one.beyond is not None and two.beyond is not None:
+            psi, pair = one.beyond
+            own = state.rows.phi(psi)[:POINTS]
+            sources.append(BiasSource(own, two.beyond[1], *pair.mean))
+        found.append(leftover(sources))
+    return found
 
 
-def left_moments(
-    ground: Ground, laws: Sequence[Leftover], features: Features
+def product_bias_moments(
+    state: FitState, laws: Sequence[ProductBias], features: Features
 ) -> tuple[Vector, Matrix]:
-    """What of sum w phi d_e d_b is taken off, and the covariance around it, zero without laws.
+    """What of sum w phi d_e d_b is taken off, and the covariance around it; zero without laws.
 
-    Folds err alike at worst, so that the covariance of their mean is at most the mean of theirs.
+    Folds err alike at worst, so the covariance of their mean is at most the mean of theirs.
     """
     if not laws:
         return np.zeros(features.size), np.zeros((features.size, features.size))
-    phi = ground.rows.phi(features)[:POINTS]
-    lead = phi.T * features.weight(phi) * (ground.population.count / len(phi))
+    phi = state.rows.phi(features)[:POINTS]
+    lead = phi.T * features.weight(phi) * (state.population.count / len(phi))
     mean = np.mean([law.mean for law in laws], axis=0)
     cov = np.mean([law.cov for law in laws], axis=0)
     whole = lead @ mean
-    rest = (1 - LEFT_MEAN) * whole
-    return LEFT_MEAN * whole, np.asarray(lead @ cov @ lead.T + np.multiply.outer(rest, rest))
-
-
-def _leftover(ground: Ground, used: Partial, known: Partial) -> Leftover:
-    rows = ground.rows
-    assert used.pair is not None
-    assert known.pair is not None
-    sources = [Source(rows.phi(ground.features)[:POINTS], known.pair, *used.pair.mean)]
-    if used.beyond is not None and known.beyond is not None:
-        psi, pair = used.beyond
-        sources.append(Source(rows.phi(psi)[:POINTS], known.beyond[1], *pair.mean))
-    return leftover(sources)
+    rest = (1 - PRIORS.product_bias_mean) * whole
+    return PRIORS.product_bias_mean * whole, np.asarray(
+        lead @ cov @ lead.T + np.multiply.outer(rest, rest)
+    )

@@ -8,39 +8,38 @@ from typing import ClassVar
 
 import numpy as np
 
-from privcausal.learners.averages import Weighed, averages
-from privcausal.learners.base import Learner, doubts, finish, shown
+from privcausal.learners.averages import Weighed, average_target, averages, target, weighed
+from privcausal.learners.base import Learner, average_doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
-from privcausal.learners.estimands import average_target, target
+from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.ground import (
-    Session,
-    gram_of,
-    is_binary,
-    lay,
-    look_at_outcome,
-    range_needs,
-)
-from privcausal.learners.interactions import OUTCOME as OUTCOME_INTERACTIONS
-from privcausal.learners.interactions import SIZES, interaction_needs, refine
-from privcausal.learners.interactions import TREATMENT as INTERACTIONS
-from privcausal.learners.needs import Need
+from privcausal.learners.interactions import INTERACTIONS, interaction_needs, refine
 from privcausal.learners.nuisances import (
     clipped,
     nuisance_of,
     partial,
-    products,
+    product_confounding,
     remainder,
     residual_effect,
-    settled,
 )
-from privcausal.learners.overlap import weighed
-from privcausal.spec.request import Request
+from privcausal.learners.shares import SHARES, Stages
+from privcausal.learners.state import (
+    Session,
+    gram_of,
+    is_binary,
+    look_at_outcome,
+    prepare,
+    range_needs,
+)
+from privcausal.request.plan import StageKey
+from privcausal.request.request import Request
 from privcausal.vault import Outcome
 
-RANGE = "nuisance: outcome range"
-MOMENTS, WEIGHTS = "nuisance: residual moments", "nuisance: weights"
-STAGES = ("effect: score sizes", "effect: scores", "variance: squared scores")
+STAGES = (
+    Stages.SCORE_SIZES,
+    StageKey("effect", "scores"),
+    StageKey("effect", "squared scores", heading="variance"),
+)
 
 
 @dataclass(frozen=True)
@@ -53,58 +52,71 @@ class Private(Learner):
     """
 
     name: ClassVar[str] = "private"
+    title: ClassVar[str] = "doubly robust / PrivATE"
     # "average" is no part of it: the average is the effect itself
-    shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.42, "effect": 0.48}
+    shares: ClassVar[Mapping[str, float]] = {
+        "bounds": SHARES.top_bounds,
+        "nuisance": SHARES.private_nuisance,
+        "effect": SHARES.private_effect,
+    }
 
     def top(self, request: Request) -> Mapping[str, float]:
         """A known propensity leaves half of the nuisances' stages out, and what they cost."""
-        known = {"nuisance": 0.24, "effect": 0.66} if request.propensity is not None else {}
-        return {**self.shares, **known}
+        if request.propensity is None:
+            return self.shares
+        known = SHARES.private_nuisance_known, SHARES.private_effect_known
+        return {**self.shares, "nuisance": known[0], "effect": known[1]}
 
-    def needs(self, request: Request, base: PrivateBase) -> list[Need]:
+    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         sizes, scores, squares = STAGES
         needs = [
-            *range_needs(request, 0.06),
-            Need("nuisance: marginals", 0.08, "nuisance"),
-            Need("nuisance: moments", 0.10, "nuisance"),
-            Need("nuisance: outcome", 0.45, "nuisance"),
-            Need(MOMENTS, 0.06, "nuisance"),
-            Need(scores, 0.78, "effect"),
-            Need(squares, 0.10, "effect"),
+            *range_needs(request, SHARES.private_ranges),
+            StageWeight(Stages.MARGINALS, SHARES.private_marginals),
+            StageWeight(Stages.GRAM, SHARES.private_gram),
+            StageWeight(Stages.OUTCOME, SHARES.private_outcome),
+            StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.private_moments),
+            StageWeight(scores, SHARES.private_scores),
+            StageWeight(squares, SHARES.private_squares),
         ]
         if not is_binary(request):
-            needs += [Need(RANGE, 0.18, "nuisance"), Need(sizes, 0.16, "effect")]
+            needs += [
+                StageWeight(Stages.OUTCOME_RANGE, SHARES.private_range),
+                StageWeight(sizes, SHARES.private_sizes),
+            ]
         if request.propensity is None:
-            needs.append(Need("nuisance: treatment", 0.31, "nuisance"))
+            needs.append(StageWeight(Stages.TREATMENT, SHARES.private_treatment))
             if base.interactions:
-                needs += interaction_needs(0.16, 0.22, 0.03)
+                needs += interaction_needs(
+                    request,
+                    SHARES.private_interactions_treatment,
+                    SHARES.private_interactions_outcome,
+                    SHARES.private_interactions_sizes,
+                )
         if base.released_weights:
-            needs.append(Need(WEIGHTS, 0.04, "nuisance"))
+            needs.append(StageWeight(Stages.NUISANCE_WEIGHTS, SHARES.private_weights))
         return needs
 
     def run(self, session: Session) -> Estimate:
-        ground = look_at_outcome(lay(session, linear_terms=False), RANGE)
-        if ground.look is not None:
-            window = ground.look.window
-            ground = replace(ground, window=Outcome(window.lo, window.hi))
-        ground, grams = gram_of(ground)
-        ground, partials = clipped(ground, partial(ground, grams))
-        if session.plan.has(INTERACTIONS):
-            additive, partials = partials, refine(ground, partials)
+        state = look_at_outcome(prepare(session, linear_terms=False), Stages.OUTCOME_RANGE)
+        if state.look is not None:
+            window = state.look.window
+            state = replace(state, window=Outcome(window.lo, window.hi))
+        state, grams = gram_of(state)
+        state, partials = clipped(state, partial(state, grams))
+        if session.plan.has(Stages.TREATMENT_INTERACTIONS):
+            additive, partials = partials, refine(state, partials)
             if partials is additive:  # the covariates have no products
-                session.unused(SIZES, INTERACTIONS, OUTCOME_INTERACTIONS)
-        weights = WEIGHTS if session.plan.has(WEIGHTS) else None
-        tau = residual_effect(ground, grams, partials, moments=MOMENTS, weights=weights)
-        partials = settled(ground, partials, tau)
-        nuisances = tuple(nuisance_of(p, tau, ground.outcome) for p in partials)
+                session.unused(*INTERACTIONS)
+        tau = residual_effect(state, grams, partials)
+        nuisances = tuple(nuisance_of(p, tau, state.outcome) for p in partials)
         estimand = session.plan.request.estimand
         assert estimand != "CATE"  # by `learners.for_average`
         if estimand == "ATE":
-            scored = weighed(ground, partials, nuisances, tau, STAGES[1])
-            aim = average_target(ground, scored.nuisances, float(np.mean(tau(ground.rows))))
+            scored = weighed(state, partials, nuisances, tau, STAGES[1])
+            aim = average_target(state, scored.nuisances, float(np.mean(tau(state.rows))))
         else:
-            aim = target(estimand, ground, partials, nuisances, tau)
-            scored = Weighed(nuisances, remainder(ground, partials, estimand))
-        found = averages(ground, aim, scored, STAGES, estimand)
-        notes = doubts(found, products(ground, partials, estimand))
-        return finish(ground, None, shown(partials, nuisances), found, notes)
+            aim = target(estimand, state, partials, nuisances, tau)
+            scored = Weighed(nuisances, remainder(state, partials, estimand))
+        found = averages(state, aim, scored, STAGES, estimand)
+        notes = average_doubts(found, product_confounding(state, partials, estimand))
+        return finish(state, None, shown(partials, nuisances), found, notes)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from privcausal.errors import CapabilityError
+from privcausal.features.design import Design
+from privcausal.features.expansions import Fourier, fourier
 from privcausal.learners.bases import AnyBase, Gam
-from privcausal.learners.ground import Ground
-from privcausal.learners.kernels import NN, Kernel
-from privcausal.spec.features import Design
-from privcausal.spec.fourier import Fourier, fourier
-from privcausal.spec.request import Request
+from privcausal.learners.options import NN, Kernel
+from privcausal.learners.state import FitState
+from privcausal.request.request import Request
 from privcausal.typing import Integers
 
 
@@ -28,12 +28,12 @@ def second_stage(base: AnyBase) -> Kernel:
     )
 
 
-def basis(ground: Ground, kernel: Kernel) -> Fourier:
+def basis(state: FitState, kernel: Kernel) -> Fourier:
     """Fourier features of the effect modifiers."""
-    own = {b.column for b in ground.effect_features.blocks}
+    own = {b.column for b in state.effect_features.blocks}
     columns = np.array(sorted(own), np.int64)
-    default = 0.5 * float(np.sqrt(width(ground.design, columns)))
-    return fourier(ground.design, columns, kernel.bandwidth or default, kernel.functions)
+    default = 0.5 * float(np.sqrt(width(state.design, columns)))
+    return fourier(state.design, columns, kernel.bandwidth or default, kernel.functions)
 
 
 def effect_columns(design: Design, request: Request) -> Integers:

@@ -9,25 +9,26 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.errors import CapabilityError
+from privcausal.features.design import Design
+from privcausal.features.expansions import Polynomials
 from privcausal.inference.cells import CellTotals
-from privcausal.inference.polynomials import ArmLogits, ArmPolynomials, trimmed
+from privcausal.inference.effect import ArmLogits, ArmPolynomials, trimmed
 from privcausal.inference.population import Population
-from privcausal.learners.adum import ADUM, average_of, outcome_of
+from privcausal.learners.adum import ADUM, average_of, within_cells
 from privcausal.learners.base import EffectLearner
 from privcausal.learners.bases import AnyBase, PrivateBase
+from privcausal.learners.budget import StageWeight, Undeclared
+from privcausal.learners.description import LEFT_OUT, MISSING, Description
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.ground import Session
-from privcausal.learners.needs import Need, Undeclared
-from privcausal.learners.papers import refuse
-from privcausal.spec.features import Design
-from privcausal.spec.partition import Coordinates
-from privcausal.spec.plan import Plan
-from privcausal.spec.polynomials import Polynomials
-from privcausal.spec.request import Request
-from privcausal.spec.schema import Interval
+from privcausal.learners.paper import refuse_published
+from privcausal.learners.state import Session, outcome_of
+from privcausal.request.partition import Coordinates
+from privcausal.request.plan import Plan, StageKey
+from privcausal.request.request import Request
+from privcausal.request.schema import Interval
 from privcausal.vault import PolynomialSums, PublishedLogits
 
-LOSS = "effect: squared loss"
+LOSS = StageKey("effect", "squared loss")
 
 MOST_DEGREE = 12
 
@@ -36,12 +37,12 @@ MOST_DEGREE = 12
 class TM(EffectLearner):
     """The difference of two linear regressions on polynomials, by the functional mechanism.
 
-    Laplace noise goes to the coefficients of each arm's squared loss (Zhang et al. 2012), in pure
-    epsilon; the minimum is then found with their regularisation and spectral trimming. It is a
+    Laplace noise is added to the coefficients of each arm's squared loss (Zhang et al. 2012), in
+    pure epsilon; the minimum is then found with their regularisation and spectral trimming. It is a
     baseline: there are no intervals for tau(x).
 
-    A binary outcome is a number here (a linear probability). The paper has logistic regressions by
-    objective perturbation (Chaudhuri et al. 2011) for it, which ``mode="paper"`` runs, with a
+    A binary outcome is regressed as a number (a linear probability). The paper's logistic
+    regressions by objective perturbation (Chaudhuri et al. 2011) are `privcausal.paper.tm`, with a
     guarantee that is "published" and not proven: its proof is about real numbers and exact minima
     (see `vault.PublishedLogits`). They release no average effect.
 
@@ -53,58 +54,105 @@ class TM(EffectLearner):
 
     degree: int = 1
     name: ClassVar[str] = "tm"
+    title: ClassVar[str] = "two regressions (TM)"
     shares: ClassVar[Mapping[str, float]] = {"effect": 1.0}
 
     def __post_init__(self) -> None:
         if type(self.degree) is not int or not 1 <= self.degree <= MOST_DEGREE:
             raise CapabilityError(f"degree is a whole number from 1 to {MOST_DEGREE}")
 
-    def needs(self, request: Request, base: PrivateBase) -> list[Need]:
-        return [Need(LOSS, 1.0, "effect")]
+    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
+        return [StageWeight(LOSS, 1.0)]
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
-        return pure_plan(self, request, base, undeclared)
+        """A plan in pure epsilon, refused where ADUM's would be, for whatever reason but its grid.
+
+        Raises
+        ------
+        CapabilityError
+            Or for what objective perturbation does not cover.
+        """
+        if request.mode == "paper":
+            _check_published(request)
+        checked = ADUM(partition={}).plan(request, base, undeclared)
+        return replace(checked, learner=self.name, stages=(replace(checked.stages[-1], name=LOSS),))
 
     def run(self, session: Session) -> Estimate:
-        session.vault.arrange(session.schema, (), ())
-        request, schema = session.plan.request, session.schema
-        if request.mode == "paper":
-            return self._published(session)
-        outcome, binary = outcome_of(session)
+        request, schema, vault = session.plan.request, session.schema, session.vault
+        vault.set_layout(schema, (), ())
         where = Coordinates(schema, request.formula.effect_variables)
         polynomials = Polynomials(where, self.degree)
+        design = Design(request.formula.modifiers, schema, full_rank=True)
+        if request.mode == "paper":  # the coefficients are all that is released
+            release = session.release(LOSS, PublishedLogits(polynomials, request.trust.neighbors))
+            logits = ArmLogits(polynomials, release.value.reshape(2, -1), 0.5)
+            nobody = Population(schema, {}, np.eye(0), float(vault.size or 0))
+            return Estimate(
+                session.plan, schema, design, nobody, logits, None, None, (release,), vault.size,
+                vault.real_noise,
+            )  # fmt: skip
+        outcome = outcome_of(request, schema)
         sums = PolynomialSums(polynomials, outcome)
         release = session.release(LOSS, sums)
         cross, grams = sums.split(release.value)
         sd, half = float(release.noise_sd[0]), outcome.bound
-        middle = 0.5 * (outcome.lo + outcome.hi)
         coef = np.stack([trimmed(g, half * c, sd) for g, c in zip(grams, cross, strict=True)])
-        effect = ArmPolynomials(polynomials, coef, half)
         found = CellTotals(
             grams[:, 0, 0][None], half * cross[:, 0][None], None, sd**2, (half * sd) ** 2, 0.0,
             half, request.trust.max_rows,
         )  # fmt: skip
         average = average_of(found)
+        binary = not isinstance(schema[request.formula.outcome], Interval)
+        middle = NOTE.format(middle=0.5 * (outcome.lo + outcome.hi))
         return Estimate(
-            session.plan, schema, Design(request.formula.modifiers, schema, full_rank=True),
-            Population(schema, {}, np.eye(0), average.size), effect, None, average,
-            tuple(session.releases), session.vault.size, session.vault.real_noise,
-            (NOTE.format(middle=middle), *((BINARY_NOTE,) if binary else ())),
+            session.plan, schema, design, Population(schema, {}, np.eye(0), average.size),
+            ArmPolynomials(polynomials, coef, half), None, average, tuple(session.releases),
+            vault.size, vault.real_noise, (middle, BINARY_NOTE) if binary else (middle,),
         )  # fmt: skip
 
-    def _published(self, session: Session) -> Estimate:
-        """Logistic regressions: their coefficients are all that is released."""
-        request, schema, vault = session.plan.request, session.schema, session.vault
-        where = Coordinates(schema, request.formula.effect_variables)
-        polynomials = Polynomials(where, self.degree)
-        release = vault.release_answers(LOSS, PublishedLogits(polynomials, request.trust.neighbors))
-        effect = ArmLogits(polynomials, release.value.reshape(2, -1), 0.5)
-        return Estimate(
-            session.plan, schema, Design(request.formula.modifiers, schema, full_rank=True),
-            Population(schema, {}, np.eye(0), float(vault.size or 0)), effect, None, None,
-            (release,), vault.size, vault.real_noise,
-        )  # fmt: skip
+    @classmethod
+    def describe(cls, estimate: Estimate) -> Description:
+        effect = estimate.effect
+        degree = effect.polynomials.degree if isinstance(effect, ArmPolynomials) else 1
+        rows = (("Means", f"polynomials, degree {degree}"), ("Propensity", "not used"))
+        found = within_cells(cls.title, rows, LINEAR)
+        if estimate.plan.request.mode != "paper":
+            return found
+        return replace(found, methods=LOGISTIC, notes=(BARE,), claim=CLAIM, doubts=(EXACT,))
 
+
+LINEAR = (
+    "Two linear regressions on polynomials, one for each arm (the baseline of Betlei et al. 2021). "
+    "The rows were read once, through the coefficients of both squared losses, sums over bounded "
+    "rows computed exactly on an integer grid; discrete Laplace noise (OpenDP) was added to each "
+    "(the functional mechanism, Zhang et al. 2012). Everything after that is post-processing.",
+    "Each loss got a ridge of four noise standard deviations, and directions without curvature "
+    "were left out. The effect is the difference of both regressions, cut to the outcome's bounds.",
+    MISSING,
+)
+
+LOGISTIC = (
+    "Two logistic regressions on polynomials, one for each arm, by objective perturbation "
+    "(Chaudhuri et al. 2011, Algorithm 2; the baseline of Betlei et al. 2021 for binary "
+    "outcomes). To each arm's penalised log-likelihood was added the product of its coefficients "
+    "with a random vector whose length has a Gamma law; the minimum was found by Newton's method. "
+    "The ridge is public: it is what a tenth of epsilon pays for. The effect is the difference of "
+    "both probabilities.",
+    LEFT_OUT,
+)
+
+CLAIM = (
+    "is what Chaudhuri et al. (2011, Algorithm 2), for the two models of Betlei et al. (2021), "
+    "claim of this mechanism"
+)
+
+EXACT = (
+    "Their proof is of a continuous random vector inside an optimisation and of its exact "
+    "minimum. A computer has neither: the digits of a minimum in floating point tell which random "
+    "vectors of its grid can have led there, and their proof does not cover that."
+)
+
+BARE = "The regressions have no bands, and no average effect was released."
 
 NOTE = (
     "Regressions are of the outcome less {middle:g}, the middle of its bounds; they have no bands."
@@ -112,34 +160,18 @@ NOTE = (
 
 BINARY_NOTE = (
     "The outcome has two values, and regressions are of linear probabilities: logistic ones by "
-    "objective perturbation (mode='paper') have no proof for numbers that a computer holds."
+    "objective perturbation (pc.paper.tm) have no proof for numbers that a computer holds."
 )
-
-
-def pure_plan(learner: TM, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
-    """A plan in pure epsilon, refused where ADUM's would be, for whatever reason but its grid.
-
-    Raises
-    ------
-    CapabilityError
-        Or for what objective perturbation does not cover.
-    """
-    if request.mode == "paper":
-        _check_published(request)
-    checked = ADUM(partition={}).plan(request, base, undeclared)
-    stage = checked.stages[-1]
-    return replace(checked, learner=learner.name, stages=(replace(stage, name=LOSS),))
 
 
 def _check_published(request: Request) -> None:
     """One row a person, and an outcome of two declared values."""
-    refuse(
-        {"unit=": request.trust.unit is not None}, "its theorem is of tables that differ in one row"
-    )
+    unit = {"unit=": request.trust.unit is not None}
+    refuse_published(unit, "its theorem is of tables that differ in one row")
     domain = request.schema.get(request.formula.outcome)
     if domain is None or isinstance(domain, Interval):
         raise CapabilityError(
-            "mode='paper' of learner='tm' has logistic regressions, for an outcome of two declared "
-            f"values: bounds={{{request.formula.outcome!r}: pc.Binary()}}; for other outcomes its "
-            "linear ones are proven, leave mode= out"
+            "pc.paper.tm has logistic regressions, for an outcome of two declared values: "
+            f"bounds={{{request.formula.outcome!r}: pc.Binary()}}; for other outcomes "
+            "privcate(learner='tm') has linear ones, which are proven"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from privcausal.report.curves import plan_plot, utility_plot
 from privcausal.report.document import render_report
+from privcausal.report.pictures import figure_svg
 from privcausal.report.plots import (
     budget_plot,
     coef_plot,
@@ -12,15 +13,35 @@ from privcausal.report.plots import (
     interval_plot,
     uplift_plot,
 )
-from privcausal.report.summary import Summary, summarize
-from privcausal.report.svg import figure_svg
-from privcausal.report.table import Column, Grid, Pairs, Prose, Rule, Table
-from privcausal.report.view import Check, FitView, Shape, Source
+from privcausal.report.summary import Printed, Summary, summarize
+from privcausal.report.tables import Pairs, Prose, Rule, Table, TableColumn, TableGrid
+from privcausal.report.view import Check, FitView, Shape, VarianceSource
 from privcausal.report.words import odds_sentence, shape_line
 
 __all__ = [
-    "Check", "Column", "FitView", "Grid", "Pairs", "Prose", "Rule", "Shape", "Source", "Summary",
-    "Table", "budget_plot", "coef_plot", "effect_plot", "figure_svg", "gate_plot",
-    "interval_plot", "odds_sentence", "plan_plot", "render_report", "shape_line", "summarize",
-    "uplift_plot", "utility_plot",
+    "Check",
+    "FitView",
+    "Pairs",
+    "Printed",
+    "Prose",
+    "Rule",
+    "Shape",
+    "Summary",
+    "Table",
+    "TableColumn",
+    "TableGrid",
+    "VarianceSource",
+    "budget_plot",
+    "coef_plot",
+    "effect_plot",
+    "figure_svg",
+    "gate_plot",
+    "interval_plot",
+    "odds_sentence",
+    "plan_plot",
+    "render_report",
+    "shape_line",
+    "summarize",
+    "uplift_plot",
+    "utility_plot",
 ]  # fmt: skip

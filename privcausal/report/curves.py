@@ -1,4 +1,4 @@
-"""Curves of a plan: half-width and utility against epsilon, half-width against n."""
+"""Pictures of plans, of sensitivity, and of looks at the data; style as in `plots`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privcausal.report.axes import BLUE, GREY, INK, VERMILION, axes_of, calm, finite, titles
 from privcausal.report.numbers import level, percent, point
+from privcausal.report.plots import (
+    BLUE,
+    GREY,
+    INK,
+    PLAIN,
+    SKY,
+    VERMILION,
+    ZERO,
+    axes_of,
+    calm,
+    finite,
+    include,
+    row_axes,
+    titles,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,3 +140,138 @@ def _plain_ticks(axis: Axis, low: float, high: float) -> None:
     axis.set_major_locator(FixedLocator(kept))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:.6g}")
+
+
+def sensitivity_plot(
+    frame: pd.DataFrame, robustness: pd.Series[float], ax: Axes | None = None, alpha: float = 0.05
+) -> Axes:
+    """What an unmeasured confounder could hide, by its strength.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns strength (0 to 1), low, high, conf_low, conf_high.
+    robustness : Series
+        Strengths at which the interval and the estimate reach zero; each is marked.
+    """
+    ax = axes_of(ax, height=3.4)
+    calm(ax, across="y")
+    x = 100 * finite(frame["strength"])
+    for names, alpha_of in ((("conf_low", "conf_high"), 0.25), (("low", "high"), 0.45)):
+        low, high = (finite(frame[name]) for name in names)
+        ax.fill_between(x, low, high, color=SKY, alpha=alpha_of, linewidth=0)
+    for name in ("low", "high", "conf_low", "conf_high"):
+        inner = not name.startswith("conf")
+        ax.plot(x, finite(frame[name]), color=BLUE, linewidth=1.6 if inner else 0.8)
+    ax.axhline(0, **ZERO)
+    ax.set_xlim(0, x[-1])
+    for name, marker in (("interval", "o"), ("estimate", "D")):
+        value = float(robustness[name])
+        if 0 < value < 1:
+            ax.plot(
+                [100 * value], [0], marker, color=VERMILION, markersize=7, markeredgecolor="white",
+                clip_on=False, zorder=5, label=f"{name} reaches zero at {percent(value)}",
+            )  # fmt: skip
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(frameon=False, fontsize=9, loc="best", labelcolor=INK)
+    ax.set_xlabel(
+        "share of the unexplained that a confounder explains,\nof outcome and treatment (%)"
+    )
+    ax.set_ylabel("average effect")
+    titles(ax, "Sensitivity", f"dark: possible estimates; light: {level(alpha)} limits")
+    return ax
+
+
+# -- looks at the data -------------------------------------------------------------------------
+
+NOISE_95 = 1.96
+
+REFERENCE = 0.1
+"""Where the dotted lines of the balance plot stand."""
+
+
+def overlap_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Rows by propensity: treated upwards, controls downwards, whiskers for the noise.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns low, high, treated, control, std_error; the outer cells hold what was cut.
+    """
+    ax = axes_of(ax, height=3.4)
+    calm(ax, across="y")
+    places = np.arange(len(frame), dtype=float)
+    places[[0, -1]] += [-0.5, 0.5]  # what was cut stands apart
+    noise = NOISE_95 * finite(frame["std_error"])
+    for name, sign, color, hatch in (("treated", 1, BLUE, ""), ("control", -1, SKY, "///")):
+        counts = finite(frame[name])
+        ax.bar(
+            places, sign * np.maximum(counts, 0.0), width=0.9, color=color, hatch=hatch,
+            edgecolor="white" if not hatch else INK, linewidth=0.5, zorder=2,
+        )  # fmt: skip
+        low, high = np.maximum(counts - noise, 0.0), np.maximum(counts + noise, 0.0)
+        ax.vlines(places, sign * low, sign * high, color=INK, linewidth=1, zorder=3)
+    ax.axhline(0, color=INK, linewidth=0.8, zorder=4)
+    _name_arms(ax, frame, noise)
+    _name_cells(ax, frame, places)
+    return ax
+
+
+def _name_arms(ax: Axes, frame: pd.DataFrame, noise: np.ndarray) -> None:
+    """Words in the corners in place of a legend, and counts without a sign."""
+    most = float(np.nanmax(np.r_[frame["treated"] + noise, frame["control"] + noise, 1.0]))
+    ax.set_ylim(-1.3 * most, 1.3 * most)
+    ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
+    for text, height in (("treated", 0.96), ("control (hatched)", 0.04)):
+        ax.annotate(
+            text, (0.01, height), xycoords="axes fraction", va="top" if height > 0.5 else "bottom",
+            color=INK, fontsize=9.5, fontweight="bold", bbox={"color": "white", "pad": 1.5},
+        )  # fmt: skip
+    ax.set_ylabel("rows (noisy count)")
+
+
+def _name_cells(ax: Axes, frame: pd.DataFrame, places: np.ndarray) -> None:
+    """Borders as ticks, and the two cells of what was cut."""
+    borders = frame["high"].to_numpy()[:-1]
+    step = max(1, (len(borders) - 1) // 4)
+    shown = np.arange(0, len(borders), step)
+    ticks = np.r_[places[0], shown + 0.5, places[-1]]
+    ends = (f"≤ {borders[0]:.2g}", f"≥ {borders[-1]:.2g}")
+    inner = [f"{borders[k]:.2g}" for k in shown]
+    inner[0] = inner[-1] = ""  # the outer cells' own labels say it
+    ax.set_xticks(ticks, [ends[0], *inner, ends[1]])
+    ax.set_xlabel("released propensity; lines: 95% of the noise")
+
+
+def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Standardised differences: hollow before weighting, filled after.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Index: terms; columns before, std_error_before, after, std_error_after.
+    """
+    ax, places = row_axes(ax, frame.index, more=0.35)
+    ax.axvline(0, color=GREY, linewidth=0.8, zorder=1)
+    for reference in (-REFERENCE, REFERENCE):
+        ax.axvline(reference, color=GREY, linewidth=0.8, linestyle=(0, (2, 3)), zorder=1)
+    limits = [-REFERENCE, REFERENCE]
+    for name, shift, color, marker, face in (
+        ("before", 0.14, VERMILION, "D", "white"), ("after", -0.14, BLUE, "o", BLUE),
+    ):  # fmt: skip
+        value, noise = finite(frame[name]), NOISE_95 * finite(frame[f"std_error_{name}"])
+        ax.hlines(places + shift, value - noise, value + noise, color=color, linewidth=1.4)
+        ax.plot(
+            value, places + shift, marker, color=color, markerfacecolor=face, markersize=6,
+            label=f"{name} weighting", zorder=4,
+        )  # fmt: skip
+        limits += [*(value - noise), *(value + noise)]
+    include(ax, limits)
+    ax.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=9,
+        handletextpad=0.2, borderaxespad=0.2,
+    )  # fmt: skip
+    ax.set_xlabel(
+        "standardised difference, treated minus control;\nlines: 95% of the noise", **PLAIN
+    )
+    return ax

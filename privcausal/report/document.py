@@ -13,7 +13,7 @@ from privcausal.errors import CapabilityError
 from privcausal.report import pictures, tables
 from privcausal.report.html import grid_html
 from privcausal.report.numbers import alike, chance, level
-from privcausal.report.table import Column, Grid
+from privcausal.report.tables import TableColumn, TableGrid
 from privcausal.report.view import FitView
 from privcausal.report.words import ALERTS, ODDS, belief, clean, interval_sentence, odds
 from privcausal.typing import Neighbors
@@ -70,8 +70,8 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
         "facts": _facts(view),
         "level": level(view.alpha),
         "interval": interval_sentence(view),
-        "privacy_share": sum(s.share for s in view.sources if s.label == "privacy"),
-        "other_share": sum(s.share for s in view.sources[2:]),
+        "privacy_share": sum(s.share for s in view.uncertainty if s.label == "privacy"),
+        "other_share": sum(s.share for s in view.uncertainty[2:]),
         "pictures": {
             "interval": pictures.interval_picture(view),
             "shapes": pictures.shape_pictures(view),
@@ -98,7 +98,9 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
             [float(row[k]) for k in ("estimate", "conf_low", "conf_high")], float(row["std_error"])
         )
         facts.append((str(view.effects.index[0]), estimate, f"average effect on {view.outcome}"))
-        remark = "sampling and privacy noise" if len(view.sources) <= 2 else "all sources of error"
+        remark = (
+            "sampling and privacy noise" if len(view.uncertainty) <= 2 else "all sources of error"
+        )
         facts.append((f"{level(view.alpha)} interval", f"{low} to {high}", remark))
     slack = f"failure chance {chance(view.delta)}" if view.delta else "pure, without failure chance"
     if view.kind == "none":
@@ -106,16 +108,18 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
     return [*facts, (f"Privacy ({view.kind})", f"ε = {view.epsilon:.3g}", slack)]
 
 
-def _grids(view: FitView) -> dict[str, Grid | None]:
-    def shown(frame: Any, grid: Any) -> Grid | None:
-        made: Grid | None = None if frame is None or not len(frame) else grid(frame, view.alpha)
+def _grids(view: FitView) -> dict[str, TableGrid | None]:
+    def shown(frame: Any, grid: Any) -> TableGrid | None:
+        made: TableGrid | None = (
+            None if frame is None or not len(frame) else grid(frame, view.alpha)
+        )
         return made
 
     return {
         "effects": shown(view.effects, tables.effect_grid),
         "groups": shown(view.gates, tables.gate_grid),
         "cells": shown(view.cells, tables.cell_grid),
-        "sources": tables.variance_grid(view.sources) if view.sources else None,
+        "sources": tables.variance_grid(view.uncertainty) if view.uncertainty else None,
         "budget": tables.budget_grid(view.budget),
         "shares": tables.share_grid(view.budget),
         "odds": odds_grid(view.epsilon, view.neighbors),
@@ -124,20 +128,20 @@ def _grids(view: FitView) -> dict[str, Grid | None]:
     }
 
 
-def odds_grid(epsilon: float, neighbors: Neighbors) -> Grid:
+def odds_grid(epsilon: float, neighbors: Neighbors) -> TableGrid:
     """How far reading anything released can move a belief about one person."""
     columns = (
-        Column("belief before", "left", "belief before reading"),
-        Column("at least", words="can fall to"),
-        Column("at most", words="can rise to"),
+        TableColumn("belief before", "left", "belief before reading"),
+        TableColumn("at least", words="can fall to"),
+        TableColumn("at most", words="can rise to"),
     )
     rows = tuple((odds(p), odds(belief(p, -epsilon)), odds(belief(p, epsilon))) for p in PRIORS)
-    return Grid(f"Belief that {ODDS[neighbors]}, as odds", columns, rows)
+    return TableGrid(f"Belief that {ODDS[neighbors]}, as odds", columns, rows)
 
 
-def _pair_grid(caption: str, pairs: tuple[tuple[str, str], ...]) -> Grid | None:
-    columns = (Column("item", "left"), Column("value", "left"))
-    return Grid(caption, columns, pairs) if pairs else None
+def _pair_grid(caption: str, pairs: tuple[tuple[str, str], ...]) -> TableGrid | None:
+    columns = (TableColumn("item", "left"), TableColumn("value", "left"))
+    return TableGrid(caption, columns, pairs) if pairs else None
 
 
 @cache

@@ -1,20 +1,27 @@
-"""The report's pictures: each with words for who cannot see it, and its numbers."""
+"""The report's pictures as SVG: each with words for who cannot see it, and its numbers.
+
+The same figure gives the same bytes, and many fit on one page.
+"""
 
 from __future__ import annotations
 
+import io
+import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 from privcausal.report import plots, tables
 from privcausal.report.numbers import alike, amounts, level, percent
-from privcausal.report.svg import figure_svg, new_figure, steady_style
-from privcausal.report.table import Grid
+from privcausal.report.tables import TableGrid
 from privcausal.report.view import Check, FitView, Shape
 from privcausal.report.words import clean, interval_sentence, shape_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # inches; at 72 units an inch, 9 point type is still 9 pixels high on a phone 360 pixels wide
 WIDE, PANEL = 4.6, 3.3
@@ -32,23 +39,23 @@ class Picture:
 
     svg: str
     caption: str
-    grid: Grid | None = None
+    grid: TableGrid | None = None
 
 
 def interval_picture(view: FitView) -> Picture | None:
     """The headline interval with sampling nested in it."""
-    if view.effects is None or view.effects.empty or not view.sources:
+    if view.effects is None or view.effects.empty or not view.uncertainty:
         return None
     effect = view.effects.iloc[0]
     bars = "; ".join(
         f"{label} {' to '.join(alike([low, high], float(effect['std_error'])))}"
-        for label, low, high in plots.nested(effect, view.sources)
+        for label, low, high in plots.nested(effect, view.uncertainty)
     )
     words = f"Nested bars: the estimate is {interval_sentence(view)}. Intervals by source: {bars}."
-    more = len(view.sources) > 2
+    more = len(view.uncertainty) > 2
     svg = _draw(
         "interval", words, (WIDE, 2.2 if more else 1.9),
-        lambda ax: plots.interval_plot(effect, view.sources, ax=ax, alpha=view.alpha),
+        lambda ax: plots.interval_plot(effect, view.uncertainty, ax=ax, alpha=view.alpha),
     )  # fmt: skip
     caption = (
         f"The {level(view.alpha)} interval. Solid: its width if only sampling mattered. "
@@ -69,7 +76,7 @@ def _shape_picture(shape: Shape, index: int, limits: tuple[float, float]) -> Pic
     words = f"Effect by {clean(shape.name)}: {shape_line(shape)}"
     svg = _draw(
         f"shape{index}", words, (PANEL, 2.55),
-        lambda ax: plots.effect_plot([shape], ax=ax, ylim=limits, ylabel="effect"),
+        lambda ax: plots.effect_plot([shape], ax=ax, ylim=limits),
     )  # fmt: skip
     return Picture(svg, words, tables.shape_grid(shape))
 
@@ -149,7 +156,69 @@ def budget_picture(view: FitView) -> Picture | None:
 
 
 def _draw(ident: str, words: str, size: tuple[float, float], plot: Callable[[Axes], object]) -> str:
-    with steady_style():
-        figure = new_figure(*size)
+    """A picture in the report's own style, whatever the user has set for their notebooks."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        params: Any = matplotlib.rcParams  # typed by its own list of names, from 3.11 on
+        params.update(STYLE)
+        figure = Figure(figsize=size, layout="constrained")  # pyplot neither shows nor keeps it
         plot(figure.add_subplot())
         return figure_svg(figure, ident=ident, label=words)
+
+
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",  # text stays text: searchable, small, in the page's own font
+    "svg.hashsalt": "privcausal",
+    "font.size": 9.5,
+    "axes.labelsize": 9.5,
+    "hatch.linewidth": 0.8,
+    "hatch.color": "#D55E00",
+    "text.parse_math": False,
+}
+
+
+def figure_svg(fig: Figure, *, ident: str = "figure", label: str = "") -> str:
+    """One `svg` element: no date, no script, no style sheet.
+
+    Parameters
+    ----------
+    fig : Figure
+    ident : str
+        Unique on the page: ids start with it.
+    label : str
+        What a screen reader says in place of the picture.
+    """
+    import matplotlib
+
+    buffer = io.StringIO()
+    saving: Any = {key: STYLE[key] for key in ("svg.fonttype", "svg.hashsalt")}
+    with matplotlib.rc_context(saving), warnings.catch_warnings():
+        # the browser has the fonts that matplotlib lacks
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
+        fig.savefig(buffer, format="svg", metadata={"Date": None})
+    body = buffer.getvalue()
+    body = body[body.index("<svg") :]
+    # a style sheet inside would apply to the whole page; its two lines move to the root
+    for unwanted in (
+        r"<metadata>.*?</metadata>\s*",
+        r"<defs>\s*<style.*?</style>\s*</defs>\s*",
+        r"<!--.*?-->\s*",
+    ):
+        body = re.sub(unwanted, "", body, flags=re.DOTALL)
+    # references are matched inside tags only: text may hold anything that looks like one
+    body = re.sub(r"<[^>]*>", lambda tag: _prefixed(tag.group(), ident), body)
+    head = re.search(r'viewBox="[^"]*"', body)
+    root = (
+        f'<svg role="img" aria-label="{escape(label)}" {head.group() if head else ""} '
+        'stroke-linejoin="round" stroke-linecap="butt" xmlns="http://www.w3.org/2000/svg" '
+        'xmlns:xlink="http://www.w3.org/1999/xlink">'
+    )
+    return re.sub(r"^<svg[^>]*>", lambda _: root, body, count=1).strip()
+
+
+def _prefixed(tag: str, ident: str) -> str:
+    tag = re.sub(r'(?<=\sid=")', f"{ident}-", tag)
+    return re.sub(r'(?<=url\(#)|(?<=href="#)', f"{ident}-", tag)

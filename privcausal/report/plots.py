@@ -1,9 +1,8 @@
 """Pictures of released numbers: matplotlib axes in and out, readable without colour.
 
-Colours are Okabe and Ito's. Every interval says in the picture what it means. Names are
-drawn as they are: a dollar sign starts no formula.
-
-Without `ax` the figure is pyplot's, so a notebook shows it; the report hands in axes of its own.
+Colours are Okabe and Ito's. Every interval says in the picture what it means. Names are drawn as
+they are: a dollar sign starts no formula. Without `ax` the figure is pyplot's, so a notebook shows
+it; the report hands in axes of its own.
 """
 
 from __future__ import annotations
@@ -14,32 +13,108 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from privcausal.errors import DataError
-from privcausal.report.axes import (
-    BLUE,
-    GREY,
-    INK,
-    MIDDLE,
-    PLAIN,
-    SKY,
-    VERMILION,
-    axes_of,
-    calm,
-    finite,
-    height_of,
-    include,
-    name_rows,
-    titles,
-)
+from privcausal.errors import CapabilityError, DataError
 from privcausal.report.numbers import alike, amounts, level, percent
 from privcausal.report.tables import budget_prices
-from privcausal.report.view import Shape, Source
+from privcausal.report.view import Shape, VarianceSource
 from privcausal.report.words import clean, cut
 from privcausal.typing import Vector
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+BLUE, VERMILION, SKY = "#0072B2", "#D55E00", "#56B4E9"
+MIDDLE = "#3a8fc4"  # between blue and sky: 3.5 to 1 on white, as a shape without an edge needs
+INK, GREY, PALE = "#1d2733", "#4a5664", "#d9dee3"
+
+NAME = 30
+"""Characters of a name that a picture shows; tables have it whole."""
+
+PLAIN: dict[str, Any] = {"parse_math": False}
+
+
+def axes_of(ax: Axes | None, height: float) -> Axes:
+    """The axes handed in, or new ones of pyplot's with this height in inches."""
+    if ax is not None:
+        if not hasattr(ax, "spines"):
+            raise CapabilityError(
+                f"ax= takes matplotlib axes, not a value of type {type(ax).__name__}"
+            )
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(6.4, height), layout="constrained")[1]
+
+
+def calm(ax: Axes, across: str) -> None:
+    """Few lines: no box, light grid lines across one direction, dark labels."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(GREY)
+    ax.tick_params(colors=INK, labelsize=9, color=GREY)
+    ax.xaxis.label.set_color(INK)
+    ax.yaxis.label.set_color(INK)
+    ax.set_axisbelow(True)
+    if across:
+        ax.grid(axis=across, color=PALE, linewidth=0.7)  # type: ignore[arg-type]  # "x" or "y"
+
+
+def titles(ax: Axes, title: str, below: str) -> None:
+    """A bold title with a small line below it, which says how to read the picture."""
+    ax.set_title(
+        cut(title, NAME), loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=20, **PLAIN
+    )
+    note = ax.annotate(
+        cut(below, 44), (0, 1), xytext=(0, 6), xycoords="axes fraction",
+        textcoords="offset points", fontsize=8.5, color=GREY, **PLAIN,
+    )  # fmt: skip
+    note.set_in_layout(False)  # a long name must not squeeze the panel
+
+
+def row_axes(
+    ax: Axes | None, names: Iterable[object], *, grid: bool = True, more: float = 0.0
+) -> tuple[Axes, Vector]:
+    """Axes with a row per name, from the top, and the rows' heights; `more` inches if new."""
+    shown = [cut(clean(name), NAME) for name in names]
+    ax = axes_of(ax, height=1.0 + 0.34 * max(len(shown), 1) + more)
+    calm(ax, across="x" if grid else "")
+    places = -np.arange(len(shown), dtype=float)
+    ax.set_yticks(places, shown, **PLAIN)
+    ax.tick_params(axis="y", length=0)
+    ax.set_ylim(-len(shown) + 0.4, 0.6)
+    return ax, places
+
+
+def draw_band(ax: Axes, x: Vector, low: Any, high: Any, middle: Any) -> None:
+    """A curve with its band, which has edges so that it prints in grey."""
+    low, high = finite(low), finite(high)
+    ax.fill_between(x, low, high, color=SKY, alpha=0.35, linewidth=0)
+    for limit in (low, high):
+        ax.plot(x, limit, color=BLUE, linewidth=0.6)
+    ax.plot(x, finite(middle), color=BLUE, linewidth=2)
+
+
+ZERO: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 1}
+"""The line of no effect."""
+
+
+def include(ax: Axes, values: Iterable[float]) -> None:
+    """Limits across that hold all finite values, with some air."""
+    seen = finite(list(values))
+    low, high = float(np.nanmin(seen)), float(np.nanmax(seen))
+    air = 0.05 * (high - low) or 1.0
+    ax.set_xlim(low - air, high + air)
+    ax.locator_params(axis="x", nbins=5)
+
+
+def finite(values: Any) -> Vector:
+    """Floats with infinities as gaps: matplotlib cannot scale an axis to them."""
+    array = np.asarray(values, dtype=float)
+    # beyond 1e300 the span of an axis overflows
+    return np.where(np.abs(array) < 1e300, array, np.nan)
+
+
+# -- of a fit -----------------------------------------------------------------------------------
 
 AxesIn: TypeAlias = "Axes | Sequence[Axes] | np.ndarray[Any, Any] | None"
 
@@ -48,7 +123,6 @@ def effect_plot(
     shapes: Sequence[Shape],
     *,
     ax: AxesIn = None,
-    ylabel: str = "effect",
     ylim: tuple[float, float] | None = None,
 ) -> Axes | np.ndarray[Any, Any]:
     """The effect along each modifier: a panel each, a band for curves, bars for levels.
@@ -57,7 +131,6 @@ def effect_plot(
     ----------
     shapes : sequence of Shape
     ax : Axes or sequence of Axes, one per shape
-    ylabel : str
     ylim : (low, high), optional
         Default: one scale for all panels, which holds all intervals.
 
@@ -70,10 +143,10 @@ def effect_plot(
     low, high = ylim or effect_limits(shapes)
     for shape, panel in zip(shapes, panels, strict=True):
         calm(panel, across="y")
-        panel.axhline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+        panel.axhline(0, **ZERO)
         _levels(panel, shape) if shape.kind == "levels" else _curve(panel, shape)
         panel.set_ylim(low, high)
-        panel.set_ylabel(clean(ylabel), **PLAIN)
+        panel.set_ylabel("effect", **PLAIN)
         what = "bars" if shape.kind == "levels" else "shaded"
         titles(panel, clean(shape.name), f"{what}: {clean(shape.interval_label)}")
     return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
@@ -90,12 +163,7 @@ def effect_limits(shapes: Iterable[Shape]) -> tuple[float, float]:
 
 def _curve(ax: Axes, shape: Shape) -> None:
     x = finite([float(point) for point in shape.grid])
-    ax.fill_between(
-        x, finite(shape.conf_low), finite(shape.conf_high), color=SKY, alpha=0.35, linewidth=0
-    )
-    for limit in (shape.conf_low, shape.conf_high):  # an edge, so that the band prints in grey
-        ax.plot(x, finite(limit), color=BLUE, linewidth=0.6)
-    ax.plot(x, finite(shape.estimate), color=BLUE, linewidth=2)
+    draw_band(ax, x, shape.conf_low, shape.conf_high, shape.estimate)
     ax.margins(x=0.02)
     ax.locator_params(axis="x", nbins=4)
 
@@ -122,8 +190,7 @@ def coef_plot(effects: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0
     effects : DataFrame
         Index: terms; columns estimate, conf_low, conf_high.
     """
-    ax = axes_of(ax, height=height_of(len(effects)))
-    places = name_rows(ax, [str(name) for name in effects.index])
+    ax, places = row_axes(ax, effects.index)
     _intervals(ax, places, effects)
     ax.set_xlabel(f"coefficient; lines: {level(alpha)} intervals")
     return ax
@@ -137,8 +204,7 @@ def gate_plot(gates: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0.0
     gates : DataFrame
         Index: groups; columns estimate, conf_low, conf_high, privacy_share (of the variance).
     """
-    ax = axes_of(ax, height=height_of(len(gates)))
-    places = name_rows(ax, [str(name) for name in gates.index])
+    ax, places = row_axes(ax, gates.index)
     _intervals(ax, places, gates)
     estimate = finite(gates["estimate"])
     # variances add up, so half-widths shrink by the root of the share that is left
@@ -154,7 +220,7 @@ def gate_plot(gates: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0.0
 
 def interval_plot(
     effect: pd.Series[float],
-    sources: Sequence[Source],
+    sources: Sequence[VarianceSource],
     *,
     ax: Axes | None = None,
     alpha: float = 0.05,
@@ -174,7 +240,7 @@ def interval_plot(
     bars = nested(effect, sources)
     spread = float(effect["std_error"])  # as many digits as the estimate is told with
     include(ax, [0.0, estimate, *(limit for _, low, high in bars for limit in (low, high))])
-    ax.axvline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+    ax.axvline(0, **ZERO)
     for depth, (label, low, high) in enumerate(bars):
         _nested_bar(ax, low, high, PATTERNS[depth], zorder=4 + len(bars) - depth)
         # the innermost is named above the bar, the wider ones below it, further and further
@@ -189,7 +255,9 @@ def interval_plot(
     return ax
 
 
-def nested(effect: pd.Series[float], sources: Sequence[Source]) -> list[tuple[str, float, float]]:
+def nested(
+    effect: pd.Series[float], sources: Sequence[VarianceSource]
+) -> list[tuple[str, float, float]]:
     """Intervals (label, low, high): the first source alone, with the second, and all together."""
     estimate, low, high = (float(effect[k]) for k in ("estimate", "conf_low", "conf_high"))
     total = math.sqrt(sum(s.std_error**2 for s in sources)) or 1.0
@@ -218,9 +286,9 @@ def _nested_bar(
 ) -> None:
     if not (math.isfinite(low) and math.isfinite(high)):
         return
-    ground, edge, hatch = pattern
+    state, edge, hatch = pattern
     ax.barh(
-        0, high - low, left=low, height=0.5, color=ground, zorder=zorder, edgecolor=edge,
+        0, high - low, left=low, height=0.5, color=state, zorder=zorder, edgecolor=edge,
         linewidth=1, hatch=hatch,
     )  # fmt: skip
 
@@ -246,9 +314,8 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     the fit also pays in rho; on their own they are drawn in epsilon.
     """
     currency, prices = budget_prices(budget)
-    ax = axes_of(ax, height=height_of(len(budget)))
     names = [f"{stage}: {query}" for stage, query in budget[["stage", "query"]].itertuples(False)]
-    places = name_rows(ax, names, grid=False)
+    ax, places = row_axes(ax, names, grid=False)
     ax.barh(places, prices, height=0.55, color=BLUE, edgecolor=INK, linewidth=0.6, zorder=2)
     total = float(prices.sum()) or 1.0
     for place, price, text in zip(places, prices, amounts(list(prices)), strict=True):
@@ -283,11 +350,7 @@ def uplift_plot(
     ax = axes_of(ax, height=3.2)
     calm(ax, across="y")
     x = 100 * finite(curve["share"])
-    low, high = finite(curve["conf_low"]), finite(curve["conf_high"])
-    ax.fill_between(x, low, high, color=SKY, alpha=0.35, linewidth=0)
-    for limit in (low, high):
-        ax.plot(x, limit, color=BLUE, linewidth=0.6)
-    ax.plot(x, finite(curve["gain"]), color=BLUE, linewidth=2)
+    draw_band(ax, x, curve["conf_low"], curve["conf_high"], curve["gain"])
     ax.plot(x, finite(curve["random"]), color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
     ax.set_xlim(0, 100)
     ax.set_xlabel("share treated, largest predicted effect first (%)")
@@ -298,7 +361,7 @@ def uplift_plot(
 
 def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame) -> None:
     low, high = finite(frame["conf_low"]), finite(frame["conf_high"])
-    ax.axvline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+    ax.axvline(0, **ZERO)
     ax.hlines(places, low, high, color=BLUE, linewidth=1.6, zorder=3)
     ax.plot(
         finite(frame["estimate"]), places, "o", color=BLUE, markersize=6.5,
@@ -310,22 +373,18 @@ def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame) -> None:
 def _panels(ax: AxesIn, count: int) -> list[Axes]:
     if count == 0:
         raise DataError("there is no shape to plot")
-    if ax is None:
-        return _new_panels(count)
-    panels: list[Axes] = list(np.ravel(np.asarray(ax, dtype=object)))
-    if len(panels) < count:
-        raise DataError(f"{count} shapes need {count} axes; ax holds {len(panels)}")
-    return panels[:count]
-
-
-def _new_panels(count: int) -> list[Axes]:
+    if ax is not None:
+        panels: list[Axes] = list(np.ravel(np.asarray(ax, dtype=object)))
+        if len(panels) < count:
+            raise DataError(f"{count} shapes need {count} axes; ax holds {len(panels)}")
+        return panels[:count]
     import matplotlib.pyplot as plt
 
     columns = min(3, count)
     rows = -(-count // columns)
     size = (3.4 * columns, 2.8 * rows)
     figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-    panels = list(axes.ravel())
-    for empty in panels[count:]:
-        figure.delaxes(empty)
-    return panels[:count]
+    first, empty = axes.ravel()[:count], axes.ravel()[count:]
+    for panel in empty:
+        figure.delaxes(panel)
+    return list(first)

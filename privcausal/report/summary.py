@@ -1,15 +1,21 @@
-"""`summary()`: one table value, and its three formats."""
+"""`summary()` of a fit and `compare()` of several: one table value each, and its formats."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
-from privcausal.report import html, latex, markdown, tables, text, word
-from privcausal.report.table import Block, Grid, Pairs, Prose, Rule, Table
+from privcausal.report import numbers, tables
+from privcausal.report.html import render_html, render_markdown
+from privcausal.report.latex import render_float, render_latex
+from privcausal.report.tables import Block, Pairs, Prose, Rule, Table, TableColumn, TableGrid
+from privcausal.report.text import render_text
 from privcausal.report.view import FitView
-from privcausal.report.words import ALERTS, MARKS, clean, shape_line
+from privcausal.report.word import write_word
+from privcausal.report.words import ALERTS, MARKS, clean, cut, shape_line
+from privcausal.typing import Kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +26,9 @@ class Summary:
     """A summary that prints itself; its numbers are the same in every format."""
 
     table: Table
+
+    floats: ClassVar[bool] = False
+    """Whether LaTeX is a float even without a caption and a label."""
 
     def __str__(self) -> str:
         return self.as_text()
@@ -32,7 +41,7 @@ class Summary:
 
     def as_text(self) -> str:
         """At most 78 columns of ASCII; long names are cut in the middle."""
-        return text.render(self.table)
+        return render_text(self.table)
 
     def as_latex(self, caption: str | None = None, label: str = "") -> str:
         """Tables for a document that loads booktabs: a centred group, or a float to be cited.
@@ -40,23 +49,23 @@ class Summary:
         Parameters
         ----------
         caption : str, optional
-            Plain text. With it, or with a label, the tables stand in one floating `table`, whose
-            caption is the title unless given.
+            Plain text. With it, or with a label, the tables stand in one floating `table`, as a
+            comparison always does; its caption is the title unless given.
         label : str
             For ``\\ref``, put there as it is.
         """
-        if caption is None and not label:
-            return latex.render(self.table)
+        if caption is None and not label and not self.floats:
+            return render_latex(self.table)
         title = self.table.title if caption is None else caption
-        return latex.render_float(self.table, title, label)
+        return render_float(self.table, title, label)
 
     def as_html(self) -> str:
         """A `div` of tables, every name escaped."""
-        return html.render(self.table)
+        return render_html(self.table)
 
     def as_markdown(self) -> str:
         """Pipe tables, as GitHub, Quarto and pandoc read them."""
-        return markdown.render(self.table)
+        return render_markdown(self.table)
 
     def to_word(self, path: str | os.PathLike[str]) -> None:
         """Write a Word document to `path`; needs the extra ``privcausal[word]``.
@@ -66,14 +75,28 @@ class Summary:
         CapabilityError
             python-docx is not installed.
         """
-        word.write(self.table, path)
+        write_word(self.table, path)
 
     @property
     def tables(self) -> list[pd.DataFrame]:
         """The head and every table as frames, with whole names and unrounded numbers."""
-        grids = [block.frame for block in self.table.blocks if isinstance(block, Grid)]
+        grids = [block.frame for block in self.table.blocks if isinstance(block, TableGrid)]
         heads = [_head_frame(block) for block in self.table.blocks if isinstance(block, Pairs)]
         return [*heads, *(frame.copy() for frame in grids if frame is not None)]
+
+
+class Printed:
+    """What prints its summary, and shows it in notebooks."""
+
+    def summary(self) -> Summary:
+        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary().as_html()
 
 
 def _head_frame(block: Pairs) -> pd.DataFrame:
@@ -90,66 +113,170 @@ def summarize(view: FitView) -> Summary:
 
 def tabulate(view: FitView) -> Table:
     """The table value of a fit: head, estimates, uncertainty, budget, guarantee, notes."""
-    parts = (
-        [Pairs("The analysis", view.left, view.right)],
-        _ruled(_estimates(view)),
-        _ruled([*_sources(view), _budget(view), _guarantee(view)]),
-        _notes(view),
+    shown = (
+        (view.effects, tables.effect_grid),
+        (view.gates, tables.gate_grid),
+        (view.cells, tables.cell_grid),
     )
+    estimates: list[list[Block]] = [
+        [grid(frame, view.alpha)] for frame, grid in shown if frame is not None and len(frame)
+    ]
+    if view.shapes:
+        lines = tuple(f"{clean(shape.name)}: {shape_line(shape)}" for shape in view.shapes)
+        estimates.append([Prose(lines, "Effect by modifier [post]")])
+    total = f"This fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")
+    prices: list[list[Block]] = [[tables.budget_grid(view.budget), Prose((total,))]]
+    if view.uncertainty:
+        terms = [] if view.effects is None else [str(term) for term in view.effects.index]
+        grid = tables.source_grid(view.uncertainty, terms[0] if len(terms) > 1 else "")
+        prices.insert(0, [grid, *([Prose((view.tails,))] if view.tails else [])])
+    if view.guarantee:
+        prices.append([Prose((f"Guarantee: {' '.join(view.guarantee)}",))])
+    head = [Pairs("The analysis", view.left, view.right)]
+    parts = (head, _ruled(estimates), _ruled(prices), _notes(view))
     blocks = [block for part in parts if part for block in (Rule("="), *part)]
     return Table(view.title, tuple(blocks), ALERTS[view.kind])
 
 
 def _ruled(parts: list[list[Block]]) -> list[Block]:
     """Parts with a light rule between."""
-    full = [part for part in parts if part]
-    return [block for i, part in enumerate(full) for block in ([Rule("-")] if i else []) + part]
-
-
-def _estimates(view: FitView) -> list[list[Block]]:
-    shown = (
-        (view.effects, tables.effect_grid),
-        (view.gates, tables.gate_grid),
-        (view.cells, tables.cell_grid),
-    )
-    grids: list[list[Block]] = [
-        [grid(frame, view.alpha)] for frame, grid in shown if frame is not None and len(frame)
-    ]
-    lines = tuple(f"{clean(shape.name)}: {shape_line(shape)}" for shape in view.shapes)
-    return [*grids, [Prose(lines, "Effect by modifier [post]")] if lines else []]
-
-
-def _sources(view: FitView) -> list[list[Block]]:
-    if not view.uncertainty:
-        return []
-    terms = [] if view.effects is None else [str(term) for term in view.effects.index]
-    grid = tables.source_grid(view.sources, terms[0] if len(terms) > 1 else "")
-    return [[grid, *([Prose((view.tails,))] if view.tails else [])]]
-
-
-def _budget(view: FitView) -> list[Block]:
-    total = f"This fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")
-    return [tables.budget_grid(view.budget), Prose((total,))]
-
-
-def _guarantee(view: FitView) -> list[Block]:
-    if not view.guarantee:
-        return []
-    return [Prose((f"Guarantee: {' '.join(view.guarantee)}",))]
+    return [block for i, part in enumerate(parts) for block in ([Rule("-")] if i else []) + part]
 
 
 def _notes(view: FitView) -> list[Block]:
     numbered = " ".join(f"[{i}] {note}" for i, note in enumerate(view.notes, 1))
-    known = [f"[{mark}] {meaning}" for mark, meaning in MARKS.items() if mark in _marks(view)]
+    shown = "" if view.effects is None else " ".join(f"[{m}]" for m in view.effects["mark"])
+    shown += " ".join(value for _, value in (*view.left, *view.right))
+    shown += "" if view.gates is None and view.cells is None else "[dp]"
+    shown += "[post]" if view.shapes else ""
+    known = [f"[{mark}] {meaning}" for mark, meaning in MARKS.items() if f"[{mark}]" in shown]
     lines = [f"Notes: {numbered}"] if numbered else []
     lines += [f"Marks: {', '.join(known)}."] if known else []
     return [Prose(tuple(lines))] if lines else []
 
 
-def _marks(view: FitView) -> set[str]:
-    """The marks that the summary shows."""
-    shown = "" if view.effects is None else " ".join(f"[{m}]" for m in view.effects["mark"])
-    shown += " ".join(value for _, value in (*view.left, *view.right))
-    shown += "" if view.gates is None and view.cells is None else "[dp]"
-    shown += "[post]" if view.shapes else ""
-    return {mark for mark in MARKS if f"[{mark}]" in shown}
+# -- several fits in one table ---------------------------------------------------------------------
+
+Statistic: TypeAlias = Literal["std_error", "conf_int", "p_value"]
+
+TIDY = ("term", "estimate", "std_error", "statistic", "p_value", "conf_low", "conf_high")
+
+BELOW: dict[str, str] = {
+    "std_error": "Standard errors in parentheses",
+    "conf_int": "{level} confidence intervals in brackets",
+    "p_value": "p values in parentheses",
+}
+
+FACT = 16
+"""Characters of a fact about a fit (a column's name); `Comparison.stats` has it whole."""
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One fit of a comparison.
+
+    Attributes
+    ----------
+    name : str
+        Head of its column; untrusted text.
+    terms : DataFrame
+        A row per term, columns `TIDY`.
+    facts : mapping
+        What is said of the fit as a whole, by label: text, ready to print.
+    kind : {"proven", "published", "none"} or None
+        Of its guarantee; None for a fit that another package made.
+    """
+
+    name: str
+    terms: pd.DataFrame
+    facts: Mapping[str, str]
+    kind: Kind | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Comparison(Summary):
+    """One table of several fits, which prints itself.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        A row per fit and term, unrounded: fit term estimate std_error statistic p_value conf_low
+        conf_high.
+    stats : DataFrame
+        A row per fit: what stands below the estimates, as text.
+    """
+
+    frame: pd.DataFrame
+    stats: pd.DataFrame
+
+    floats: ClassVar[bool] = True
+
+    @property
+    def tables(self) -> list[pd.DataFrame]:
+        """`frame` and `stats`."""
+        return [self.frame.copy(), self.stats.copy()]
+
+
+def compared(
+    entries: Sequence[Entry], title: str, statistic: Statistic, alpha: float, notes: Sequence[str]
+) -> Comparison:
+    """The comparison of `entries`: terms as they first appear, facts as the fullest has them."""
+    import pandas as pd
+
+    frame = pd.concat([e.terms.assign(fit=e.name) for e in entries], ignore_index=True)
+    frame = frame[["fit", *TIDY]]
+    fullest = sorted(entries, key=lambda entry: -len(entry.facts))
+    labels = list(dict.fromkeys(label for entry in fullest for label in entry.facts))
+    stats = pd.DataFrame(
+        {label: [entry.facts.get(label, "") for entry in entries] for label in labels},
+        index=pd.Index([entry.name for entry in entries], name="fit"),
+    )
+    grid = _grid(entries, statistic, labels, frame)
+    said = " ".join([f"{BELOW[statistic].format(level=numbers.level(alpha))}.", *notes])
+    blocks = (Rule("="), grid, Rule("="), Prose((f"Notes: {said}",)))
+    return Comparison(Table(title, blocks, _alert(entries)), frame, stats)
+
+
+def _alert(entries: Sequence[Entry]) -> str:
+    """What its worst column would say of itself."""
+    kinds = {entry.kind for entry in entries}
+    return ALERTS["none" if "none" in kinds else "published" if "published" in kinds else "proven"]
+
+
+def _grid(
+    entries: Sequence[Entry], statistic: Statistic, labels: Sequence[str], frame: pd.DataFrame
+) -> TableGrid:
+    columns = (
+        TableColumn("", "left", "term"),
+        *(TableColumn(clean(entry.name), "center") for entry in entries),
+    )
+    cells = [_cells(entry.terms, statistic) for entry in entries]
+    terms = list(dict.fromkeys(str(term) for term in frame["term"]))
+    rows = [
+        (name, *(column.get(term, ("", ""))[line] for column in cells))
+        for term in terms
+        for line, name in enumerate((term, ""))
+    ]
+    facts = [
+        (label, *(cut(clean(entry.facts.get(label, "")), FACT) for entry in entries))
+        for label in labels
+    ]
+    return TableGrid(
+        "Estimates by fit", columns, (*rows, *facts), frame, breaks=(len(rows),) if facts else ()
+    )
+
+
+def _cells(terms: pd.DataFrame, statistic: Statistic) -> dict[str, tuple[str, str]]:
+    """The estimate of each term, and what stands below it."""
+    found = {}
+    for row in terms.to_dict("records"):
+        spread, p = float(row["std_error"]), float(row["p_value"])
+        values = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
+        estimate, error, low, high = numbers.alike([values[0], spread, *values[1:]], spread)
+        below = {
+            "std_error": f"({error})",
+            "conf_int": f"[{low}, {high}]",
+            "p_value": f"({numbers.p_value(p)})",
+        }
+        found[str(row["term"])] = (estimate, below[statistic])
+    return found

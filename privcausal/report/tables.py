@@ -1,78 +1,151 @@
-"""Grids of a fit: each released frame, with its numbers written out."""
+"""The one table value from which every format is written, and the grids of a fit.
+
+Numbers are text already, so the formats cannot disagree; names are whole, and only text and LaTeX,
+which have little room, cut them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
 
 from privcausal.report import numbers
-from privcausal.report.table import Column, Grid
-from privcausal.report.view import Shape, Source
+from privcausal.report.view import Shape, VarianceSource
 from privcausal.typing import Vector
 
 if TYPE_CHECKING:
     import pandas as pd
 
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A line across, of ``=`` or ``-``; LaTeX and HTML have their own rules."""
+
+    character: Literal["=", "-"] = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Labels with their values, in two columns."""
+
+    caption: str
+    left: tuple[tuple[str, str], ...]
+    right: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column: its short head, its alignment, and the head where there is room for words.
+
+    Text to the left may be cut to fit, numbers to the right or in the centre never are; in plain
+    text numbers of the centre stand one above the other, with or without brackets.
+    """
+
+    head: str
+    align: Literal["left", "right", "center"] = "right"
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableGrid:
+    """Rows of cells under columns; the first column names the row.
+
+    `headed=False` drops the heads in text, where the caption stands above the rows instead.
+    `frame` keeps the numbers behind the cells, unrounded, with whole names. `breaks` are the
+    numbers of rows that a light rule stands above.
+    """
+
+    caption: str
+    columns: tuple[TableColumn, ...]
+    rows: tuple[tuple[str, ...], ...]
+    frame: pd.DataFrame | None = None
+    headed: bool = True
+    breaks: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise ValueError(f"every row of the table {self.caption!r} needs a cell per column")
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """Paragraphs, wrapped; under a heading they are indented."""
+
+    paragraphs: tuple[str, ...]
+    heading: str = ""
+
+
+Block: TypeAlias = Rule | Pairs | TableGrid | Prose
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A title and blocks; `alert` is printed first and last in every format."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    alert: str = ""
+
+
+# -- grids ----------------------------------------------------------------------------------------
+
 ESTIMATES = ("estimate", "std_error", "conf_low", "conf_high")
 
 
-def effect_grid(effects: pd.DataFrame, alpha: float) -> Grid:
+def effect_grid(effects: pd.DataFrame, alpha: float) -> TableGrid:
     """Coefficients: estimate, standard error, z, p and limits."""
-    low, high = numbers.limits(alpha)
     columns = (
-        Column("", "left", "term"),
-        Column("", "left", "origin"),
-        Column("estimate"),
-        Column("std err", words="standard error"),
-        Column("z"),
-        Column("P>|z|", words="p value"),
-        *_limit_columns(low, high, alpha),
+        TableColumn("", "left", "term"),
+        TableColumn("", "left", "origin"),
+        TableColumn("estimate"),
+        TableColumn("std err", words="standard error"),
+        TableColumn("z"),
+        TableColumn("P>|z|", words="p value"),
+        *limit_columns(alpha),
     )
-    rows = tuple(_effect_row(name, row) for name, row in _records(effects))
-    return Grid("Effects", columns, rows, effects)
+    rows = tuple(
+        (
+            name,
+            f"[{row['mark']}]",
+            *estimates(row)[:2],
+            numbers.statistic(_real(row, "statistic")),
+            numbers.p_value(_real(row, "p_value")),
+            *estimates(row)[2:],
+        )
+        for name, row in _records(effects)
+    )
+    return TableGrid("Effects", columns, rows, effects)
 
 
-def _effect_row(name: str, row: Mapping[str, object]) -> tuple[str, ...]:
-    estimate, error, lower, upper = estimates(row)
-    z, p = (numbers.statistic(_real(row, "statistic")), numbers.p_value(_real(row, "p_value")))
-    return (name, mark(row["mark"]), estimate, error, z, p, lower, upper)
-
-
-def mark(value: object) -> str:
-    """``dp`` as ``[dp]``."""
-    return f"[{str(value).strip('[]')}]"
-
-
-def gate_grid(gates: pd.DataFrame, alpha: float) -> Grid:
+def gate_grid(gates: pd.DataFrame, alpha: float) -> TableGrid:
     """Group averages; the last column tells how much of the variance is privacy noise."""
-    low, high = numbers.limits(alpha)
     columns = (
-        Column("Groups [dp]", "left", "group"),
-        Column("estimate"),
-        Column("std err", words="standard error"),
-        *_limit_columns(low, high, alpha),
-        Column("privacy", words="variance due to privacy noise"),
+        TableColumn("Groups [dp]", "left", "group"),
+        TableColumn("estimate"),
+        TableColumn("std err", words="standard error"),
+        *limit_columns(alpha),
+        TableColumn("privacy", words="variance due to privacy noise"),
     )
     rows = tuple(
         (name, *estimates(row), numbers.percent(_real(row, "privacy_share")))
         for name, row in _records(gates)
     )
-    return Grid("Average effect by group", columns, rows, gates)
+    return TableGrid("Average effect by group", columns, rows, gates)
 
 
-def cell_grid(cells: pd.DataFrame, alpha: float) -> Grid:
+def cell_grid(cells: pd.DataFrame, alpha: float) -> TableGrid:
     """Cells of a partition: noisy counts per arm, uplift, limits."""
-    low, high = numbers.limits(alpha)
     columns = (
-        Column("Cells [dp]", "left", "cell"),
-        Column("treated", words="treated (noisy count)"),
-        Column("control", words="control (noisy count)"),
-        Column("uplift"),
-        Column("std err", words="standard error"),
-        *_limit_columns(low, high, alpha),
+        TableColumn("Cells [dp]", "left", "cell"),
+        TableColumn("treated", words="treated (noisy count)"),
+        TableColumn("control", words="control (noisy count)"),
+        TableColumn("uplift"),
+        TableColumn("std err", words="standard error"),
+        *limit_columns(alpha),
     )
     rows = tuple(
         (
@@ -83,84 +156,82 @@ def cell_grid(cells: pd.DataFrame, alpha: float) -> Grid:
         )
         for name, row in _records(cells)
     )
-    return Grid("Uplift by cell", columns, rows, cells)
+    return TableGrid("Uplift by cell", columns, rows, cells)
 
 
-def _limit_columns(low: str, high: str, alpha: float) -> tuple[Column, Column]:
-    level = numbers.level(alpha)
+def limit_columns(alpha: float) -> tuple[TableColumn, TableColumn]:
+    """Of the limits of intervals at level 1 - alpha."""
+    level, (low, high) = numbers.level(alpha), numbers.limits(alpha)
     return (
-        Column(low, words=f"{level} interval, low"),
-        Column(high, words=f"{level} interval, high"),
+        TableColumn(low, words=f"{level} interval, low"),
+        TableColumn(high, words=f"{level} interval, high"),
     )
 
 
-def source_grid(sources: Sequence[Source], of: str = "") -> Grid:
+def source_grid(sources: Sequence[VarianceSource], of: str = "") -> TableGrid:
     """Where the uncertainty (of one term, where there are several) comes from."""
-    import pandas as pd
-
     of = f" of {of}" if of else ""
 
-    frame = pd.DataFrame(list(sources), columns=list(Source._fields)).set_index("label")
+    import pandas as pd
+
+    frame = pd.DataFrame(list(sources), columns=list(VarianceSource._fields)).set_index("label")
     columns = (
-        Column("source", "left"),
-        Column("standard error, share of variance", "left"),
-        Column("meaning", "left"),
+        TableColumn("source", "left"),
+        TableColumn("standard error, share of variance", "left"),
+        TableColumn("meaning", "left"),
     )
     errors = numbers.alike([s.std_error for s in sources], min(s.std_error for s in sources))
     rows = tuple(
         (s.label, f"se {error} ({numbers.percent(s.share)} of variance)", s.meaning)
         for s, error in zip(sources, errors, strict=True)
     )
-    return Grid(f"Where the uncertainty{of} comes from", columns, rows, frame, headed=False)
+    return TableGrid(f"Where the uncertainty{of} comes from", columns, rows, frame, headed=False)
 
 
-def variance_grid(sources: Sequence[Source]) -> Grid:
+def variance_grid(sources: Sequence[VarianceSource]) -> TableGrid:
     """The same where there is room for a column each."""
     packed = source_grid(sources)
     columns = (
         packed.columns[0],
-        Column("standard error"),
-        Column("share of variance"),
+        TableColumn("standard error"),
+        TableColumn("share of variance"),
         packed.columns[2],
     )
     rows = tuple(
         (row[0], row[1].split()[1], numbers.percent(source.share), row[2])
         for row, source in zip(packed.rows, sources, strict=True)
     )
-    return Grid(packed.caption, columns, rows, packed.frame)
+    return TableGrid(packed.caption, columns, rows, packed.frame)
 
 
 CURRENCIES = ("rho", "epsilon", "delta")
 
-PARALLEL = "(parallel)"
-"""Ends the query of a release from rows of its own, beside others that have paid as much."""
 
-
-def budget_grid(budget: pd.DataFrame) -> Grid:
+def budget_grid(budget: pd.DataFrame) -> TableGrid:
     """A line per release with its price, in the currencies that were paid.
 
     A price in brackets is what a parallel release would cost by itself; it is not charged.
     """
     paid = [c for c in CURRENCIES if bool((budget[c] > 0).any())] or ["rho"]
     columns = (
-        Column("Privacy budget", "left", "stage"),
-        Column("query", "left"),
-        Column("mechanism", "left"),
-        Column("noise sd", words="noise (standard deviation)"),
-        *(Column(currency) for currency in paid),
+        TableColumn("Privacy budget", "left", "stage"),
+        TableColumn("query", "left"),
+        TableColumn("mechanism", "left"),
+        TableColumn("noise sd", words="noise (standard deviation)"),
+        *(TableColumn(currency) for currency in paid),
     )
     prices = zip(*(_prices(budget, currency) for currency in paid), strict=True)
     rows = tuple(
         (
             f"{line} {row['stage']}",
-            str(row["query"]).removesuffix(f" {PARALLEL}"),  # the brackets say it
+            str(row["query"]),
             str(row["mechanism"]),
             numbers.noise(_real(row, "noise_sd")),
             *price,
         )
         for line, ((_, row), price) in enumerate(zip(_records(budget), prices, strict=True), 1)
     )
-    return Grid("Privacy budget, release by release", columns, rows, budget)
+    return TableGrid("Privacy budget, release by release", columns, rows, budget)
 
 
 def _prices(budget: pd.DataFrame, currency: str) -> tuple[str, ...]:
@@ -168,27 +239,26 @@ def _prices(budget: pd.DataFrame, currency: str) -> tuple[str, ...]:
     if currency == "delta":  # a failure chance is read by its power of ten
         return tuple(numbers.number(v, 2) if v > 0 else "" for v in values)
     if currency == "epsilon":
-        parallel = budget["query"].astype(str).str.endswith(PARALLEL)
-        texts = numbers.amounts(values)
-        return tuple(f"({text})" if p else text for text, p in zip(texts, parallel, strict=True))
+        marked = zip(numbers.amounts(values), budget["parallel"], strict=True)
+        return tuple(f"({text})" if parallel else text for text, parallel in marked)
     own = own_rho(budget)
     texts = numbers.amounts(np.where(np.isnan(values), values, own))
     free = own / 2 > np.nan_to_num(values)
     return tuple(f"({text})" if f else text for text, f in zip(texts, free, strict=True))
 
 
-def share_grid(budget: pd.DataFrame) -> Grid:
+def share_grid(budget: pd.DataFrame) -> TableGrid:
     """Each release with its share of the price, for readers who do not count in rho."""
     _, prices = budget_prices(budget)
     total = float(prices.sum()) or 1.0
     columns = (
-        Column("stage", "left", "step"),
-        Column("query", "left", "what was asked of the data"),
-        Column("share", words="share of the price"),
+        TableColumn("stage", "left", "step"),
+        TableColumn("query", "left", "what was asked of the data"),
+        TableColumn("share", words="share of the price"),
     )
     asked = zip(budget["stage"], budget["query"], prices, strict=True)
     rows = tuple((str(s), str(q), numbers.percent(price / total)) for s, q, price in asked)
-    return Grid("Where the privacy budget went", columns, rows)
+    return TableGrid("Where the privacy budget went", columns, rows)
 
 
 def budget_prices(budget: pd.DataFrame) -> tuple[str, Vector]:
@@ -208,25 +278,28 @@ def own_rho(budget: pd.DataFrame) -> Vector:
     rho, change, noise = (
         np.nan_to_num(budget[c].to_numpy(dtype=float)) for c in ("rho", "sensitivity", "noise_sd")
     )
-    marked = np.array([str(q).endswith(PARALLEL) for q in budget["query"]], bool) & (noise > 0)
+    marked = budget["parallel"].to_numpy(dtype=bool) & (noise > 0)
     return np.asarray(np.where(marked, (change / np.where(marked, noise, 1.0)) ** 2 / 2, rho))
 
 
-def shape_grid(shape: Shape, most: int = 11) -> Grid:
+def shape_grid(shape: Shape, most: int = 11) -> TableGrid:
     """A shape at up to `most` points, ends included."""
-    last = len(shape.grid) - 1
-    steps = min(most - 1, last)
-    points = [round(i * last / steps) for i in range(steps + 1)] if steps else [0]
-    if shape.kind == "levels":  # levels have no points between them: all are shown
-        points = list(range(last + 1))
+    # levels have no points between them: all are shown
+    points = range(len(shape.grid)) if shape.kind == "levels" else _some(len(shape.grid), most)
     columns = (
-        Column(shape.name, "left"),
-        Column("estimate"),
-        Column("low"),
-        Column("high"),
+        TableColumn(shape.name, "left"),
+        TableColumn("estimate"),
+        TableColumn("low"),
+        TableColumn("high"),
     )
     rows = tuple(_shape_row(shape, i) for i in points)
-    return Grid(f"Effect by {shape.name} ({shape.interval_label})", columns, rows)
+    return TableGrid(f"Effect by {shape.name} ({shape.interval_label})", columns, rows)
+
+
+def _some(count: int, most: int) -> list[int]:
+    """At most so many places of a sequence, both ends included."""
+    steps = min(most, count) - 1
+    return [round(i * (count - 1) / steps) for i in range(steps + 1)] if steps else [0]
 
 
 def _shape_row(shape: Shape, index: int) -> tuple[str, ...]:
@@ -241,17 +314,15 @@ def estimates(row: Mapping[str, object]) -> tuple[str, ...]:
     return numbers.alike([_real(row, name) for name in ESTIMATES], _real(row, "std_error"))
 
 
-def gain_grid(gains: pd.DataFrame, most: int = 11) -> Grid:
+def gain_grid(gains: pd.DataFrame, most: int = 11) -> TableGrid:
     """A curve of gains at up to `most` points, ends included."""
-    last = len(gains) - 1
-    steps = min(most - 1, last)
-    shown = gains.iloc[[round(i * last / steps) for i in range(steps + 1)]]
+    shown = gains.iloc[_some(len(gains), most)]
     columns = (
-        Column("treated", "left"),
-        Column("gain"),
-        Column("low"),
-        Column("high"),
-        Column("by chance"),
+        TableColumn("treated", "left"),
+        TableColumn("gain"),
+        TableColumn("low"),
+        TableColumn("high"),
+        TableColumn("by chance"),
     )
     spread = float((gains["conf_high"] - gains["conf_low"]).max()) / 4
     rows = tuple(
@@ -263,22 +334,22 @@ def gain_grid(gains: pd.DataFrame, most: int = 11) -> Grid:
         )
         for _, row in _records(shown)
     )
-    return Grid("Expected gain by share treated", columns, rows)
+    return TableGrid("Expected gain by share treated", columns, rows)
 
 
-def plain_grid(caption: str, frame: pd.DataFrame) -> Grid:
+def plain_grid(caption: str, frame: pd.DataFrame) -> TableGrid:
     """Any small frame: its index as names, floats with equal decimals, the rest as text."""
     columns = (
-        Column(str(frame.index.name or ""), "left", str(frame.index.name or "row")),
+        TableColumn(str(frame.index.name or ""), "left", str(frame.index.name or "row")),
         *(
-            Column(str(name), _alignment(frame.iloc[:, place]))
+            TableColumn(str(name), _alignment(frame.iloc[:, place]))
             for place, name in enumerate(frame.columns)
         ),
     )
     rows = tuple(
         (str(name), *cells) for name, cells in zip(frame.index, _cells(frame), strict=True)
     )
-    return Grid(caption, columns, rows, frame)
+    return TableGrid(caption, columns, rows, frame)
 
 
 def _alignment(column: pd.Series[float]) -> Literal["left", "right"]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from functools import singledispatch
+from itertools import zip_longest
 
-from privcausal.report.table import Block, Column, Grid, Pairs, Prose, Rule, Table
+from privcausal.report.tables import Block, Pairs, Prose, Rule, Table, TableColumn, TableGrid
 from privcausal.report.words import ascii_only, cut
 
 WIDTH = 78
@@ -23,7 +23,7 @@ LONGEST_PAIR = 3
 """Lines that a long value of the head (a formula) may take."""
 
 
-def render(table: Table) -> str:
+def render_text(table: Table) -> str:
     """Lines joined by newlines, none longer than `WIDTH`, no trailing blanks."""
     alert = list(_centred(table.alert)) if table.alert else []
     lines = [*alert, *_centred(table.title)]
@@ -32,24 +32,29 @@ def render(table: Table) -> str:
     return "\n".join(line[:WIDTH].rstrip() for line in [*lines, *alert])
 
 
-@singledispatch
 def _lines(block: Block) -> Iterator[str]:
-    raise NotImplementedError(type(block).__name__)
+    match block:
+        case Rule():
+            yield block.character * WIDTH
+        case Pairs():
+            yield from _pairs(block)
+        case TableGrid():
+            yield from _grid(block)
+        case Prose():
+            indent = "  " if block.heading else ""
+            if block.heading:
+                yield from _wrap(ascii_only(block.heading), WIDTH)
+            for paragraph in block.paragraphs:
+                lines = _wrap(ascii_only(paragraph), WIDTH - 2 * len(indent))
+                yield from (indent + (indent if n else "") + line for n, line in enumerate(lines))
 
 
-@_lines.register
-def _(block: Rule) -> Iterator[str]:
-    yield block.character * WIDTH
-
-
-@_lines.register
-def _(block: Pairs) -> Iterator[str]:
+def _pairs(block: Pairs) -> Iterator[str]:
     sides = [
         [(ascii_only(a), ascii_only(b)) for a, b in side] for side in (block.left, block.right)
     ]
-    left, right = ([_half(pair) for pair in side if _fits(pair)] for side in sides)
-    for index in range(max(len(left), len(right))):
-        first, second = (side[index] if index < len(side) else "" for side in (left, right))
+    halves = ([_half(pair) for pair in side if _fits(pair)] for side in sides)
+    for first, second in zip_longest(*halves, fillvalue=""):
         yield f"{first:<{HALF}}  {second}"
     for label, value in (pair for side in sides for pair in side if not _fits(pair)):
         yield from _long_pair(label, value)
@@ -77,8 +82,7 @@ def _long_pair(label: str, value: str) -> Iterator[str]:
     yield from (" " * len(head) + line for line in lines[1:])
 
 
-@_lines.register
-def _(block: Grid) -> Iterator[str]:
+def _grid(block: TableGrid) -> Iterator[str]:
     cells = [tuple(map(_cell, row, block.columns)) for row in block.rows]
     if not block.headed:
         yield from _wrap(ascii_only(block.caption), WIDTH)
@@ -95,13 +99,13 @@ def _(block: Grid) -> Iterator[str]:
         yield from _panel(part, columns, block.breaks, whole=len(panels) == 1)
 
 
-def _cell(text: str, column: Column) -> str:
+def _cell(text: str, column: TableColumn) -> str:
     """In the centre a number without a bracket leaves its place free."""
     plain = ascii_only(text)
     return plain if column.align != "center" or plain.endswith((")", "]")) else f"{plain} "
 
 
-def _heads(columns: tuple[Column, ...], cells: list[tuple[str, ...]]) -> tuple[str, ...]:
+def _heads(columns: tuple[TableColumn, ...], cells: list[tuple[str, ...]]) -> tuple[str, ...]:
     """The heads; one above narrow numbers is cut, as names are."""
     widest = [max((len(row[i]) for row in cells), default=0) for i in range(len(columns))]
     return tuple(
@@ -110,7 +114,7 @@ def _heads(columns: tuple[Column, ...], cells: list[tuple[str, ...]]) -> tuple[s
     )
 
 
-def _panels(cells: list[tuple[str, ...]], columns: tuple[Column, ...]) -> list[list[int]]:
+def _panels(cells: list[tuple[str, ...]], columns: tuple[TableColumn, ...]) -> list[list[int]]:
     """Columns that fit beside each other; the names of the rows stand in every panel."""
     widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
     names = [i for i, column in enumerate(columns) if column.align == "left"]
@@ -124,7 +128,10 @@ def _panels(cells: list[tuple[str, ...]], columns: tuple[Column, ...]) -> list[l
 
 
 def _panel(
-    cells: list[tuple[str, ...]], columns: tuple[Column, ...], breaks: tuple[int, ...], whole: bool
+    cells: list[tuple[str, ...]],
+    columns: tuple[TableColumn, ...],
+    breaks: tuple[int, ...],
+    whole: bool,
 ) -> Iterator[str]:
     """A head and its rows; those that say nothing in one of several panels are left out."""
     widths, gaps = _layout(cells, columns, WIDTH)
@@ -143,7 +150,7 @@ def _panel(
 
 
 def _row(
-    cells: tuple[str, ...], columns: tuple[Column, ...], widths: list[int], gaps: list[int]
+    cells: tuple[str, ...], columns: tuple[TableColumn, ...], widths: list[int], gaps: list[int]
 ) -> str:
     line = ""
     for cell, column, width, gap in zip(cells, columns, widths, gaps, strict=True):
@@ -153,7 +160,7 @@ def _row(
 
 
 def _layout(
-    cells: list[tuple[str, ...]], columns: tuple[Column, ...], room: int
+    cells: list[tuple[str, ...]], columns: tuple[TableColumn, ...], room: int
 ) -> tuple[list[int], list[int]]:
     """Widths of the columns and the gaps before them that fill `room`."""
     widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
@@ -179,16 +186,6 @@ def _shrink(widths: list[int], texts: list[int], room: int, floor: int) -> None:
         if widest < 0 or widths[widest] <= floor:
             return
         widths[widest] -= 1
-
-
-@_lines.register
-def _(block: Prose) -> Iterator[str]:
-    indent = "  " if block.heading else ""
-    if block.heading:
-        yield from _wrap(ascii_only(block.heading), WIDTH)
-    for paragraph in block.paragraphs:
-        for index, line in enumerate(_wrap(ascii_only(paragraph), WIDTH - 2 * len(indent))):
-            yield indent + (indent if index else "") + line
 
 
 def _wrap(text: str, width: int) -> list[str]:

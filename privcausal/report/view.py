@@ -26,11 +26,11 @@ GATE_COLUMNS = ("estimate", "std_error", "conf_low", "conf_high", "privacy_share
 CELL_COLUMNS = ("treated", "control", "estimate", "std_error", "conf_low", "conf_high")
 BUDGET_COLUMNS = (
     "stage", "query", "mechanism", "neighbors", "sensitivity",
-    "noise_sd", "rho", "epsilon", "delta", "rows",
+    "noise_sd", "rho", "epsilon", "delta", "rows", "parallel",
 )  # fmt: skip
 
 
-class Source(NamedTuple):
+class VarianceSource(NamedTuple):
     """One source of the first effect's uncertainty; squared `std_error`s add up.
 
     `share` is its part of the variance in [0, 1]; `meaning` a few plain words (up to about 30
@@ -70,8 +70,6 @@ class Shape:
     estimate, conf_low, conf_high : sequence of float, length m
     interval_label : str
         What the band or bars mean: ``"approximate 95% band"``.
-    line : str
-        One sentence for `summary()`; empty: `words.shape_line` writes it.
     """
 
     name: str
@@ -81,7 +79,6 @@ class Shape:
     conf_low: Sequence[float]
     conf_high: Sequence[float]
     interval_label: str = "95% interval"
-    line: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in ("continuous", "levels"):
@@ -97,50 +94,37 @@ class FitView:
 
     Attributes
     ----------
-    title : str
-        ``"Private Average Treatment Effect"``.
     left, right : tuple of (label, value)
         The head of the summary, printed side by side.
-    outcome, treatment, estimand : str
-    effects : DataFrame or None
-        Index: terms, the headline effect first. Columns `EFFECT_COLUMNS`; `mark` is one of
-        ``dp`` (released), ``post`` (computed from releases), ``pub`` (declared public).
-    gates : DataFrame or None
-        Index: groups. Columns `GATE_COLUMNS`.
-    cells : DataFrame or None
-        Index: ranges of a partition. Columns `CELL_COLUMNS`; the counts are noisy.
-    shapes : tuple of Shape
+    effects, gates, cells : DataFrame or None
+        Index: terms, the headline effect first; groups; cells. Columns `EFFECT_COLUMNS`,
+        `GATE_COLUMNS` and `CELL_COLUMNS`; `mark` is one of ``dp`` (released), ``post`` (computed
+        from releases), ``pub`` (declared public).
     gains : DataFrame or None
         Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
         conf_high, random.
-    uncertainty : tuple of Source
+    uncertainty : tuple of VarianceSource
         Of the first row of `effects`.
     tails : str
         One line on what the bound of the bias of cut scores rests on; may be empty.
     alpha : float
         Intervals are at level 1 - alpha.
-    kind : {"proven", "published", "none"}
-        Of the guarantee.
     guarantee : tuple of str
         Sentences; `words.odds_sentence` writes the one on odds.
-    neighbors : {"substitute", "add_remove"}
     unit_sentence : str
         Who is protected: ``"One row is one patient."``
     epsilon, delta, rho : float
         The price of this fit; `rho` is nan where the fit is priced in pure epsilon.
     budget : DataFrame
         A line per release. Columns `BUDGET_COLUMNS`; `noise_sd` nan where there is none.
-    total : str
-        ``"rho 0.0085 = (0.50, 1e-05)-DP"``.
-    ledger : str or None
-        ``"Ledger 'rhc': 1.91 of 2.00 left."``
+    total, ledger : str
+        ``"rho 0.0085 = (0.50, 1e-05)-DP"``; ``"Ledger 'rhc': 1.91 of 2.00 left."`` or None.
     headline : tuple of str
         Three plain sentences: the effect, how sure, what was protected.
     notes, assumptions, methods : tuple of str
         Sentences, sentences and paragraphs.
     robustness : str
         One sentence on how strong an unmeasured confounder would have to be; may be empty.
-    checks : tuple of Check
     call : str
         Python that reproduces the fit.
     versions : tuple of (name, version)
@@ -169,7 +153,7 @@ class FitView:
     cells: pd.DataFrame | None = None
     shapes: tuple[Shape, ...] = ()
     gains: pd.DataFrame | None = None
-    uncertainty: tuple[Source | tuple[str, float, float, str], ...] = ()
+    uncertainty: tuple[VarianceSource, ...] = ()
     tails: str = ""
     ledger: str | None = None
     notes: tuple[str, ...] = ()
@@ -188,11 +172,6 @@ class FitView:
         _need("gates", self.gates, GATE_COLUMNS)
         _need("cells", self.cells, CELL_COLUMNS)
         _need("budget", self.budget, BUDGET_COLUMNS)
-
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        """`uncertainty` with its fields named."""
-        return tuple(Source(*source) for source in self.uncertainty)
 
 
 def _need(name: str, frame: pd.DataFrame | None, columns: tuple[str, ...]) -> None:

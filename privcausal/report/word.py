@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from functools import singledispatch
 from importlib.util import find_spec
 from typing import Any
 
 from privcausal.errors import CapabilityError
-from privcausal.report.table import Block, Column, Grid, Pairs, Prose, Rule, Table
+from privcausal.report.tables import Block, Pairs, Prose, Table, TableColumn, TableGrid
 from privcausal.report.words import clean
 
 HEAVY, LIGHT = 8, 4
@@ -19,7 +18,7 @@ SMALL = 9
 """Size of notes, in points."""
 
 
-def write(table: Table, path: str | os.PathLike[str]) -> None:
+def write_word(table: Table, path: str | os.PathLike[str]) -> None:
     """Write a document of `table` to `path`.
 
     Raises
@@ -42,41 +41,26 @@ def write(table: Table, path: str | os.PathLike[str]) -> None:
     document.save(os.fspath(path))
 
 
-@singledispatch
 def _add(block: Block, document: Any) -> None:
-    raise NotImplementedError(type(block).__name__)
-
-
-@_add.register
-def _(block: Rule, document: Any) -> None:
-    """Tables in Word have rules of their own."""
-
-
-@_add.register
-def _(block: Prose, document: Any) -> None:
-    if block.heading:
-        _say(document, block.heading, bold=True)
-    for paragraph in block.paragraphs:
-        _say(document, paragraph, size=SMALL)
-
-
-@_add.register
-def _(block: Pairs, document: Any) -> None:
-    columns = (Column("", "left"), Column("", "left"))
-    _table(document, columns, [*block.left, *block.right], ())
-
-
-@_add.register
-def _(block: Grid, document: Any) -> None:
-    document.add_paragraph(clean(block.caption), style="Caption")
-    heads = [tuple(column.words or column.head for column in block.columns)]
-    _table(document, block.columns, [*heads, *block.rows], [0, *block.breaks])
-    document.add_paragraph()  # two tables without anything between would become one
+    match block:
+        case Prose():
+            if block.heading:
+                _say(document, block.heading, bold=True)
+            for paragraph in block.paragraphs:
+                _say(document, paragraph, size=SMALL)
+        case Pairs():
+            columns = (TableColumn("", "left"), TableColumn("", "left"))
+            _table(document, columns, [*block.left, *block.right], ())
+        case TableGrid():
+            document.add_paragraph(clean(block.caption), style="Caption")
+            heads = tuple(column.words or column.head for column in block.columns)
+            _table(document, block.columns, [heads, *block.rows], [0, *block.breaks])
+            document.add_paragraph()  # two tables without anything between would become one
 
 
 def _table(
     document: Any,
-    columns: tuple[Column, ...],
+    columns: tuple[TableColumn, ...],
     rows: Sequence[tuple[str, ...]],
     ruled: Iterable[int],
 ) -> None:
@@ -97,7 +81,7 @@ def _table(
     table.rows[0]._tr.get_or_add_trPr().append(OxmlElement("w:tblHeader"))
 
 
-def _write(cell: Any, text: str, column: Column) -> None:
+def _write(cell: Any, text: str, column: TableColumn) -> None:
     from docx.enum.text import WD_ALIGN_PARAGRAPH
     from docx.shared import Pt
 

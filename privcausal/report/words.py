@@ -99,10 +99,18 @@ def odds_sentence(epsilon: float, delta: float, neighbors: Neighbors) -> str:
     return f"Someone who holds it 50:50 that {ODDS[neighbors]} can move at most to {most}{slack}."
 
 
+def guess_sentence(right: float, unit: str, neighbors: Neighbors) -> str:
+    """How often a guess between two neighbouring tables is right, at most; `right` is a share."""
+    percent = math.ceil(1000 * right) / 10
+    change = "replaced by any other" if neighbors == "substitute" else "there or not"
+    return (
+        f"Someone who gives equal chances to two tables, the data of {unit} {change}, guesses "
+        f"right at most {percent:g} % of the time; a coin is right 50 %."
+    )
+
+
 def shape_line(shape: Shape) -> str:
-    """One sentence on a shape: its own, or from where to where it goes."""
-    if shape.line:
-        return clean(shape.line)
+    """From where to where a shape goes."""
     values = np.asarray(shape.estimate, dtype=float)
     if not np.isfinite(values).any():
         return "no estimate."

@@ -6,10 +6,9 @@ import os
 
 from privcausal.errors import DataError
 from privcausal.results import serial
-from privcausal.results.ate import AteResult
 from privcausal.results.base import Result
-from privcausal.results.cate import CateResult
 from privcausal.results.compare import compare
+from privcausal.results.fits import AteResult, CateResult
 from privcausal.results.guarantee import Guarantee
 from privcausal.results.plan import PlanResult
 

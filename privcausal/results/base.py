@@ -3,36 +3,49 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pandas as pd
 from scipy.stats import norm
 
 from privcausal.errors import CapabilityError
+from privcausal.features.functions import Function
+from privcausal.features.points import read_points
 from privcausal.inference.average import AverageEstimate
 from privcausal.learners import Estimate
+from privcausal.learners.diagnostics import balance, overlap
+from privcausal.report import FitView, Printed, Shape, Summary, plots, render_report, summarize
+from privcausal.report.summary import TIDY
+from privcausal.request.request import Budget
+from privcausal.request.schema import Interval
 from privcausal.results import serial
-from privcausal.results.absent import Absent
-from privcausal.results.call import ledger_line
-from privcausal.results.exchange import Exchange
-from privcausal.results.frames import budget_frame, check_alpha, critical, rows_of, table, within
-from privcausal.results.guarantee import Guarantee, guarantee_of
-from privcausal.results.points import read_points
-from privcausal.spec.functions import Function
-from privcausal.spec.request import Budget
-from privcausal.spec.schema import Interval
+from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
+from privcausal.results.exchange import Absent, Exchange, wald
+from privcausal.results.frames import (
+    average_frame,
+    budget_lines,
+    check_alpha,
+    critical,
+    price_frame,
+    quantile,
+    within_reach,
+)
+from privcausal.results.guarantee import Guarantee, guarantee_of, ledger_line
+from privcausal.results.sensitivity import Sensitivity, sensitivity_of
+from privcausal.results.view import view_of
 from privcausal.typing import Frame
 
 if TYPE_CHECKING:
-    import pandas as pd
     from statsmodels.stats.contrast import ContrastResults
 
     from privcausal.accounting import Ledger
-    from privcausal.report import FitView, Summary
-    from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
-    from privcausal.results.sensitivity import Sensitivity
+
+Picture = tuple[Callable[[], pd.DataFrame], Callable[[Any], Any]]
+"""The numbers behind a picture, and what draws it on axes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +57,6 @@ class NuisanceFunction:
     function: Function
 
     def __call__(self, newdata: Frame) -> pd.Series[float]:
-        import pandas as pd
-
         design = self.result.estimate.design
         rows, present, index = read_points(
             design, design.variables, newdata, self.result._propensity
@@ -58,7 +69,7 @@ class NuisanceFunction:
 
 
 @dataclass(frozen=True, eq=False)
-class Result(Exchange, Absent):
+class Result(Printed, Exchange, Absent):
     """A finished fit: released numbers and functions of them; no rows.
 
     Attributes
@@ -85,25 +96,15 @@ class Result(Exchange, Absent):
             )
         return found
 
-    def _terms(self) -> pd.Index:
-        import pandas as pd
-
-        return pd.Index(self._averages.terms, name="term")
-
     @property
     def params(self) -> pd.Series[float]:
         """Estimates: the average effect, then best-linear-projection slopes in natural units.
 
         Average effects and their limits are held within plus and minus the width of the outcome's
         bounds, beyond which no effect can be (all of that range, where an interval lies outside):
-        post-processing of what was released. ``mode="paper"`` leaves them as printed.
+        post-processing of what was released. Published mechanisms leave them as printed.
         """
-        import pandas as pd
-
-        _, at = rows_of(self._averages, groups=False)
-        values = np.array(self._averages.estimate[at])
-        values[0] = np.clip(values[0], -self._reach, self._reach)
-        return pd.Series(values, index=self._terms(), name="estimate")
+        return self._terms_table()["estimate"]
 
     @property
     def bse(self) -> pd.Series[float]:
@@ -112,16 +113,13 @@ class Result(Exchange, Absent):
         The allowance for nuisances is the root mean square of the bias that their errors leave;
         that for clipping bounds the bias of cut scores.
         """
-        import pandas as pd
-
-        return pd.Series(np.sqrt(np.diag(self.cov_params())), index=self._terms(), name="std_error")
+        return self._terms_table()["std_error"]
 
     def cov_params(self) -> pd.DataFrame:
         """Covariance of `params`, shape (m, m)."""
-        import pandas as pd
-
-        _, at = rows_of(self._averages, groups=False)
-        return pd.DataFrame(self._averages.cov[at, at], index=self._terms(), columns=self._terms())
+        terms = pd.Index(self._averages.terms, name="term")
+        cov = self._averages.cov[: len(terms), : len(terms)]
+        return pd.DataFrame(cov, index=terms, columns=terms)
 
     @property
     def zvalues(self) -> pd.Series[float]:
@@ -131,9 +129,8 @@ class Result(Exchange, Absent):
     @property
     def pvalues(self) -> pd.Series[float]:
         """Two-sided normal p-values of no effect."""
-        import pandas as pd
-
-        return pd.Series(2 * norm.sf(np.abs(self.zvalues)), index=self._terms(), name="p_value")
+        z = self.zvalues
+        return pd.Series(2 * norm.sf(np.abs(z)), index=z.index, name="p_value")
 
     def wald_test(self, hypotheses: Any) -> ContrastResults:
         """A Wald test that linear hypotheses about `params` hold together, as in statsmodels.
@@ -155,8 +152,6 @@ class Result(Exchange, Absent):
         CapabilityError
             An unknown term, or a hypothesis that is not linear or follows from the others.
         """
-        from privcausal.results.wald import wald
-
         return wald(self.params, self.cov_params(), hypotheses)
 
     def conf_int(self, alpha: float = 0.05, simultaneous: bool = False) -> pd.DataFrame:
@@ -184,18 +179,16 @@ class Result(Exchange, Absent):
         frames = [self._table(groups=False, z=z)]
         if simultaneous and found.groups:
             frames.append(self._table(groups=True, z=z))
-        import pandas as pd
-
         limits = pd.concat(frames)[["conf_low", "conf_high"]]
         return limits.set_axis([0, 1], axis=1)
 
     def _table(self, *, groups: bool, z: float) -> pd.DataFrame:
         found = self._averages
-        frame = table(found, z, groups=groups)
+        frame = average_frame(found, z, groups=groups)
         if self.estimate.plan.request.mode == "paper":  # its part would tell the noise scale
             frame["privacy_share"] = np.nan
         whole = len(frame) if groups else 1  # a slope has no such range
-        return within(frame, self._reach, whole)
+        return within_reach(frame, self._reach, whole)
 
     @property
     def _reach(self) -> float:
@@ -206,8 +199,8 @@ class Result(Exchange, Absent):
         domain = self.estimate.schema[request.formula.outcome]
         return domain.width if isinstance(domain, Interval) else 1.0
 
-    def _terms_table(self, alpha: float) -> pd.DataFrame:
-        return self._table(groups=False, z=float(norm.ppf(1 - alpha / 2)))
+    def _terms_table(self, alpha: float = 0.05) -> pd.DataFrame:
+        return self._table(groups=False, z=quantile(alpha))
 
     @property
     def ate(self) -> pd.DataFrame:
@@ -216,34 +209,22 @@ class Result(Exchange, Absent):
         `privacy_share` is at least what privacy makes of the variance: the noise on the averages'
         own sums. That on the moments of nuisances widens their allowance, and is not told apart.
         """
-        return self._table(groups=False, z=float(norm.ppf(0.975))).iloc[:1]
+        return self._terms_table().iloc[:1]
 
     @property
     def gate(self) -> pd.DataFrame:
         """Average effects of the declared groups, a row each; columns as `ate`."""
-        return self._table(groups=True, z=float(norm.ppf(0.975)))
+        return self._table(groups=True, z=quantile(0.05))
 
     def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
         """broom's columns: term estimate std_error statistic p_value conf_low conf_high."""
-        limits = self.conf_int(alpha)
-        import pandas as pd
-
-        return pd.DataFrame(
-            {
-                "term": self._terms(), "estimate": self.params.to_numpy(),
-                "std_error": self.bse.to_numpy(), "statistic": self.zvalues.to_numpy(),
-                "p_value": self.pvalues.to_numpy(), "conf_low": limits[0].to_numpy(),
-                "conf_high": limits[1].to_numpy(),
-            }
-        )  # fmt: skip
+        return _tidied(self._terms_table(alpha))
 
     def glance(self) -> pd.DataFrame:
         """One row: learner base estimand n epsilon delta rho neighbors guarantee.
 
         `n` is the public number of rows (or units); NaN where it is private.
         """
-        import pandas as pd
-
         promise, plan = self.guarantee, self.estimate.plan
         size = self.estimate.size
         return pd.DataFrame(
@@ -259,10 +240,7 @@ class Result(Exchange, Absent):
 
     def _group_table(self, alpha: float) -> pd.DataFrame:
         """`tidy` of the declared groups."""
-        frame = self._table(groups=True, z=float(norm.ppf(1 - alpha / 2)))
-        z = frame["estimate"] / frame["std_error"]
-        frame = frame.assign(statistic=z, p_value=2 * norm.sf(np.abs(z)))
-        return frame.drop(columns="privacy_share").reset_index()
+        return _tidied(self._table(groups=True, z=quantile(alpha)))
 
     # -- nuisances ---------------------------------------------------------------------------
 
@@ -293,7 +271,7 @@ class Result(Exchange, Absent):
     def budget(self) -> pd.DataFrame:
         """A line per release: stage query mechanism neighbors sensitivity noise_sd rho epsilon
         delta rows. `rows` is the public share of rows seen."""
-        return budget_frame(self.estimate)
+        return budget_lines(self.estimate.releases, self.plan.request.budget.delta)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -327,9 +305,6 @@ class Result(Exchange, Absent):
         DataError, SchemaError, BudgetError, LedgerError, CapabilityError
             Nothing was spent. `CapabilityError`: the propensity is one known number.
         """
-        from privcausal.learners.diagnostics import overlap
-        from privcausal.results.diagnostics import Overlap
-
         found = overlap(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return Overlap(found, ledger_line(ledger))
 
@@ -340,9 +315,6 @@ class Result(Exchange, Absent):
 
         Parameters and errors as for `overlap`; `CapabilityError`: there are no covariates.
         """
-        from privcausal.learners.diagnostics import balance
-        from privcausal.results.diagnostics import Balance
-
         found = balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return Balance(found, ledger_line(ledger))
 
@@ -355,10 +327,8 @@ class Result(Exchange, Absent):
         Raises
         ------
         CapabilityError
-            No average was released, or ``mode="paper"``.
+            No average was released, or the mechanism is published.
         """
-        from privcausal.results.sensitivity import sensitivity_of
-
         return sensitivity_of(self, check_alpha(alpha))
 
     def _budget_of(self, eps: float, delta: float | None) -> Budget:
@@ -367,12 +337,14 @@ class Result(Exchange, Absent):
     # -- output ------------------------------------------------------------------------------
 
     def _view(self, alpha: float = 0.05) -> FitView:
-        raise NotImplementedError
+        return view_of(self, self._shown_shapes(alpha), alpha)
+
+    def _shown_shapes(self, alpha: float) -> tuple[Shape, ...]:
+        """The effect along each modifier, where there is one that can be drawn."""
+        return ()
 
     def summary(self, alpha: float = 0.05) -> Summary:
         """The table for a paper: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
-        from privcausal.report import summarize
-
         return summarize(self._view(check_alpha(alpha)))
 
     def report(
@@ -388,10 +360,6 @@ class Result(Exchange, Absent):
         checks : sequence
             What `overlap` and `balance` returned, to be shown with its own price.
         """
-        from pathlib import Path
-
-        from privcausal.report.document import render_report
-
         view = replace(self._view(), checks=tuple(check.check for check in checks))
         Path(path).write_text(render_report(view, audience), encoding="utf-8")
 
@@ -407,17 +375,11 @@ class Result(Exchange, Absent):
             f"base {plan.base!r}, {promise.short}>"
         )
 
-    def __str__(self) -> str:
-        return str(self.summary())
+    def plot(self, kind: str = "coef", *, ax: Any = None, alpha: float = 0.05) -> Any:
+        """Draw ``"coef"``, ``"gate"`` or ``"budget"``; returns matplotlib axes."""
+        return self._picture(kind, alpha)[1](ax)
 
-    def _repr_html_(self) -> str:
-        return self.summary().as_html()
-
-    def plot(self, kind: str, *, ax: Any = None, alpha: float = 0.05) -> Any:
-        """Draw ``"effect"``, ``"coef"``, ``"gate"`` or ``"budget"``; returns matplotlib axes."""
-        return _chosen(kind, self._drawings(check_alpha(alpha), ax))
-
-    def plot_data(self, kind: str, alpha: float = 0.05) -> pd.DataFrame:
+    def plot_data(self, kind: str = "coef", alpha: float = 0.05) -> pd.DataFrame:
         """The numbers behind `plot`, as a frame; what a fit cannot draw it does not have here.
 
         Returns
@@ -426,29 +388,35 @@ class Result(Exchange, Absent):
             ``"coef"`` and ``"gate"``: estimate std_error conf_low conf_high privacy_share, a row
             for each term or group. ``"budget"``: stage query currency price share.
         """
-        frame: pd.DataFrame = _chosen(kind, self._plotted(check_alpha(alpha)))
-        return frame
+        return self._picture(kind, alpha)[0]()
 
-    def _plotted(self, alpha: float) -> dict[str, Any]:
-        from privcausal.results import plotted
+    def _picture(self, kind: str, alpha: float) -> Picture:
+        known = self._pictures(check_alpha(alpha))
+        if kind not in known:
+            names = ", ".join(map(repr, known))
+            raise CapabilityError(
+                f"plot(kind={str(kind)[:40]!r}) is unknown; choose one of {names}"
+            )
+        return known[kind]
 
+    def _pictures(self, alpha: float) -> dict[str, Picture]:
         return {
-            "coef": lambda: self._terms_table(alpha),
-            "gate": lambda: self._gates(alpha),
-            "budget": lambda: plotted.price_frame(self.budget),
-        }
-
-    def _drawings(self, alpha: float, ax: Any) -> dict[str, Any]:
-        from privcausal.report import plots
-
-        return {
-            "coef": lambda: plots.coef_plot(self._terms_table(alpha), ax=ax, alpha=alpha),
-            "gate": lambda: plots.gate_plot(self._gates(alpha), ax=ax, alpha=alpha),
-            "budget": lambda: plots.budget_plot(self.budget, ax=ax),
+            "coef": (
+                lambda: self._terms_table(alpha),
+                lambda ax: plots.coef_plot(self._terms_table(alpha), ax=ax, alpha=alpha),
+            ),
+            "gate": (
+                lambda: self._gates(alpha),
+                lambda ax: plots.gate_plot(self._gates(alpha), ax=ax, alpha=alpha),
+            ),
+            "budget": (
+                lambda: price_frame(self.budget),
+                lambda ax: plots.budget_plot(self.budget, ax=ax),
+            ),
         }
 
     def _gates(self, alpha: float) -> pd.DataFrame:
-        frame = self._table(groups=True, z=float(norm.ppf(1 - alpha / 2)))
+        frame = self._table(groups=True, z=quantile(alpha))
         if frame.empty:
             raise CapabilityError(
                 "no groups were declared: fit with groups=['region', 'age >= 65']"
@@ -456,9 +424,8 @@ class Result(Exchange, Absent):
         return frame
 
 
-def _chosen(kind: str, known: dict[str, Any]) -> Any:
-    """What stands under `kind`, or an error that names the kinds there are."""
-    if kind not in known:
-        names = ", ".join(map(repr, known))
-        raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) is unknown; choose one of {names}")
-    return known[kind]()
+def _tidied(frame: pd.DataFrame) -> pd.DataFrame:
+    """Broom's columns of a table of estimates, with tests of no effect."""
+    z = frame["estimate"] / frame["std_error"]
+    frame = frame.assign(statistic=z, p_value=2 * norm.sf(np.abs(z)))
+    return frame.reset_index()[list(TIDY)]

@@ -1,116 +1,129 @@
-"""The call that reproduces a fit, written from its request; and the state of the ledger."""
+"""The call that reproduces a fit, written from its request."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from privcausal.learners import LEARNERS, Learner, TwoStage
+from privcausal.learners import DPCATE, LEARNERS, TM, Learner, TwoStage
+from privcausal.learners.aggregates import CellRequest
 from privcausal.learners.bases import BASES, OTHERS, AnyBase
-from privcausal.learners.estimators import Sklearn
-from privcausal.learners.from_cells import CellRequest
-from privcausal.spec.request import Request, Trust
-from privcausal.spec.schema import Binary, Interval, Levels, Schema
+from privcausal.learners.paper.dpcate import PublishedDPCATE
+from privcausal.request.request import Control, Request, Trust
+from privcausal.request.schema import Binary, Interval, Levels, Schema
 
-if TYPE_CHECKING:
-    from privcausal.accounting import Ledger
+
+class _Source(str):
+    """Code: an argument that is written as it is."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     """Python source of the call; options at their defaults are left out."""
-    name = "privcate" if request.estimand == "CATE" else "private"
-    options: list[tuple[str, Any]] = []
-    if name == "privcate":
-        options.append(("learner", _Source(_option(learner, LEARNERS, "pc.learners"))))
-    if base != BASES["gam"]:
-        options.append(("base", _Source(_option(base, {**BASES, **OTHERS}, "pc.bases"))))
     budget, trust = request.budget, request.trust
-    options += [("eps", budget.epsilon), ("delta", budget.delta)]
+    shares = dict(budget.shares) or None
+    name, options = "private", dict[str, Any]()
+    if request.mode == "paper":
+        name, options = _printed(learner, request)
+        own: list[tuple[str, Any, Any]] = [
+            ("propensity_clip", request.clip, 0.1),
+            ("shares", shares, None),
+            ("below_minimum", request.below_minimum, "refuse"),
+        ]
+    else:
+        if request.estimand == "CATE":
+            name, options = "privcate", {"learner": _option(learner, LEARNERS, "pc.learners")}
+        control = Control(request.split, request.clip, shares, request.tails, request.cov_type)
+        own = [("control", _Source(f"pc.Control({_changed(control)})"), "pc.Control()")]
+    if base != BASES["gam"]:
+        options["base"] = _option(base, {**BASES, **OTHERS}, "pc.bases")
+    options["eps"] = budget.epsilon
+    if name != "paper.tm":
+        options["delta"] = budget.delta
     if len(request.schema) or request.schema.complete:
-        options.append(("bounds", _Source(_bounds(request.schema))))
-    default = "CATE" if name == "privcate" else "ATE"
-    chosen: dict[str, tuple[Any, Any]] = {  # value, default
-        "estimand": (request.estimand, default),
-        "neighbors": (trust.neighbors, Trust().neighbors),
-        "unit": (trust.unit, None),
-        "max_rows": (trust.max_rows, 1),
-        "propensity": (request.propensity, None),
-        "propensity_clip": (request.clip, 0.1),
-        "split": (request.split, "full"),
-        "groups": (list(request.groups), []),
-        "shares": (dict(budget.shares), {}),
-        "cov_type": (request.cov_type, "nonrobust"),
-        "tails": (request.tails, "cubic"),
-        "mode": (request.mode, "proven"),
-        "below_minimum": (request.below_minimum, "refuse"),
-    }
-    if request.queries is not None:
-        options.append(("queries", _Source("queries")))
-    options += [(key, value) for key, (value, usual) in chosen.items() if value != usual]
-    written = "".join(f"    {key}={value!r},\n" for key, value in options)
-    head = f"import privcausal as pc\n\npc.{name}(\n    {request.formula.text!r},\n    data,\n"
-    return f"{head}{written})"
+        options["bounds"] = _bounds(request.schema)
+    general: list[tuple[str, Any, Any]] = [  # option, value, default
+        ("estimand", request.estimand, "CATE" if request.estimand == "CATE" else "ATE"),
+        ("neighbors", trust.neighbors, Trust().neighbors),
+        ("unit", trust.unit, None),
+        ("max_rows", trust.max_rows, 1),
+        ("propensity", request.propensity, None),
+        ("groups", list(request.groups), []),
+    ]
+    options |= {key: value for key, value, default in (*general, *own) if value != default}
+    return _written(name, request.formula.text, _Source("data"), **options)
+
+
+def _printed(learner: Learner, request: Request) -> tuple[str, dict[str, Any]]:
+    """Name of a call of `privcausal.paper`, and the options that only it has."""
+    if isinstance(learner, TwoStage):
+        own = learner.source == "pc.learners.TwoStage(...)"
+        return f"paper.{'two_stage' if own else 'dpebm'}", {"learner": _Source(learner.source)}
+    name = {PublishedDPCATE: "dpcate", TM: "tm"}.get(type(learner), "private")
+    queries = {} if request.queries is None else {"queries": _Source("queries")}
+    return f"paper.{name}", queries | _not_default(learner)
 
 
 def cells_call(asked: CellRequest, noise: Mapping[str, float] | None) -> str:
     """Python source of a call of `from_cells`."""
     request = asked.request
-    domain = request.schema[request.formula.outcome]
-    by_name = asked.partition.variables == ("cell",)
-    options: list[tuple[str, Any]] = []
-    if by_name:
-        options = [("cells", list(asked.names)), ("outcome", _Source(_domain(domain)))]
-    else:
-        options = [("cells", _Source("plan"))]
-    options += [("eps", request.budget.epsilon), ("delta", request.budget.delta)]
+    options: dict[str, Any] = {"cells": _Source("plan")}
+    if asked.partition.variables == ("cell",):
+        domain = request.schema[request.formula.outcome]
+        options = {"cells": list(asked.names), "outcome": _Source(_domain(domain))}
+    options |= {"eps": request.budget.epsilon, "delta": request.budget.delta}
     if noise is not None:
-        options.append(("noise", dict(noise)))
-    options.append(("learner", _Source(_option(asked.learner, {}, "pc.learners"))))
-    options.append(("neighbors", request.trust.neighbors))
+        options["noise"] = dict(noise)
+    options["learner"] = _option(asked.learner, {}, "pc.learners")
+    options["neighbors"] = request.trust.neighbors
     if request.propensity is not None:
-        options.append(("propensity", request.propensity))
-    written = "".join(f"    {key}={value!r},\n" for key, value in options)
-    return f"import privcausal as pc\n\npc.from_cells(\n    frame,\n{written})"
+        options["propensity"] = request.propensity
+    return _written("from_cells", _Source("frame"), **options)
 
 
-class _Source:
-    """Text that stands for itself in generated code."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
+def _written(name: str, /, *positional: Any, **options: Any) -> str:
+    given = [*map(repr, positional), *(f"{key}={value!r}" for key, value in options.items())]
+    lines = "".join(f"    {each},\n" for each in given)
+    return f"import privcausal as pc\n\npc.{name}(\n{lines})"
 
 
-def _option(option: Any, known: dict[str, Any], module: str) -> str:
+def _option(option: Any, known: Mapping[str, Any], module: str) -> _Source:
     """The short name, or the option object with what differs from its defaults."""
-    if isinstance(option, TwoStage):
-        return option.source
-    if isinstance(option, Sklearn):
-        return f"{module}.{option.source}"
+    if isinstance(option, DPCATE) and option.queries is not None:
+        score = "" if option.score == "r" else f"score={option.score!r}, "
+        return _Source(f"{module}.DPCATE({score}queries=queries)")
+    if hasattr(option, "source"):  # it holds what does not show itself
+        return _Source(option.source)
     if known.get(option.name) == option:
-        return repr(option.name)
-    changed = [
-        f"{f.name}={getattr(option, f.name)!r}"
-        for f in fields(option)
-        if f.default is MISSING or getattr(option, f.name) != f.default
-    ]
-    return f"{module}.{type(option).__name__}({', '.join(changed)})"
+        return _Source(repr(option.name))
+    return _Source(f"{module}.{type(option).__name__}({_changed(option)})")
+
+
+def _changed(option: Any) -> str:
+    """The fields that are not at their defaults, as arguments."""
+    return ", ".join(f"{name}={value!r}" for name, value in _not_default(option).items())
+
+
+def _not_default(option: Any) -> dict[str, Any]:
+    values = {f.name: (getattr(option, f.name), f.default) for f in fields(option)}
+    return {k: value for k, (value, usual) in values.items() if usual is MISSING or value != usual}
 
 
 LINE = 88
 """Characters of a line of code that need no side scroll."""
 
 
-def _bounds(schema: Schema) -> str:
+def _bounds(schema: Schema) -> _Source:
     """On one line where that is short, else a line for each column."""
     listed = [f"{name!r}: {_domain(schema[name])}" for name in schema]
     columns = ", ".join(listed)
     if len(columns) > LINE - len("    bounds={},"):
         columns = "".join(f"\n        {each}," for each in listed) + "\n    "
-    return f"pc.Schema({{{columns}}}, complete=True)" if schema.complete else f"{{{columns}}}"
+    bounds = f"{{{columns}}}"
+    return _Source(f"pc.Schema({bounds}, complete=True)" if schema.complete else bounds)
 
 
 def _domain(domain: Interval | Levels | Binary) -> str:
@@ -119,12 +132,3 @@ def _domain(domain: Interval | Levels | Binary) -> str:
     if isinstance(domain, Levels):
         return repr(list(domain.labels))
     return f"pc.{domain!r}"
-
-
-def ledger_line(ledger: Ledger | None) -> str | None:
-    """``Ledger 'rhc': 1.91 of 2.00 left.`` as the summary prints it."""
-    if ledger is None:
-        return None
-    return (
-        f"Ledger {ledger.dataset!r}: {ledger.remaining.epsilon:.2f} of {ledger.epsilon:.2f} left."
-    )

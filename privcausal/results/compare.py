@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
 
 from privcausal.accounting import Events, total_epsilon
 from privcausal.errors import CapabilityError
 from privcausal.report import numbers
-from privcausal.report.comparison import TIDY, Comparison, Entry, Statistic, compared
+from privcausal.report.summary import TIDY, Comparison, Entry, Statistic, compared
 from privcausal.report.words import clean
 from privcausal.results.base import Result
 from privcausal.results.exchange import ForMaketables, stat_text
-from privcausal.results.foreign import read_foreign
-from privcausal.results.frames import check_alpha
+from privcausal.results.frames import check_alpha, quantile
 from privcausal.results.guarantee import price_text
 
-if TYPE_CHECKING:
-    import pandas as pd
+Facts = dict[str, str]
 
 Terms = Sequence[str] | Mapping[str, str] | None
 
@@ -73,42 +75,30 @@ def compare(
         raise CapabilityError(
             f"statistic={str(statistic)[:40]!r} is unknown; choose one of {known}"
         )
-    named = _named(fits)
-    entries = [_entry(name, fit, alpha, groups) for name, fit in named.items()]
-    if terms is not None:
-        entries = _chosen(entries, terms)
-    return compared(entries, title, statistic, alpha, _notes(named))
-
-
-def _named(fits: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
     if isinstance(fits, Mapping):
         named = {str(name): fit for name, fit in fits.items()}
     elif isinstance(fits, Sequence) and not isinstance(fits, str | bytes):
         named = {f"({place})": fit for place, fit in enumerate(fits, 1)}
     else:
         raise CapabilityError('compare takes several fits: {"DR": fit, "R": other}, or a list')
-    # as handed to maketables a fit shows less of itself
-    named = {n: fit.fit if isinstance(fit, ForMaketables) else fit for n, fit in named.items()}
     if not named:
         raise CapabilityError("there is nothing to compare: give at least one fit")
-    return named
+    # as handed to maketables a fit shows less of itself
+    named = {n: fit.fit if isinstance(fit, ForMaketables) else fit for n, fit in named.items()}
+    entries = [_entry(name, fit, alpha, groups) for name, fit in named.items()]
+    if terms is not None:
+        entries = _with_chosen(entries, terms)
+    return compared(entries, title, statistic, alpha, _notes(named))
 
 
 def _entry(name: str, fit: Any, alpha: float, groups: bool) -> Entry:
     if not isinstance(fit, Result):
-        frame, facts = read_foreign(fit, alpha)
+        frame, facts = _read_foreign(fit, alpha)
         return Entry(name, frame, {**facts, "Guarantee": "none"})
-    return Entry(name, _terms(fit, alpha, groups), _facts(fit), fit.guarantee.kind)
-
-
-def _terms(fit: Result, alpha: float, groups: bool) -> pd.DataFrame:
-    import pandas as pd
-
     frame = fit.tidy(alpha)
-    if not groups or fit.gate.empty:
-        return frame
-    ends = fit._group_table(alpha)
-    return pd.concat([frame, ends], ignore_index=True)[list(TIDY)]
+    if groups and not fit.gate.empty:
+        frame = pd.concat([frame, fit._group_table(alpha)], ignore_index=True)
+    return Entry(name, frame, _facts(fit), fit.guarantee.kind)
 
 
 def _facts(fit: Result) -> dict[str, str]:
@@ -127,7 +117,7 @@ def _facts(fit: Result) -> dict[str, str]:
     }
 
 
-def _chosen(entries: Sequence[Entry], terms: Sequence[str] | Mapping[str, str]) -> list[Entry]:
+def _with_chosen(entries: Sequence[Entry], terms: Sequence[str] | Mapping[str, str]) -> list[Entry]:
     """The entries with the wanted terms only, in the wanted order, under the wanted names."""
     if isinstance(terms, str):
         raise CapabilityError(f"terms is a list of names or a mapping: write [{terms[:40]!r}]")
@@ -176,5 +166,111 @@ def _together(fits: Sequence[Result]) -> list[str]:
     if not math.isfinite(epsilon):
         return []
     price = price_text(math.ceil(epsilon * 1000) / 1000, delta, 4)
-    return [f"If the private fits are of the same rows, with prices fixed beforehand, they are "
-            f"{price} together."]  # fmt: skip
+    same = "If the private fits are of the same rows, with prices fixed beforehand, they are"
+    return [f"{same} {price} together."]
+
+
+# -- fits of other packages --------------------------------------------------------------------
+
+
+def _read_foreign(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
+    """Terms (columns `TIDY`) and facts of a fit that this package did not make.
+
+    Frames have broom's columns (``std.error`` or ``std_error``; the terms as index or as column
+    ``term``). Limits that are not given at `alpha` are normal.
+    """
+    if isinstance(fit, pd.DataFrame):
+        return _frame(fit, alpha)
+    if _has(fit, "params", "bse", "pvalues", "conf_int"):
+        return _statsmodels(fit, alpha)
+    if _has(fit, "tidy", "confint", "_depvar"):
+        return _pyfixest(fit, alpha)
+    if _has(fit, "__maketables_coef_table__"):
+        return _maketables(fit, alpha)
+    # of pyfixest, for a formula with sw() or several outcomes
+    if _has(fit, "to_list", "all_fitted_models"):
+        raise CapabilityError(f"a {type(fit).__name__} holds several models: give *fit.to_list()")
+    raise CapabilityError(
+        f"a {type(fit).__name__} cannot be compared: give fits of privcausal, statsmodels or "
+        "pyfixest, fits that follow the maketables protocol, or frames with the columns term, "
+        "estimate and std_error"
+    )
+
+
+def _has(fit: Any, *names: str) -> bool:
+    return all(hasattr(fit, name) for name in names)
+
+
+def _statsmodels(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
+    estimates = np.asarray(fit.params, dtype=float)
+    if estimates.ndim != 1:
+        raise CapabilityError(
+            f"a {type(fit.model).__name__} has several columns of estimates: give each as a frame"
+        )
+    # arrays in, arrays out: then the names are the model's
+    terms = getattr(fit.params, "index", None)
+    limits = np.asarray(fit.conf_int(alpha), dtype=float)
+    names = fit.model.exog_names if terms is None else terms
+    frame = _tidy(names, estimates, fit.bse, alpha, fit.pvalues, limits[:, 0], limits[:, 1])
+    facts = {
+        "Outcome": str(fit.model.endog_names), "Estimator": type(fit.model).__name__,
+        "n": _count(getattr(fit, "nobs", None)),
+    }  # fmt: skip
+    return frame, facts
+
+
+def _pyfixest(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
+    found = fit.tidy()
+    limits = np.asarray(fit.confint(alpha=alpha), dtype=float)
+    estimate, std_error, p = (found[name] for name in ("Estimate", "Std. Error", "Pr(>|t|)"))
+    frame = _tidy(found.index, estimate, std_error, alpha, p, limits[:, 0], limits[:, 1])
+    facts = {
+        "Outcome": str(fit._depvar), "Estimator": type(fit).__name__,
+        "n": _count(getattr(fit, "_N", None)),
+    }  # fmt: skip
+    absorbed = getattr(fit, "_fixef", None)
+    return frame, facts | ({"Fixed effects": absorbed} if absorbed not in (None, "0") else {})
+
+
+def _maketables(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
+    found = fit.__maketables_coef_table__
+    ends = [f"ci{100 * (1 - alpha):.4g}{side}" for side in "lu"]
+    low, high = (found.get(end) for end in ends)
+    frame = _tidy(found.index, found["b"], found["se"], alpha, found["p"], low, high)
+    stat = getattr(fit, "__maketables_stat__", None)
+    facts = {
+        "Outcome": str(getattr(fit, "__maketables_depvar__", "")),
+        "Estimator": type(fit).__name__, "n": _count(stat("N") if stat else None),
+    }  # fmt: skip
+    return frame, facts
+
+
+def _frame(fit: pd.DataFrame, alpha: float) -> tuple[pd.DataFrame, Facts]:
+    found = fit.rename(columns=lambda name: str(name).replace(".", "_"))
+    found = found.set_index("term") if "term" in found else found
+    missing = [name for name in ("estimate", "std_error") if name not in found]
+    if missing:
+        raise CapabilityError(f"a frame to be compared lacks the column {missing[0]!r}")
+    given = (found.get(name) for name in ("p_value", "conf_low", "conf_high"))
+    return _tidy(found.index, found["estimate"], found["std_error"], alpha, *given), {}
+
+
+def _tidy(
+    terms: Any, estimate: Any, std_error: Any, alpha: float, p_value: Any, low: Any, high: Any
+) -> pd.DataFrame:
+    """Broom's columns; what is absent follows from the normal law."""
+    value, spread = (np.asarray(v, dtype=float) for v in (estimate, std_error))
+    half = quantile(alpha) * spread
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = value / spread
+    p = 2 * norm.sf(np.abs(z)) if p_value is None else np.asarray(p_value, dtype=float)
+    ends = [
+        normal if given is None else np.asarray(given, dtype=float)
+        for given, normal in ((low, value - half), (high, value + half))
+    ]
+    columns = ([str(t) for t in terms], value, spread, z, p, *ends)
+    return pd.DataFrame(dict(zip(TIDY, columns, strict=True)))
+
+
+def _count(n: Any) -> str:
+    return "" if n is None or not np.isfinite(float(n)) else f"{float(n):.0f}"

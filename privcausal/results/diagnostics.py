@@ -1,25 +1,38 @@
-"""What `fit.overlap` and `fit.balance` hand back: one priced release each, to print and to plot."""
+"""What `fit.overlap`, `balance` and `uplift` hand back: one priced release each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
+from privcausal.errors import CapabilityError
+from privcausal.inference.cells import Curve
+from privcausal.learners.aggregates import UpliftCurves
 from privcausal.learners.diagnostics import BalanceMeans, OverlapCounts
 from privcausal.report import numbers
-from privcausal.report.summary import Summary
-from privcausal.report.table import Block, Column, Grid, Prose, Rule, Table
-from privcausal.report.tables import budget_grid
+from privcausal.report.curves import balance_plot, overlap_plot
+from privcausal.report.plots import uplift_plot
+from privcausal.report.summary import Printed, Summary
+from privcausal.report.tables import (
+    Block,
+    Prose,
+    Rule,
+    Table,
+    TableColumn,
+    TableGrid,
+    budget_grid,
+    limit_columns,
+)
 from privcausal.report.view import Check
 from privcausal.report.words import ALERTS, clean
-from privcausal.results.frames import budget_lines
+from privcausal.results.frames import budget_lines, curve_frame, quantile, with_limits
 from privcausal.results.guarantee import NOT_PRIVATE, Guarantee, price_text, promise
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 LARGE = 0.1
@@ -32,21 +45,53 @@ NAMED = 3
 """Columns that the sentence on balance names; the table has all."""
 
 
-@dataclass(frozen=True, eq=False)
-class Diagnostic:
+@dataclass(frozen=True, eq=False, repr=False)
+class _Look(Printed):
     """A finished look at the data: released numbers, with a price of their own; no rows.
 
     Attributes
     ----------
-    measured : OverlapCounts or BalanceMeans
+    measured : OverlapCounts, BalanceMeans or UpliftCurves
     ledger_line : str or None
         State of the ledger after the charge.
     """
 
-    measured: OverlapCounts | BalanceMeans
+    measured: Any
     ledger_line: str | None = None
 
-    title: ClassVar[str] = ""
+    title: ClassVar[str]
+    what: ClassVar[str]
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What this look promises, in addition to what the fit has spent."""
+        return promise(self.measured.plan, kind=self.measured.kind, what=self.what)
+
+    @property
+    def budget(self) -> pd.DataFrame:
+        """One line; columns as in the fit's `budget`."""
+        found = self.measured
+        return budget_lines((found.release,), found.plan.request.budget.delta)
+
+    def _summary(self, *shown: Block) -> Summary:
+        promised = self.guarantee
+        total = f"This look: {price_text(promised.epsilon, promised.delta, 3)}."
+        total = "NOT PRIVATE." if promised.kind == "none" else total
+        blocks: tuple[Block, ...] = (
+            Rule("="), *shown, Rule("="), budget_grid(self.budget),
+            Prose((total + (f"  {self.ledger_line}" if self.ledger_line else ""),)), Rule("-"),
+            Prose((f"Guarantee: {promised.statement}",)), Rule("="),
+        )  # fmt: skip
+        return Summary(Table(self.title, blocks, ALERTS[promised.kind]))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.guarantee.short}>"
+
+
+class Diagnostic(_Look):
+    """A look that the report can show: a frame, a sentence and a picture."""
+
+    what: ClassVar[str] = "this diagnostic, which adds to the fit,"
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -66,20 +111,8 @@ class Diagnostic:
         """The numbers behind `plot`: `frame`."""
         return self.frame
 
-    def _grid(self) -> Grid:
+    def _grid(self) -> TableGrid:
         raise NotImplementedError
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What this look promises; it adds to what the fit has spent."""
-        found = self.measured
-        return promise(found.plan, kind=found.kind, what="this diagnostic, which adds to the fit,")
-
-    @property
-    def budget(self) -> pd.DataFrame:
-        """One line; columns as in the fit's `budget`."""
-        found = self.measured
-        return budget_lines((found.release,), found.plan.request.budget.delta)
 
     @property
     def check(self) -> Check:
@@ -87,9 +120,8 @@ class Diagnostic:
         price = NOT_PRIVATE
         if self.measured.kind != "none":
             price = f"Bought for {self.guarantee.short}, in addition to the fit."
-        return Check(
-            self.title, f"{self.sentence} {price}", self._shown(), self.plot, self._named_rows
-        )
+        sentence = f"{self.sentence} {price}"
+        return Check(self.title, sentence, self._shown(), self.plot, self._named_rows)
 
     @property
     def _named_rows(self) -> int:
@@ -101,38 +133,7 @@ class Diagnostic:
 
     def summary(self) -> Summary:
         """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
-        shown = (self._grid(), Rule("-"), Prose((self.sentence,)))
-        return look(self.title, shown, self.budget, self.guarantee, self.ledger_line)
-
-    def __str__(self) -> str:
-        return str(self.summary())
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.guarantee.short}>"
-
-    def _repr_html_(self) -> str:
-        return self.summary().as_html()
-
-
-def look(
-    title: str,
-    shown: tuple[Block, ...],
-    budget: pd.DataFrame,
-    promised: Guarantee,
-    ledger: str | None,
-) -> Summary:
-    """The summary of a priced look at the data: what it shows, its price and its guarantee."""
-    total = "NOT PRIVATE." if promised.kind == "none" else f"This look: {_price(promised)}."
-    blocks: tuple[Block, ...] = (
-        Rule("="), *shown, Rule("="), budget_grid(budget),
-        Prose((total + (f"  {ledger}" if ledger else ""),)), Rule("-"),
-        Prose((f"Guarantee: {promised.statement}",)), Rule("="),
-    )  # fmt: skip
-    return Summary(Table(title, blocks, ALERTS[promised.kind]))
-
-
-def _price(promised: Guarantee) -> str:
-    return price_text(promised.epsilon, promised.delta, 3)
+        return self._summary(self._grid(), Rule("-"), Prose((self.sentence,)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,8 +151,6 @@ class Overlap(Diagnostic):
         Counts are noisy and unbiased, so an empty cell may be negative; `std_error` is their
         noise standard deviation. The first and last cell hold what the clip cut.
         """
-        import pandas as pd
-
         borders = np.r_[0.0, self.measured.edges, 1.0]
         control, treated = self.measured.counts
         return pd.DataFrame(
@@ -193,25 +192,21 @@ class Overlap(Diagnostic):
         spread = np.sqrt(2 * (1 - share) ** 2 + (len(counts) - 2) * share**2)
         return min(max(share, 0.0), 1.0), float(self.measured.noise_sd * spread / total)
 
-    def _grid(self) -> Grid:
+    def _grid(self) -> TableGrid:
         columns = (
-            Column("Propensity [dp]", "left", "propensity"),
-            Column("treated", words="treated (noisy count)"),
-            Column("control", words="control (noisy count)"),
+            TableColumn("Propensity [dp]", "left", "propensity"),
+            TableColumn("treated", words="treated (noisy count)"),
+            TableColumn("control", words="control (noisy count)"),
         )
         frame = self.frame
         rows = tuple(
             (str(label), numbers.count(treated), numbers.count(control))
-            for label, treated, control in zip(
-                frame.index, frame["treated"], frame["control"], strict=True
-            )
+            for label, treated, control in frame[["treated", "control"]].itertuples()
         )
-        return Grid("Rows by propensity and arm", columns, rows, frame)
+        return TableGrid("Rows by propensity and arm", columns, rows, frame)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Histograms of both arms: the treated upwards, the controls downwards."""
-        from privcausal.results.drawings import overlap_plot
-
         return overlap_plot(self.frame, ax)
 
 
@@ -231,8 +226,6 @@ class Balance(Diagnostic):
         the fit's released marginals; `after` weights rows by 1/e(x) and 1/(1 - e(x)). Standard
         errors are those of the privacy noise: a difference describes these very rows.
         """
-        import pandas as pd
-
         found = self.measured
         return pd.DataFrame(
             {
@@ -266,23 +259,92 @@ class Balance(Diagnostic):
             f"{numbers.number(float(found.after_sd.max()), 2)}."
         )
 
-    def _grid(self) -> Grid:
+    def _grid(self) -> TableGrid:
         columns = (
-            Column("Differences [dp]", "left", "term"),
-            Column("before", words="before weighting"),
-            Column("noise sd", words="noise (standard deviation)"),
-            Column("after", words="after weighting"),
-            Column("noise sd", words="noise (standard deviation)"),
+            TableColumn("Differences [dp]", "left", "term"),
+            TableColumn("before", words="before weighting"),
+            TableColumn("noise sd", words="noise (standard deviation)"),
+            TableColumn("after", words="after weighting"),
+            TableColumn("noise sd", words="noise (standard deviation)"),
         )
         frame = self.frame
         rows = tuple(
             (str(row[0]), *(numbers.fixed(float(v), 3) for v in row[1:]))
             for row in frame.itertuples()
         )
-        return Grid("Standardised mean differences", columns, rows, frame)
+        return TableGrid("Standardised mean differences", columns, rows, frame)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """A row per column: hollow before weighting, filled after; lines are 95% of the noise."""
-        from privcausal.results.drawings import balance_plot
-
         return balance_plot(self.frame, ax)
+
+
+MEANING = (
+    "AUUC is the area under the uplift curve of treating the cells with the largest estimated "
+    "effect first, Qini the area between the Qini curve and that of treating by chance."
+)
+LABELS = {"uplift": "gain for each row", "qini": "gain for each treated row"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Uplift(_Look):
+    """Uplift and Qini curves of treating the cells with the largest estimated effect first."""
+
+    measured: UpliftCurves
+
+    title: ClassVar[str] = "Private Uplift and Qini"
+    what: ClassVar[str] = "this release"
+
+    def _curve(self, kind: str) -> Curve:
+        if kind not in self.measured.curves:
+            raise CapabilityError("kind is 'uplift' or 'qini'")
+        return self.measured.curves[kind]
+
+    def frame(self, kind: str = "uplift", alpha: float = 0.05) -> pd.DataFrame:
+        """share gain std_error conf_low conf_high random, a row for each number of cells."""
+        curve = self._curve(kind)
+        return curve_frame(curve.share, curve.gain, curve.spread, curve.random, quantile(alpha))
+
+    def areas(self, alpha: float = 0.05) -> pd.DataFrame:
+        """Rows ``AUUC`` and ``Qini``: estimate std_error conf_low conf_high random.
+
+        ``AUUC`` is the area under the uplift curve, ``Qini`` that between the Qini curve and its
+        random line.
+        """
+        z = quantile(alpha)
+        up, qini = self._curve("uplift"), self._curve("qini")
+        estimate = np.array([up.area, qini.area - qini.random_area])
+        spread = np.array([up.area_spread, qini.area_spread])
+        columns = with_limits(estimate, spread, z) | {"random": np.array([up.random_area, 0.0])}
+        return pd.DataFrame(columns, index=pd.Index(["AUUC", "Qini"], name="area"))
+
+    def plot(self, kind: str = "uplift", ax: Axes | None = None, alpha: float = 0.05) -> Axes:
+        """The curve with its band, and the random line."""
+        frame = self.plot_data(kind, alpha)
+        return uplift_plot(frame, ax=ax, alpha=alpha, title=kind.capitalize(), ylabel=LABELS[kind])
+
+    def plot_data(self, kind: str = "uplift", alpha: float = 0.05) -> pd.DataFrame:
+        """The numbers behind `plot`: `frame`."""
+        return self.frame(kind, alpha)
+
+    def summary(self, alpha: float = 0.05) -> Summary:
+        """The areas: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
+        return self._summary(_area_grid(self.areas(alpha), alpha), Rule("-"), Prose((MEANING,)))
+
+    def __repr__(self) -> str:
+        return f"<Uplift of {self.measured.plan.request.formula!s}: {self.guarantee.short}>"
+
+
+def _area_grid(areas: pd.DataFrame, alpha: float) -> TableGrid:
+    columns = (
+        TableColumn("Areas [dp]", "left", "area"),
+        TableColumn("estimate"),
+        TableColumn("std err", words="standard error"),
+        *limit_columns(alpha),
+        TableColumn("by chance"),
+    )
+    rows = tuple(
+        (str(name), *numbers.alike(values, values[1]))
+        for name, values in zip(areas.index, areas.to_numpy(dtype=float).tolist(), strict=True)
+    )
+    return TableGrid("Areas under the curves", columns, rows, areas)

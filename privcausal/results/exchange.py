@@ -1,4 +1,4 @@
-"""Fits in other packages' tables: statsmodels' `summary_col` and the maketables protocol."""
+"""For users of other packages: fits in their tables, and where they find what they look for."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from privcausal.results.absent import HINTS
+import numpy as np
+import pandas as pd
+
+from privcausal.errors import CapabilityError
+from privcausal.report.words import clean
 from privcausal.results.guarantee import Guarantee
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from statsmodels.stats.contrast import ContrastResults
 
     from privcausal.learners import Estimate
 
@@ -27,6 +31,37 @@ STATS = {
     "guarantee": "Guarantee",
 }
 """Keys of `__maketables_stat__` with their labels; "N" is the protocol's own."""
+
+_MEANT = {
+    "see params": "coef coef_ coefficients",
+    "see bse": "se std_errors stderr",
+    "see cov_params()": "vcov cov normalized_cov_params",
+    "see conf_int(alpha=0.05)": "confint conf_int_ ate_interval effect_interval coef__interval",
+    "see pvalues": "pvalue pval",
+    "see zvalues": "tstat t_stat tstats",
+    "see wald_test('x = 0')": "t_test f_test wald linear_hypothesis",
+    "see summary(), tidy() and glance()": "summary2 summary_frame",
+    "see summary().as_latex(label=...), .as_html() and .as_markdown()": (
+        "to_latex as_latex to_html as_html to_markdown as_text"
+    ),
+    "see predict(newdata) of privcate's results": (
+        "effect cate tau const_marginal_effect get_prediction get_margeff"
+    ),
+    "an average effect predicts nothing: pc.privcate gives the effect at new points": "predict",
+    "fit with pc.private(..., estimand='ATT')": "att ATT",
+    "fit with pc.private(..., estimand='ATO')": "ato ATO",
+    "see gate": "gates groups",
+    "see guarantee": "eps epsilon delta rho privacy",
+    "see ledger_line, or the Ledger itself": "ledger remaining",
+    "see plan.request.formula, or call": "formula",
+    "the number of rows is private under these neighbours": "nobs",
+    "it would be a number about the rows, and was not released": (
+        "resid residuals fittedvalues fitted rsquared rsquared_adj r2 ssr llf aic bic fvalue "
+        "f_pvalue augment data scores"
+    ),
+}
+HINTS = {name: hint for hint, names in _MEANT.items() for name in names.split()}
+"""By name; a fit that has the attribute never asks here."""
 
 SHOWN = ("N", "learner", "epsilon", "delta", "guarantee")
 
@@ -107,10 +142,10 @@ class Exchange:
 
     @property
     def __maketables_coef_table__(self: Fit) -> pd.DataFrame:
-        wide, narrow = self.tidy(0.10), self.tidy(0.05)
+        wide = self.tidy(0.10)
         names = {"estimate": "b", "std_error": "se", "statistic": "t", "p_value": "p",
                  "conf_low": "ci95l", "conf_high": "ci95u"}  # fmt: skip
-        frame = narrow.rename(columns=names).set_index("term").rename_axis("Coefficient")
+        frame = self.tidy(0.05).rename(columns=names).set_index("term").rename_axis("Coefficient")
         return frame.assign(ci90l=wide["conf_low"].to_numpy(), ci90u=wide["conf_high"].to_numpy())
 
     def __maketables_stat__(self: Fit, key: str) -> int | str | None:
@@ -149,3 +184,57 @@ def stat_text(fit: Fit, key: str) -> str | None:
     if key == "N":  # NaN where it is private
         return f"{value:.0f}" if math.isfinite(value) else None
     return f"{value:.4g}" if key in ("epsilon", "delta") else str(value).replace("_", "/")
+
+
+class Absent:
+    """Answers for names that a result does not have."""
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # it is there, and failed: its own error is told
+            return object.__getattribute__(self, name)
+        hint = f": {HINTS[name]}" if name in HINTS else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
+
+def wald(params: pd.Series[float], cov: pd.DataFrame, hypotheses: Any) -> ContrastResults:
+    """(R b - q)' (R V R')^-1 (R b - q), chi-squared with as many degrees of freedom as rows of R.
+
+    `hypotheses` as for `Result.wald_test`.
+    """
+    from statsmodels.stats.contrast import ContrastResults
+
+    matrix, values = _linear(list(params.index), hypotheses)
+    distance = matrix @ params.to_numpy() - values
+    spread = matrix @ cov.to_numpy() @ matrix.T
+    if not 0 < np.linalg.matrix_rank(matrix) == len(matrix):
+        raise CapabilityError(
+            "a hypothesis follows from the others, or holds no term: leave it out"
+        )
+    statistic = np.nan
+    if np.isfinite(spread).all():
+        statistic = float(distance @ np.linalg.solve(spread, distance))
+    rank = len(matrix)
+    return ContrastResults(
+        chi2=statistic, df_denom=rank, statistic=statistic, distribution="chi2", distargs=(rank,)
+    )
+
+
+def _linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
+    """R, shape (k, m), and q, shape (k,)."""
+    from formulaic.utils.constraints import LinearConstraints
+
+    if isinstance(hypotheses, (list, tuple)) and all(isinstance(h, str) for h in hypotheses):
+        hypotheses = ", ".join(hypotheses)
+    if not isinstance(hypotheses, str):
+        hypotheses = np.atleast_2d(np.asarray(hypotheses, dtype=float))
+        if hypotheses.ndim != 2 or hypotheses.shape[1] != len(terms):
+            raise CapabilityError(f"a matrix of hypotheses needs {len(terms)} columns, one a term")
+    try:
+        found = LinearConstraints.from_spec(hypotheses, variable_names=terms)
+    except Exception:
+        known = ", ".join(repr(clean(term)) for term in terms[:10])
+        raise CapabilityError(
+            "hypotheses are linear in the terms, such as 'x = 0, z = 1'; the terms are "
+            f"{known}{', ...' * (len(terms) > 10)}"
+        ) from None
+    return np.asarray(found.constraint_matrix, float), np.asarray(found.constraint_values, float)

@@ -1,21 +1,27 @@
-"""Released estimates as pandas frames, with intervals."""
+"""Released numbers as frames and shapes: estimates with intervals, prices, what pictures show."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import norm
 
 from privcausal.accounting import PICO, Release, epsilon_of
 from privcausal.errors import CapabilityError
+from privcausal.features.rows import Rows
 from privcausal.inference.average import AverageEstimate
+from privcausal.inference.cells import CellEffect
+from privcausal.inference.effect import ArmPolynomials, Effect
+from privcausal.inference.population import Population
 from privcausal.learners import Estimate
-from privcausal.typing import Matrix
-
-if TYPE_CHECKING:
-    import pandas as pd
+from privcausal.report import Shape
+from privcausal.report.tables import budget_prices
+from privcausal.request.partition import Axis, CutAxis, LevelAxis, Product, RegularAxis
+from privcausal.request.schema import Interval, Levels
+from privcausal.typing import Integers, Matrix, Vector
 
 _DRAWS = 20_000
 _PUBLIC_SEED = 7_071  # quadrature points of the simultaneous critical value; public
@@ -29,14 +35,18 @@ def check_alpha(alpha: float) -> float:
     return float(alpha)
 
 
+def quantile(alpha: float) -> float:
+    """z of normal limits at level 1 - alpha."""
+    return float(norm.ppf(1 - check_alpha(alpha) / 2))
+
+
 def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
     """Normal critical value, for each interval or for all of them at once.
 
     Simultaneous: the 1 - alpha quantile of max |z| under the estimates' joint correlation, so that
     all intervals cover together.
     """
-    alpha = check_alpha(alpha)
-    single = float(norm.ppf(1 - alpha / 2))
+    single = quantile(alpha)
     finite = np.isfinite(np.diag(cov)) & (np.diag(cov) > 0)
     if not simultaneous or finite.sum() < 2:
         return single
@@ -48,11 +58,10 @@ def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
     return max(single, float(np.quantile(np.abs(draws).max(axis=1), 1 - alpha)))
 
 
-def table(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataFrame:
+def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataFrame:
     """estimate std_error conf_low conf_high privacy_share, a row for each term or group."""
-    import pandas as pd
-
-    names, at = rows_of(found, groups=groups)
+    m = len(found.terms)
+    names, at = (found.groups, slice(m, None)) if groups else (found.terms, slice(0, m))
     estimate, half = found.estimate[at], found.half_widths(z)[at]
     variance = np.diag(found.cov)[at]
     se = np.sqrt(variance)
@@ -70,7 +79,13 @@ def table(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataFrame:
     )
 
 
-def within(frame: pd.DataFrame, reach: float, rows: int) -> pd.DataFrame:
+def with_limits(estimate: Vector, spread: Vector, z: float) -> dict[str, Vector]:
+    """Columns estimate std_error conf_low conf_high."""
+    low, high = estimate - z * spread, estimate + z * spread
+    return {"estimate": estimate, "std_error": spread, "conf_low": low, "conf_high": high}
+
+
+def within_reach(frame: pd.DataFrame, reach: float, rows: int) -> pd.DataFrame:
     """The first `rows` with estimates and limits in [-reach, reach], where their truths are known
     to be.
 
@@ -85,36 +100,196 @@ def within(frame: pd.DataFrame, reach: float, rows: int) -> pd.DataFrame:
     return frame.assign(estimate=value, conf_low=low, conf_high=high)
 
 
-def rows_of(found: AverageEstimate, *, groups: bool) -> tuple[tuple[str, ...], slice]:
-    """Names and positions of the terms, or of the groups."""
-    m = len(found.terms)
-    return (found.groups, slice(m, None)) if groups else (found.terms, slice(0, m))
-
-
-def budget_frame(estimate: Estimate) -> pd.DataFrame:
-    """A line per release; `epsilon` is what the line's rho alone would be at the fit's delta."""
-    return budget_lines(estimate.releases, estimate.plan.request.budget.delta)
-
-
 def budget_lines(releases: Sequence[Release], delta: float) -> pd.DataFrame:
     """A line per release; `epsilon` is what its rho alone would be at `delta`, or its own price.
 
-    The column rho sums to the total. A release from rows of its own, whose query is marked
-    (parallel), is charged none: releases from other rows have paid as much. Its epsilon is that of
-    its noise.
+    The column rho sums to the total. A parallel release, from rows of its own, is charged none:
+    releases from other rows have paid as much. Its epsilon is that of its noise.
     """
-    import pandas as pd
-
     lines = []
     for release in releases:
         c = release.charge
-        epsilon = c.cost.epsilon / PICO + (epsilon_of(c.alone, delta) if c.alone else 0.0)
+        alone = epsilon_of(c.alone, delta, c.cost.gdp) if c.alone else 0.0
+        epsilon = c.cost.epsilon / PICO + alone
         lines.append(
             {
                 "stage": c.stage, "query": c.query, "mechanism": c.mechanism,
                 "neighbors": c.neighbors, "sensitivity": c.sensitivity, "noise_sd": c.noise_sd,
                 "rho": c.cost.rho / PICO, "epsilon": epsilon,
-                "delta": c.cost.delta / PICO, "rows": c.rows,
+                "delta": c.cost.delta / PICO, "rows": c.rows, "parallel": c.parallel,
             }
         )  # fmt: skip
     return pd.DataFrame(lines)
+
+
+def effect_frame(shapes: Sequence[Shape]) -> pd.DataFrame:
+    """modifier kind at estimate conf_low conf_high, a row for each point or level of a shape."""
+    columns = ["modifier", "kind", "at", "estimate", "conf_low", "conf_high"]
+    rows = [
+        (shape.name, shape.kind, *values)
+        for shape in shapes
+        for values in zip(shape.grid, shape.estimate, shape.conf_low, shape.conf_high, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def price_frame(budget: pd.DataFrame) -> pd.DataFrame:
+    """stage query currency price share, a row for each release; shares sum to 1."""
+    currency, prices = budget_prices(budget)
+    total = float(prices.sum()) or 1.0
+    return budget[["stage", "query"]].assign(currency=currency, price=prices, share=prices / total)
+
+
+def gain_frame(effect: CellEffect, z: float) -> pd.DataFrame:
+    """share gain std_error conf_low conf_high random: treating cells, largest effect first.
+
+    What a fit by cells expects of its own ranking: the sum of its cells' effects times their
+    share of the rows, with the spread of their joint law. Effects that were shrunk are posterior
+    means, and their order does not flatter them; those of ``shrink=False`` look larger than they
+    are, as `uplift` on other rows would show.
+    """
+    order = np.argsort(-effect.value, kind="stable")
+    weights = effect.share[order]
+    gain = np.r_[0.0, np.cumsum(weights * effect.value[order])]
+    parts = np.cumsum(weights[:, None] * effect.root[order], axis=0)
+    spread = np.r_[0.0, np.linalg.norm(parts, axis=1)]
+    share = np.r_[0.0, np.cumsum(weights)]
+    return curve_frame(share, gain, spread, share * gain[-1], z)
+
+
+def curve_frame(
+    share: Vector, gain: Vector, spread: Vector, random: Vector, z: float
+) -> pd.DataFrame:
+    """share gain std_error conf_low conf_high random, a row for each number of cells treated."""
+    return pd.DataFrame(
+        {
+            "share": share, "gain": gain, "std_error": spread, "conf_low": gain - z * spread,
+            "conf_high": gain + z * spread, "random": random,
+        }
+    )  # fmt: skip
+
+
+# -- the effect along each modifier ----------------------------------------------------------------
+
+POINTS, SAMPLE = 41, 200
+BAND = "approximate {level:g}% band"
+
+
+def shapes_of(estimate: Estimate, z: float, level: float) -> tuple[Shape, ...]:
+    """One shape per modifier, with the band of the averaged effect; none where there are no bands.
+
+    Over the synthetic population, or by the noisy counts of cells.
+    """
+    effect, population = estimate.effect, estimate.population
+    if effect is None or isinstance(effect, ArmPolynomials):
+        return ()
+    if isinstance(effect, CellEffect):
+        return _cell_shapes(effect, z, level)
+    rows = population.rows(estimate.known)
+    sample = {name: values[:SAMPLE] for name, values in rows.frame.items()}
+    variables = estimate.plan.request.formula.effect_variables
+    return tuple(_shape(effect, population, sample, rows, name, z, level) for name in variables)
+
+
+def _shape(
+    effect: Effect,
+    population: Population,
+    sample: dict[str, Vector | Integers],
+    rows: Rows,
+    name: str,
+    z: float,
+    level: float,
+) -> Shape:
+    domain = population.schema[name]
+    if isinstance(domain, Interval):
+        points = np.linspace(domain.lo, domain.hi, POINTS)
+        grid: list[float] | list[str] = points.tolist()
+    else:
+        labels = domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
+        points = np.arange(
+            len(labels), dtype=np.int64 if isinstance(domain, Levels) else np.float64
+        )
+        grid = list(labels)
+    mean, sd = _averaged(effect, sample, rows, name, points)
+    return Shape(
+        name,
+        "continuous" if isinstance(domain, Interval) else "levels",
+        grid,
+        mean.tolist(),
+        np.clip(mean - z * sd, -effect.reach, effect.reach).tolist(),
+        np.clip(mean + z * sd, -effect.reach, effect.reach).tolist(),
+        BAND.format(level=level) if effect.pieces else "no band",
+    )
+
+
+def _averaged(
+    effect: Effect, sample: dict[str, Vector | Integers], rows: Rows, name: str, points: Vector
+) -> tuple[Vector, Vector]:
+    """Mean effect and its posterior sd at each point, shape (m,)."""
+    m, size = len(points), len(next(iter(sample.values())))
+    frame: dict[str, Any] = {v: np.tile(values, m) for v, values in sample.items()}
+    frame[name] = np.repeat(points, size)
+    propensity = None if rows.propensity is None else np.tile(rows.propensity[:size], m)
+    at = Rows(frame, m * size, propensity)
+    mean = effect(at).reshape(m, size).mean(axis=1)
+    variance = np.zeros(m) if effect.pieces else np.full(m, np.nan)  # nothing is known of it
+    for piece in effect.pieces:
+        phi = at.phi(piece.additive.features)
+        if piece.weight is not None:
+            phi = phi * piece.weight(at)[:, None]
+        average = phi.reshape(m, size, -1).mean(axis=1)
+        variance += np.einsum("ij,jk,ik->i", average, piece.cov, average)
+    return mean, np.sqrt(np.maximum(variance, 0.0))
+
+
+# -- by cells ----------------------------------------------------------------------------------
+
+CELL_BAND = "{level:g}% interval by cell"
+
+
+def cell_table(effect: CellEffect, z: float) -> pd.DataFrame:
+    """treated control estimate std_error conf_low conf_high, a row per cell; counts are noisy."""
+    counts = {"treated": effect.count[:, 1], "control": effect.count[:, 0]}
+    return pd.DataFrame(
+        counts | with_limits(effect.value, effect.spread, z),
+        index=pd.Index(effect.partition.labels(), name="cell"),
+    )
+
+
+def _cell_shapes(effect: CellEffect, z: float, level: float) -> tuple[Shape, ...]:
+    """The effect along each axis, averaged over the others by the noisy counts.
+
+    None for cells that are no product of parts.
+    """
+    if not isinstance(effect.partition, Product):
+        return ()
+    axes = effect.partition.axes
+    sizes = [axis.size for axis in axes]
+    parts = np.unravel_index(np.arange(effect.partition.size), sizes)
+    return tuple(_cell_shape(effect, a, p, z, level) for a, p in zip(axes, parts, strict=True))
+
+
+def _cell_shape(effect: CellEffect, axis: Axis, part: Integers, z: float, level: float) -> Shape:
+    weights = (part == np.arange(axis.size)[:, None]) * (effect.share + 1e-12)
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    value, spread = weights @ effect.value, np.sqrt(((weights @ effect.root) ** 2).sum(axis=1))
+    at = np.arange(axis.size)
+    grid: list[float] | list[str]
+    if isinstance(axis, LevelAxis):
+        kind, grid = "levels", list(axis.labels)
+    else:
+        # each part is drawn from its lower to its upper end
+        kind, at = "continuous", np.repeat(at, 2)
+        grid = np.repeat(_ends(axis), 2)[1:-1].tolist()
+    return Shape(
+        axis.name, kind, grid, value[at].tolist(),  # type: ignore[arg-type]  # the two literals
+        (value - z * spread)[at].tolist(), (value + z * spread)[at].tolist(),
+        CELL_BAND.format(level=level),
+    )  # fmt: skip
+
+
+def _ends(axis: Axis) -> Vector:
+    if isinstance(axis, RegularAxis):
+        return np.linspace(axis.lo, axis.hi, axis.parts + 1)
+    assert isinstance(axis, CutAxis)
+    return np.array([axis.lo, *axis.cuts, axis.hi])

@@ -1,15 +1,25 @@
-"""The promise of one fit, as a value and as sentences."""
+"""The promise of one fit, as a value and as sentences; and what a ledger has left."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from privcausal.accounting import PICO, TradeOff, delta_after, epsilon_of
-from privcausal.learners import Estimate
-from privcausal.results import published
-from privcausal.spec.plan import Plan
+from privcausal.learners import Estimate, describe
+from privcausal.report import numbers
+from privcausal.report.html import alert_html, escape_html
+from privcausal.report.summary import Summary
+from privcausal.report.tables import Pairs, Prose, Rule, Table, TableColumn, TableGrid
+from privcausal.report.words import ALERTS, clean
+from privcausal.request.plan import Plan
 from privcausal.typing import Kind, Neighbors
+
+if TYPE_CHECKING:
+    from privcausal.accounting import Ledger
 
 
 @dataclass(frozen=True)
@@ -21,14 +31,17 @@ class Guarantee:
     epsilon, delta : float
         The price as asked for: what was spent is at most this.
     rho : float
-        What was spent, in zCDP; NaN where the price is in epsilon and delta.
+        What was spent: mu^2 / 2 of Gaussian noise, else zCDP; NaN where the price is in epsilon and
+        delta.
     neighbors : {"substitute", "add_remove"}
     unit : str
         Whose data are protected: ``"one row"``, or ``"one patient_id (at most 3 rows)"``.
     kind : {"proven", "published", "none"}
     statement : str
     trade_off : TradeOff or None
-        What the stages of Algorithm 1 declare together, min{f_1, ..., f_k}**.
+        Where all noise is Gaussian, the least error of type II that a test between two neighbouring
+        tables has at each level. Of `pc.paper.two_stage`, what the stages of Algorithm 1 declare
+        together, min{f_1, ..., f_k}**.
     """
 
     epsilon: float
@@ -48,11 +61,8 @@ class Guarantee:
         return f"{price_text(self.epsilon, self.delta, 3)}, {self.kind}"
 
     def _repr_html_(self) -> str:
-        from privcausal.report.html import alert_html, escape
-        from privcausal.report.words import ALERTS
-
         alert = alert_html(ALERTS[self.kind]) if ALERTS[self.kind] else ""
-        return f"<div>{alert}<p>{escape(self.statement)}</p></div>"
+        return f"<div>{alert}<p>{escape_html(self.statement)}</p></div>"
 
 
 def price_text(epsilon: float, delta: float, digits: int) -> str:
@@ -66,7 +76,7 @@ def guarantee_of(estimate: Estimate) -> Guarantee:
     if estimate.plan.request.mode == "paper":
         return _published(estimate)
     if not estimate.plan.stages:
-        return _handed_over(estimate.plan)
+        return _guarantee(estimate.plan, "published", HANDED_OVER)
     return promise(estimate.plan, kind=estimate.kind, what="all numbers of this fit together,")
 
 
@@ -76,34 +86,45 @@ HANDED_OVER = (
 )
 
 
-def _handed_over(plan: Plan) -> Guarantee:
-    trust, budget = plan.request.trust, plan.request.budget
-    return Guarantee(
-        epsilon=budget.epsilon,
-        delta=budget.delta,
-        rho=math.nan,
-        neighbors=trust.neighbors,
-        unit=f"one {trust.protected}",
-        kind="published",
-        statement=HANDED_OVER,
+def _published(estimate: Estimate) -> Guarantee:
+    plan = estimate.plan
+    price, change = _words(plan)
+    claim = (
+        f"{price} for two tables that {change} {describe(estimate).claim}; it is published, not "
+        "proven."
+    )
+    statement = " ".join((claim, *published_doubts(estimate))) if estimate.real else NOT_PRIVATE
+    made = _guarantee(plan, estimate.kind, statement)
+    return replace(
+        made,
+        delta=0.0 if plan.pure else made.delta,
+        trade_off=plan.trade_off if estimate.real else None,
     )
 
 
-def _published(estimate: Estimate) -> Guarantee:
-    plan = estimate.plan
+def _guarantee(plan: Plan, kind: Kind, statement: str) -> Guarantee:
+    """A guarantee at the price that was asked for."""
     trust, budget = plan.request.trust, plan.request.budget
     unit = f"one {trust.protected}"
-    change = _VERBS[trust.neighbors].format(unit=unit)
-    sentences = (published.claim(plan, change), *published.doubts(plan, estimate.size))
-    return Guarantee(
-        epsilon=budget.epsilon,
-        delta=0.0 if plan.pure else budget.delta,
-        rho=math.nan,
-        neighbors=trust.neighbors,
-        unit=unit,
-        kind=estimate.kind,
-        statement=" ".join(sentences) if estimate.real else NOT_PRIVATE,
-        trade_off=plan.trade_off if estimate.real else None,
+    return Guarantee(budget.epsilon, budget.delta, math.nan, trust.neighbors, unit, kind, statement)
+
+
+def published_doubts(estimate: Estimate) -> tuple[str, ...]:
+    """What a published claim rests on, and where it is known to fail."""
+    least, size = estimate.plan.least_rows, estimate.size
+    found = describe(estimate).doubts
+    if size is not None and size < least:
+        return (
+            *found,
+            f"BELOW THE MINIMUM: with fewer than {least} rows the claim fails even for "
+            "nuisances known beforehand.",
+        )
+    if not least:
+        return found
+    return (
+        *found,
+        f"The minimum of {least} rows was checked on all rows, complete or not: how "
+        "many are complete is private, and the claim needs that many of them.",
     )
 
 
@@ -113,20 +134,16 @@ def promise(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
     `kind` is "published" where a proven mechanism was asked through a function that is only claimed
     to be private.
     """
+    made = _guarantee(plan, kind, _told(_statement(plan, what), kind))
+    spent, budget = plan.epsilon / PICO, plan.request.budget
     if plan.pure:
-        return _pure(plan, kind=kind, what=what)
-    trust, budget = plan.request.trust, plan.request.budget
-    epsilon = plan.epsilon / PICO + epsilon_of(plan.rho, delta_after(budget.delta, plan.delta))
-    unit = f"one {trust.protected}"
-    return Guarantee(
-        epsilon=min(epsilon, budget.epsilon),
-        delta=budget.delta,
-        rho=plan.rho / PICO,
-        neighbors=trust.neighbors,
-        unit=unit,
-        kind=kind,
-        statement=_told(_statement(plan, unit, what), kind),
-    )
+        return replace(made, epsilon=spent, delta=0.0)
+    epsilon = spent + epsilon_of(plan.rho, delta_after(budget.delta, plan.delta), plan.gdp)
+    made = replace(made, epsilon=min(epsilon, budget.epsilon), rho=plan.rho / PICO)
+    if not plan.gdp or plan.epsilon or kind != "proven" or plan.rho > 450 * PICO:
+        return made  # beyond mu = 30 every guess may be right
+    curve = TradeOff.from_noise(plan.rho, len(plan.stages), plan.delta / PICO)
+    return replace(made, trade_off=curve)
 
 
 BORROWED = (
@@ -140,26 +157,6 @@ def _told(proven: str, kind: Kind) -> str:
     if kind == "none":
         return NOT_PRIVATE
     return proven if kind == "proven" else f"{proven.replace(', proven:', ':', 1)} {BORROWED}"
-
-
-def _pure(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
-    trust, epsilon = plan.request.trust, plan.epsilon / PICO
-    unit = f"one {trust.protected}"
-    change = _VERBS[trust.neighbors].format(unit=unit)
-    statement = (
-        f"{plan.request.budget.epsilon:g}-differential privacy (pure, delta = 0), proven: {what} "
-        f"for two tables that {change}, whatever the data are{_proviso(plan)}. Spent: epsilon "
-        f"{epsilon:.3g}."
-    )
-    return Guarantee(
-        epsilon=epsilon,
-        delta=0.0,
-        rho=math.nan,
-        neighbors=trust.neighbors,
-        unit=unit,
-        kind=kind,
-        statement=_told(statement, kind),
-    )
 
 
 def _proviso(plan: Plan) -> str:
@@ -180,16 +177,101 @@ _VERBS = {
 }
 
 
-def _statement(plan: Plan, unit: str, what: str) -> str:
-    budget = plan.request.budget
-    change = _VERBS[plan.request.trust.neighbors].format(unit=unit)
+def _words(plan: Plan) -> tuple[str, str]:
+    """The price that was asked for, and how the two tables differ."""
+    budget, trust = plan.request.budget, plan.request.trust
+    price = f"({budget.epsilon:g}, {budget.delta:g})-differential privacy"
+    if plan.pure:
+        price = f"{budget.epsilon:g}-differential privacy (pure, delta = 0)"
+    return price, _VERBS[trust.neighbors].format(unit=f"one {trust.protected}")
+
+
+def _statement(plan: Plan, what: str) -> str:
+    price, change = _words(plan)
+    spent = plan.epsilon / PICO
+    law = "rho of Gaussian noise" if plan.gdp else "zCDP"
+    paid = f"{plan.rho / PICO:.3g} {law} of the {plan.rho_cap / PICO:.3g} this allows"
+    if plan.pure:
+        paid = f"epsilon {spent:.3g}"
+    elif plan.epsilon:
+        paid += f", beside ({spent:.3g}, {plan.delta / PICO:.3g})-DP"
     return (
-        f"({budget.epsilon:g}, {budget.delta:g})-differential privacy, proven: {what} for two "
-        f"tables that {change}, whatever the data are{_proviso(plan)}. "
-        f"Spent: {plan.rho / PICO:.3g} zCDP of the {plan.rho_cap / PICO:.3g} this allows"
-        + (
-            f", beside ({plan.epsilon / PICO:.3g}, {plan.delta / PICO:.3g})-DP."
-            if plan.epsilon
-            else "."
+        f"{price}, proven: {what} for two tables that {change}, whatever the data are"
+        f"{_proviso(plan)}. Spent: {paid}."
+    )
+
+
+# -- the ledger ------------------------------------------------------------------------------------
+
+RUN = 8
+"""Characters of a run's name that the table shows; `tables` has it whole."""
+
+EITHER = (
+    "What is left is one or the other, in rho (as eps of a fit with Gaussian noise) or in pure "
+    "epsilon. Fits priced in rho cost less together than the sum of their eps, so more can be left "
+    "than the cap less what was spent. Charges are never refunded."
+)
+
+
+def ledger_summary(ledger: Ledger) -> Summary:
+    """The summary of a ledger: a line for each run in order, then what is spent and left."""
+    history, spent, left = ledger.history, ledger.spent, ledger.remaining
+    runs = history.groupby("run", sort=False).agg(
+        day=("day", "first"), releases=("stage", "size"), rho=("rho", "sum"),
+        epsilon=("epsilon", "sum"), delta=("delta", "sum"),
+    )  # fmt: skip
+    protected, neighbours = "any, until the first fit", "any"
+    if len(history):
+        protected = f"one {clean(history['unit'].iloc[0])}"
+        neighbours = history["neighbors"].iloc[0].replace("_", "/")
+    head = Pairs(
+        "The ledger",
+        (
+            ("Data set", clean(ledger.dataset)),
+            ("Cap", price_text(ledger.epsilon, ledger.delta, 4)),
+            ("Protected", protected),
+        ),
+        (
+            ("Left, in rho", f"eps {left.epsilon:.4g}"),
+            ("Left, pure", f"eps {left.pure_epsilon:.4g}"),
+            ("Neighbours", neighbours),
+        ),
+    )
+    price = price_text(spent.epsilon, ledger.delta, 4)
+    told = Prose((f"Spent: {price} in {len(runs)} run{'s' * (len(runs) != 1)}.", EITHER))
+    blocks = (Rule("="), head, Rule("="), _runs_grid(runs), Rule("="), told, Rule("="))
+    alert = ALERTS["published" if spent.kind == "published" else "proven"]
+    return Summary(Table("Privacy Ledger", blocks, alert))
+
+
+def _runs_grid(runs: pd.DataFrame) -> TableGrid:
+    columns = (
+        TableColumn("Run", "left", "run"),
+        TableColumn("day", "left"),
+        TableColumn("releases"),
+        TableColumn("rho"),
+        TableColumn("epsilon", words="epsilon (pure)"),
+        TableColumn("delta"),
+    )
+    paid = (runs[name].where(runs[name] > 0) for name in ("rho", "epsilon"))
+    prices = zip(*(numbers.amounts(amounts) for amounts in paid), strict=True)
+    rows = tuple(
+        (
+            str(run)[:RUN],
+            str(row["day"]),
+            str(row["releases"]),
+            *price,
+            numbers.number(row["delta"], 2) if row["delta"] else "",
         )
+        for (run, row), price in zip(runs.iterrows(), prices, strict=True)
+    )
+    return TableGrid("Runs", columns, rows, runs)
+
+
+def ledger_line(ledger: Ledger | None) -> str | None:
+    """``Ledger 'rhc': 1.91 of 2.00 left.`` as the summary prints it."""
+    if ledger is None:
+        return None
+    return (
+        f"Ledger {ledger.dataset!r}: {ledger.remaining.epsilon:.2f} of {ledger.epsilon:.2f} left."
     )

@@ -14,24 +14,23 @@ declared as the fit reads one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from privcausal.errors import CapabilityError
-from privcausal.inference.answers import Answers
+from privcausal.features.basis import FeatureMap
+from privcausal.features.design import Column
+from privcausal.features.expansions import Fourier
+from privcausal.features.points import middle
+from privcausal.features.products import Interactions
+from privcausal.features.rows import FINE, Rows, fine_bins
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.effect import Effect, Piece, Predicted
-from privcausal.inference.polynomials import ArmPolynomials
+from privcausal.inference.effect import Answers, ArmPolynomials, Effect, Piece, Predicted
 from privcausal.inference.population import Population
 from privcausal.learners import Estimate
-from privcausal.results.points import middle
-from privcausal.spec.features import FINE, Column, FeatureMap, Rows, fine_bins
-from privcausal.spec.fourier import Fourier
-from privcausal.spec.interactions import Interactions
-from privcausal.spec.schema import Binary, Interval, Levels
+from privcausal.request.schema import Binary, Interval, Levels
 from privcausal.typing import Integers, Matrix, Vector
 
 if TYPE_CHECKING:
@@ -39,21 +38,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class _Term:
+class _Main:
     """One main effect on its bins; the last bin is for values that were not declared.
 
-    Attributes
-    ----------
-    kind : str
-        ``"continuous"`` or ``"nominal"``, as interpret names them.
-    bins : Vector or dict
-        Cuts between the bins, or label to number of bin.
-    bounds : (float, float)
-        Of the axis; NaN for levels.
-    weights, scores, sd : Vector
-        Shape (bins + 1,).
-    mean : float
-        What was taken from the scores to centre them.
+    `kind` is ``"continuous"`` or ``"nominal"``, as interpret names them. `bins` are the cuts
+    between the bins, or label to number of bin; `bounds` those of the axis, NaN for levels.
+    `weights`, `scores` and `sd` have shape (bins + 1,); `mean` was taken from the scores to centre
+    them.
     """
 
     name: str
@@ -68,15 +59,7 @@ class _Term:
 
 @dataclass(frozen=True, eq=False)
 class _Pair:
-    """Products of two modifiers on the bins of both, as `_Term` has them.
-
-    Attributes
-    ----------
-    names : (str, str)
-    weights, scores, sd : Matrix
-        Shape (bins of the first + 1, bins of the second + 1).
-    mean : float
-    """
+    """Products of two modifiers on the bins of both, shape (bins of one + 1, of the other + 1)."""
 
     names: tuple[str, str]
     weights: Matrix
@@ -103,7 +86,7 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
     additive = piece.additive
     means = sum(t.mean for t in terms) + sum(pair.mean for pair in pairs)
     intercept = additive.offset + float(additive.coef[0]) + means
-    return _fitted(terms, pairs, intercept, population.count, effect.reach)
+    return _booster(terms, pairs, float(intercept), population.count, effect.reach)
 
 
 def _sum_of_shapes(estimate: Estimate) -> Effect:
@@ -114,15 +97,16 @@ def _sum_of_shapes(estimate: Estimate) -> Effect:
     if isinstance(effect, Predicted):
         raise CapabilityError(
             "the effect came from a private estimator of its own: what it is made of is not known "
-            "here. Use mode='proven'"
+            "here. Take privcate(base='dpebm')"
         )
     if isinstance(effect, Answers):
         raise CapabilityError("the effect was released at some points only: there are no shapes")
-    if effect is not None and any(_is_kernel(piece) for piece in effect.pieces):
+    pieces = () if effect is None else effect.pieces
+    if any(isinstance(piece.additive.features, Fourier) for piece in pieces):
         raise CapabilityError(
             "a kernel's effect is no sum of functions of one modifier each. Use learner 'r' or 'dr'"
         )
-    if effect is None or any(piece.weight is not None for piece in effect.pieces):
+    if effect is None or any(piece.weight is not None for piece in pieces):
         raise CapabilityError(
             f"the effect of learner {learner!r} is no additive function: its parts are joined by "
             "the propensity. Use learner 'r', 'dr', 's' or 't'"
@@ -130,10 +114,6 @@ def _sum_of_shapes(estimate: Estimate) -> Effect:
     if effect.pieces[0].additive.features.size == 1:
         raise CapabilityError("the effect is a constant: there are no shapes to show")
     return effect
-
-
-def _is_kernel(piece: Piece) -> bool:
-    return isinstance(piece.additive.features, Fourier)
 
 
 def _additive(piece: Piece) -> FeatureMap:
@@ -145,7 +125,7 @@ def _additive(piece: Piece) -> FeatureMap:
 def _owned(features: FeatureMap) -> dict[str, Integers]:
     """Positions of the basis functions that belong to each modifier."""
     design = features.design
-    variables = {term.name: _variables(term) for term in design.terms}
+    variables = {term.name: term.variables for term in design.terms}
     owned: dict[str, list[int]] = {}
     for position, column in enumerate(features.column):
         if column < 0:
@@ -160,16 +140,12 @@ def _owned(features: FeatureMap) -> dict[str, Integers]:
     return {name: np.array(at, np.int64) for name, at in owned.items()}
 
 
-def _variables(term: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(v for factor in term.factors for v in factor.variables))
-
-
-def _term(piece: Piece, population: Population, name: str, at: Integers) -> _Term:
+def _term(piece: Piece, population: Population, name: str, at: Integers) -> _Main:
     """Centred scores of one modifier on its bins, with posterior standard deviations."""
     features = _additive(piece)
     domain = population.schema[name]
     points, share = _points(population, name)
-    phi = _features_at(features, name, points)[:, at]
+    phi = _rows_at(features, name, points).phi(features)[:, at]
     centre = share @ phi
     scores = (phi - centre) @ piece.additive.coef[at]
     cov = piece.cov[np.ix_(at, at)]
@@ -183,7 +159,7 @@ def _term(piece: Piece, population: Population, name: str, at: Integers) -> _Ter
         labels = domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
         kind, bins = "nominal", {label: i for i, label in enumerate(labels or (), start=1)}
     bounds = (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
-    return _Term(
+    return _Main(
         name, kind, bins, bounds if kind == "continuous" else (np.nan, np.nan),
         share * population.count, scores, sd, float(centre @ piece.additive.coef[at]),
     )  # fmt: skip
@@ -252,11 +228,6 @@ def _middles(domain: Interval) -> Vector:
     return np.asarray(domain.lo + (np.arange(FINE) + 0.5) * (domain.width / FINE))
 
 
-def _features_at(features: FeatureMap, name: str, points: Vector | Integers) -> Matrix:
-    """Basis functions where `name` takes the points, shape (m, p); only its own ones matter."""
-    return _rows_at(features, name, points).phi(features)
-
-
 def _rows_at(features: FeatureMap, name: str, points: Vector | Integers) -> Rows:
     """Rows where `name` takes the points, others the middle of their domains."""
     schema = features.design.schema
@@ -290,37 +261,28 @@ def _cuts(column: Column, middles: Vector) -> Vector:
         low, high = np.where(above, low, half), np.where(above, half, high)
 
 
-def _fitted(
-    terms: list[_Term], pairs: list[_Pair], intercept: float, count: float, reach: float
+def _booster(
+    terms: list[_Main], pairs: list[_Pair], intercept: float, count: float, reach: float
 ) -> ExplainableBoostingRegressor:
-    """A booster with the attributes that `fit` would have set."""
+    """A booster with the attributes that `fit` of interpret 0.7 would have set."""
     from interpret.glassbox import ExplainableBoostingRegressor
 
-    names = [t.name for t in terms]
-    kinds = [t.kind for t in terms]
-    made = ExplainableBoostingRegressor(
-        feature_names=names, feature_types=kinds, interactions=0, outer_bags=1
+    names, kinds = [t.name for t in terms], [t.kind for t in terms]
+    whole: list[_Main | _Pair] = [*terms, *pairs]
+    # bin 0 is for missing values, which count as the average
+    scores, weights, spreads = (
+        [np.pad(values, [(1, 0)] * values.ndim) for values in (getattr(t, name) for t in whole)]
+        for name in ("scores", "weights", "sd")
     )
-    for attribute, value in _attributes(terms, pairs, intercept, count, reach).items():
-        setattr(made, attribute, value)
-    return made
-
-
-def _attributes(
-    terms: list[_Term], pairs: list[_Pair], intercept: float, count: float, reach: float
-) -> Mapping[str, Any]:
-    """Fitted attributes as of interpret 0.7; bin 0 of a term is for missing values."""
-    names = [t.name for t in terms]
-    whole: list[_Term | _Pair] = [*terms, *pairs]
-    scores, weights = [_missing(t.scores) for t in whole], [_missing(t.weights) for t in whole]
-    edges = [None if t.kind == "nominal" else _edges(t) for t in terms]
-    return {
+    attributes = {
         "n_features_in_": len(terms),
         "feature_names_in_": names,
-        "feature_types_in_": [t.kind for t in terms],
+        "feature_types_in_": kinds,
         "feature_bounds_": np.array([t.bounds for t in terms]),
         "bins_": [[t.bins] for t in terms],
-        "histogram_edges_": edges,
+        "histogram_edges_": [
+            None if t.kind == "nominal" else np.linspace(*t.bounds, len(t.weights)) for t in terms
+        ],
         "histogram_weights_": [w.copy() for w in weights[: len(terms)]],
         "unique_val_counts_": np.array([len(t.weights) - 1 for t in terms], np.int64),
         "term_features_": [
@@ -331,8 +293,8 @@ def _attributes(
         "bin_weights_": weights,
         "term_scores_": scores,
         "bagged_scores_": [s[None, :].copy() for s in scores],
-        "standard_deviations_": [_missing(t.sd) for t in whole],
-        "intercept_": float(intercept),
+        "standard_deviations_": spreads,
+        "intercept_": intercept,
         "bagged_intercept_": np.array([intercept]),
         "bag_weights_": np.array([count]),
         "best_iteration_": np.zeros((1, 1), np.int64),
@@ -342,13 +304,9 @@ def _attributes(
         "max_target_": reach,
         "has_fitted_": True,
     }
-
-
-def _missing(values: Matrix) -> Matrix:
-    """With a bin for missing values before the others, which counts as the average."""
-    return np.pad(values, [(1, 0)] * values.ndim)
-
-
-def _edges(term: _Term) -> Vector:
-    """Borders of the histogram's bins: equal parts of the interval."""
-    return np.linspace(*term.bounds, len(term.weights))
+    made = ExplainableBoostingRegressor(
+        feature_names=names, feature_types=kinds, interactions=0, outer_bags=1
+    )
+    for attribute, value in attributes.items():
+        setattr(made, attribute, value)
+    return made

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import norm
 
 from privcausal.accounting import PICO, Cost
-from privcausal.errors import CapabilityError, LedgerError
-from privcausal.learners.forecast import (
+from privcausal.errors import BudgetError, CapabilityError, LedgerError
+from privcausal.learners.description import SPLITS
+from privcausal.learners.estimands import ESTIMANDS, propensity_words
+from privcausal.learners.power import (
     LEAST_EPSILON,
     LEAST_ROWS,
     MOST_EPSILON,
@@ -20,14 +23,20 @@ from privcausal.learners.forecast import (
     Forecast,
     Planner,
 )
-from privcausal.results.frames import budget_lines
-from privcausal.results.question import Points, Question
+from privcausal.report import curves, numbers
+from privcausal.report.summary import Printed, Summary
+from privcausal.report.tables import Pairs, Prose, Rule, Table, TableColumn, TableGrid
+from privcausal.report.words import clean
+from privcausal.request.plan import LEVELS, PROPENSITY_SPREAD
+from privcausal.request.schema import Interval
+from privcausal.results.frames import budget_lines, check_alpha
+from privcausal.results.view import NEIGHBORS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from privcausal.accounting import Ledger
-    from privcausal.report import Summary
+    from privcausal.report.view import Pair
+
+Points = tuple[tuple[int, float], ...]
 
 CURVE_POINTS = 7
 """Points of a curve, besides those that were asked for."""
@@ -41,8 +50,66 @@ WEIGHTS = (0.25, 0.5, 0.75)
 _KINDS = ("eps", "n", "utility")
 
 
+@dataclass(frozen=True)
+class Question:
+    """Numbers of rows and epsilons, or the half-width by which one of the two is found.
+
+    `rows` or `epsilons` are empty for what is looked for; intervals are at level 1 - alpha, and
+    detectable effects are found with `power`.
+    """
+
+    rows: tuple[int, ...]
+    epsilons: tuple[float, ...]
+    width: float | None = None
+    alpha: float = 0.05
+    power: float = 0.8
+
+    @classmethod
+    def of(cls, n: Any, eps: Any, width: Any, alpha: float, power: float) -> Question:
+        """A question from what a user may write; raises `BudgetError` or `CapabilityError`."""
+        check_alpha(alpha)
+        if not (_is_number(power) and alpha / 2 < power < 1):
+            raise CapabilityError("power must be a number in (0, 1) above alpha / 2, such as 0.8")
+        rows = () if n is None else tuple(_rows(v) for v in _listed("n", n))
+        epsilons = () if eps is None else tuple(_epsilon(v) for v in _listed("eps", eps))
+        if width is None:
+            if not rows:
+                raise CapabilityError(
+                    "a plan needs n=, the number of rows; or width= and eps= to find it"
+                )
+            return cls(rows, epsilons or (1.0,), None, alpha, power)
+        if not (_is_number(width) and 0 < width < np.inf):
+            raise CapabilityError("width must be a finite number above 0: the half-width wanted")
+        if bool(rows) == bool(epsilons):
+            raise CapabilityError(
+                "width= finds eps for a given n, or n for a given eps: give one of n= and eps="
+            )
+        return cls(rows, epsilons, float(width), alpha, power)
+
+    @property
+    def first_epsilon(self) -> float:
+        """1 where epsilon is looked for."""
+        return self.epsilons[0] if self.epsilons else 1.0
+
+    @property
+    def sought(self) -> str:
+        """``"eps"`` or ``"n"``, or nothing where both are given."""
+        if self.width is None:
+            return ""
+        return "eps" if self.rows else "n"
+
+    def points(self, planner: Planner) -> Points:
+        """The (n, eps) to plan: as asked, or one of the two found from the half-width."""
+        if self.width is None:
+            return tuple(product(self.rows, self.epsilons))
+        width, alpha = self.width, self.alpha
+        if self.rows:
+            return tuple((n, planner.epsilon_for(width, n, alpha)) for n in self.rows)
+        return tuple((planner.rows_for(width, eps, alpha), eps) for eps in self.epsilons)
+
+
 @dataclass(frozen=True, eq=False)
-class PlanResult:
+class PlanResult(Printed):
     """What `privcausal.plan` returns: forecasts of the average effect's interval.
 
     Attributes
@@ -71,14 +138,11 @@ class PlanResult:
         """A row per n and epsilon, for the average effect.
 
         Columns n eps delta rho half-width detectable se_sampling se_privacy se_clipping
-        se_nuisances privacy_share, and worst_case where no `outcome_sd` was stated: the
-        half-width for the most variable outcome that its bounds allow. `detectable` is the
-        smallest effect whose interval leaves out zero with the power asked for; `privacy_share`
-        is of the variance. An interval is infinite where the fit would find nothing. In pure
-        epsilon delta is 0 and rho NaN.
+        se_nuisances privacy_share, and worst_case where no `outcome_sd` was stated: the half-width
+        for the most variable outcome within its bounds. `detectable` is the smallest effect whose
+        interval leaves out zero with the power asked for; `privacy_share` is of the variance. An
+        interval is infinite where the fit would find nothing. In pure epsilon rho is NaN.
         """
-        import pandas as pd
-
         return pd.DataFrame([self._row(n, eps) for n, eps in self.points])
 
     def _row(self, n: int, eps: float) -> dict[str, float]:
@@ -103,30 +167,21 @@ class PlanResult:
     @property
     def terms(self) -> pd.DataFrame:
         """n eps term half-width: the average effect, slopes of the projection, and groups."""
-        import pandas as pd
-
         rows = []
         for n, eps in self.points:
             found = self.planner.at(n, eps)
             widths = found.half_width(self.question.alpha).tolist()
-            rows += [
-                {"n": n, "eps": eps, "term": term, "half-width": width}
-                for term, width in zip(found.terms, widths, strict=True)
-            ]
-        return pd.DataFrame(rows)
+            rows += [(n, eps, *one) for one in zip(found.terms, widths, strict=True)]
+        return pd.DataFrame(rows, columns=["n", "eps", "term", "half-width"])
 
     @property
     def budget(self) -> pd.DataFrame:
         """A line per release of each planned fit: n, eps, then the columns of a fit's `budget`."""
-        import pandas as pd
-
         frames = []
         for n, eps in self.points:
             found = self.planner.at(n, eps)
             lines = budget_lines(found.releases, found.plan.request.budget.delta)
-            lines.insert(0, "eps", eps)
-            lines.insert(0, "n", n)
-            frames.append(lines)
+            frames.append(lines.assign(n=n, eps=eps)[["n", "eps", *lines.columns]])
         return pd.concat(frames, ignore_index=True)
 
     @property
@@ -147,35 +202,28 @@ class PlanResult:
         Returns
         -------
         DataFrame
-            `left` is the epsilon that would be left; NaN where it cannot be paid. `rho` is NaN
-            for a fit in pure epsilon.
+            `left` is the epsilon that would be left, NaN where it cannot be paid; `rho` is NaN for
+            a fit in pure epsilon.
 
         Raises
         ------
         LedgerError
             The ledger counts at another delta, or for other neighbours or another unit.
         """
-        import pandas as pd
-
-        before = Cost()
+        before: list[Cost] = []
         for other in besides:
             if len(other.points) != 1:
                 raise CapabilityError("besides= takes plans for one n and one eps each")
-            before += other._cost(other.points[0][1], ledger)
+            before += other._costs(other.points[0][1], ledger)
         rows = []
         for n, eps in self.points:
-            cost = self._cost(eps, ledger)
-            left = ledger.after(before + cost)
-            rows.append(
-                {
-                    "n": n, "eps": eps, "rho": cost.rho / PICO if cost.rho else np.nan,
-                    "affordable": left is not None,
-                    "left": np.nan if left is None else left.epsilon,
-                }
-            )  # fmt: skip
-        return pd.DataFrame(rows)
+            costs = self._costs(eps, ledger)
+            left = ledger.after(*before, *costs)
+            rho = sum(cost.rho for cost in costs) / PICO or np.nan
+            rows.append((n, eps, rho, left is not None, np.nan if left is None else left.epsilon))
+        return pd.DataFrame(rows, columns=["n", "eps", "rho", "affordable", "left"])
 
-    def _cost(self, eps: float, ledger: Ledger) -> Cost:
+    def _costs(self, eps: float, ledger: Ledger) -> list[Cost]:
         plan = self.planner.plan(eps)
         trust, delta = plan.request.trust, plan.request.budget.delta
         # as for a fit: only where rho is converted must the two be the same
@@ -190,7 +238,7 @@ class PlanResult:
                 f"ledger {ledger.dataset!r} holds fits with other neighbours or another unit; "
                 "keep one ledger for each"
             )
-        return Cost(plan.rho, plan.epsilon, plan.delta)
+        return [plan.cost(stage) for stage in plan.stages]
 
     # -- pictures ----------------------------------------------------------------------------
 
@@ -214,8 +262,6 @@ class PlanResult:
         can. W is the half-width without privacy noise over the planned one: 1 where privacy
         costs no precision.
         """
-        from privcausal.report import curves
-
         frame = self.plot_data(kind, weights)
         if kind == "utility":
             return curves.utility_plot(frame[frame["n"] == self.points[0][0]], ax=ax)
@@ -239,8 +285,6 @@ class PlanResult:
         return self._utility(weights) if kind == "utility" else self._curve(kind)
 
     def _curve(self, by: str) -> pd.DataFrame:
-        import pandas as pd
-
         sizes, epsilons = ({point[k] for point in self.points} for k in (0, 1))
         if by == "eps":
             epsilons |= {float(f"{e:.3g}") for e in _between(epsilons, LEAST_EPSILON, MOST_EPSILON)}
@@ -250,22 +294,20 @@ class PlanResult:
         for n, eps in product(sorted(sizes), sorted(epsilons)):
             width = _first(self.planner.at(int(n), eps), self.question.alpha)
             free = _first(self.planner.at(int(n), MOST_EPSILON), self.question.alpha)
-            asked = (int(n), eps) in self.points
-            rows.append(
-                {"n": int(n), "eps": eps, "half-width": width, "sampling": free, "planned": asked}
-            )
-        return pd.DataFrame(rows)
+            rows.append((int(n), eps, width, free, (int(n), eps) in self.points))
+        return pd.DataFrame(rows, columns=["n", "eps", "half-width", "sampling", "planned"])
 
     def _utility(self, weights: Sequence[float]) -> pd.DataFrame:
-        import pandas as pd
-
+        shown = [float(w) for w in weights]
+        if not shown or not all(0 <= w <= 1 for w in shown):
+            raise CapabilityError("weights are numbers from 0 to 1, such as (0.25, 0.5, 0.75)")
         curve = self._curve("eps")
         privacy = 1 - np.tanh(curve["eps"] / 2)
         precision = np.minimum(curve["sampling"] / curve["half-width"], 1.0)
         parts = {"n": curve["n"], "eps": curve["eps"], "privacy": privacy, "precision": precision}
         frames = [
             pd.DataFrame({**parts, "weight": w, "utility": w * privacy + (1 - w) * precision})
-            for w in _checked(weights)
+            for w in dict.fromkeys(shown)
         ]
         columns = ["n", "eps", "weight", "privacy", "precision", "utility"]
         return pd.concat(frames, ignore_index=True)[columns]
@@ -274,13 +316,7 @@ class PlanResult:
 
     def summary(self) -> Summary:
         """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
-        from privcausal.report import Summary
-        from privcausal.results.plan_text import tabulate
-
-        return Summary(tabulate(self))
-
-    def __str__(self) -> str:
-        return str(self.summary())
+        return Summary(_tabulated(self))
 
     def __repr__(self) -> str:
         count = len(self.points)
@@ -288,9 +324,6 @@ class PlanResult:
             f"<PlanResult {self.planner.request.formula!s}: learner "
             f"{self.planner.learner.name!r}, {count} fit{'s' * (count != 1)} planned>"
         )
-
-    def _repr_html_(self) -> str:
-        return self.summary().as_html()
 
 
 def _first(found: Forecast, alpha: float) -> float:
@@ -306,8 +339,156 @@ def _between(asked: Iterable[float], low: float, high: float) -> list[float]:
     return [float(p) for p in np.geomspace(least, most, CURVE_POINTS)]
 
 
-def _checked(weights: Sequence[float]) -> list[float]:
-    found = [float(w) for w in weights]
-    if not found or not all(0 <= w <= 1 for w in found):
-        raise CapabilityError("weights are numbers from 0 to 1, such as (0.25, 0.5, 0.75)")
-    return list(dict.fromkeys(found))
+def _listed(name: str, value: Any) -> list[Any]:
+    """One number or several as a list without repeats."""
+    if isinstance(value, str | bytes | Mapping):
+        raise CapabilityError(f"{name} is a number or a list of numbers")
+    listed = [value] if np.ndim(value) == 0 else list(value)
+    if not listed:
+        raise CapabilityError(f"{name} is an empty list: give at least one number")
+    return list(dict.fromkeys(listed))
+
+
+def _rows(value: Any) -> int:
+    if not (_is_number(value) and LEAST_ROWS <= value <= MOST_ROWS and value == int(value)):
+        raise CapabilityError(f"n must be a whole number from {LEAST_ROWS} to {MOST_ROWS:,}")
+    return int(value)
+
+
+def _epsilon(value: Any) -> float:
+    if not (_is_number(value) and 0 < value < np.inf):
+        raise BudgetError("eps must be a finite number above 0")
+    return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+# -- in words --------------------------------------------------------------------------------------
+
+
+def _tabulated(result: PlanResult) -> Table:
+    planner, frame = result.planner, result.table
+    request, learner, formula = planner.request, planner.learner, planner.request.formula
+    domain = request.schema.get(formula.outcome)
+    bounds = f" in [{domain.lo:.4g},{domain.hi:.4g}]" if isinstance(domain, Interval) else ""
+    left = (
+        ("Outcome", f"{formula.outcome}{bounds}"),
+        ("Treatment", formula.treatment),
+        ("Formula", str(formula)),
+        ("Neighbours", request.trust.neighbors.replace("_", "/")),
+    )
+    # a learner of effects by covariates has the plain average
+    asked = "ATE" if request.estimand == "CATE" else request.estimand
+    right: tuple[Pair, ...] = (("Estimand", asked), ("Estimator", learner.title or learner.name))
+    if planner.has_nuisances:
+        right += (
+            ("Nuisances", f"{planner.base.name}, {SPLITS[request.split]}"),
+            ("Propensity", propensity_words(request, request.arm_clip)),
+        )
+    blocks = (
+        Rule("="), Pairs("The analysis", left, right), Rule("="), _grid(result, frame), Rule("="),
+        Prose(_reading(result, frame)), Rule("-"),
+        Prose((f"Assumed: {'; '.join(_assumed(result))}.",)), Rule("="), Prose((_notes(result),)),
+    )  # fmt: skip
+    return Table(f"Plan of a {ESTIMANDS[asked].title}", blocks)
+
+
+def _grid(result: PlanResult, frame: pd.DataFrame) -> TableGrid:
+    question = result.question
+    level, power = numbers.level(question.alpha), numbers.percent(question.power)
+    heads = {
+        "n": TableColumn("n", "left"),
+        "eps": TableColumn("eps"),
+        "half-width": TableColumn("half-width", words=f"half-width of the {level} interval"),
+        "detectable": TableColumn("detectable", words=f"effect detectable with {power} power"),
+        "se_sampling": TableColumn("sampling", words="standard error, sampling"),
+        "se_privacy": TableColumn("privacy", words="standard error, privacy noise"),
+        "allowance": TableColumn("bias", words="standard error, allowance for bias"),
+        "privacy_share": TableColumn("noise", words="share of privacy noise in the variance"),
+        "worst_case": TableColumn("worst", words="half-width for the most variable outcome"),
+    }
+    shown = frame.assign(allowance=np.hypot(frame["se_clipping"], frame["se_nuisances"]))
+    names = [name for name in heads if name in shown.columns]
+    cells = [[_cell(name, float(value)) for value in shown[name]] for name in names]
+    columns = tuple(heads[name] for name in names)
+    return TableGrid("Planned intervals", columns, tuple(zip(*cells, strict=True)), frame)
+
+
+def _cell(name: str, value: float) -> str:
+    if name == "n":
+        return f"{value:,.0f}"
+    if name == "eps":
+        return numbers.point(float(f"{value:.4g}"))
+    return numbers.percent(value) if name == "privacy_share" else numbers.number(value, 3)
+
+
+def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
+    """How to read the table."""
+    question = result.question
+    lines = []
+    if question.sought:
+        lines.append(
+            f"{question.sought} is the least, to three digits, whose half-width is at most "
+            f"{numbers.point(question.width or 0.0)}."
+        )
+    lines.append(
+        f"half-width: of the {numbers.level(question.alpha)} interval of the average effect; "
+        f"detectable: the effect found with {numbers.percent(question.power)} power; sampling, "
+        "privacy, bias: standard errors, the last an allowance for cut scores and errors of the "
+        "nuisances; noise: the share of privacy noise in the variance."
+    )
+    if result.worst is not None:
+        lines.append(
+            "worst: half-width for the most variable outcome within its bounds. State outcome_sd= "
+            "to plan for yours."
+        )
+    if not np.isfinite(frame["half-width"]).all():
+        lines.append("inf: with so few rows and so little budget the fit would find nothing.")
+    return tuple(lines)
+
+
+def _assumed(result: PlanResult) -> list[str]:
+    """What was taken for granted."""
+    planner = result.planner
+    request, assumed = planner.request, planner.assumed
+    has_covariates = bool(request.formula.terms)
+    outcome = f"an outcome of standard deviation {numbers.point(assumed.outcome_sd)} within an arm"
+    if result.worst is not None:
+        share = assumed.outcome_sd / assumed.width
+        outcome += f" ({'a quarter' if share < 0.5 else 'half'} of its range)"
+    if has_covariates:
+        outcome += f", of whose variance covariates explain {numbers.percent(assumed.r2)}"
+    parts = [outcome]
+    if request.propensity is None:
+        treated = f"{numbers.percent(assumed.treated)} treated"
+        varies = f", with a propensity of standard deviation {PROPENSITY_SPREAD:g}"
+        parts.append(treated + (varies if has_covariates else ""))
+    if has_covariates:
+        parts.append("independent covariates, spread evenly over their domains")
+    parts.append("nothing missing")
+    for names, kind, what in (
+        (planner.undeclared.numbers, "numbers", "bounds"),
+        (planner.undeclared.labels, f"{LEVELS} labels", "labels"),
+    ):
+        if names:
+            listed = ", ".join(clean(name) for name in names)
+            parts.append(f"{kind} in {listed}, whose {what} are bought")
+    if request.trust.unit is not None:
+        parts.append(f"{request.trust.max_rows} rows of each {clean(request.trust.unit)}")
+    return parts
+
+
+def _notes(result: PlanResult) -> str:
+    request = result.planner.request
+    trust = request.trust
+    differ = NEIGHBORS[trust.neighbors].format(unit=f"one {clean(trust.protected)}")
+    plan = result.planner.plan(request.budget.epsilon)
+    price = "eps-DP (pure)" if plan.pure else f"(eps, {request.budget.delta:.3g})-DP"
+    own = getattr(result.planner.base, "planned", "")
+    often = "once" if result.passes == 1 else f"{result.passes} times"
+    return (
+        f"Price of each line: {price}; {differ} A fit reads the rows {often}. "
+        f"This plan saw no data and cost nothing.{own and f' {own}'}"
+    )

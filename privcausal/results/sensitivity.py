@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from privcausal.errors import CapabilityError
 from privcausal.inference.sensitivity import largest_bias, robustness_value, scale_of
+from privcausal.learners import describe
 from privcausal.report import numbers
-from privcausal.report.summary import Summary
-from privcausal.report.table import Column, Grid, Prose, Rule, Table
+from privcausal.report.curves import sensitivity_plot
+from privcausal.report.summary import Printed, Summary
+from privcausal.report.tables import Prose, Rule, Table, TableColumn, TableGrid
 from privcausal.report.words import ALERTS
 from privcausal.typing import Kind
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
     from privcausal.results.base import Result
@@ -39,14 +41,11 @@ SOURCE = (
     "The residual variance is taken not to fall where a row counts more; what effects vary counts "
     "as unexplained, so that a robustness value is rather too small."
 )
-TRIALS = ("difference", "adum", "tm")
-"""Learners that adjust for nothing, and take a trial at its word."""
-
 RANDOMISED = "Where chance decided who was treated, nothing confounds."
 
 
-@dataclass(frozen=True)
-class Sensitivity:
+@dataclass(frozen=True, repr=False)
+class Sensitivity(Printed):
     """How an average effect would stand up to a confounder that nobody measured.
 
     Attributes
@@ -80,8 +79,6 @@ class Sensitivity:
         would have to explain to bring the estimate, or the nearer limit of the interval, to zero.
         Zero where the interval holds zero already.
         """
-        import pandas as pd
-
         toward = self.conf_low if self.estimate >= 0 else -self.conf_high
         values = [robustness_value(d, self.scale) for d in (abs(self.estimate), toward)]
         return pd.Series(values, index=["estimate", "interval"], name="robustness value")
@@ -105,8 +102,6 @@ class Sensitivity:
         CapabilityError
             A share is not in [0, 1), or [0, 1] for the outcome.
         """
-        import pandas as pd
-
         bias = largest_bias(self.scale, r2_outcome, r2_treatment)
         values = {
             "bias": bias, "low": self.estimate - bias, "high": self.estimate + bias,
@@ -120,8 +115,6 @@ class Sensitivity:
         return self._frame(SHARES)
 
     def _frame(self, shares: Sequence[float]) -> pd.DataFrame:
-        import pandas as pd
-
         rows = [self.bounds(share, share) for share in shares]
         return pd.DataFrame(rows, index=pd.Index(list(shares), name="strength"))
 
@@ -148,8 +141,6 @@ class Sensitivity:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """What could be hidden, by the strength of the confounder."""
-        from privcausal.results.drawings import sensitivity_plot
-
         return sensitivity_plot(self.plot_data(), self.robustness, ax, self.alpha)
 
     def summary(self) -> Summary:
@@ -161,28 +152,22 @@ class Sensitivity:
         )  # fmt: skip
         return Summary(Table(TITLE, blocks, ALERTS[self.kind]))
 
-    def _grid(self) -> Grid:
+    def _grid(self) -> TableGrid:
         level = numbers.level(self.alpha)
         columns = (
-            Column(f"{self.term} [post]", "left", "strength"),
-            Column("bias", words="largest bias"),
-            Column("from", words="estimate, from"),
-            Column("to", words="estimate, to"),
-            Column("lower", words=f"{level} limits, from"),
-            Column("upper", words=f"{level} limits, to"),
+            TableColumn(f"{self.term} [post]", "left", "strength"),
+            TableColumn("bias", words="largest bias"),
+            TableColumn("from", words="estimate, from"),
+            TableColumn("to", words="estimate, to"),
+            TableColumn("lower", words=f"{level} limits, from"),
+            TableColumn("upper", words=f"{level} limits, to"),
         )
         spread = (self.conf_high - self.conf_low) / 4
         rows = tuple(
             (numbers.percent(share), *numbers.alike(values, spread))
             for share, values in zip(SHARES, self.frame.to_numpy().tolist(), strict=True)
         )
-        return Grid("What a confounder could hide", columns, rows, self.frame)
-
-    def __str__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary().as_html()
+        return TableGrid("What a confounder could hide", columns, rows, self.frame)
 
     def __repr__(self) -> str:
         estimate, interval = self.robustness
@@ -194,7 +179,8 @@ def sensitivity_of(result: Result, alpha: float) -> Sensitivity:
     found = result._averages
     if result.plan.request.mode == "paper":
         raise CapabilityError(
-            "sensitivity needs the sampling variance by itself, which mode='paper' does not release"
+            "sensitivity needs the sampling variance by itself, which published mechanisms do not "
+            "release"
         )
     request, row = result.plan.request, result._terms_table(alpha).iloc[0]
     max_rows = 1 if request.trust.unit is None else request.trust.max_rows
@@ -206,5 +192,5 @@ def sensitivity_of(result: Result, alpha: float) -> Sensitivity:
         scale_of(float(found.sampling[0, 0]), found.size, max_rows),
         alpha,
         result.guarantee.kind,
-        request.propensity is not None or result.plan.learner in TRIALS,
+        request.propensity is not None or not describe(result.estimate).adjusts,
     )

@@ -1,6 +1,6 @@
 """Versioned JSON of a fit: released numbers and public declarations only, never pickle.
 
-Only the frozen classes listed in `CLASSES` are written or read, so a file can hold no code.
+Only frozen classes marked `@stored` are written or read, so a file can hold no code.
 """
 
 from __future__ import annotations
@@ -15,47 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from privcausal.accounting import Charge, Cost, Release, TradeOff
+from privcausal.accounting.charge import PARALLEL
 from privcausal.errors import CapabilityError, DataError
-from privcausal.inference.answers import Answers
-from privcausal.inference.average import AverageEstimate
-from privcausal.inference.cells import CellEffect
-from privcausal.inference.effect import Effect, Piece, Predicted
-from privcausal.inference.polynomials import ArmLogits, ArmPolynomials
-from privcausal.inference.population import Population
-from privcausal.learners.estimate import Estimate, Nuisances
-from privcausal.learners.networks import ArmDifference
+from privcausal.features.design import MOST_ENTRIES, Design
+from privcausal.learners import Estimate  # and with it all that a fit is made of
+from privcausal.request.schema import Schema
 from privcausal.results.sound import Checked
-from privcausal.spec.features import MOST_ENTRIES, Block, Design, FeatureMap
-from privcausal.spec.formula import CausalFormula, Factor, Term
-from privcausal.spec.fourier import Fourier
-from privcausal.spec.functions import (
-    Additive,
-    ArmMean,
-    Constant,
-    Difference,
-    Extended,
-    Known,
-    Mixture,
-)
-from privcausal.spec.interactions import Index, Interactions
-from privcausal.spec.networks import Network
-from privcausal.spec.partition import (
-    Coordinates,
-    CutAxis,
-    LevelAxis,
-    Nearest,
-    Product,
-    RegularAxis,
-    Tabulated,
-)
-from privcausal.spec.plan import Plan, Stage
-from privcausal.spec.polynomials import Polynomials
-from privcausal.spec.queries import Queries
-from privcausal.spec.request import Budget, Request, Trust
-from privcausal.spec.schema import Schema
-from privcausal.spec.steps import Steps
-from privcausal.vault import Declared
+from privcausal.stored import CLASSES
 
 FORMAT, VERSION = "privcausal fit", 1
 
@@ -67,18 +33,6 @@ FORMER = {("AverageEstimate", "taken_off")}
 
 CONTENT = {"estimate", "call", "ledger_line"}
 """What a file holds of a result."""
-
-CLASSES: dict[str, type] = {
-    c.__name__: c
-    for c in (
-        Additive, Answers, ArmDifference, ArmLogits, ArmMean, ArmPolynomials, AverageEstimate,
-        Block, Budget, CausalFormula, CellEffect, Charge, Constant, Coordinates, Cost, CutAxis,
-        Difference, Effect, Estimate, Extended, Factor, FeatureMap, Fourier, Index, Interactions,
-        Known, LevelAxis, Mixture, Nearest, Network, Nuisances, Piece, Plan, Polynomials,
-        Population, Predicted, Product, Queries, RegularAxis, Release, Request, Stage, Steps,
-        Tabulated, Term, TradeOff, Trust,
-    )
-}  # fmt: skip
 
 
 def save(kind: str, content: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
@@ -157,13 +111,11 @@ class _Writer:
                 "schema": self.encode(value.schema),
                 "full_rank": value.full_rank,
             }
-        if isinstance(value, Declared):
-            raise CapabilityError(
-                "this fit holds estimators of the user's own, or another package's, which have no "
-                "JSON: keep its predictions"
-            )
-        if type(value).__name__ not in CLASSES:
-            raise TypeError(f"{type(value).__name__} cannot be saved")
+        kind: type[Any] = type(value)
+        if why := getattr(kind, "unsaved", ""):
+            raise CapabilityError(why)
+        if CLASSES.get(kind.__name__) is not kind:
+            raise TypeError(f"{kind.__name__} cannot be saved")
         return {f.name: self.encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
 
 
@@ -223,6 +175,10 @@ class _Reader:
                 self.decode(fields["terms"]), self.decode(fields["schema"]), fields["full_rank"]
             )
         else:
+            if name == "Charge" and "parallel" not in fields:  # older: in the query's words
+                query = str(fields["query"])
+                told = {"query": query.removesuffix(f" {PARALLEL}")}
+                fields = fields | told | {"parallel": query.endswith(PARALLEL)}
             known = {k: v for k, v in fields.items() if (name, k) not in FORMER}
             made = self.checked.add(CLASSES[name](**{k: self.decode(v) for k, v in known.items()}))
         self._made[value["new"]] = made

@@ -18,18 +18,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from privcausal.inference.answers import Answers
-from privcausal.inference.cells import CellEffect
-from privcausal.inference.effect import Effect, Piece
-from privcausal.inference.polynomials import ArmPolynomials
-from privcausal.inference.population import Population
-from privcausal.learners.estimate import Estimate, Nuisances
-from privcausal.learners.tm import MOST_DEGREE
-from privcausal.spec.factors import Factor, bare_factor, call_factor
-from privcausal.spec.features import FINE, Block, Design, FeatureMap, Features, Rows
-from privcausal.spec.formula import Term, check_terms
-from privcausal.spec.fourier import Fourier
-from privcausal.spec.functions import (
+from privcausal.features.basis import Block, FeatureMap
+from privcausal.features.design import Design
+from privcausal.features.expansions import Fourier, Polynomials
+from privcausal.features.functions import (
     Additive,
     ArmMean,
     Constant,
@@ -39,9 +31,17 @@ from privcausal.spec.functions import (
     Known,
     Mixture,
 )
-from privcausal.spec.interactions import Index, Interactions
-from privcausal.spec.networks import Network, size
-from privcausal.spec.partition import (
+from privcausal.features.networks import Network, size
+from privcausal.features.products import Index, Interactions
+from privcausal.features.rows import FINE, Features, Rows
+from privcausal.inference.cells import CellEffect
+from privcausal.inference.effect import Answers, ArmPolynomials, Effect, Piece
+from privcausal.inference.population import Population
+from privcausal.learners.estimate import Estimate, Nuisances
+from privcausal.learners.tm import MOST_DEGREE
+from privcausal.request.factors import Factor, bare_factor, call_factor
+from privcausal.request.formula import Term, check_terms
+from privcausal.request.partition import (
     MOST_CELLS,
     Axis,
     Coordinates,
@@ -52,12 +52,15 @@ from privcausal.spec.partition import (
     RegularAxis,
     Tabulated,
 )
-from privcausal.spec.polynomials import Polynomials
-from privcausal.spec.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 
 MOST_CALLS = 100
 """Functions that one function calls, each as often as it is called: a reference to what was made
 before costs a few bytes, and forty of them in a chain a trillion calls. Fits have up to a dozen."""
+
+MOST_COLUMNS, MOST_COLUMNS_IN_ALL = 2_000, 20_000
+"""Columns of a design, and of all designs of a file, by the levels declared for their factors. Fits
+have up to a thousand; a design of 20,000 would take ten gigabytes."""
 
 KINDS: dict[Any, tuple[type, ...]] = {
     # of a row: what is known at some points only is none, nor what is made of products of whole
@@ -97,15 +100,14 @@ class Checked:
     def __init__(self) -> None:
         self._calls: dict[int, int] = {}
         self._kept: list[Any] = []  # so that no other object can have the id of one
+        self._columns = 0
 
     def add(self, made: Any) -> Any:
         """The object, once it is checked by itself."""
         hints = _hints(made.__class__)
         values = {name: getattr(made, name) for name in hints}
         _need(all(_is(value, hints[name]) for name, value in values.items()))
-        for kind, rule in _RULES.items():
-            if isinstance(made, kind):
-                _need(rule(made))
+        _need(_sized(made))
         self._kept.append(made)
         parts = [part for value in values.values() for part in _flat(value)]
         own = isinstance(made, KINDS[Function])
@@ -117,6 +119,9 @@ class Checked:
         """The design of checked terms."""
         _need(_is(terms, tuple[Term, ...]) and isinstance(schema, Schema))
         _need(type(full_rank) is bool)
+        columns = _columns_at_most(terms, schema)
+        self._columns += columns
+        _need(columns <= MOST_COLUMNS and self._columns <= MOST_COLUMNS_IN_ALL)
         check_terms(terms)
         made = Design(terms, schema, full_rank=full_rank)
         self._kept.append(made)
@@ -147,6 +152,12 @@ class Checked:
         estimate.population.rows(estimate.known)
         for function in functions:
             _need(function(rows).shape == (len(rows),))
+
+
+def _columns_at_most(terms: tuple[Term, ...], schema: Schema) -> int:
+    """Columns of these terms, where each function counts as one."""
+    sizes = {v: len(d.labels) for v in schema if isinstance(d := schema[v], Levels)}
+    return sum(math.prod(sizes.get(v, 1) for v in term.variables) for term in terms)
 
 
 def _need(true: object) -> None:
@@ -234,104 +245,95 @@ def _ordered(lo: float, hi: float) -> bool:
     return bool(lo <= hi)  # False where one is not a number
 
 
-def _additive(f: Additive) -> bool:
-    return f.coef.shape == (f.features.size,) and _finite(f.coef, f.offset) and _ordered(f.lo, f.hi)
-
-
-def _extended(f: Extended) -> bool:
-    own = f.base.coef.shape == (f.features.features.size,)
-    return own and f.coef.shape == (f.features.size,) and _finite(f.coef)
-
-
-def _block(b: Block) -> bool:
-    shape = (FINE, len(b.order))
-    table = len(b.order) == 1 if b.table is None else b.table.shape == shape and _finite(b.table)
-    orders = len(b.order) > 0 and all(0 <= order <= FINE for order in b.order)
-    return table and orders and _finite(b.gain, b.shift)
-
-
-def _feature_map(f: FeatureMap) -> bool:
-    return f.cut > 0 and all(0 <= b.column < len(f.design) for b in f.blocks)
-
-
-def _interactions(f: Interactions) -> bool:
-    p, k = f.features.size, f.size
-    raw = 7 * (f.indices is not None) + len(f.pairs) + 3 * len(f.curved)
-    shapes = k == raw and f.lift.shape == (p, k) and f.scales.shape == (p,)
-    linear = all(0 < j < p for pair in (*f.pairs, *f.curved) for j in pair)
-    indices = all(index.coef.shape == (p,) for index in f.indices or ())
-    return shapes and linear and indices and f.cut > 0 and _finite(f.lift, f.gain, f.scales)
-
-
-def _network(f: Network) -> bool:
-    inputs = len(f.design) + (f.arm is not None)
-    numbers = _finite(f.weights, f.offset, f.gain, 0.0 if f.arm is None else f.arm)
-    return f.weights.shape == (size(inputs),) and numbers and _ordered(f.lo, f.hi)
-
-
-def _fourier(f: Fourier) -> bool:
-    m, q = len(f.shares), len(f.columns)
-    shapes = m > 0 and f.frequencies.shape == (m, q) and _within(f.columns, len(f.design))
-    return shapes and f.bandwidth > 0 and _finite(f.frequencies, f.shares) and min(f.shares) >= 0
-
-
-def _answers(f: Answers) -> bool:
-    d = len(f.points)
-    shapes = f.points.shape[1] == len(f.columns) and f.value.shape == f.spread.shape == (d,)
-    return shapes and _within(f.columns, len(f.design))
-
-
 def _within(places: Any, size: int) -> bool:
     return bool(((places >= 0) & (places < size)).all())
 
 
-def _piece(p: Piece) -> bool:
-    k = p.additive.features.size
-    return p.cov.shape == (k, k) and _finite(p.cov)
-
-
-def _arms(f: ArmPolynomials) -> bool:
-    return f.coef.shape == (2, f.polynomials.size) and _finite(f.coef, f.half) and f.half > 0
-
-
-def _polynomials(f: Polynomials) -> bool:
-    return 1 <= f.degree <= MOST_DEGREE
-
-
-def _coordinates(f: Coordinates) -> bool:
-    return bool(f.variables) and all(name in f.schema for name in f.variables)
-
-
-def _product(f: Product) -> bool:
-    names = [axis.name for axis in f.axes]
-    return len(set(names)) == len(names) and math.prod(a.size for a in f.axes) <= MOST_CELLS
-
-
-def _tabulated(f: Tabulated) -> bool:
-    cells = f.cells.shape == (f.grid.size,) and _within(f.cells + 1, f.size + 1)
-    return cells and 0 < f.size <= MOST_CELLS
-
-
-def _nearest(f: Nearest) -> bool:
-    cells = 0 < f.size <= MOST_CELLS and f.centres.shape[1] == f.coordinates.size
-    return cells and _finite(f.centres)
-
-
-def _cell_effect(f: CellEffect) -> bool:
-    n = f.partition.size
-    axes = not isinstance(f.partition, Product) or bool(f.partition.axes)
-    shapes = f.value.shape == (n,) and len(f.root) == n and f.count.shape == (n, 2)
-    return axes and shapes and _finite(f.value, f.root, f.count)
-
-
-def _population(p: Population) -> bool:
-    numeric = len(p.numeric)
-    sizes = all(v.shape == (_codes(p.schema[name]),) for name, v in p.probabilities.items())
-    return (
-        sizes
-        and p.correlation.shape == (numeric, numeric)
-        and _finite(p.correlation, *p.probabilities.values())
-    )
+def _sized(f: Any) -> bool:  # noqa: PLR0911, PLR0912, PLR0915 - a table of classes
+    """Whether shapes and numbers of one object are as a row map needs them."""
+    match f:
+        case Additive():
+            fits = f.coef.shape == (f.features.size,) and _finite(f.coef, f.offset)
+            return fits and _ordered(f.lo, f.hi)
+        case Answers():
+            d = len(f.points)
+            shapes = f.points.shape[1] == len(f.columns) and f.value.shape == f.spread.shape == (d,)
+            return shapes and _within(f.columns, len(f.design)) and f.reach >= 0
+        case ArmMean():
+            return _finite(f.arm) and _ordered(f.lo, f.hi)
+        case ArmPolynomials():
+            fits = f.coef.shape == (2, f.polynomials.size)
+            return fits and _finite(f.coef, f.half) and f.half > 0
+        case Block():
+            k = len(f.order)
+            shape = k == 1 if f.table is None else f.table.shape == (FINE, k) and _finite(f.table)
+            orders = k > 0 and all(0 <= order <= FINE for order in f.order)
+            return shape and orders and _finite(f.gain, f.shift)
+        case CellEffect():
+            n = f.partition.size
+            axes = not isinstance(f.partition, Product) or bool(f.partition.axes)
+            shapes = f.value.shape == (n,) and len(f.root) == n and f.count.shape == (n, 2)
+            return axes and shapes and _finite(f.value, f.root, f.count)
+        case Constant():
+            return _finite(f.value)
+        case Coordinates():
+            return bool(f.variables) and all(name in f.schema for name in f.variables)
+        case CutAxis():
+            return all(x < y for x, y in pairwise([f.lo, *f.cuts, f.hi]))
+        case Effect():
+            return f.reach >= 0
+        case Extended():
+            own = f.base.coef.shape == (f.features.features.size,)
+            return own and f.coef.shape == (f.features.size,) and _finite(f.coef)
+        case Factor():
+            as_written = bare_factor(f.expr) if f.kind == "numeric" else call_factor(f.expr)
+            return replace(as_written, ref=f.ref) == f
+        case FeatureMap():
+            return f.cut > 0 and all(0 <= b.column < len(f.design) for b in f.blocks)
+        case Fourier():
+            shapes = len(f.shares) > 0 and f.frequencies.shape == (len(f.shares), len(f.columns))
+            numbers = _finite(f.frequencies, f.shares) and min(f.shares, default=-1) >= 0
+            return shapes and numbers and f.bandwidth > 0 and _within(f.columns, len(f.design))
+        case Index():
+            return _finite(f.coef, f.shift, f.scale) and f.scale != 0
+        case Interactions():
+            p, k = f.features.size, f.size
+            raw = 7 * (f.indices is not None) + len(f.pairs) + 3 * len(f.curved)
+            shapes = k == raw and f.lift.shape == (p, k) and f.scales.shape == (p,)
+            linear = all(0 < j < p for pair in (*f.pairs, *f.curved) for j in pair)
+            indices = all(index.coef.shape == (p,) for index in f.indices or ())
+            return shapes and linear and indices and f.cut > 0 and _finite(f.lift, f.gain, f.scales)
+        case Known():
+            return _ordered(f.lo, f.hi)
+        case LevelAxis():
+            return bool(f.labels)
+        case Nearest():
+            cells = 0 < f.size <= MOST_CELLS and f.centres.shape[1] == f.coordinates.size
+            return cells and _finite(f.centres)
+        case Network():
+            inputs = len(f.design) + (f.arm is not None)
+            numbers = _finite(f.weights, f.offset, f.gain, 0.0 if f.arm is None else f.arm)
+            return f.weights.shape == (size(inputs),) and numbers and _ordered(f.lo, f.hi)
+        case Piece():
+            k = f.additive.features.size
+            return f.cov.shape == (k, k) and _finite(f.cov)
+        case Polynomials():
+            return 1 <= f.degree <= MOST_DEGREE
+        case Population():
+            sizes = {name: (_codes(f.schema[name]),) for name in f.probabilities}
+            shapes = all(v.shape == sizes[name] for name, v in f.probabilities.items())
+            square = f.correlation.shape == (len(f.numeric), len(f.numeric))
+            return shapes and square and _finite(f.correlation, *f.probabilities.values())
+        case Product():
+            names = {axis.name for axis in f.axes}
+            cells = math.prod(axis.size for axis in f.axes)
+            return len(names) == len(f.axes) and cells <= MOST_CELLS
+        case RegularAxis():
+            return 1 <= f.parts <= MOST_CELLS
+        case Tabulated():
+            cells = f.cells.shape == (f.grid.size,) and _within(f.cells + 1, f.size + 1)
+            return cells and 0 < f.size <= MOST_CELLS
+    return True
 
 
 def _codes(domain: Domain) -> int:
@@ -339,41 +341,6 @@ def _codes(domain: Domain) -> int:
     if isinstance(domain, Levels):
         return len(domain.labels) + 1
     return FINE if isinstance(domain, Interval) else 2
-
-
-def _factor(f: Factor) -> bool:
-    as_written = bare_factor(f.expr) if f.kind == "numeric" else call_factor(f.expr)
-    return replace(as_written, ref=f.ref) == f
-
-
-_RULES: dict[type, Callable[[Any], bool]] = {
-    Additive: _additive,
-    Answers: _answers,
-    ArmMean: lambda f: _finite(f.arm) and _ordered(f.lo, f.hi),
-    ArmPolynomials: _arms,
-    Block: _block,
-    CellEffect: _cell_effect,
-    Constant: lambda f: _finite(f.value),
-    Coordinates: _coordinates,
-    CutAxis: lambda a: all(x < y for x, y in pairwise([a.lo, *a.cuts, a.hi])),
-    Effect: lambda f: f.reach >= 0,
-    Extended: _extended,
-    Factor: _factor,
-    FeatureMap: _feature_map,
-    Fourier: _fourier,
-    Index: lambda i: _finite(i.coef, i.shift, i.scale) and i.scale != 0,
-    Interactions: _interactions,
-    Known: lambda f: _ordered(f.lo, f.hi),
-    LevelAxis: lambda a: bool(a.labels),
-    Nearest: _nearest,
-    Network: _network,
-    Piece: _piece,
-    Polynomials: _polynomials,
-    Population: _population,
-    Product: _product,
-    RegularAxis: lambda a: 1 <= a.parts <= MOST_CELLS,
-    Tabulated: _tabulated,
-}
 
 
 # -- the whole ---------------------------------------------------------------------------------

@@ -3,141 +3,83 @@
 A `Vault` is an opaque handle; mechanisms and transforms are orders to it.
 """
 
-from privcausal.vault.curator import Findings, inspect
-from privcausal.vault.declared import Declared, DeclaredFit, RowMap
-from privcausal.vault.door import (
+from privcausal.vault.admission import (
     Source,
-    Vault,
     check_columns,
     check_types,
-    hold,
-    open_vault,
-    opening,
+    from_table,
+    open_source,
     public_size,
-    read,
     typed,
 )
-from privcausal.vault.estimators import Estimators
-from privcausal.vault.mechanisms.arms import ArmHistogram, ArmSums
-from privcausal.vault.mechanisms.boosting import Boosting, Regression, Shapes
-from privcausal.vault.mechanisms.cells import CellSums
-from privcausal.vault.mechanisms.clusters import ClusterSums, public_centres
-from privcausal.vault.mechanisms.counts import BINS, Marginals, SizeHistogram
+from privcausal.vault.check_data import Findings, inspect
+from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, RowMap
+from privcausal.vault.guard import opening
+from privcausal.vault.mechanisms.boosting import BoostedRegression, Boosting, Shapes
+from privcausal.vault.mechanisms.cells import CellSums, ClusterSums, public_centres
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
+from privcausal.vault.mechanisms.domains import Grid, LabelSelection, Magnitudes
 from privcausal.vault.mechanisms.kernel import KernelAnswers, KernelRegression, proven_lipschitz
-from privcausal.vault.mechanisms.labels import LabelSelection
-from privcausal.vault.mechanisms.moments import Cross, Gram
+from privcausal.vault.mechanisms.moments import (
+    BINS,
+    Cross,
+    Gram,
+    Marginals,
+    PolynomialSums,
+    SizeHistogram,
+)
 from privcausal.vault.mechanisms.network import PrivateNetwork
-from privcausal.vault.mechanisms.objective import PublishedLogits
-from privcausal.vault.mechanisms.polynomials import PolynomialSums
-from privcausal.vault.mechanisms.published import PublishedAte
-from privcausal.vault.mechanisms.published_cate import (
+from privcausal.vault.mechanisms.scores import (
+    ArmHistogram,
+    ArmSums,
+    Regressors,
+    ScoreSquares,
+    ScoreSums,
+)
+from privcausal.vault.paper.dpcate import (
     Process,
     PublishedAnswers,
     PublishedProcess,
 )
-from privcausal.vault.mechanisms.quantiles import Grid, Magnitudes
-from privcausal.vault.mechanisms.scores import Regressors, ScoreSquares, ScoreSums
-from privcausal.vault.mechanisms.second_stage import Affine, Ridge, SecondStage
-from privcausal.vault.mechanisms.tanh_network import TanhNetwork
-from privcausal.vault.rehearsal import rehearse
+from privcausal.vault.paper.objective import PublishedLogits
+from privcausal.vault.paper.private import PublishedAte
+from privcausal.vault.paper.second_stage import Affine, Ridge, SecondStage, TanhNetwork
+from privcausal.vault.simulation import simulate
+from privcausal.vault.sources.cell_table import CellTable, read_cells
 from privcausal.vault.sources.files import read_file
-from privcausal.vault.transforms.scores import (
+from privcausal.vault.transforms import (
     Aipw,
     ArmSize,
-    Balance,
     ByFold,
-    CentredProduct,
     ImputedEffect,
+    MassBalance,
     OfCovariates,
     Outcome,
     OutcomeResidual,
+    OverlapMass,
     OverlapRoot,
-    Product,
+    OverlapScore,
     ResidualProduct,
-    SquaredTreatmentResidual,
     Transform,
+    TransformProduct,
+    TreatedMass,
+    TreatedScore,
     Treatment,
     TreatmentResidual,
 )
-from privcausal.vault.transforms.weighted import (
-    OverlapMass,
-    OverlapScore,
-    TreatedMass,
-    TreatedScore,
-)
+from privcausal.vault.vault import Vault, open_vault
 
 __all__ = [
-    "BINS",
-    "Affine",
-    "Aipw",
-    "ArmHistogram",
-    "ArmMeans",
-    "ArmSize",
-    "ArmSums",
-    "Balance",
-    "Boosting",
-    "ByFold",
-    "CellSums",
-    "CentredProduct",
-    "ClusterSums",
-    "Cross",
-    "Declared",
-    "DeclaredFit",
-    "Estimators",
-    "Findings",
-    "Gram",
-    "Grid",
-    "ImputedEffect",
-    "KernelAnswers",
-    "KernelRegression",
-    "LabelSelection",
-    "Magnitudes",
-    "Marginals",
-    "OfCovariates",
-    "Outcome",
-    "OutcomeResidual",
-    "OverlapMass",
-    "OverlapRoot",
-    "OverlapScore",
-    "PolynomialSums",
-    "PrivateNetwork",
-    "Process",
-    "Product",
-    "PublishedAnswers",
-    "PublishedAte",
-    "PublishedLogits",
-    "PublishedProcess",
-    "Regression",
-    "Regressors",
-    "ResidualProduct",
-    "Ridge",
-    "RowMap",
-    "ScoreSquares",
-    "ScoreSums",
-    "SecondStage",
-    "Shapes",
-    "SizeHistogram",
-    "Source",
-    "SquaredTreatmentResidual",
-    "TanhNetwork",
-    "Transform",
-    "TreatedMass",
-    "TreatedScore",
-    "Treatment",
-    "TreatmentResidual",
-    "Vault",
-    "check_columns",
-    "check_types",
-    "hold",
-    "inspect",
-    "open_vault",
-    "opening",
-    "proven_lipschitz",
-    "public_centres",
-    "public_size",
-    "read",
-    "read_file",
-    "rehearse",
+    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmMeans", "ArmSize", "ArmSums", "BoostedRegression",
+    "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums", "Cross", "Declared",
+    "DeclaredFit", "Estimators", "Findings", "Gram", "Grid", "ImputedEffect", "KernelAnswers",
+    "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "OfCovariates",
+    "Outcome", "OutcomeResidual", "OverlapMass", "OverlapRoot", "OverlapScore", "PolynomialSums",
+    "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedLogits",
+    "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap", "ScoreSquares",
+    "ScoreSums", "SecondStage", "Shapes", "SizeHistogram", "Source", "TanhNetwork", "Transform",
+    "TransformProduct", "TreatedMass", "TreatedScore", "Treatment", "TreatmentResidual", "Vault",
+    "check_columns", "check_types", "from_table", "inspect", "open_source", "open_vault", "opening",
+    "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file", "simulate",
     "typed",
-]
+]  # fmt: skip

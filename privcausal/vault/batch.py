@@ -1,23 +1,26 @@
-"""A block of private rows, cleaned into their declared domains: total maps that never raise."""
+"""A block of private rows: which of them count, in which part, cut to their declared domains."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from privcausal.spec.columns import Kind
-from privcausal.spec.features import Design, Rows
-from privcausal.spec.groups import Group, group_mask
-from privcausal.spec.request import Request
-from privcausal.spec.schema import Binary, Domain, Interval, Levels, Schema
-from privcausal.typing import Integers, Mask, Matrix, Vector
-from privcausal.vault.sealed import Sealed
+from privcausal.features.design import Design
+from privcausal.features.rows import Rows
+from privcausal.request.groups import Group, group_mask
+from privcausal.request.header import Kind
+from privcausal.request.plan import Plan
+from privcausal.request.request import FOLDS, Request
+from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
+from privcausal.vault.guard import Opaque
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RawColumn(Sealed):
+class RawColumn(Opaque):
     """One column of a block as read: numbers (NaN missing), or codes into label texts (-1)."""
 
     numbers: Vector | None = None
@@ -25,7 +28,7 @@ class RawColumn(Sealed):
     labels: tuple[str, ...] = ()
 
 
-class RawBatch(Sealed):
+class RawBatch(Opaque):
     """Columns of a block before their domains are known; `keep` says which rows count."""
 
     __slots__ = ("columns", "keep")
@@ -35,7 +38,7 @@ class RawBatch(Sealed):
         self.keep = keep
 
 
-class Batch(Sealed):
+class Batch(Opaque):
     """Rows ready for row maps. Everything is defined for every row; `complete` says which count.
 
     Attributes
@@ -168,3 +171,85 @@ def _members(
         values, present = clean[group.column]
         out[:, j] = present & group_mask(group, values, schema[group.column])
     return out
+
+
+# -- parts of the rows, decided without looking at their values ------------------------------
+
+
+def part_names(plan: Plan) -> list[str]:
+    """Names of the parts of the rows, in the order in which stages ask for them."""
+    named = [part for part in dict.fromkeys(s.part for s in plan.stages) if part != "all"]
+    return ["nuisance", *named] if named == ["effect"] else named
+
+
+def part_shares(plan: Plan) -> tuple[float, ...]:
+    """Shares of the rows by part: one part, a nuisance and an effect part, or folds."""
+    split = plan.request.split
+    if split == "disjoint":
+        of = {s.part: s.rows for s in plan.stages}
+        # estimators that read their half themselves have no stage
+        return tuple(of.get(part, 1.0 - sum(of.values())) for part in part_names(plan))
+    return (1.0 / FOLDS,) * FOLDS if split == "crossfit" else (1.0,)
+
+
+def part_number(plan: Plan, part: str) -> int | None:
+    """The number of a part of the rows, or None for all."""
+    return None if part == "all" else part_names(plan).index(part)
+
+
+def dealt(
+    size: int,
+    shares: Sequence[float],
+    *,
+    neighbors: Neighbors,
+    entropy: int,
+    units: Integers | None,
+    names: Sequence[str],
+) -> Integers:
+    """Part of each row, shape (n,), in proportion of `shares`.
+
+    By index with fixed sizes under substitution. By independent coins under add_remove, where
+    fixed sizes would move other rows when one leaves (Niu et al.'s Theorem 6 then fails). By coins
+    keyed on the unit's name where there are units.
+
+    Coins are independent and of one law. So a unit that takes another's place may be given its
+    coin, and the rows that stay when one leaves may keep theirs: the output's law is the same
+    mixture over coins, and no easier to tell apart than its worst member. With the coins fixed,
+    neighbours differ in one part only.
+    """
+    cut = np.cumsum(np.asarray(shares, float)) / sum(shares)
+    if units is not None:
+        coins = np.append(_keyed_coins(entropy, names), 0.0)[units]
+        return np.searchsorted(cut[:-1], coins, side="right").astype(np.int64)
+    rng = np.random.default_rng(entropy)  # splits need independence of the data, not secrecy
+    if neighbors == "add_remove":
+        return np.searchsorted(cut[:-1], rng.random(size), side="right").astype(np.int64)
+    place = rng.permutation(size)
+    return np.searchsorted(np.floor(cut[:-1] * size), place, side="right").astype(np.int64)
+
+
+def _keyed_coins(entropy: int, names: Sequence[str]) -> Vector:
+    keyed = hashlib.blake2b(key=entropy.to_bytes(16, "little", signed=False), digest_size=8)
+
+    def digest(name: str) -> bytes:
+        own = keyed.copy()
+        own.update(name.encode("utf-8", "replace"))
+        return own.digest()
+
+    return np.frombuffer(b"".join(map(digest, names)), "<u8") / 2.0**64
+
+
+def first_rows(units: Integers, max_rows: int) -> Mask:
+    """The first `max_rows` rows of each unit, and no row without a unit.
+
+    Whether a row is kept depends on its own unit's rows only.
+    """
+    order = np.argsort(units, kind="stable")
+    ranked = units[order]
+    place = np.arange(len(units))
+    starts = np.ones(len(units), bool)
+    starts[1:] = ranked[1:] != ranked[:-1]
+    rank = place - np.maximum.accumulate(np.where(starts, place, 0))
+    keep = np.zeros(len(units), bool)
+    keep[order] = rank < max_rows
+    return keep & (units >= 0)

@@ -1,20 +1,26 @@
-"""Estimators of the user's own, fitted on rows inside the vault: what they learn stays here.
+"""Estimators of the user's own, fitted on rows inside the vault.
 
-Nothing in this file is private by itself. Fitted nuisances serve one mechanism of the vault and are
-dropped with it; they never leave.
+Nothing here is private by itself. Fitted nuisances serve one mechanism and are dropped with it. A
+private estimator is released by the guarantee that it declares.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import copy
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from privcausal.spec.features import Design, Rows
-from privcausal.spec.functions import Constant, Function, Nuisance
-from privcausal.typing import Matrix, Vector
-from privcausal.vault.sealed import Sealed
+from privcausal.features.design import Design
+from privcausal.features.functions import Constant, Function, Nuisance
+from privcausal.features.rows import Rows
+from privcausal.typing import Matrix, Neighbors, Vector
+from privcausal.vault.batch import Batch
+from privcausal.vault.guard import Opaque
+from privcausal.vault.transforms import Transform
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +30,7 @@ class Estimators:
     Attributes
     ----------
     propensity
-        With ``fit`` and ``predict_proba``. It is not used where `known` is given.
+        With ``fit`` and ``predict_proba``; not used where `known` is given.
     outcome
         With ``fit`` and ``predict``; fitted once in each arm.
     known : Function, optional
@@ -37,7 +43,7 @@ class Estimators:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Fitted(Sealed):
+class FittedEstimators(Opaque):
     """A fitted estimator as a function of rows, cut to [lo, hi]; NaN becomes the middle."""
 
     estimator: Any
@@ -47,7 +53,9 @@ class Fitted(Sealed):
     probability: bool = False
 
     def __call__(self, rows: Rows) -> Vector:
-        x = unit_columns(rows, self.design)
+        return self._cut(unit_columns(rows, self.design))
+
+    def _cut(self, x: Matrix) -> Vector:
         if self.probability:
             values = np.asarray(self.estimator.predict_proba(x), np.float64)[:, 1]
         else:
@@ -68,7 +76,7 @@ def unit_columns(rows: Rows, design: Design) -> Matrix:
     return np.where(numeric, 0.5 * (scaled + 1.0), scaled)
 
 
-def learn(
+def learn_nuisances(
     wanted: Estimators,
     rows: Matrix,
     t: Vector,
@@ -78,18 +86,9 @@ def learn(
     clip: float,
     bounds: tuple[float, float],
 ) -> Nuisance:
-    """e(x), mu_0(x) and mu_1(x) fitted on all rows; a total map, whatever the rows are.
+    """e(x), mu_0(x) and mu_1(x) fitted on rows of `unit_columns`; a total map of them.
 
-    Parameters
-    ----------
-    rows : Matrix
-        `unit_columns`, shape (n, q).
-    t, y : Vector
-        Treatment 0/1 and outcome, shape (n,).
-    clip : float
-        e is cut to [clip, 1 - clip].
-    bounds : (float, float)
-        The outcome's; mu is cut to them.
+    e is cut to [clip, 1 - clip], and mu to the outcome's `bounds`.
     """
     e = wanted.known or _propensity(wanted.propensity, rows, t, design, clip)
     mu0, mu1 = (_mean(wanted.outcome, rows[t == a], y[t == a], design, bounds) for a in (0, 1))
@@ -102,7 +101,7 @@ def _propensity(estimator: Any, rows: Matrix, t: Vector, design: Design, clip: f
         share = float(arms[0]) if len(arms) else 0.5
         return Constant(min(max(share, clip), 1 - clip))
     fitted = _clone(estimator).fit(rows, t.astype(np.int64))
-    return Fitted(fitted, design, clip, 1 - clip, probability=True)
+    return FittedEstimators(fitted, design, clip, 1 - clip, probability=True)
 
 
 def _mean(
@@ -110,7 +109,7 @@ def _mean(
 ) -> Function:
     if not len(y):
         return Constant(0.5 * sum(bounds))
-    return Fitted(_clone(estimator).fit(rows, y), design, *bounds)
+    return FittedEstimators(_clone(estimator).fit(rows, y), design, *bounds)
 
 
 def _clone(estimator: Any) -> Any:
@@ -118,3 +117,125 @@ def _clone(estimator: Any) -> Any:
     from sklearn.base import clone
 
     return clone(estimator, safe=False)
+
+
+# -- private estimators: released as they declare --------------------------------------------
+#
+# The vault vouches for which rows such an estimator sees, and for what is cut before it sees them.
+# That its fit satisfies its guarantee is declared and not checked; so is that what it has learned,
+# and a transform of the user's own, map each row by itself.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Declared(FittedEstimators):
+    """What a private estimator has learned, as a function of rows, cut to [lo, hi].
+
+    An estimator may keep what it has seen, so it can be asked, but not copied, pickled or shown.
+
+    Attributes
+    ----------
+    arm : float, optional
+        Value of the treatment, where it is the first column.
+    """
+
+    arm: float | None = None
+    unsaved: ClassVar[str] = (
+        "this fit holds estimators of the user's own, or another package's, which have no JSON: "
+        "keep its predictions"
+    )
+
+    def __call__(self, rows: Rows) -> Vector:
+        x = unit_columns(rows, self.design)
+        if self.arm is not None:
+            x = np.column_stack([np.full(len(x), self.arm), x])
+        return self._cut(x)
+
+    def at(self, arm: float) -> Declared:
+        """The same with the treatment at this value."""
+        return replace(self, arm=arm)
+
+
+@dataclass(frozen=True, eq=False)
+class RowMap:
+    """A number for each row by a function of (y, t, first); a user's is declared to map each alone.
+
+    `first` has released functions, given by their values at the rows; `bound` is the largest size
+    that is expected.
+    """
+
+    function: Callable[[Vector, Vector, Mapping[str, Vector]], Vector]
+    first: Mapping[str, Function]
+    bound: float
+
+    def __call__(self, batch: Batch) -> Vector:
+        at = {name: value(batch.rows) for name, value in self.first.items()}
+        return np.asarray(self.function(batch.y, batch.t, at), np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class DeclaredFit:
+    """One stage of the meta-algorithm: regress a row's target on its columns, and the treatment.
+
+    A row's target depends on that row and on released functions alone, so tables that differ in one
+    row give the estimator tables that differ in one row (Niu et al. 2022, proof of Theorem 6: the
+    transformation is 1-stable). Targets are cut to `bounds`, weights to [0, `most`].
+
+    Under substitution the number of rows must not change either, since the estimator's guarantee is
+    for tables that differ in one row. So an incomplete row of the part stays, as the same public
+    row whatever it holds: numeric columns in the middle of their domains, no level, treatment 0,
+    the target `filler`, weight `most`. Under add_remove it is left out: a row that becomes
+    incomplete is one row fewer, and adding an incomplete row changes nothing.
+
+    Attributes
+    ----------
+    bounds : (float, float)
+        Public bounds of the target.
+    filler : float, optional
+        Target of an incomplete row; default the middle of `bounds`.
+    """
+
+    estimator: Any
+    design: Design
+    target: Transform
+    bounds: tuple[float, float]
+    weight: Transform | None = None
+    most: float = 1.0
+    with_treatment: bool = False
+    filler: float | None = None
+    name: str = "as declared"
+
+    def run(self, batches: Sequence[Batch], neighbors: Neighbors) -> Declared:
+        """The fitted copy: the user's own object learns nothing."""
+        lo, hi = self.bounds
+        filler = 0.5 * (lo + hi) if self.filler is None else self.filler
+        columns: list[Matrix] = []
+        targets: list[Vector] = []
+        weights: list[Vector] = []
+        for batch in batches:
+            counted = batch.chosen if neighbors == "substitute" else batch.complete
+            gone = ~batch.complete
+            x = np.where(gone[:, None], self._blank, self._columns(batch))
+            columns.append(x[counted])
+            targets.append(np.where(gone, filler, self.target(batch))[counted])
+            if self.weight is not None:
+                weights.append(np.where(gone, self.most, self.weight(batch))[counted])
+        x, target = np.concatenate(columns), np.concatenate(targets)
+        target = np.clip(np.nan_to_num(target), lo, hi)
+        weight: Vector | None = None
+        if self.weight is not None:
+            weight = np.clip(np.nan_to_num(np.concatenate(weights)), 0.0, self.most)
+        own = copy.deepcopy(self.estimator)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")  # an estimator warns of what it saw in the rows
+            own.fit(x, target, bounds=self.bounds, weight=weight)
+        return Declared(own, self.design, lo, hi)
+
+    def _columns(self, batch: Batch) -> Matrix:
+        x = unit_columns(batch.rows, self.design)
+        return np.column_stack([batch.t, x]) if self.with_treatment else x
+
+    @property
+    def _blank(self) -> Vector:
+        """The columns of an incomplete row."""
+        x = np.array([0.5 * (c.kind != "indicator") for c in self.design.columns] or [0.0])
+        return np.concatenate([[0.0], x]) if self.with_treatment else x

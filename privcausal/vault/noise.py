@@ -1,13 +1,13 @@
 """Where noise comes from: OpenDP's exact samplers, fed by the operating system's entropy.
 
-Coins that decide which rows a noisy step reads are as secret as noise, and come from there too.
-
-Tests may put another source in place (`privcausal.testing`); its `real` is False, and then every
-result says NOT PRIVATE.
+Coins that decide which rows enter a noisy step are as secret as noise, and come from there too.
+Tests may use another source (`privcausal.testing`); its `real` is False, and then every result says
+NOT PRIVATE.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,13 +18,17 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from privcausal.accounting.gaussian import FINEST
 from privcausal.typing import Integers, Mask, Vector
 
 Law = Literal["gaussian", "laplace"]
 
+LIMIT = 1 << 62
+"""Bound of a sum that leaves, so that int64 holds it with its noise."""
+
 
 @dataclass(frozen=True)
-class Query:
+class NoiseQuery:
     """What the noise source is told of a query; all of it is public.
 
     `weights` (shape (m,)) and `sensitivity` belong together: a change of one unit moves the exact
@@ -45,13 +49,13 @@ class NoiseSource(Protocol):
 
     real: bool
 
-    def gaussian(self, exact: Integers, query: Query) -> Integers:
-        """exact + discrete Gaussian noise of sd query.scale / query.weights."""
+    def gaussian(self, exact: Integers, query: NoiseQuery) -> Vector:
+        """Plus discrete Gaussian noise of sd query.scale / query.weights."""
 
-    def laplace(self, exact: Integers, query: Query) -> Integers:
-        """exact + discrete Laplace noise of scale query.scale / query.weights."""
+    def laplace(self, exact: Integers, query: NoiseQuery) -> Vector:
+        """Plus discrete Laplace noise of scale query.scale / query.weights."""
 
-    def sd(self, query: Query) -> Vector:
+    def sd(self, query: NoiseQuery) -> Vector:
         """Standard deviation of what the query's law adds, shape (m,)."""
 
     def entropy(self) -> int:
@@ -66,13 +70,14 @@ class OperatingSystem:
 
     real = True
 
-    def gaussian(self, exact: Integers, query: Query) -> Integers:
-        return _noisy(_gaussian, exact, query)
+    def gaussian(self, exact: Integers, query: NoiseQuery) -> Vector:
+        """Noise on a grid so fine that its standard deviation is `FINEST` steps or more."""
+        return _noisy(_gaussian, exact, query, FINEST)
 
-    def laplace(self, exact: Integers, query: Query) -> Integers:
-        return _noisy(_laplace, exact, query)
+    def laplace(self, exact: Integers, query: NoiseQuery) -> Vector:
+        return _noisy(_laplace, exact, query, 0.0)
 
-    def sd(self, query: Query) -> Vector:
+    def sd(self, query: NoiseQuery) -> Vector:
         return standard_deviation(query)
 
     def entropy(self) -> int:
@@ -81,8 +86,7 @@ class OperatingSystem:
     def coins(self, size: int, rate: float) -> Mask:
         """Whether 64 bits of each row's own are below floor(2^64 rate): never above `rate`.
 
-        The other seven bytes are drawn where the first one leaves it open, so that a million coins
-        take four milliseconds.
+        Seven of the eight bytes are drawn only where the first leaves it open, to be fast.
         """
         top, rest = divmod(int(rate * 2.0**64), 1 << 56)  # a float times a power of two is exact
         first = np.frombuffer(os.urandom(size), np.uint8)
@@ -93,7 +97,7 @@ class OperatingSystem:
         return heads
 
 
-def standard_deviation(query: Query) -> Vector:
+def standard_deviation(query: NoiseQuery) -> Vector:
     """Of the noise of a query, shape (m,).
 
     The discrete Laplace law has variance 1 / (2 sinh(1/(2b))^2). That of the discrete Gaussian is
@@ -106,12 +110,31 @@ def standard_deviation(query: Query) -> Vector:
         return np.asarray(1.0 / (np.sqrt(2.0) * np.sinh(0.5 / scale)))
 
 
-def _noisy(sampler: Callable[[float], Any], exact: Integers, query: Query) -> Integers:
-    noisy = np.empty_like(exact)
+def _noisy(
+    sampler: Callable[[float], Any], exact: Integers, query: NoiseQuery, finest: float
+) -> Vector:
+    """Noise of at least `finest` steps of the grid.
+
+    Privacy
+    -------
+    The integers, their sensitivity and the scale are made 2^k times as large, for the least k that
+    is fine enough, which is public; what is drawn is divided by 2^k. Integers beyond 2^(62 - k) are
+    cut first, which moves no two answers further apart.
+    """
+    noisy = np.empty(len(exact))
     for weight in np.unique(query.weights):
-        at = query.weights == weight
-        noisy[at] = sampler(query.scale / float(weight))([int(v) for v in exact[at]])
+        at, scale = query.weights == weight, query.scale / float(weight)
+        factor = _refinement(finest, scale)
+        most = LIMIT // factor
+        whole = [int(v) * factor for v in np.clip(exact[at], -most, most)]
+        noisy[at] = np.array(sampler(scale * factor)(whole), np.float64) / factor
     return noisy
+
+
+def _refinement(finest: float, scale: float) -> int:
+    """The least power of two, times which a scale is `finest` at least; 1 for what is no scale."""
+    ratio = finest / scale if scale > 0 else 0.0
+    return 1 << math.ceil(math.log2(ratio)) if 1 < ratio < math.inf else 1
 
 
 @lru_cache(maxsize=256)

@@ -1,48 +1,42 @@
 """Private boosting of step functions: rounds of noisy sums of clipped residuals (Nori et al. 2021).
 
-In each round every row's residual, under the shapes that earlier noisy sums made, is clipped and
-summed within a few leaves of every axis; leaves are unions of public bins, drawn without the rows.
-The shapes move by a small step towards the noisy mean residual of each leaf.
+Each round clips every row's residual under the shapes so far and sums it within a few leaves of
+every axis; leaves are unions of public bins, drawn without the rows. The shapes move by a small
+step towards the noisy mean residual of each leaf.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from privcausal.spec.steps import Bins, expit
+from privcausal.features.steps import Bins, expit
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.mechanisms.base import ONE_FACTOR, on_grid
-from privcausal.vault.sealed import Sealed
-from privcausal.vault.transforms.scores import Transform
+from privcausal.vault.exit import ONE_FACTOR, on_grid
+from privcausal.vault.guard import Opaque
+from privcausal.vault.transforms import Transform
 
 UNIT = float(1 << ONE_FACTOR)
 
 
-class Boosted(Sealed):
-    """One batch of rows during boosting: cells, targets and the value of the shapes so far.
+@dataclass(eq=False, repr=False, slots=True)
+class Boosted(Opaque):
+    """One batch of rows during boosting; `shape` is the value of the shapes so far.
 
-    A cell is the arm with the bins of two axes, or of the last one: rows are read half as often as
-    axis by axis.
+    A cell is the arm with the bins of two axes, so that rows are read half as often.
     """
 
-    __slots__ = ("arm", "cells", "complete", "factor", "shape", "target")
-
-    def __init__(
-        self,
-        cells: list[Integers],
-        arm: Integers,
-        target: Vector,
-        factor: Vector | None,
-        complete: Vector,
-    ) -> None:
-        self.cells, self.arm = cells, arm
-        self.target, self.factor, self.complete = target, factor, complete
-        self.shape = np.zeros(len(target))
+    cells: list[Integers]
+    arm: Integers
+    target: Vector
+    factor: Vector | None
+    complete: Vector
+    shape: Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +55,7 @@ class Shapes:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Regression:
+class BoostedRegression:
     """What is boosted on what.
 
     Attributes
@@ -90,7 +84,7 @@ class Regression:
 
 
 @dataclass(frozen=True, eq=False)
-class Boosting(Regression):
+class Boosting(BoostedRegression):
     """Shapes f(x) = constant + sum of f_j(bin_j(x)) that minimise a loss, one sum a round.
 
     The residual of a row is r = a (z - a f) with a target z and a factor a (the R-learner's T - e),
@@ -108,15 +102,13 @@ class Boosting(Regression):
 
     Privacy
     -------
-    Take p axes. In one round a complete row adds u, a whole number with |u| <= 2^k, to exactly
-    one leaf of each axis (with `by_arm`: of its own arm), so a vector of norm at most
-    sqrt(p) 2^k; an incomplete one adds nothing. Adding a row moves the sums by at most that,
-    replacing one by at most twice that, by the triangle inequality, whether or not the leaves or
-    the arm change. What the vector of a row is depends on that row and on public values: bins,
-    leaves and weights, which no row had a part in but through releases, and the shapes, made of
-    earlier rounds' noisy sums. So the rounds are an adaptive composition: T rounds with noise of
-    sd sigma are (T Delta^2 / (2 sigma^2))-zCDP (Bun and Steinke 2016, Lemma 2.3), as one Gaussian
-    query of sensitivity sqrt(T) Delta would be.
+    Take p axes. In one round a complete row adds a whole number u, |u| <= 2^k, to exactly one leaf
+    of each axis (with `by_arm`: of its own arm), so a vector of norm at most sqrt(p) 2^k; an
+    incomplete one adds nothing. Adding a row moves the sums by at most that, replacing one by at
+    most twice that. A row's vector depends on that row and on public values: bins, leaves, weights,
+    and the shapes, made of earlier rounds' noisy sums. So the rounds are an adaptive composition: T
+    rounds with noise of sd sigma are (T Delta^2 / (2 sigma^2))-zCDP (Bun and Steinke 2016, Lemma
+    2.3), as one Gaussian query of sensitivity sqrt(T) Delta is.
     """
 
     bins: Bins
@@ -145,7 +137,7 @@ class Boosting(Regression):
 
     @cached_property
     def start(self) -> Integers:
-        """Number of each axis's first bin, and the number of bins, shape (axes + 1,)."""
+        """Each axis's first bin, and the number of bins, shape (axes + 1,)."""
         start = self.bins.start
         if self.with_treatment:
             return np.append(start, start[-1] + 2)
@@ -173,12 +165,32 @@ class Boosting(Regression):
     def sensitivity(self, neighbors: Neighbors, *, whole: bool = False) -> float:
         """Largest l2 change of one round's integers when one row is replaced or added.
 
-        With `whole`, that of one query which would cost what all the rounds cost together.
+        With `whole`, that of the one query that costs as much as all rounds.
         """
         size = self.axes * (self.rounds if whole else 1)
         return (2.0 if neighbors == "substitute" else 1.0) * float(np.sqrt(size)) * UNIT
 
     # -- rows --------------------------------------------------------------------------------
+
+    def learn(
+        self,
+        batches: Iterable[Batch],
+        add_noise: Callable[[Integers], Vector],
+        told: Callable[[float], None],
+    ) -> Vector:
+        """Noisy sums of all rounds, shape (rounds * width,); each is answered before the next."""
+        rows = [self.prepare(batch) for batch in batches]
+        answers = []
+        for number in range(self.rounds):
+            total = sum((self.integers(r) for r in rows), np.zeros(self.shape, np.int64))
+            exact = self.by_leaf(total, number)
+            noisy = add_noise(exact.ravel()) * self.unit
+            step = self.step(noisy.reshape(exact.shape), number)
+            for batch in rows:
+                self.advance(batch, step)
+            answers.append(noisy)
+            told(len(answers) / self.rounds)
+        return np.concatenate(answers)
 
     def prepare(self, batch: Batch) -> Boosted:
         """What the rounds need of a batch."""
@@ -200,6 +212,7 @@ class Boosting(Regression):
             np.nan_to_num(self.target(batch)),
             None if self.factor is None else np.nan_to_num(self.factor(batch)),
             batch.complete.astype(np.float64),
+            np.zeros(len(batch.t)),
         )
 
     @cached_property
@@ -229,20 +242,16 @@ class Boosting(Regression):
 
     def advance(self, rows: Boosted, step: Shapes) -> None:
         """Add a step to the value of the shapes at each row."""
-        constant = step.constant
         for cell, (one, two) in zip(rows.cells, self._pairs, strict=True):
             second = step.scores[:, None, two]
             table = step.scores[:, one, None] + (second if second.size else 0.0)
             rows.shape += table.ravel()[cell]
-        rows.shape += constant[rows.arm] if self.by_arm else constant[0]
+        rows.shape += step.constant[rows.arm] if self.by_arm else step.constant[0]
 
     # -- public ------------------------------------------------------------------------------
 
     def by_leaf(self, sums: Any, number: int) -> Any:
-        """Sums within bins, shape (arms, M), as sums within the leaves of a round.
-
-        Shape (arms, axes, leaves).
-        """
+        """Sums within bins, (arms, M), as sums within a round's leaves, (arms, axes, leaves)."""
         out = np.zeros((self.arms, self.axes * self.leaves), sums.dtype)
         at = self._axis * self.leaves + self.leaf[number]
         for arm in range(self.arms):
@@ -260,17 +269,10 @@ class Boosting(Regression):
         whole = np.add.reduceat(self.weight, self.start[:-1], axis=1)
         return np.asarray(self.weight / whole[:, self._axis])
 
-    def nothing(self) -> Shapes:
-        """Where boosting starts."""
-        return Shapes(np.zeros(self.arms), np.zeros(self.shape))
-
     def path(self, noisy: Vector) -> list[Shapes]:
-        """The shapes before each round and after the last, by all rounds' noisy sums.
-
-        `noisy` has shape (rounds * width,).
-        """
+        """The shapes before each round and after the last; `noisy` has shape (rounds * width,)."""
         rounds = noisy.reshape(self.rounds, self.arms, self.axes, self.leaves)
-        made = [self.nothing()]
+        made = [Shapes(np.zeros(self.arms), np.zeros(self.shape))]
         for number, sums in enumerate(rounds):
             step = self.step(sums, number)
             made.append(Shapes(made[-1].constant + step.constant, made[-1].scores + step.scores))
@@ -279,8 +281,8 @@ class Boosting(Regression):
     def step(self, noisy: Matrix, number: int) -> Shapes:
         """The step that a round's noisy sums (natural units) ask for.
 
-        Each leaf moves by `rate` times its mean residual; what all leaves of an axis have in
-        common goes into the constant, of which every axis has its own noisy sum.
+        Each leaf moves by `rate` times its mean residual. What the leaves of an axis have in common
+        goes into the constant, of which every axis has a noisy sum.
         """
         weight = self.by_leaf(self.weight, number)
         leaf = self.rate * noisy / np.maximum(weight, 1e-300)

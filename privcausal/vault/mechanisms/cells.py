@@ -1,4 +1,4 @@
-"""Counts and sums of the outcome by cell and arm: what uplift from aggregates needs of the rows."""
+"""Sums by cell and arm, and by cluster: what uplift from aggregates needs of the rows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Literal
 import numpy as np
 
 from privcausal.errors import CapabilityError
-from privcausal.spec.cell_query import STEPS, CellQuery
-from privcausal.spec.partition import Partition, Product
+from privcausal.request.partition import STEPS, CellQuery, Coordinates, Nearest, Partition, Product
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch, Layout
-from privcausal.vault.mechanisms.base import Mechanism
-from privcausal.vault.transforms.scores import Outcome
+from privcausal.vault.exit import Mechanism
+from privcausal.vault.transforms import Outcome
 
 UNIT = 1 << STEPS
 
@@ -38,24 +37,24 @@ class CellSums(Mechanism):
     """Sums by cell and arm of a row's outcome, and its square by arm.
 
     x in [-1, 1] is the outcome's place between its bounds, on a grid of 2^-30. With
-    ``form="count_sum"`` the entries are sums of x and of 1, Algorithm 1 of Betlei et al. (2021);
-    with ``"ends"`` they are sums of the distances (1 + x)/2 and (1 - x)/2 from both bounds, whose
-    sum is the count and whose difference is the sum of x. `squares` adds sums of x^2 by arm.
+    ``form="count_sum"`` the entries are sums of x and of 1 (Betlei et al. 2021, Algorithm 1); with
+    ``"ends"`` sums of the distances (1 + x)/2 and (1 - x)/2 from both bounds, whose sum is the
+    count and whose difference is the sum of x. `squares` adds sums of x^2 by arm.
 
     Privacy
     -------
     A row's cell depends on that row alone. A complete row in a cell adds to the entries of one cell
-    and arm only, any other row adds nothing. In l1, with the counts weighted so that one row counts
-    as much as the largest x, it adds 1 + |x| <= 2 for count and sum, and (1 + x) + (1 - x) = 2
-    for both ends together (in units of 2^30 grid steps); w x^2 <= w for its square. So adding a
-    row moves the sums by at most 2 + w, and replacing one, by the triangle inequality, by at most
-    twice that. This is Lap(2/eps) for counts and Lap(D/eps) for sums of an outcome of range D
-    when a row is added, Lap(4/eps) and Lap(2D/eps) when it is replaced. Noise on both ends,
-    Lap(1/eps) and Lap(2/eps), leaves half the variance of that on count and sum.
+    and arm only; any other row adds nothing. In l1, with counts weighted so that one row counts as
+    much as the largest x, it adds 1 + |x| <= 2 for count and sum, or (1 + x) + (1 - x) = 2 for both
+    ends (in units of 2^30 grid steps), and w x^2 <= w for its square. So adding a row moves the
+    sums by at most 2 + w, replacing one by at most twice that. This is Lap(2/eps) for counts and
+    Lap(D/eps) for sums of an outcome of range D when a row is added, and twice as much when one is
+    replaced. Noise on both ends, Lap(1/eps) or Lap(2/eps), has half the variance of that on count
+    and sum.
 
     The paper prints Lap(2/eps) and Lap(2D/eps) for sums of y itself, which one row moves by up to
-    max|y|. Where a row is added this is epsilon-DP for outcomes in [0, 1] (twice what a centred sum
-    needs), but only 1.5 epsilon for [5, 10]; where one is replaced it is 2 and 3 epsilon.
+    max|y|. Where a row is added this is epsilon-DP for outcomes in [0, 1] but 1.5 epsilon for
+    [5, 10]; where one is replaced it is 2 and 3 epsilon.
 
     In l2 (counts and sums), with weights beta and gamma of counts and squares, a row has squared
     norm at most S = 1 + beta^2 + gamma^2. Replaced by a row of another cell or arm it moves the
@@ -63,11 +62,10 @@ class CellSums(Mechanism):
     of the same by (x - x')^2 (1 + gamma^2 (x + x')^2) <= 4 for gamma <= 1, since
     |x + x'| <= 2 - |x - x'|. So Delta^2 = max(4, 2 S), and S where a row is added.
 
-    Where somebody else has added the rows up, the sum of x of a cell and arm that changes may move
-    by `rounding` grid steps more (`privcausal.spec.cell_table`), and nothing else does: one entry
-    of the sums, and both ends together by twice that, in one cell and arm where a row is added and
-    in two at most where it is replaced. By the triangle inequality this adds 2 or 4 `rounding` in
-    l1 (one or two would do for count and sum), and 1 or sqrt(2) `rounding` in l2.
+    Where somebody else has added the rows up, the sum of x in each cell and arm that changes may
+    move by `rounding` grid steps more (see `CellTable`): one entry of the sums, or both ends, in
+    one cell and arm where a row is added, in two at most where one is replaced. By the triangle
+    inequality this adds at most 2 or 4 `rounding` in l1, and 1 or sqrt(2) `rounding` in l2.
     """
 
     partition: Partition
@@ -190,3 +188,71 @@ class CellSums(Mechanism):
             both = first + second
             first, second = self.outcome.bound**2 * both, both
         return second, first, float(noise_sd[-1]) ** 2 if self.squares else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterSums(Mechanism):
+    """Sums of z, and of 1, over the rows nearest to each centre (DP-Lloyd, Su et al. 2016).
+
+    z has one coordinate in [-1, 1] for each number, and for each column with labels one corner,
+    0 or 1 a label, of which one is 1 at most.
+
+    Privacy
+    -------
+    A complete row adds to the entries of one cluster only, any other row nothing. With m columns
+    its point has sum |z_j| <= m and sum z_j^2 <= m, on the grid too, since whole numbers bound each
+    coordinate. With the count weighted by the root of m in l2 (by m in l1) a row has squared norm
+    at most 2 m (norm at most 2 m). So adding a row moves the sums by at most sqrt(2 m) in l2 and
+    2 m in l1. Replacing it moves them by at most twice that in l1; in l2 by 2 sqrt(m): two
+    clusters, 2 m + 2 m; the same cluster, |z - z'|^2 <= 4 m, the count stays.
+    """
+
+    nearest: Nearest
+    law: str
+
+    @property
+    def query(self) -> str:
+        return f"sums in {self.nearest.size} clusters"
+
+    @property
+    def _columns(self) -> int:
+        return len(self.nearest.variables)
+
+    @property
+    def weights(self) -> Vector:
+        count = float(self._columns) if self.law == "laplace" else float(np.sqrt(self._columns))
+        entries = self.nearest.size * self.nearest.coordinates.size
+        return np.repeat([1.0, count * UNIT], [entries, self.nearest.size])
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return float(np.sqrt((4.0 if neighbors == "substitute" else 2.0) * self._columns)) * UNIT
+
+    def l1_sensitivity(self, neighbors: Neighbors) -> float:
+        return (4.0 if neighbors == "substitute" else 2.0) * self._columns * UNIT
+
+    @property
+    def units(self) -> Vector:
+        entries = self.nearest.size * self.nearest.coordinates.size
+        return np.repeat([1.0 / UNIT, 1.0], [entries, self.nearest.size])
+
+    def integers(self, batch: Batch) -> Integers:
+        frame, size = batch.rows.frame, self.nearest.size
+        cell = self.nearest.cell(frame)[batch.complete]
+        z = np.rint(self.nearest.coordinates.of(frame)[batch.complete] * UNIT)
+        sums = [np.bincount(cell, z[:, j], minlength=size) for j in range(z.shape[1])]
+        count = np.bincount(cell, minlength=size)
+        return np.concatenate([*sums, count]).astype(np.int64)
+
+    def split(self, values: Vector) -> tuple[Matrix, Vector]:
+        """Sums of z, shape (clusters, coordinates), and counts."""
+        size = self.nearest.size
+        return values[:-size].reshape(-1, size).T, values[-size:]
+
+
+def public_centres(coordinates: Coordinates, size: int) -> Matrix:
+    """Where the centres start: public points spread over the domain, shape (size, coordinates)."""
+    steps = np.arange(1.0, size + 1)[:, None]
+    # fractions of multiples of the roots of primes, which fill a cube evenly
+    primes = [p for p in range(2, 10_000) if all(p % q for q in range(2, int(p**0.5) + 1))]
+    roots = np.sqrt(np.array(primes[: coordinates.size], np.float64))
+    return np.asarray(2.0 * ((steps * roots) % 1.0) - 1.0)

@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from privcausal.spec.features import squared_norm
-from privcausal.spec.functions import Function
+from privcausal.features.basis import squared_norm
+from privcausal.features.functions import Function
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.mechanisms.base import Mechanism
+from privcausal.vault.exit import Mechanism
 from privcausal.vault.mechanisms.scores import UNIT, Regressors, sum_scale
 
 
@@ -26,16 +26,15 @@ class ArmMeans(Mechanism):
     Privacy
     -------
     ||a||^2 <= A (1 without columns, else 2, see `Regressors`). Let gamma be the norm's weight of
-    the weighted sums. A row adds v = (a, h a) to the block of its arm, whose weighted norm is at
-    most N, N^2 = (1 + gamma^2) A. Two rows of different arms are orthogonal. For two rows of one
-    arm a . a' = 1 + alpha^2 z . z' >= 0, since alpha ||z|| <= 1, and h >= 0, so v . v' is not
-    negative either. So replacing a row moves the sums by at most sqrt(2) N, adding one by N.
+    the weighted sums. A row adds v = (a, h a) to the block of its arm, of weighted norm at most N,
+    N^2 = (1 + gamma^2) A. Rows of different arms are orthogonal. For two rows of one arm
+    a . a' = 1 + alpha^2 z . z' >= 0, since alpha ||z|| <= 1, and h >= 0, so v . v' >= 0. So
+    replacing a row moves the sums by at most sqrt(2) N, adding one by N.
 
-    On the integer grid, v times a scale s becomes its nearest grid point, at most r / 2 away, r
-    the norm of the coordinates' weights in a block. So a row has norm at most s N + r / 2, and two
-    rows differ by at most sqrt(2) s N + r; with s <= 2^k - r / N, for units of 2^-k, both stay
-    below the bounds. A row that fails the check of its norm (a fault) counts zero, and so does one
-    without a propensity.
+    On the grid, v times a scale s moves by at most r / 2, r the norm of a block's weights. So a row
+    has norm at most s N + r / 2, and two rows differ by at most sqrt(2) s N + r: within the bounds
+    for s <= 2^k - r / N. A row that fails the check of its norm (a fault), or has no propensity,
+    counts zero.
     """
 
     e: Function
@@ -48,12 +47,10 @@ class ArmMeans(Mechanism):
 
     @cached_property
     def gamma(self) -> float:
-        """gamma^2 = 1 / (2 clip).
+        """gamma^2 = 1 / (2 clip), which with equal arms gives the least sum of both variances.
 
-        The noise sd of an arm's mean is sd / (rows of the arm) without weights, and with them
-        sd / (gamma clip x all rows), since the weights of an arm sum to the number of all rows;
-        sd^2 is proportional to 1 + gamma^2. With equal arms this gamma gives the least sum of both
-        variances.
+        The noise sd of an arm's mean is sd / (rows of the arm) without weights and
+        sd / (gamma clip x all rows) with them, and sd^2 is proportional to 1 + gamma^2.
         """
         return float(np.sqrt(0.5 / self.clip))
 

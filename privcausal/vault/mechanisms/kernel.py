@@ -10,13 +10,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from privcausal.errors import CapabilityError
-from privcausal.spec.features import Rows
-from privcausal.spec.fourier import Fourier
+from privcausal.features.expansions import Fourier
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.mechanisms.base import Solution
-from privcausal.vault.sealed import Sealed
-from privcausal.vault.transforms.scores import Transform
+from privcausal.vault.exit import Solution
+from privcausal.vault.guard import Opaque
+from privcausal.vault.transforms import Transform
 
 TOLERANCE = 2.0**-10
 """eta / L: the solver ends at a gradient this small; it costs as much of the sensitivity."""
@@ -66,9 +65,9 @@ class KernelRegression(Solution):
     -------
     F is lambda-strongly convex. Let F' be that of a neighbour, with rows z, z' exchanged, and w*,
     w'* the minimisers. Then grad F'(w*) = grad f_z'(w*) - grad f_z(w*), and strong convexity gives
-    ||w'* - w*|| <= ||grad F'(w*)|| / lambda <= 2 L / lambda; for a row added or removed, or for one
-    that is incomplete in one table (it adds nothing to F), L / lambda. (Lemma 1 of the paper, with
-    the right power of K(x, x), which is 1 here.)
+    ||w'* - w*|| <= ||grad F'(w*)|| / lambda <= 2 L / lambda, or L / lambda for a row added, removed
+    or incomplete in one table (it adds nothing to F). (Lemma 1 of the paper, with the right power
+    of K(x, x), which is 1 here.)
 
     *Huber*: grad f(w) = clip(a phi'w - t, -L, L) phi, and ||phi|| = 1. *Squared*: grad f(w*) =
     (a phi'w* - t) phi is bounded at w*, which is all the argument needs: (lambda / 2) ||w*||^2 <=
@@ -85,16 +84,16 @@ class KernelRegression(Solution):
       difference and the clip add at most 2 u (A ||w|| + L). That is R L over all rows, with
       R = 2 (p + 4) A u n^2 / lambda.
 
-    It asks for a computed gradient below (T / 2 + R) L, T = `TOLERANCE`, so it is not asked for
-    what floats may not reach; the true one is then below eta = (T + 2 R) L, the other T / 2 paying
-    for the sum. The method is Taylor and Drori's (2023, Algorithm 1) from zero, of a number of
-    steps that the public n, A and lambda fix (`schedule`). F is lambda-strongly convex and S-smooth
-    with S = A n + lambda, so after N steps ||w_N - w*||^2 <= ||w*||^2 / (1 + A_N lambda / S) by
-    their Theorem 3, whatever the rows are; ||w*|| <= n L / lambda and ||grad F(w_N)|| <=
-    S ||w_N - w*|| then give half of the T / 2. That the gradient is short is asked once, at the
-    end: arithmetic that is not IEEE 754's stops the fit, and releases nothing. Rows that do not
-    count are passed over by a = t = 0, not by leaving them out, so that work does not depend on
-    their number either. Nothing is divided by less than lambda, which is refused below `FLOOR`.
+    A computed gradient below (T / 2 + R) L, T = `TOLERANCE`, is within reach of floats, and makes
+    the true one shorter than eta = (T + 2 R) L, the other T / 2 paying for the sum. The method is
+    Taylor and Drori's (2023, Algorithm 1) from zero, with a number of steps fixed by the public n,
+    A and lambda (`schedule`). F is lambda-strongly convex and S-smooth with S = A n + lambda, so
+    after N steps ||w_N - w*||^2 <= ||w*||^2 / (1 + A_N lambda / S) by their Theorem 3, whatever
+    the rows are; ||w*|| <= n L / lambda and ||grad F(w_N)|| <= S ||w_N - w*|| then give half of the
+    T / 2. The gradient's length is checked once, at the end: arithmetic that is not IEEE 754's
+    stops the fit, and releases nothing. Rows that do not count have a = t = 0 and are not left out,
+    so that work does not depend on their number. Nothing is divided by less than lambda, which is
+    refused below `FLOOR`.
 
     *The grid*: weights are rounded to multiples of u, which moves each table's by at most sqrt(p)
     u / 2. So integers move by at most Delta / u + sqrt(p), Delta = (2 L + 2 eta) / lambda.
@@ -167,9 +166,12 @@ class KernelRegression(Solution):
         a, t, points = [], [], []
         for batch in batches:
             counted = batch.complete
-            a.append(counted * np.clip(_finite(self.curvature(batch)), 0, self.curvature.bound))
-            t.append(counted * np.clip(_finite(self.target(batch)), -self.cut, self.cut))
-            points.append(_points(batch.rows, self.features))
+            a.append(
+                counted * np.clip(np.nan_to_num(self.curvature(batch)), 0, self.curvature.bound)
+            )
+            t.append(counted * np.clip(np.nan_to_num(self.target(batch)), -self.cut, self.cut))
+            scaled = batch.rows.scaled(self.features.design)[:, self.features.columns]
+            points.append(np.nan_to_num(scaled))  # finite for every row
         if not a:  # a table without rows
             return np.zeros(self.features.size)
         corner = self.lipschitz if self.loss == "huber" else np.inf
@@ -195,11 +197,10 @@ class KernelAnswers(KernelRegression):
 
     Privacy
     -------
-    Answers Z w move by at most ||Z||_op as far in l2 as w does. Independent noise of that size is
-    never smaller than the noise Z xi that noise on w leaves at the points: a Gaussian law of
-    covariance S hides all Z u with ||u|| <= Delta at the price of Delta / sigma only if S >=
-    sigma^2 Z Z' (as matrices), and Z xi is that law with equality. It is as small where the points
-    are orthogonal in the RKHS, as one point is; then nothing but the answers is released.
+    Answers Z w move by at most ||Z||_op times as far in l2 as w does. (Independent noise of that
+    size is never smaller than the noise Z xi that noise on w leaves at the points, and as small
+    where these are orthogonal in the RKHS, as one point is: hiding all Z u, ||u|| <= Delta, at the
+    price of Delta / sigma takes a covariance of at least sigma^2 Z Z', which Z xi has.)
     """
 
     points: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
@@ -223,15 +224,6 @@ class KernelAnswers(KernelRegression):
 def proven_lipschitz(bound: float, reach: float, cut: float, rows: float, ridge: float) -> float:
     """L of the squared loss: A reach sqrt(n / lambda) + cut (see `KernelRegression`)."""
     return float(bound * reach * np.sqrt(rows / ridge) + cut)
-
-
-def _finite(values: Vector) -> Vector:
-    return np.nan_to_num(values)
-
-
-def _points(rows: Rows, features: Fourier) -> Matrix:
-    """Scaled columns of the basis, shape (n, q); finite for every row."""
-    return np.nan_to_num(rows.scaled(features.design)[:, features.columns])
 
 
 class Step(NamedTuple):
@@ -258,7 +250,7 @@ def schedule(share: float, shorter: float) -> tuple[Step, ...]:
 
 
 @dataclass(eq=False, repr=False)
-class Problem(Sealed):
+class Problem(Opaque):
     """F of `KernelRegression` on rows: a, t of shape (n,), points of shape (n, q)."""
 
     features: Fourier

@@ -1,20 +1,22 @@
-"""Gram matrices and cross moments of bounded features: what regressions need of the rows."""
+"""Counts, histograms, Gram matrices and cross moments: what regressions need of the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from privcausal.spec.features import FeatureMap, Features, Rows, by_rows
-from privcausal.spec.interactions import Interactions
-from privcausal.spec.stretched import Stretched
-from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
+from privcausal.features.basis import FeatureMap, by_rows, columns_of, row_weights
+from privcausal.features.expansions import Polynomials
+from privcausal.features.products import Interactions, RescaledFeatures
+from privcausal.features.rows import Features, Rows
+from privcausal.request.schema import Interval, Levels, Schema
+from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.mechanisms.base import TWO_FACTOR, Mechanism, grid_scale, on_grid
-from privcausal.vault.transforms.scores import Transform
+from privcausal.vault.exit import ONE_FACTOR, TWO_FACTOR, Mechanism, grid_scale, on_grid
+from privcausal.vault.transforms import Outcome, Transform
 
 UNIT = float(1 << TWO_FACTOR)
 
@@ -22,23 +24,22 @@ UNIT = float(1 << TWO_FACTOR)
 def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
     """weight phi on an integer grid, with sum of squares <= 4^TWO_FACTOR for sure, shape (n, p).
 
-    ||weight phi|| <= cut. Rounding to nearest (unbiased for varying values) moves a row by at most
-    sqrt(p)/2, so the scale leaves that much room; the integer check then only fails on a fault, and
-    such a row counts zero, which keeps the proof without an exception that would depend on the
-    data. Column by column, so that each is in cache while it is worked on.
+    ||weight phi|| <= cut. Rounding to nearest moves a row by at most sqrt(p)/2, for which the scale
+    leaves room. The integer check then fails on a fault alone; such a row counts zero, since an
+    exception would depend on the data. Column by column, so that each stays in cache.
     """
     factor = weight * (row_scale(features.size) / features.cut)
     ints = rows.matrix(features.size)
-    for column, own in zip(rows.columns(features), ints.T, strict=True):
+    for column, own in zip(columns_of(features, rows), ints.T, strict=True):
         np.rint(np.multiply(column, factor, out=own), out=own)
     return _surely(ints)
 
 
-def _made_rows(features: Interactions | Stretched, rows: Rows) -> Matrix:
-    """The same at the features' own weights, of those that are made as floats of 32 bits.
+def _made_rows(features: Interactions | RescaledFeatures, rows: Rows) -> Matrix:
+    """The same at the features' own weights, for features that are made as 32-bit floats.
 
-    These hold the whole numbers, and `row_scale` leaves room for what their norm is off by before
-    it is rounded (again, but for a fault the integer check never fails).
+    These hold the whole numbers, and `row_scale` leaves room for the error of their norm before
+    rounding, so that again the integer check fails on a fault alone.
     """
     values, weight = features.weighted(rows)
     factor = (weight * (row_scale(features.size) / features.cut)).astype(np.float32)
@@ -61,52 +62,40 @@ def _surely(ints: Matrix) -> Matrix:
 def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
     """`grid_rows` at the features' own weights, part by part, each valid until the next.
 
-    Several cross moments have them in common, and rows that stay keep them: whole numbers of at
-    most 2^TWO_FACTOR, which 32-bit floats hold. Features that are laid out for one release do not.
+    Several cross moments share them, so rows that stay keep them: whole numbers of at most
+    2^TWO_FACTOR, which 32-bit floats hold. Features laid out for one release are not kept.
     """
-    if not rows.roomy or not rows.by_column or isinstance(features, Stretched):
+    if not rows.keeps_matrices or not rows.by_column or isinstance(features, RescaledFeatures):
         yield from _fresh(features, rows)
         return
     key = features, grid_rows
-    if rows.made(key):
+    if rows.has(key):
         ints = rows.matrix(features.size)
-        np.copyto(ints, rows.once(key, lambda: ints))
+        np.copyto(ints, rows.memo(key, lambda: ints))
         yield slice(0, len(rows)), ints
         return
     kept = rows.lasting(features.size)
     for at, ints in _fresh(features, rows):
         kept[at] = ints
         yield at, ints
-    rows.keep(key, kept)
+    rows.store(key, kept)
 
 
 def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
-    if isinstance(features, Interactions | Stretched):
+    if isinstance(features, Interactions | RescaledFeatures):
         for at, part in features.parts(rows):
             yield at, _made_rows(features, part)
     else:
-        yield slice(0, len(rows)), grid_rows(features, rows, rows.weight(features))
+        yield slice(0, len(rows)), grid_rows(features, rows, row_weights(features, rows))
 
 
 def row_scale(size: int) -> float:
     """Integers per bound of a row of `size` entries.
 
-    With room for rounding, and for a norm summed in floats of 32 bits: each of `size` steps, and a
-    few more, is off by a part in 2^24 at most, and a norm by half as much as its square.
+    With room for rounding, and for a norm summed in 32-bit floats: each of `size` steps and a few
+    more has a relative error of 2^-24 at most, and a norm half that of its square.
     """
     return grid_scale(TWO_FACTOR, np.sqrt(size) / 2 + UNIT * (size / 2 + 4) / 2**24)
-
-
-def arms(batch: Batch, by_arm: bool) -> list[Mask]:
-    """The complete rows, or those of each arm."""
-    if not by_arm:
-        return [batch.complete]
-    return [batch.complete & (batch.t == arm) for arm in (0, 1)]
-
-
-def of(ints: Matrix, rows: Mask) -> Matrix:
-    """`ints` with the other rows zero."""
-    return ints if rows.all() else ints * rows[:, None]
 
 
 @dataclass(frozen=True)
@@ -136,8 +125,7 @@ class Gram(Mechanism):
 
     @property
     def weights(self) -> Vector:
-        i, j = self._upper
-        return np.where(i == j, 1.0, np.sqrt(2.0))
+        return triangle_weights(self.features.size)
 
     @property
     def units(self) -> Vector:
@@ -148,10 +136,12 @@ class Gram(Mechanism):
         return (np.sqrt(2.0) if neighbors == "substitute" else 1.0) * UNIT * UNIT
 
     def integers(self, batch: Batch) -> Integers:
-        root = np.sqrt(batch.rows.weight(self.features))
+        root = np.sqrt(row_weights(self.features, batch.rows))
         if self.factor is not None:
             root = root * np.clip(self.factor(batch), -1.0, 1.0)
-        u = of(grid_rows(self.features, batch.rows, root), batch.complete)
+        u = grid_rows(self.features, batch.rows, root)
+        if not batch.complete.all():
+            u = u * batch.complete[:, None]
         # whole numbers below 2^53: the float64 product is exact in any order. In two halves, of
         # which neither is a table with itself: that would be the whole square, and no faster
         half = (u.shape[1] + 1) // 2
@@ -162,10 +152,21 @@ class Gram(Mechanism):
 
     def matrix(self, values: Vector) -> Matrix:
         """The symmetric matrix of a release's values, shape (p, p)."""
-        out = np.zeros((self.features.size,) * 2)
-        i, j = self._upper
-        out[i, j] = out[j, i] = values
-        return out
+        return symmetric(values, self.features.size)
+
+
+def symmetric(upper: Vector, size: int) -> Matrix:
+    """The symmetric matrix with this upper triangle (row by row)."""
+    out = np.zeros((size, size))
+    i, j = np.triu_indices(size)
+    out[i, j] = out[j, i] = upper
+    return out
+
+
+def triangle_weights(size: int) -> Vector:
+    """By which the upper triangle has the Frobenius norm of the whole matrix."""
+    i, j = np.triu_indices(size)
+    return np.where(i == j, 1.0, np.sqrt(2.0))
 
 
 @dataclass(frozen=True)
@@ -199,8 +200,178 @@ class Cross(Mechanism):
 
     def integers(self, batch: Batch) -> Integers:
         r = on_grid(self.target(batch), self.cut, TWO_FACTOR)
-        own = [r if rows.all() else np.where(rows, r, 0.0) for rows in arms(batch, self.by_arm)]
+        complete = batch.complete
+        counted = [complete & (batch.t == a) for a in (0, 1)] if self.by_arm else [complete]
+        own = [np.where(rows, r, 0.0) for rows in counted]
         sums = np.zeros((len(own), self.features.size))
         for at, v in kept_rows(self.features, batch.rows):
             sums += [v.T @ values[at] for values in own]
         return sums.ravel().astype(np.int64)
+
+
+BINS = 16
+"""Public bins over a declared interval; what is made of them is smooth, so that few will do."""
+
+
+@dataclass(frozen=True)
+class Marginals(Mechanism):
+    """One histogram for each of d variables: equal bins of an interval, or the levels.
+
+    Privacy
+    -------
+    A row adds one to one bin of each histogram: replacing it moves the joint vector by at most
+    sqrt(2 d) in l2, adding it by sqrt(d). Rows with missing values add nothing.
+    """
+
+    variables: tuple[str, ...]
+    schema: Schema
+    parts: int = BINS
+
+    @property
+    def query(self) -> str:
+        return f"{len(self.variables)} histograms" if self.variables else "count"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of bins of each variable; a study without covariates counts its rows."""
+        return tuple(bins(self.schema, name, self.parts) for name in self.variables) or (1,)
+
+    @property
+    def units(self) -> Vector:
+        return np.ones(sum(self.sizes))
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        d = len(self.sizes)
+        if not self.variables and neighbors == "substitute":
+            return 1.0  # one cell: replacing a complete row by an incomplete one
+        return float(np.sqrt(2 * d if neighbors == "substitute" else d))
+
+    def integers(self, batch: Batch) -> Integers:
+        if not self.variables:
+            return np.array([np.count_nonzero(batch.complete)], np.int64)
+        missing = ~batch.complete
+        counts = []
+        for name, size in zip(self.variables, self.sizes, strict=True):
+            cell = self._bin(name, batch.rows.frame)
+            cell[missing] = size  # beyond the last one
+            counts.append(np.bincount(cell, minlength=size + 1)[:size])
+        return np.concatenate(counts).astype(np.int64)
+
+    def _bin(self, name: str, frame: Mapping[str, Vector | Integers]) -> Integers:
+        domain, values = self.schema[name], frame[name]
+        if isinstance(domain, Interval):
+            position = values - domain.lo
+            position /= domain.width
+            position *= self.parts
+            np.clip(position, 0, self.parts - 1, out=position)
+            # towards zero, which is down here; in two steps, of which each is fast
+            return position.astype(np.int32).astype(np.int64)
+        codes = values.astype(np.int64)
+        if isinstance(domain, Levels):
+            return np.where(codes < 0, len(domain.labels), codes)
+        return codes
+
+
+def bins(schema: Schema, name: str, parts: int = BINS) -> int:
+    """Cells of a variable's histogram; the last of a level's is for undeclared labels."""
+    domain = schema[name]
+    if isinstance(domain, Interval):
+        return parts
+    return len(domain.labels) + 1 if isinstance(domain, Levels) else 2
+
+
+@dataclass(frozen=True)
+class SizeHistogram(Mechanism):
+    """Counts of |r| between public `edges` (ascending; the last is the bound of r).
+
+    Privacy
+    -------
+    One histogram: replacing a row moves it by at most sqrt(2) in l2, adding one by 1.
+    """
+
+    target: Transform
+    edges: Vector
+
+    @property
+    def query(self) -> str:
+        return "histogram of |score|"
+
+    @property
+    def units(self) -> Vector:
+        return np.ones(len(self.edges))
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return float(np.sqrt(2.0)) if neighbors == "substitute" else 1.0
+
+    def integers(self, batch: Batch) -> Integers:
+        size = np.abs(self.target(batch))
+        # |r| > -1 holds for every row, what is no number counts in the last cell
+        size[~batch.complete] = -1.0
+        beyond = np.empty(len(size), bool)
+        above = [np.count_nonzero(batch.complete)]
+        for edge in self.edges[:-1].tolist():
+            at_most = np.count_nonzero(np.less_equal(size, edge, out=beyond))
+            above.append(len(size) - at_most)
+        return -np.diff([*above, 0]).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class PolynomialSums(Mechanism):
+    """Sums of x phi and of the upper triangle of phi phi' by arm: the functional mechanism.
+
+    x in [-1, 1] is the outcome's place between its bounds, phi polynomials of a row's features
+    with |phi_j| <= 1 and sum |phi_j| <= A (Zhang et al. 2012, Algorithm 1).
+
+    Privacy
+    -------
+    A complete row adds to the entries of its arm sum |x phi_j| <= A and
+    sum over i <= j of |phi_i phi_j| = (|phi|_1^2 + |phi|_2^2) / 2 <= (A^2 + A) / 2, since
+    phi_j^2 <= |phi_j|; any other row nothing. So adding a row moves the sums by at most
+    A + (A^2 + A) / 2 in l1, replacing one by at most twice that. The grid leaves room for rounding
+    each entry.
+    """
+
+    polynomials: Polynomials
+    outcome: Outcome
+
+    @property
+    def query(self) -> str:
+        return f"squared loss by arm, p = {self.polynomials.size}"
+
+    @property
+    def _entries(self) -> int:
+        m = self.polynomials.size
+        return m + m * (m + 1) // 2
+
+    @property
+    def _scale(self) -> float:
+        return grid_scale(ONE_FACTOR, 0.5 * self._entries)
+
+    @property
+    def units(self) -> Vector:
+        return np.full(2 * self._entries, 1.0 / self._scale)
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return self.l1_sensitivity(neighbors)  # an l2 norm is at most the l1 norm
+
+    def l1_sensitivity(self, neighbors: Neighbors) -> float:
+        a = self.polynomials.bound
+        return (
+            (2.0 if neighbors == "substitute" else 1.0)
+            * (a + 0.5 * (a * a + a))
+            * float(1 << ONE_FACTOR)
+        )
+
+    def integers(self, batch: Batch) -> Integers:
+        phi = self.polynomials.of(batch.rows.frame)
+        x = np.clip(self.outcome(batch) / self.outcome.bound, -1.0, 1.0)[:, None]
+        i, j = np.triu_indices(phi.shape[1])
+        rows = np.rint(np.hstack([x * phi, phi[:, i] * phi[:, j]]) * self._scale).astype(np.int64)
+        arms = [rows[batch.complete & (batch.t == arm)].sum(axis=0) for arm in (0, 1)]
+        return np.concatenate(arms)
+
+    def split(self, values: Vector) -> tuple[Matrix, Matrix]:
+        """Sums of x phi, shape (2, m), and of phi phi', shape (2, m, m)."""
+        m, arms = self.polynomials.size, np.split(values, 2)
+        grams = np.stack([symmetric(part[m:], m) for part in arms])
+        return np.stack([part[:m] for part in arms]), grams

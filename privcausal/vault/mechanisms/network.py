@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcausal.spec.features import Design
-from privcausal.spec.networks import (
+from privcausal.features.design import Design
+from privcausal.features.networks import (
     WIDTH,
     before,
     folded,
@@ -19,8 +19,8 @@ from privcausal.spec.networks import (
 )
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.mechanisms.base import ONE_FACTOR, grid_scale
-from privcausal.vault.transforms.scores import Transform
+from privcausal.vault.exit import ONE_FACTOR, grid_scale
+from privcausal.vault.transforms import Transform
 
 UNIT = float(1 << ONE_FACTOR)
 """Grid steps per clipping norm. So fine that the discrete Gaussian of sd UNIT / 4 or more is the
@@ -29,7 +29,7 @@ rounded continuous one but for a slack of no account; so coarse that int64 holds
 _CHECK = 20
 """Bits dropped of the squares of a row's whole numbers, upwards, so that int64 holds their sum."""
 
-AddNoise = Callable[[Integers, float, float], Integers]
+AddNoise = Callable[[Integers, float, float], Vector]
 """(exact sums, sensitivity, noise sd), all in grid steps, to noisy sums."""
 
 Coins = Callable[[int, float], Mask]
@@ -55,14 +55,12 @@ class PrivateNetwork:
     Privacy
     -------
     *Rows.* In each step every row of the part enters by a coin of its own, of a probability that is
-    at most `rate`, which is public. Its gradient is a function of the row and of the weights alone,
-    to the last bit (`row_gradients`), in whole numbers of norm at most 2^30. So with the coins
-    fixed, a row that is added or removed moves the step's sum by at most 2^30 grid steps, one that
-    is replaced by twice that; an incomplete row adds zero, as if it were not there. At most 2^30
-    rows have sums of at most 2^60, which leaves noise of a multiplier of 2^20 some 7,000 standard
-    deviations of room in int64; OpenDP's sampler stops at its ends, which is post-processing. The
-    number of rows enters `rate` and is public under
-    substitution.
+    at most the public `rate`. Its gradient is a function of the row and the weights alone, to the
+    last bit (`row_gradients`), in whole numbers of norm at most 2^30. So with the coins fixed,
+    adding or removing a row moves the step's sum by at most 2^30 grid steps, replacing one by twice
+    that; an incomplete row adds zero. 2^30 rows have sums of at most 2^60, which leaves noise of a
+    multiplier of 2^20 some 7,000 standard deviations in int64; OpenDP's sampler stops at its ends,
+    which is post-processing. The number of rows enters `rate` and is public under substitution.
 
     *Noise.* Were it continuous, of sd sigma = multiplier 2^30 >= 2^28 grid steps, each step would
     be the Poisson-subsampled Gaussian mechanism, and all of them together, with Adam in between,
@@ -110,7 +108,9 @@ class PrivateNetwork:
             exact = row_gradients(learner.weights, z[at], y[at], self.share).sum(axis=1)
             noisy = add_noise(exact, moved, sd)
             learner.step(noisy / (UNIT * self.expected))
-        return without_factor(learner.weights)
+        told = learner.weights.copy()
+        told[-WIDTH - 1 : -1] *= WIDTH**-0.5  # as `Network` writes them, without the root of 32
+        return told
 
     def _stacked(self, batches: Sequence[Batch]) -> tuple[Matrix, Vector, Mask]:
         z = [inputs(b.rows, self.design, b.t if self.with_arm else None) for b in batches]
@@ -128,8 +128,8 @@ def row_gradients(weights: Vector, z: Matrix, y: Vector, share: bool) -> Integer
     Privacy
     -------
     Column i is a function of `weights`, z[i] and y[i] alone, since every float in it is one of a
-    fixed sequence of operations that IEEE 754 rounds correctly (`spec.networks` says why that must
-    be so: at a kink of a unit the last bit of a sum decides whether the unit counts at all).
+    fixed sequence of operations that IEEE 754 rounds correctly (`features.networks` says why: at a
+    kink of a unit the last bit of a sum decides whether the unit counts at all).
 
     Its norm is at most 2^30. With d the derivative of the loss by f, and v_k the factor w2_k /
     sqrt(32) where unit k is above zero and 0 elsewhere, the gradient is d (v z', v, h, 1), whose
@@ -188,10 +188,3 @@ class Adam:
         mean = self._mean / (1 - 0.9**self._steps)
         root = np.sqrt(self._square / (1 - 0.999**self._steps))
         self.weights = self.weights - self._rate * mean / (root + 1e-8)
-
-
-def without_factor(weights: Vector) -> Vector:
-    """Weights of the same network as `spec.networks.Network` writes it, without the root of 32."""
-    told = weights.copy()
-    told[-WIDTH - 1 : -1] *= WIDTH**-0.5
-    return told

@@ -1,4 +1,4 @@
-"""Sums of a cut score, alone, against linear terms and within groups, and sums of its square."""
+"""Sums of cut scores and of outcomes by arm: what average effects need of the rows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
-from privcausal.spec.features import Design, squared_norm
+from privcausal.features.basis import squared_norm
+from privcausal.features.design import Design
+from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.mechanisms.base import ONE_FACTOR, Mechanism, grid_scale
-from privcausal.vault.transforms.scores import Transform
+from privcausal.vault.exit import ONE_FACTOR, Mechanism, grid_scale
+from privcausal.vault.mechanisms.moments import symmetric, triangle_weights
+from privcausal.vault.transforms import Transform
 
 UNIT = float(1 << ONE_FACTOR)
 
@@ -21,8 +24,8 @@ UNIT = float(1 << ONE_FACTOR)
 class Regressors:
     """The small vector (a, g): a = (1, alpha z) with z scaled design columns, g group indicators.
 
-    alpha = 1/sqrt(largest ||z||^2), so ||a||^2 <= 2 whatever the number of columns, and the mean
-    itself pays little for the slopes. `group_sets` is the largest number of groups a row is in.
+    alpha = 1/sqrt(largest ||z||^2), so ||a||^2 <= 2 for any number of columns. `group_sets` is the
+    largest number of groups a row is in.
     """
 
     design: Design
@@ -55,7 +58,7 @@ class Regressors:
         return out
 
 
-def share(values: Vector, bound: float, least: float) -> Vector:
+def cut_share(values: Vector, bound: float, least: float) -> Vector:
     """values / bound, cut to [least, 1]; NaN is 0."""
     out = values / bound
     out[np.isnan(out)] = 0.0
@@ -71,12 +74,12 @@ def grid_sum(
 ) -> Integers:
     """Exact integer sum of `counted` rows whose weighted norm is at most `norm`.
 
-    A row that fails the check of its norm in integers (a fault) counts zero. Where a mechanism has
-    checked the factors of its products, `fine` says which rows passed, and their products are not
-    squared: a row whose norm is at most `norm` before it is rounded passes, by `sum_scale`.
+    A row that fails the check of its norm in integers (a fault) counts zero. A mechanism that has
+    checked the factors of its products says by `fine` which rows passed: a row whose norm is at
+    most `norm` before rounding passes, by `sum_scale`, and its products need no check.
 
-    Sums of floats are exact here, in any order: no entry is above 2^30 norm / weight, and with
-    blocks of 2^15 rows there is room below 2^53 for a norm of 200 times a weight.
+    Sums of floats are exact here: no entry is above 2^30 norm / weight, and with blocks of 2^15
+    rows there is room below 2^53 for a norm of 200 times a weight.
     """
     scale, rows = sum_scale(weights, norm), counted.astype(np.float64)
     ints = np.empty(len(rows))
@@ -100,10 +103,10 @@ def grid_sum(
 def sum_scale(weights: Vector, norm: float) -> float:
     """Integers per unit of a row of weighted norm at most `norm`.
 
-    Rounding moves a row by at most r/2 in the weighted norm, r = ||weights||, and so the difference
-    of two rows by at most r. With r / norm taken off, one row stays within 2^k norm; and so does
-    the difference of two within 2^k Delta wherever Delta >= norm bounds it before rounding. (The
-    outer products are rounded entry by entry and need not be PSD any more: this pays for it.)
+    Rounding moves a row by at most r/2 in the weighted norm, r = ||weights||, and the difference of
+    two rows by at most r. With r / norm taken off, one row stays within 2^k norm, and two differ by
+    at most 2^k Delta wherever Delta >= norm bounds that before rounding. (Outer products are
+    rounded entry by entry and need no longer be PSD: this pays for it.)
     """
     return grid_scale(ONE_FACTOR, float(np.sqrt(squared_norm(weights[None, :])[0])) / norm)
 
@@ -116,21 +119,20 @@ MASS_COST = 0.2
 class ScoreSums(Mechanism):
     """Sums of x (a, g), of the upper triangle of a a', of q and of g, over complete rows.
 
-    x is the score divided by its cut, in [-1, 1]; q in [0, 1] is the mass, the estimand's
-    denominator divided by its bound. With `group_masses`, sums of q g stand in for those of g.
-    With `slope_score`, products with z are of that score, over the same cut.
+    x is the score over its cut, in [-1, 1]; q in [0, 1] is the mass, the estimand's denominator
+    over its bound. With `group_masses`, sums of q g replace those of g. With `slope_score`,
+    products with z are of that score, over the same cut.
 
     Privacy
     -------
     Let A = ||a||^2 and m = ||g||^2 at most, and give everything but the scores the weight beta.
     Scores: a row has norm at most C, C^2 = A + m, and two rows differ by at most 2C. The rest: a
     row has norm at most S, S^2 = A^2 + 1 + m. Two rows differ in a a' by at most sqrt(2) A (PSD
-    matrices have non-negative inner product; not at all where a = 1), in q by 1, in g by
-    sqrt(2 m) (non-negative vectors); call the sum of squares D^2. The same holds for q g, which is
-    non-negative and no longer than g. (Nothing here asks for one x: with |x| <= 1 and |x'| <= 1,
-    (x, x' alpha z, x g) has norm at most C too.) A complete row against a missing one: C and S. So
-    substitution moves the sums by at most Delta,
-    Delta^2 = max(4 C^2 + beta^2 D^2, C^2 + beta^2 S^2), and adding a row by the second.
+    matrices have non-negative inner product; not at all where a = 1), in q by 1, in g, or q g,
+    which is no longer, by sqrt(2 m) (non-negative vectors); call the sum of squares D^2. A complete
+    row against a missing one: C and S. So substitution moves the sums by at most Delta,
+    Delta^2 = max(4 C^2 + beta^2 D^2, C^2 + beta^2 S^2), and adding a row by the second. (With
+    `slope_score`, (x, x' alpha z, x g) has norm at most C too, since |x'| <= 1.)
 
     `share` holds x, x' and q in their ranges, whatever the row; A and m are checked for each row,
     by the floats that are multiplied (`_bounded`).
@@ -181,9 +183,8 @@ class ScoreSums(Mechanism):
 
     @property
     def weights(self) -> Vector:
-        i, j = self._upper
         r = self.regressors
-        outer = self.beta * np.where(i == j, 1.0, np.sqrt(2.0))
+        outer = self.beta * triangle_weights(r.width)
         return np.concatenate(
             [np.ones(r.width + r.groups), outer, np.full(1 + r.groups, self.beta)]
         )
@@ -209,9 +210,9 @@ class ScoreSums(Mechanism):
         return np.repeat([self.cut * one, one, whole, whole if self.group_masses else one], sizes)
 
     def integers(self, batch: Batch) -> Integers:
-        x = share(self.score(batch), self.cut, -1.0)
-        own = x if self.slope_score is None else share(self.slope_score(batch), self.cut, -1.0)
-        q = share(self.mass(batch), self.mass.bound, 0.0)
+        x = cut_share(self.score(batch), self.cut, -1.0)
+        own = x if self.slope_score is None else cut_share(self.slope_score(batch), self.cut, -1.0)
+        q = cut_share(self.mass(batch), self.mass.bound, 0.0)
         a, g = self.regressors.a(batch).T, batch.member.T
         part = np.empty(len(x))
 
@@ -233,8 +234,8 @@ class ScoreSums(Mechanism):
     def _bounded(self, a: Matrix, g: Matrix) -> Mask:
         """The rows with ||a||^2 <= A and ||g||^2 <= m, but for the floats' own rounding.
 
-        That moves a product by a share of 2^-50 and the row's norm by as much, for which the one
-        integer of 2^30 is there that `grid_scale` takes off besides the rounding.
+        That moves a product, and so the row's norm, by a share of 2^-50, for which `grid_scale`
+        takes off one integer of 2^30 beyond the rounding.
         """
         # False for NaN
         inside = squared_norm(a) <= self.regressors.norm2 * (1 + 2.0**-40)
@@ -246,15 +247,6 @@ class ScoreSums(Mechanism):
         """Sums of x a and x g (natural units), of a a' as a matrix, of the mass and of (q) g."""
         xa, xg, upper, q, qg = np.split(values, self._places)
         return xa, xg, symmetric(upper, self.regressors.width), float(q[0]), qg
-
-
-def symmetric(upper: Vector, size: int) -> Matrix:
-    """The symmetric matrix with this upper triangle (row by row)."""
-    out = np.zeros((size, size))
-    i, j = np.triu_indices(size)
-    out[i, j] = upper
-    out[j, i] = upper
-    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,9 +282,8 @@ class ScoreSquares(Mechanism):
 
     @property
     def weights(self) -> Vector:
-        i, j = self._upper
-        off = np.where(i == j, 1.0, np.sqrt(2.0))
-        return np.concatenate([np.ones(1 + self.regressors.groups), off])
+        outer = triangle_weights(self.regressors.width if self.meat else 0)
+        return np.concatenate([np.ones(1 + self.regressors.groups), outer])
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         alone = self.regressors.group_sets == 0 and not self.meat
@@ -305,7 +296,7 @@ class ScoreSquares(Mechanism):
         return np.full(len(self.weights), one)
 
     def integers(self, batch: Batch) -> Integers:
-        x2 = share(self.score(batch), self.cut, -1.0) ** 2
+        x2 = cut_share(self.score(batch), self.cut, -1.0) ** 2
         a = self.regressors.a(batch).T if self.meat else np.zeros((0, len(x2)))
 
         def columns(scale: float) -> Iterator[Vector]:
@@ -321,3 +312,150 @@ class ScoreSquares(Mechanism):
         groups = self.regressors.groups
         size = self.regressors.width if self.meat else 0
         return float(values[0]), values[1 : 1 + groups], symmetric(values[1 + groups :], size)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmHistogram(Mechanism):
+    """Counts of a number of each row in public cells, within each arm.
+
+    The cells are (-inf, edges[0]], (edges[k], edges[k + 1]], the last of these open, and
+    [edges[-1], inf). Where the number was cut to the edges, the outer cells hold what was cut.
+
+    Privacy
+    -------
+    A row's cell depends on that row alone. A complete row adds one to one cell of one arm; any
+    other row, or one whose number is NaN, adds nothing. So replacing a row moves the counts by at
+    most sqrt(2) in l2, adding one by 1.
+    """
+
+    target: Transform
+    edges: Vector
+    what: str
+
+    @property
+    def query(self) -> str:
+        return f"{self.what} by arm, {self.cells} cells"
+
+    @property
+    def cells(self) -> int:
+        return len(self.edges) + 1
+
+    @property
+    def units(self) -> Vector:
+        return np.ones(2 * self.cells)
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return float(np.sqrt(2.0)) if neighbors == "substitute" else 1.0
+
+    def integers(self, batch: Batch) -> Integers:
+        value = self.target(batch)
+        inner = np.searchsorted(self.edges, value, side="left")
+        cell = np.where(value >= self.edges[-1], len(self.edges), inner)
+        at = np.where(batch.t == 1, self.cells, 0) + cell
+        counted = batch.complete & ~np.isnan(value)
+        return np.bincount(at[counted], minlength=2 * self.cells).astype(np.int64)
+
+    def split(self, values: Vector) -> Matrix:
+        """Counts of the control and of the treated arm, shape (2, cells)."""
+        return values.reshape(2, self.cells)
+
+
+WEIGHTS: dict[Neighbors, dict[bool, tuple[float, float]]] = {
+    "substitute": {True: (0.5, 0.5), False: (1.0, 0.0)},
+    "add_remove": {True: (0.25, 0.15), False: (0.5, 0.0)},
+}
+"""Squared weights (beta^2, gamma^2) of counts and squares in the norm, with squares or without.
+
+Under substitution they are free while their sum is at most 1. Where a row is added each is paid
+for: the variance of a mean x is then proportional to (1 + beta^2 + gamma^2) (1 + x^2 / beta^2),
+least at beta^2 = |x|, and not much larger at half or twice that.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class ArmSums(Mechanism):
+    """Sums of x, of 1 and (with `squares`) of x^2 by arm, over all its rows and in each group.
+
+    x is Y's place in the window of the row's arm, a public interval: -1 at its lower end and
+    below, 1 at its upper end and above.
+
+    Privacy
+    -------
+    Let beta and gamma <= 1 be the norm's weights of counts and squares, m the largest number of
+    groups a row is in. A row adds v = (x, beta, gamma x^2), squared norm at most
+    S = 1 + beta^2 + gamma^2, to the entries of its arm and of each of its groups there: squared
+    norm at most (1 + m) S, which is the bound for adding a row.
+
+    Replaced by a row of the other arm, which moves other entries: at most 2 (1 + m) S. By a row of
+    the same arm that shares k groups: in 1 + k places v moves to v', whose count stays, and in up
+    to 2 (m - k) others one of them appears or is gone. With d = |x - x'| and |x + x'| <= 2 - d,
+    |v - v'|^2 <= d^2 (1 + gamma^2 (2 - d)^2) <= 4, because gamma^2 d^2 (2 - d) <= 32/27 < 2 + d.
+    Together at most 4 (1 + k) + 2 (m - k) S. So replacing a row moves the sums by at most Delta,
+    Delta^2 = (1 + m) max(4, 2 S): counts and squares are free while beta^2 + gamma^2 <= 1.
+    """
+
+    windows: tuple[Interval, Interval]
+    groups: int
+    group_sets: int
+    neighbors: Neighbors
+    squares: bool = True
+
+    @property
+    def query(self) -> str:
+        return "sums by arm"
+
+    @property
+    def _squared_weights(self) -> tuple[float, float]:
+        return WEIGHTS[self.neighbors][self.squares]
+
+    @property
+    def _kinds(self) -> int:
+        """Sums, counts, and squares where they are asked for."""
+        return 3 if self.squares else 2
+
+    @property
+    def weights(self) -> Vector:
+        one = np.sqrt([1.0, *self._squared_weights])[: self._kinds]
+        return np.tile(np.repeat(one, 1 + self.groups), 2)
+
+    @property
+    def _half(self) -> Vector:
+        """Half the width of each arm's window, shape (2,)."""
+        return np.array([0.5 * w.width for w in self.windows])
+
+    @property
+    def _row_norm2(self) -> float:
+        return (1 + self.group_sets) * (1.0 + sum(self._squared_weights))
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        if neighbors == "add_remove":
+            return float(np.sqrt(self._row_norm2)) * UNIT
+        return float(np.sqrt(max(4.0 * (1 + self.group_sets), 2 * self._row_norm2))) * UNIT
+
+    @property
+    def units(self) -> Vector:
+        one = 1.0 / sum_scale(self.weights, float(np.sqrt(self._row_norm2)))
+        half = self._half
+        kinds = np.stack([half, np.ones(2), half**2], axis=1)[:, : self._kinds]
+        return np.repeat(kinds.ravel() * one, 1 + self.groups)
+
+    def integers(self, batch: Batch) -> Integers:
+        arm = (batch.t == 1).astype(np.int64)
+        middle = np.array([w.mid for w in self.windows])
+        x = np.clip((batch.y - middle[arm]) / self._half[arm], -1.0, 1.0)
+        kinds = np.stack([x, np.ones_like(x), x**2], axis=1)[:, : self._kinds]
+        places = np.hstack([np.ones((len(x), 1)), batch.member])
+        row = (kinds[:, :, None] * places[:, None, :]).reshape(
+            len(x), self._kinds * places.shape[1]
+        )
+        vectors = np.hstack([row * (1 - arm)[:, None], row * arm[:, None]])
+        norm = float(np.sqrt(self._row_norm2))
+        return grid_sum(lambda scale: iter(vectors.T * scale), self.weights, norm, batch.complete)
+
+    def split(self, values: Vector) -> tuple[Matrix, Matrix, Matrix | None]:
+        """Sums of Y - middle of the window, counts, sums of (Y - middle)^2 or None.
+
+        In natural units; each of shape (2, 1 + groups): control and treated, all rows and groups.
+        """
+        found = values.reshape(2, self._kinds, 1 + self.groups)
+        return found[:, 0], found[:, 1], found[:, 2] if self.squares else None

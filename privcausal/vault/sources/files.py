@@ -1,15 +1,24 @@
-"""Tables in files, read into memory: Parquet, Feather, and CSV, which has no types."""
+"""Files and relations: read into memory, or opened to be streamed.
+
+CSV has no types: each value is read by itself, as a label or a number.
+"""
 
 from __future__ import annotations
 
+import csv
+import glob
 import math
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from privcausal.errors import DataError
-from privcausal.spec.columns import LabelColumns
-from privcausal.spec.schema import label_key
+from privcausal.request.header import LabelColumns
+from privcausal.vault.sources.stored import BLANKS, Stored, number_of, typed_column
+from privcausal.vault.sources.units import Connections
+
+SUFFIXES = (".parquet", ".pq", ".csv")
 
 
 def read_file(path: Path, label_columns: LabelColumns) -> Any:
@@ -71,9 +80,6 @@ _READERS: dict[str, Callable[[Path], Any]] = {
     ".parquet": _parquet, ".csv": _csv, ".feather": _feather, ".arrow": _feather,
 }  # fmt: skip
 
-_BLANKS = {"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None"}
-_WORDS = {"true": 1.0, "false": 0.0}
-
 
 def check_header(names: Sequence[str], path: Path) -> None:
     """Refuse a first line that may be a row: it would be read as names, and names are public.
@@ -87,16 +93,16 @@ def check_header(names: Sequence[str], path: Path) -> None:
     if len(set(names)) < len(names) or any(map(_is_value, names)):
         raise DataError(
             f"{path.name}: the first line must hold the names of the columns, and one of its "
-            "fields is empty, a number or a date, or stands there twice. The line is not shown: "
-            "without a header it is a row. Write the names above the rows, and leave out an index "
-            "without a name, to_csv(index=False)"
+            "fields is empty, a number or a date, or stands there twice. The line may be a row and "
+            "is not shown. Write the names above the rows, without an unnamed index: "
+            "to_csv(index=False)"
         )
 
 
 def _is_value(field: str) -> bool:
     word = field.strip()
     lettered = any(character.isalpha() for character in word)
-    blank = word.casefold() in {known.casefold() for known in _BLANKS}
+    blank = word.casefold() in {known.casefold() for known in BLANKS}
     return not lettered or blank or not math.isnan(number_of(word))
 
 
@@ -115,32 +121,158 @@ def _typed(table: Any, known: Mapping[str, frozenset[str]]) -> Any:
     return pa.table(columns, names=table.column_names)
 
 
-def typed_column(texts: Any, known: frozenset[str] | None) -> Any:
-    """An Arrow array of texts as labels where some are `known`, else as float64."""
-    import pyarrow as pa
-
-    coded = texts.dictionary_encode()
-    words = ["" if word is None else word for word in coded.dictionary.to_pylist()]
-    indices = coded.indices
-    if indices.null_count:  # an empty field
-        indices, words = indices.fill_null(len(words)), [*words, ""]
-    if known is None:
-        values = pa.array([number_of(word) for word in words], pa.float64())
-    else:
-        values = pa.array([label_of(word, known) for word in words], pa.large_string())
-    return values.take(indices)
-
-
-def label_of(word: str, known: frozenset[str]) -> str | None:
-    """The label as written, or as the declared number it means ("3.0" for 3); None if missing."""
-    if word in known:
-        return word
-    number = label_key(number_of(word))
-    return number if number in known else None if word in _BLANKS else word
-
-
-def number_of(word: str) -> float:
+def open_relation(relation: Any) -> Stored:
+    """A DuckDB relation, whose rows may come in another order each time."""
     try:
-        return float(word)
-    except ValueError:
-        return _WORDS.get(word.strip().lower(), float("nan"))
+        return Stored(relation, ordered=False)
+    except DataError:
+        raise
+    except Exception:
+        pass
+    raise DataError("the DuckDB relation cannot be opened; is its connection closed?")
+
+
+def open_path(path: str | os.PathLike[str]) -> Stored:
+    """A Parquet or CSV file, a folder of them, or a pattern such as ``"visits/*.parquet"``.
+
+    Raises
+    ------
+    DataError
+        There is no such file, it is not whole, or the files differ in columns or types. Nothing of
+        what the files hold is told.
+    """
+    files = _files(os.fspath(path))
+    suffix = files[0].suffix.lower()
+    opened = Connections()
+    try:
+        return (_open_csv if suffix == ".csv" else _open_parquet)(files, opened)
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _open_parquet(files: Sequence[Path], opened: Connections) -> Stored:
+    _check_alike([_parquet_schema(file) for file in files], files)
+    paths = ", ".join(_literals(files))
+    scan = f"SELECT * FROM read_parquet([{paths}], hive_partitioning=false)"
+    relation = _opened(lambda: opened.new().sql(scan), files, "Parquet")
+    return Stored(relation, opened, ordered=True)
+
+
+def _files(text: str) -> list[Path]:
+    """The files that are meant, sorted by name; all of one kind."""
+    place = Path(text)
+    if place.is_dir():
+        found = [p for p in sorted(place.rglob("*")) if _is_table(p, place)]
+        where = f"the folder {text!r} holds no file that ends in {', '.join(SUFFIXES)}"
+    elif place.is_file():
+        found, where = [place], ""
+    else:
+        found = [p for p in map(Path, sorted(glob.glob(text, recursive=True))) if p.is_file()]
+        where = f"there is no file {text!r}"
+    if not found:
+        raise DataError(where)
+    suffixes = {p.suffix.lower() for p in found}
+    if not suffixes <= set(SUFFIXES):
+        raise DataError(f"{text!r} cannot be read; known files end in {', '.join(SUFFIXES)}")
+    if ".csv" in suffixes and len(suffixes) > 1:
+        raise DataError(f"{text!r} holds CSV and Parquet files; name one kind")
+    for file in found:
+        if glob.escape(str(file)) != str(file):
+            raise DataError(
+                f"{str(file)!r}: a path with *, ? or [ cannot be read; rename the file or folder"
+            )
+    return found
+
+
+def _is_table(path: Path, folder: Path) -> bool:
+    """Whether a path inside a folder is one of the table's files.
+
+    As for Spark and Hive, names that begin with a dot or an underscore are not: an editor's copy,
+    or a failed job's leftovers, would count rows twice.
+    """
+    hidden = any(name.startswith((".", "_")) for name in path.relative_to(folder).parts)
+    return path.suffix.lower() in SUFFIXES and not hidden and path.is_file()
+
+
+_WHOLE_FILE = {
+    "Parquet": "",
+    "CSV": ": text in UTF-8, not compressed, with commas, and as many fields in each row as names",
+}
+
+
+def _opened(step: Any, files: Sequence[Path], kind: str) -> Any:
+    """A step of opening, before anything is spent."""
+    try:
+        return step()
+    except Exception:
+        pass
+    names = files[0].name if len(files) == 1 else f"one of {files[0].name!r} and its like"
+    raise DataError(f"{names} is not a whole {kind} file{_WHOLE_FILE[kind]}")
+
+
+def _parquet_schema(file: Path) -> dict[str, str]:
+    """Names and types; a file that was cut off has lost them, since they stand at its end."""
+    import pyarrow.parquet
+
+    found = _opened(lambda: pyarrow.parquet.read_schema(file), [file], "Parquet")
+    _check_names(found.names, file)
+    return dict(zip(found.names, map(str, found.types), strict=True))
+
+
+def _check_names(names: Sequence[str], file: Path) -> None:
+    """DuckDB would give one of two columns another name where they differ in case alone."""
+    if len(set(names)) < len(names):
+        raise DataError(f"{file.name}: two columns have one name; rename one")
+    if len({name.casefold() for name in names}) < len(names):
+        raise DataError(f"{file.name}: two columns differ only in upper and lower case; rename one")
+
+
+def _check_alike(schemas: Sequence[Mapping[str, str]], files: Sequence[Path]) -> None:
+    first = schemas[0]
+    for schema, file in zip(schemas, files, strict=True):
+        for name in first:
+            if name not in schema:
+                raise DataError(f"{file.name} lacks the column {name!r}, which {files[0].name} has")
+            if schema[name] != first[name]:
+                raise DataError(
+                    f"column {name!r} is of type {schema[name]} in {file.name} and of type "
+                    f"{first[name]} in {files[0].name}; write the files with one type"
+                )
+
+
+def _open_csv(files: Sequence[Path], opened: Connections) -> Stored:
+    """All values as texts: to guess types from the values would let one row decide for all."""
+    headers = [_csv_names(file) for file in files]
+    names = headers[0]
+    for other, file in zip(headers, files, strict=True):
+        if other != names:
+            what = "in another order" if sorted(other) == sorted(names) else "with other names"
+            raise DataError(f"{file.name} has its columns {what}: it differs from {files[0].name}")
+    paths = ", ".join(_literals(files))
+    columns = ", ".join(f"{name}: 'VARCHAR'" for name in _literals(names))
+    scan = (
+        f"SELECT * FROM read_csv([{paths}], auto_detect=false, header=true, delim=',', quote='\"', "
+        f"escape='\"', columns={{{columns}}})"
+    )
+    relation = _opened(lambda: opened.new().sql(scan), files, "CSV")
+    table = Stored(relation, opened, ordered=True, known={})
+    # a row that was cut off is found by counting, before anything is spent
+    _opened(table.size, files, "CSV")
+    return table
+
+
+def _csv_names(file: Path) -> list[str]:
+    def first() -> list[str]:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            return next(csv.reader(lines))
+
+    names: list[str] = _opened(first, [file], "CSV")
+    check_header(names, file)
+    _check_names(names, file)
+    return names
+
+
+def _literals(values: Iterable[object]) -> list[str]:
+    """SQL texts."""
+    return ["'" + str(value).replace("'", "''") + "'" for value in values]

@@ -8,22 +8,85 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
 from privcausal.errors import CapabilityError, DataError
-from privcausal.spec.columns import Header, LabelColumns, header
-from privcausal.spec.features import Space
-from privcausal.spec.schema import label_key
+from privcausal.features.columns import header
+from privcausal.features.rows import Space
+from privcausal.request.header import Header, label_key
 from privcausal.typing import Integers
-from privcausal.vault.batch import RawColumn
-from privcausal.vault.exact import ExactSum
-from privcausal.vault.job import Job
-from privcausal.vault.sealed import Sealed
-from privcausal.vault.sources.base import Unreadable
-from privcausal.vault.sources.memory import cut
-from privcausal.vault.sources.stored import labels_of, numbers_of
+from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, dealt
+from privcausal.vault.exit import ExactSum, Mechanism, RawMechanism
+from privcausal.vault.guard import shielded
+from privcausal.vault.sources.memory import Blocks, RowSource, Wanted, cut_column
+from privcausal.vault.sources.stored import arrow_labels, arrow_numbers
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteSum:
+    """One mechanism's sums, carried out where the rows are. It holds public values and no rows.
+
+    The part of a row depends on the name of its unit and on `entropy` alone: a unit keeps its part
+    however often rows are computed again, or moved.
+
+    Attributes
+    ----------
+    wanted : tuple of (column, as_labels)
+    layout : Layout, optional
+        How rows are cleaned; None for a mechanism over raw columns.
+    parts : tuple
+        The parts of the rows whose sums are wanted; None is all rows.
+    unit : str, optional
+        The column of labels that names the unit of each row.
+    """
+
+    mechanism: Mechanism | RawMechanism
+    wanted: tuple[tuple[str, bool], ...]
+    layout: Layout | None
+    parts: tuple[int | None, ...] = (None,)
+    shares: tuple[float, ...] = (1.0,)
+    entropy: int = 0
+    unit: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of sums."""
+        return len(self.parts) * len(self.mechanism.units)
+
+    @property
+    def columns(self) -> tuple[tuple[str, bool], ...]:
+        """All columns that it reads, the unit's last."""
+        return self.wanted if self.unit is None else (*self.wanted, (self.unit, True))
+
+    def integers(
+        self,
+        columns: Mapping[str, RawColumn],
+        unit: RawColumn | None,
+        rows: int,
+        space: Space,
+    ) -> Integers:
+        """Exact sums over one block of at most `passes.BATCH` rows, worked on in `space`."""
+        keep = np.ones(rows, bool)
+        if isinstance(self.mechanism, RawMechanism):
+            return self.mechanism.integers(RawBatch(columns, keep))
+        assert self.layout is not None
+        batch = Batch(columns, self._part(unit, rows), keep, self.layout)
+        with batch.rows.within(space):
+            return self.mechanism.by_part(batch, self.parts)
+
+    def _part(self, unit: RawColumn | None, rows: int) -> Integers:
+        if len(self.shares) == 1:
+            return np.zeros(rows, np.int64)
+        assert unit is not None
+        # with units the coins are the same under both relations
+        return dealt(
+            rows, self.shares, neighbors="add_remove", entropy=self.entropy,
+            units=unit.codes, names=unit.labels,
+        )  # fmt: skip
+
 
 _FAILED = (
     "the Spark job failed, or was cancelled: an executor was lost, lacks the package privcausal or "
@@ -38,7 +101,7 @@ _UNPLANNED = (
 )
 
 
-class Spark(Sealed):
+class Spark(RowSource):
     """A Spark DataFrame, computed anew by Spark for each sum."""
 
     __slots__ = ("_frame", "_rows", "_units", "header")
@@ -49,45 +112,43 @@ class Spark(Sealed):
         self._frame = frame
         self._rows: int | None = None
         self._units: dict[str, int] = {}
-        self.header: Header = header_of(frame)
+        self.header: Header = _header(frame)
 
     def size(self) -> int:
-        """Number of rows: private under add_remove, so only the vault may ask."""
         if self._rows is None:
-            self._rows = int(_run(self._frame.count))
+            self._rows = int(shielded(self._frame.count, _FAILED))
         return self._rows
 
     def units(self, unit: str) -> int:
         """Number of units, public under substitution."""
         if unit not in self._units:
             names = self._of_units(unit).select(_column(unit))
-            self._units[unit] = int(_run(lambda: names.distinct().count()))
+            self._units[unit] = int(shielded(lambda: names.distinct().count(), _FAILED))
         return self._units[unit]
 
     def repeats(self, names: Sequence[str]) -> bool:
         """Whether these columns are the same each time they are computed, by the query's plan."""
-        return _run(lambda: repeatable(self._frame.select(*map(_column, names))), _UNPLANNED)  # type: ignore[no-any-return]
+        found = shielded(lambda: repeatable(self._frame.select(*map(_column, names))), _UNPLANNED)
+        return bool(found)
 
     def sums(
-        self, job: Job, rows: int, unit: str | None, max_rows: int, order: Sequence[str]
+        self, job: RemoteSum, rows: int, unit: str | None, max_rows: int, order: Sequence[str]
     ) -> Integers:
-        """The job's exact sums, part after part, shape (k m,).
-
-        They are over the first `max_rows` rows of each unit, where there are units.
+        """The job's exact sums over the first `max_rows` rows of each unit, shape (k m,).
 
         Parameters
         ----------
         rows : int
             Rows of a block.
         order : sequence of str
-            By these columns a unit's rows are sorted: rows that are alike in all of them may stand
-            for one another, so the sum is the same each time, and depends on nothing else.
+            By these columns a unit's rows are sorted. Rows that are alike in all of them may stand
+            for one another, so the sum is the same each time.
         """
         frame = self._frame if unit is None else self._first(unit, max_rows, order)
         asked = [_column(name).alias(f"c{at}") for at, (name, _) in enumerate(job.columns)]
         partial = frame.select(*asked).mapInArrow(carried_out(job, rows), "sums binary")
         total = ExactSum(job.size)
-        for (packed,) in _run(partial.collect):
+        for (packed,) in shielded(partial.collect, _FAILED):
             total.merge(bytes(packed))
         return total.value()
 
@@ -96,7 +157,7 @@ class Spark(Sealed):
     ) -> tuple[tuple[str, ...], Integers]:
         """The labels of a column and their exact counts, for noise and a threshold."""
         frame = self._frame if unit is None else self._first(unit, max_rows, order)
-        found = _run(frame.groupBy(_column(name)).count().collect)
+        found = shielded(frame.groupBy(_column(name)).count().collect, _FAILED)
         counts: dict[str, int] = {}
         for value, count in found:
             key = label_key(value)
@@ -127,9 +188,7 @@ class Spark(Sealed):
     def column(self, name: str, *, as_labels: bool) -> RawColumn:
         self._refused()
 
-    def blocks(
-        self, wanted: Sequence[tuple[str, bool]], rows: int
-    ) -> Iterator[tuple[slice, Mapping[str, RawColumn]]]:
+    def blocks(self, wanted: Wanted, rows: int) -> Blocks:
         self._refused()
 
     def _refused(self) -> NoReturn:
@@ -138,17 +197,8 @@ class Spark(Sealed):
             "them to files, frame.write.parquet('rows'), and pass the path"
         )
 
-    def typed(self, labels: LabelColumns) -> Spark:
-        return self
 
-    def close(self) -> None:
-        """Nothing was opened."""
-
-    def counted(self, statement: str, wanted: Sequence[tuple[str, bool]]) -> Integers | None:
-        return None
-
-
-def carried_out(job: Job, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def carried_out(job: RemoteSum, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """What each executor runs: from Arrow batches of its rows to one record of sums."""
 
     def inside(batches: Iterator[Any]) -> Iterator[Any]:
@@ -160,12 +210,12 @@ def carried_out(job: Job, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
             for batch in batches:
                 columns = [
-                    labels_of(array) if as_labels else RawColumn(numbers=numbers_of(array))
+                    arrow_labels(array) if as_labels else RawColumn(numbers=arrow_numbers(array))
                     for array, (_, as_labels) in zip(batch.columns, job.columns, strict=True)
                 ]
                 for first in range(0, batch.num_rows, rows):
                     at = slice(first, min(first + rows, batch.num_rows))
-                    block = [cut(column, at) for column in columns]
+                    block = [cut_column(column, at) for column in columns]
                     unit = None if job.unit is None else block[-1]
                     named = {name: c for (name, _), c in zip(job.wanted, block, strict=False)}
                     rows_here = at.stop - at.start
@@ -176,13 +226,7 @@ def carried_out(job: Job, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]
     return inside
 
 
-def is_spark(value: object) -> bool:
-    """Whether this is a Spark DataFrame, classic or Connect, without importing Spark."""
-    kind = type(value)
-    return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql")
-
-
-def header_of(frame: Any) -> Header:
+def _header(frame: Any) -> Header:
     """Names and kinds, from an empty table of the frame's types."""
     import narwhals as nw
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -216,15 +260,14 @@ def _column(name: str) -> Any:
 def repeatable(frame: Any) -> bool:
     """Whether Spark's optimised plan shows nothing that may differ each time it is computed.
 
-    That is a function drawn by lot, which Spark knows of; and what depends on the order or the
-    placement of rows, which it calls deterministic: limits and samples, the first or any value of
-    a group, and windows that number rows, whose ties no plan can exclude. They are looked for by
-    name in the plan's text, over Connect, where there is but the text, as all else. A plan cut
-    short in a place that may hold one counts as not repeatable.
+    That is a random function, which Spark knows of, and what depends on the order or placement of
+    rows, which Spark calls deterministic: limits and samples, the first or any value of a group,
+    and windows that number rows. These are looked for by name in the plan's text (all that Connect
+    has); a plan cut short where it may hold one counts as not repeatable.
 
-    No plan shows a user's function that is declared to be deterministic and is not, rows from an
-    RDD, a source that changes between reads, or the last digits of sums and means of floats over
-    rows that come in another order. Whoever has one of these writes the rows to files first.
+    No plan shows a function wrongly declared deterministic, rows from an RDD, a source that changes
+    between reads, or the last digits of sums of floats in another order. Such rows have to be
+    written to files first.
     """
     plan = getattr(frame, "_jdf", None)
     if plan is None:
@@ -272,12 +315,3 @@ _BY_LOT = re.compile(
     r"|row_number|ntile|lag|lead|collect_list|collect_set|array_agg|listagg|string_agg|max_by"
     r"|min_by|mode|approx_percentile|percentile_approx)\(", re.IGNORECASE | re.MULTILINE
 )  # fmt: skip
-
-
-def _run(step: Callable[[], Any], words: str = _FAILED) -> Any:
-    """A step of Spark's, whose own message may quote a row."""
-    try:
-        return step()
-    except Exception:
-        pass
-    raise Unreadable(words)

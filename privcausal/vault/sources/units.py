@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from privcausal.errors import DataError
 from privcausal.typing import Integers, Mask
 from privcausal.vault.batch import RawColumn
-from privcausal.vault.sealed import Sealed
-from privcausal.vault.sources.base import Unreadable
+from privcausal.vault.guard import Opaque, Unreadable, shielded
+from privcausal.vault.sources.memory import Blocks
 
 Parts: TypeAlias = Callable[[Sequence[str]], Integers]
 """From names of units to their parts: that of a unit depends on its name only."""
@@ -37,27 +37,40 @@ _FAILED = (
 )
 
 
-class Opened(Protocol):
-    """Databases in memory that are closed together."""
-
-    def new(self) -> Any: ...
+def _read(step: Callable[[], Any]) -> Any:
+    return shielded(step, _FAILED)
 
 
-class Units(Sealed):
+class Connections:
+    """Databases in memory that are closed together, and not when Python happens to forget them."""
+
+    def __init__(self) -> None:
+        self._open: list[Any] = []
+
+    def new(self) -> Any:
+        import duckdb
+
+        connection = duckdb.connect()
+        self._open.append(connection)
+        # rows of a file are known by their position
+        connection.execute("SET preserve_insertion_order = true; SET enable_progress_bar = false")
+        connection.execute("SET temp_directory = ''")  # rows are never spilled to a folder
+        return connection
+
+    def close(self) -> None:
+        while self._open:
+            self._open.pop().close()
+
+
+class Units(Opaque):
     """The units of one table's rows, asked for by queries over their names.
 
-    Parameters
-    ----------
-    opened : Connections
-        Makes new databases in memory, and closes those that are left.
-    names : callable
-        A new stream of each row's `place`, and the name of its `unit` or null.
-    batches : callable
+    `names` gives a new stream of each row's `place`, and the name of its `unit` or null.
     """
 
     __slots__ = ("_batches", "_names", "_opened", "_size", "_work")
 
-    def __init__(self, opened: Opened, names: Callable[[], Stream], batches: Batches) -> None:
+    def __init__(self, opened: Connections, names: Callable[[], Stream], batches: Batches) -> None:
         self._opened = opened
         self._names = names
         self._batches = batches
@@ -68,18 +81,12 @@ class Units(Sealed):
         """Number of units, public under substitution only."""
         if self._size is None:
             self._find()
-            found = read(lambda: self._work.execute("SELECT count(*) FROM units").fetchall())
+            found = _read(lambda: self._work.execute("SELECT count(*) FROM units").fetchall())
             self._size = int(found[0][0])
         return self._size
 
     def marks(self, max_rows: int, parts: Parts | None) -> Marks:
-        """Which rows count, as `privcausal.vault.split.first_rows` says, and the part of each.
-
-        Parameters
-        ----------
-        parts : callable, optional
-            None: all rows are in part 0.
-        """
+        """Which rows count, as by `batch.first_rows`, and the part of each (None: all in 0)."""
         self._find()
         units, part = "units", "0"
         if parts is not None:
@@ -98,7 +105,7 @@ class Units(Sealed):
         _store(self._work, "marks", ranked, self._names())
         # with its database goes the memory that ranking took
         kept = self._opened.new()
-        marks = read(lambda: self._batches(self._work.table("marks")))
+        marks = _read(lambda: self._batches(self._work.table("marks")))
         _store(kept, "marks", "FROM given", (marks.schema, marks))
         self._work.close()
         self._work = None
@@ -119,7 +126,8 @@ class Units(Sealed):
         import pyarrow as pa
 
         with closing(self._work.cursor()) as beside:
-            names = read(lambda: self._batches(beside.sql("SELECT unit, unit::VARCHAR FROM units")))
+            query = "SELECT unit, unit::VARCHAR FROM units"
+            names = _read(lambda: self._batches(beside.sql(query)))
             schema = pa.schema([names.schema.field(0), pa.field("part", pa.int8())])
 
             def dealt() -> Iterator[Any]:
@@ -152,14 +160,14 @@ def _store(connection: Any, table: str, query: str, given: Stream) -> None:
         connection.unregister("given")
 
     try:
-        read(step)
+        _read(step)
     except DataError:
         if pressed:
             raise KeyboardInterrupt from None
         raise
 
 
-class Marks(Sealed):
+class Marks(Opaque):
     """The part of each row, or -1 where it does not count, in the order of the rows."""
 
     __slots__ = ("_batches", "_connection")
@@ -168,31 +176,18 @@ class Marks(Sealed):
         self._connection = connection
         self._batches = batches
 
-    def beside(
-        self, blocks: Iterator[tuple[slice, Mapping[str, RawColumn]]]
-    ) -> Iterator[MarkedBlock]:
+    def beside(self, blocks: Blocks) -> Iterator[MarkedBlock]:
         """The blocks of a whole pass, with what is known of their rows."""
         # a pass may end before its time, and leave its answer half read
         with closing(self._connection.cursor()) as own:
-            reader = read(lambda: self._batches(own.table("marks")))
+            reader = _read(lambda: self._batches(own.table("marks")))
             ahead = np.zeros(0, np.int8)
             for at, columns in blocks:
                 rows = at.stop - at.start
                 while len(ahead) < rows:
-                    batch = read(lambda: next(reader, None))
+                    batch = _read(lambda: next(reader, None))
                     if batch is None:
                         raise Unreadable(_FAILED)
                     ahead = np.concatenate([ahead, batch.column(0).to_numpy()])
                 marks, ahead = ahead[:rows], ahead[rows:]
                 yield at, columns, marks >= 0, np.maximum(marks, 0).astype(np.int64)
-
-
-def read(step: Callable[[], Any]) -> Any:
-    """A step of DuckDB's, whose own message may quote a row."""
-    try:
-        return step()
-    except Exception as error:
-        pressed = str(error) == "Query interrupted"  # what DuckDB before 2.0 makes of Ctrl-C
-    if pressed:
-        raise KeyboardInterrupt
-    raise Unreadable(_FAILED)

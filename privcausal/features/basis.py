@@ -1,0 +1,263 @@
+"""Basis functions of design columns, and the map to a feature vector of bounded norm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from privcausal.features.design import Design
+from privcausal.features.rows import Features, Rows, fine_bins, looked_up
+from privcausal.stored import stored
+from privcausal.typing import Integers, Matrix, Singles, Vector
+
+
+@stored
+@dataclass(frozen=True)
+class Block:
+    """Basis functions of one design column.
+
+    Smooth columns have a `table` of shape (FINE, K), which is looked up; otherwise the one function
+    is ``gain * (column - shift)``. `order` is 1 for linear, 2, 3, ... by roughness; functions of a
+    `group` share a prior variance.
+    """
+
+    column: int
+    order: tuple[int, ...]
+    group: str
+    gain: float = 1.0
+    shift: float = 0.0
+    table: Matrix | None = None
+
+    def __call__(self, scaled: Matrix) -> Matrix:
+        values = scaled[:, self.column]
+        if self.table is None:
+            return (self.gain * (values - self.shift))[:, None]
+        return np.asarray(self.table[fine_bins(values)])
+
+    @cached_property
+    def tables(self) -> tuple[Vector, ...]:
+        """The columns of `table`, each contiguous in memory."""
+        assert self.table is not None
+        return tuple(np.ascontiguousarray(self.table.T))
+
+    @property
+    def reach(self) -> float:
+        """Largest absolute value of the functions."""
+        if self.table is None:
+            return abs(self.gain) * (1.0 + abs(self.shift))
+        return float(np.abs(self.table).max())
+
+    def function(self, rows: Rows, design: Design, number: int, out: Vector) -> Vector:
+        """Write one function of the block to `out`."""
+        if self.table is not None:
+            return looked_up(self.tables[number], rows.bins(design, self.column), out)
+        np.subtract(rows.column(design, self.column), self.shift, out=out)
+        return np.multiply(self.gain, out, out=out)
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class FeatureMap:
+    """phi(x) = (1, basis functions), with row weight w = min(1, (C / ||phi||)^2).
+
+    So ||sqrt(w) phi|| <= C and ||w phi|| <= C, which bounds the Gram matrix and the cross moments.
+    Predictions use phi without weights.
+    """
+
+    design: Design
+    blocks: tuple[Block, ...]
+    cut: float
+
+    @cached_property
+    def size(self) -> int:
+        return 1 + sum(len(b.order) for b in self.blocks)
+
+    @cached_property
+    def order(self) -> Integers:
+        """0 for the intercept, else the order of roughness of each function."""
+        return np.array([0, *(o for b in self.blocks for o in b.order)], np.int64)
+
+    @cached_property
+    def group(self) -> tuple[str, ...]:
+        return ("", *(b.group for b in self.blocks for _ in b.order))
+
+    @cached_property
+    def variables(self) -> tuple[tuple[str, ...], ...]:
+        """Variables that each function depends on; the intercept depends on none."""
+        of = {term.name: term.variables for term in self.design.terms}
+        return tuple(of[self.design.columns[c].term] if c >= 0 else () for c in self.column)
+
+    @cached_property
+    def column(self) -> Integers:
+        """Design column of each function; -1 for the intercept."""
+        return np.array([-1, *(b.column for b in self.blocks for _ in b.order)], np.int64)
+
+    def phi(self, scaled: Matrix) -> Matrix:
+        """Features, shape (n, p), of scaled design columns, shape (n, q)."""
+        out = np.empty((len(scaled), self.size))
+        out[:, 0] = 1.0
+        for block, (at, stop) in zip(self.blocks, self._places, strict=True):
+            out[:, at:stop] = block(scaled)
+        return out
+
+    @cached_property
+    def _places(self) -> list[tuple[int, int]]:
+        """Where each block's functions begin and end."""
+        ends = np.cumsum([1, *(len(b.order) for b in self.blocks)]).tolist()
+        return list(pairwise(ends))
+
+    def of(self, rows: Rows) -> Matrix:
+        if not rows.by_column:
+            return self.phi(rows.scaled(self.design))
+        out = rows.matrix(self.size)
+        for number in range(self.size):
+            self.one(rows, number, out[:, number])
+        return out
+
+    def columns(self, rows: Rows) -> Iterator[Vector]:
+        """One feature after another, each valid until the next; they stay in cache."""
+        out = np.empty(len(rows))
+        for number in range(self.size):
+            yield self.one(rows, number, out)
+
+    def norm2(self, rows: Rows) -> Vector:
+        """||phi(x)||^2, shape (n,)."""
+        total, part = np.ones(len(rows)), np.empty(len(rows))
+        for block, squares in zip(self.blocks, self._squares, strict=True):
+            if squares is None:
+                np.square(block.function(rows, self.design, 0, part), out=part)
+            else:
+                looked_up(squares, rows.bins(self.design, block.column), part)
+            total += part
+        return total
+
+    @cached_property
+    def _squares(self) -> tuple[Vector | None, ...]:
+        """Sum of squares of each block's functions on the fine bins."""
+        return tuple(None if b.table is None else squared_norm(b.table) for b in self.blocks)
+
+    @cached_property
+    def owner(self) -> list[tuple[Block, int]]:
+        """The block of each function after the first, and its number there."""
+        return [(block, k) for block in self.blocks for k in range(len(block.order))]
+
+    def one(self, rows: Rows, number: int, out: Vector) -> Vector:
+        """Write the feature of this number to `out`."""
+        if number == 0:
+            out[:] = 1.0
+            return out
+        block, own = self.owner[number - 1]
+        return block.function(rows, self.design, own, out)
+
+    def total(self, coef: Vector) -> Sum:
+        """phi(x)'coef as a function of rows."""
+        constant = float(coef[0])
+        parts: list[tuple[int, Vector | float]] = []
+        for block, (at, stop) in zip(self.blocks, self._places, strict=True):
+            own = coef[at:stop]
+            if block.table is None:
+                slope = float(block.gain * own[0])
+                constant -= slope * block.shift
+                parts.append((block.column, slope))
+            else:
+                parts.append((block.column, combine(np.asfortranarray(block.table), own)))
+        return Sum(self.design, constant, tuple(parts))
+
+    def weight(self, phi: Matrix) -> Vector:
+        """Row weights, shape (n,), in (0, 1]."""
+        return np.minimum(1.0, self.cut**2 / squared_norm(phi))
+
+    def restricted(self, terms: Sequence[str]) -> FeatureMap:
+        """The functions of some terms only, with the same tables and cut."""
+        columns = self.design.columns
+        blocks = tuple(b for b in self.blocks if columns[b.column].term in terms)
+        return FeatureMap(self.design, blocks, self.cut)
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """constant + a function of each design column: a slope, or a table on the fine bins.
+
+    A column's basis functions are summed once, in its table, in a fixed order, so that every
+    engine, block and machine gives the same bits.
+    """
+
+    design: Design
+    constant: float
+    parts: tuple[tuple[int, Vector | float], ...]
+
+    def __call__(self, rows: Rows) -> Vector:
+        total, part = np.full(len(rows), self.constant), np.empty(len(rows))
+        for column, effect in self.parts:
+            if isinstance(effect, float):
+                np.multiply(rows.column(self.design, column), effect, out=part)
+            else:
+                looked_up(effect, rows.bins(self.design, column), part)
+            total += part
+        return total
+
+
+def squared_norm(phi: Matrix | Singles) -> Vector:
+    """Squared row norms, summed in a fixed order on every engine and batch."""
+    total, square = np.zeros(len(phi), phi.dtype), np.empty(len(phi), phi.dtype)
+    for j in range(phi.shape[1]):
+        total += np.multiply(phi[:, j], phi[:, j], out=square)
+    return np.asarray(total, np.float64)
+
+
+SMALL = 1 << 10
+"""Rows that OpenBLAS multiplies without copies of its own."""
+
+
+def by_rows(left: Matrix, right: Matrix) -> Matrix:
+    """left' right, whose sums are exact in any order."""
+    pieces = len(left) // SMALL
+    rows, p, q = pieces * SMALL, left.shape[1], right.shape[1]
+    total = left[rows:].T @ right[rows:]
+    if rows:
+        # all sizes are given: NumPy cannot infer one of a table without columns
+        parts = left[:rows].T.reshape(p, pieces, SMALL), right[:rows].T.reshape(q, pieces, SMALL)
+        total += np.matmul(parts[0].swapaxes(0, 1), parts[1].transpose(1, 2, 0)).sum(axis=0)
+    return total
+
+
+def onto(phi: Matrix, lift: Matrix, out: Matrix) -> None:
+    """Write phi lift to `out`; both are Fortran-ordered, and sums are exact in any order."""
+    pieces = len(phi) // SMALL
+    rows, (p, k) = pieces * SMALL, lift.shape
+    np.matmul(lift.T, phi[rows:].T, out=out[rows:].T)
+    if rows:
+        own = phi[:rows].T.reshape(p, pieces, SMALL).swapaxes(0, 1)
+        np.matmul(lift.T, own, out=out[:rows].T.reshape(k, pieces, SMALL).swapaxes(0, 1))
+
+
+FEW_ROWS = 256
+"""Up to so many rows, one call on a table of products is faster than one per column."""
+
+
+def combine(phi: Matrix, coef: Vector) -> Vector:
+    """phi @ coef in a fixed order, so that the batch size does not matter."""
+    if len(phi) <= FEW_ROWS and phi.shape[1]:
+        return np.asarray(np.add.accumulate(phi * coef, axis=1)[:, -1] + 0.0)  # the same order
+    total, part = np.zeros(len(phi)), np.empty(len(phi))
+    for j in range(phi.shape[1]):
+        total += np.multiply(phi[:, j], coef[j], out=part)
+    return total
+
+
+def columns_of(features: Features, rows: Rows) -> Iterator[Vector]:
+    """Columns of phi one after another, each valid until the next."""
+    if isinstance(features, FeatureMap):
+        return features.columns(rows)
+    return iter(rows.phi(features).T)
+
+
+def row_weights(features: Features, rows: Rows) -> Vector:
+    """Row weights of the features, shape (n,)."""
+    if isinstance(features, FeatureMap):
+        return np.minimum(1.0, features.cut**2 / features.norm2(rows))
+    return features.weight(rows.phi(features))

@@ -1,0 +1,387 @@
+"""From a formula and declared domains to design columns, each scaled to a known range.
+
+A `Design` is the formula materialised on a skeleton, a small public frame that spans the declared
+domains. Whatever a term learns (knots, polynomial coefficients, levels) it learns there.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from privcausal.errors import FormulaError
+from privcausal.request.factors import ENVIRONMENT, MAX_BASIS, Factor, call_factor, short
+from privcausal.request.formula import Term
+from privcausal.request.schema import Binary, Interval, Levels, Schema
+from privcausal.typing import Integers, Matrix, Vector
+
+_LINE = 4097  # points at which the range of a function of one variable is taken
+_SQUARE, _CUBE = 129, 33  # of each variable, for functions of two and of more
+MOST_ENTRIES, MOST_WORK = 1 << 27, 1 << 32
+"""Entries of a design's largest table on a grid, a gigabyte, and of all its tables."""
+_GRID = 257  # prime, so that strides give every variable the same uniform skeleton marginal
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One design column: its name, the term it comes from and its range over the domain."""
+
+    name: str
+    term: str
+    kind: Literal["numeric", "indicator", "function", "interaction"]
+    lo: float
+    hi: float
+    variable: str | None = None
+
+    def scale(self, values: Vector) -> Vector:
+        """Values clipped to [lo, hi] and mapped to [-1, 1]; indicators stay 0/1."""
+        values = np.clip(values, self.lo, self.hi)
+        if self.kind == "indicator":
+            return values
+        return (values - 0.5 * (self.lo + self.hi)) / (0.5 * (self.hi - self.lo))
+
+    @property
+    def per_unit(self) -> float:
+        """Scaled units per natural unit: a slope in natural units is slope x per_unit."""
+        return 1.0 if self.kind == "indicator" else 2.0 / (self.hi - self.lo)
+
+
+class Design:
+    """Design columns of some formula terms over a schema, each scaled to a known range.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+    schema : Schema
+        Has a domain, declared or bought, for every variable of the terms.
+    full_rank : bool
+        Drop a reference level per factor (regression tables), or keep all (shrunken bases).
+    """
+
+    def __init__(self, terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> None:
+        self.asked = tuple(terms)
+        columns = [_as_column(term) for term in terms]
+        # x + s(x) is one column
+        self.terms = tuple({frozenset(f.expr for f in t.factors): t for t in columns}.values())
+        smooth = [t.factors[0] for t in terms if t.factors[0].kind == "smooth"]
+        self.smooth = {f.variables[0]: cast("int | None", dict(f.options).get("k")) for f in smooth}
+        self.schema = schema
+        self.full_rank = full_rank
+        self.variables = tuple(dict.fromkeys(v for t in terms for v in t.variables))
+        self._undeclared = _unlike([*self.variables, *self._labels()])
+        self._spec, self._keep, self.columns = self._materialise()
+        self._codes = self._code_tables()
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def scaled(self, frame: Mapping[str, Vector | Integers], size: int) -> Matrix:
+        """Scaled columns, shape (n, q), from clipped numbers and level codes of the variables.
+
+        A value that is not finite is NaN.
+        """
+        if not self.columns:
+            return np.zeros((size, 0))
+        values = self._evaluate(frame)
+        out = np.empty((size, len(self.columns)))
+        for j, column in enumerate(self.columns):
+            out[:, j] = column.scale(values[:, j])
+        return out
+
+    def into(self, out: Matrix, frame: Mapping[str, Vector | Integers]) -> Matrix:
+        """Write `scaled` of values inside their domains to `out`.
+
+        Numbers and levels are looked up, which gives the same bits many times faster; formulaic
+        evaluates the other columns.
+        """
+        values = None if self.plain else self._evaluate(frame)
+        for j, column in enumerate(self.columns):
+            if column.kind in ("numeric", "indicator"):
+                self.one(j, frame, out[:, j])
+            else:
+                assert values is not None
+                out[:, j] = column.scale(values[:, j])
+        return out
+
+    def one(self, j: int, frame: Mapping[str, Vector | Integers], out: Vector) -> Vector:
+        """Write a numeric or indicator column of values inside their domains to `out`."""
+        column = self.columns[j]
+        if column.kind == "indicator":
+            # -1, an undeclared label, is the last entry; no other code is out of range
+            codes = frame[str(column.variable)].astype(np.intp)
+            own = self._codes[j].take(codes, mode="wrap")
+        else:
+            own = np.asarray(frame[str(column.variable)], np.float64)
+            if self._inside[j]:
+                # the same bits as of `Column.scale`, in half the steps
+                np.subtract(own, 0.5 * (column.lo + column.hi), out=out)
+                return np.divide(out, 0.5 * (column.hi - column.lo), out=out)
+        out[:] = column.scale(own)
+        return out
+
+    @cached_property
+    def _inside(self) -> list[bool]:
+        """Which columns are numbers with their domain as range."""
+        domains = [self.schema[c.variable] if c.variable else None for c in self.columns]
+        return [
+            isinstance(domain, Interval) and (domain.lo, domain.hi) == (c.lo, c.hi)
+            for c, domain in zip(self.columns, domains, strict=True)
+        ]
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether every column is a number or a level, and so finite."""
+        return all(column.kind in ("numeric", "indicator") for column in self.columns)
+
+    # -- materialisation ---------------------------------------------------------------------
+
+    def _labels(self) -> list[str]:
+        domains = [self.schema[name] for name in self.variables]
+        return [label for d in domains if isinstance(d, Levels) for label in d.labels]
+
+    def _materialise(self) -> tuple[Any, list[int], tuple[Column, ...]]:
+        if not self.terms:
+            return None, [], ()
+        self._check_size()
+        spec, names, owners = _fit_spec(self.terms, self._skeleton(), full_rank=self.full_rank)
+        keep, columns = [], []
+        ranges = self._ranges(spec, names, owners)
+        for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
+            if owner is None or self._undeclared in name:
+                continue
+            lo, hi = ranges[j]
+            if hi > lo:  # a constant column says what the intercept says
+                keep.append(j)
+                columns.append(self._column(name, owner, lo, hi))
+        return spec, keep, tuple(columns)
+
+    def _check_size(self) -> None:
+        """Many levels, or products of them, would take all memory, or hours."""
+        columns = sum(math.prod(map(self._width, term.factors)) for term in self.terms)
+        rows = [self._grid_size(terms[0].variables) for terms in self._evaluated_together()]
+        if max(rows) * columns > MOST_ENTRIES or sum(rows) * columns > MOST_WORK:
+            raise FormulaError(
+                f"the formula has up to {columns} columns, of factors with many levels or their "
+                "products, which is too many; declare fewer levels, or leave out interactions"
+            )
+
+    def _width(self, factor: Factor) -> int:
+        """Columns of a factor, at most."""
+        if factor.kind == "categorical":
+            domain = self.schema[factor.variables[0]]
+            return len(domain.labels) + 1 if isinstance(domain, Levels) else 2
+        return MAX_BASIS if factor.kind in ("spline", "poly") else 1
+
+    def _grid_size(self, variables: tuple[str, ...]) -> int:
+        """Rows of the grid on which a term of these variables is evaluated."""
+        size = {1: _LINE, 2: _SQUARE}.get(len(variables), _CUBE)
+        points = [len(self._points(name, size)) for name in variables]
+        return math.prod(points) if len(points) > 1 else max(_LINE, *points)
+
+    def _column(self, name: str, term: Term, lo: float, hi: float) -> Column:
+        factor, variable = term.factors[0], None
+        kind: Literal["numeric", "indicator", "function", "interaction"] = "function"
+        if len(term.factors) > 1:
+            kind = "interaction"
+        elif factor.kind in ("numeric", "categorical"):
+            variable = factor.variables[0]
+            number = factor.kind == "numeric" and isinstance(self.schema[variable], Interval)
+            kind = "numeric" if number else "indicator"
+        return Column(name, term.name, kind, lo, hi, variable)
+
+    def _code_tables(self) -> dict[int, Vector]:
+        """Values of each indicator at the codes 0, 1, ... of its variable, and last at -1."""
+        found: dict[int, Vector] = {}
+        if not any(column.kind == "indicator" for column in self.columns):
+            return found
+        points = {v: self._coded(v) for v in self.variables}
+        rows = max(map(len, points.values()))
+        # a shorter variable's last value fills its rows to the end: -1 for levels
+        frame = {v: np.append(p, np.repeat(p[-1:], rows - len(p))) for v, p in points.items()}
+        values = self._evaluate(frame)
+        for j, column in enumerate(self.columns):
+            if column.kind == "indicator":
+                found[j] = values[: len(points[str(column.variable)]), j].copy()
+        return found
+
+    def _coded(self, name: str) -> Any:
+        domain = self.schema[name]
+        if isinstance(domain, Interval):
+            return np.array([domain.mid])
+        return np.append(self._points(name, 0), -1) if isinstance(domain, Levels) else np.r_[0.0, 1]
+
+    def _skeleton(self) -> Any:
+        """A frame with each variable uniform over its domain, by coprime strides."""
+        steps = np.arange(_GRID)
+        frame: dict[str, Any] = {}
+        for i, name in enumerate(self.variables):
+            points = self._points(name, _GRID)
+            frame[name] = points[(steps * (i + 1)) % _GRID % len(points)]
+        return self._as_frame(frame)
+
+    def _points(self, name: str, size: int) -> Any:
+        domain = self.schema[name]
+        if isinstance(domain, Interval):
+            return np.linspace(domain.lo, domain.hi, size)
+        if isinstance(domain, Binary):
+            return np.array([0.0, 1.0])
+        return np.arange(len(domain.labels))
+
+    def _as_frame(self, frame: Mapping[str, Any]) -> Any:
+        import pandas as pd
+
+        out = {}
+        for name in self.variables:
+            domain = self.schema[name]
+            if isinstance(domain, Levels):
+                categories = pd.Index([*domain.labels, self._undeclared])
+                own, beyond = frame[name], len(domain.labels)
+                codes = np.where((own >= 0) & (own < beyond), own, beyond)
+                out[name] = pd.Categorical.from_codes(codes.astype(np.int64), categories=categories)
+            else:
+                out[name] = frame[name]
+        return pd.DataFrame(out)
+
+    def _evaluate(self, frame: Mapping[str, Any]) -> Matrix:
+        values = self._matrix(self._spec, frame)[:, self._keep]
+        values[~np.isfinite(values)] = np.nan
+        return values
+
+    def _matrix(self, spec: Any, frame: Mapping[str, Any]) -> Matrix:
+        """The model matrix before columns are dropped and scaled."""
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            # a warning of NumPy would reveal a row's value
+            warnings.simplefilter("ignore")
+            matrix = spec.get_model_matrix(self._as_frame(frame), context=ENVIRONMENT)
+        return np.asarray(matrix, dtype=np.float64)
+
+    def _ranges(
+        self, spec: Any, names: Sequence[str], owners: Sequence[Term | None]
+    ) -> dict[int, tuple[float, float]]:
+        """Smallest and largest value of each column on a grid of its term's domain.
+
+        Rows are clipped to it, so a grid that misses an extreme costs accuracy, not privacy.
+        """
+        out = {}
+        for terms in self._evaluated_together():
+            values = self._on_grid(terms, spec)
+            for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
+                if owner not in terms or self._undeclared in name:
+                    continue
+                column = values[:, j]
+                if not np.isfinite(column).all():
+                    raise FormulaError(
+                        f"term {owner.name!r} is not finite everywhere on the declared bounds of "
+                        f"{', '.join(map(repr, owner.variables))}; declare bounds on which it is"
+                    )
+                out[j] = float(column.min()), float(column.max())
+        return out
+
+    def _evaluated_together(self) -> list[list[Term]]:
+        """Terms of one variable each, which share a grid, and every other term by itself."""
+        alone = [t for t in self.terms if len(t.variables) == 1]
+        return [*([alone] if alone else []), *([t] for t in self.terms if t not in alone)]
+
+    def _on_grid(self, terms: Sequence[Term], spec: Any) -> Matrix:
+        """The whole design, shape (rows, all columns), on a grid of the terms' variables."""
+        if len(variables := terms[0].variables) > 1:
+            size = _SQUARE if len(variables) == 2 else _CUBE
+            axes = [self._points(v, size) for v in variables]
+            mesh = np.meshgrid(*axes, indexing="ij")
+            grid = {v: values.ravel() for v, values in zip(variables, mesh, strict=True)}
+        else:
+            grid = {v: self._points(v, _LINE) for t in terms for v in t.variables}
+        rows = max(map(len, grid.values()))
+        full = {v: np.resize(grid.get(v, self._points(v, _GRID)), rows) for v in self.variables}
+        return self._matrix(spec, full)
+
+
+def design_of(terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> Design:
+    """A `Design`, from a cache if it was made before: it is public, and formulaic is slow."""
+    found = copy(_made(tuple(terms), schema, full_rank))
+    found.asked, found.schema = tuple(terms), schema  # what is saved refers to these very objects
+    return found
+
+
+@lru_cache(maxsize=64)
+def _made(terms: tuple[Term, ...], schema: Schema, full_rank: bool) -> Design:
+    return Design(terms, schema, full_rank=full_rank)
+
+
+def _unlike(texts: Sequence[str]) -> str:
+    """A label for undeclared levels that occurs in none of `texts`, since labels may be bought.
+
+    No formula holds a control character, so nothing else can put the label into a column name.
+    """
+    marker = "<\x1fundeclared>"
+    while any(marker in text for text in texts):
+        marker = f"<{marker}>"
+    return marker
+
+
+def _as_column(term: Term) -> Term:
+    """The term with ``s(x)`` as the column x; the base decides how smooth it is."""
+    factors = tuple(
+        Factor(f.variables[0], "numeric", f.variables) if f.kind == "smooth" else f
+        for f in term.factors
+    )
+    return Term(":".join(f.expr for f in factors), factors)
+
+
+def formulaic_terms(terms: Sequence[Term]) -> Any:
+    """An intercept and the terms, as a ``formulaic.formula.SimpleFormula``.
+
+    Evaluate it with ``context=ENVIRONMENT`` on a frame of the formula's own columns only: any other
+    column could replace the function of its name.
+
+    Raises
+    ------
+    FormulaError
+        If a factor is not what `CausalFormula.parse` makes: a loaded file may hold anything.
+    """
+    from formulaic.formula import SimpleFormula
+    from formulaic.parser.types import Factor as Formulaic
+    from formulaic.parser.types import Term as Product
+
+    def convert(factor: Factor) -> Any:
+        if factor.kind == "numeric":
+            return Formulaic(factor.expr, eval_method="lookup")
+        # the last gate before formulaic evaluates the text
+        if call_factor(factor.expr) != replace(factor, ref=None):
+            raise FormulaError(f"{short(factor.expr)} is not a factor as this package writes it")
+        return Formulaic(factor.expr, eval_method="python")
+
+    intercept = Product([Formulaic("1", eval_method="literal")])
+    return SimpleFormula([intercept, *(Product(map(convert, t.factors)) for t in terms)])
+
+
+def _fit_spec(
+    terms: Sequence[Term], skeleton: Any, *, full_rank: bool
+) -> tuple[Any, list[str], list[Term | None]]:
+    """Formulaic's model spec learned from the skeleton, column names, and each column's term."""
+    from formulaic import model_matrix
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        matrix = model_matrix(
+            formulaic_terms(terms),
+            skeleton,
+            context=ENVIRONMENT,
+            na_action="ignore",
+            ensure_full_rank=full_rank,
+        )
+    spec = matrix.model_spec
+    by_factors = {frozenset(f.expr for f in t.factors): t for t in terms}
+    owners: list[Term | None] = []
+    names: list[str] = []
+    for encoded, columns in spec.term_indices.items():
+        names += [spec.column_names[j] for j in columns]
+        owners += [by_factors.get(frozenset(f.expr for f in encoded.factors))] * len(columns)
+    return spec, names, owners

@@ -1,0 +1,417 @@
+"""Regressions from noisy moments, whose noise is part of the likelihood.
+
+Given G = sum w phi phi' + noise and b = sum w y phi + noise,
+
+    b | beta ~ N(G+ beta, s2 G+ + (sd_b^2 + sd_G^2 ||beta||^2) I + sd_G^2 beta beta'),
+
+where G+ is the positive part of G. The noise levels are known because they were chosen. Priors of
+beta are normal with fitted variances (`fit`), wide (`least_squares`), or sparse (`mixture`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.optimize import minimize
+
+from privcausal.inference.priors import PRIORS
+from privcausal.typing import Integers, Matrix, Vector
+
+
+def cholesky(matrix: Matrix) -> Matrix:
+    """L with L L' = matrix, lower triangle only; LinAlgError if it is not positive definite.
+
+    SciPy's own functions take longer to check a small matrix than LAPACK to factor it.
+    """
+    lower, info = dpotrf(matrix, lower=1, clean=0)
+    if info:
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
+    return np.asarray(lower)
+
+
+def solve(lower: Matrix, right: Any) -> Any:
+    """inv(matrix) @ right, shape (p,) or (p, k), from the matrix's Cholesky factor."""
+    return dpotrs(lower, right, lower=1)[0]
+
+
+# -- fitted and wide priors -------------------------------------------------------------------
+
+ROUNDS = 3
+"""Fixed-point rounds: the noise term depends on the current beta, where the Gram has noise."""
+
+
+FAR, FAR_NOISE = 30.0, 5.0
+"""From their centres, logs of variances go no further: their powers of e are numbers."""
+
+LEAST_SHARE = 1e-2
+"""Least-squares priors are at most this much wider where they are read again jointly: far wider
+than any coefficient, and narrow enough for floats."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Noisy moments of one regression; `gram_sd` and `cross_sd` are noise sds of an entry.
+
+    `cross_sd` may have shape (p,). `noise_var` is the residual variance of the target per unit of
+    Gram weight, and `extra` (p, p) the covariance of further errors in `cross`.
+    """
+
+    gram: Matrix
+    cross: Vector
+    gram_sd: float
+    cross_sd: float | Vector
+    noise_var: float
+    extra: Matrix | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Regression:
+    """cross ~ N(gram beta, error), beta ~ N(0, diag(prior)); `gram_sd` is the noise of `gram`."""
+
+    gram: Matrix
+    cross: Vector
+    error: Matrix
+    prior: Vector
+    gram_sd: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Independent normal coefficients with one variance per group.
+
+    Attributes
+    ----------
+    group : Integers
+        0 for coefficients of variance `fixed` (the intercept), else 1..G.
+    scale : Vector
+        Relative prior sd within the group, shape (p,).
+    log_var, pull
+        Centres of the groups' log variances, shape (G,), and the precision around them.
+    fit_noise : bool
+        Also fit the noise variance s2.
+    basis : Matrix, optional
+        Coefficients are ``basis @ theta`` with theta independent a priori.
+    """
+
+    group: Integers
+    scale: Vector
+    fixed: float
+    log_var: Vector
+    pull: float = 0.03
+    fit_noise: bool = False
+    basis: Matrix | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Coefficients with covariance and log marginal likelihood.
+
+    `regression` is None where they are a mixture, or made of others (``basis``).
+    """
+
+    mean: Vector
+    cov: Matrix
+    evidence: float
+    regression: Regression | None = None
+
+
+def signal_share(gap: Vector, noise_var: float) -> float:
+    """Share of the mean square of noisy numbers that noise of this variance does not explain."""
+    signal = max(float((gap**2).mean()) - noise_var, 0.0)
+    return signal / (signal + noise_var) if signal > 0 else 0.0
+
+
+def positive_part(matrix: Matrix) -> Matrix:
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+
+def fit(moments: Moments, prior: Prior) -> Posterior:
+    """Posterior under the prior variances of greatest marginal likelihood."""
+    gram = positive_part(moments.gram)
+    basis = np.eye(len(moments.cross)) if prior.basis is None else prior.basis
+    design = gram @ basis
+    start = np.r_[prior.log_var, 0.0]
+    beta = np.zeros(len(moments.cross))
+    theta, cov, value = np.zeros(basis.shape[1]), np.eye(basis.shape[1]), 0.0
+    for _ in range(ROUNDS if moments.gram_sd else 1):
+        problem = _Problem(moments, prior, gram, design, noise_cov(moments, beta))
+        start, value = problem.maximise(start)
+        theta, cov = problem.posterior(start)
+        beta = basis @ theta
+    regression = problem.regression(start) if prior.basis is None else None
+    return Posterior(beta, basis @ cov @ basis.T, value, regression)
+
+
+def noise_cov(moments: Moments, beta: Vector) -> Matrix:
+    """Covariance of the noise in b - G beta: that of b, and that of G times beta."""
+    p, g2 = len(beta), moments.gram_sd**2
+    # a floor far below any noise, so that the covariance can be factored where noise is tiny
+    tiny = 1e-9 * max(float(np.trace(moments.gram)), 1e-300) * moments.noise_var / p
+    diagonal = moments.cross_sd**2 + g2 * float(beta @ beta) + tiny
+    noise = np.asarray(diagonal * np.eye(p) + g2 * np.outer(beta, beta))
+    return noise if moments.extra is None else noise + moments.extra
+
+
+def of_nothing(moments: Moments) -> float:
+    """Log marginal likelihood of moments whose coefficients are all zero."""
+    zero = np.zeros(len(moments.cross))
+    lower = factored(moments.noise_var * positive_part(moments.gram) + noise_cov(moments, zero))
+    z = solve(lower, moments.cross)
+    return -float(np.log(lower.diagonal()).sum()) - 0.5 * float(moments.cross @ z)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    moments: Moments
+    prior: Prior
+    gram: Matrix
+    design: Matrix
+    noise: Matrix
+
+    def maximise(self, start: Vector) -> tuple[Vector, float]:
+        if len(start) == 1 and not self.prior.fit_noise:
+            return start, -self._objective(start)[0]
+        best = minimize(
+            self._objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 60}
+        )
+        return best.x, -float(best.fun)
+
+    def _unpack(self, x: Vector) -> tuple[Vector, float]:
+        variances = np.empty(len(x))
+        variances[0] = self.prior.fixed
+        centre = self.prior.log_var  # in whatever unit the outcome has
+        variances[1:] = np.exp(np.minimum(np.maximum(x[:-1], centre - FAR), centre + FAR))
+        noise = (
+            np.exp(min(max(float(x[-1]), -FAR_NOISE), FAR_NOISE)) if self.prior.fit_noise else 1.0
+        )
+        t = variances[self.prior.group] * self.prior.scale**2
+        return t, float(self.moments.noise_var * noise)
+
+    def _objective(self, x: Vector) -> tuple[float, Vector]:
+        """Negative log marginal likelihood and its gradient in (log variances, log noise)."""
+        t, s2 = self._unpack(x)
+        b, shift = self.moments.cross, x[:-1] - self.prior.log_var
+        factor = factored(self._total(t, s2))
+        # without a basis the design is the Gram
+        same, d = self.prior.basis is None, self.design.shape[1]
+        right = (self.design, b[:, None]) if same else (self.design, self.gram, b[:, None])
+        solved = solve(factor, np.concatenate(right, axis=1))
+        inv_design, inv_gram, z = solved[:, :d], solved[:, -1 - len(b) : -1], solved[:, -1]
+        value = 2 * np.log(factor.diagonal()).sum() + b @ z + self.prior.pull * shift @ shift
+        by_coef = t * ((inv_design * self.design).sum(0) - (self.design.T @ z) ** 2)
+        grad = np.bincount(self.prior.group, by_coef, len(x))[1:] + 2 * self.prior.pull * shift
+        noise_grad = 0.0
+        if self.prior.fit_noise:
+            value += PRIORS.noise_pull * x[-1] ** 2
+            noise_grad = s2 * float(inv_gram.trace() - z @ self.gram @ z)
+            noise_grad += 2 * PRIORS.noise_pull * x[-1]
+        return 0.5 * float(value), 0.5 * np.append(grad, noise_grad)
+
+    def _total(self, t: Vector, s2: float) -> Matrix:
+        """Covariance of the cross moments."""
+        return np.asarray(s2 * self.gram + self.noise + (self.design * t) @ self.design.T)
+
+    def regression(self, x: Vector) -> Regression:
+        t, s2 = self._unpack(x)
+        error = s2 * self.gram + self.noise
+        return Regression(self.gram, self.moments.cross, error, t, self.moments.gram_sd)
+
+    def posterior(self, x: Vector) -> tuple[Vector, Matrix]:
+        t, s2 = self._unpack(x)
+        factor = factored(self._total(t, s2))
+        gain = t[:, None] * self.design.T
+        mean = gain @ solve(factor, self.moments.cross)
+        return mean, np.diag(t) - gain @ solve(factor, gain.T)
+
+
+def factored(cov: Matrix) -> Matrix:
+    """Cholesky factor after a tiny ridge.
+
+    Where noise is tiny and priors are wide, rounding alone makes eigenvalues negative.
+    """
+    raised = cov.copy()
+    raised.flat[:: len(cov) + 1] += 1e-10 * float(cov.diagonal().max())
+    return cholesky(raised)
+
+
+def average(posteriors: Sequence[Posterior]) -> Posterior:
+    """Mixture of posteriors weighted by marginal likelihood (same moments, different priors)."""
+    weight = np.exp([p.evidence - max(q.evidence for q in posteriors) for p in posteriors])
+    weight /= weight.sum()
+    mean = sum((w * p.mean for w, p in zip(weight, posteriors, strict=True)), np.zeros(1))
+    cov = sum(
+        w * (p.cov + np.outer(p.mean - mean, p.mean - mean))
+        for w, p in zip(weight, posteriors, strict=True)
+    )
+    return Posterior(mean, np.asarray(cov), max(p.evidence for p in posteriors))
+
+
+def least_squares(moments: Moments, spread: Vector, basis: Matrix | None = None) -> Posterior:
+    """Regression for base "linear", with a wide normal prior that fades with the privacy noise.
+
+    Without noise this is least squares. With noise, coefficients far beyond their `spread` are
+    shrunk in proportion to the noise's share of the error.
+    """
+    gram = positive_part(moments.gram)
+    basis = np.eye(len(moments.cross)) if basis is None else basis
+    design = gram @ basis
+    theta = np.zeros(basis.shape[1])
+    cov: Matrix = np.eye(basis.shape[1])
+    for _ in range(ROUNDS):
+        noise = noise_cov(moments, basis @ theta)
+        share = np.trace(noise) / (np.trace(noise) + moments.noise_var * np.trace(gram))
+        error = moments.noise_var * gram + noise
+        inverse = np.linalg.pinv(error, hermitian=True)
+        precision = design.T @ inverse @ design + np.diag(share / spread**2)
+        cov = np.asarray(np.linalg.pinv(precision, hermitian=True))
+        theta = cov @ design.T @ inverse @ moments.cross
+    wide = spread**2 / max(share, LEAST_SHARE)
+    regression = Regression(gram, moments.cross, error, wide, moments.gram_sd)
+    return Posterior(basis @ theta, basis @ cov @ basis.T, 0.0, regression)
+
+
+def second_moment(moments: Moments, reference: Matrix, estimate: Vector) -> Matrix:
+    """E[(c - beta)(c - beta)'] of an estimate c, under the prior N(0, reference), shape (p, p).
+
+    An estimate may lean on a sparse prior, whose own posterior is too narrow where the moments say
+    little. Bands therefore use a public reference prior of plausible effects. Its posterior has a
+    mean m and a covariance V, and the second moment of the error is V + (c - m)(c - m)'.
+    """
+    gram = positive_part(moments.gram)
+    error = moments.noise_var * gram + noise_cov(moments, estimate)
+    lead = gram @ reference
+    gain = np.linalg.solve(error + lead @ gram.T, lead).T
+    gap = estimate - gain @ moments.cross
+    cov = reference - gain @ lead
+    return np.asarray(0.5 * (cov + cov.T) + np.outer(gap, gap))
+
+
+# -- sparse priors ----------------------------------------------------------------------------
+
+SCALES = 10
+"""Scales of a coefficient's prior: a geometric grid, each 2.5 times the one before."""
+
+MIXTURE_ROUNDS, STEPS = 2, 20
+"""The noise of the Gram depends on the coefficients, hence rounds; steps within each."""
+
+KEPT = 0.5
+"""Share of a factor that a step leaves as it was: undamped steps would oscillate."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleMixturePrior:
+    """Intercept with prior variance `fixed`; coefficients with prior sd `unit` times a scale.
+
+    `kind` (p,) is -1 for the intercept, else the class of the coefficient (linear, curved).
+    """
+
+    fixed: float
+    unit: Vector
+    kind: Integers
+
+
+def mixture(moments: Moments, law: ScaleMixturePrior) -> Posterior:
+    """Posterior and evidence when few of many coefficients may matter, by unknown amounts.
+
+    The scales' shares are learned within each class, with a Dirichlet prior that favours the
+    least. A coefficient's prior is thus a mixture of normals, and its posterior is found by
+    expectation propagation (Minka 2001, Section 3). Each prior is replaced by a normal factor of
+    precision tau_j and centre nu_j / tau_j, such that with what all else says of beta_j, N(m, s2),
+    it has the mean and variance of
+
+        sum_k r_k N(m v_k / (v_k + s2), v_k s2 / (v_k + s2)),    r_k ~ share_k N(m; 0, v_k + s2).
+
+    Shares come from the base weights and the other coefficients' r_k (Asuncion et al. 2009,
+    "CVB0"). All factors are updated at once, a fixed number of times.
+    """
+    gram = positive_part(moments.gram)
+    factors = _Factors(law)
+    mean = np.zeros(len(moments.cross))
+    for _ in range(MIXTURE_ROUNDS if moments.gram_sd else 1):
+        error = moments.noise_var * gram + noise_cov(moments, mean)
+        solved = np.linalg.solve(error, np.c_[gram, moments.cross])
+        precision = gram.T @ solved[:, :-1]
+        precision, centre = 0.5 * (precision + precision.T), gram.T @ solved[:, -1]
+        for _ in range(STEPS):
+            mean, cov = factors.posterior(precision, centre)
+            factors.renew(mean, cov.diagonal())
+    mean, cov = factors.posterior(precision, centre)
+    log = _likelihood(moments.cross, error, centre + factors.shift, mean, cov)
+    return Posterior(mean, cov, log + factors.evidence(mean, cov.diagonal()))
+
+
+class _Factors:
+    """Normal factors in place of the coefficients' priors, and each scale's chances."""
+
+    def __init__(self, law: ScaleMixturePrior) -> None:
+        self.law = law
+        self.free = law.kind >= 0
+        scales = np.geomspace(PRIORS.least_scale, PRIORS.most_scale, SCALES)
+        self.tried = (law.unit[self.free, None] * scales) ** 2
+        rest = (1 - PRIORS.negligible) / (SCALES - 1)
+        self.base = PRIORS.concentration * np.r_[PRIORS.negligible, np.full(SCALES - 1, rest)]
+        kind = law.kind[self.free]
+        self.same = (kind[:, None] == kind).astype(float)
+        np.fill_diagonal(self.same, 0.0)
+        self.chance = np.tile(self.base / PRIORS.concentration, (len(kind), 1))
+        self.precision = np.full(len(law.kind), 1 / law.fixed)
+        self.precision[self.free] = 1 / (self.chance * self.tried).sum(1)
+        self.shift = np.zeros(len(law.kind))
+
+    def posterior(self, precision: Matrix, centre: Vector) -> tuple[Vector, Matrix]:
+        inverse = precision.copy()
+        inverse.flat[:: len(inverse) + 1] += self.precision
+        cov = np.asarray(np.linalg.inv(inverse), np.float64)
+        return cov @ (centre + self.shift), cov
+
+    def _without(self, mean: Vector, var: Vector) -> tuple[Vector, Vector]:
+        """Mean and variance of each free coefficient under all but its own prior."""
+        own = 1 / var[self.free]
+        s2 = 1 / np.maximum(own - self.precision[self.free], 1e-9 * own)
+        return s2 * (own * mean[self.free] - self.shift[self.free]), s2
+
+    def renew(self, mean: Vector, var: Vector) -> None:
+        """Every factor moved towards the one that the mixture asks for."""
+        m, s2 = self._without(mean, var)
+        total = self.tried + s2[:, None]
+        log = np.log(self.same @ self.chance + self.base)
+        log -= 0.5 * (np.log(total) + (m**2)[:, None] / total)
+        chance = np.exp(log - log.max(1, keepdims=True))
+        self.chance = chance / chance.sum(1, keepdims=True)
+        kept = self.tried / total
+        first = m * (self.chance * kept).sum(1)
+        square = (self.chance * (kept * s2[:, None] + (m[:, None] * kept) ** 2)).sum(1)
+        spread = np.maximum(square - first**2, 1e-12 * s2)
+        # a mixture may be wider than what it multiplies, a factor may not
+        precision = np.maximum(1 / spread - 1 / s2, 1 / self.tried[:, -1])
+        shift = first * (precision + 1 / s2) - m / s2
+        free = self.free
+        self.precision[free] += (1 - KEPT) * (precision - self.precision[free])
+        self.shift[free] += (1 - KEPT) * (shift - self.shift[free])
+
+    def evidence(self, mean: Vector, var: Vector) -> float:
+        """Log of the integral of prior times N(m, s2) over that of its factor, summed.
+
+        Shares are given the earlier coefficients of the class, so that they form a chain.
+        """
+        m, s2 = self._without(mean, var)
+        own = 1 / var[self.free]
+        before = np.tril(self.same)
+        share = (before @ self.chance + self.base) / (before.sum(1) + PRIORS.concentration)[:, None]
+        total = self.tried + s2[:, None]
+        each = np.log(share) - 0.5 * ((m**2)[:, None] / total + np.log(total))
+        log = np.logaddexp.reduce(each, axis=1) + 0.5 * (m**2 / s2 + np.log(s2))
+        log -= 0.5 * (own * mean[self.free] ** 2 - np.log(own))
+        return float(log.sum()) - 0.5 * float(np.log(self.law.fixed)) * int((~self.free).sum())
+
+
+def _likelihood(cross: Vector, error: Matrix, right: Vector, mean: Vector, cov: Matrix) -> float:
+    """Log of the integral of N(cross; G beta, error) times the normal factors of height 1."""
+    lower = factored(error)
+    log = -float(np.log(lower.diagonal()).sum()) - 0.5 * float(cross @ solve(lower, cross))
+    return log + 0.5 * float(right @ mean) + 0.5 * float(np.linalg.slogdet(cov)[1])

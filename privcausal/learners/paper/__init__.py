@@ -1,0 +1,107 @@
+"""What the published mechanisms (`privcausal.paper`) share: refusals, and nuisances on one half."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from privcausal.accounting import PICO, rho_of
+from privcausal.errors import SchemaError
+from privcausal.features.design import Design
+from privcausal.features.functions import Nuisance
+from privcausal.learners.budget import StageWeight, Undeclared
+from privcausal.learners.description import SPLITS, Rows, nuisance_rows
+from privcausal.learners.estimate import Estimate
+from privcausal.learners.nuisances import FoldNuisances, nuisance_of, partial, residual_effect
+from privcausal.learners.options import refuse
+from privcausal.learners.shares import SHARES, Stages
+from privcausal.learners.state import FitState, Session, gram_of, prepare
+from privcausal.request.plan import Plan, Stage, portions
+from privcausal.request.request import Request
+from privcausal.typing import Matrix
+
+_PUBLIC_SEED = 20_250_521  # starting points of an optimiser, not noise; they are public
+
+
+def starting_points(design: Design) -> Matrix:
+    """Ten random starts of the search for gamma (PrivATE's supplement C.2)."""
+    return np.random.default_rng(_PUBLIC_SEED).random((10, len(design.variables)))
+
+
+def least_rows(stage: Stage, numbers: int = 1) -> int:
+    """max(55, 8 (d + 2 ln(2/delta)) / epsilon) for the d `numbers` that a stage releases.
+
+    Below e^4 rows, or where this beta of Nissim et al. (2007) is passed, gamma sqrt(ln n) / n is
+    not a smooth upper bound of the local sensitivity even of a mean of fixed scores.
+    """
+    epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
+    return max(55, math.ceil(8 * (numbers + 2 * math.log(2 / delta)) / epsilon))
+
+
+def refuse_published(asked: Mapping[str, bool], why: str) -> None:
+    """Refuse the first option that was asked for; `why` it is outside the published theorems."""
+    refuse(asked, f"the published mechanism does not take {{}}: {why}")
+
+
+def refuse_undeclared(undeclared: Undeclared) -> None:
+    if undeclared:
+        names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
+        raise SchemaError(
+            f"what is published buys no bounds: declare those of {names}, such as "
+            "bounds={'age': (18, 95), 'ward': ['a', 'b']}"
+        )
+
+
+def private_needs(request: Request, *, released_weights: bool = False) -> list[StageWeight]:
+    """Releases of private nuisances from moments."""
+    needs = [
+        StageWeight(Stages.MARGINALS, SHARES.private_marginals),
+        StageWeight(Stages.GRAM, SHARES.private_gram),
+        StageWeight(Stages.OUTCOME, SHARES.private_outcome),
+        StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.private_moments),
+    ]
+    if request.propensity is None:
+        needs.append(StageWeight(Stages.TREATMENT, SHARES.private_treatment))
+    if released_weights:
+        needs.append(StageWeight(Stages.NUISANCE_WEIGHTS, SHARES.private_weights))
+    return needs
+
+
+def private_nuisance(
+    session: Session, *, linear_terms: bool = True
+) -> tuple[FitState, tuple[FoldNuisances, ...], Nuisance]:
+    """e, mu_0 and mu_1 from the releases of `private_needs`."""
+    state, grams = gram_of(prepare(session, linear_terms=linear_terms))
+    partials = partial(state, grams)
+    tau = residual_effect(state, grams, partials)
+    return state, partials, nuisance_of(partials[0], tau, state.outcome)
+
+
+def on_one_half(request: Request, needs: Sequence[StageWeight]) -> tuple[tuple[Stage, ...], int]:
+    """Stages of the nuisances' half, and the rho they share.
+
+    They are in parallel with the other half, which pays (epsilon, delta): charged nothing more.
+    """
+    cap = rho_of(request.budget.epsilon, request.budget.delta)
+    amounts = portions(cap, [need.weight for need in needs])
+    stages = tuple(
+        Stage(need.key, amount, charged=0, rows=0.5, part="nuisance")
+        for need, amount in zip(needs, amounts, strict=True)
+    )
+    return stages, cap
+
+
+def has_private_nuisances(plan: Plan) -> bool:
+    """Whether they come from one half of the rows, by sums with noise."""
+    return plan.request.split == "disjoint" and plan.base != "sklearn"
+
+
+def published_rows(estimate: Estimate) -> Rows:
+    """For the head of the summary: what nuisances were learned from, and whether privately."""
+    split = estimate.plan.request.split
+    if has_private_nuisances(estimate.plan):
+        return nuisance_rows(estimate, SPLITS[split])
+    rows = "own half" if split == "disjoint" else "all rows"
+    return nuisance_rows(estimate, f"{rows}, not private")

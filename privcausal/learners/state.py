@@ -1,0 +1,422 @@
+"""What all learners stand on: complete domains, designs, a synthetic population and the Gram."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from privcausal.accounting import Charge, Cost, Release
+from privcausal.features.basis import FeatureMap
+from privcausal.features.design import Design, design_of
+from privcausal.features.functions import Constant, Function, Known
+from privcausal.features.rows import Rows
+from privcausal.inference.average import FEW
+from privcausal.inference.population import (
+    GramEstimate,
+    Population,
+    correlated,
+    feature_map,
+    interval_probabilities,
+    level_probabilities,
+    modelled_probabilities,
+    population_gram,
+    shrunken,
+)
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import (
+    Counts,
+    Look,
+    Window,
+    coarse_range,
+    effective_range,
+    fine_range,
+    outcome_edges,
+    outcome_range,
+    outcome_scale,
+    present_rows,
+    read_look,
+)
+from privcausal.learners.bases import Base, PrivateBase, moment_base
+from privcausal.learners.budget import StageWeight, Undeclared
+from privcausal.learners.shares import Stages
+from privcausal.request.groups import Group, parse_group, resolve_groups
+from privcausal.request.plan import Plan, StageKey
+from privcausal.request.request import Request
+from privcausal.request.schema import Interval, Levels, Schema
+from privcausal.typing import Integers, Matrix, Vector
+from privcausal.vault import (
+    Gram,
+    Grid,
+    LabelSelection,
+    Magnitudes,
+    Marginals,
+    Outcome,
+    OutcomeResidual,
+    Regressors,
+    SizeHistogram,
+    Vault,
+)
+
+
+@dataclass
+class Session:
+    """One fit in progress: the vault, the plan, and every release so far in order.
+
+    `unseen` says that the rarer arm may be empty, by a noisy count of its rows. `beyond` bounds
+    what lies beyond purchased bounds of the outcome; None where they are declared.
+    """
+
+    plan: Plan
+    vault: Vault
+    schema: Schema
+    undeclared: Undeclared
+    base: PrivateBase
+    releases: list[Release] = field(default_factory=list)
+    unseen: bool = False
+    beyond: Window | None = None
+
+    @property
+    def regression(self) -> Base:
+        return moment_base(self.base)
+
+    def release(self, stage: StageKey, mechanism: Any) -> Release:
+        out = self.vault.release(stage, mechanism)
+        self.releases.append(out)
+        return out
+
+    def unused(self, *stages: StageKey) -> None:
+        """Budget lines for planned stages that proved unnecessary; they remain charged."""
+        trust = self.plan.request.trust
+        for stage in map(self.plan.stage, stages):
+            charge = Charge(
+                stage.heading, stage.query, "not used", trust.neighbors, float("nan"), float("nan"),
+                Cost(stage.charged, stage.epsilon, stage.delta), stage.rows, trust.protected,
+                stage.parallel,
+            )  # fmt: skip
+            self.releases.append(Release(np.zeros(0), np.zeros(0), charge))
+
+    def moments(self, stage: StageKey, mechanism: Any) -> list[Release]:
+        """One release, or one per fold under cross-fitting; the budget shows one line."""
+        if self.plan.request.split != "crossfit":
+            return [self.release(stage, mechanism)]
+        folds = list(self.vault.release_folds(stage, mechanism))
+        self.releases.append(folds[0])
+        return folds
+
+    def noise_sd(self, stage: StageKey, change: float, unit: float = 1.0) -> float:
+        """Noise sd of a sum at the stage's price, where a row changes it by `change` units."""
+        plan = self.plan
+        largest = change * plan.request.trust.max_rows * unit
+        return float(largest / np.sqrt(2 * plan.stage(stage).rho / 1e12))
+
+    def look_for(self, rows: float, noise_sd: float) -> None:
+        self.unseen |= rows <= FEW * noise_sd
+
+    def buy_bounds(self) -> None:
+        """Complete the schema by private bounds and levels."""
+        found: dict[str, Any] = {}
+        numbers = self.undeclared.numbers
+        if numbers:
+            found |= self._buy_intervals(numbers)
+        for name in self.undeclared.labels:
+            found[name] = self._buy_levels(name)
+        self.schema = self.schema.with_columns(found)
+
+    def find_ranges(self) -> None:
+        """Narrow the schema to where covariates are: beyond, they are held at the ends."""
+        names = ranged(self.plan.request, self.schema)
+        release = self.release(Stages.RANGES, Marginals(names, self.schema, CELLS))
+        counts, sd = np.split(release.value, len(names)), float(release.noise_sd[0])
+        found: dict[str, Any] = {}
+        for name, c in zip(names, counts, strict=True):
+            domain = self.schema[name]
+            assert isinstance(domain, Interval)
+            found[name] = effective_range(c, sd, domain, len(names))
+        self.schema = self.schema.with_columns(found)
+
+    def _buy_intervals(self, names: tuple[str, ...]) -> dict[str, Interval]:
+        outcome = self.plan.request.formula.outcome
+        first, trust = Magnitudes(names), self.plan.request.trust
+        public = self.vault.size if trust.unit is None else None
+        rough = self.release(Stages.MAGNITUDES, first)
+        counts = dict(zip(names, np.split(rough.value, len(names)), strict=True))
+        sd, ends = float(rough.noise_sd[0]), first.edges()
+        coarse = {
+            name: outcome_scale(Counts(c, sd, ends), name)
+            if name == outcome
+            else coarse_range(c, sd, ends, name, public)
+            for name, c in counts.items()
+        }
+        fine = self.release(Stages.GRID, Grid(names, tuple(coarse.values())))
+        cells, fine_sd = np.split(fine.value, len(names)), float(fine.noise_sd[0])
+        found = {}
+        for (name, c), grid in zip(counts.items(), cells, strict=True):
+            range_ = coarse[name]
+            if name == outcome:
+                steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
+                both = Counts(c, sd, ends), Counts(grid, fine_sd, steps)
+                self.beyond = outcome_range(*both, self._least_noise())
+                found[name] = self.beyond.interval
+            else:
+                found[name] = fine_range(grid, fine_sd, range_, present_rows(c, sd, public))
+        return found
+
+    def _least_noise(self) -> float:
+        """Noise sd of a sum over the rows for all of the budget, per unit of what is summed."""
+        trust = self.plan.request.trust
+        change = 1.0 if trust.neighbors == "substitute" else 0.5  # from the middle of its range
+        return float(change * trust.max_rows / np.sqrt(2 * self.plan.rho / 1e12))
+
+    def _buy_levels(self, name: str) -> Levels:
+        key, trust = Stages.levels(name), self.plan.request.trust
+        delta = self.plan.stage(key).delta / 1e12
+        chosen = self.release(key, LabelSelection(name, trust.max_rows, delta))
+        return Levels(chosen.labels or ("other",), other=True)
+
+
+CELLS = 64
+"""Equal cells of a declared range, by which it is narrowed: three hold the values where bounds are
+20 times too wide."""
+
+
+def range_needs(request: Request, weight: float) -> list[StageWeight]:
+    """A look at where covariates are, if any has declared bounds that may be loose."""
+    return [StageWeight(Stages.RANGES, weight)] if ranged(request, request.schema) else []
+
+
+def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
+    """Covariates whose declared bounds may be narrowed.
+
+    Not those of groups, nor a known propensity, nor those of a term whose options fix points in the
+    range (the knots of a spline).
+    """
+    formula = request.formula
+    terms = (*formula.modifiers, *formula.controls)
+    factors = [f for t in terms for f in t.factors]
+    fixed = {v for f in factors if f.options and f.kind != "smooth" for v in f.variables}
+    fixed |= {parse_group(text).column for text in request.groups}
+    if isinstance(request.propensity, str):  # what is known is not to be changed
+        fixed.add(request.propensity)
+    names = dict.fromkeys(v for f in factors for v in f.variables)
+    declared = (v for v in names if isinstance(request.schema.get(v), Interval))
+    return tuple(v for v in declared if v not in fixed and isinstance(schema[v], Interval))
+
+
+@dataclass(frozen=True, eq=False)
+class FitState:
+    """Public values after the first stages.
+
+    `features` and `effect_features` are the bases of nuisances and effect, `rows` the synthetic
+    population. `window` is where outcomes are cut to learn their mean, `look` the first look at the
+    outcome for averages, and `floor` the clip of a rare treatment.
+    """
+
+    session: Session
+    design: Design
+    linear: Design
+    groups: tuple[Group, ...]
+    population: Population
+    features: FeatureMap
+    effect_features: FeatureMap
+    rows: Rows
+    window: Outcome | None = None
+    look: Look | None = None
+    floor: float = 0.5
+
+    @property
+    def centre(self) -> Outcome:
+        """Where outcomes are cut to learn their mean: a released window, or the public bounds."""
+        return self.window or self.outcome
+
+    @property
+    def outcome(self) -> Outcome:
+        """Public bounds of the outcome."""
+        return outcome_of(self.session.plan.request, self.session.schema)
+
+    @property
+    def clip(self) -> float:
+        """c with e in [c, 1 - c]: the request's, or less where fewer than that are treated."""
+        return min(self.session.plan.request.arm_clip, self.floor)
+
+    @property
+    def soft_clip(self) -> float:
+        """The same where nothing is divided by e."""
+        return min(PRIORS.residual_clip, self.clip)
+
+    @property
+    def regressors(self) -> Regressors:
+        """A row is in at most one group of each declared text: levels exclude each other."""
+        return Regressors(self.linear, len(self.groups), len(self.session.plan.request.groups))
+
+    @property
+    def effect_index(self) -> Integers:
+        """Positions of the effect's features among the nuisances'."""
+        terms = {b.group for b in self.effect_features.blocks}
+        keep = [i for i, g in enumerate(self.features.group) if i == 0 or g in terms]
+        return np.array(keep, np.int64)
+
+    @property
+    def known(self) -> Function | None:
+        """The known propensity as a function of the row, or None."""
+        return declared_propensity(self.session.plan.request, self.session.schema)
+
+
+def outcome_of(request: Request, schema: Schema) -> Outcome:
+    """Public bounds of the outcome; one of two values is 0 or 1."""
+    domain = schema[request.formula.outcome]
+    return Outcome(domain.lo, domain.hi) if isinstance(domain, Interval) else Outcome(0.0, 1.0)
+
+
+def declared_propensity(request: Request, schema: Schema) -> Known | Constant | None:
+    """The known propensity as a function of the row, or None."""
+    if isinstance(request.propensity, str):
+        domain = schema[request.propensity]
+        assert isinstance(domain, Interval)
+        return Known(domain.lo, domain.hi)
+    return None if request.propensity is None else Constant(float(request.propensity))
+
+
+def prepare(session: Session, *, linear_terms: bool = True, modelled: bool = False) -> FitState:
+    """Bounds, designs, marginals, basis and norm cut: the stages before the Gram.
+
+    With `modelled`, marginals are helped by the usual laws.
+    """
+    session.buy_bounds()
+    request, formula = session.plan.request, session.plan.request.formula
+    terms = (*formula.modifiers, *formula.controls)
+    groups = resolve_groups(request.groups, session.schema)
+
+    def designed() -> tuple[Design, Design]:
+        full_rank, projected = session.base.name == "linear", formula.modifiers
+        design = design_of(terms, session.schema, full_rank=full_rank)
+        linear = design_of(projected if linear_terms else (), session.schema, full_rank=True)
+        session.vault.set_layout(session.schema, [design, linear], groups)
+        return design, linear
+
+    design, linear = designed()
+    if session.plan.has(Stages.RANGES):
+        session.find_ranges()
+        design, linear = designed()
+    population = _population(session, design.variables, modelled)
+    features = feature_map(design, population, session.base.functions, PRIORS.norm_quantile)
+    own = {t.name for t in formula.modifiers}
+    effect = features if len(own) == len(terms) else _restricted(features, population, own)
+    rows = _rows(population, declared_propensity(request, session.schema))
+    return FitState(session, design, linear, groups, population, features, effect, rows)
+
+
+def _rows(population: Population, known: Function | None) -> Rows:
+    return population.rows(known if isinstance(known, Known) else None)
+
+
+def _restricted(features: FeatureMap, population: Population, terms: set[str]) -> FeatureMap:
+    small = features.restricted(sorted(terms))
+    rows = population.rows()
+    norms = np.linalg.norm(small.phi(rows.scaled(features.design)), axis=1)
+    return FeatureMap(small.design, small.blocks, float(np.quantile(norms, PRIORS.norm_quantile)))
+
+
+def _population(session: Session, variables: tuple[str, ...], modelled: bool) -> Population:
+    schema = session.schema
+    mechanism = Marginals(variables, schema)
+    release = session.release(Stages.MARGINALS, mechanism)
+    sd = float(release.noise_sd[0])
+    counts = np.split(release.value, np.cumsum(mechanism.sizes)[:-1])
+    share = session.plan.stage(Stages.MARGINALS).rows
+    size = session.vault.size
+    ceiling = np.inf if size is None or session.plan.request.trust.unit else size * share
+    count = float(np.clip(np.mean([c.sum() for c in counts]), 1.0, ceiling))
+    probabilities: dict[str, Vector] = {}
+    for name, c in zip(variables, counts, strict=False):
+        domain = schema[name]
+        if isinstance(domain, Interval) and modelled:
+            probabilities[name] = modelled_probabilities(c, sd, count)
+        elif isinstance(domain, Interval):
+            probabilities[name] = interval_probabilities(c, sd)
+        else:
+            probabilities[name] = level_probabilities(c, sd, undeclared=isinstance(domain, Levels))
+    numeric = sum(isinstance(schema[v], Interval) for v in variables)
+    spread = sd * float(np.sqrt(max(map(len, counts))))
+    return Population(schema, probabilities, np.eye(numeric), count, spread)
+
+
+def outcome_histogram(
+    state: FitState, stage: StageKey, borders: Callable[[Interval], Vector]
+) -> Release | None:
+    """Counts of a numeric outcome's height above its lower bound; None where none are planned."""
+    session, outcome = state.session, state.outcome
+    if not session.plan.has(stage):
+        return None
+    domain = session.schema[session.plan.request.formula.outcome]
+    if not isinstance(domain, Interval):  # an undeclared column turned out to hold 0/1
+        session.unused(stage)
+        return None
+    height = OutcomeResidual(Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
+    return session.release(stage, SizeHistogram(height, borders(domain)))
+
+
+def look_at_outcome(state: FitState, stage: StageKey) -> FitState:
+    release = outcome_histogram(state, stage, outcome_edges)
+    if release is None:
+        return state
+    domain = state.session.schema[state.session.plan.request.formula.outcome]
+    assert isinstance(domain, Interval)
+    return replace(state, look=read_look(release.value, float(release.noise_sd[0]), domain))
+
+
+def is_binary(request: Request) -> bool:
+    domain = request.schema.get(request.formula.outcome)
+    return domain is not None and not isinstance(domain, Interval)
+
+
+@dataclass(frozen=True, eq=False)
+class Grams:
+    """Shrunken Gram for all rows and for each fold's complement."""
+
+    whole: GramEstimate
+    outside: tuple[GramEstimate, ...]
+
+
+def gram_of(state: FitState) -> tuple[FitState, Grams]:
+    """Release the Gram; learn the population's dependence from it; shrink it."""
+    mechanism = Gram(state.features)
+    releases = state.session.moments(Stages.GRAM, mechanism)
+    noisy = [mechanism.matrix(r.value) for r in releases]
+    sd = off_diagonal_sd(mechanism, releases[0])
+    total = np.sum(noisy, axis=0)
+    # each fold has its own noise of the same size
+    population = correlated(state.population, state.features, total, sd * np.sqrt(len(noisy)))
+    state = replace(state, population=population, rows=_rows(population, state.known))
+    outside = tuple(
+        _shrink(state, part, noise, share) for part, noise, share in complements(noisy, sd)
+    )
+    whole = _shrink(state, total, sd * np.sqrt(len(noisy)), 1.0)
+    return state, Grams(whole, outside)
+
+
+def _shrink(state: FitState, noisy: Matrix, sd: float, share: float) -> GramEstimate:
+    if state.session.base.released_weights:  # the textbook base keeps the released moments
+        return GramEstimate(noisy, sd, noisy)
+    rows = state.rows
+    model = population_gram(
+        state.features, rows, state.population.count * share, np.ones(len(rows))
+    )
+    return shrunken(noisy, model, sd, state.features)
+
+
+def off_diagonal_sd(mechanism: Gram, release: Release) -> float:
+    """Noise sd of an off-diagonal entry (the diagonal's is sqrt(2) larger)."""
+    sd = mechanism.matrix(release.noise_sd)
+    return float(sd[0, 1]) if len(sd) > 1 else float(sd[0, 0] / np.sqrt(2.0))
+
+
+def complements(parts: Sequence[Any], sd: float) -> list[tuple[Any, float, float]]:
+    """For each fold, the other folds' sum, noise sd and share of the rows."""
+    if len(parts) == 1:
+        return [(parts[0], sd, 1.0)]
+    total = np.sum(parts, axis=0)
+    k = len(parts)
+    return [(total - part, sd * np.sqrt(k - 1), (k - 1) / k) for part in parts]

@@ -1,0 +1,1 @@
+"""What is asked: formula, declared domains, request and plan. No row enters here."""

@@ -1,0 +1,275 @@
+"""All that one call asks, checked before any row is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeGuard, get_args
+
+from privcausal.errors import BudgetError, CapabilityError, SchemaError
+from privcausal.request.formula import CausalFormula
+from privcausal.request.groups import parse_group
+from privcausal.request.schema import Binary, Interval, Levels, Schema
+from privcausal.stored import stored
+from privcausal.typing import Estimand, Neighbors, Split
+
+AVERAGES: tuple[Estimand, ...] = get_args(Estimand)
+NEIGHBORS: tuple[Neighbors, ...] = ("substitute", "add_remove")
+Mode = Literal["proven", "paper"]
+BelowMinimum = Literal["refuse", "published"]
+Tails = Literal["cubic", "any"]
+SPLITS: tuple[Split, ...] = ("full", "disjoint", "crossfit")
+FOLDS = 2
+LEAST_PROPENSITY = 1e-6
+"""Nearer to 0 or 1, scores that divide by it are useless and their bounds nearly overflow."""
+
+
+@stored
+@dataclass(frozen=True)
+class Budget:
+    """(epsilon, delta) of one fit and how its rho is divided.
+
+    `shares` maps ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"`` to fractions. Those not
+    named divide the rest in their default proportions.
+    """
+
+    epsilon: float
+    delta: float = 1e-5
+    shares: Mapping[str, float] = field(default_factory=dict)
+    given: bool = False
+    """Somebody else's promise, which may be pure: delta = 0."""
+
+    def __post_init__(self) -> None:
+        _positive("eps", self.epsilon, upper=math.inf)
+        if not (self.given and self.delta == 0):
+            _positive("delta", self.delta, upper=1.0)
+
+
+def _positive(name: str, value: Any, *, upper: float) -> None:
+    # a whole number may be too large for a float: it is compared, not converted
+    if not (is_real(value) and 0 < value < upper):
+        domain = "a finite number above 0" if upper == math.inf else f"a number in (0, {upper:g})"
+        raise BudgetError(f"{name} must be {domain}, got {_public(value)}")
+
+
+def is_real(value: object) -> TypeGuard[float]:
+    """Whether it is a plain Python number, as JSON has them; a bool is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _inside(propensity: float) -> bool:
+    return LEAST_PROPENSITY <= propensity <= 1 - LEAST_PROPENSITY
+
+
+def _public(value: Any) -> str:
+    """An argument of the call, for a message: short, and only if it is a plain scalar."""
+    plain = value is None or isinstance(value, str | int | float | bool)
+    return repr(value)[:40] if plain else f"an object of type {type(value).__name__}"
+
+
+def _choice(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise CapabilityError(
+            f"{name}={_public(value)} is unknown; choose one of {', '.join(map(repr, known))}"
+        )
+
+
+@stored
+@dataclass(frozen=True)
+class Trust:
+    """Whom the guarantee protects: the neighbour relation and the unit."""
+
+    neighbors: Neighbors = "substitute"
+    unit: str | None = None
+    max_rows: int = 1
+
+    def __post_init__(self) -> None:
+        _choice("neighbors", self.neighbors, NEIGHBORS)
+        if type(self.max_rows) is not int or not 1 <= self.max_rows <= 10_000:
+            raise BudgetError("max_rows must be a whole number from 1 to 10000")
+        if self.unit is None and self.max_rows != 1:
+            raise BudgetError("max_rows needs unit=: name the column that tells whose row it is")
+        if self.unit is not None and not (isinstance(self.unit, str) and self.unit):
+            raise BudgetError("unit= is the name of a column")
+
+    @property
+    def protected(self) -> str:
+        """Whose data are protected: ``"row"``, or ``"patient_id (at most 3 rows)"``."""
+        return "row" if self.unit is None else f"{self.unit} (at most {self.max_rows} rows)"
+
+
+@dataclass(frozen=True)
+class Control:
+    """Details of a fit that most calls leave at their defaults: ``control=pc.Control(...)``.
+
+    Parameters
+    ----------
+    split : {"full", "disjoint", "crossfit"}
+        Learn nuisances and effect from all rows, dividing the budget; from separate parts of the
+        rows, each with the whole budget; or by cross-fitting over two folds.
+    propensity_clip : float
+        Estimated propensities are clipped to [clip, 1 - clip]; if the rarer arm has less than 40 %
+        of the rows (by released numbers), the clip falls in proportion to its share.
+    shares : dict, optional
+        How rho is divided among ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"``.
+    tails : {"cubic", "any"}
+        Outcomes and scores are clipped where that saves more noise than it adds bias, and noise
+        hides what lies beyond. "cubic" assumes tails that fall as 1/x^3 or faster; "any" that they
+        may lie anywhere up to the bounds. The interval allows for the bias, and with "any" it is
+        rarely narrow.
+    cov_type : {"nonrobust", "HC0"}
+        Covariance of the best linear projection; HC0 releases its meat.
+    """
+
+    split: Split = "full"
+    propensity_clip: float = 0.1
+    shares: Mapping[str, float] | None = None
+    tails: Tails = "cubic"
+    cov_type: Literal["nonrobust", "HC0"] = "nonrobust"
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """Points at which an effect is asked for, declared in the call and so public.
+
+    Attributes
+    ----------
+    columns : mapping
+        Name to a tuple of numbers or labels.
+    """
+
+    columns: Mapping[str, tuple[Any, ...]]
+
+    def __len__(self) -> int:
+        return max((len(values) for values in self.columns.values()), default=1)
+
+
+@stored
+@dataclass(frozen=True)
+class Request:
+    """All that one call asks; it holds no data.
+
+    Attributes
+    ----------
+    estimand : {"CATE", "ATE", "ATT", "ATO"}
+        The effect by covariates, or which average of it.
+    propensity : None, float or str
+        None if estimated; if known, a number in (0, 1) or a column with declared bounds.
+    clip : float
+        Propensities are clipped to [clip, 1 - clip] (0 < clip < 0.5).
+    groups : tuple of str
+        Column names or comparisons whose average effects are wanted.
+    mode : {"proven", "paper"}
+        "paper" is a published mechanism as printed, with the paper's claim as its guarantee.
+    below_minimum : {"refuse", "published"}
+        What to do with fewer rows than the paper's claim needs.
+    tails : {"cubic", "any"}
+        How far out values hidden by noise are assumed to lie when something is clipped.
+    queries : Queries or None
+        Public points at which the effect is wanted; None for the whole function.
+    """
+
+    formula: CausalFormula
+    schema: Schema
+    budget: Budget
+    trust: Trust = Trust()
+    estimand: Literal["CATE"] | Estimand = "CATE"
+    propensity: float | str | None = None
+    clip: float = 0.1
+    split: Split = "full"
+    groups: tuple[str, ...] = ()
+    cov_type: Literal["nonrobust", "HC0"] = "nonrobust"
+    mode: Mode = "proven"
+    below_minimum: BelowMinimum = "refuse"
+    tails: Tails = "cubic"
+    queries: Queries | None = None
+
+    def __post_init__(self) -> None:
+        if self.estimand != "CATE":
+            _choice("estimand", self.estimand, AVERAGES)
+        _choice("mode", self.mode, ("proven", "paper"))
+        _choice("below_minimum", self.below_minimum, ("refuse", "published"))
+        if self.mode == "proven" and self.below_minimum != "refuse":
+            raise CapabilityError(
+                "below_minimum='published' belongs to published mechanisms: what is proven holds "
+                "for any number of rows"
+            )
+        _choice("split", self.split, SPLITS)
+        _choice("cov_type", self.cov_type, ("nonrobust", "HC0"))
+        _choice("tails", self.tails, ("cubic", "any"))
+        if not (isinstance(self.clip, int | float) and LEAST_PROPENSITY <= self.clip < 0.5):
+            raise SchemaError(
+                f"propensity_clip must be a number in (0, 0.5), at least {LEAST_PROPENSITY:g}"
+            )
+        self._check_propensity()
+        self._check_domains()
+        if self.trust.unit in self.formula.variables:
+            raise SchemaError(f"unit column {self.trust.unit!r} cannot also be in the formula")
+
+    def _check_propensity(self) -> None:
+        p = self.propensity
+        if p is None:
+            return
+        if isinstance(p, str):
+            domain = self.schema.get(p)
+            if not isinstance(domain, Interval):
+                raise SchemaError(
+                    f"the propensity column {p!r} needs declared bounds inside (0, 1), "
+                    f"such as bounds={{{p!r}: (0.1, 0.9)}}"
+                )
+            if not (_inside(domain.lo) and _inside(domain.hi)):
+                raise SchemaError(
+                    f"the bounds of the propensity column {p!r} must be in (0, 1), at least "
+                    f"{LEAST_PROPENSITY:g} from its ends"
+                )
+        elif not (is_real(p) and _inside(p)):
+            raise SchemaError(
+                "propensity must be a number in (0, 1) or the name of a column, and at least "
+                f"{LEAST_PROPENSITY:g} from the ends"
+            )
+
+    def _check_domains(self) -> None:
+        name, domain = self.formula.treatment, self.schema.get(self.formula.treatment)
+        coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
+        two = isinstance(domain, Levels) and len(domain.values) == 2
+        if not (domain is None or isinstance(domain, Binary) or coded or two):
+            raise SchemaError(
+                f"treatment {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
+                f"declare its two labels, the reference first: bounds={{{name!r}: ['no', 'yes']}}"
+            )
+        domain = self.schema.get(self.formula.outcome)
+        if isinstance(domain, Levels) and len(domain.values) != 2:
+            raise SchemaError(
+                f"outcome {self.formula.outcome!r} needs numeric bounds (lo, hi) or two labels"
+            )
+
+    @property
+    def arm_clip(self) -> float:
+        """c with e in [c, 1 - c]: from the known propensity if there is one."""
+        if self.propensity is None:
+            return float(self.clip)
+        if isinstance(self.propensity, str):
+            domain = self.schema[self.propensity]
+            assert isinstance(domain, Interval)
+            return min(domain.lo, 1 - domain.hi)
+        return min(float(self.propensity), 1 - float(self.propensity))
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Columns of which a missing value makes a row count as zero."""
+        extra = [self.propensity] if isinstance(self.propensity, str) else []
+        return tuple(dict.fromkeys([*self.formula.variables, *extra]))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column the call reads."""
+        extra = [self.trust.unit] if self.trust.unit else []
+        extra += [parse_group(name).column for name in self.groups]
+        return tuple(dict.fromkeys([*self.needed, *extra]))
+
+    def label_columns(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
+        """Columns of labels in a table without types; see `Schema.label_columns`."""
+        unit = [self.trust.unit] if self.trust.unit else []
+        return self.schema.label_columns([*self.formula.categorical, *unit])

@@ -1,0 +1,471 @@
+"""What the user declares about each column: an interval, levels, or a 0/1 coding.
+
+Declared domains are public: they fix names, shapes and noise before any row is read.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, TypeAlias
+
+from privcausal.errors import SchemaError
+from privcausal.request.header import dtype_labels, kind_of, label_key, number_key
+from privcausal.typing import Frame
+
+MAX_WIDTH = 2.0**60
+"""Intervals must be narrower: on wider ones a grid of 2^-11 of the width means nothing."""
+
+LEAST_WIDTH, LEAST_RELATIVE_WIDTH = 2.0**-60, 2.0**-30
+"""Intervals must be wider than the first, and than the second times their larger end. On narrower
+ones squares of moments underflow, or the steps of float64 are coarser than the vault's grid."""
+
+OTHER = "other"
+"""The level for labels that were not declared, if the user asked for one."""
+
+# 0/1 coding: a bool column and a 0/1 column are the same thing to a statistician
+_SYNONYMS = {"0": "False", "1": "True", "False": "0", "True": "1"}
+_CODINGS = ({"0", "1"}, {"False", "True"})
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Every number from `lo` to `hi`; values outside are clipped.
+
+    Raises
+    ------
+    SchemaError
+        Unless both are finite, ``2**-60 < hi - lo < 2**60``, and the width is more than ``2**-30``
+        of the larger end.
+    """
+
+    lo: float
+    hi: float
+
+    def __post_init__(self) -> None:
+        problem = _interval_problem(self.lo, self.hi)
+        if problem:
+            raise SchemaError(problem)
+        object.__setattr__(self, "lo", float(self.lo))
+        object.__setattr__(self, "hi", float(self.hi))
+
+    @property
+    def width(self) -> float:
+        return self.hi - self.lo
+
+    @property
+    def mid(self) -> float:
+        return self.lo + self.width / 2
+
+
+def least_width(lo: float, hi: float) -> float:
+    """An interval between numbers of this size must be wider."""
+    return max(LEAST_WIDTH, LEAST_RELATIVE_WIDTH * max(abs(lo), abs(hi)))
+
+
+@dataclass(frozen=True, init=False)
+class Levels:
+    """The labels a column may hold, in order; the first is the reference.
+
+    Parameters
+    ----------
+    values
+        Labels, read by `label_key`: 1, 1.0 and "1" are one label.
+    other
+        Whether labels that are not declared form a level of their own, "other", the last of
+        `labels`. Declaring "other" among the values means the same.
+
+    Raises
+    ------
+    SchemaError
+        No label, a missing one, or two that read alike.
+    """
+
+    values: tuple[str, ...]
+    other: bool
+
+    def __init__(self, values: object, other: bool = False) -> None:
+        keys = _label_keys(values)
+        if not isinstance(other, bool):
+            raise SchemaError("other must be True or False")
+        if not keys and not other:
+            raise SchemaError("there is no level; write at least one label, ['a', 'b']")
+        object.__setattr__(self, "values", tuple(k for k in keys if k != OTHER))
+        object.__setattr__(self, "other", other or OTHER in keys)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (*self.values, OTHER) if self.other else self.values
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Binary:
+    """Two labels, read as 0 and 1: ``Binary(["No RHC", "RHC"], ref="No RHC")``.
+
+    Parameters
+    ----------
+    labels
+        The label of 0, then that of 1.
+    ref
+        The label that means 0, if it is not the first.
+
+    Attributes
+    ----------
+    labels : tuple of two str, or None
+        None is the 0/1 coding.
+
+    Notes
+    -----
+    ``Binary()`` is the 0/1 coding. It accepts bool, 0 and 1, 0.0 and 1.0, and the texts "0", "1",
+    "True" and "False"; ``Binary([0, 1])`` and ``Binary([False, True])`` are the same. Any other
+    pair accepts only these two labels. Anything else is missing.
+    """
+
+    labels: tuple[str, str] | None
+
+    def __init__(self, labels: object = (0, 1), ref: object = None) -> None:
+        keys = _label_keys(labels)
+        if len(keys) != 2:
+            raise SchemaError(
+                f"there are {len(keys)} labels; write two, the one for 0 first: ['no', 'yes']"
+            )
+        zero, one = _reference_first(keys, ref)
+        coded = (zero, one) in (("0", "1"), ("False", "True"))
+        object.__setattr__(self, "labels", None if coded else (zero, one))
+
+    def __repr__(self) -> str:
+        return "Binary()" if self.labels is None else f"Binary({list(self.labels)!r})"
+
+    @property
+    def zero(self) -> str:
+        return "0" if self.labels is None else self.labels[0]
+
+    @property
+    def one(self) -> str:
+        return "1" if self.labels is None else self.labels[1]
+
+    @property
+    def zeros(self) -> tuple[str, ...]:
+        """The label keys read as 0."""
+        return self._spellings(self.zero)
+
+    @property
+    def ones(self) -> tuple[str, ...]:
+        """The label keys read as 1."""
+        return self._spellings(self.one)
+
+    def _spellings(self, key: str) -> tuple[str, ...]:
+        # also where the coding is turned round, Binary([0, 1], ref=1)
+        coded = {self.zero, self.one} in _CODINGS
+        return (key, _SYNONYMS[key]) if coded else (key,)
+
+
+Domain: TypeAlias = Interval | Levels | Binary
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Schema:
+    """The declared domain of each column, by name; frozen and free of data.
+
+    Parameters
+    ----------
+    columns
+        Per column: ``(18, 95)`` for an interval, ``["N", "S"]`` for levels, an `Interval`,
+        `Levels` or `Binary`, or, as in a TOML or JSON file, ``{"lo": 18, "hi": 95}``,
+        ``{"labels": ["N", "S"], "other": true}`` or ``{"labels": ["N", "S"], "ref": "N"}`` (two
+        labels with a `ref` are a `Binary`; more are levels with that one first). The lists
+        ``[0, 1]`` and ``[False, True]`` are the 0/1 coding; any other list of two numbers is
+        refused, because it could mean an interval or two labels.
+    complete
+        The declaration that no value of any used column can be missing.
+
+    Raises
+    ------
+    SchemaError
+        Names the column, what is wrong with it and what to write.
+    """
+
+    domains: tuple[tuple[str, Domain], ...]
+    complete: bool
+
+    def __init__(self, columns: Mapping[str, Any] | None = None, complete: bool = False) -> None:
+        if not isinstance(columns, Mapping | None):
+            raise SchemaError(
+                f"bounds must be a dict of column name to domain, not {kind_of(columns)}: "
+                "write bounds={'age': (18, 95), 'region': ['N', 'S']}"
+            )
+        if not isinstance(complete, bool):
+            raise SchemaError("complete must be True or False")
+        pairs = tuple((name, _domain_of(name, v)) for name, v in (columns or {}).items())
+        object.__setattr__(self, "domains", pairs)
+        object.__setattr__(self, "complete", complete)
+
+    @classmethod
+    def of(cls, bounds: object) -> Schema:
+        """A schema from what `bounds=` takes: None, a dict or a schema."""
+        return bounds if isinstance(bounds, Schema) else cls(bounds)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Schema:
+        """The inverse of `to_dict`."""
+        if not isinstance(content, Mapping) or not set(content) <= {"bounds", "complete"}:
+            raise SchemaError('a saved schema is a dict with "bounds" and "complete" only')
+        return cls(content.get("bounds", {}), complete=content.get("complete", False))
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str]) -> Schema:
+        """A schema from the table ``[bounds]`` and the key ``complete`` of a TOML file.
+
+        TOML has no tuples, so an array of two numbers is an interval there. Other tables
+        of the file are ignored.
+        """
+        content = _read_toml(path)
+        bounds = content.get("bounds", {})
+        if not isinstance(bounds, dict):
+            raise SchemaError("bounds must be a table of the TOML file: write [bounds]")
+        if isinstance(bounds.get("complete"), bool):
+            raise SchemaError("'complete' is no column: write it above [bounds], not below")
+        pairs = {name: tuple(v) if _two_numbers(v) else v for name, v in bounds.items()}
+        return cls(pairs, complete=content.get("complete", False))
+
+    @classmethod
+    def from_dtypes(cls, frame: Frame, /, **bounds: Any) -> Schema:
+        """A schema from the category, enum and bool dtypes of a frame.
+
+        Calling this is a declaration: **the categories of these columns become public.** A
+        category dtype usually holds the labels that were *observed* (``astype("category")``), so
+        use it only where the list of labels is known to all anyway. Numeric and text columns are
+        never read. Keywords declare further columns and override what the dtype says.
+        """
+        found = {
+            name: Binary() if labels is None else {"labels": labels}
+            for name, labels in dtype_labels(frame)
+            if labels != []
+        }
+        return cls({**found, **bounds})
+
+    @property
+    def columns(self) -> dict[str, Domain]:
+        """A fresh dict of the declared domains, in the order declared."""
+        return dict(self.domains)
+
+    def __getitem__(self, name: str) -> Domain:
+        domain = self.get(name)
+        if domain is None:
+            known = ", ".join(self) or "none"
+            raise SchemaError(f"column {name!r} has no declared domain; declared: {known}")
+        return domain
+
+    def get(self, name: str, default: Domain | None = None) -> Domain | None:
+        return self.columns.get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.domains)
+
+    def __repr__(self) -> str:
+        return f"Schema({self.columns!r}, complete={self.complete})"
+
+    def with_columns(self, columns: Mapping[str, Any]) -> Schema:
+        """A new schema with these columns added or replaced."""
+        return Schema({**self.columns, **Schema(columns).columns}, complete=self.complete)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts, lists, numbers and text, ready for JSON."""
+        bounds = {name: _plain(domain) for name, domain in self.domains}
+        return {"bounds": bounds, "complete": self.complete}
+
+    def label_columns(self, asked: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Columns of labels in a table without types, and the labels declared for each.
+
+        `asked` names columns used as labels, as in ``C(region)``, unless they are declared as an
+        interval or the 0/1 coding.
+        """
+        found = {name: frozenset[str]() for name in asked}
+        for name, domain in self.domains:
+            labels = getattr(domain, "labels", None)  # an interval and the 0/1 coding have none
+            if labels is None:
+                found.pop(name, None)
+            else:
+                found[name] = frozenset(labels)
+        return found
+
+    def refuse_misspelt(self, names: Sequence[str], needed: Sequence[str]) -> None:
+        """Refuse a domain for no column of the data, `names`, if a `needed` one is spelt nearly so.
+
+        Otherwise the bounds of the needed column would be bought, which costs budget. Domains of
+        other tables' columns may stand in the same schema.
+
+        Raises
+        ------
+        SchemaError
+        """
+        bare = [name for name in needed if name not in self]
+        for name in self:
+            close = get_close_matches(name, bare, 1, 0.75) if name not in names else []
+            if close:
+                raise SchemaError(
+                    f"bounds has {name!r}, which is no column of the data, and nothing for "
+                    f"{close[0]!r}; is that the same? Without its bounds they would be bought"
+                )
+
+
+# From what a user may write for a column
+
+
+def _domain_of(name: object, value: Any) -> Domain:
+    if not isinstance(name, str) or not name:
+        raise SchemaError(
+            f"column {label_key(name)!r}: a name must be text and not empty; rename the column"
+        )
+    try:
+        return _as_domain(value)
+    except SchemaError as error:
+        problem = str(error)
+    raise SchemaError(f"bounds[{name!r}]: {problem}")
+
+
+def _as_domain(value: Any) -> Domain:
+    if isinstance(value, Interval | Levels | Binary):
+        return value
+    if isinstance(value, Mapping):
+        return _from_mapping(value)
+    if isinstance(value, tuple) and any(isinstance(v, numbers.Real) for v in value):
+        if len(value) != 2:
+            raise SchemaError(
+                f"an interval is a pair (lo, hi), not {len(value)} values; "
+                "for labels write a list, [1, 2, 3]"
+            )
+        return Interval(*value)
+    pair = isinstance(value, list | tuple) and len(value) == 2
+    if isinstance(value, list) and pair:
+        if {label_key(v) for v in value if not isinstance(v, str)} in _CODINGS:
+            return Binary(value)
+        if _two_numbers(value):
+            # as levels, every other number would silently be missing; as an interval, a label
+            # would silently become a number: so neither is guessed
+            lo, hi = map(label_key, value)
+            raise SchemaError(
+                f"the list [{lo}, {hi}] could be an interval or two labels; "
+                f"write ({lo}, {hi}) for the interval, ['{lo}', '{hi}'] for the labels"
+            )
+    if isinstance(value, tuple) and pair and all(map(_is_numeral, value)):
+        lo, hi = value
+        raise SchemaError(
+            f"the ends are text; write ({lo}, {hi}), or ['{lo}', '{hi}'] for two labels"
+        )
+    if isinstance(value, tuple | list | range):
+        return Levels(value)
+    raise SchemaError(
+        f"{kind_of(value)} is no domain; write (lo, hi) for numbers or ['a', 'b'] for labels"
+    )
+
+
+def _from_mapping(value: Mapping[str, Any]) -> Domain:
+    keys = set(value)
+    if keys == {"lo", "hi"}:
+        return Interval(value["lo"], value["hi"])
+    if not ("labels" in keys and keys <= {"labels", "ref", "other"}):
+        raise SchemaError(
+            "a table has the keys lo and hi, or labels (with ref, other); "
+            "write {'lo': 18, 'hi': 95} or {'labels': ['a', 'b'], 'ref': 'a'}"
+        )
+    labels, other = _label_keys(value["labels"]), value.get("other", False)
+    labels = _reference_first(labels, value.get("ref"))
+    if value.get("ref") is not None and len(labels) == 2 and other is False:
+        return Binary(labels)
+    return Levels(labels, other)
+
+
+def _plain(domain: Domain) -> dict[str, Any]:
+    if isinstance(domain, Interval):
+        return {"lo": domain.lo, "hi": domain.hi}
+    if isinstance(domain, Binary):
+        return {"labels": [domain.zero, domain.one], "ref": domain.zero}
+    return {"labels": list(domain.values), "other": domain.other}
+
+
+def _interval_problem(lo: Any, hi: Any) -> str | None:
+    if not (_is_number(lo) and _is_number(hi)):
+        kinds = f"{kind_of(lo)} and {kind_of(hi)}"
+        return f"an interval needs two numbers, not {kinds}; write (0, 1), or Binary() for bool"
+    try:
+        low, high = float(lo), float(hi)
+    except OverflowError:
+        low = high = math.inf
+    pair = f"({number_key(low)}, {number_key(high)})"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "an end is not finite; write the widest range that is possible, such as (0, 120)"
+    if low == high:
+        return f"both ends of {pair} are the same; write lo < hi, or leave out a constant column"
+    if low > high:
+        return f"{pair} is reversed; write ({number_key(high)}, {number_key(low)})"
+    if not least_width(low, high) < high - low < MAX_WIDTH:
+        narrow = high - low < MAX_WIDTH
+        problem = "too narrow to be told from a point" if narrow else "wider than 2**60"
+        return f"{pair} is {problem}; shift the column or change its unit"
+    return None
+
+
+def _label_keys(values: Any) -> tuple[str, ...]:
+    """Distinct labels. Messages give their positions: labels may be observed ones."""
+    if not isinstance(values, tuple | list | range):
+        raise SchemaError(f"labels must be a list, not {kind_of(values)}; write ['a', 'b']")
+    seen: dict[str, int] = {}
+    for place, key in enumerate(map(label_key, values), start=1):
+        if key is None:
+            raise SchemaError(f"label {place} is missing (None or NaN); leave it out")
+        if key in seen:
+            raise SchemaError(f"labels {seen[key]} and {place} read alike; write each label once")
+        seen[key] = place
+    return tuple(seen)
+
+
+def _reference_first(keys: tuple[str, ...], ref: Any) -> tuple[str, ...]:
+    first = keys[0] if ref is None and keys else label_key(ref)
+    if ref is not None and first not in keys:
+        known = ", ".join(map(repr, keys[:10]))
+        raise SchemaError(f"ref={first!r} is not among the labels; write one of {known}")
+    return (*(k for k in keys if k == first), *(k for k in keys if k != first))
+
+
+def _is_numeral(value: object) -> bool:
+    try:
+        return isinstance(value, str) and float(value) is not None
+    except ValueError:
+        return False
+
+
+def _two_numbers(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+
+
+def _is_number(value: object) -> bool:
+    # a bool is an int to Python, but True is no bound
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    import tomllib
+
+    if not isinstance(path, str | os.PathLike):
+        raise SchemaError(f"the path of a TOML file must be text, not {kind_of(path)}")
+    trouble = "is not valid TOML"
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError:
+        trouble = "cannot be read"
+    except ValueError:  # bad syntax, bad UTF-8, a null byte in the path
+        pass
+    # raised outside of the handler, so that no foreign exception is attached
+    raise SchemaError(f"{os.fspath(path)!r} {trouble}; give a file with a table [bounds]")

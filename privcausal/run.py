@@ -1,0 +1,247 @@
+"""What every call that fits does: arguments checked, then planned, charged and fitted."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import secrets
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import wraps
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from privcausal.accounting import BudgetExhaustedError
+from privcausal.errors import BudgetError, CapabilityError, PrivcausalError
+from privcausal.learners import Learner
+from privcausal.learners.bases import AnyBase
+from privcausal.learners.budget import resolve_domains
+from privcausal.learners.power import LEAST_EPSILON, Planner
+from privcausal.report import numbers
+from privcausal.request.formula import CausalFormula
+from privcausal.request.plan import assume
+from privcausal.request.request import Budget, Control, Request, Trust
+from privcausal.request.schema import Schema
+from privcausal.results import Result
+from privcausal.results.call import call_text
+from privcausal.results.guarantee import ledger_line
+from privcausal.vault import Source, check_columns, check_types, open_vault, public_size, typed
+
+if TYPE_CHECKING:
+    from privcausal.accounting import Ledger
+
+Bounds = Mapping[str, Any] | Schema | None
+ResultT = TypeVar("ResultT", bound=Result)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT = Control()
+
+MOVED = {
+    **{name: f"control=pc.Control({name}=...)" for name in DEFAULT.__dataclass_fields__},
+    "queries": "learner=pc.learners.DPCATE(queries=...)",
+    "mode": "pc.paper, which has a call for each published mechanism",
+    "below_minimum": "it in the calls of pc.paper, which has the published mechanisms",
+}
+"""Keywords that were these calls' own: what to write instead."""
+
+
+def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P, R]:
+    """The call, which refuses a keyword it has not in words of our own."""
+    known = inspect.signature(call).parameters
+
+    @wraps(call)
+    # `data` as the calls name it: it may hold rows
+    def checked(*data: P.args, **options: P.kwargs) -> R:
+        for name in options:
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                meant = f"did you mean {near[0]}=?" if near else f"it has {', '.join(known)}"
+                instead = f"write {moved[name]}" if name in moved else meant
+                raise CapabilityError(f"{call.__name__} has no {name}=; {instead}")
+        return call(*data, **options)
+
+    return checked
+
+
+def parse(formula: str, source: Source) -> CausalFormula:
+    """The formula, checked against the columns of the data."""
+    header = source.header
+    return CausalFormula.parse(formula, header.names, quote=not header.untyped)
+
+
+def request_of(
+    formula: CausalFormula,
+    bounds: Bounds,
+    eps: float,
+    delta: float,
+    trust: Trust,
+    control: Control,
+    **options: Any,
+) -> Request:
+    """The request of a call; `options` are its other fields."""
+    if not isinstance(control, Control):
+        raise CapabilityError("control takes a pc.Control, such as pc.Control(split='crossfit')")
+    if control.shares is not None and not isinstance(control.shares, Mapping):
+        raise BudgetError("shares is a dict such as {'nuisance': 0.4, 'effect': 0.6}")
+    return Request(
+        formula,
+        Schema.of(bounds),
+        Budget(eps, delta, dict(control.shares or {})),
+        trust,
+        clip=control.propensity_clip,
+        split=control.split,
+        tails=control.tails,
+        cov_type=control.cov_type,
+        **options,
+    )
+
+
+def groups_of(groups: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(groups, str):
+        return (groups,)
+    if not isinstance(groups, Sequence):
+        raise CapabilityError("groups is a list of column names or comparisons")
+    return tuple(groups)
+
+
+def run(
+    learner: Learner,
+    base: AnyBase,
+    source: Source,
+    request: Request,
+    ledger: Ledger | None,
+    result: type[ResultT],
+    progress: bool,
+) -> ResultT:
+    """Plan, charge, fit."""
+    # all that can be checked without rows
+    source = typed(source, request.label_columns)
+    check_columns(source.header, request.columns)
+    check_types(source.header, request)
+    request.schema.refuse_misspelt(source.header.names, request.columns)
+    schema, undeclared = resolve_domains(request, source.header)
+    plan = learner.plan(request, base, undeclared)
+    with stage_bar([stage.name for stage in plan.stages], progress) as watch:
+        try:
+            vault = open_vault(source, plan, ledger, secrets.token_hex(8), watch)
+        except BudgetExhaustedError as refused:
+            # where units are protected, their number is public and that of the rows is not
+            rows = public_size(source, request) if request.trust.unit is None else None
+
+            def planner() -> Planner:
+                return Planner(learner, base, request, schema, undeclared, assume(request))
+
+            raise _with_plan(refused, planner, request.budget.epsilon, rows) from None
+        # the matrices are small: handing them to several BLAS threads takes five times as long;
+        # and a likelihood that underflows is zero, whatever the caller's numpy.seterr asks for
+        with threadpool_limits(limits=1, user_api="blas"), np.errstate(under="ignore"):
+            estimate = learner.fit(plan, vault, schema, undeclared, base)
+    return result(estimate, call_text(learner, base, request), ledger_line(ledger))
+
+
+def _with_plan(
+    refused: BudgetExhaustedError, planner: Callable[[], Planner], asked: float, rows: int | None
+) -> BudgetExhaustedError:
+    """The refusal, with the planned half-width of a fit that the ledger could pay.
+
+    `asked` is the epsilon of the refused fit, whose planner may fail; `rows` their public number,
+    or None where it is private, and then nothing is planned.
+    """
+    left = math.floor(100 * refused.payable) / 100
+    if rows is None or not LEAST_EPSILON <= left < asked:
+        return refused
+    try:
+        fits = planner()
+        smaller, now = (float(fits.at(rows, e).half_width(0.05)[0]) for e in (left, asked))
+    except PrivcausalError:  # what has no plan is refused without one
+        return refused
+    return BudgetExhaustedError(
+        f"{refused} With eps={left:g} the planned 95% half-width is {numbers.number(smaller, 2)} "
+        f"(now {numbers.number(now, 2)}).",
+        refused.requested,
+        refused.remaining,
+        refused.payable,
+    )
+
+
+# -- the bar ---------------------------------------------------------------------------------------
+
+TICK = 1.0
+"""Seconds between two looks at the clock: within a long stage, as of boosting, it goes on."""
+
+FORMAT = "{desc}: {bar}| {n_fmt}/{total_fmt} stages [{elapsed}]"
+
+
+Tell = Callable[[str, float | None, str], None]
+
+
+@contextmanager
+def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
+    """What is to be told of each stage and of the share of what it has done of its rows or rounds.
+
+    None where nothing is shown.
+
+    Parameters
+    ----------
+    names : sequence of str
+        All planned stages in order; one that is not needed in the end is passed over.
+    """
+    if not shown:
+        yield None
+        return
+    bars: list[Any] = []
+
+    def tell(name: str, share: float | None, of: str) -> None:
+        if not bars:  # not before there is something to wait for: arguments may be refused
+            bars.append(_bar(len(names)))
+        (bar,) = bars
+        text = name if not share or share == 1 else f"{name}, {share:.0%} of the {of}"
+        if text == bar.desc:
+            return
+        bar.set_description_str(text, refresh=False)
+        bar.n = max(bar.n, names.index(name))
+        bar.refresh()
+
+    try:
+        with _clock(bars):
+            yield tell
+        for bar in bars:
+            bar.set_description_str("done", refresh=False)
+            bar.n = bar.total
+            bar.refresh()
+    finally:
+        for bar in bars:
+            bar.close()
+
+
+@contextmanager
+def _clock(bars: Sequence[Any]) -> Iterator[None]:
+    """Draws the bars anew at each tick, with the time elapsed, whatever the fit is busy with."""
+    over = Event()
+
+    def tick() -> None:
+        while not over.wait(TICK):
+            for bar in bars:
+                bar.refresh()
+
+    thread = Thread(target=tick, name="privcausal progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _bar(total: int) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a notebook without widgets has the plain bar
+        from tqdm.auto import tqdm
+
+        return tqdm(total=total, dynamic_ncols=True, bar_format=FORMAT)

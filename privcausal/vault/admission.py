@@ -1,0 +1,205 @@
+"""What comes in: a table is opened, and what the plan cannot do with it is refused, for nothing.
+
+All that is asked here is public: names, types, how the table is stored, and its size where that is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError
+from privcausal.request.header import Header, LabelColumns
+from privcausal.request.plan import Plan
+from privcausal.request.request import Request
+from privcausal.request.schema import Interval
+from privcausal.typing import Frame
+from privcausal.vault.batch import part_shares
+from privcausal.vault.guard import Opaque, guarded, opening
+from privcausal.vault.sources.cell_table import Aggregates, CellTable
+from privcausal.vault.sources.files import open_path, open_relation
+from privcausal.vault.sources.memory import Memory, RowSource
+from privcausal.vault.sources.spark import Spark
+from privcausal.vault.sources.stored import Lazy, Stored
+
+MOST_ROWS = 1 << 30
+"""Rows whose sums int64 holds with their noise: a row adds at most 2^32 to a coordinate."""
+
+SUMS = ("gam", "linear", "none")
+"""Bases that need nothing of the rows but sums; "none" is that of cells and arms."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Source(Opaque):
+    """An opened table, before its plan is known; only its header is public."""
+
+    rows: RowSource
+
+    @property
+    def header(self) -> Header:
+        return self.rows.header
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing reads these rows any more, typed or not."""
+        self.rows.close()
+
+
+@opening
+def open_source(data: Frame) -> Source:
+    """Open a frame, a path to files, or a DuckDB relation; nothing is released."""
+    if isinstance(data, str | os.PathLike):
+        return Source(open_path(data))
+    kind = type(data)  # told by its name, so that no library is imported for it
+    if kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql"):
+        return Source(Spark(data))
+    if kind.__name__ == "LazyFrame" and kind.__module__.startswith("polars"):
+        return Source(Lazy(data))
+    if kind.__name__ == "DuckDBPyRelation":
+        return Source(open_relation(data))
+    return Source(Memory(data))
+
+
+def typed(source: Source, labels: LabelColumns) -> Source:
+    """The table with types for its columns, where it has none of its own (CSV)."""
+    return Source(source.rows.typed(labels))
+
+
+def from_table(table: CellTable, header: Header) -> Source:
+    """An aggregated table in the place of rows."""
+    return Source(Aggregates(table, header))
+
+
+@guarded
+def public_size(source: Source, request: Request) -> int | None:
+    """Number of rows, or of units: public under substitution, None under add_remove."""
+    if request.trust.neighbors == "add_remove" or isinstance(source.rows, Aggregates):
+        return None
+    if request.trust.unit is None:
+        return source.rows.size()
+    if isinstance(source.rows, Spark | Stored):
+        return source.rows.units(request.trust.unit)
+    codes = source.rows.column(request.trust.unit, as_labels=True).codes
+    assert codes is not None
+    return len(np.unique(codes[codes >= 0]))  # a categorical column has labels that no row has
+
+
+def check_columns(header: Header, names: Sequence[str]) -> None:
+    """Every named column exists and has a type that can be read."""
+    for name in names:
+        header.refuse_unknown(name)
+        if header.kinds[name] == "other":
+            raise DataError(f"column {name!r} has a type that cannot be read; convert it first")
+
+
+def check_types(header: Header, request: Request) -> None:
+    """Numeric bounds need numeric columns: data types are public, so this may be said."""
+    for name in request.columns:
+        domain = request.schema.get(name)
+        text = header.kinds[name] == "text" and name not in header.objects
+        if isinstance(domain, Interval) and text:
+            raise SchemaError(
+                f"column {name!r} holds text but has numeric bounds; convert the column to "
+                f"numbers, or declare its levels: bounds={{{name!r}: ['a', 'b']}}"
+            )
+    treatment = request.formula.treatment
+    if header.kinds[treatment] == "text" and request.schema.get(treatment) is None:
+        raise SchemaError(
+            f"treatment {treatment!r} holds text; declare its two labels, the reference first: "
+            f"bounds={{{treatment!r}: ['control', 'treated']}}"
+        )
+
+
+def admit(source: Source, plan: Plan) -> None:
+    """Refuse a plan that cannot be carried out on this table, before it is charged."""
+    _check_base(source.rows, plan)
+    _check_order(source.rows, plan.request)
+    _check_same(source.rows, plan.request)
+    _check_size(source.rows, plan)
+    if plan.request.trust.unit is None:  # to count units, rows must be read
+        _check_parts(public_size(source, plan.request), plan)
+
+
+def _check_order(rows: RowSource, request: Request) -> None:
+    """Parts of the rows and rows of a unit are known by position."""
+    if isinstance(rows, Spark):
+        if request.split != "full" and request.trust.unit is None:
+            raise CapabilityError(
+                f"split={request.split!r} needs a stable key on a Spark DataFrame, where rows that "
+                "are computed again must not change their part: name the unit of each row, "
+                "unit='patient_id', or a column that is different in every row, with max_rows=1"
+            )
+        return
+    if not rows.ordered and (request.split != "full" or request.trust.unit is not None):
+        what = "unit=" if request.split == "full" else f"split={request.split!r}"
+        raise CapabilityError(
+            f"{what} needs rows that come in one order each time they are read, which a DuckDB "
+            "relation or a LazyFrame does not promise: write it to a file, "
+            "relation.write_parquet('rows.parquet') or frame.sink_parquet('rows.parquet'), and "
+            "pass its path"
+        )
+
+
+def _check_same(rows: RowSource, request: Request) -> None:
+    """Each sum computes a Spark DataFrame anew, so that nothing in it may be drawn by lot."""
+    unit = () if request.trust.unit is None else (request.trust.unit,)
+    if isinstance(rows, Spark) and not rows.repeats((*request.columns, *unit)):
+        raise CapabilityError(
+            "the Spark DataFrame is computed anew for each sum, and its plan may give other rows "
+            "each time: it has rand() or another function that is not deterministic, or a limit, "
+            "sample or window, which depend on the order of rows, or is too wide to be seen whole. "
+            "Nothing was spent. Write it to files, frame.write.parquet('rows'), and read those"
+        )
+
+
+def _check_base(rows: RowSource, plan: Plan) -> None:
+    """Bases that are not sums over rows hold all of them, and that is for rows in memory."""
+    if not rows.held and (plan.base not in SUMS or plan.request.mode == "paper"):
+        what = "a published mechanism" if plan.base in SUMS else f"base {plan.base!r}"
+        raise CapabilityError(
+            f"{what} needs the rows in memory, and these are read in blocks: take base='gam' or "
+            "base='linear' with learner 'r', 'dr', 's', 't' or 'x', or learner='adum', which need "
+            "sums alone; or pass a data frame, as pandas.read_parquet gives it. Nothing was spent"
+        )
+
+
+def _check_size(rows: RowSource, plan: Plan) -> None:
+    """There are rows, and not too many; a published mechanism needs a number of them.
+
+    Their number may be told where it is public, and elsewhere nobody asks: no rows are rows too,
+    and sums are cut to what 64 bits hold.
+    """
+    if plan.request.trust.neighbors != "substitute":
+        if plan.least_rows:
+            raise CapabilityError("a least number of rows is for tables whose number is public")
+        return
+    size = rows.size()
+    if size == 0:
+        raise DataError("the data have no rows")
+    if size > MOST_ROWS:
+        raise CapabilityError(
+            f"tables of more than {MOST_ROWS:,} rows cannot be summed exactly; nothing was spent"
+        )
+    if size < plan.least_rows and plan.request.below_minimum == "refuse":
+        raise BudgetError(
+            f"the published mechanism needs at least {plan.least_rows} rows for this eps, delta "
+            "and shares: with fewer its claim does not even hold with nuisances known beforehand. "
+            "Nothing was spent. Ask for a larger eps, or write below_minimum='published', which "
+            "every output then tells"
+        )
+
+
+def _check_parts(size: int | None, plan: Plan) -> None:
+    """Parts of a public number of rows, or units, hold as many as the plan asks for."""
+    least = min(part_shares(plan)) * (size or 0)
+    if size is not None and least < plan.least_part:
+        raise DataError(
+            f"the smallest part of the rows would hold {int(least)} of {size}, and at least "
+            f"{plan.least_part} are needed; nothing was spent. Use more rows, or split='full'"
+        )

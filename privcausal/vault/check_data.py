@@ -1,0 +1,269 @@
+"""The curator channel: what will be clipped, missing or undeclared, exactly and row by row.
+
+It costs no budget and hides nothing, so it is for whoever holds the rows, and for nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privcausal.errors import DataError
+from privcausal.request.header import label_key
+from privcausal.request.schema import OTHER, Binary, Domain, Interval, Levels, Schema
+from privcausal.typing import Integers, Mask
+from privcausal.vault.batch import RawColumn, reads_labels
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from privcausal.vault.admission import Source
+
+BANNER = "DO NOT PUBLISH: exact findings about private rows"
+
+EXAMPLES = 5
+"""Row positions that a line of the frame shows; `Findings.rows` has all."""
+
+MOST_LINES = 60
+"""Lines that print; `Findings.frame` has all."""
+
+FINE = "no problem"
+
+HEAD = ("column", "type", "problem", "consequence", "rows", "examples")
+
+_MISSING = "adds nothing to any sum"
+_REFUSED = "the fit refuses the column"
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """One problem of one column, and the positions (from 0) of the rows that have it."""
+
+    column: str
+    kind: str
+    problem: str
+    consequence: str
+    positions: Integers
+
+    def __post_init__(self) -> None:
+        self.positions.setflags(write=False)
+
+    @property
+    def examples(self) -> tuple[int, ...]:
+        return tuple(self.positions[:EXAMPLES].tolist())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Findings:
+    """What `inspect` found, column by column.
+
+    Of all classes in the vault only this one may be printed: it is for the person who holds the
+    rows, who cannot mend a typing error without seeing where it is. So it says DO NOT PUBLISH above
+    and below whatever it prints, and nothing of it enters a result.
+    """
+
+    found: tuple[Finding, ...]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A line per problem: column type problem consequence rows examples.
+
+        `rows` counts the rows that have the problem and `examples` holds the first positions of
+        them, from 0. A declared column without one has the line "no problem".
+        """
+        import pandas as pd
+
+        lines = [
+            (f.column, f.kind, f.problem, f.consequence, len(f.positions), f.examples)
+            for f in self.found
+        ]
+        return pd.DataFrame(lines, columns=list(HEAD))
+
+    def rows(self, column: str, problem: str) -> Integers:
+        """Positions, from 0, of all rows of `column` with this `problem` of `frame`.
+
+        Raises
+        ------
+        DataError
+            No such line; the message names the column's problems.
+        """
+        own = [f for f in self.found if f.column == column]
+        for finding in own:
+            if finding.problem == problem:
+                return finding.positions
+        if own:
+            known = ", ".join(repr(f.problem) for f in own[:10])
+            raise DataError(f"column {column!r} has no such problem; it has {known}")
+        raise DataError(f"column {column!r} is neither declared nor in the data")
+
+    def __str__(self) -> str:
+        table = [HEAD, *(_texts(f) for f in self.found[:MOST_LINES])]
+        widths = [max(len(line[i]) for line in table) for i in range(len(HEAD))]
+        lines = (
+            "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
+            for line in table
+        )
+        return "\n".join([BANNER, *lines, *self._rest(), BANNER])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        cells = "".join(f'<th scope="col">{name}</th>' for name in HEAD)
+        lines = (
+            "".join(f"<td>{escape(cell)}</td>" for cell in _texts(f))
+            for f in self.found[:MOST_LINES]
+        )
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        rest = "".join(f"<p>{text}</p>" for text in self._rest())
+        banner = f'<p role="note"><strong>{BANNER}</strong></p>'
+        table = f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+        return f"<div>{banner}{table}{rest}{banner}</div>"
+
+    def _rest(self) -> list[str]:
+        more = len(self.found) - MOST_LINES
+        return [f"... and {more} more lines: see .frame"] if more > 0 else []
+
+
+def inspect(source: Source, schema: Schema) -> Findings:
+    """Compare every row with the declared domains, as a fit would read it.
+
+    Parameters
+    ----------
+    source : Source
+    schema : Schema
+        A treatment is read as 0/1 even where an interval (0, 1) was declared for it: declare it
+        as ``Binary()`` to see which of its rows do not count.
+
+    Returns
+    -------
+    Findings
+        First the declared columns in the order declared, then the columns nobody declared.
+    """
+    found = [f for name in schema for f in _column(source, name, schema)]
+    others = (name for name in source.header.names if name not in schema)
+    return Findings((*found, *(_undeclared(source, name) for name in others)))
+
+
+def _column(source: Source, name: str, schema: Schema) -> list[Finding]:
+    """The findings of one declared column; a single line "no problem" where there are none."""
+    kind = source.header.kinds.get(name)
+    if kind is None:
+        return [_whole(name, "absent", "not in the data", _REFUSED)]
+    if kind == "other":
+        return [_whole(name, kind, "a type that cannot be read", _REFUSED)]
+    domain = schema[name]
+    found = []
+    if kind == "text" and isinstance(domain, Interval):
+        found.append(_whole(name, kind, "text, but its bounds are numbers", _REFUSED))
+    for problem, consequence, rows in _problems(source, name, domain, complete=schema.complete):
+        if len(rows):
+            found.append(Finding(name, kind, problem, consequence, rows))
+    return found or [_whole(name, kind, FINE, "")]
+
+
+def _whole(name: str, kind: str, problem: str, consequence: str) -> Finding:
+    """A finding about the column and not about any row of it."""
+    return Finding(name, kind, problem, consequence, np.zeros(0, np.int64))
+
+
+_UNDECLARED = {
+    "bool": "is 0/1 to a fit",
+    "numeric": "a fit buys its domain; as treatment it is 0/1",
+}
+
+
+def _undeclared(source: Source, name: str) -> Finding:
+    kind = source.header.kinds[name]
+    free = _UNDECLARED.get(kind, "a fit that reads it buys its domain")
+    return _whole(name, kind, "not declared", _REFUSED if kind == "other" else free)
+
+
+# What is wrong with rows: (problem, what a fit does about it, positions of the rows).
+
+Problem = tuple[str, str, Integers]
+
+
+def _problems(source: Source, name: str, domain: Domain, *, complete: bool) -> Iterator[Problem]:
+    kind = source.header.kinds[name]
+    column = source.rows.column(name, as_labels=reads_labels(domain, kind))
+    absent = _absent(column)
+    if isinstance(domain, Interval) and kind == "text":
+        # text may be there and still not read as a number
+        unread = absent & ~_absent(source.rows.column(name, as_labels=True))
+        yield "not a number", _MISSING, np.flatnonzero(unread)
+        absent &= ~unread
+    problem = "missing, though declared complete" if complete else "missing"
+    yield problem, _MISSING, np.flatnonzero(absent)
+    yield from _FINDERS[type(domain)](column, domain)
+
+
+def _absent(column: RawColumn) -> Mask:
+    if column.numbers is not None:
+        return np.isnan(column.numbers)
+    assert column.codes is not None
+    return column.codes < 0
+
+
+def _interval_problems(column: RawColumn, domain: Interval) -> Iterator[Problem]:
+    assert column.numbers is not None
+    lo, hi = label_key(domain.lo), label_key(domain.hi)
+    # a comparison with NaN is False: missing values are neither
+    yield f"below {lo}", f"becomes {lo}", np.flatnonzero(column.numbers < domain.lo)
+    yield f"above {hi}", f"becomes {hi}", np.flatnonzero(column.numbers > domain.hi)
+
+
+def _levels_problems(column: RawColumn, domain: Levels) -> Iterator[Problem]:
+    fate = f"becomes {OTHER!r}" if domain.other else "is in no level"
+    for label, rows in _by_label(column):
+        if label not in domain.labels:
+            yield f"undeclared level {label!r}", fate, rows
+
+
+def _binary_problems(column: RawColumn, domain: Binary) -> Iterator[Problem]:
+    known = {*domain.zeros, *domain.ones}
+    for label, rows in _by_label(column):
+        if label not in known:
+            yield f"neither {domain.zero!r} nor {domain.one!r} but {label!r}", _MISSING, rows
+
+
+_FINDERS: dict[type, Callable[[RawColumn, Any], Iterator[Problem]]] = {
+    Interval: _interval_problems,
+    Levels: _levels_problems,
+    Binary: _binary_problems,
+}
+
+
+def _by_label(column: RawColumn) -> Iterator[tuple[str, Integers]]:
+    """Every label that occurs, in alphabetical order, and the positions of its rows."""
+    codes, labels = column.codes, column.labels
+    if codes is None:
+        assert column.numbers is not None
+        values, inverse = np.unique(column.numbers, return_inverse=True)
+        # NaN sorts last and is one value, so it is the one code that has no label
+        codes = np.where(np.isnan(column.numbers), -1, inverse)
+        labels = tuple(str(label_key(value)) for value in values if not np.isnan(value))
+    # one sort for all labels: a column of names may have as many of them as rows
+    order = np.argsort(codes, kind="stable")
+    ends = np.searchsorted(codes[order], np.arange(len(labels) + 1))
+    for code in sorted(range(len(labels)), key=labels.__getitem__):
+        yield labels[code], order[ends[code] : ends[code + 1]]
+
+
+# How it prints.
+
+
+def _texts(finding: Finding) -> Sequence[str]:
+    """The six cells of a line; names and levels are untrusted text, so no control characters."""
+    count = len(finding.positions)
+    examples = ", ".join(map(str, finding.examples)) + (", ..." if count > EXAMPLES else "")
+    cells = (finding.column, finding.kind, finding.problem, finding.consequence)
+    return *map(_printable, cells), str(count) if count else "", examples
+
+
+def _printable(text: str, most: int = 60) -> str:
+    shown = text if text.isprintable() else repr(text)
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."

@@ -1,0 +1,299 @@
+"""PrivATE as its paper prints it (Schroeder et al. 2025): an estimate and its squared error."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from privcausal.accounting.charge import PICO
+from privcausal.features.design import Design
+from privcausal.features.functions import Nuisance
+from privcausal.features.rows import Rows
+from privcausal.request.plan import Stage
+from privcausal.request.schema import Binary, Domain, Interval
+from privcausal.typing import Integers, Matrix, Vector
+from privcausal.vault.batch import Batch
+from privcausal.vault.estimators import Estimators, learn_nuisances, unit_columns
+from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise
+from privcausal.vault.transforms import Aipw, Outcome
+
+LEAST = 3
+"""Formulas are evaluated at no fewer rows: at one row their noise would be zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedAte:
+    """tau_hat with the noise of Theorem 4.3, and V/n of Theorem 4.6 with that of Theorem 4.5.
+
+    tau_hat is the mean of the AIPW score Gamma over all complete rows, with nuisances fitted on the
+    same rows (no cross-fitting: the paper uses "the complete data", its section 4.2), and
+    sigma_hat^2 the mean of (Gamma - tau_hat)^2 (its Eq. 8). With U standard normal and
+    K(eps, delta) = 5 sqrt(2 ln(n) ln(2/delta)) / (eps n),
+
+        tau_DP     = tau_hat + gamma K(eps_1, delta_1) U                                  (Eq. 7)
+        sigma_DP^2 = max(0, sigma_hat^2 + gamma_sigma K(eps_2, delta_2) U')              (Eq. 11)
+        V          = sigma_DP^2 + gamma^2 50 ln(n) ln(2/delta_1) / (n eps_1^2)           (Eq. 16)
+
+    gamma = sup |Gamma(z) - tau_hat| over the declared domain: exact in treatment and outcome, where
+    the score is linear, by `Supremum` in the covariates. gamma_sigma = sup |(Gamma(z) - tau_hat)^2
+    - sigma_hat^2| is max(gamma^2 - sigma_hat^2, sigma_hat^2), since Gamma(z) = tau_hat somewhere.
+
+    Attributes
+    ----------
+    nuisances : Estimators or Nuisance
+        Estimators to be fitted on the rows, or released functions.
+    starts : Matrix
+        Public starting points of the search for gamma.
+
+    Privacy
+    -------
+    None is proven. With *fixed* nuisances, gamma exact and n large enough the noise is a smooth
+    sensitivity bound (Nissim et al. 2007), and tau_DP and sigma_DP^2 are private. But fitted
+    nuisances move with a row (as does n, which counts complete rows), and the sensitivity is no
+    longer gamma / n: `tests/learners/test_published.py` has two neighbouring tables for which the
+    noise is far too small. V holds gamma, a function of the rows, without noise of its own; so
+    neither gamma nor a noise scale leaves this function.
+    """
+
+    nuisances: Estimators | Nuisance
+    design: Design
+    outcome: Outcome
+    clip: float
+    starts: Matrix
+
+    name = "discrete Gaussian"
+
+    def answer(
+        self, batches: Sequence[Batch], effect: Stage, variance: Stage, add_noise: ClaimedNoise
+    ) -> tuple[float, float]:
+        """(tau_DP, V/n), each rounded to a fine public grid."""
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            # an estimator warns of what it saw in the rows
+            warnings.simplefilter("ignore")
+            nuisance = nuisances_on(
+                self.nuisances, self.design, self.outcome, self.clip, *stacked(batches)
+            )
+            score = Aipw(nuisance, self.outcome, self.clip)
+            values = np.concatenate([score(batch)[batch.complete] for batch in batches])
+            size = max(len(values), LEAST)
+            tau = float(values.sum()) / size
+            gamma = Supremum(self.design, self.starts).of(
+                lambda rows: self._reach(nuisance, rows, tau)
+            )
+        square = float(((values - tau) ** 2).sum()) / size
+        scale = gamma * noise_scale(size, effect)
+        grid = 2.0**-ONE_FACTOR
+        noisy = add_noise("estimate", np.array([tau]), score.bound * grid, scale)
+        noisy_square = add_noise(
+            "variance",
+            np.array([square]),
+            (2 * score.bound) ** 2 * grid,
+            max(gamma**2 - square, square) * noise_scale(size, variance),
+        )
+        return float(noisy[0]), max(0.0, float(noisy_square[0])) / size + scale**2
+
+    def _reach(self, nuisance: Nuisance, rows: Rows, tau: float) -> Vector:
+        """max over t and y of |Gamma(t, x, y) - tau| at given covariates, shape (n,)."""
+        mu0, mu1, e = nuisance.mu0(rows), nuisance.mu1(rows), nuisance.e(rows)
+        ends = [
+            np.abs(mu1 - mu0 - tau + sign * (y - mu) / p)
+            for y in (self.outcome.lo, self.outcome.hi)
+            for sign, mu, p in ((1.0, mu1, e), (-1.0, mu0, 1 - e))
+        ]
+        return np.asarray(np.max(ends, axis=0))
+
+
+def nuisances_on(
+    wanted: Estimators | Nuisance,
+    design: Design,
+    outcome: Outcome,
+    clip: float,
+    rows: Rows,
+    t: Vector,
+    y: Vector,
+) -> Nuisance:
+    """Nuisances fitted on these rows, unless they are known."""
+    if isinstance(wanted, Nuisance):
+        return wanted
+    x, bounds = unit_columns(rows, design), (outcome.lo, outcome.hi)
+    return learn_nuisances(wanted, x, t, y, design=design, clip=clip, bounds=bounds)
+
+
+def stacked(batches: Sequence[Batch]) -> tuple[Rows, Vector, Vector]:
+    """The rows that count as one block, their treatments and outcomes."""
+    keep = [batch.complete for batch in batches]
+
+    def joined(parts: Sequence[Any]) -> Any:
+        return np.concatenate([part[k] for part, k in zip(parts, keep, strict=True)])
+
+    names = batches[0].rows.frame
+    frame = {name: joined([b.rows.frame[name] for b in batches]) for name in names}
+    t, y = joined([b.t for b in batches]), joined([b.y for b in batches])
+    return Rows(frame, len(t)), t, y
+
+
+def noise_scale(size: int, stage: Stage) -> float:
+    """5 sqrt(2 ln(n) ln(2/delta)) / (eps n): noise per unit of gross error sensitivity (Eq. 13)."""
+    epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
+    return float(5 * np.sqrt(2 * np.log(size) * np.log(2 / delta)) / (epsilon * size))
+
+
+STEP = 1.0 / 256.0
+"""Half the width of a central difference, as a share of a variable's range: one of the fine bins
+on which additive bases are tables, so that their steps have a slope too."""
+
+ROUNDS = 5
+"""At most so many times are numbers and levels improved in turn."""
+
+
+@dataclass(frozen=True, eq=False)
+class Supremum:
+    """sup of a function over the declared domain of a design's variables.
+
+    L-BFGS-B with box constraints from each of `starts`, public points of the unit cube, shape
+    (starts, variables) (Schroeder et al. 2025, supplement C.2). Two-valued variables and levels, an
+    undeclared label among them, are tried one by one. A local search finds at most the supremum.
+    """
+
+    design: Design
+    starts: Matrix
+
+    @cached_property
+    def _values(self) -> tuple[Vector | Integers | None, ...]:
+        """What each variable can be; None for an interval."""
+        return tuple(_discrete(self.design.schema[name]) for name in self.design.variables)
+
+    @cached_property
+    def _smooth(self) -> Integers:
+        """Positions of the variables that range over an interval."""
+        return np.array([j for j, v in enumerate(self._values) if v is None], np.int64)
+
+    def of(self, value: Callable[[Rows], Vector]) -> float:
+        """The largest `value` (of n points, shape (n,)) found."""
+        found = [self._climb(value, self._begin(start)) for start in self.starts]
+        return float(max(found))
+
+    def _begin(self, start: Vector) -> Vector:
+        """A start with the index of its value in place of a discrete variable's coordinate."""
+        point = start.copy()
+        for j, values in enumerate(self._values):
+            if values is not None:
+                point[j] = min(int(start[j] * len(values)), len(values) - 1)
+        return point
+
+    def _climb(self, value: Callable[[Rows], Vector], point: Vector) -> float:
+        best = float(value(self._rows(point[None]))[0])
+        for _ in range(ROUNDS):
+            point, best = self._ascend(value, point, best)
+            others = self._neighbours(point)
+            if not len(others):
+                break
+            found = value(self._rows(others))
+            if not found.max() > best:
+                break
+            point, best = others[found.argmax()], float(found.max())
+        return best
+
+    def _ascend(
+        self, value: Callable[[Rows], Vector], point: Vector, best: float
+    ) -> tuple[Vector, float]:
+        """L-BFGS-B in the variables that range over intervals."""
+        from scipy.optimize import minimize
+
+        smooth = self._smooth
+        if not len(smooth):
+            return point, best
+
+        def at(u: Vector) -> tuple[float, Vector]:
+            moved, width = self._stencil(point, u)
+            values = value(self._rows(moved))
+            up, down = np.split(values[1:], 2)
+            return -float(values[0]), -(up - down) / width
+
+        found = minimize(
+            at, point[smooth], jac=True, method="L-BFGS-B", bounds=[(0, 1)] * len(smooth)
+        )
+        if not -found.fun > best:
+            return point, best
+        higher = point.copy()
+        higher[smooth] = found.x
+        return higher, -float(found.fun)
+
+    def _stencil(self, point: Vector, u: Vector) -> tuple[Matrix, Vector]:
+        """The point at `u`, then a step up and a step down in each smooth variable; their gaps."""
+        k, smooth = len(u), self._smooth
+        out = np.tile(point, (2 * k + 1, 1))
+        out[:, smooth] = u
+        rows = np.arange(k)
+        out[1 + rows, smooth] = np.minimum(u + STEP, 1.0)
+        out[1 + k + rows, smooth] = np.maximum(u - STEP, 0.0)
+        return out, out[1 + rows, smooth] - out[1 + k + rows, smooth]
+
+    def _neighbours(self, point: Vector) -> Matrix:
+        """Every point that differs in the value of one discrete variable."""
+        out = []
+        for j, values in enumerate(self._values):
+            for index in range(0 if values is None else len(values)):
+                if index != point[j]:
+                    other = point.copy()
+                    other[j] = index
+                    out.append(other)
+        return np.array(out) if out else np.zeros((0, len(point)))
+
+    def _rows(self, points: Matrix) -> Rows:
+        """Points as rows, with their design columns where these are plain."""
+        frame = self._frame(points)
+        if self._tables is None:
+            return Rows(frame, len(points))
+        scaled = np.empty((len(points), len(self.design)))
+        for j, (at, table) in enumerate(self._tables):
+            u = points[:, j]
+            if self._values[j] is None:
+                scaled[:, at] = table[0] + u[:, None] * (table[1] - table[0])
+            else:
+                scaled[:, at] = table[u.astype(np.int64)]
+        return Rows(frame, len(points), None, {self.design: scaled})
+
+    @cached_property
+    def _tables(self) -> list[tuple[Integers, Matrix]] | None:
+        """For each variable its own design columns, at its values or at both ends of its interval.
+
+        None where a column is a function of variables, which formulaic alone can evaluate. It is
+        slow, so where columns are linear it is asked only once.
+        """
+        columns = self.design.columns
+        if any(column.variable is None for column in columns):
+            return None
+        tables = []
+        for j, (name, values) in enumerate(zip(self.design.variables, self._values, strict=True)):
+            at = np.array([i for i, c in enumerate(columns) if c.variable == name], np.int64)
+            probe = np.zeros((2 if values is None else len(values), len(self._values)))
+            probe[:, j] = np.arange(len(probe))
+            tables.append((at, self.design.scaled(self._frame(probe), len(probe))[:, at]))
+        return tables
+
+    def _frame(self, points: Matrix) -> dict[str, Vector | Integers]:
+        """Points in natural units and level codes."""
+        frame: dict[str, Vector | Integers] = {}
+        for j, (name, values) in enumerate(zip(self.design.variables, self._values, strict=True)):
+            domain = self.design.schema[name]
+            if values is not None:
+                frame[name] = values[points[:, j].astype(np.int64)]
+            else:
+                assert isinstance(domain, Interval)
+                frame[name] = domain.lo + domain.width * points[:, j]
+        return frame
+
+
+def _discrete(domain: Domain) -> Vector | Integers | None:
+    """The values a variable can have inside the vault: 0 and 1, or level codes (-1: undeclared)."""
+    if isinstance(domain, Interval):
+        return None
+    if isinstance(domain, Binary):
+        return np.array([0.0, 1.0])
+    return np.arange(0 if domain.other else -1, len(domain.labels))

@@ -1,0 +1,347 @@
+"""Passes over the rows: how batches are made, and exact sums over them, wherever the rows live.
+
+Nothing here adds noise or knows a price, and nothing leaves but to the `Vault` that holds it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from privcausal.features.design import Design
+from privcausal.features.rows import Remembered, Space
+from privcausal.request.groups import Group
+from privcausal.request.plan import Plan
+from privcausal.request.schema import Schema
+from privcausal.typing import Integers, Mask
+from privcausal.vault.batch import (
+    Batch,
+    Layout,
+    RawBatch,
+    dealt,
+    first_rows,
+    part_shares,
+    reads_labels,
+)
+from privcausal.vault.exit import ExactSum, Mechanism, RawMechanism
+from privcausal.vault.guard import Opaque
+from privcausal.vault.sources.cell_table import Aggregates
+from privcausal.vault.sources.memory import RowSource, Wanted, at_least_one, no_rows
+from privcausal.vault.sources.spark import RemoteSum, Spark
+from privcausal.vault.sources.stored import Stored
+from privcausal.vault.sources.units import MarkedBlock, Marks
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+BATCH = 1 << 15
+"""Rows a batch: products of 2 x 16 bits sum exactly in float64, a few columns stay in cache, and
+threads seldom wait for the interpreter."""
+
+KEEP_ROWS = 1 << 18
+"""Up to here cleaned batches, and what functions gave on them, are kept between passes."""
+
+KEEP_HELD = 1 << 20
+"""The same for rows that are in memory anyway: some 300 bytes a row and six columns."""
+
+KEEP_VALUES = 1 << 24
+"""The same for what fitted functions gave, three numbers a row, where rows are read anew."""
+
+KEEP_NUMBERS = 1 << 25
+"""Where the batches are kept, so are matrices of up to so many entries, of 32 bits."""
+
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+THREADS = max(1, min(4, _CORES // 2))
+"""Threads that work on blocks, one for two cores: with more, the interpreter changes hands so often
+that a fit takes as long, for half as much work again."""
+
+Watch: TypeAlias = Callable[[str, float | None, str], None]
+"""Told the stage, and the share of its "rows" or "rounds" it has done (None: not public)."""
+
+
+class Progress:
+    """Tells a watch how far the stage has come, in shares that are public. It holds no rows."""
+
+    def __init__(self, plan: Plan, watch: Watch | None) -> None:
+        trust = plan.request.trust
+        # how many rows there are is public only where it does not depend on the units
+        self._public = trust.neighbors == "substitute" and trust.unit is None
+        self._stage = ""
+        self.watch = watch
+
+    def start(self, stage: str) -> None:
+        self._stage = stage
+        self._tell(None, "rows")
+
+    def rows(self, done: int, of: RowSource) -> None:
+        # counting may be a job of its own: for a watch only, and where the number is public
+        shown = self.watch is not None and done and self._public
+        self._tell(done / max(of.size(), 1) if shown else None, "rows")
+
+    def rounds(self, share: float) -> None:
+        self._tell(share, "rounds")
+
+    def _tell(self, share: float | None, what: str) -> None:
+        if self.watch is not None:
+            self.watch(self._stage, share, what)
+
+
+class Passes(Opaque):
+    """The rows of one fit, and what was made of them so far.
+
+    `entropy` is asked for only where the rows are split.
+    """
+
+    __slots__ = (
+        "_batches", "_entropy", "_keep", "_layout", "_marks", "_part", "_plan", "_progress",
+        "_rows", "_shares", "_spaces", "_values",
+    )  # fmt: skip
+
+    def __init__(
+        self, rows: RowSource, plan: Plan, entropy: Callable[[], int], progress: Progress
+    ) -> None:
+        self._rows = rows
+        self._plan = plan
+        self._progress = progress
+        self._layout: Layout | None = None
+        self._batches: list[Batch] | None = None
+        self._values: dict[tuple[int, int], Remembered] = {}
+        self._spaces: list[Space] = []  # rows are in them, as they are in batches
+        self._shares = part_shares(plan)
+        self._entropy = entropy() if len(self._shares) > 1 else 0
+        self._marks: Marks | None = None
+        self._keep, self._part = self._assign()
+
+    def set_layout(
+        self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]
+    ) -> None:
+        """Fix the domains, designs and groups by which rows are cleaned from here on."""
+        self._layout = Layout(self._plan.request, schema, tuple(designs), tuple(groups))
+        self._batches, self._values = None, {}
+
+    # -- which rows --------------------------------------------------------------------------
+
+    def _assign(self) -> tuple[Mask, Integers]:
+        """Which rows count, units cut to max_rows, and their parts; empty if kept elsewhere."""
+        trust, rows = self._plan.request.trust, self._rows
+        if isinstance(rows, Stored) and trust.unit is not None:  # by DuckDB, in its tables
+            of_names = self._parts_of_units if len(self._shares) > 1 else None
+            self._marks = rows.marks(trust.unit, trust.max_rows, of_names)
+        if isinstance(rows, Spark) or self._marks is not None:  # Spark's executors deal their own
+            return np.zeros(0, bool), np.zeros(0, np.int64)
+        size = rows.size()
+        codes: Integers | None = None
+        names: tuple[str, ...] = ()
+        keep = np.ones(size, bool)
+        if trust.unit is not None:
+            column = rows.column(trust.unit, as_labels=True)
+            codes, names = column.codes, column.labels
+            assert codes is not None
+            keep = first_rows(codes, trust.max_rows)
+        return keep, self._dealt(size, codes, names)
+
+    def _parts_of_units(self, names: Sequence[str]) -> Integers:
+        return self._dealt(len(names), np.arange(len(names)), names)
+
+    def _dealt(self, size: int, units: Integers | None, names: Sequence[str]) -> Integers:
+        if len(self._shares) == 1:
+            return np.zeros(size, np.int64)
+        return dealt(
+            size, self._shares, neighbors=self._plan.request.trust.neighbors,
+            entropy=self._entropy, units=units, names=names,
+        )  # fmt: skip
+
+    # -- batches -----------------------------------------------------------------------------
+
+    def batches(self, part: int | None = None) -> Iterator[Batch]:
+        """Cleaned rows, of which only those of the part count (None: all)."""
+        return (b if part is None else b.only(part) for b in self._clean())
+
+    def none_complete(self) -> bool:
+        """Whether there are rows at hand, and none of them is complete."""
+        if isinstance(self._rows, Aggregates | Spark):
+            return False  # the one has no rows in any case, and the other none here
+        return not any(batch.complete.any() for batch in self._clean())
+
+    def _clean(self) -> Iterator[Batch]:
+        if self._batches is not None:
+            yield from self._batches
+            return
+        made = []
+        for block in self._blocks():
+            batch = self._batch(block)
+            if self._keeps:
+                made.append(batch)
+            yield batch
+        self._batches = made or None
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether there are few enough rows to keep what was made of them."""
+        return self._rows.size() <= (max(KEEP_ROWS, KEEP_HELD) if self._rows.held else KEEP_ROWS)
+
+    def _wanted(self, layout: Layout, names: Sequence[str]) -> tuple[tuple[str, bool], ...]:
+        kinds, schema = self._rows.header.kinds, layout.schema
+        return tuple((name, reads_labels(schema[name], kinds[name])) for name in names)
+
+    def _blocks(self) -> Iterator[MarkedBlock]:
+        assert self._layout is not None
+        return self._marked(self._wanted(self._layout, self._layout.variables))
+
+    def _marked(self, wanted: Wanted, rows: int | None = None) -> Iterator[MarkedBlock]:
+        """Blocks of rows, which of them count, and the part of each."""
+        blocks = at_least_one(self._rows.blocks(wanted, BATCH if rows is None else rows), wanted)
+        if self._marks is not None:
+            return self._marks.beside(blocks)
+        return ((at, columns, self._keep[at], self._part[at]) for at, columns in blocks)
+
+    def _batch(self, block: MarkedBlock) -> Batch:
+        _, columns, keep, part = block
+        assert self._layout is not None
+        return Batch(columns, part, keep, self._layout)
+
+    # -- sums --------------------------------------------------------------------------------
+
+    def raw_sum(self, mechanism: RawMechanism) -> Integers:
+        """The sum over raw columns of all rows."""
+        wanted = tuple((name, False) for name in mechanism.variables)
+        if isinstance(self._rows, Spark):
+            return self._sent(RemoteSum(mechanism, wanted, None))[0]
+        total, done = ExactSum(len(mechanism.units)), 0
+        for _, columns, keep, _ in self._marked(wanted):
+            total.add(mechanism.integers(RawBatch(columns, keep)))
+            done += len(keep)
+            self._progress.rows(done, self._rows)
+        return total.value()
+
+    def sum(self, mechanism: Mechanism, part: int | None) -> Integers:
+        """The sum over the rows of a part (None: all)."""
+        request = self._plan.request
+        if part is None and request.trust.unit is None and request.split == "full":
+            counted = self._counted(mechanism)
+            if counted is not None:
+                return counted
+        return self.sums(mechanism, (part,))[0]
+
+    def sums(self, mechanism: Mechanism, parts: tuple[int | None, ...]) -> list[Integers]:
+        """The sums over some parts of the rows (None: all), in one pass."""
+        if isinstance(self._rows, Spark):
+            assert self._layout is not None
+            unit = self._plan.request.trust.unit if len(self._shares) > 1 else None
+            wanted = self._wanted(self._layout, self._layout.variables)
+            return self._sent(
+                RemoteSum(mechanism, wanted, self._layout, parts, self._shares, self._entropy, unit)
+            )
+
+        spaces, free, taken = threading.local(), self._spaces, list[Space]()
+        remembers = self._rows.ordered and not self._keeps and self._rows.size() <= KEEP_VALUES
+        before, self._values = self._values, {}
+        width = getattr(getattr(mechanism, "features", None), "size", 0)
+        keeps_matrices = self._keeps and self._rows.size() * width <= KEEP_NUMBERS
+
+        def worked(block: MarkedBlock | Batch) -> tuple[Integers, Batch]:
+            if not hasattr(spaces, "own"):
+                spaces.own = free.pop() if free else Space()
+                taken.append(spaces.own)
+            with np.errstate(all="ignore"):  # threads of a pool do not have the caller's
+                batch = block if isinstance(block, Batch) else self._batch(block)
+                at = (0, 0) if isinstance(block, Batch) else (block[0].start, block[0].stop)
+                batch.rows.before, batch.rows.keeps_matrices = before.pop(at, {}), keeps_matrices
+                with batch.rows.within(spaces.own):
+                    sums = mechanism.by_part(batch, parts)
+            if remembers:  # what this pass made no use of is let go
+                self._values[at] = batch.rows.remembered()
+            return sums, batch
+
+        total, done, made = ExactSum(len(parts) * len(mechanism.units)), 0, []
+        blocks: Iterable[MarkedBlock | Batch] = self._batches or self._blocks()
+        threads = THREADS if self._rows.size() > KEEP_ROWS else 1
+        for sums, batch in in_threads(worked, blocks, threads):
+            total.add(sums)
+            if self._keeps:
+                made.append(batch)
+            done += len(batch.rows)
+            self._progress.rows(done, self._rows)
+        self._batches, self._spaces = made or None, taken
+        return np.split(total.value(), len(parts))
+
+    def tally(self, name: str) -> tuple[tuple[str, ...], Integers]:
+        """Labels of a column, and how many rows have each."""
+        if isinstance(self._rows, Spark):
+            trust = self._plan.request.trust
+            return self._rows.tally(name, trust.unit, trust.max_rows, self._order)
+        counts: dict[str, int] = {}
+        # rows in memory have one list of labels: they are one block
+        rows = max(self._rows.size(), 1) if self._rows.held else BATCH
+        for _, columns, keep, _ in self._marked([(name, True)], rows):
+            codes, labels = columns[name].codes, columns[name].labels
+            assert codes is not None
+            found = np.bincount(codes[keep & (codes >= 0)], minlength=len(labels))
+            for label, count in zip(labels, found.tolist(), strict=True):
+                counts[label] = counts.get(label, 0) + count
+        return tuple(counts), np.array(list(counts.values()), np.int64)
+
+    # -- where the rows live -----------------------------------------------------------------
+
+    @property
+    def _order(self) -> tuple[str, ...]:
+        """Columns by which the rows of a unit are sorted, where they have no order."""
+        return tuple(sorted(self._plan.request.columns))
+
+    def _sent(self, job: RemoteSum) -> list[Integers]:
+        """Sums that Spark's executors make of their own rows, by part."""
+        assert isinstance(self._rows, Spark)
+        trust = self._plan.request.trust
+        # what fails here fails for every table, and not only where an executor has a row
+        unit = no_rows([(job.unit, True)])[job.unit] if job.unit is not None else None
+        job.integers(no_rows(job.wanted), unit, 0, Space())
+        total = self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
+        return np.split(total, len(job.parts))
+
+    def _counted(self, mechanism: Mechanism) -> Integers | None:
+        """The sum of all rows where the rows live, if they live where SQL runs."""
+        layout = self._layout
+        assert layout is not None
+        wanted = self._wanted(layout, layout.needed)
+        statement = mechanism.statement(layout, frozenset(n for n, labels in wanted if labels))
+        rows = None if statement is None else self._rows.counted(statement, wanted)
+        return None if rows is None else mechanism.tallied(rows)
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> ThreadpoolController:
+    """The process's libraries with threads of their own: to look for NumPy's takes milliseconds."""
+    return ThreadpoolController()
+
+
+def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Iterator[T]:
+    """step(block) of each block, in order, a few of them at a time.
+
+    The caller's own thread reads the blocks, few more of them than are worked on, and works on
+    blocks too: a thread that only waits makes the others hand over the interpreter in vain.
+    """
+    if threads == 1:
+        yield from map(step, blocks)
+        return
+    # each thread's products are its own: OpenBLAS would make threads of threads wait for each other
+    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads - 1) as pool:
+        waiting: deque[Future[T]] = deque()
+        for block in blocks:
+            if sum(not one.done() for one in waiting) < threads:
+                waiting.append(pool.submit(step, block))
+            else:  # the others have enough to do
+                waiting.append(Future())
+                waiting[-1].set_result(step(block))
+            while waiting and (waiting[0].done() or len(waiting) > threads + 1):
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

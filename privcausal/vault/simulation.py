@@ -1,0 +1,167 @@
+"""A simulated fit: invented rows and noise of typical size, to see how wide intervals would be.
+
+Nothing private comes in: rows are made up from the plan's declared domains and from assumptions.
+The noise is a fixed pattern of plus and minus one standard deviation, so the result is marked NOT
+PRIVATE like a fit with test noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.special import betaincinv
+
+from privcausal.request.plan import LEVELS, PROPENSITY_SPREAD, Assumptions, Plan
+from privcausal.request.request import Request
+from privcausal.request.schema import Binary, Domain, Interval, Levels
+from privcausal.typing import Integers, Mask, Matrix, Vector
+from privcausal.vault.admission import Source
+from privcausal.vault.noise import NoiseQuery, standard_deviation
+from privcausal.vault.sources.memory import Memory
+from privcausal.vault.vault import Vault
+
+POINTS, MULTIPLIER = 2039, 436
+"""A rank-one lattice (Korobov) of a prime number of points: every coordinate is uniform, and any
+two of the first 70 have a correlation below 0.05, as have their squares."""
+
+
+def simulate(
+    plan: Plan, rows: int, assumed: Assumptions, *, mirrored: bool
+) -> tuple[Vault, Typical]:
+    """A vault that answers as one with `rows` rows of the assumed law would, and its noise.
+
+    `mirrored` reverses the noise: the mean over both patterns has no part linear in it.
+    """
+    request = plan.request
+    noise = Typical(rows / POINTS, -1.0 if mirrored else 1.0)
+    vault = Vault(Source(Memory(_invented(request, assumed))), plan, noise)
+    if vault.size is not None:
+        vault.size = rows if request.trust.unit is None else max(1, rows // request.trust.max_rows)
+    return vault, noise
+
+
+class Typical:
+    """Exact sums scaled to the planned number of rows, each one noise sd too high or too low.
+
+    So the noise has the energy that real noise has on average, to which shrinkage reacts, and no
+    tails. A single number is left as it is.
+    """
+
+    real = False
+
+    def __init__(self, scale: float, sign: float) -> None:
+        self.queries = 0
+        self._scale, self._sign = scale, sign
+
+    def gaussian(self, exact: Integers, query: NoiseQuery) -> Vector:
+        self.queries += 1
+        shift = self._sign * _signs(self.queries, len(exact)) if len(exact) > 1 else 0.0
+        return np.asarray(exact * self._scale + shift * self.sd(query))
+
+    laplace = gaussian
+
+    def sd(self, query: NoiseQuery) -> Vector:
+        return standard_deviation(query)
+
+    def entropy(self) -> int:
+        return 0
+
+    def coins(self, size: int, rate: float) -> Mask:
+        """The rows at which rate x (1, ..., size) passes a whole number."""
+        return np.diff(np.floor(rate * np.arange(size + 1.0))) > 0
+
+
+def _signs(query: int, size: int) -> Vector:
+    """A fixed pattern of +-1, shape (size,), that looks like coins: fractions of k^2 sqrt(2)."""
+    k = np.arange(1.0, size + 1) + 1000.0 * query
+    return np.where((k * np.sqrt(5.0) / 2 + k**2 * np.sqrt(2.0)) % 1.0 < 0.5, -1.0, 1.0)
+
+
+# -- invented rows ---------------------------------------------------------------------------
+
+
+def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
+    """Columns of the assumed law, shape (POINTS,) each."""
+    formula, schema = request.formula, request.schema
+    arms, outcomes, *uniform = _lattice(2 + len(request.columns))
+    places = dict(zip(request.columns, uniform, strict=True))
+    unit = request.trust.unit
+    others = [n for n in request.columns if n not in (formula.outcome, formula.treatment, unit)]
+    frame = {
+        name: _covariate(places[name], schema.get(name), name in formula.categorical)
+        for name in others
+    }
+    index = _index({name: places[name] for name in others if name in formula.variables})
+    treated = arms < _propensity(request, assumed, index, frame)
+    frame[formula.treatment] = _coded(treated, schema.get(formula.treatment))
+    frame[formula.outcome] = _outcome(outcomes, index, assumed, schema.get(formula.outcome))
+    if unit is not None:
+        frame[unit] = np.arange(POINTS) // request.trust.max_rows
+    return frame
+
+
+def _lattice(size: int) -> Matrix:
+    """Points in the unit cube, one row for each coordinate, shape (size, POINTS)."""
+    steps = np.cumprod([1, *[MULTIPLIER] * (size - 1)], dtype=object) % POINTS
+    cells = np.outer(steps.astype(np.int64), np.arange(POINTS)) % POINTS
+    return np.asarray((cells + 0.5) / POINTS)
+
+
+def _covariate(uniform: Vector, domain: Domain | None, categorical: bool) -> Any:
+    """Uniform over the domain; undeclared: labels where the formula says so, else in [0, 1]."""
+    if domain is None and categorical:
+        domain = Levels([f"level {k}" for k in range(1, LEVELS + 1)])
+    if isinstance(domain, Levels):
+        return np.array(domain.labels, object)[(uniform * len(domain.labels)).astype(np.int64)]
+    if isinstance(domain, Binary):
+        return _coded(uniform >= 0.5, domain)
+    return uniform if domain is None else domain.lo + uniform * domain.width
+
+
+def _coded(one: Any, domain: Domain | None) -> Any:
+    """True and false as the two labels of a domain, or as 1 and 0."""
+    if isinstance(domain, Levels):
+        domain = Binary(list(domain.values))
+    if isinstance(domain, Binary) and domain.labels is not None:
+        return np.array(domain.labels, object)[one.astype(np.int64)]
+    return one.astype(np.float64)
+
+
+def _index(places: Mapping[str, Vector]) -> Vector:
+    """A mean-zero index of unit variance in which all covariates count alike, in turn + and -."""
+    total = np.zeros(POINTS)
+    for k, uniform in enumerate(places.values()):
+        total += (-1.0) ** k * (uniform - 0.5)
+    return np.asarray(total * np.sqrt(12.0 / max(len(places), 1)))
+
+
+def _propensity(
+    request: Request, assumed: Assumptions, index: Vector, frame: Mapping[str, Any]
+) -> Vector | float:
+    known = request.propensity
+    if isinstance(known, str):
+        return np.asarray(frame[known])
+    if known is not None:
+        return float(known)
+    room = min(assumed.treated, 1 - assumed.treated)
+    # at two standard deviations still short of certainty
+    return np.clip(assumed.treated + min(PROPENSITY_SPREAD, 0.4 * room) * index, 0.005, 0.995)
+
+
+def _outcome(uniform: Vector, index: Vector, assumed: Assumptions, domain: Domain | None) -> Any:
+    """Values of the assumed standard deviation whose means follow the index."""
+    share = assumed.outcome_sd / assumed.width
+    numeric = domain is None or isinstance(domain, Interval)
+    # two labels of standard deviation s: the rarer one has p (1 - p) = s^2
+    middle = 0.5 if numeric else 0.5 - np.sqrt(max(0.25 - share**2, 0.0))
+    mean = np.clip(middle + np.sqrt(assumed.r2) * share * index, 0.001, 0.999)
+    if not numeric:
+        return _coded(uniform >= 1 - mean, domain)
+    variance = np.minimum((1 - assumed.r2) * share**2, 0.999 * mean * (1 - mean))
+    size = mean * (1 - mean) / variance - 1
+    value = betaincinv(mean * size, (1 - mean) * size, uniform)
+    if isinstance(domain, Interval):
+        return domain.lo + domain.width * value
+    return assumed.width * (value - 0.5)

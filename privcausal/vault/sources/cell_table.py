@@ -1,0 +1,248 @@
+"""Tables that are aggregated already: cell, arm, count and sum, read strictly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from privcausal.errors import CapabilityError, DataError
+from privcausal.features.columns import header, labels, numbers, open_frame
+from privcausal.request.header import Header
+from privcausal.request.partition import STEPS
+from privcausal.request.schema import Binary, Interval
+from privcausal.typing import Frame, Integers, Matrix, Vector
+from privcausal.vault.batch import RawColumn
+from privcausal.vault.sources.memory import Blocks, RowSource, Wanted
+
+COLUMNS = ("cell", "arm", "count", "sum")
+
+MOST_COUNT = 2.0**31
+"""Of rows in a line, taken to be public: their sums in whole steps then stay below 2^62, and the
+last digit of a float that holds their sum is known."""
+
+MOST_ROUNDING = 2.0**-10
+"""Of half the outcome's range: sums of floats are refused where their last digit is worth more.
+Noise is raised by as much, so by a thousandth at most."""
+
+SLACK = 1e-9
+"""Relative rounding that a sum of floats may have."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CellTable:
+    """Counts and centred sums by cell and arm, shape (cells, 2) each; absent cells are zero.
+
+    `steps` are the sums in whole steps of 2^-30 half ranges. The sum of a cell and arm whose rows
+    change may move by `rounding` steps more than they do; what it is follows from bounds and data
+    types, which are public.
+
+    Privacy
+    -------
+    Let s be the exact sum of a line's outcomes less the middle of their bounds, in steps. One row
+    moves it by no more than 2^31 steps where it changes within the line, and 2^30 where it comes
+    or goes. *Steps* are sums of whole numbers of such sizes. *Integers and decimals* give s as a
+    fraction, and it is rounded once, to the nearest step, halves to the even one. That rounding
+    is monotone and maps x + d to that of x and d for an even d, as 2^31 and 2^30 are: it moves by
+    no more than s may. *Floats*: the sum S that is sent is the exact one T rounded once, and |T|
+    <= L = 2^31 max(|lo|, |hi|), so |S - T| <= ulp(L) / 2 in each of two tables. All else is done in
+    fractions, and two roundings to a step add one half each: together ulp(L) / step + 1. The cut
+    to +- count x 2^30 brings no sum further from the exact one, which is within it.
+    """
+
+    count: Matrix
+    total: Matrix
+    steps: Integers
+    rounding: float = 0.0
+
+
+def read_cells(
+    frame: Frame, cells: Sequence[str], arms: Binary, outcome: Interval, *, noisy: bool
+) -> CellTable:
+    """A table with the columns cell, arm, count and sum (or steps), a line per cell and arm.
+
+    Parameters
+    ----------
+    cells : sequence of str
+        The declared cells, in order.
+    noisy : bool
+        Counts may then be below zero and no whole numbers, and sums beyond the bounds.
+
+    Raises
+    ------
+    DataError
+        A column is absent or of a wrong type, or holds too few digits; a value is missing, an arm
+        or cell unknown, a line twice there; an exact count is negative or no whole number, or its
+        sum beyond what the bounds allow. No value is told.
+    """
+    table = open_frame(frame)
+    kinds = header(table).kinds
+    for name in COLUMNS[:3]:
+        if name not in kinds:
+            raise DataError(f"a table of cells needs the columns {', '.join(COLUMNS)}; no {name!r}")
+    if "sum" not in kinds and "steps" not in kinds:
+        raise DataError("a table of cells needs a column 'sum' (or 'steps')")
+    if noisy and "sum" not in kinds:
+        raise DataError("a table of cells with noise needs a column 'sum': steps are exact")
+    for name in ("count", "sum", "steps"):
+        if name in kinds and kinds[name] != "numeric":
+            raise DataError(f"column {name!r} of a table of cells holds no numbers")
+    stepwise = "steps" in kinds and not noisy
+    rounding = 0.0 if noisy else _check_digits(table, outcome, stepwise=stepwise)
+    at = _places(table, cells, arms)
+    count = _filled(table, "count", at, len(cells))
+    half = 0.5 * outcome.width
+    total = np.zeros_like(count)
+    steps = np.zeros(count.shape, np.int64)
+    if noisy:
+        total = _filled(table, "sum", at, len(cells)) - outcome.mid * count
+    else:
+        _check_counts(count)
+        whole = count.astype(np.int64)
+        sums = _exact(table, "steps" if stepwise else "sum", at, len(cells))
+        if not stepwise:
+            rows = whole.ravel().tolist()
+            sums = [_centred(s, n, outcome) for s, n in zip(sums, rows, strict=True)]
+        room = half * (1 + SLACK) + (0.0 if stepwise else SLACK * abs(outcome.mid))
+        steps = _within(sums, whole, room / half, outcome)
+        total = steps.astype(np.float64) * (half / 2.0**STEPS)
+    return CellTable(count, total, steps, rounding)
+
+
+def _check_digits(table: Any, outcome: Interval, *, stepwise: bool) -> float:
+    """By how many steps a sum may have moved further than its rows; refused where by too many."""
+    import narwhals as nw
+
+    used = ("count", "steps" if stepwise else "sum")
+    for name in used:
+        if table[name].dtype == nw.Float32:
+            raise DataError(
+                f"column {name!r} of a table of cells holds floats of 32 bits, which round what "
+                "one row adds; make them of 64 bits before anything is added up"
+            )
+    dtype = table[used[1]].dtype
+    if dtype.is_integer() or dtype == nw.Decimal:
+        return 0.0
+    if stepwise:
+        raise DataError(
+            "column 'steps' of a table of cells holds floats, which round large sums; convert it "
+            "to 64-bit integers where it was made"
+        )
+    last = math.ulp(MOST_COUNT * max(abs(outcome.lo), abs(outcome.hi)))
+    half = (Fraction(outcome.hi) - Fraction(outcome.lo)) / 2
+    if last > MOST_ROUNDING * half:
+        middle = float(outcome.mid)
+        raise DataError(
+            f"sums of an outcome from {outcome.lo!r} to {outcome.hi!r} lose in floats what one row "
+            "adds. Send in place of 'sum' a column of integers or decimals, exactly added up; or "
+            "'steps', as fit.plan.sql() makes them; or sums of the outcome less "
+            f"{middle!r}, with its bounds less that. Nothing was spent"
+        )
+    return float(math.ceil(Fraction(last) / half * 2**STEPS) + 1)
+
+
+def _centred(value: Any, count: int, outcome: Interval) -> int:
+    """The sum of `count` outcomes less the middle of their bounds, in the nearest whole step."""
+    lo, hi = Fraction(outcome.lo), Fraction(outcome.hi)
+    place: Fraction = (2 * Fraction(value) - (lo + hi) * count) / (hi - lo)
+    return round(place * (1 << STEPS))
+
+
+def _within(sums: Sequence[int], count: Integers, room: float, outcome: Interval) -> Integers:
+    """Sums of steps, cut to what so many rows can have; refused where they pass it by too much."""
+    found = np.zeros(count.size, np.int64)
+    for k, (value, rows) in enumerate(zip(sums, count.ravel().tolist(), strict=True)):
+        most = rows << STEPS
+        if abs(value) > most * room:
+            raise DataError(
+                f"the table of cells has a sum that {outcome.lo:g} to {outcome.hi:g} for each row "
+                "cannot give: cut outcomes to their bounds before they are added up"
+            )
+        found[k] = max(-most, min(value, most))
+    return found.reshape(count.shape)
+
+
+def _places(table: object, cells: Sequence[str], arms: Binary) -> Integers:
+    """Cell and arm of each line as one number, 2 cell + arm."""
+    position = {name: k for k, name in enumerate(cells)}
+    cell = _looked_up(table, "cell", position, "cells= does not declare one of the table's cells")
+    number = dict.fromkeys(arms.zeros, 0) | dict.fromkeys(arms.ones, 1)
+    known = f"{arms.zero!r} and {arms.one!r}"
+    arm = _looked_up(table, "arm", number, f"the table has an unknown arm: known are {known}")
+    at = 2 * cell + arm
+    if len(np.unique(at)) < len(at):
+        raise DataError("the table of cells has a cell and arm in two lines: add them up")
+    return at
+
+
+def _looked_up(table: object, name: str, known: dict[str, int], problem: str) -> Integers:
+    codes, texts = labels(table[name])  # type: ignore[index]  # a narwhals frame
+    if (codes < 0).any():
+        raise DataError(f"column {name!r} of the table of cells has a missing value")
+    if any(text not in known for text in texts):
+        raise DataError(problem)
+    return np.array([known[text] for text in texts], np.int64)[codes]
+
+
+def _filled(table: object, name: str, at: Integers, cells: int) -> Matrix:
+    values: Vector = numbers(table[name])  # type: ignore[index]  # a narwhals frame
+    if not np.isfinite(values).all():
+        raise DataError(f"column {name!r} of the table of cells has a value that is no number")
+    out = np.zeros(2 * cells)
+    out[at] = values
+    return out.reshape(-1, 2)
+
+
+def _exact(table: Any, name: str, at: Integers, cells: int) -> list[Any]:
+    """The values as they are, integers, decimals or floats, in the order of cells and arms."""
+    _filled(table, name, at, cells)  # all are there, and finite
+    out: list[Any] = [0] * (2 * cells)
+    for place, value in zip(at.tolist(), table[name].to_list(), strict=True):
+        out[place] = value
+    return out
+
+
+def _check_counts(count: Matrix) -> None:
+    if (count < 0).any():
+        raise DataError(
+            "the table of cells has a negative count: an exact count is zero or more; for a table "
+            "with noise say which, noise={'count': sd, 'sum': sd}"
+        )
+    if (count != np.rint(count)).any() or (count > MOST_COUNT).any():
+        raise DataError("the table of cells has a count that is no whole number, or above 2^31")
+
+
+class Aggregates(RowSource):
+    """A table of cells in the place of rows, as private as they are; it serves `CellSums` alone."""
+
+    __slots__ = ("_table", "header")
+    ordered = True
+    held = True
+
+    def __init__(self, table: CellTable, columns: Header) -> None:
+        self._table = table
+        self.header = columns
+
+    def size(self) -> int:
+        """The number of rows is not known here; there is something, at least."""
+        return 1
+
+    def column(self, name: str, *, as_labels: bool) -> RawColumn:
+        raise self._refused()
+
+    def blocks(self, wanted: Wanted, rows: int) -> Blocks:
+        raise self._refused()
+
+    def _refused(self) -> CapabilityError:
+        return CapabilityError("a table of cells has no rows: only learner='adum' reads it")
+
+    def counted(self, statement: str, wanted: Wanted) -> Integers | None:
+        """Rows (cell, arm, count, steps, 0): the table is the answer already."""
+        count = self._table.count.astype(np.int64)
+        cell, arm = np.indices(count.shape).reshape(2, -1)
+        zero = np.zeros(count.size, np.int64)
+        return np.stack([cell, arm, count.ravel(), self._table.steps.ravel(), zero], axis=1)

@@ -1,0 +1,375 @@
+"""Row maps with proven bounds: residuals, doubly robust scores, and masses of weighted averages.
+
+Each is a frozen value that names public functions; the vault evaluates it on rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from privcausal.features.functions import Extended, Function, Nuisance
+from privcausal.features.rows import Rows
+from privcausal.typing import Vector
+from privcausal.vault.batch import Batch
+
+
+class Transform(Protocol):
+    """A number for each row, computed from that row alone. |value| <= bound, always."""
+
+    @property
+    def bound(self) -> float: ...
+
+    def __call__(self, batch: Batch) -> Vector: ...
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """T - 1/2, which is +-1/2: centring halves the bound."""
+
+    bound: float = 0.5
+
+    def __call__(self, batch: Batch) -> Vector:
+        return batch.t - 0.5
+
+
+@dataclass(frozen=True)
+class TreatmentResidual:
+    """T - e(x), whose size is at most 1 - clip."""
+
+    e: Function
+    clip: float
+
+    @property
+    def bound(self) -> float:
+        return 1 - self.clip
+
+    def __call__(self, batch: Batch) -> Vector:
+        return batch.t - self.e(batch.rows)
+
+
+@dataclass(frozen=True)
+class OverlapRoot:
+    """The root of the overlap weight |T - e(x)| over a public `top`, cut to 1.
+
+    These weights give both arms the same covariates (Li, Morgan and Zaslavsky 2018).
+    """
+
+    e: Function
+    top: float
+
+    @property
+    def bound(self) -> float:
+        return 1.0
+
+    def __call__(self, batch: Batch) -> Vector:
+        weight = np.abs(batch.t - self.e(batch.rows)) / self.top
+        return np.asarray(np.sqrt(np.minimum(weight, 1.0)))
+
+
+@dataclass(frozen=True)
+class TransformProduct:
+    """One transform times another."""
+
+    one: Transform
+    two: Transform
+
+    @property
+    def bound(self) -> float:
+        return self.one.bound * self.two.bound
+
+    def __call__(self, batch: Batch) -> Vector:
+        return self.one(batch) * self.two(batch)
+
+
+@dataclass(frozen=True)
+class OfCovariates:
+    """A public function of the covariates, |.| <= bound."""
+
+    function: Function
+    bound: float
+
+    def __call__(self, batch: Batch) -> Vector:
+        return self.function(batch.rows)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Y minus the public midpoint of its bounds; |.| <= R/2 for a range R = hi - lo."""
+
+    lo: float
+    hi: float
+
+    @property
+    def bound(self) -> float:
+        return 0.5 * (self.hi - self.lo)
+
+    def __call__(self, batch: Batch) -> Vector:
+        return batch.y - 0.5 * (self.lo + self.hi)
+
+
+@dataclass(frozen=True)
+class OutcomeResidual:
+    """Y - eta(x), whose size is at most the range R, since both lie in [a, b]."""
+
+    eta: Function
+    outcome: Outcome
+
+    @property
+    def bound(self) -> float:
+        return 2 * self.outcome.bound
+
+    def __call__(self, batch: Batch) -> Vector:
+        return batch.y - self.eta(batch.rows)
+
+
+@dataclass(frozen=True)
+class ResidualProduct:
+    """(T - e) (Y - eta - (T - e) centre), without a centre (T - e) (Y - eta).
+
+    Nie and Wager (2021), Eq. 4: their pseudo-outcome (Y - eta) / (T - e), less the centre, times
+    its weight (T - e)^2. `centre_bound` is the largest |centre|. Since |T - e| <= 1 - clip and
+    |Y - eta| <= R, |.| <= (1 - clip) (R + (1 - clip) centre_bound).
+    """
+
+    e: Function
+    eta: Function
+    outcome: Outcome
+    clip: float
+    centre: Function | None = None
+    centre_bound: float = 0.0
+
+    @property
+    def bound(self) -> float:
+        return (1 - self.clip) * (2 * self.outcome.bound + (1 - self.clip) * self.centre_bound)
+
+    def __call__(self, batch: Batch) -> Vector:
+        Extended.together(batch.rows, (self.e, self.eta))
+        away = batch.t - self.e(batch.rows)
+        rest = batch.y - self.eta(batch.rows)
+        return away * (rest if self.centre is None else rest - away * self.centre(batch.rows))
+
+
+@dataclass(frozen=True)
+class Aipw:
+    """psi - centre(x), psi = mu1 - mu0 + T (Y - mu1)/e - (1 - T)(Y - mu0)/(1 - e).
+
+    The doubly robust score (Robins and Rotnitzky 1995; Kennedy 2020). With Y, mu0, mu1 in [a, b]
+    and e in [c, 1 - c], |psi| <= R/c. For T = 1 it is (mu1 - mu0) + (Y - mu1)/e, linear in mu1 with
+    slope 1 - 1/e <= 0, so its extremes have mu1, Y and mu0 in {a, b}: R/e, and
+    (Y - a)/e + a - b >= -R, at one end, and the mirror image at the other. T = 0 is the same with
+    1 - e. The difference adds `centre_bound`, the largest |centre|.
+    """
+
+    nuisance: Nuisance
+    outcome: Outcome
+    clip: float
+    centre: Function | None = None
+    centre_bound: float = 0.0
+
+    @property
+    def bound(self) -> float:
+        return 2 * self.outcome.bound / self.clip + self.centre_bound
+
+    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
+        """The score of rows that had this treatment and outcome."""
+        return self._centred(self._plain(rows, t, y), rows)
+
+    def _plain(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
+        """psi itself."""
+        n = self.nuisance
+        mu0, mu1, e = n.mu0(rows), n.mu1(rows), n.e(rows)
+        treated, control = t * (y - mu1), (1 - t) * (y - mu0)
+        treated /= e
+        control /= 1 - e
+        score = mu1 - mu0
+        score += treated
+        score -= control
+        return score
+
+    def _centred(self, score: Vector, rows: Rows) -> Vector:
+        return score if self.centre is None else np.asarray(score - self.centre(rows))
+
+    def __call__(self, batch: Batch) -> Vector:
+        # scores with several centres are of the same nuisances
+        rows, n = batch.rows, self.nuisance
+        score = rows.scratch((n.mu0, n.mu1, n.e), lambda: self._plain(rows, batch.t, batch.y))
+        return self._centred(score, rows)
+
+
+@dataclass(frozen=True)
+class ArmSize:
+    """|score| times a public number of the row's arm, in [0, 1]: controls', then treated's.
+
+    |.| <= the score's bound.
+    """
+
+    score: Transform
+    factors: tuple[float, float]
+
+    @property
+    def bound(self) -> float:
+        return self.score.bound
+
+    def __call__(self, batch: Batch) -> Vector:
+        control, treated = self.factors
+        return np.abs(self.score(batch)) * np.where(batch.t == 1, treated, control)
+
+
+@dataclass(frozen=True)
+class MassBalance:
+    """(T - e)^2 / (e (1 - e)), the slope of the AIPW score in a shift of the effect.
+
+    If the arm means move by (t - e) kappa, psi moves by kappa (1 - balance). Its mean is 1 where e
+    is right. Between 0 and (1 - c)/c, since e lies in [c, 1 - c].
+    """
+
+    e: Function
+    clip: float
+
+    @property
+    def bound(self) -> float:
+        return (1 - self.clip) / self.clip
+
+    def __call__(self, batch: Batch) -> Vector:
+        e = self.e(batch.rows)
+        return (batch.t - e) ** 2 / (e * (1 - e))
+
+
+@dataclass(frozen=True)
+class ImputedEffect:
+    """The X-learner's imputed effect (Kuenzel et al. 2019): Y - mu0(x) if treated, else mu1(x) - Y.
+
+    |.| <= R, since Y and the means lie in [a, b].
+    """
+
+    nuisance: Nuisance
+    outcome: Outcome
+
+    @property
+    def bound(self) -> float:
+        return 2 * self.outcome.bound
+
+    def __call__(self, batch: Batch) -> Vector:
+        treated = batch.y - self.nuisance.mu0(batch.rows)
+        control = self.nuisance.mu1(batch.rows) - batch.y
+        return np.where(batch.t == 1, treated, control)
+
+
+@dataclass(frozen=True)
+class ByFold:
+    """Each row's value by the transform of its own fold (cross-fitting)."""
+
+    transforms: tuple[Transform, ...]
+
+    @property
+    def bound(self) -> float:
+        return max(t.bound for t in self.transforms)
+
+    def __call__(self, batch: Batch) -> Vector:
+        values = np.stack([t(batch) for t in self.transforms])
+        return np.asarray(np.take_along_axis(values, batch.part[None, :], axis=0)[0])
+
+
+# A weighted average effect is E[q tau(X)] / E[q] for a mass q. Its estimate is c + sum(score) /
+# sum(mass), with scores centred at a public number c. Both are divided by a public `scale` near the
+# mean mass, so that scores are in units of the outcome and masses near 1.
+
+
+@dataclass(frozen=True)
+class OverlapScore:
+    """(T - e) (Y - eta - (T - e) c) / scale: the score of the ATO (Robinson 1988).
+
+    The effect with overlap weights h = e (1 - e) (Crump et al. 2006; Li, Morgan and Zaslavsky 2018)
+    is the slope of Y - eta on T - e, and this its efficient score. With Y - eta = (T - e) tau + u
+    and (T - e)^2 = h + (1 - 2e) (T - e), it is
+    h (tau - c) + (T - e) u + (1 - 2e) (T - e) (tau - c), the influence function for weights h(e).
+    Nothing is divided by e: |T - e| <= 1 - s and |Y - eta| <= R give
+    |score| <= (1 - s) (R + (1 - s) |c|) / scale for e in [s, 1 - s].
+    """
+
+    e: Function
+    eta: Function
+    outcome: Outcome
+    clip: float
+    centre: float
+    scale: float
+
+    @property
+    def bound(self) -> float:
+        most = 1 - self.clip
+        return most * (2 * self.outcome.bound + most * abs(self.centre)) / self.scale
+
+    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
+        """The score of rows that had this treatment and outcome."""
+        left = t - self.e(rows)
+        return np.asarray(left * (y - self.eta(rows) - left * self.centre) / self.scale)
+
+    def __call__(self, batch: Batch) -> Vector:
+        return self.at(batch.rows, batch.t, batch.y)
+
+
+@dataclass(frozen=True)
+class OverlapMass:
+    """(T - e)^2 / scale, the R-learner's weight: of mean e (1 - e) / scale where e is right.
+
+    In [0, (1 - clip)^2 / scale].
+    """
+
+    e: Function
+    clip: float
+    scale: float = 1.0
+
+    @property
+    def bound(self) -> float:
+        return (1 - self.clip) ** 2 / self.scale
+
+    def __call__(self, batch: Batch) -> Vector:
+        return np.asarray((batch.t - self.e(batch.rows)) ** 2 / self.scale)
+
+
+@dataclass(frozen=True)
+class TreatedScore:
+    """[(T - e)/(1 - e) (Y - mu0) - T c] / scale: the ATT's doubly robust score (Hahn 1998).
+
+    (T - e)/(1 - e) is 1 for the treated and -e/(1 - e) for controls, which weights them to look
+    like the treated. With e in [0, 1 - k] and Y, mu0 in [a, b], a treated row gives at most
+    R + |c|, a control at most R (1 - k)/k. Nothing is divided by a small e.
+    """
+
+    e: Function
+    mu0: Function
+    outcome: Outcome
+    clip: float
+    centre: float
+    scale: float
+
+    @property
+    def bound(self) -> float:
+        reach = 2 * self.outcome.bound
+        return max(reach + abs(self.centre), reach * (1 - self.clip) / self.clip) / self.scale
+
+    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
+        """The score of rows that had this treatment and outcome."""
+        e = self.e(rows)
+        weight = (t - e) / (1 - e)
+        return np.asarray((weight * (y - self.mu0(rows)) - t * self.centre) / self.scale)
+
+    def __call__(self, batch: Batch) -> Vector:
+        return self.at(batch.rows, batch.t, batch.y)
+
+
+@dataclass(frozen=True)
+class TreatedMass:
+    """T / scale: 0 or 1 / scale."""
+
+    scale: float
+
+    @property
+    def bound(self) -> float:
+        return 1 / self.scale
+
+    def __call__(self, batch: Batch) -> Vector:
+        return np.asarray(batch.t / self.scale)

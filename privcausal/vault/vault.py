@@ -1,0 +1,317 @@
+"""The vault: rows go in once, and what leaves passes `Exit`, at a price paid beforehand.
+
+`open_vault` charges the whole plan. `Vault.release` spends a stage of it: `Passes` sums the rows'
+exact integers, and `Exit.noisy` adds the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, assert_never
+
+import numpy as np
+
+from privcausal.accounting.charge import Charge, Release
+from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerError
+from privcausal.features.design import Design
+from privcausal.request.groups import Group
+from privcausal.request.plan import Plan, Stage, StageKey
+from privcausal.request.request import FOLDS
+from privcausal.request.schema import Schema
+from privcausal.typing import Integers, Vector
+from privcausal.vault import noise
+from privcausal.vault.admission import Source, admit, public_size
+from privcausal.vault.batch import Batch, part_number
+from privcausal.vault.estimators import Declared, DeclaredFit
+from privcausal.vault.exit import SAFETY, Exit, Mechanism, Query, RawMechanism, Solution
+from privcausal.vault.guard import Opaque, guarded
+from privcausal.vault.mechanisms.boosting import Boosting
+from privcausal.vault.mechanisms.domains import LabelSelection
+from privcausal.vault.mechanisms.network import PrivateNetwork
+from privcausal.vault.paper.dpcate import Process, PublishedAnswers, PublishedProcess
+from privcausal.vault.paper.objective import PublishedLogits
+from privcausal.vault.paper.private import PublishedAte
+from privcausal.vault.passes import Passes, Progress, Watch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Claim: TypeAlias = PublishedAnswers | PublishedLogits
+Asked: TypeAlias = (
+    Mechanism | RawMechanism | Solution | Boosting | PrivateNetwork | LabelSelection | Claim
+)
+"""What `Vault.release` answers."""
+
+
+class BudgetLedger(Protocol):
+    """What the vault needs of a ledger."""
+
+    @property
+    def delta(self) -> float: ...
+
+    def charge(self, run: str, charges: Sequence[Charge], published: bool = False) -> None: ...
+
+
+def open_vault(
+    source: Source,
+    plan: Plan,
+    ledger: BudgetLedger | None,
+    run: str,
+    watch: Watch | None = None,
+    *,
+    published: bool = False,
+) -> Vault:
+    """Charge the whole plan to the ledger, then hand out the vault.
+
+    All charges are committed before any row is read; a fit that fails later stays paid for.
+
+    Parameters
+    ----------
+    watch : callable, optional
+        Told of each stage and how far it has come.
+    published : bool
+        What is asked comes from a published fit, and so is proven no better than that. A plan of a
+        published mechanism is always charged so.
+    """
+    source_of_noise = noise.current()
+    admit(source, plan)
+    if ledger is not None:
+        if not callable(getattr(ledger, "charge", None)):
+            raise LedgerError(
+                f"ledger= takes a Ledger, not a value of type {type(ledger).__name__}; write "
+                "ledger=pc.Ledger('study.db', 'study', eps=2)"
+            )
+        if not source_of_noise.real:
+            raise LedgerError("a ledger takes no fit made with test noise: it would not be private")
+        paper = plan.request.mode == "paper"
+        # a delta that is spent must be left; one at which rho is converted must be the ledger's
+        converted = plan.rho > 0 and not paper
+        if converted and ledger.delta != plan.request.budget.delta:
+            raise LedgerError(
+                f"the ledger counts at delta={ledger.delta:g} and this fit asks for "
+                f"delta={plan.request.budget.delta:g}; fit with the ledger's"
+            )
+        charges = [Exit(plan, source_of_noise).planned(stage) for stage in plan.stages]
+        ledger.charge(run, charges, published=paper or published)
+    return Vault(source, plan, source_of_noise, watch)
+
+
+def _spending(
+    step: Callable[Concatenate[Vault, Stage, P], R],
+) -> Callable[Concatenate[Vault, StageKey, P], R]:
+    """A guarded step that spends a stage, which is taken from the plan before rows are touched."""
+    inside = guarded(step)
+
+    @wraps(step)
+    def outside(vault: Vault, stage: StageKey, /, *args: P.args, **options: P.kwargs) -> R:
+        return inside(vault, vault._take(stage, *args[:1]), *args, **options)
+
+    return outside
+
+
+class Vault(Opaque):
+    """Opaque handle on the rows of one fit."""
+
+    __slots__ = ("_exit", "_passes", "_plan", "_progress", "_unspent", "real_noise", "size")
+
+    @guarded
+    def __init__(
+        self,
+        source: Source,
+        plan: Plan,
+        noise_source: noise.NoiseSource,
+        watch: Watch | None = None,
+    ) -> None:
+        self._plan = plan
+        self._unspent = {stage.name: stage for stage in plan.stages}
+        self.size = public_size(source, plan.request)
+        self.real_noise = noise_source.real
+        self._exit = Exit(plan, noise_source)
+        self._progress = Progress(plan, watch)
+        self._passes = Passes(source.rows, plan, noise_source.entropy, self._progress)
+
+    def set_layout(
+        self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]
+    ) -> None:
+        """Fix the domains, designs and groups by which rows are cleaned from here on."""
+        self._passes.set_layout(schema, designs, groups)
+
+    # -- what leaves -------------------------------------------------------------------------
+
+    @_spending
+    def release(self, planned: Stage, query: Asked) -> Release:
+        """The noisy answer over the rows of the stage's part, at the stage's price.
+
+        For a boosting these are all rounds' noisy sums, shape (rounds * width,), for a network its
+        weights; a selection has labels and no numbers.
+        """
+        part = part_number(self._plan, planned.part)
+        if not isinstance(query, RawMechanism | LabelSelection | Claim):  # these need no layout
+            self._refuse_nothing()
+        match query:
+            case RawMechanism():
+                exact = self._passes.raw_sum(query)
+            case Mechanism():
+                exact = self._passes.sum(query, part)
+            case Solution():
+                exact = query.solve(self._passes.batches(part))
+            case Boosting():
+                return self._boosted(planned, query, part)
+            case PrivateNetwork():
+                return self._trained(planned, query, part)
+            case LabelSelection():
+                return self._selected(planned, query)
+            case PublishedAnswers() | PublishedLogits():
+                values = query.answer(*self._halves(), planned, self._exit.claimed)
+                return self._exit.claim(planned, query.query, query.name, values)
+            case _:
+                assert_never(query)
+        return self._exit.release(planned, query, exact)
+
+    @_spending
+    def release_folds(self, planned: Stage, query: Mechanism | Boosting) -> tuple[Release, ...]:
+        """One release per fold. Folds are disjoint, so together they cost the stage once.
+
+        A unit replaced by one of another name may change folds: one fold loses its part v of the
+        sum, another gains w, and the joint vector changes by sqrt(|v|^2 + |w|^2) <= sqrt(2) r, with
+        r the sensitivity to adding or removing. That must be no more than one sum (of a boosting:
+        one round's) changes by where a row is replaced.
+        """
+        _check_move(query.sensitivity("substitute"), query.sensitivity("add_remove"))
+        self._refuse_nothing()
+        if isinstance(query, Boosting):
+            return tuple(self._boosted(planned, query, fold) for fold in range(FOLDS))
+        sums = self._passes.sums(query, tuple(range(FOLDS)))
+        return tuple(self._exit.release(planned, query, fold) for fold in sums)
+
+    def release_published(
+        self, effect: StageKey, variance: StageKey, mechanism: PublishedAte
+    ) -> tuple[Release, Release]:
+        """An estimate and its squared standard error, at the price that a paper claims.
+
+        It spends two stages at once, as the error has a term of the estimate's price. No noise
+        scale is told: it depends on the rows.
+        """
+        return self._published((self._take(effect), self._take(variance)), mechanism)
+
+    @_spending
+    def release_process(
+        self, planned: Stage, mechanism: PublishedProcess
+    ) -> tuple[Release, Process]:
+        """A secret function to be asked point by point, at the price that a paper claims."""
+        process = mechanism.process(*self._halves(), planned, self._exit.claimed)
+        return self._exit.claim(planned, mechanism.query, mechanism.name, np.zeros(0)), process
+
+    @_spending
+    def fit_declared(self, planned: Stage, order: DeclaredFit) -> tuple[Declared, Release]:
+        """What a private estimator learns on the rows of the stage's part.
+
+        It adds its own noise, and its guarantee is what it declares.
+        """
+        part = part_number(self._plan, planned.part)
+        learned = order.run(list(self._passes.batches(part)), self._exit.neighbors)
+        return learned, self._exit.claim(planned, planned.query, order.name, np.zeros(0))
+
+    # -- how each kind is answered -----------------------------------------------------------
+
+    def _selected(self, stage: Stage, selection: LabelSelection) -> Release:
+        """Labels of an undeclared text column whose noisy counts pass the threshold, sorted."""
+        labels, counts = self._passes.tally(selection.column)
+        # only labels of rows that count: of the other rows' labels a unit may bring any number,
+        # and delta pays for max_rows of them
+        counted = {label: c for label, c in zip(labels, counts.tolist(), strict=True) if c}
+        names = sorted(counted)
+        exact = np.array([counted[name] for name in names], np.int64)
+        one_row = selection.sensitivity(self._exit.neighbors) / selection.max_rows
+        query = self._exit.gaussian_query(stage, selection.query, np.ones(len(exact)), one_row)
+        noisy = self._exit.noisy(exact, query)
+        passed = noisy >= selection.threshold(query.scale)
+        found = tuple(name for name, p in zip(names, passed, strict=True) if p)
+        charge = self._exit.charge(
+            stage, selection.query, selection.name, query.sensitivity, query.scale
+        )
+        return Release(np.zeros(0), np.zeros(0), charge, found)
+
+    def _boosted(self, stage: Stage, boosting: Boosting, part: int | None) -> Release:
+        """All rounds; the budget shows them as the one Gaussian query that has their price."""
+        leave, ones = self._exit, np.ones(boosting.width)
+        leave.check_size(boosting.width * boosting.rounds)
+        moved = boosting.sensitivity(leave.neighbors, whole=True)
+        whole = leave.gaussian_query(stage, boosting.query, ones, moved)
+        one = boosting.sensitivity(leave.neighbors) * self._plan.request.trust.max_rows
+        query = noise.NoiseQuery(boosting.query, ones, one, whole.scale)
+
+        def add_noise(exact: Integers) -> Vector:
+            return leave.noisy(exact, query)
+
+        noisy = boosting.learn(self._passes.batches(part), add_noise, self._progress.rounds)
+        charge = leave.charge(
+            stage, query.name, boosting.name,
+            whole.sensitivity * boosting.unit, whole.scale * boosting.unit,
+        )  # fmt: skip
+        noise_sd = np.tile(leave.source.sd(query) * boosting.unit, boosting.rounds)
+        return Release(noisy, noise_sd, charge)
+
+    def _trained(self, stage: Stage, order: PrivateNetwork, part: int | None) -> Release:
+        """Weights of a network after noisy steps, at the (epsilon, delta) of its accountant."""
+        leave = self._exit
+
+        def add_noise(exact: Integers, sensitivity: float, sd: float) -> Vector:
+            query = noise.NoiseQuery(order.query, np.ones(len(exact)), sensitivity, sd * SAFETY)
+            return leave.noisy(exact, query)
+
+        batches = list(self._passes.batches(part))
+        weights = order.train(batches, leave.neighbors, leave.source.coins, add_noise)
+        # per step, in clipping norms
+        moved, sd = order.sensitivity(leave.neighbors), order.multiplier
+        charge = leave.charge(stage, order.query, order.name, moved, sd)
+        return Release(weights, np.full(len(weights), np.nan), charge)
+
+    @guarded
+    def _published(
+        self, stages: tuple[Stage, Stage], mechanism: PublishedAte
+    ) -> tuple[Release, Release]:
+        batches = list(self._passes.batches(part_number(self._plan, stages[0].part)))
+        mean, square = mechanism.answer(batches, *stages, self._exit.claimed)
+        return (
+            self._exit.claim(stages[0], "AIPW mean", mechanism.name, np.array([mean])),
+            self._exit.claim(stages[1], "squared error", mechanism.name, np.array([square])),
+        )
+
+    def _halves(self) -> tuple[list[Batch], list[Batch]]:
+        batches = list(self._passes.batches())
+        return [b.only(0) for b in batches], [b.only(1) for b in batches]
+
+    # -- what is spent -----------------------------------------------------------------------
+
+    def _take(self, key: StageKey, order: object = None) -> Stage:
+        """The stage of this key, which is spent from here on, at a price that the order has."""
+        if key not in self._unspent:
+            raise BudgetError(f"stage {key!r} is not in the plan, or was spent already")
+        stage = self._unspent[key]
+        law = "gaussian" if stage.rho else "laplace"
+        if isinstance(order, Query) and getattr(order, "law", law) != law:
+            raise CapabilityError(
+                f"the weights of {order.query!r} are for another noise than stage {key!r} has"
+            )
+        if isinstance(order, Query) and not stage.rho:
+            order.l1_sensitivity(self._exit.neighbors)  # raises where it has none
+        self._progress.start(key)
+        return self._unspent.pop(key)
+
+    def _refuse_nothing(self) -> None:
+        """With no noise at all, sums over no complete row are zero, and nothing divides by them."""
+        probe = noise.NoiseQuery("probe", np.ones(1), 1.0, 1.0)
+        silent = not self.real_noise and not self._exit.source.sd(probe).any()
+        if silent and self._passes.none_complete():
+            raise DataError(
+                "no row of the data is complete: without noise there is nothing to estimate. With "
+                "the noise of a real fit nobody would be told"
+            )
+
+
+def _check_move(substituted: float, removed: float) -> None:
+    """A unit that moves to another fold changes both; see `Vault.release_folds`."""
+    if substituted < np.sqrt(2.0) * removed * (1 - 1e-9):
+        raise CapabilityError("this sum cannot be released by fold: a unit's move would cost more")
