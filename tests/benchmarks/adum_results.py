@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from privcausal.inference.groups import SPAN, by_bound
+from privcausal.inference.cells import SPAN, by_bound
 
 INTRODUCTION = """# ADUM: the experiments of Betlei et al. (2021) from our runs
 

@@ -38,7 +38,7 @@ import numpy as np
 import pandas as pd
 
 import privcausal as pc
-from privcausal.inference.groups import LEAST_CELLS, MOST_CELLS, bound
+from privcausal.inference.cells import LEAST_CELLS, MOST_CELLS, bound
 from privcausal.learners import ADUM, TM
 from privcausal.testing import seeded_noise
 
@@ -216,23 +216,26 @@ def figure3(point: Line, quick: bool) -> list[Line]:
     epsilon, split = point["epsilon"], point["split"]
     formula = f"visit ~ treatment | {' + '.join(features)}"
     first = features[0]
-    learners: dict[str, tuple[str, Any, Any]] = {
-        "default (adum), first feature": (f"visit ~ treatment | {first}", "adum", "proven"),
-        "adum kmeans": (formula, ADUM(partition="kmeans", cells=16), "proven"),
-        "adum kmeans, as in the paper": (
-            formula, ADUM(partition="kmeans", cells=16, shrink=False, release="count_sum"), "proven"
-        ),
-        "tm, linear": (formula, "tm", "proven"),
-        "tm, logistic as in the paper": (formula, "tm", "paper"),
-        "r": (formula, "r", "proven"),
-    }  # fmt: skip
+    printed = ADUM(partition="kmeans", cells=16, shrink=False, release="count_sum")
+    learners: dict[str, tuple[str, Any]] = {
+        "default (adum), first feature": (f"visit ~ treatment | {first}", "adum"),
+        "adum kmeans": (formula, ADUM(partition="kmeans", cells=16)),
+        "adum kmeans, as in the paper": (formula, printed),
+        "tm, linear": (formula, "tm"),
+        "tm, logistic as in the paper": (formula, pc.paper.tm),
+        "r": (formula, "r"),
+    }
     held = np.random.default_rng(split).random(len(frame)) < 0.3
     train, test = frame[~held], frame[held]
     lines = []
-    for label, (text, learner, mode) in learners.items():
+    for label, (text, learner) in learners.items():
         with warnings.catch_warnings(), seeded_noise(split):
             warnings.simplefilter("ignore")
-            fit = pc.privcate(text, train, learner=learner, bounds=domains, eps=epsilon, mode=mode)
+            options = {"bounds": domains, "eps": epsilon}
+            if callable(learner):
+                fit = learner(text, train, **options)
+            else:
+                fit = pc.privcate(text, train, learner=learner, **options)
         score = fit.predict(test)["estimate"].to_numpy()
         area = auuc(score, test["treatment"], test["visit"])
         lines.append(point | {"learner": label, "auuc": area})

@@ -4,8 +4,8 @@
     python tests/benchmarks/cate_study.py --quick
     python tests/benchmarks/cate_study.py --show
 
-Every repetition is a row of `cate/rows.csv`, appended when it is done; what is in the file is not
-run again. A row names the code it is of (a digest of what a fit's numbers follow from, comments and
+Every repetition is a row of `cate/rows.parquet`, appended when it is done; what is there is not run
+again. A row names the code it is of (a digest of what a fit's numbers follow from, comments and
 docstrings aside): rows of other code are left out, and run again. Two fits on tables of their own
 give an error by their method: MSE = (m_1 + m_2) / 2,
 squared bias 2 m_avg - MSE and variance 2 (MSE - m_avg), m_avg being the error of the mean of both
@@ -19,9 +19,6 @@ with the paper's spiked effect (parts of the paper's own data are not public: ot
 from __future__ import annotations
 
 import argparse
-import ast
-import csv
-import hashlib
 import itertools
 import os
 import sys
@@ -36,12 +33,15 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is loaded
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parent / "lab"))
 
 import generators
 import numpy as np
 import pandas as pd
+from code_digest import code_digest
 from generators import Law, bell
 from niu_study import turnout
+from study_rows import appending, read_rows
 
 import privcausal as pc
 
@@ -95,12 +95,12 @@ COLUMNS = [
     "data", "n", "eps", "method", "repetition", "mse", "bias2", "variance", "seconds", "blp_in",
     "blp", "gate_in", "gate", "band_in", "band_truth", "worst_slope", "code",
 ]  # fmt: skip
-KEYS = COLUMNS[:5]
+KEYS, TEXTS = COLUMNS[:5], ("data", "method", "code")
 
-LEARNING = ("auto", "base", "bases", "dr", "ground", "interactions", "nuisances", "orthogonal",
-            "r", "remaining")  # fmt: skip
-INFERRING = ("additive", "allotment", "average", "band", "basis", "confounding", "cut", "effect",
-             "gram", "leftover", "mixture", "population", "sizes", "window")  # fmt: skip
+LEARNING = ("averages", "base", "bases", "dr", "interactions", "nuisances", "orthogonal", "r",
+            "state")  # fmt: skip
+INFERRING = ("average", "clipping", "confounding", "effect", "population", "priors", "ranges",
+             "regression", "score_cut")  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -109,23 +109,7 @@ def code() -> str:
     package = Path(pc.__file__).parent
     files = [package / "learners" / f"{name}.py" for name in LEARNING]
     files += [package / "inference" / f"{name}.py" for name in INFERRING]
-    digest = hashlib.sha256()
-    for file in files:
-        tree = ast.parse(file.read_text("utf-8"))
-        for node in ast.walk(tree):
-            body = getattr(node, "body", None)
-            if isinstance(body, list):
-                node.body = [n for n in body if not _is_text(n)] or [ast.Pass()]  # type: ignore[attr-defined]
-        digest.update(ast.unparse(tree).encode())
-    return digest.hexdigest()[:10]
-
-
-def _is_text(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+    return code_digest(files)
 
 
 def draw(data: str, n: int, seed: int) -> Any:
@@ -139,7 +123,7 @@ def draw(data: str, n: int, seed: int) -> Any:
 def options(method: str) -> dict[str, Any]:
     """What `privcate` is told: nothing but the learner, which all cells share."""
     if method.startswith("paper "):
-        return {"learner": method.split()[1], "base": "dpebm", "mode": "paper"}
+        return {"learner": method.split()[1], "call": pc.paper.dpebm}
     return {"learner": method}
 
 
@@ -177,7 +161,8 @@ def fitted(data: str, n: int, eps: float, method: str, seed: int, groups: Sequen
     if not method.startswith("paper"):
         chosen["groups"] = list(groups)
     start = time.perf_counter()
-    fit = pc.privcate(study.formula, study.frame, eps=eps, bounds=study.bounds, **chosen)
+    run = chosen.pop("call", pc.privcate)
+    fit = run(study.formula, study.frame, eps=eps, bounds=study.bounds, **chosen)
     return fit, time.perf_counter() - start
 
 
@@ -224,7 +209,7 @@ def _held(fit: Any, table: pd.DataFrame, known: Truth) -> list[float]:
 
 def projection(fit: Any, study: Any) -> Any:
     """The least-squares projection of tau on the effect's own features over the test sample."""
-    from privcausal.results.points import read_points
+    from privcausal.features.points import read_points
 
     needed = fit.estimate.plan.request.formula.effect_variables
     rows, _, _ = read_points(fit.estimate.design, needed, study.frame, None)
@@ -255,33 +240,21 @@ def tasks(cells: Sequence[Cell], repetitions: int, done: pd.DataFrame) -> Iterat
 
 
 def read(file: Path) -> pd.DataFrame:
-    """The rows of a file that are of this code; a last line that was cut off is left out."""
-    if not file.exists():
-        return pd.DataFrame(columns=COLUMNS)
-    with file.open(newline="", encoding="utf-8") as text:
-        whole = [line for line in text if line.endswith("\n")]
-    rows = [row for row in csv.reader(whole[1:]) if len(row) == len(COLUMNS)]
-    frame = pd.DataFrame(rows, columns=COLUMNS)
-    frame = frame[frame["code"] == code()]
-    numbers = [c for c in COLUMNS if c not in ("data", "method", "code")]
-    frame[numbers] = frame[numbers].astype(float)
-    return frame.drop_duplicates(KEYS, ignore_index=True)
+    """The rows of a file that are of this code."""
+    frame = read_rows(file, COLUMNS, TEXTS)
+    return frame[frame["code"] == code()].drop_duplicates(KEYS, ignore_index=True)
 
 
 def run(cells: Sequence[Cell], repetitions: int, file: Path, first_seed: int) -> None:
     """Append what the file lacks, row by row."""
     done = read(file)
-    text = file.read_text("utf-8") if file.exists() else ""
-    file.write_text(text[: text.rfind("\n") + 1] or ",".join(COLUMNS) + "\n", "utf-8")
-    with file.open("a", newline="", encoding="utf-8") as out:
-        writer = csv.writer(out, lineterminator="\n")
+    with appending(file, COLUMNS, TEXTS) as append:
         for data, n, eps, method, repetition in tasks(cells, repetitions, done):
             place = SETUPS.index(data) * len(SIZES) + SIZES.index(n)
             seed = first_seed + 10_000 * place + 2 * repetition
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                writer.writerow(one(data, n, eps, method, repetition, seed))
-            out.flush()
+                append([one(data, n, eps, method, repetition, seed)])
 
 
 # -- tables --------------------------------------------------------------------------------------
@@ -402,7 +375,7 @@ def _markdown(table: pd.DataFrame) -> str:
 
 HEAD = """# Conditional effects: errors, intervals, seconds
 
-Written by `cate_study.py` from `rows.csv` beside this file; noise is real. Ratios above 1 are in
+Written by `cate_study.py` from `rows.parquet` beside it; noise is real. Ratios above 1 are in
 our favour. Which configurations were ever scored on A to E stands in `log.md`.
 """
 
@@ -465,11 +438,11 @@ def main(arguments: Sequence[str]) -> int:
     given = reader.parse_args(arguments)
     if given.quick:
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "rows.csv"
+            file = Path(folder) / "rows.parquet"
             run(grid(["A"], [1000], [1.0], ["r", "dr", "paper s"]), 1, file, FIRST_SEED["quick"])
             print(tables(read(file)))
             return 0
-    file = HERE / "rows.csv"
+    file = HERE / "rows.parquet"
     setups = [d for d in given.setups.split(",") if d != "GOTV" or GOTV.exists()]
     sizes, epsilons = map(int, given.sizes.split(",")), map(float, given.epsilons.split(","))
     cells = grid(setups, list(sizes), list(epsilons), given.methods.split(","))

@@ -8,7 +8,7 @@ figures are made from all rows. Nothing here is used to choose a default.
 Errors are theirs: of two fits on tables of their own, MSE = (m_1 + m_2) / 2, squared bias
 2 m_avg - MSE and variance 2 (MSE - m_avg), m_avg being the error of the two predictions' mean.
 
-``paper``: mode="paper", interpret's DP-EBM on parts of .25, .25 and .5 of the rows; ``counts``, for
+``paper``: interpret's DP-EBM on parts of .25, .25 and .5 of the rows; ``counts``, for
 learner "r" alone: the same with noisy sums divided by noisy counts of rows, as interpret did at
 first, and not by sums of weights. ``raw`` and
 ``smooth``: base "dpebm" with all rows and shares of rho, its shapes as the rounds left them, or
@@ -24,6 +24,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,12 @@ Job = tuple[Keys, Callable[[], list[dict[str, Any]]]]
 def call(variant: str, learner: str) -> dict[str, Any]:
     """Options of `privcate` for one variant."""
     if variant in ("paper", "counts"):
-        return {"learner": learner, "base": "dpebm", "mode": "paper"}
+        return {"learner": learner, "call": pc.paper.dpebm}
     constant = learner == "s" and variant in ("raw", "constant")
     base = RAW if variant == "raw" else SMOOTH
     return {
-        "learner": CONSTANT if constant else learner, "base": base, "shares": {"average": 0},
+        "learner": CONSTANT if constant else learner, "base": base,
+        "control": pc.Control(shares={"average": 0}),
     }  # fmt: skip
 
 
@@ -82,9 +84,13 @@ def bins_of(variant: str) -> Iterator[None]:
 
 
 def fitted(study: Any, eps: float, **options: Any) -> Any:
-    return pc.privcate(
-        study.formula, study.frame, eps=eps, bounds=study.bounds, propensity_clip=CLIP, **options
-    )
+    run = options.pop("call", pc.privcate)
+    if run is pc.privcate:
+        given = options.pop("control", pc.Control())
+        options["control"] = replace(given, propensity_clip=CLIP)
+    else:
+        options["propensity_clip"] = CLIP
+    return run(study.formula, study.frame, eps=eps, bounds=study.bounds, **options)
 
 
 def mean_square(fit: Any, test: Any) -> float:
@@ -144,7 +150,9 @@ def composition(options: argparse.Namespace) -> Iterator[Job]:
 
         def run(k: Keys = keys) -> list[dict[str, Any]]:
             study = drawn(k["dataset"], k["n"], k["repetition"] + 1)
-            fit = fitted(study, 1.0, learner=k["learner"], base=SMOOTH, split=k["split"])
+            fit = fitted(
+                study, 1.0, learner=k["learner"], base=SMOOTH, control=pc.Control(split=k["split"])
+            )
             low, high = fit.conf_int().loc["ATE"]
             return [{
                 "mse": mean_square(fit, drawn(k["dataset"], TEST_ROWS, TEST_SEED)),
@@ -172,11 +180,12 @@ def centre(options: argparse.Namespace) -> Iterator[Job]:
 
         def run(k: Keys = keys) -> list[dict[str, Any]]:
             shift = k["shift"]
-            fit = pc.privcate(
+            chosen = call(k["variant"], k["learner"])
+            fit = chosen.pop("call", pc.privcate)(
                 f"Y ~ T | {' + '.join(columns)}", frame.assign(Y=y + shift), eps=2.0,
                 propensity=0.5,
                 bounds={"Y": (shift - 1, shift + 1), **dict.fromkeys(columns, (-1, 1))},
-                **call(k["variant"], k["learner"]),
+                **chosen,
             )  # fmt: skip
             return [{"mse": float(np.mean((fit.predict(frame)["estimate"] - tau) ** 2))}]
 

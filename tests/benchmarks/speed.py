@@ -1,14 +1,14 @@
 """How long fits take, against what else one could run: ratios within one run, of CPU seconds.
 
 ``python tests/benchmarks/speed.py [--quick] [--only WHAT ...] [--file rows.parquet]
-[--econml PYTHON] [--out speed.csv] [--table vignettes/scale.md]`` prints a line per comparison:
+[--econml PYTHON] [--out speed.csv] [--table PAGE]`` prints a line per comparison:
 what was timed, its rows and columns, its seconds, those of what it is compared with, and the ratio.
 CPU seconds of the process, all threads together, since those of the clock say more about a busy
 machine than about the code; the clock, and the largest memory of the process so far, stand beside
 them. Lines of one name and size replace those in ``--out``; ``--table`` writes what is there into
 the page.
 
-- ``fit`` against the DR-learner on DP-EBM as published, ``mode="paper"``, which is interpret's.
+- ``fit`` against the DR-learner on DP-EBM as published, ``pc.paper.dpebm``, which is interpret's.
 - ``fit`` against EconML's LinearDML with histogram boosting, which is not private: by
   ``linear_dml.py`` and the interpreter of an environment that has EconML.
 - ``a pass over a file``: all of a fit over its number of passes, against the floor: reading the
@@ -48,6 +48,8 @@ from privcausal.testing import seeded_noise
 HERE = Path(__file__).resolve().parent
 FIELDS = ("what", "n", "p", "seconds", "clock", "peak_gb", "against", "its_seconds", "ratio")
 BLOCK = 1 << 13
+RUNS, STARTS = 30, 7
+"""Of a fit of few rows, and of processes: the least counts."""
 
 
 def cpu(step: Callable[[], object], times: int = 1) -> float:
@@ -62,7 +64,7 @@ def cpu(step: Callable[[], object], times: int = 1) -> float:
 
 def ours(n: int, p: int, **options: Any) -> float:
     formula, frame, bounds = study(n, p)
-    times = 30 if n <= 100_000 else 3 if n <= 1_000_000 else 1
+    times = RUNS if n <= 100_000 else 3 if n <= 1_000_000 else 1
     return cpu(lambda: pc.privcate(formula, frame, learner="r", bounds=bounds, **options), times)
 
 
@@ -70,10 +72,8 @@ def published(n: int, p: int) -> float:
     formula, frame, bounds = study(n, p)
     del bounds["t"]
     return cpu(
-        lambda: pc.privcate(
-            formula, frame, learner="dr", base="dpebm", mode="paper", bounds=bounds, eps=1
-        ),
-        3,
+        lambda: pc.paper.dpebm(formula, frame, learner="dr", bounds=bounds, eps=1),
+        min(3, RUNS),
     )
 
 
@@ -147,11 +147,11 @@ def adum(file: Path) -> dict[str, Any]:
 
 
 def starts() -> Iterator[dict[str, Any]]:
-    """The least of seven, of CPU seconds of a process of its own."""
+    """The least of `STARTS`, of CPU seconds of a process of its own."""
 
     def least(*words: str) -> float:
         seconds = []
-        for _ in range(7):
+        for _ in range(STARTS):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, *words], capture_output=True, check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -216,7 +216,7 @@ def growth(quick: bool, _: str | None, __: Path | None) -> Iterator[dict[str, An
 def files(quick: bool, _: str | None, file: Path | None) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "rows.parquet"
-        _, frame, bounds = study(300_000 if quick else 1_000_000, 6)
+        _, frame, bounds = study(50_000 if quick else 1_000_000, 6)
         frame.to_parquet(made)
         yield over_file(made, [f"x{j}" for j in range(6)] + ["t", "y"], bounds)
     if file is not None:
@@ -338,6 +338,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a CSV file for the lines")
     parser.add_argument("--table", type=Path, help="a page for what --out holds")
     chosen = parser.parse_args()
+    if chosen.quick:
+        global RUNS, STARTS  # settings of a script
+        RUNS, STARTS = 1, 1
     for part in chosen.only:
         for row in PARTS[part](chosen.quick, chosen.econml, chosen.file):
             if chosen.out is not None:

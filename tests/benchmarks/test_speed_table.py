@@ -7,7 +7,7 @@ from pathlib import Path
 import speed
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "vignettes" / "scale.md"
+PAGE = HERE.parents[1] / "vignettes" / "explanation" / "distributed-sums.md"
 
 
 def test_the_table_is_that_of_the_stored_lines() -> None:

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -50,7 +51,7 @@ from privcausal.errors import PrivcausalError
 
 HERE = Path(__file__).parent
 
-STORED, TABLE = HERE / "trust.json", HERE.parents[1] / "vignettes" / "trust-table.md"
+STORED, TABLE = HERE / "trust.json", HERE.parents[1] / "vignettes" / "reference" / "trust-table.md"
 
 Row = dict[str, Any]
 
@@ -159,7 +160,8 @@ def _outputs_searched(kinds: list[str]) -> Row:
             with testing.seeded_noise(3):
                 fit = canary.fitted(kind)
             published = "paper" in canary.KINDS[kind].values()
-            for _, content in canary.outputs(fit, Path(folder)):
+            place = Path(folder)
+            for _, content in chain(canary.outputs(fit, place), canary.drawings(fit, place)):
                 searched += 1
                 found += bool(found_in(content, LONG if published else NEEDLES))
     return _searched("results of fits, in every form they have", len(kinds), searched, found)

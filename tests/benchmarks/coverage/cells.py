@@ -1,13 +1,13 @@
 """Cells of a study, run in batches that can be stopped and taken up again.
 
-Every repetition is a row of a CSV file, appended when its batch is done; what is in the file is
-not run again. Data are drawn from `first_seed` + repetition; noise is real and has no seed.
+Every repetition is a row of a Parquet file, appended when its batch is done; what is in the file
+is not run again. Data are drawn from `first_seed` + repetition; noise is real and has no seed.
 """
 
 from __future__ import annotations
 
-import csv
 import os
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -17,17 +17,20 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is loaded
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
 from draws import DRAWS
 from methods import METHODS, Fit, code
+from study_rows import appending, read_rows
 
 KEYS = ["data", "n", "eps", "method", "repetition"]
 COLUMNS = [
     *KEYS, "truth", "estimate", "std_error", "half_width", "in80", "in90", "in95", "noted",
     "failed", "code",
 ]  # fmt: skip
+TEXTS = ("data", "method", "failed", "code")
 BATCH = 20
 
 
@@ -79,22 +82,11 @@ def _repeat(batch: Batch, repetition: int) -> Iterator[list[object]]:
 
 
 def read(file: Path) -> pd.DataFrame:
-    """The rows of a file; a last line that was cut off is left out."""
-    if not file.exists():
-        return pd.DataFrame(columns=COLUMNS)
-    with file.open(newline="", encoding="utf-8") as text:
-        whole = [line for line in text if line.endswith("\n")]
-    rows = [row for row in csv.reader(whole[1:]) if len(row) == len(COLUMNS)]
-    frame = pd.DataFrame(rows, columns=COLUMNS)
-    numbers = [c for c in COLUMNS if c not in ("data", "method", "failed", "code")]
-    frame[numbers] = frame[numbers].astype(float)  # the truth may be nan: nobody knows it
+    """The rows of a file."""
+    frame = read_rows(file, COLUMNS, TEXTS)
     whole_numbers = ["n", "repetition", "in80", "in90", "in95", "noted"]
     frame[whole_numbers] = frame[whole_numbers].astype(int)
     return frame.drop_duplicates(KEYS, ignore_index=True)
-
-
-def store(rows: pd.DataFrame, file: Path) -> None:
-    rows.to_csv(file, index=False, na_rep="nan", lineterminator="\n")
 
 
 def stale(rows: pd.DataFrame) -> pd.Series:
@@ -121,20 +113,14 @@ def batches(cells: Sequence[Cell], repetitions: int, done: pd.DataFrame) -> list
 def run(cells: Sequence[Cell], repetitions: int, jobs: int, file: Path) -> None:
     """Append to `file` what it lacks of `repetitions` of each cell."""
     done = read(file)
-    text = file.read_text("utf-8") if file.exists() else ""
-    if not text.endswith("\n"):  # new, or stopped while a row was written
-        whole = text[: text.rfind("\n") + 1] or ",".join(COLUMNS) + "\n"
-        file.write_text(whole, "utf-8")
     for method in {method for cell in cells for method in cell.methods}:
         code(method)  # read once, before processes are forked
     todo, start = batches(cells, repetitions, done), time.monotonic()
-    with file.open("a", newline="", encoding="utf-8") as out, ProcessPoolExecutor(jobs) as pool:
-        writer = csv.writer(out, lineterminator="\n")
+    with appending(file, COLUMNS, TEXTS) as append, ProcessPoolExecutor(jobs) as pool:
         futures: list[Future[list[list[object]]]] = [pool.submit(run_batch, b) for b in todo]
         try:
             for count, future in enumerate(as_completed(futures), 1):
-                writer.writerows(future.result())
-                out.flush()
+                append(future.result())
                 spent = time.monotonic() - start
                 left = spent / count * (len(todo) - count)
                 print(f"{count} of {len(todo)} batches, {left / 60:.0f} min left", flush=True)

@@ -69,9 +69,9 @@ def _remark(effect: float) -> Method:
     def fit(draw: Draw, eps: float) -> Iterator[Fit]:
         import privcausal as pc
 
-        result = pc.private(
-            draw.formula, draw.frame, eps=eps, bounds=draw.bounds, mode="paper", base="gam",
-            split="disjoint", shares={"effect": effect}, below_minimum="published",
+        result = pc.paper.private(
+            draw.formula, draw.frame, eps=eps, bounds=draw.bounds,
+            shares={"effect": effect}, below_minimum="published",
         )  # fmt: skip
         yield _read(f"paper gam {effect:g}", result)
 
@@ -97,8 +97,8 @@ def _paper(base: str, effect: float) -> Method:
         chosen, name = getattr(pc.bases.Sklearn, base)(), f"{base} {effect:g}"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # SGD stops at scikit-learn's 200 steps
-            result = pc.private(
-                draw.formula, draw.frame, eps=eps, bounds=draw.bounds, mode="paper", base=chosen,
+            result = pc.paper.private(
+                draw.formula, draw.frame, eps=eps, bounds=draw.bounds, base=chosen,
                 shares={"effect": effect}, below_minimum="published",
             )  # fmt: skip
             found = _read(f"paper {name}", result)

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from cells import Cell
 from draws import missing
+from study_rows import store_rows
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.md"
@@ -22,7 +23,7 @@ NOMINAL = {"in80": 0.80, "in90": 0.90, "in95": 0.95}
 
 HEAD = """# Average effects: coverage and widths
 
-Written by the scripts beside it, from the rows in the CSV files beside it. Noise is real. Beside a
+Written by the scripts beside it, from the rows in the Parquet files there. Noise is real. Beside a
 coverage stands its distance from nominal in standard errors (negative: below). `noted`: the share
 of fits whose summary says that intervals can cover less than they say.
 """
@@ -59,7 +60,7 @@ class Study:
 
     @property
     def file(self) -> Path:
-        return HERE / f"{self.name}.csv"
+        return HERE / f"{self.name}.parquet"
 
     def ordered(self, rows: pd.DataFrame) -> pd.DataFrame:
         """The rows in the order of the cells."""
@@ -87,7 +88,7 @@ def main(study: Study, argv: Sequence[str] | None = None) -> int:
         rows = running.read(study.file)
         old = running.stale(rows)
         if old.any() and options.fresh:
-            running.store(rows[~old], study.file)
+            store_rows(rows[~old], study.file)
         elif old.any() and not options.mixed:
             print(
                 f"{int(old.sum())} rows of {study.file.name} were made by other code: --fresh "

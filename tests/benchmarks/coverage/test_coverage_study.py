@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import tables
 from cells import Batch, Cell
+from study_rows import read_rows, store_rows
 
 import privcausal as pc
 from privcausal.testing import zero_noise
@@ -61,11 +62,14 @@ def test_reasons() -> None:
 
 
 def test_a_study_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    file = tmp_path / "rows.csv"
+    file = tmp_path / "rows.parquet"
     running.run(CELLS, 3, 1, file)
     whole = running.read(file)
     assert whole.groupby("n").size().to_dict() == {60: 3, 90: 3}
-    file.write_text(file.read_text()[:-7])  # stopped while it wrote
+    file.unlink()
+    appended = file.with_suffix(".csv")
+    whole.to_csv(appended, index=False, na_rep="nan")
+    appended.write_text(appended.read_text()[:-7])  # stopped while it wrote
     assert len(running.read(file)) == 5
     running.run(CELLS, 5, 1, file)
     again = running.read(file)
@@ -76,17 +80,29 @@ def test_a_study_that_was_stopped_goes_on(tmp_path: Path) -> None:
 
 
 def test_rows_without_a_known_truth_are_read(tmp_path: Path) -> None:
-    running.run(CELLS[:1], 1, 1, tmp_path / "rows.csv")
-    rows = running.read(tmp_path / "rows.csv").assign(truth=float("nan"), in95=0)
-    running.store(rows, tmp_path / "rows.csv")
-    again = running.read(tmp_path / "rows.csv")
+    running.run(CELLS[:1], 1, 1, tmp_path / "rows.parquet")
+    rows = running.read(tmp_path / "rows.parquet").assign(truth=float("nan"), in95=0)
+    store_rows(rows, tmp_path / "rows.parquet")
+    again = running.read(tmp_path / "rows.parquet")
     assert again["truth"].isna().all() and again["half_width"].notna().all()
 
 
+def test_stored_rows_are_the_same_numbers(tmp_path: Path) -> None:
+    numbers = pd.DataFrame(
+        {"six": [0.123456, 123456e7], "more": [1 / 3, 2.0], "whole": [7.0, -70_000.0], "who": "me"}
+    )
+    numbers.loc[1, "six"] = np.nan
+    store_rows(numbers, tmp_path / "rows.parquet")
+    kept = pd.read_parquet(tmp_path / "rows.parquet").dtypes.astype(str)
+    assert kept[["six", "more", "whole"]].tolist() == ["float32", "float64", "int32"]
+    again = read_rows(tmp_path / "rows.parquet", list(numbers), ["who"])
+    pd.testing.assert_frame_equal(again, numbers, check_exact=True)
+
+
 def test_only_what_a_cell_lacks_is_run(tmp_path: Path) -> None:
-    running.run(CELLS[:1], 2, 1, tmp_path / "rows.csv")
+    running.run(CELLS[:1], 2, 1, tmp_path / "rows.parquet")
     more = Cell("trial", 60, 0.5, (PLAIN, "difference"), 0)
-    (first, second) = running.batches((more,), 3, running.read(tmp_path / "rows.csv"))
+    (first, second) = running.batches((more,), 3, running.read(tmp_path / "rows.parquet"))
     assert first == Batch(more, ("difference",), (0, 1))
     assert second == Batch(more, (PLAIN, "difference"), (2,))
 
@@ -102,8 +118,8 @@ def test_a_fit_that_fails_covers_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_rows_of_other_code_are_seen(tmp_path: Path) -> None:
-    running.run(CELLS[:1], 2, 1, tmp_path / "rows.csv")
-    rows = running.read(tmp_path / "rows.csv")
+    running.run(CELLS[:1], 2, 1, tmp_path / "rows.parquet")
+    rows = running.read(tmp_path / "rows.parquet")
     assert not running.stale(rows).any()
     assert running.stale(rows.assign(code=["00000000", rows["code"][1]])).tolist() == [True, False]
 
@@ -128,8 +144,8 @@ def test_the_code_of_a_row_is_what_it_says_and_not_how(monkeypatch: pytest.Monke
 def test_the_interval_without_privacy_is_about_paper_modes_mean(data: str) -> None:
     draw, base = draws.DRAWS[data](400, 0), pc.bases.Sklearn.kernel()
     with zero_noise():
-        fit = pc.private(
-            draw.formula, draw.frame, bounds=draw.bounds, mode="paper", base=base,
+        fit = pc.paper.private(
+            draw.formula, draw.frame, bounds=draw.bounds, base=base,
             below_minimum="published",
         )  # fmt: skip
     mean, error = methods.aipw(draw, base)

@@ -1,4 +1,4 @@
-"""Half-widths of 95 % intervals: PrivATE as printed (``mode="paper"``) over the default.
+"""Half-widths of 95 % intervals: PrivATE as printed (``pc.paper.private``) over the default.
 
 Datasets 1 and 2 and the Right Heart Catheterization study (death within 180 days); the same rows,
 clip and bounds in the same run. The paper divides epsilon and delta in halves if it does not say

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import csv
-import hashlib
 import subprocess
 import time
 import warnings
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from code_digest import code_digest
 from kinds import Cell
 from populations import Sample, population, sample
 from scipy.stats import norm
@@ -140,7 +139,7 @@ def oracle_half(cell: Cell) -> float:
 @cache
 def lab() -> str:
     """Digest of the code that draws cells and rows."""
-    return _digest(HERE / f"{name}.py" for name in ("families", "populations", "kinds"))
+    return code_digest(HERE / f"{name}.py" for name in ("families", "populations", "kinds"))
 
 
 @cache
@@ -148,27 +147,7 @@ def code() -> str:
     """Digest of the package, without comments and docstrings, reports and tools apart."""
     apart = {"report", "auditing", "cli.py", "__main__.py", "datasets.py"}
     files = sorted(PACKAGE.rglob("*.py"))
-    return _digest(f for f in files if f.relative_to(PACKAGE).parts[0] not in apart)
-
-
-def _digest(files: Any) -> str:
-    digest = hashlib.sha256()
-    for file in files:
-        tree = ast.parse(file.read_text("utf-8"))
-        for node in ast.walk(tree):
-            body = getattr(node, "body", None)
-            if isinstance(body, list):
-                node.body = [n for n in body if not _is_text(n)] or [ast.Pass()]  # type: ignore[attr-defined]
-        digest.update(ast.unparse(tree).encode())
-    return digest.hexdigest()[:10]
-
-
-def _is_text(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+    return code_digest(f for f in files if f.relative_to(PACKAGE).parts[0] not in apart)
 
 
 @cache

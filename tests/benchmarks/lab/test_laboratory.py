@@ -8,6 +8,7 @@ from typing import Any
 
 import fits
 import kinds
+import limits
 import numpy as np
 import pandas as pd
 import populations
@@ -40,6 +41,7 @@ def test_moments_are_those_of_draws(name: str, u: float) -> None:
     assert abs(squares.mean() - variance) < 5 * squares.std() / np.sqrt(len(y))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", kinds.LAWS)
 def test_the_oracle_is_right_and_rows_lie_within_their_bounds(kind: str) -> None:
     """The oracle's mean over 200,000 rows is within 5 of its standard errors (false: 6e-7)."""
@@ -214,3 +216,27 @@ def test_two_versions_of_the_code_are_compared_where_both_have_rows() -> None:
     old = _table([*_made("private", 2.0, 80, code="old"), *_made("plain", 2.0, 80, code="old")])
     said = shown.beside(new, old)
     assert "x 0.50" in said and "plain" not in said
+
+
+# -- limits ----------------------------------------------------------------------------------------
+
+
+def _spread(scale: float, half: float) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    wide = half * (1 + 0.01 * rng.random(20))
+    return pd.DataFrame({"half": wide, "error": scale * rng.standard_normal(20)})
+
+
+def test_a_rise_is_seen_and_a_fall_is_not() -> None:
+    up = limits.rise(_spread(1, 1), _spread(4, 2))
+    down = limits.rise(_spread(4, 2), _spread(1, 1))
+    assert up["half rises"] and up["rmse rises"]
+    assert up["rmse"] == pytest.approx(4) == 1 / down["rmse"]
+    assert not down["half rises"] and not down["rmse rises"]
+
+
+def test_tails_are_measured_from_the_median() -> None:
+    mse = np.r_[np.ones(990), np.full(10, 7.0)]
+    said = list(map(str, limits.tail("law", mse, 2.0)))
+    assert "1.00% of fits above 1.1" in said[0]  # a root of 7 is above 2.2, of 1 is not
+    assert [text[:4] for text in said[1:]] == ["PASS", "FAIL"]

@@ -35,7 +35,7 @@ def verdicts(cells: pd.DataFrame, kinds: pd.DataFrame) -> list[Verdict]:
     held = float((cells["cover"] >= CELL).mean())
     median = float(cells["cover80"].median())
     found = [
-        _each(kinds["cover"], COVER, "coverage at least", least=True),
+        each(kinds["cover"], COVER, "coverage at least", least=True),
         Verdict(held >= MOST_CELLS, f"{held:.0%} of cells cover at least {CELL:.0%} "
                 f"({MOST_CELLS:.0%} wanted)"),
         Verdict(COVER_80[0] <= median <= COVER_80[1],
@@ -46,7 +46,7 @@ def verdicts(cells: pd.DataFrame, kinds: pd.DataFrame) -> list[Verdict]:
     ]  # fmt: skip
     beside = kinds["rmse/plain"].dropna()  # missing without rows of the plain difference
     if len(beside):
-        found.append(_each(beside, ERROR, "RMSE over the plain difference's at most"))
+        found.append(each(beside, ERROR, "RMSE over the plain difference's at most"))
     if (cells["study"] == "trials").all():
         narrow = int((cells["width"] < 1).sum())
         found.append(Verdict(not narrow, f"{narrow} cells have intervals narrower than the oracle"))
@@ -55,7 +55,7 @@ def verdicts(cells: pd.DataFrame, kinds: pd.DataFrame) -> list[Verdict]:
     return found
 
 
-def _each(values: Any, bound: float, what: str, *, least: bool = False) -> Verdict:
+def each(values: Any, bound: float, what: str, *, least: bool = False) -> Verdict:
     beyond = values[values < bound] if least else values[values > bound]
     listed = ", ".join(f"{kind} {value:.2f}" for kind, value in beyond.items())
     return Verdict(beyond.empty, f"{what} {bound:g} in each kind{listed and ', but '}{listed}")
