@@ -2,14 +2,64 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
 import subprocess
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+# tests run in as many processes as there are cores; set before NumPy is imported
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """A single test runs in this process, as workers take longer to start than most tests."""
+    return 0 if config.args and all("::" in each for each in config.args) else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before those marked as slow are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `sample(k)` all cases but every k-th are slow.
+
+    Of a parameter with no more values than that, those that no k-th case has get a case each. With
+    k prime to the numbers of values of the parameters, those that stand together vary.
+    """
+    tables: defaultdict[str, list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sample") is not None:
+            assert isinstance(item, pytest.Function)
+            tables[item.nodeid.partition("[")[0]].append(item)
+    for table in tables.values():
+        (k,) = table[0].get_closest_marker("sample").args
+        taken, rest = table[::k], [item for at, item in enumerate(table) if at % k]
+        values = set().union(*map(_values, table))
+        many = Counter(name for name, _ in values)
+        missed = values - set().union(*map(_values, taken))
+        missed = {value for value in missed if many[value[0]] <= len(taken)}
+        for item in rest:
+            if missed & _values(item):
+                missed -= _values(item)
+            else:
+                item.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay alive: the collector shall not look through them again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+
+def _values(item: pytest.Function) -> set[tuple[str, object]]:
+    """The parameters of a case and their values; those that are no text by their place."""
+    case = item.callspec
+    return {(k, v if type(v) is str else case.indices[k]) for k, v in case.params.items()}
 
 
 def needed(*names: str) -> str:

@@ -57,34 +57,54 @@ BUDGET: dict[str, Case] = {
     },
     "eps too small to count": (ate(eps=1e-9), BudgetError, "epsilon must be a number from"),
     "shares above one": (
-        cate(shares={"nuisance": 0.7, "effect": 0.6}),
+        cate(control=pc.Control(shares={"nuisance": 0.7, "effect": 0.6})),
         BudgetError,
         "shares must sum to 1",
     ),
     "shares below one": (
-        cate(shares={"bounds": 0.1, "nuisance": 0.1, "effect": 0.1, "average": 0.1}),
+        cate(
+            control=pc.Control(
+                shares={"bounds": 0.1, "nuisance": 0.1, "effect": 0.1, "average": 0.1}
+            )
+        ),
         BudgetError,
         "shares must sum to 1",
     ),
-    "a share of text": (cate(shares={"effect": "half"}), BudgetError, "number from 0 to 1"),
-    "a negative share": (cate(shares={"effect": -0.1}), BudgetError, "number from 0 to 1"),
-    "a share of nan": (cate(shares={"effect": np.nan}), BudgetError, "number from 0 to 1"),
+    "a share of text": (
+        cate(control=pc.Control(shares={"effect": "half"})),
+        BudgetError,
+        "number from 0 to 1",
+    ),
+    "a negative share": (
+        cate(control=pc.Control(shares={"effect": -0.1})),
+        BudgetError,
+        "number from 0 to 1",
+    ),
+    "a share of nan": (
+        cate(control=pc.Control(shares={"effect": np.nan})),
+        BudgetError,
+        "number from 0 to 1",
+    ),
     "an unknown share": (
-        cate(shares={"tea": 0.1}),
+        cate(control=pc.Control(shares={"tea": 0.1})),
         BudgetError,
         "shares has no 'tea'; this fit has 'nuisance', 'effect', 'average'$",
     ),
     "a share that private has not": (
-        ate(shares={"averages": 0.1}),
+        ate(control=pc.Control(shares={"averages": 0.1})),
         BudgetError,
         "shares has no 'averages'; this fit has 'nuisance', 'effect'$",
     ),
     "no share for all there is": (
-        ate("Y ~ T", shares={"effect": 0}),
+        ate("Y ~ T", control=pc.Control(shares={"effect": 0})),
         BudgetError,
         "shares leave nothing to spend: all this fit has is 'effect'$",
     ),
-    "shares as a list": (cate(shares=[0.5, 0.5]), BudgetError, "shares is a dict"),
+    "shares as a list": (
+        cate(control=pc.Control(shares=[0.5, 0.5])),
+        BudgetError,
+        "shares is a dict",
+    ),
     "max_rows without unit": (cate(max_rows=2), BudgetError, "max_rows needs unit="),
     **{
         f"max_rows {k!r}": (cate(unit="pid", max_rows=k), BudgetError, "whole number from 1")
@@ -147,7 +167,11 @@ SCHEMA: dict[str, Case] = {
         r"must be in \(0, 1\)",
     ),
     **{
-        f"clip {c!r}": (ate(propensity_clip=c), SchemaError, "propensity_clip must be a number")
+        f"clip {c!r}": (
+            ate(control=pc.Control(propensity_clip=c)),
+            SchemaError,
+            "propensity_clip must be a number",
+        )
         for c in (0, 0.5, 0.7, -0.1, np.nan, "0.1", None)
     },
     "unit in the formula": (ate(unit="G"), SchemaError, "cannot also be in the formula"),
@@ -163,7 +187,7 @@ SCHEMA: dict[str, Case] = {
         r"C\(X1\) needs levels",
     ),
     "a split of a difference in means": (
-        ate("Y ~ T", split="crossfit"),
+        ate("Y ~ T", control=pc.Control(split="crossfit")),
         CapabilityError,
         "no nuisances",
     ),
@@ -189,7 +213,7 @@ UNKNOWN: dict[str, Case] = {
     "learner": (cate(learner="z"), CapabilityError, "learner 'z' is unknown; choose one of 'r'"),
     "learner of another type": (cate(learner=5), CapabilityError, "learner of type int"),
     "class that takes arguments": (
-        cate(learner=pc.learners.TwoStage, mode="paper"),
+        cate(learner=pc.learners.TwoStage),
         CapabilityError,
         r"call it, learner=pc.learners.TwoStage\(...\)$",
     ),
@@ -230,19 +254,25 @@ UNKNOWN: dict[str, Case] = {
     "estimand None": (ate(estimand=None), CapabilityError, "estimand=None is unknown"),
     "estimand by covariates": (ate(estimand="CATE"), CapabilityError, "is no average effect"),
     "an estimand the paper does not know": (
-        ate(estimand="ATO", mode="paper", base=pc.bases.Sklearn.kernel()),
+        lambda ledger: pc.paper.private("Y ~ T | X1", {}, estimand="ATO", ledger=ledger),
         CapabilityError,
-        "does not take estimand='ATO'",
+        "private has no estimand=",
     ),
-    "split": (ate(split="half"), CapabilityError, "'full', 'disjoint', 'crossfit'"),
+    "split": (
+        ate(control=pc.Control(split="half")),
+        CapabilityError,
+        "'full', 'disjoint', 'crossfit'",
+    ),
     "neighbors": (ate(neighbors="swap"), CapabilityError, "'substitute', 'add_remove'"),
-    "cov_type": (cate(cov_type="HC3"), CapabilityError, "'nonrobust', 'HC0'"),
-    "tails": (ate(tails="none"), CapabilityError, "'cubic', 'any'"),
-    "tails of a paper": (
-        ate(tails="any", mode="paper", base=pc.bases.Sklearn.kernel()),
+    "cov_type": (cate(control=pc.Control(cov_type="HC3")), CapabilityError, "'nonrobust', 'HC0'"),
+    "tails": (ate(control=pc.Control(tails="none")), CapabilityError, "'cubic', 'any'"),
+    "an option that moved": (
+        ate(split="disjoint"),
         CapabilityError,
-        "what was published cuts as printed",
+        r"write control=pc.Control\(split=...\)$",
     ),
+    "a mode that moved": (cate(mode="paper"), CapabilityError, "pc.paper, which has a call"),
+    "control of another type": (ate(control={"split": "full"}), CapabilityError, "pc.Control"),
     "column": (ate("Y ~ T | X7"), FormulaError, "column 'X7' is not in the data"),
     "outcome": (ate("Z ~ T | X1"), FormulaError, "column 'Z' is not in the data"),
     "treatment": (ate("Y ~ Z | X1"), FormulaError, "column 'Z' is not in the data"),
@@ -280,7 +310,7 @@ FORMULAS: dict[str, Case] = {
     "a learned centre": (ate("Y ~ T | center(X1)"), FormulaError, "learnt from the rows"),
     "numpy": (ate("Y ~ T | np.log(X1)"), FormulaError, r"write log\(x\)"),
     "no intercept": (ate("Y ~ T | X1 - 1"), FormulaError, "intercept cannot be removed"),
-    "four parts": (ate("Y ~ T | X1 | G | P"), FormulaError, "more than three parts"),
+    "four parts": (ate("Y ~ T | X1 | G | P"), FormulaError, "more than one ~ or two |"),
     "division by zero": (ate("Y ~ T | I(X1 / 0)"), FormulaError, "divides by zero"),
     "a bracket": (ate("Y ~ T | log(X1"), FormulaError, "never closed"),
     "10,000 levels": (
@@ -392,7 +422,10 @@ def test_a_formula_that_is_infinite_on_its_bounds_is_refused_first(ledger: Any) 
 def test_a_stage_without_a_share_is_refused_first(name: str, ledger: Any) -> None:
     """A fit needs its nuisances and its effect."""
     before = len(ledger.history)
-    for call in (cate(shares={name: 0}), ate(shares={name: 0})):
+    for call in (
+        cate(control=pc.Control(shares={name: 0})),
+        ate(control=pc.Control(shares={name: 0})),
+    ):
         with pytest.raises(BudgetError):
             call(ledger)
     assert len(ledger.history) == before
@@ -596,21 +629,23 @@ def usable(n: int) -> pd.DataFrame:
     return rows.head(n)
 
 
-@pytest.mark.parametrize("n", [1, N - 1])
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), N - 1])
+@pytest.mark.parametrize("call", [pc.privcate, pc.private])
 @pytest.mark.parametrize("name", ANYTHING)
-def test_no_value_of_a_row_is_refused(name: str, n: int) -> None:
+def test_no_value_of_a_row_is_refused(name: str, call: Any, n: int) -> None:
     data, domains = ANYTHING[name](usable(n)), BOUNDS | OWN_BOUNDS.get(name, {})
     with warnings.catch_warnings(), testing.seeded_noise(n):
         warnings.simplefilter("error")  # what a row could cause would tell of it
-        first = pc.privcate(FORMULA, data, bounds=domains)
-        second = pc.private(FORMULA, data, bounds=domains)
-    for fit in (first, second):
-        assert isinstance(float(fit.params.iloc[0]), float)  # finite, or NaN
-        assert str(fit.summary())
-    points = pd.DataFrame({"X1": [0.0, 10.0], "G": ["a", "a"]})
-    assert len(first.predict(points)) == 2
+        fit = call(FORMULA, data, bounds=domains)
+    assert isinstance(float(fit.params.iloc[0]), float)  # finite, or NaN
+    assert str(fit.summary())
+    if call is pc.privcate:
+        points = pd.DataFrame({"X1": [0.0, 10.0], "G": ["a", "a"]})
+        assert len(fit.predict(points)) == 2
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("split", ["full", "disjoint", "crossfit"])
 @pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "auto", "private"])
@@ -620,7 +655,9 @@ def test_hardly_any_rows(learner: str, neighbors: Any, split: Any) -> None:
             made = ate if learner == "private" else cate
             options = {} if learner == "private" else {"learner": learner}
             data = usable(n)
-            fit = made(data=data, neighbors=neighbors, split=split, **options)(None)
+            fit = made(data=data, neighbors=neighbors, control=pc.Control(split=split), **options)(
+                None
+            )
         assert str(fit)
 
 
@@ -638,6 +675,7 @@ def test_units_may_be_missing_or_one() -> None:
         assert str(fit)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "levels",
     [
@@ -676,13 +714,16 @@ def test_few_rows_and_hardly_any_noise() -> None:
         (147626592, 59, "crossfit", 5000.0, "Y ~ T | C(G)*X1"),
     ):
         with testing.seeded_noise(seed):
-            fit = cate(formula, usable(n), learner="s", split=split, eps=eps)(None)
+            fit = cate(formula, usable(n), learner="s", control=pc.Control(split=split), eps=eps)(
+                None
+            )
         assert str(fit)
 
 
 # -- test noise ------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "private", "difference"])
 def test_without_noise_and_without_a_complete_row(learner: str, neighbors: Any) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import warnings
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -138,11 +139,11 @@ def test_fit_passes_every_option_on(here):
         delta = 1e-6
         neighbors = "add_remove"
         propensity = 0.5
-        split = "crossfit"
         groups = ["ward", "age >= 65"]
+        [control]
+        split = "crossfit"
         cov_type = "HC0"
-        [shares]
-        nuisance = 0.4
+        shares = {{nuisance = 0.4}}
         {BOUNDS}""")
     assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "fit.json"]) == 0
     fit = pc.load("fit.json")
@@ -269,11 +270,14 @@ def test_no_output_may_overwrite_a_ledger_or_an_input(here, capsys):
         (SPEC + "complete = true", "above [bounds]"),
         (f"groups = 3\n{SPEC}", "groups"),
         (f"groups = [3]\n{SPEC}", "groups"),
-        (f"shares = 3\n{SPEC}", "shares"),
+        (f"shares = 3\n{SPEC}", "shares belongs to the table [control]"),
+        (SPEC + "[control]\nshares = 3", "shares is a dict"),
+        (f"control = 3\n{SPEC}", "write [control]"),
+        (SPEC + "[control]\ntea = 3", "unknown key 'tea'"),
         (f"max_rows = 2\n{SPEC}", "max_rows"),
         (f'unit = "nobody"\n{SPEC}', "nobody"),
         (f"unit = 3\n{SPEC}", "unit"),
-        (f'propensity_clip = "a"\n{SPEC}', "propensity_clip"),
+        (SPEC + "[control]\npropensity_clip = 'a'", "propensity_clip"),
         (f"neighbors = []\n{SPEC}", "neighbors"),
         (f'ledger = "study.db"\n{SPEC}', "write [ledger]"),
         (SPEC + LEDGER + "cap = 1", "unknown key 'cap'"),
@@ -382,10 +386,10 @@ def test_bad_data_files_are_exit_2_and_quote_no_row(here, capsys, name, content)
 
 @pytest.mark.parametrize("error", [ValueError, KeyError, MemoryError, KeyboardInterrupt, OSError])
 def test_an_unexpected_error_shows_a_constant_text(here, capsys, monkeypatch, error):
+    @wraps(pc.private)
     def broken(*_, **__):
         raise error(f"could not convert string to float: {CANARY}")
 
-    monkeypatch.setattr(cli, "_options", lambda task: [])
     monkeypatch.setattr(pc, "private", broken)
     assert cli.main(["fit", "ate.toml", "data.parquet"]) == 1
     said = capsys.readouterr()
@@ -408,6 +412,7 @@ def test_a_fit_that_is_paid_for_is_saved_even_if_its_report_fails(here, capsys, 
 
 
 def test_only_our_own_warnings_are_shown(here, capsys, monkeypatch):
+    @wraps(pc.private)
     def warns(*_, **__):
         warnings.warn(f"mixed types near {CANARY}", RuntimeWarning, stacklevel=1)
         with warnings.catch_warnings():
@@ -415,7 +420,6 @@ def test_only_our_own_warnings_are_shown(here, capsys, monkeypatch):
             warnings.warn("the released count is small", PrivcausalWarning, stacklevel=1)
         raise pc.DataError("stop")
 
-    monkeypatch.setattr(cli, "_options", lambda task: [])
     monkeypatch.setattr(pc, "private", warns)
     before = warnings.showwarning
     assert cli.main(["fit", "ate.toml", "data.parquet"]) == 2
@@ -532,7 +536,7 @@ def test_an_audit_needs_no_data_and_spends_nothing(here, capsys):
 
 
 def test_an_audit_that_refutes_is_exit_4(here, capsys, monkeypatch):
-    from privcausal.vault.mechanisms.arms import ArmSums
+    from privcausal.vault.mechanisms.scores import ArmSums
 
     (here / "audit.toml").write_text(AUDIT_SPEC)
     monkeypatch.setattr(ArmSums, "sensitivity", lambda *_: 1.0)

@@ -14,7 +14,7 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
-from privcausal import datasets
+from privcausal import datasets, simulations
 from privcausal.errors import CapabilityError, DataError
 
 STUDIES = {
@@ -215,23 +215,23 @@ def test_stored_mean_softplus_is_the_quadrature():
 
 def test_stored_coefficients_come_from_the_stated_seeds():
     m = np.random.RandomState(1).uniform(-1, 1, (12, 12))
-    np.testing.assert_allclose(datasets._COVARIANCE, (m @ m.T)[:6, :6], atol=5.1e-5)
+    np.testing.assert_allclose(simulations._COVARIANCE, (m @ m.T)[:6, :6], atol=5.1e-5)
 
     rng = np.random.default_rng(2)
     beta, gamma = rng.uniform(0, 0.3, 2), rng.uniform(0, 1, 2)
-    assert_weights(datasets._DPCATE_1, ([1, 2], beta), ([1, 2], gamma))
+    assert_weights(simulations._DPCATE_1, ([1, 2], beta), ([1, 2], gamma))
     support = rng.permutation(30)[:6] + 1
     beta, gamma = rng.uniform(0, 0.3, 6), rng.uniform(0, 1, 6)
-    assert_weights(datasets._DPCATE_2, (support, beta), (support, gamma))
+    assert_weights(simulations._DPCATE_2, (support, beta), (support, gamma))
 
     rng = np.random.default_rng(3)
     beta, gamma = rng.uniform(0, 0.3, 2), rng.uniform(0, 1, 2)
-    assert_weights(datasets._PRIVATE_1, ([1, 2], beta), ([1, 2], gamma))
+    assert_weights(simulations._PRIVATE_1, ([1, 2], beta), ([1, 2], gamma))
     i = rng.permutation(24)[:6]
     beta = rng.uniform(0, 0.3, 6)
     j = rng.permutation(24)[:6]
     j[:3] = i[:3]
-    assert_weights(datasets._PRIVATE_2, (i + 1, beta), (j + 1, rng.uniform(0, 1, 6)))
+    assert_weights(simulations._PRIVATE_2, (i + 1, beta), (j + 1, rng.uniform(0, 1, 6)))
 
 
 def assert_weights(stored, *drawn):
@@ -245,7 +245,7 @@ def assert_weights(stored, *drawn):
 
 def test_niu_a_at_a_point_worked_by_hand():
     point = {f"X{j}": np.array([v]) for j, v in enumerate([0.5, 1.0, 1.0, 0.2, 0.4, 0.9], start=1)}
-    e, b, tau = datasets._niu_a(*point.values())
+    e, b, tau = simulations._niu_a(*point.values())
     assert (e[0], b[0], tau[0]) == pytest.approx((0.9, 1.0 + 0.5 + 0.2 + 0.2, 0.75))
     assert datasets.niu("A", n=1).effect(point)[0] == pytest.approx(0.75)
 
@@ -259,16 +259,16 @@ def test_niu_b_to_e_at_a_point_worked_by_hand():
         "E": (0.5, 1 - 4 + 0 + 4 + 5 - 6 - 1 + 1, 1 / (1 + math.e) + 2 + 0 + 1 + 1 - 1),
     }
     for setup, expected in values.items():
-        surface = datasets._NIU[setup].surface(*x)
+        surface = simulations._NIU[setup].surface(*x)
         assert [v[0] for v in surface] == pytest.approx(expected), setup
-    assert datasets._softplus(np.zeros(1))[0] == pytest.approx(math.log(2.0))
+    assert simulations._softplus(np.zeros(1))[0] == pytest.approx(math.log(2.0))
 
 
 def test_niu_as_in_the_notebook_at_a_point_worked_by_hand():
     x = [np.array([v]) for v in (1.0, 0.5, -2.0, 1.0, 0.0, 1.0)]
-    assert datasets._NIU["D"].surface(*x).baseline[0] == pytest.approx(0.0 + 1.0)
-    assert datasets._NIU["D-code"].surface(*x).baseline[0] == pytest.approx(1.5 + 1.0)
-    e, b, tau = datasets._NIU["E-code"].surface(*x)
+    assert simulations._NIU["D"].surface(*x).baseline[0] == pytest.approx(0.0 + 1.0)
+    assert simulations._NIU["D-code"].surface(*x).baseline[0] == pytest.approx(1.5 + 1.0)
+    e, b, tau = simulations._NIU["E-code"].surface(*x)
     step, linear = 0.2, 0.6 * (0.5 - 4.0 + 3.0 + 0.0 + 5.0)
     expected = (1 / (1 + math.exp(-2)), linear + 1.0 + step, 4.5 + 5 / (1 + math.exp(-1)))
     assert (e[0], b[0], tau[0]) == pytest.approx(expected)
@@ -288,8 +288,8 @@ def test_niu_gaussian_covariates_have_unit_variance(setup):
 
 def test_niu_e_covariates_are_correlated():
     X = datasets.niu("E", n=100_000).frame.filter(like="X")
-    scale = 1 / np.sqrt(np.diag(datasets._COVARIANCE))
-    expected = datasets._COVARIANCE * np.outer(scale, scale)
+    scale = 1 / np.sqrt(np.diag(simulations._COVARIANCE))
+    expected = simulations._COVARIANCE * np.outer(scale, scale)
     np.testing.assert_allclose(X.corr(), expected, atol=0.016)  # 5 / sqrt(n)
 
 
@@ -302,7 +302,7 @@ def test_bounded_noise_keeps_every_outcome_within_its_bounds(name):
 
 
 def test_dpcate_needs_no_cut_of_the_propensity():
-    for coefficients in (datasets._DPCATE_1, datasets._DPCATE_2):
+    for coefficients in (simulations._DPCATE_1, simulations._DPCATE_2):
         assert 0.5 * (1 + sum(coefficients["beta"].values())) < 0.88
 
 

@@ -17,17 +17,15 @@ from matplotlib.figure import Figure
 
 import privcausal as pc
 from privcausal import cli
-from privcausal.learners import Private
-from privcausal.learners.bases import find_base
-from privcausal.learners.forecast import Planner, up
-from privcausal.spec.assumed import assume
-from privcausal.spec.formula import CausalFormula
-from privcausal.spec.request import Budget, Request
-from privcausal.spec.schema import Schema
+from privcausal.learners import Private, base_of
+from privcausal.learners.power import Planner, up
+from privcausal.request.formula import CausalFormula
+from privcausal.request.plan import assume
+from privcausal.request.request import Budget, Request
+from privcausal.request.schema import Schema
 from privcausal.testing import seeded_noise
-from privcausal.vault import rehearsal as rehearsals
-from privcausal.vault import rehearse
-from privcausal.vault.noise import Query
+from privcausal.vault import simulate, simulation
+from privcausal.vault.noise import NoiseQuery
 
 FORMULA = "recovery ~ programme | age + C(ward) | bmi"
 STUDY, LARGE = pc.datasets.clinic(4000, 5), pc.datasets.clinic(16_000, 5)
@@ -64,15 +62,16 @@ def cut_sd(budget: pd.DataFrame) -> float:
     return float(budget.loc[sums, "noise_sd"].iloc[0])
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "options",
     [
         {},
         {"neighbors": "add_remove"},
-        {"split": "disjoint", "propensity": 0.5},
+        {"control": pc.Control(split="disjoint"), "propensity": 0.5},
         {"propensity": 0.5},
         {"eps": 4.0},
-        {"shares": {"effect": 0.7}},
+        {"control": pc.Control(shares={"effect": 0.7})},
     ],
 )
 def test_the_privacy_part_is_that_of_the_fit(options):
@@ -93,6 +92,7 @@ def crowd() -> pc.datasets.Study:
     return pc.datasets.clinic(100_000, 5)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("base", ["linear", "dpebm"])
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x"])
 def test_the_privacy_part_is_that_of_the_fit_for_every_learner(learner, base):
@@ -186,7 +186,7 @@ def test_detectable_effect():
 # -- questions -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("make", "n"), [(small, [500, 4000, 32_000]), (trial, [1000, 9000])])
+@pytest.mark.parametrize(("make", "n"), [(small, [500, 32_000]), (trial, [1000, 9000])])
 def test_half_widths_fall_with_eps_and_n(make, n):
     table = make(n=n, eps=[0.05, 0.2, 0.5, 1, 5]).table
     widths = table.pivot(index="n", columns="eps", values="half-width").to_numpy()
@@ -194,7 +194,7 @@ def test_half_widths_fall_with_eps_and_n(make, n):
     assert (np.diff(widths, axis=1) < 0).all()
 
 
-@pytest.mark.parametrize("make", [small, trial])
+@pytest.mark.parametrize("make", [pytest.param(small, marks=pytest.mark.slow), trial])
 def test_the_inverse_is_the_inverse(make):
     forward = make(n=6000, eps=0.8)
     width = float(forward.table["half-width"][0])
@@ -213,7 +213,8 @@ def test_what_is_found_meets_the_width_and_little_less_does_not(question):
     plan = trial(width=0.2, **question)
     (n, eps), planner = plan.points[0], plan.planner
     assert plan.table["half-width"][0] <= 0.2
-    less = (n, eps * 0.98) if plan.question.sought == "eps" else (int(n * 0.98), eps)
+    # where one cell fewer can be told from noise, a width falls by some per cent at once
+    less = (n, eps * 0.95) if plan.question.sought == "eps" else (int(n * 0.95), eps)
     assert planner.at(*less).half_width(0.05)[0] > 0.2
     assert f"{plan.question.sought} is the least" in str(plan)
 
@@ -262,7 +263,11 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"n": 100, "power": 1}, pc.CapabilityError, "power must be"),
     ({"n": 100, "learner": "dml"}, pc.CapabilityError, "'private', 'r', 'dr'"),
     ({"n": 100, "base": "forest"}, pc.CapabilityError, "base 'forest' is unknown"),
-    ({"n": 100, "shares": {"average": 0}, "learner": "r"}, pc.CapabilityError, "no average"),
+    (
+        {"n": 100, "control": pc.Control(shares={"average": 0}), "learner": "r"},
+        pc.CapabilityError,
+        "no average",
+    ),
     ({"n": 100, "bounds": None, "outcome_sd": None}, pc.CapabilityError, "scale of the outcome"),
     ({"n": 100, "bounds": None, "outcome_sd": -1}, pc.CapabilityError, "scale of the outcome"),
 ]
@@ -289,13 +294,13 @@ def test_a_formula_with_a_dot_needs_names():
 
 OPTIONS: list[dict[str, Any]] = [
     *({"learner": name} for name in ("r", "dr", "s", "t", "x", "auto")),
-    {"split": "crossfit"},
+    {"control": pc.Control(split="crossfit")},
     {"base": "linear"},
     {"estimand": "ATT"},
-    {"estimand": "ATO", "split": "crossfit"},
+    {"estimand": "ATO", "control": pc.Control(split="crossfit")},
     {"unit": "pid", "max_rows": 3},
-    {"unit": "pid", "max_rows": 3, "split": "disjoint"},
-    {"neighbors": "add_remove", "split": "disjoint"},
+    {"unit": "pid", "max_rows": 3, "control": pc.Control(split="disjoint")},
+    {"neighbors": "add_remove", "control": pc.Control(split="disjoint")},
     {"propensity": "e", "bounds": {"Y": (0, 10), "X": (0, 1), "e": (0.2, 0.7)}},
     {"bounds": {"Y": (0, 10), "X": ["a", "b", "other"], "T": ["control", "drug"]}},
     {"bounds": {"Y": (0, 10), "X": [0, 1]}},
@@ -303,6 +308,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_whatever_can_be_fitted_can_be_planned(options):
     row = small(n=5000, eps=2, **options).table.iloc[0]
@@ -361,36 +367,36 @@ def test_no_rows_can_come_in(monkeypatch):
     def refuse(*_: Any) -> None:
         raise AssertionError("a plan reads no data")
 
-    monkeypatch.setattr("privcausal.api.read", refuse)
-    monkeypatch.setattr("privcausal.api.open_vault", refuse)
+    monkeypatch.setattr("privcausal.api.open_source", refuse)
+    monkeypatch.setattr("privcausal.run.open_vault", refuse)
     assert small(n=1000).table["half-width"][0] > 0
-    assert list(inspect.signature(rehearse).parameters) == ["plan", "rows", "assumed", "mirrored"]
+    assert list(inspect.signature(simulate).parameters) == ["plan", "rows", "assumed", "mirrored"]
 
 
-def test_a_rehearsal_is_never_private():
-    planner = Planner.of(Private(), find_base("gam"), request(), assume(request()))
-    open_one = rehearse(planner.plan(1.0), 1000, planner.assumed, mirrored=False)
-    assert not open_one.vault.real_noise
-    assert open_one.vault.size == 1000
+def test_a_simulated_fit_is_never_private():
+    planner = Planner.of(Private(), base_of("gam"), request(), assume(request()))
+    vault, _ = simulate(planner.plan(1.0), 1000, planner.assumed, mirrored=False)
+    assert not vault.real_noise
+    assert vault.size == 1000
 
 
 def test_a_planned_pattern_is_one_sd_and_its_mirror_undoes_it():
     weights = np.array([1.0, 1.0, 2.0, 1.0])
-    query = Query("sums", weights, 1.0, 500.0)
+    query = NoiseQuery("sums", weights, 1.0, 500.0)
     exact = np.array([10_000, 20_000, 0, -5000])
-    one, other = (rehearsals.Typical(0.5, sign).gaussian(exact, query) for sign in (1.0, -1.0))
+    one, other = (simulation.Typical(0.5, sign).gaussian(exact, query) for sign in (1.0, -1.0))
     assert (np.abs(one - 0.5 * exact) == [500, 500, 250, 500]).all()
     assert ((one + other) / 2 == 0.5 * exact).all()
-    alone = Query("count", np.ones(1), 1.0, 500.0)
-    assert rehearsals.Typical(2.0, 1.0).gaussian(np.array([100]), alone) == 200
-    signs = rehearsals._signs(3, 10_000)
+    alone = NoiseQuery("count", np.ones(1), 1.0, 500.0)
+    assert simulation.Typical(2.0, 1.0).gaussian(np.array([100]), alone) == 200
+    signs = simulation._signs(3, 10_000)
     assert abs(signs.mean()) < 0.05
     assert abs((signs[1:] * signs[:-1]).mean()) < 0.05
 
 
 def test_invented_rows_have_the_assumed_law():
     asked = request()
-    frame = pd.DataFrame(rehearsals._invented(asked, assume(asked, 3.0, 0.3, 0.4)))
+    frame = pd.DataFrame(simulation._invented(asked, assume(asked, 3.0, 0.3, 0.4)))
     assert frame["T"].mean() == pytest.approx(0.4, abs=0.01)
     assert frame["Y"].std() == pytest.approx(3.0, rel=0.02)
     assert frame["Y"].between(0, 10).all()
@@ -399,13 +405,13 @@ def test_invented_rows_have_the_assumed_law():
     fitted = np.linalg.lstsq(np.c_[np.ones(len(x)), x], frame["Y"], rcond=None)[0]
     explained = np.var(np.c_[np.ones(len(x)), x] @ fitted) / frame["Y"].var()
     assert explained == pytest.approx(0.3, abs=0.03)
-    worst = pd.DataFrame(rehearsals._invented(asked, assume(asked).worst))
+    worst = pd.DataFrame(simulation._invented(asked, assume(asked).worst))
     assert worst["Y"].std() == pytest.approx(5.0, rel=0.02)
 
 
 def test_the_lattice_fills_the_cube():
-    points = rehearsals._lattice(60)
-    assert points.shape == (60, rehearsals.POINTS)
+    points = simulation._lattice(60)
+    assert points.shape == (60, simulation.POINTS)
     assert np.allclose(np.sort(points, axis=1), (np.arange(2039) + 0.5) / 2039)
     for values in (points, (points - 0.5) ** 2):
         off = np.corrcoef(values) - np.eye(60)
@@ -464,11 +470,11 @@ def test_a_refusal_says_what_a_smaller_fit_would_give(tmp_path):
     pc.private("Y ~ T | X", frame, eps=0.8, bounds=bounds, ledger=ledger)
     with pytest.raises(pc.BudgetError) as caught:
         pc.private("Y ~ T | X", frame, eps=1, bounds=bounds, ledger=ledger)
-    smaller, now = pc.plan("Y ~ T | X", n=900, eps=[0.55, 1], bounds=bounds).table["half-width"]
+    smaller, now = pc.plan("Y ~ T | X", n=900, eps=[0.54, 1], bounds=bounds).table["half-width"]
     lines = str(caught.value).splitlines()
-    assert lines[1] == "  Requested  eps 1.00    Remaining  eps 0.55 (what the cap's rho leaves)"
+    assert lines[1] == "  Requested  eps 1.00    Remaining  eps 0.54 (what the cap's rho leaves)"
     assert lines[2] == (
-        f"  Nothing was spent. With eps=0.55 the planned 95% half-width is {smaller:.2g} "
+        f"  Nothing was spent. With eps=0.54 the planned 95% half-width is {smaller:.2g} "
         f"(now {now:.2g})."
     )
     assert caught.value.remaining.epsilon == pytest.approx(0.55, abs=0.01)
@@ -624,7 +630,7 @@ def test_the_command_finds_eps_and_n(spec, capsys):
         (["--n", "0"], "", "n must be a whole number"),
         ([], "", "a plan needs n="),
         (["--n", "100", "--width", "1e-9"], "", "no eps gives"),
-        (["--n", "100"], 'mode = "paper"', "mode is not at its default"),
+        (["--n", "100"], 'split = "crossfit"', "belongs to the table [control]"),
     ],
 )
 def test_the_command_refuses(spec, capsys, words, more, said):
@@ -636,7 +642,7 @@ def test_the_command_refuses(spec, capsys, words, more, said):
 
 
 def test_every_option_of_a_fit_is_one_of_its_plan():
-    own = {"data", "ledger", "mode", "below_minimum", "queries", "progress"}
+    own = {"data", "ledger", "progress"}
     for call in (pc.private, pc.privcate):
         fit = set(inspect.signature(call).parameters) - own
         assert fit <= set(inspect.signature(pc.plan).parameters)

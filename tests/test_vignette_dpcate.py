@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-PAGE = Path(__file__).parents[1] / "vignettes" / "07b-dpcate-errata.md"
+PAGE = Path(__file__).parents[1] / "vignettes" / "explanation" / "where-dpcate-leaks.md"
 
 
 @pytest.fixture(scope="module")

@@ -11,33 +11,35 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import privcausal.vault.mechanisms as room
-from privcausal.spec.schema import Interval, Levels, Schema
-from privcausal.vault.mechanisms.base import Mechanism, Query, Solution
-from privcausal.vault.mechanisms.counts import Marginals
-from privcausal.vault.mechanisms.labels import LabelSelection
+import privcausal.vault.mechanisms as proven
+import privcausal.vault.paper as printed
+from privcausal.request.schema import Interval, Levels, Schema
+from privcausal.vault.exit import Mechanism, Query, RawMechanism, Solution
+from privcausal.vault.mechanisms.domains import LabelSelection
+from privcausal.vault.mechanisms.moments import Marginals
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
     name: (ROOT / name).read_text(encoding="utf-8")
     for name in (
         "SECURITY.md",
-        "vignettes/09-threat-model.md",
-        "vignettes/10-guarantees.md",
-        "vignettes/11-known-limits.md",
+        "vignettes/explanation/threat-model.md",
+        "vignettes/explanation/guarantees.md",
+        "vignettes/explanation/known-limits.md",
     )
 }
-GUARANTEES = PAGES["vignettes/10-guarantees.md"]
+GUARANTEES = PAGES["vignettes/explanation/guarantees.md"]
 
 
 def mechanisms() -> dict[str, type]:
-    """Every class of the room that leaves the vault, by name."""
+    """Every class of these rooms that leaves the vault, by name."""
     found: dict[str, type] = {}
-    for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
+    rooms = [(room.__path__, f"{room.__name__}.") for room in (proven, printed)]
+    for module in (m for path, prefix in rooms for m in pkgutil.iter_modules(path, prefix)):
         for name, value in vars(importlib.import_module(module.name)).items():
             if inspect.isclass(value) and value.__module__ == module.name:
                 found[name] = value
-    abstract = (Query, Mechanism, Solution)
+    abstract = (Query, Mechanism, RawMechanism, Solution)
     return {
         name: value
         for name, value in found.items()

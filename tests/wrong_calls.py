@@ -123,6 +123,13 @@ def cate(formula: str = FORMULA, data: Any = None, **options: Any) -> Callable[[
     )
 
 
+def paper(**options: Any) -> Callable[[Any], Any]:
+    """`paper.private` on the study, waiting for a ledger."""
+    return lambda ledger: pc.paper.private(
+        FORMULA, study(), bounds=BOUNDS, ledger=ledger, **options
+    )
+
+
 def bounds(**columns: Any) -> dict[str, Any]:
     return BOUNDS | columns
 
@@ -217,11 +224,11 @@ FILES: dict[str, Case] = {
     "CSV with a name twice": (at("twice.csv"), DataError, "stands there twice"),
     "CSV with no name": (at("unnamed.csv"), DataError, "its fields is empty"),
     "CSV of a header": (at("header only.csv"), DataError, "the data have no rows"),
-    "CSV without a header": (at("no header.csv"), DataError, "without a header it is a row"),
+    "CSV without a header": (at("no header.csv"), DataError, "The line may be a row"),
     "CSV of nothing": (at("blank.csv"), DataError, "not a whole CSV file"),
     "CSV in Latin-1": (at("latin.csv"), DataError, "not a whole CSV file"),
     "CSV in UTF-16": (at("utf-16.csv"), DataError, "not a whole CSV file"),
-    "CSV of zeros": (at("zeros.csv"), DataError, "without a header it is a row"),
+    "CSV of zeros": (at("zeros.csv"), DataError, "The line may be a row"),
     "a star in a name": (at("star[*].csv"), DataError, "rename the file"),
     "two kinds of file": (at("mixed"), DataError, "name one kind"),
     "two types of a column": (at("types"), DataError, "is of type"),
@@ -293,8 +300,16 @@ class _Spark:
 SQL = "SELECT Y, T, X1, G, pid, day FROM frame"
 
 SOURCES: dict[str, Case] = {
-    "a relation by halves": (sql(SQL, split="disjoint"), CapabilityError, "one order each time"),
-    "a relation by folds": (sql(SQL, split="crossfit"), CapabilityError, "one order each time"),
+    "a relation by halves": (
+        sql(SQL, control=pc.Control(split="disjoint")),
+        CapabilityError,
+        "one order each time",
+    ),
+    "a relation by folds": (
+        sql(SQL, control=pc.Control(split="crossfit")),
+        CapabilityError,
+        "one order each time",
+    ),
     "a relation of units": (sql(SQL, unit="pid"), CapabilityError, "one order each time"),
     "a relation without rows": (sql(f"{SQL} WHERE false"), DataError, "the data have no rows"),
     "a relation without a column": (sql("SELECT Y, T, G FROM frame"), FormulaError, "not in the"),
@@ -523,7 +538,7 @@ CELLS: dict[str, Case] = {
     "controls": (adum(formula="Y ~ T | X1 | P"), CapabilityError, "extra controls"),
     "no modifiers": (adum(formula="Y ~ T"), CapabilityError, "at least one effect modifier"),
     "groups": (adum(groups=["G"]), CapabilityError, "groups="),
-    "split": (adum(split="disjoint"), CapabilityError, "it has no nuisances"),
+    "split": (adum(control=pc.Control(split="disjoint")), CapabilityError, "it has no nuisances"),
     "a propensity column": (
         adum(propensity="P", bounds=bounds(P=(0.1, 0.9))),
         CapabilityError,
@@ -541,7 +556,7 @@ CELLS: dict[str, Case] = {
     },
     "tm undeclared": (adum("tm", formula="Y ~ T | P"), SchemaError, "buys no bounds"),
     "tm with groups": (adum("tm", groups=["G"]), CapabilityError, "groups="),
-    "mode paper": (adum(mode="paper"), CapabilityError, "runs Niu"),
+    "mode paper": (adum(mode="paper"), CapabilityError, "pc.paper"),
 }
 
 KERNEL: dict[str, Case] = {
@@ -570,9 +585,16 @@ KERNEL: dict[str, Case] = {
         )
         for m in (0, 3, 2.0, 10**5, True)
     },
+    "score of dpcate": (
+        made(lambda: DPCATE(score="other")),
+        CapabilityError,
+        r"DPCATE\(score=\) is 'r' or 'dr'",
+    ),
     **{
-        f"{name} of dpcate": (
-            made(lambda name=name: DPCATE(**{name: "other"})),
+        f"{name} of the printed dpcate": (
+            lambda ledger, name=name: pc.paper.dpcate(
+                "Y ~ T | X1", study(), bounds=BOUNDS, ledger=ledger, **{name: "other"}
+            ),
             CapabilityError,
             "is one of",
         )
@@ -642,39 +664,38 @@ KERNEL: dict[str, Case] = {
         CapabilityError,
         r"base=pc.bases.Gam is a class: call it, base=pc.bases.Gam\(\)$",
     ),
-    "paper with learner t": (cate(learner="t", mode="paper"), CapabilityError, "runs Niu"),
-    "paper with gam": (cate(learner="dr", mode="paper"), CapabilityError, "runs Niu"),
-    "paper under add_remove": (
-        ate(mode="paper", base=pc.bases.Sklearn.kernel(), neighbors="add_remove"),
+    "paper with learner t": (
+        lambda ledger: pc.paper.dpebm(FORMULA, study(), learner="t", bounds=BOUNDS, ledger=ledger),
         CapabilityError,
-        "does not take",
+        "'dr', 'r' or 's'",
+    ),
+    "paper under add_remove": (
+        paper(base=pc.bases.Sklearn.kernel(), neighbors="add_remove"),
+        CapabilityError,
+        "has no neighbors=",
     ),
     "paper in a ledger that is not": (
-        ate(mode="paper", base=pc.bases.Sklearn.kernel(), below_minimum="published"),
+        paper(base=pc.bases.Sklearn.kernel(), below_minimum="published"),
         LedgerError,
-        "takes no paper-mode fits",
+        "takes no published mechanisms",
     ),
-    "paper on few rows": (
-        ate(mode="paper", base=pc.bases.Sklearn.kernel()),
-        BudgetError,
-        "at least",
-    ),
-    "below_minimum unknown": (ate(below_minimum="run"), CapabilityError, "below_minimum"),
+    "paper on few rows": (paper(base=pc.bases.Sklearn.kernel()), BudgetError, "at least"),
+    "below_minimum unknown": (paper(below_minimum="run"), CapabilityError, "below_minimum"),
     "below_minimum of what is proven": (
         ate(below_minimum="published"),
         CapabilityError,
-        "belongs to mode='paper'",
+        "pc.paper",
     ),
-    "mode unknown": (ate(mode="best"), CapabilityError, "mode='best' is unknown"),
+    "mode": (ate(mode="best"), CapabilityError, "pc.paper"),
     "queries without dpcate": (
         cate("Y ~ T | X1", queries={"X1": np.ones(1)}),
         CapabilityError,
-        "queries=",
+        "DPCATE",
     ),
     **{
         f"queries {name}": (
             lambda ledger, make=make: cate(
-                "Y ~ T | X1", learner="dpcate", queries=make(), split="full"
+                "Y ~ T | X1", learner=pc.learners.DPCATE(queries=make())
             )(ledger),
             kind,
             words,
@@ -744,11 +765,11 @@ PLANS: dict[str, Case] = {
     "formula": (plan(formula="Y ~"), FormulaError, "treatment is missing"),
     "outcome bounds": (plan(bounds={"Y": (1, 0)}), SchemaError, "reversed"),
     "delta": (plan(delta=2), BudgetError, "delta must be"),
-    "shares": (plan(shares={"tea": 1}), BudgetError, "has no 'tea'"),
-    "shares as a list": (plan(shares=[1]), BudgetError, "a dict"),
+    "shares": (plan(control=pc.Control(shares={"tea": 1})), BudgetError, "has no 'tea'"),
+    "shares as a list": (plan(control=pc.Control(shares=[1])), BudgetError, "a dict"),
     "groups": (plan(groups=["X1"]), SchemaError, "X1 >= 65"),
     "neighbors": (plan(neighbors="both"), CapabilityError, "neighbors"),
-    "split": (plan(split="half"), CapabilityError, "split"),
+    "split": (plan(control=pc.Control(split="half")), CapabilityError, "split"),
     "max_rows": (plan(max_rows=5), BudgetError, "needs unit="),
 }
 
@@ -781,7 +802,7 @@ AUDITS: dict[str, Case] = {
     "learner": (audit(learner="z"), CapabilityError, "unknown"),
     "an option": (audit(tea=1), CapabilityError, "audit has no tea="),
     "data": (audit(data=_study()), CapabilityError, "audit has no data="),
-    "mode paper": (audit(mode="paper"), CapabilityError, "is not audited"),
+    "mode paper": (audit(mode="paper"), CapabilityError, "audit has no mode="),
     "undeclared column": (audit(formula="Y ~ T | Z"), CapabilityError, "a declared domain"),
     "no bounds": (audit(bounds=None), CapabilityError, "a declared domain"),
     "formula": (audit(formula="Y"), FormulaError, "are missing"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import tomllib
 
@@ -75,3 +76,25 @@ def test_a_missing_program_skips_here_and_fails_in_ci(needs, monkeypatch):
     monkeypatch.setenv("PRIVCAUSAL_CI", "1")
     with pytest.raises(pytest.fail.Exception, match="needs the program"):
         needs("no-such-program")
+
+
+@pytest.mark.parametrize("call", [privcausal.privcate, privcausal.private])
+def test_a_call_has_at_most_fifteen_parameters(call):
+    assert len(inspect.signature(call).parameters) <= 15
+
+
+@pytest.mark.parametrize("name", ["split", "propensity_clip", "shares", "tails", "cov_type"])
+def test_an_old_spelling_names_the_new_one(name):
+    for call in (privcausal.privcate, privcausal.private, privcausal.plan):
+        with pytest.raises(
+            privcausal.CapabilityError, match=rf"write control=pc\.Control\({name}="
+        ):
+            call("Y ~ T", None, **{name: None})
+    for name, words in (("queries", "DPCATE"), ("mode", r"pc\.paper"), ("below_minimum", "paper")):
+        with pytest.raises(privcausal.CapabilityError, match=words):
+            privcausal.privcate("Y ~ T", None, **{name: None})
+
+
+def test_a_misspelt_keyword_is_told_the_nearest():
+    with pytest.raises(privcausal.CapabilityError, match=r"did you mean learner=\?$"):
+        privcausal.privcate("Y ~ T", None, lerner="r")

@@ -10,7 +10,7 @@ from scipy.stats import binom, gamma, norm
 from privcausal.auditing import epsilon_bound, mu_bound, product_bound
 from privcausal.errors import CapabilityError
 from privcausal.testing import drawn_again
-from privcausal.vault.noise import Query
+from privcausal.vault.noise import NoiseQuery
 
 STEPS = 64
 """Whole steps to a unit, as in the vault, where the noise spreads over many."""
@@ -48,6 +48,7 @@ def test_laws_that_never_meet_are_bounded_by_the_trials() -> None:
     assert epsilon_bound(*apart, level, delta=1.0 - 1e-9) == 0.0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 def test_power_on_one_number(law: str) -> None:
     """50,000 draws of OpenDP's noise at epsilon = 1: near the claim; noise too narrow is caught.
@@ -62,7 +63,7 @@ def test_power_on_one_number(law: str) -> None:
 
     def drawn(narrower: float) -> list[np.ndarray]:
         scale = STEPS / claim / narrower
-        query = Query("test", np.ones(1), float(STEPS), scale, law)
+        query = NoiseQuery("test", np.ones(1), float(STEPS), scale, law)
         return [drawn_again(query, np.array([e], np.int64), 50_000)[:, 0] for e in (0, STEPS)]
 
     one, two = drawn(1.0)
@@ -100,6 +101,7 @@ def coins(k: int, epsilon: float, n: int, seed: int) -> tuple[np.ndarray, np.nda
     return rng.binomial(n, 0.5, k), rng.binomial(n, 0.5 * np.exp(-epsilon / k), k)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("k", [1, 3, 12])
 def test_many_numbers_are_above_the_truth_no_more_often_than_stated(k: int) -> None:
     level, repeats = 0.05, 400

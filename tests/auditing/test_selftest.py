@@ -14,7 +14,7 @@ from privcausal.vault import noise
 QUICK = [name for name in selftest.CHECKS if name not in ("replay on neighbours", "audit of a fit")]
 
 
-def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[selftest.Finding]:
+def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[selftest.SelfCheck]:
     kept = {name: selftest.CHECKS[name] for name in names}
     monkeypatch.setattr(selftest, "CHECKS", kept)
     return list(selftest.findings())
@@ -42,7 +42,7 @@ def narrow(patch: Any) -> None:
 
 
 def repeated(patch: Any) -> None:
-    patch.setattr(noise, "_noisy", lambda _s, exact, query: exact + int(query.scale / 3))
+    patch.setattr(noise, "_noisy", lambda _s, exact, query, _f: exact + query.scale / 3)
 
 
 def no_cap(patch: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference.gram import alignment
+from privcausal.inference.population import alignment
 
 N = 20_000
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference.confounding import FITTED, Pair, Regression, Remainder, unrelated
+from privcausal.inference.confounding import Pair, Regression, Remainder, unrelated
+from privcausal.inference.priors import PRIORS
 
 P = 6
-GROUP = np.array([0, 1, 1, 1, 1, 1])
+SHARED = np.array([0, 1, 1, 1, 1, 1]) > 0
 
 
 def regression(beta: np.ndarray, noise: float, prior: float) -> Regression:
@@ -18,7 +19,7 @@ def regression(beta: np.ndarray, noise: float, prior: float) -> Regression:
 
 def test_without_noise_the_means_are_least_squares_and_nothing_remains() -> None:
     e, y = np.linspace(-0.1, 0.1, P), np.linspace(1, -1, P)
-    pair = Pair(regression(e, 1e-3, 0.01), regression(y, 1e-3, 1.0), GROUP, effect=0.7)
+    pair = Pair(regression(e, 1e-3, 0.01), regression(y, 1e-3, 1.0), SHARED, effect=0.7)
     assert pair.mean[0] == pytest.approx(e, abs=1e-4)
     assert pair.mean[1] == pytest.approx(y, abs=1e-3)
     left = pair.remainder(5 * np.eye(P))
@@ -27,7 +28,7 @@ def test_without_noise_the_means_are_least_squares_and_nothing_remains() -> None
 
 def test_noise_alone_leaves_the_prior_whose_remainder_has_no_sign() -> None:
     nothing = np.zeros(P)
-    pair = Pair(regression(nothing, 1e9, 0.01), regression(nothing, 1e9, 1.0), GROUP, effect=1.5)
+    pair = Pair(regression(nothing, 1e9, 0.01), regression(nothing, 1e9, 1.0), SHARED, effect=1.5)
     left = pair.remainder(np.eye(P))
     independent = P * 0.01 * (1.0 - 1.5**2 * 0.01)
     assert abs(left.mean) < 1e-6
@@ -39,8 +40,8 @@ def test_seen_confounding_predicts_the_bias_of_what_was_pulled_away() -> None:
     rng = np.random.default_rng(1)
     means = []
     for _ in range(40):
-        shared = rng.standard_normal(P) * (GROUP > 0)
-        pair = Pair(regression(0.1 * shared, 60.0, 0.01), regression(shared, 60.0, 1.0), GROUP)
+        shared = rng.standard_normal(P) * SHARED
+        pair = Pair(regression(0.1 * shared, 60.0, 0.01), regression(shared, 60.0, 1.0), SHARED)
         left = pair.remainder(np.eye(P))
         e, y = pair.mean
         truth = float((0.1 * shared - e) @ (shared - y))
@@ -51,8 +52,8 @@ def test_seen_confounding_predicts_the_bias_of_what_was_pulled_away() -> None:
 
 def test_the_remainder_is_quadratic_in_the_errors() -> None:
     args = regression(np.zeros(P), 30.0, 0.01), regression(np.ones(P), 30.0, 1.0)
-    one = Pair(*args, GROUP).remainder(np.eye(P))
-    double = Pair(*args, GROUP).remainder(2 * np.eye(P))
+    one = Pair(*args, SHARED).remainder(np.eye(P))
+    double = Pair(*args, SHARED).remainder(2 * np.eye(P))
     assert double.mean == pytest.approx(2 * one.mean)
     assert double.sd == pytest.approx(2 * one.sd)
 
@@ -61,7 +62,7 @@ def test_what_limits_leave_out_meets_the_error_of_the_outcome() -> None:
     """Against draws of the posterior: mean of R has sd / 1.4 / sqrt(N), variance a few percent."""
     rng = np.random.default_rng(3)
     pair = Pair(
-        regression(np.full(P, 0.05), 30.0, 0.01), regression(np.ones(P), 60.0, 1.0), GROUP, 0.5
+        regression(np.full(P, 0.05), 30.0, 0.01), regression(np.ones(P), 60.0, 1.0), SHARED, 0.5
     )
     weight, gap = np.diag(rng.uniform(1, 3, P)), rng.standard_normal(P)
     found = pair.remainder(weight, gap)
@@ -73,7 +74,7 @@ def test_what_limits_leave_out_meets_the_error_of_the_outcome() -> None:
         draws.append(((d_e @ weight + gap) * d_b).sum(axis=1))
     r = np.concatenate(draws)
     assert found.mean == pytest.approx(r.mean(), abs=5 * r.std() / np.sqrt(len(r)))
-    assert found.sd / FITTED == pytest.approx(r.std(), rel=0.03)
+    assert found.sd / PRIORS.law_inflation == pytest.approx(r.std(), rel=0.03)
     assert found.sd > 2 * pair.remainder(weight).sd
 
 

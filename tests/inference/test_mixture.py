@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference.additive import Moments, of_nothing
-from privcausal.inference.band import spread
-from privcausal.inference.mixture import NEGLIGIBLE, SCALES, Law, mixture
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import (
+    SCALES,
+    Moments,
+    ScaleMixturePrior,
+    mixture,
+    of_nothing,
+    second_moment,
+)
 
 SIZE = 13
 KIND = np.r_[-1, np.zeros(6, int), np.ones(6, int)]
-LAW = Law(4.0, np.ones(SIZE), KIND)
+LAW = ScaleMixturePrior(4.0, np.ones(SIZE), KIND)
 
 
 def moments(beta, sd, seed=0, rows=1000.0):
@@ -58,7 +64,7 @@ def test_the_covariance_holds_the_errors():
 
 def test_evidence_prefers_scales_that_made_the_moments():
     """Against units a thousand times too small for the coefficients there are."""
-    small = Law(4.0, np.full(SIZE, 1e-3), KIND)
+    small = ScaleMixturePrior(4.0, np.full(SIZE, 1e-3), KIND)
     at = moments(sparse(), 50.0)
     assert mixture(at, LAW).evidence > mixture(at, small).evidence + 10
 
@@ -78,7 +84,7 @@ def test_spread_is_the_posterior_and_the_distance_to_its_mean(sd):
     gap = estimate - keep * at.cross / 1000
     expected = keep * variance * np.eye(SIZE) + np.outer(gap, gap)
     np.testing.assert_allclose(
-        spread(at, prior * np.eye(SIZE), estimate), expected, rtol=1e-5, atol=1e-9
+        second_moment(at, prior * np.eye(SIZE), estimate), expected, rtol=1e-5, atol=1e-9
     )
 
 
@@ -89,11 +95,11 @@ def test_one_coefficient_is_exact(value):
     A normal factor cannot widen what the moments say, as a mixture of two minds can.
     """
     n, sd, unit = 50.0, 20.0, 0.7
-    one = Law(1.0, np.array([unit]), np.zeros(1, int))
+    one = ScaleMixturePrior(1.0, np.array([unit]), np.zeros(1, int))
     found = mixture(Moments(np.eye(1) * n, np.array([n * value]), 0.0, sd, 1e-6), one)
     variance = (sd**2 + 1e-6 * n) / n**2
-    prior = (unit * SCALES) ** 2
-    share = np.r_[NEGLIGIBLE, np.full(len(SCALES) - 1, (1 - NEGLIGIBLE) / (len(SCALES) - 1))]
+    prior = (unit * np.geomspace(PRIORS.least_scale, PRIORS.most_scale, SCALES)) ** 2
+    share = np.r_[PRIORS.negligible, np.full(SCALES - 1, (1 - PRIORS.negligible) / (SCALES - 1))]
     height = share * np.exp(-0.5 * value**2 / (prior + variance)) / np.sqrt(prior + variance)
     chance, keep = height / height.sum(), prior / (prior + variance)
     mean = chance @ keep * value
@@ -108,8 +114,8 @@ def test_one_coefficient_is_exact(value):
 def test_evidence_of_many_is_that_of_each_where_nothing_is_shared():
     """Coefficients of classes of their own, an orthogonal Gram: likelihoods multiply."""
     beta, n, sd = np.array([0.8, 0.0, -2.0]), 100.0, 30.0
-    law = Law(1.0, np.ones(3), np.arange(3))
+    law = ScaleMixturePrior(1.0, np.ones(3), np.arange(3))
     whole = mixture(Moments(n * np.eye(3), n * beta, 0.0, sd, 1e-6), law)
-    single = Law(1.0, np.ones(1), np.zeros(1, int))
+    single = ScaleMixturePrior(1.0, np.ones(1), np.zeros(1, int))
     each = [mixture(Moments(n * np.eye(1), np.array([n * b]), 0.0, sd, 1e-6), single) for b in beta]
     assert whole.evidence == pytest.approx(sum(one.evidence for one in each), abs=1e-3)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference.basis import feature_map, smooth_table
-from privcausal.inference.gram import correlated, population_gram, shrunken
+from privcausal.features.design import Design
+from privcausal.features.rows import FINE, Rows
 from privcausal.inference.population import (
     Population,
+    correlated,
+    feature_map,
     interval_probabilities,
     level_probabilities,
     modelled_probabilities,
+    population_gram,
+    shrunken,
+    smooth_table,
     with_correlation,
 )
-from privcausal.spec.features import FINE, Design, Rows
-from privcausal.spec.formula import CausalFormula
-from privcausal.spec.schema import Schema
+from privcausal.request.formula import CausalFormula
+from privcausal.request.schema import Schema
 
 SCHEMA = Schema({"a": (0.0, 1.0), "b": (-2.0, 2.0), "g": ["u", "v", "w"]})
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
-from privcausal.inference.ranges import effective_range
-from privcausal.spec.schema import Interval
+from privcausal.inference.ranges import Counts, effective_range, outcome_range, outcome_scale
+from privcausal.request.schema import Interval
+from privcausal.vault.mechanisms.domains import Magnitudes
 
 CELLS, NOISE = 64, 40.0
 
@@ -63,3 +65,32 @@ def test_a_range_is_at_least_halved_or_stays(lo: float) -> None:
     counts[:30] = counts[34:] = 0.0
     narrow = effective_range(counts, 1.0, declared, 1)
     assert narrow == declared if lo else narrow.width <= 0.5
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("anchor", [0.0, 300.0])
+@pytest.mark.parametrize("hidden", [0, 60, 200])
+@pytest.mark.parametrize("tables", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_what_lies_beyond_bounds_of_an_outcome_is_no_more_than_said(
+    tables: int, anchor: float, hidden: int
+) -> None:
+    """Two bounds in 1,000 err at most where the tail is the heaviest allowed; more of these tables
+    than are let through once in a million."""
+    rng, wrong = np.random.default_rng(4), 0
+    for _ in range(tables):
+        tail = 3 * (1 - rng.random(hidden)) ** (-1 / 3)
+        y = anchor + np.r_[rng.uniform(-3, 3, 5000), tail]
+        rough = counted(y, Magnitudes(("Y",)).edges(), rng)
+        scale = outcome_scale(rough, "Y")
+        fine = counted(np.clip(y, scale.lo, scale.hi), np.linspace(scale.lo, scale.hi, 65), rng)
+        found = outcome_range(rough, fine, 4.0)
+        assert found.interval.lo < anchor - 3 < anchor + 3 < found.interval.hi
+        lost = hidden * 3**3 / (2 * (found.interval.hi - anchor) ** 2)  # on average over tails
+        wrong += lost > found.lost
+    assert wrong <= binom.isf(1e-6, tables, 0.002)
+
+
+def counted(y: np.ndarray, ends: np.ndarray, rng: np.random.Generator) -> Counts:
+    """With noise of the sd that a fit of eps = 1 has."""
+    counts = np.histogram(y, ends)[0]
+    return Counts(counts + 24 * rng.standard_normal(len(counts)), 24.0, ends)

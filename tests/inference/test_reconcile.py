@@ -11,10 +11,11 @@ from scipy.stats import chi2
 
 from privcausal.inference.average import AverageEstimate, Frame, ScoreData, estimate_averages
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.difference import Totals, Window, agreed, estimate_difference
+from privcausal.inference.difference import ArmTotals, agreed, estimate_difference
+from privcausal.inference.ranges import Window
 from privcausal.inference.reconcile import joint_sampling, reconcile, reconcile_within, upheld
-from privcausal.spec.groups import Partitions
-from privcausal.spec.schema import Interval
+from privcausal.request.groups import Partitions
+from privcausal.request.schema import Interval
 
 FALSE_ALARM = 1e-6
 
@@ -225,17 +226,18 @@ def have_covariance(errors: Any, cov: Any) -> None:
     assert np.abs(off).max() < 5.6 / np.sqrt(draws)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", ["count", "public", "masses"])
 @pytest.mark.parametrize("small", [noise(6.0, 4.0, 8.0, 5.0), noise(2.0, 25.0, 8.0, 5.0)])
 def test_privacy_is_the_joint_covariance_of_the_noise(kind: str, small: ScoreData) -> None:
     """Standardised errors of the average and the groups: mean square 1 in every direction.
 
-    Of 3,000 draws the sum of squares is chi-squared; 1 % of room for the delta method.
+    Of 1,500 draws the sum of squares is chi-squared; 1 % of room for the delta method.
     """
     value, given = of_kind(kind)
     given = replace(given, mass_prior=(1.0, 1e6))
     rng = np.random.default_rng(6)
-    at, draws = [0, 2, 3, 5, 7], 3000  # two are determined by the others
+    at, draws = [0, 2, 3, 5, 7], 1500  # two are determined by the others
     truth = estimate(value, noise(0, 0, 0, 0), given)
     cov = estimate(value, small, given).privacy[np.ix_(at, at)]
     errors = np.array(
@@ -307,22 +309,22 @@ def test_what_a_hidden_rest_does_is_less_than_the_noise() -> None:
 BOUNDS = Interval(-5.0, 9.0)
 
 
-def arms(seed: int = 10) -> Totals:
+def arms(seed: int = 10) -> ArmTotals:
     g, rng = members(), np.random.default_rng(seed)
     t = rng.random(SIZE) < 0.4
     y = np.clip(g[:, :3] @ [4.0, 5, 6] + t + rng.standard_normal(SIZE), -5, 9) - BOUNDS.mid
     whole = np.c_[np.ones(SIZE), g]
     own = [whole[t == arm].T for arm in (0, 1)]
-    return Totals(
+    return ArmTotals(
         np.array([own[arm] @ y[t == arm] for arm in (0, 1)]),
         np.array([one.sum(axis=1) for one in own]),
         np.array([own[arm] @ y[t == arm] ** 2 for arm in (0, 1)]),
     )
 
 
-def arm_noise(total: float, count: float, square: float) -> Totals:
+def arm_noise(total: float, count: float, square: float) -> ArmTotals:
     one = np.ones((2, 7))
-    return Totals(total * one, count * one, square * one)
+    return ArmTotals(total * one, count * one, square * one)
 
 
 def test_arms_agree_with_their_groups_and_variances_fall() -> None:
@@ -340,11 +342,11 @@ def test_arms_agree_with_their_groups_and_variances_fall() -> None:
 
 
 def test_noise_of_arms_is_as_stated() -> None:
-    """As for scores: 3,000 draws in every direction of the joint covariance."""
+    """As for scores: 1,500 draws in every direction of the joint covariance."""
     value, sd = arms(), arm_noise(6.0, 8.0, 20.0)
-    rng, draws, at = np.random.default_rng(11), 3000, [0, 1, 2, 4, 6]
+    rng, draws, at = np.random.default_rng(11), 1500, [0, 1, 2, 4, 6]
 
-    def found(seen: Totals) -> AverageEstimate:
+    def found(seen: ArmTotals) -> AverageEstimate:
         better, less, joint = agreed(seen, sd, PARTS)
         return estimate_difference("ATE", GROUPS, better, less, Window(BOUNDS), BOUNDS, joint)
 
@@ -353,7 +355,7 @@ def test_noise_of_arms_is_as_stated() -> None:
     for _ in range(draws):
         move = rng.standard_normal((3, 2, 7))
         assert value.square is not None
-        seen = Totals(
+        seen = ArmTotals(
             value.total + 6 * move[0], value.count + 8 * move[1], value.square + 20 * move[2]
         )
         errors.append((found(seen).estimate - truth.estimate)[at])

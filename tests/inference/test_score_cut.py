@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from privcausal.inference.outcome import Look, edges, look
+from privcausal.inference.ranges import Look, outcome_edges, read_look
 from privcausal.inference.score_cut import ArmSizes, Extremes, score_cut
-from privcausal.inference.score_cut import edges as bins
-from privcausal.spec.schema import Interval
+from privcausal.inference.score_cut import score_edges as bins
+from privcausal.request.schema import Interval
 
 BOUND, ROWS, NOISE = 400.0, 8000, 25.0
 SEEN = Look(Interval(-5.0, 5.0), True, 5.0, False)
@@ -31,13 +31,14 @@ def sizes(score: np.ndarray, t: np.ndarray, law: Extremes, seed: int) -> ArmSize
     return ArmSizes(counts + noise, NOISE, borders, law.factors)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("treated", [0.5, 0.1, 0.03])
 @pytest.mark.parametrize("law", [norm(), student(4)], ids=["normal", "student"])
 def test_what_a_cut_loses_is_within_its_bound(treated: float, law: object) -> None:
     """Of the law's own mean; a bound errs in one fit of a thousand, and is not met exactly here."""
     rng, at = np.random.default_rng(1), extremes(treated)
     share = np.array([1 - treated, treated])
-    for seed in range(40):
+    for seed in range(20):
         t = (rng.random(ROWS) < treated).astype(int)
         score = law.rvs(ROWS, random_state=rng) / share[t]  # type: ignore[attr-defined]
         cut = score_cut(at, 13.0 / ROWS, sizes(score, t, at, seed), SEEN, ROWS)
@@ -103,13 +104,13 @@ def test_rms_is_that_of_the_scores() -> None:
 
 def counts(y: np.ndarray, bounds: Interval) -> np.ndarray:
     """As `vault.SizeHistogram` of Y - lo has them."""
-    at = np.searchsorted(edges(bounds), y - bounds.lo, side="left")
-    return np.bincount(at, minlength=len(edges(bounds))).astype(float)
+    at = np.searchsorted(outcome_edges(bounds), y - bounds.lo, side="left")
+    return np.bincount(at, minlength=len(outcome_edges(bounds))).astype(float)
 
 
 def seen(y: np.ndarray, bounds: Interval, noise_sd: float = 20.0) -> Look:
     exact = counts(y, bounds)
-    return look(exact + noise_sd * np.sin(np.arange(len(exact)) ** 2.0), noise_sd, bounds)
+    return read_look(exact + noise_sd * np.sin(np.arange(len(exact)) ** 2.0), noise_sd, bounds)
 
 
 @pytest.mark.parametrize("loose", [1.0, 5.0, 20.0, 100.0])
@@ -147,7 +148,7 @@ def test_amounts_among_zeros_are_the_scale() -> None:
 
 def test_cells_hold_the_ends_and_zero_alone() -> None:
     bounds = Interval(-3.0, 5.0)
-    borders = edges(bounds)
+    borders = outcome_edges(bounds)
     assert borders[0] == 0.0
     assert borders[-1] == bounds.width
     assert (np.diff(borders) > 0).all()

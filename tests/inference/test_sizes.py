@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference import cut as cuts
-from privcausal.inference.sizes import modelled
+from privcausal.inference import clipping
+from privcausal.inference.clipping import denoise_normal
 
-BORDERS = cuts.edges(20.0)
+BORDERS = clipping.size_edges(20.0)
 E = np.full(50, 0.5)
 
 
@@ -21,19 +21,19 @@ def counts(n: int, tail: float = 0.0) -> np.ndarray:
 
 def test_without_noise_the_counts_stay() -> None:
     exact = counts(2000)
-    assert modelled(exact, 0.0, BORDERS, 2000, E).counts == pytest.approx(exact)
+    assert denoise_normal(exact, 0.0, BORDERS, 2000, E).counts == pytest.approx(exact)
 
 
 def test_noise_costs_little_of_a_normal_law() -> None:
     """At 60 counts a bin of 1,000 rows, the root mean square is off by less than a third in 200
     draws; their mean error is below 5 %, six standard errors."""
     rng, exact = np.random.default_rng(1), counts(1000)
-    true = cuts.read(exact, 0.0, BORDERS).rms(20.0)
+    true = clipping.cleaned(exact, 0.0, BORDERS).rms(20.0)
     found, plain = np.array(
         [
-            (one.rms(20.0), cuts.read(noisy, 60.0, BORDERS).rms(20.0))
+            (one.rms(20.0), clipping.cleaned(noisy, 60.0, BORDERS).rms(20.0))
             for noisy in (exact + 60 * rng.standard_normal(len(exact)) for _ in range(200))
-            for one in [modelled(noisy, 60.0, BORDERS, 1000, E)]
+            for one in [denoise_normal(noisy, 60.0, BORDERS, 1000, E)]
         ]
     ).T  # fmt: skip
     assert abs(found.mean() / true - 1) < 0.05
@@ -42,6 +42,6 @@ def test_noise_costs_little_of_a_normal_law() -> None:
 
 def test_a_tail_that_stands_out_is_kept() -> None:
     noisy = counts(50_000, tail=0.05)
-    found = modelled(noisy, 30.0, BORDERS, 50_000, E)
+    found = denoise_normal(noisy, 30.0, BORDERS, 50_000, E)
     assert found.reach >= 10.0
     assert found.excess(5.0) > 0.1

@@ -95,7 +95,7 @@ def test_noise_has_the_predicted_covariance() -> None:
 
 def test_totals_have_the_predicted_error() -> None:
     """And none of the constant that the rounds start from."""
-    draws = 2000
+    draws = 800
     found = [drawn(seed)[1] for seed in range(draws)]
     error = np.array([one.value for one in found]) - WEIGHT * TRUTH
     noise = found[0].noise

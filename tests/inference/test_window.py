@@ -5,24 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference import window
+from privcausal.inference import clipping
 
 LO, HI, ROWS = -5.0, 15.0, 5000
 
 
 def counts(y):
-    cell = np.searchsorted(window.borders(LO, HI), y - LO, side="left")
-    return np.bincount(np.minimum(cell, window.BINS - 1), minlength=window.BINS).astype(float)
+    cell = np.searchsorted(clipping.borders(LO, HI), y - LO, side="left")
+    return np.bincount(np.minimum(cell, clipping.BINS - 1), minlength=clipping.BINS).astype(float)
 
 
 def found(y, noise_sd, noise_per_width=0.02):
-    noisy = counts(y) + noise_sd * np.sin(np.arange(window.BINS) * 12.9898) * np.sqrt(2)
-    return window.window(noisy, noise_sd, LO, HI, len(y), noise_per_width)
+    noisy = counts(y) + noise_sd * np.sin(np.arange(clipping.BINS) * 12.9898) * np.sqrt(2)
+    return clipping.outcome_window(noisy, noise_sd, LO, HI, len(y), noise_per_width)
 
 
 def test_without_noise_nothing_is_cut():
     y = np.random.default_rng(1).normal(2, 1, ROWS)
-    assert window.window(counts(y), 0.0, LO, HI, ROWS, 0.02) == (LO, HI)
+    assert clipping.outcome_window(counts(y), 0.0, LO, HI, ROWS, 0.02) == (LO, HI)
 
 
 def test_the_window_holds_most_of_a_normal_outcome_and_little_more():
@@ -43,7 +43,7 @@ def test_it_widens_as_noise_falls(noise_per_width):
 
 def test_all_noise_leaves_a_wide_window_within_the_bounds():
     rng = np.random.default_rng(4)
-    low, high = window.window(rng.normal(0, 1e6, window.BINS), 1e6, LO, HI, 100.0, 1e-3)
+    low, high = clipping.outcome_window(rng.normal(0, 1e6, clipping.BINS), 1e6, LO, HI, 100.0, 1e-3)
     assert LO <= low < high <= HI
     assert high - low > 0.4 * (HI - LO)
 

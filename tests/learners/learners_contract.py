@@ -13,7 +13,7 @@ import pytest
 import privcausal as pc
 from privcausal.accounting import PICO
 from privcausal.testing import seeded_noise
-from privcausal.vault import door
+from privcausal.vault import passes
 
 SPLITS = ("full", "disjoint", "crossfit")
 FORMULA = "Y ~ T | X1 + C(G) | X2"
@@ -57,7 +57,7 @@ def quiet_fit(learner: Any, base: Any, split: str) -> Any:
     """A fit of the small study with seeded noise; a warning is an error."""
     with warnings.catch_warnings(), seeded_noise(7):
         warnings.simplefilter("error")
-        return fit(learner, base, study(), split=split, groups=GROUPS)
+        return fit(learner, base, study(), control=pc.Control(split=split), groups=GROUPS)
 
 
 class Contract:
@@ -96,12 +96,15 @@ class Contract:
         bought = sorted(0.5 * (lines["sensitivity"] / lines["noise_sd"]) ** 2)
         assert bought == pytest.approx(sorted(s.rho / PICO for s in fitted.plan.stages), rel=1e-9)
 
+    @pytest.mark.sample(2)
     def test_batch_size_does_not_matter(
         self, fitted: Any, split: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
     ) -> None:
-        monkeypatch.setattr(door, "BATCH", BATCH)
+        monkeypatch.setattr(passes, "BATCH", BATCH)
         with seeded_noise(7):
-            again = fit(self.learner, self.base, study(), split=split, groups=GROUPS)
+            again = fit(
+                self.learner, self.base, study(), control=pc.Control(split=split), groups=GROUPS
+            )
         fitted.save(tmp_path / "one.json")
         again.save(tmp_path / "other.json")
         assert (tmp_path / "one.json").read_bytes() == (tmp_path / "other.json").read_bytes()

@@ -20,9 +20,9 @@ from privcausal.errors import (
     PrivcausalError,
     SchemaError,
 )
-from privcausal.inference.groups import bound, by_bound, fine
+from privcausal.inference.cells import bound, by_bound, fine
 from privcausal.learners import ADUM, TM
-from privcausal.spec.plan import Stage
+from privcausal.request.plan import Stage
 
 BOUNDS: dict[str, Any] = {"Y": (-5, 5), "X": (-1, 1), "G": ["a", "b"]}
 FORMULA = "Y ~ T | X"
@@ -39,6 +39,11 @@ def study(n: int = 4000, seed: int = 0, noise: float = 1.0) -> pd.DataFrame:
 def fit(learner: Any = "adum", frame: Any = None, formula: str = FORMULA, **options: Any) -> Any:
     table = study() if frame is None else frame
     return pc.privcate(formula, table, learner=learner, **({"bounds": BOUNDS} | options))
+
+
+def printed(frame: Any = None, formula: str = FORMULA, **options: Any) -> Any:
+    table = visits() if frame is None else frame
+    return pc.paper.tm(formula, table, **({"bounds": BINARY} | options))
 
 
 GRID = np.linspace(-0.999, 0.999, 400)
@@ -60,6 +65,7 @@ KINDS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_contract(kind: str, neighbors: Any, tmp_path: Path) -> None:
@@ -138,13 +144,12 @@ def visits(n: int = 4000, seed: int = 0) -> pd.DataFrame:
 
 def test_logistic_regressions_by_objective_perturbation(tmp_path: Path) -> None:
     """Published, not proven: every output says so, and only a ledger that takes such is charged."""
-    options: dict[str, Any] = {"learner": "tm", "frame": visits(), "bounds": BINARY}
     ledger = pc.Ledger(tmp_path / "l.db", "study", eps=5, delta=0)
     with pytest.raises(LedgerError, match="allow_published"):
-        fit(mode="paper", ledger=ledger, **options)
+        printed(ledger=ledger)
     assert ledger.history.empty
     willing = pc.Ledger(tmp_path / "p.db", "study", eps=5, delta=0, allow_published=True)
-    made = fit(mode="paper", eps=0.7, ledger=willing, formula="Y ~ T | X + G", **options)
+    made = printed(eps=0.7, ledger=willing, formula="Y ~ T | X + G")
     assert willing.spent.epsilon == pytest.approx(0.7)
     promise = made.guarantee
     assert (promise.kind, promise.epsilon, promise.delta) == ("published", 0.7, 0.0)
@@ -166,7 +171,7 @@ def test_without_noise_they_are_penalised_logistic_regressions(degree: int) -> N
 
     frame = visits()
     with testing.zero_noise():
-        made = fit(TM(degree=degree), frame, mode="paper", bounds=BINARY, eps=1e4)
+        made = printed(frame, degree=degree, eps=1e4)
     powers = np.polynomial.legendre.legvander
     curves = []
     for _, arm in frame.groupby("T"):
@@ -311,7 +316,7 @@ def test_a_budget_too_small_to_be_divided_is_refused() -> None:
     with pytest.raises(BudgetError, match="too small to be divided"):
         Stage("b", 0)
     with pytest.raises(BudgetError, match="no budget"):
-        fit("r", shares={"average": 1e-13})
+        fit("r", control=pc.Control(shares={"average": 1e-13}))
 
 
 def test_a_plan_that_protects_units_has_no_sql() -> None:
@@ -375,20 +380,12 @@ CALLS: dict[str, tuple[Any, dict[str, Any], type[PrivcausalError], str]] = {
     "controls": ("adum", {"formula": "Y ~ T | X | G"}, CapabilityError, "extra controls"),
     "no modifier": ("adum", {"formula": "Y ~ T"}, CapabilityError, "at least one"),
     "groups": ("adum", {"groups": ["G"]}, CapabilityError, "groups="),
-    "split": ("adum", {"split": "disjoint"}, CapabilityError, "split="),
+    "split": ("adum", {"control": pc.Control(split="disjoint")}, CapabilityError, "split="),
     "no size": (ADUM(cells="bound"), {"neighbors": "add_remove"}, CapabilityError, "rows="),
     "cuts": (ADUM(partition={"X": [2.0]}), {}, SchemaError, "inside the bounds"),
     "cuts down": (ADUM(partition={"X": [0.5, 0.1]}), {}, SchemaError, "increasing"),
     "other feature": (ADUM(partition={"G": "levels"}), {}, SchemaError, "no effect modifier"),
     "tm undeclared": ("tm", {"bounds": {"Y": (-5, 5)}}, SchemaError, "buys no bounds"),
-    "tm of numbers": ("tm", {"mode": "paper"}, CapabilityError, "two declared values"),
-    "tm of units": (
-        "tm",
-        {"mode": "paper", "unit": "G", "bounds": {"Y": pc.Binary(), "X": (-1, 1)}},
-        CapabilityError,
-        "unit=",
-    ),
-    "adum as printed": ("adum", {"mode": "paper"}, CapabilityError, "mode='paper'"),
 }
 
 
@@ -399,6 +396,28 @@ def test_a_wrong_call_is_refused_before_anything_is_spent(case: str, tmp_path: P
     with pytest.raises(kind, match=words):
         fit(learner, ledger=ledger, **options)
     assert ledger.history.empty
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"bounds": BOUNDS}, "two declared values"),
+        ({"unit": "G"}, "has no unit="),
+        ({"degree": 0}, "degree"),
+    ],
+)
+def test_a_wrong_call_of_the_printed_tm(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(CapabilityError, match=words):
+        printed(**options)
+
+
+def test_adum_as_printed_is_the_estimate_without_smoothing() -> None:
+    frame = study()
+    with testing.seeded_noise(3):
+        found = pc.paper.adum(FORMULA, frame, cells=8, bounds=BOUNDS)
+    with testing.seeded_noise(3):
+        same = fit(ADUM(cells=8, shrink=False, release="count_sum"), frame)
+    pd.testing.assert_frame_equal(found.predict({"X": GRID}), same.predict({"X": GRID}))
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import statsmodels.formula.api as smf
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, SchemaError
-from privcausal.learners import Difference, Private, for_average
-from privcausal.spec.formula import CausalFormula
-from privcausal.spec.request import Budget, Request
-from privcausal.spec.schema import Schema
+from privcausal.learners import DifferenceInMeans, Private, for_average
+from privcausal.request.formula import CausalFormula
+from privcausal.request.request import Budget, Request
+from privcausal.request.schema import Schema
 from privcausal.testing import seeded_noise, zero_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-3, 7), "G": ["a", "b"], "X": (0, 1)}
@@ -105,12 +105,17 @@ def half_width(row: pd.Series) -> float:
     return float(row["conf_high"] - row["conf_low"]) / 2
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("relation", ["substitute", "add_remove"])
 def test_intervals_cover(relation: Any) -> None:
-    """150 trials of PrivATE's: 95 % intervals cover 127 of them at least, but for 5e-7."""
+    """150 trials of PrivATE's: 95 % intervals cover 127 of them at least, but for 5e-7.
+
+    Of 2,000 rows. At 500 noise hides where its even outcomes end, which do not fall as the tail
+    condition says: some 84 % are covered under add_remove, 90 % under substitute.
+    """
     hits, widths, plain = 0, [], []
     for seed in range(70_000, 70_150):
-        study = pc.datasets.private_trial(500, seed=seed)
+        study = pc.datasets.private_trial(2000, seed=seed)
         with seeded_noise(seed):
             fit = pc.private("Y ~ T", study.frame, eps=1, bounds=study.bounds, neighbors=relation)
         row = fit.ate.iloc[0]
@@ -137,7 +142,7 @@ def test_wide_bounds_cost_little_where_there_are_many_rows() -> None:
 def test_bounds_that_are_bought_are_used() -> None:
     with seeded_noise(2):
         fit = pc.private("Y ~ T", trial(5000), eps=2)
-    assert fit.budget["stage"].tolist() == ["bounds", "bounds", "effect"]
+    assert fit.budget["stage"].tolist() == ["bounds", "bounds", "effect", "effect"]
     assert abs(fit.params["ATE"] - 0.5) < 4 * fit.bse["ATE"]
 
 
@@ -177,7 +182,8 @@ def test_report_and_file(tmp_path: Path) -> None:
 
 
 def test_under_add_remove_the_count_is_noisy() -> None:
-    fit = pc.private("Y ~ T", trial(), eps=1, bounds=BOUNDS, neighbors="add_remove")
+    with seeded_noise(1):
+        fit = pc.private("Y ~ T", trial(), eps=1, bounds=BOUNDS, neighbors="add_remove")
     head = fit.summary().tables[0]["value"]
     assert head["Records"].endswith("[dp]")
     assert abs(int(head["Records"].split()[0]) - 800) < 200
@@ -193,8 +199,8 @@ def request(formula: str, **options: Any) -> Request:
 
 
 def test_a_known_number_changes_nothing_and_a_column_weighs() -> None:
-    assert isinstance(for_average(request("Y ~ T")), Difference)
-    assert isinstance(for_average(request("Y ~ T", propensity=0.3)), Difference)
+    assert isinstance(for_average(request("Y ~ T")), DifferenceInMeans)
+    assert isinstance(for_average(request("Y ~ T", propensity=0.3)), DifferenceInMeans)
     assert isinstance(for_average(request("Y ~ T", propensity="P")), Private)
     assert isinstance(for_average(request("Y ~ T | X")), Private)
     assert isinstance(for_average(request("Y ~ T | 1 | X")), Private)
@@ -216,7 +222,7 @@ def test_there_are_no_nuisances() -> None:
 @pytest.mark.parametrize("split", ["disjoint", "crossfit"])
 def test_a_split_is_refused(split: Any) -> None:
     with pytest.raises(CapabilityError, match="no nuisances: leave split='full'"):
-        pc.private("Y ~ T", trial(), bounds=BOUNDS, split=split)
+        pc.private("Y ~ T", trial(), bounds=BOUNDS, control=pc.Control(split=split))
 
 
 def test_bad_bounds_are_refused() -> None:
@@ -227,7 +233,9 @@ def test_bad_bounds_are_refused() -> None:
 def test_nothing_is_charged_for_what_is_refused(tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "trial.db", "trial", eps=2)
     with pytest.raises(CapabilityError):
-        pc.private("Y ~ T", trial(), bounds=BOUNDS, split="crossfit", ledger=ledger)
+        pc.private(
+            "Y ~ T", trial(), bounds=BOUNDS, control=pc.Control(split="crossfit"), ledger=ledger
+        )
     assert ledger.history.empty
     pc.private("Y ~ T", trial(), eps=1, bounds=BOUNDS, ledger=ledger)
     assert ledger.history["query"].tolist() == ["outcome", "sums"]

@@ -10,7 +10,8 @@ from learners_contract import BOUNDS, FORMULA, study
 
 import privcausal as pc
 from privcausal.inference.confounding import Remainder
-from privcausal.learners import boosted, nuisances, overlap
+from privcausal.learners import averages, nuisances
+from privcausal.learners.boosting import recipes as boosted
 from privcausal.testing import seeded_noise
 
 
@@ -39,12 +40,18 @@ def test_both_folds_count(learner: str) -> None:
     with (
         seeded_noise(3),
         mock.patch.object(nuisances, "_remainder", seen),
-        mock.patch.object(overlap, "FACTORS", (np.inf,)),
+        mock.patch.object(averages, "FACTORS", (np.inf,)),
     ):
         call = pc.private if learner == "private" else pc.privcate
         more = {} if learner == "private" else {"learner": learner}
         fitted = call(
-            FORMULA, study(1500), base="linear", eps=1.0, bounds=BOUNDS, split="crossfit", **more
+            FORMULA,
+            study(1500),
+            base="linear",
+            eps=1.0,
+            bounds=BOUNDS,
+            control=pc.Control(split="crossfit"),
+            **more,
         )
     found = fitted.estimate.averages
     assert len(laws) == 2 and laws[0] != laws[1]
@@ -63,7 +70,7 @@ def test_both_folds_count_where_they_were_learned_apart() -> None:
     with seeded_noise(3), mock.patch.object(boosted, "unrelated", seen):
         fitted = pc.privcate(
             FORMULA, study(1500), learner="t", base="dpebm", eps=2.0, bounds=BOUNDS,
-            split="crossfit",
+            control=pc.Control(split="crossfit"),
         )  # fmt: skip
     assert len(laws) == 2 and laws[0] != laws[1]
     allowed = fitted.estimate.averages.remainder[0]

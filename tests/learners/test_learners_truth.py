@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from learners_contract import GROUPS, SPLITS, TRUE_ATE, fit, study, tau
 
+import privcausal as pc
 from privcausal.testing import seeded_noise
 
 SIZE = 20_000
@@ -20,7 +21,7 @@ TRUE_GROUPS = [0.5, 0.7, 0.5, TRUE_ATE + 0.1]  # G = a, b, c, X1 >= 0
 @lru_cache
 def large_fit(learner: str, base: str, split: str = "full") -> Any:
     with seeded_noise(3):
-        return fit(learner, base, study(SIZE), split=split, groups=GROUPS)
+        return fit(learner, base, study(SIZE), control=pc.Control(split=split), groups=GROUPS)
 
 
 @pytest.mark.parametrize("base", ["gam", "linear"])

@@ -44,6 +44,7 @@ def told(fits: list[Any]) -> tuple[float, float]:
     return float(np.mean(errors)), float(np.mean(widths))
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "dpcate"])
 def test_covariate_bounds_twenty_times_too_wide(learner: str) -> None:
     tight, loose = (told([fit(s, learner, k) for s in SEEDS]) for k in (1.0, 20.0))
@@ -51,6 +52,7 @@ def test_covariate_bounds_twenty_times_too_wide(learner: str) -> None:
     assert loose[1] < 1.25 * tight[1]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x"])
 def test_outcome_bounds_twenty_times_too_wide(learner: str) -> None:
     tight, loose = (told([fit(s, learner, 1.0, k) for s in SEEDS]) for k in (1.0, 20.0))

@@ -43,8 +43,8 @@ def option(**options: Any) -> TwoStage:
 
 def fit(learner: Any, data: Any = None, **options: Any) -> Any:
     SEEN.clear()
-    options = {"eps": 1.0, "bounds": BOUNDS, "mode": "paper", **options}
-    return pc.privcate(FORMULA, study(4000) if data is None else data, learner=learner, **options)
+    options = {"eps": 1.0, "bounds": BOUNDS, **options}
+    return pc.paper.two_stage(FORMULA, study(4000) if data is None else data, learner, **options)
 
 
 @pytest.mark.parametrize("transform", ["dr", "r"])
@@ -179,18 +179,17 @@ def test_a_ledger_takes_it_as_published_only(tmp_path: Any) -> None:
 # -- the paper's own -------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("learner", ["s", "dr", "r"])
 def test_paper_mode_runs_interpret(learner: str) -> None:
     data = study(600)
-    found = pc.privcate(
-        FORMULA, data, learner=learner, base="dpebm", mode="paper", eps=8.0, bounds=BOUNDS
-    )
+    found = pc.paper.dpebm(FORMULA, data, learner=learner, eps=8.0, bounds=BOUNDS)
     assert np.isfinite(found.predict(data)["estimate"]).all()
     assert found.guarantee.kind == "published"
     assert "taken from the rows" in found.guarantee.statement
     text = str(found.summary())
     assert "NOT PROVEN" in text
-    assert "mode='paper'" in found.call
+    assert "pc.paper.dpebm(" in found.call
     assert f"learner={learner!r}" in found.call
     with pytest.raises(pc.CapabilityError, match="JSON"):
         found.save("nowhere.json")
@@ -200,9 +199,7 @@ def test_paper_mode_draws_its_shapes() -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    found = pc.privcate(
-        FORMULA, study(600), learner="dr", base="dpebm", mode="paper", eps=8.0, bounds=BOUNDS
-    )
+    found = pc.paper.dpebm(FORMULA, study(600), learner="dr", eps=8.0, bounds=BOUNDS)
     assert found.plot("effect") is not None
     with pytest.raises(pc.CapabilityError, match="estimator of its own"):
         found.to_interpret()
@@ -236,9 +233,8 @@ def test_options_check_themselves(options: dict[str, Any], text: str) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"mode": "proven"}, pc.CapabilityError, "mode='paper'"),
         ({"groups": ["G"]}, pc.CapabilityError, "groups"),
-        ({"split": "crossfit"}, pc.CapabilityError, "crossfit"),
+        ({"split": "crossfit"}, pc.CapabilityError, "split"),
         ({"shares": {"effect": 0.5}}, pc.CapabilityError, "shares"),
         ({"bounds": None}, pc.SchemaError, "buys no bounds"),
     ],
@@ -249,10 +245,17 @@ def test_calls_it_does_not_cover(options: dict[str, Any], error: Any, text: str)
     assert not SEEN
 
 
-def test_paper_mode_names_what_it_takes() -> None:
-    for learner, base in (("t", "dpebm"), ("dr", "gam"), ("dr", pc.bases.DPEBM(rounds=50))):
-        with pytest.raises(pc.CapabilityError, match="dpebm"):
-            fit(learner, base=base)
+def test_the_published_learners_are_named() -> None:
+    for learner in ("t", "x", option()):
+        with pytest.raises(pc.CapabilityError, match="'dr', 'r' or 's'"):
+            pc.paper.dpebm(FORMULA, study(100), learner=learner, bounds=BOUNDS)
+    with pytest.raises(pc.CapabilityError, match="TwoStage"):
+        pc.paper.two_stage(FORMULA, study(100), "dr", bounds=BOUNDS)
+
+
+def test_what_is_declared_is_asked_for_by_its_own_call() -> None:
+    with pytest.raises(pc.CapabilityError, match=r"pc\.paper\.two_stage"):
+        pc.privcate(FORMULA, study(100), learner=option(), bounds=BOUNDS)
 
 
 def test_parts_too_small_are_refused_before_anything_is_spent(tmp_path: Any) -> None:

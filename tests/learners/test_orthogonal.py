@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 from unittest import mock
@@ -13,12 +14,13 @@ from learners_contract import BOUNDS, FORMULA, GROUPS, study
 
 import privcausal as pc
 from privcausal.errors import CapabilityError
-from privcausal.inference import cut as cuts
+from privcausal.inference import clipping
+from privcausal.inference.priors import PRIORS
 from privcausal.inference.score_cut import Cut, Extremes
-from privcausal.learners import averages, orthogonal, remaining
+from privcausal.learners import averages, orthogonal
 from privcausal.learners import base as learners_base
 from privcausal.learners import r as learner_r
-from privcausal.learners.estimands import average_target
+from privcausal.learners.averages import average_target
 from privcausal.testing import seeded_noise, zero_noise
 
 
@@ -63,6 +65,7 @@ def test_auto_spends_what_r_spends_and_says_what_it_chose() -> None:
     assert not any("marginal likelihood" in n for n in fits["r"].estimate.notes)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("power", [-30, 30])
 @pytest.mark.parametrize("learner", ["r", "dr"])
 def test_the_outcomes_unit_changes_nothing(learner: str, power: int) -> None:
@@ -87,21 +90,21 @@ def test_what_is_not_taken_off_of_the_leftover_is_in_the_band() -> None:
         seen.append(args)
         return moments(*args)
 
-    moments = orthogonal.left_moments
-    with mock.patch.object(orthogonal, "left_moments", spy), seeded_noise(2):
+    moments = orthogonal.product_bias_moments
+    with mock.patch.object(orthogonal, "product_bias_moments", spy), seeded_noise(2):
         pc.privcate("Y ~ T | X1 + X2 + X3", frame, learner="r", eps=2.0, bounds=SADDLE)
-    ground, (law,), features = seen[0]
-    taken, cov = moments(ground, (law,), features)
-    phi = ground.rows.phi(features)[: len(law.mean)]
-    lead = (phi * features.weight(phi)[:, None]).T * ground.population.count / len(phi)
-    np.testing.assert_allclose(taken, orthogonal.LEFT_MEAN * (lead @ law.mean))
+    state, (law,), features = seen[0]
+    taken, cov = moments(state, (law,), features)
+    phi = state.rows.phi(features)[: len(law.mean)]
+    lead = (phi * features.weight(phi)[:, None]).T * state.population.count / len(phi)
+    np.testing.assert_allclose(taken, PRIORS.product_bias_mean * (lead @ law.mean))
     # the second moment of the leftover around what is taken off
     second = law.cov + np.outer(law.mean, law.mean)
     whole = lead @ second @ lead.T
     across = np.outer(lead @ law.mean, taken)
     np.testing.assert_allclose(cov, whole - across - across.T + np.outer(taken, taken), rtol=1e-6)
     assert np.abs(law.mean).max() > 0
-    assert orthogonal.LEFT_MEAN < 1
+    assert PRIORS.product_bias_mean < 1
 
 
 def test_auto_finds_a_constant() -> None:
@@ -121,8 +124,8 @@ def test_auto_compares_forms_of_gam_only() -> None:
 def test_a_pilot_changes_no_slope_without_noise() -> None:
     """Nothing cut and no noise: the projection of the scores, whatever they are centred at."""
 
-    def plain(ground: Any, nuisances: Any, centre: float, tau: Any) -> Any:
-        return average_target(ground, nuisances, centre)
+    def plain(state: Any, nuisances: Any, centre: float, tau: Any) -> Any:
+        return average_target(state, nuisances, centre)
 
     def uncut(extremes: Extremes, *_: Any, **__: Any) -> Cut:
         return Cut(4 * float(extremes.largest.max()), 0.0)
@@ -166,21 +169,21 @@ def test_a_pilot_leaves_scores_with_less_range() -> None:
 
 def test_a_second_release_changes_nothing_without_noise_and_cuts() -> None:
     """Moments of what an effect leaves, plus G beta, are those of the effect: an identity."""
-    seen = []
+    seen, release = [], learner_r.second_release
 
     def spy(*given: Any) -> Any:
-        found, products = remaining.once_more(*given)
+        found, products = release(*given)
         seen.append((given[2], found))
         return found, products
 
-    def at_the_bound(sizes: cuts.Sizes, *_: Any, **__: Any) -> float:
+    def at_the_bound(sizes: clipping.AbsHistogram, *_: Any, **__: Any) -> float:
         return float(sizes.edges[-1])
 
     with (
         zero_noise(),
-        mock.patch.object(cuts, "trade", at_the_bound),
-        mock.patch.object(remaining, "LEAST_LEFT", 1.0),
-        mock.patch.object(learner_r, "once_more", spy),
+        mock.patch.object(clipping, "threshold_for_effect", at_the_bound),
+        mock.patch.object(learner_r, "PRIORS", replace(PRIORS, least_left=1.0)),
+        mock.patch.object(learner_r, "second_release", spy),
     ):
         pc.privcate(FORMULA, study(2000), eps=2.0, bounds=BOUNDS, learner="r", base="linear")
     ((first, both),) = seen
@@ -217,11 +220,11 @@ def test_what_an_effect_leaves_of_sizes_is_what_is_drawn() -> None:
     t = rng.random(n) < e
     whole = (t - e) * ((t - e) * tau + sigma * rng.standard_normal(n))
     rest = whole - (t - e) ** 2 * tau
-    edges = cuts.edges(8.0)
+    edges = clipping.size_edges(8.0)
     counts = np.histogram(np.abs(whole), np.r_[0.0, edges])[0].astype(float)
-    law = cuts.Sizes(edges, counts, 0.0)
-    ground = mock.Mock()  # both functions are constants
+    law = clipping.AbsHistogram(edges, counts, 0.0)
+    state = mock.Mock()  # both functions are constants
     part = mock.Mock(e_soft=lambda _: np.full(5, e))
-    left = remaining._left(ground, law, part, lambda _: np.full(5, tau))
+    left = learner_r._left(state, law, part, lambda _: np.full(5, tau))
     ratio = left.rms(float(left.edges[-1])) / law.rms(float(law.edges[-1]))
     assert ratio == pytest.approx(np.sqrt(np.mean(rest**2) / np.mean(whole**2)), rel=0.03)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import privcausal as pc
-from privcausal.inference.gram import GramEstimate
+from privcausal.inference.population import GramEstimate
 from privcausal.learners import nuisances
 from privcausal.testing import seeded_noise
 

@@ -11,7 +11,7 @@ from learners_contract import BOUNDS, GROUPS, fit, study
 from scipy.stats import binom
 
 import privcausal as pc
-from privcausal.inference.average import AverageEstimate, clustered
+from privcausal.inference.average import AverageEstimate, with_design_effect
 from privcausal.testing import zero_noise
 
 ROWS = 4
@@ -65,7 +65,7 @@ def test_no_dependence_within_units_has_a_larger_variance() -> None:
             np.zeros(width), np.zeros(width), 1.0,
         )  # fmt: skip
         total = rows.sum(axis=0)
-        gap = clustered(found, k).sampling - np.outer(total, total)
+        gap = with_design_effect(found, k).sampling - np.outer(total, total)
         assert np.linalg.eigvalsh(gap)[0] >= -1e-9 * np.trace(rows.T @ rows)
 
 

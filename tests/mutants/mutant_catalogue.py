@@ -6,32 +6,32 @@ import quick_battery as c
 from planting import Mutant
 
 SUB, ADD = "substitute", "add_remove"
-_EXIT = "vault.door:Vault"
+_EXIT, _ASSIGN = "vault.exit:Exit", "vault.passes:Passes._assign"
 _BOX = "vault.mechanisms"
 
 NOISE = (
     Mutant(
-        "Gaussian noise of two thirds the size", f"{_EXIT}._query",
+        "Gaussian noise of two thirds the size", f"{_EXIT}.gaussian_query",
         "stage.rho / PICO) * SAFETY", "stage.rho / PICO) * SAFETY / 1.5",
         (c.audit, "trial", SUB),
     ),
     Mutant(
-        "the root of two of rho dropped", f"{_EXIT}._query",
+        "the root of two of rho dropped", f"{_EXIT}.gaussian_query",
         "np.sqrt(2 * stage.rho", "np.sqrt(4 * stage.rho",
         (c.audit, "trial", ADD),
     ),
     Mutant(
-        "Laplace noise of half the size", f"{_EXIT}._pure",
+        "Laplace noise of half the size", f"{_EXIT}.laplace_query",
         "* SAFETY", "* SAFETY / 2", (c.audit, "adum, count and sum", SUB),
     ),
     Mutant(
-        "rows of a unit counted once (Gaussian)", f"{_EXIT}._query",
-        "sensitivity * self._plan.request.trust.max_rows", "sensitivity",
+        "rows of a unit counted once (Gaussian)", f"{_EXIT}.gaussian_query",
+        "sensitivity * self.plan.request.trust.max_rows", "sensitivity",
         (c.replay, "units", SUB),
     ),
     Mutant(
-        "rows of a unit counted once (Laplace)", f"{_EXIT}._pure",
-        "sensitivity * self._plan.request.trust.max_rows", "sensitivity",
+        "rows of a unit counted once (Laplace)", f"{_EXIT}.laplace_query",
+        "sensitivity * self.plan.request.trust.max_rows", "sensitivity",
         (c.replay, "cells of units", SUB),
     ),
     Mutant(
@@ -49,19 +49,19 @@ NOISE = (
     ),
     Mutant(
         "noise by NumPy", "vault.noise:_noisy",
-        "sampler(query.scale / float(weight))([int(v) for v in exact[at]])",
+        "np.array(sampler(scale * factor)(whole), np.float64) / factor",
         "np.rint(exact[at] + np.random.default_rng().normal(0, query.scale, at.sum()))",
         (c.noise_is_not_numpys,),
     ),
     Mutant(
         "noise from a fixed seed", "vault.noise:_noisy",
-        "sampler(query.scale / float(weight))([int(v) for v in exact[at]])",
+        "np.array(sampler(scale * factor)(whole), np.float64) / factor",
         "np.rint(exact[at] + np.random.default_rng(1).normal(0, query.scale, at.sum()))",
         (c.noise_is_fresh,),
     ),
     Mutant(
         "one draw for all coordinates", "vault.noise:_noisy",
-        "([int(v) for v in exact[at]])", "([0])[0] + exact[at]", (c.noise_is_fresh,),
+        "(whole), np.float64) / factor", "([0])[0] / factor + exact[at])", (c.noise_is_fresh,),
     ),
     Mutant(
         "a noise scale of zero accepted", "vault.noise:_checked",
@@ -75,7 +75,7 @@ SENSITIVITY = (
         "np.sqrt(2.0)", "1.0", (c.audit, "s", SUB),
     ),
     Mutant(
-        "less noise off the Gram's diagonal", f"{_BOX}.moments:Gram.weights",
+        "less noise off the Gram's diagonal", f"{_BOX}.moments:triangle_weights",
         "np.sqrt(2.0)", "2.0", (c.audit, "private", ADD),
     ),
     Mutant(
@@ -90,7 +90,7 @@ SENSITIVITY = (
     ),
     Mutant(
         "what is no number is not zero on the grid, and nothing is cut",
-        f"{_BOX}.base:on_grid",
+        "vault.exit:on_grid",
         "np.clip(ints, -1.0, 1.0, out=ints)", "ints *= 3.0",
         (c.audit, "s", SUB),
     ),
@@ -99,11 +99,11 @@ SENSITIVITY = (
         "if not fine.all():", "sums *= 2.0\n    if False:", (c.audit, "trial", SUB),
     ),
     Mutant(
-        "sums by arm: squares and counts for free", f"{_BOX}.arms:ArmSums.sensitivity",
+        "sums by arm: squares and counts for free", f"{_BOX}.scores:ArmSums.sensitivity",
         "np.sqrt(self._row_norm2)", "1.0", (c.audit, "trial", ADD),
     ),
     Mutant(
-        "histogram as if a row were added", f"{_BOX}.arms:ArmHistogram.sensitivity",
+        "histogram as if a row were added", f"{_BOX}.scores:ArmHistogram.sensitivity",
         "np.sqrt(2.0)", "1.0", (c.replay, "trial", SUB),
     ),
     Mutant(
@@ -124,20 +124,20 @@ SENSITIVITY = (
         "1.0 + beta2 + self._square_bound**2", "1.0", (c.audit, "adum, gaussian", ADD),
     ),
     Mutant(
-        "marginals: one histogram for all", f"{_BOX}.counts:Marginals.sensitivity",
+        "marginals: one histogram for all", f"{_BOX}.moments:Marginals.sensitivity",
         "2 * d if neighbors", "1 if neighbors", (c.audit, "private", SUB),
     ),
     Mutant(
-        "histogram of sizes without the root of two", f"{_BOX}.counts:SizeHistogram.sensitivity",
+        "histogram of sizes without the root of two", f"{_BOX}.moments:SizeHistogram.sensitivity",
         "np.sqrt(2.0)", "1.0", (c.audit, "dr", SUB),
     ),
     Mutant(
-        "clusters as if a row were added", f"{_BOX}.clusters:ClusterSums.l1_sensitivity",
+        "clusters as if a row were added", f"{_BOX}.cells:ClusterSums.l1_sensitivity",
         "4.0 if", "2.0 if", (c.audit, "adum, kmeans", SUB),
     ),
     Mutant(
         "functional mechanism: products for free",
-        f"{_BOX}.polynomials:PolynomialSums.l1_sensitivity",
+        f"{_BOX}.moments:PolynomialSums.l1_sensitivity",
         "(a + 0.5 * (a * a + a))", "a", (c.audit, "tm", ADD),
     ),
     Mutant(
@@ -159,7 +159,7 @@ SENSITIVITY = (
         "2.0 if", "1.0 if", (c.audit, "kernel", SUB),
     ),
     Mutant(
-        "kernel with the density's exponent: features too long", "spec.fourier:Fourier.at",
+        "kernel with the density's exponent: features too long", "features.expansions:Fourier.at",
         "np.sqrt(self.shares)", "np.sqrt(6 * self.shares)", (c.audit, "kernel", ADD),
     ),
     Mutant(
@@ -168,7 +168,7 @@ SENSITIVITY = (
         (c.audit, "kernel", ADD),
     ),
     Mutant(
-        "bounds bought: one histogram for all columns", f"{_BOX}.quantiles:_Histograms.sensitivity",
+        "bounds bought: one histogram for all columns", f"{_BOX}.domains:_Histograms.sensitivity",
         "2 * d if neighbors == \"substitute\" else d", "1", (c.replay, "bought", SUB),
     ),
     Mutant(
@@ -179,67 +179,67 @@ SENSITIVITY = (
 
 ROWS = (
     Mutant(
-        "columns of a dict typed by their values", "spec.columns:_as_pandas",
+        "columns of a dict typed by their values", "features.columns:_as_pandas",
         "    if _is_polars(values):",
         "    if _is_polars(values):\n        return pd.Series(values)\n    if False:",
         (c.missing_cells_change_no_others,),
     ),
     Mutant(
-        "a table without columns fails from some number of rows on", "spec.features:by_rows",
+        "a table without columns fails from some number of rows on", "features.basis:by_rows",
         "left[:rows].T.reshape(p, pieces, SMALL)", "left[:rows].T.reshape(p, -1, SMALL)",
         (c.borders_of_blocks_are_none_of_the_answers,),
     ),
     Mutant(
-        "objects named by the first equal one", "spec.columns:_is_plain",
+        "objects named by the first equal one", "features.columns:_is_plain",
         "and not _holds_objects(series)", "", (c.labels_are_of_their_own_cell,),
     ),
     Mutant(
-        "objects taken for texts by their first values", "spec.columns:_is_plain",
+        "objects taken for texts by their first values", "features.columns:_is_plain",
         "same and not _holds_objects(series)", "same or _holds_objects(series)",
         (c.labels_are_of_their_own_cell,),
     ),
     Mutant(
-        "any object written as its text", "spec.schema:_key",
-        "if of_pandas and type(value).__name__ in (\"Period\", \"Interval\") else None", "",
+        "any object written as its text", "request.header:_key",
+        "str(value) if known else None", "str(value)",
         (c.texts_of_no_address,),
     ),
     Mutant(
-        "the exact number of rows is used under add_remove", "vault.door:public_size",
+        "the exact number of rows is used under add_remove", "vault.admission:public_size",
         "== \"add_remove\"", "== \"nobody\"", (c.replay, "trial", ADD),
     ),
     Mutant(
-        "halves of fixed size under add_remove", "vault.split:parts",
+        "halves of fixed size under add_remove", "vault.batch:dealt",
         "neighbors == \"add_remove\"", "False", (c.replay, "disjoint", ADD),
     ),
     Mutant(
-        "split stratified by treatment", f"{_EXIT}._assign",
-        "\n    entropy = self._noise.entropy()",
+        "split stratified by treatment", _ASSIGN,
+        "\n    return keep, self._dealt(",
         "\n    t = self._rows.column('T', as_labels=False).numbers\n"
-        "    return keep, np.argsort(np.argsort(t)) % 2",
+        "    return keep, np.argsort(np.argsort(t)) % 2\n    return keep, self._dealt(",
         (c.splits_ignore_values,),
     ),
     Mutant(
-        "the split's seed is the data's", f"{_EXIT}._assign",
-        "\n    entropy = self._noise.entropy()",
-        "\n    entropy = int(np.nansum(self._rows.column('T', as_labels=False).numbers))",
+        "the split's seed is the data's", "vault.passes:Passes._dealt",
+        "entropy=self._entropy",
+        "entropy=int(np.nansum(self._rows.column('T', as_labels=False).numbers))",
         (c.splits_ignore_values,),
     ),
     Mutant(
-        "folds charged once, and every row in each", "vault.job:in_parts",
+        "folds charged once, and every row in each", "vault.exit:Mechanism.by_part",
         "batch if p is None else batch.only(p)", "batch",
         (c.audit, "r, crossfit", ADD),
     ),
     Mutant(
-        "disjoint halves of units charged as parallel", "learners.needs:make_plan",
+        "disjoint halves of units charged as parallel", "learners.budget:make_plan",
         "request.trust.unit is None or request", "True or request",
         (c.plans_cost_what_they_promise,),
     ),
     Mutant(
-        "the dearer half is not the one that pays", "learners.needs:_parallel",
+        "the dearer half is not the one that pays", "learners.budget:_parallel",
         "if paid[1] > paid[0]:", "if False:", (c.plans_cost_what_they_promise,),
     ),
     Mutant(
-        "any number of rows of a unit", "vault.split:first_rows",
+        "any number of rows of a unit", "vault.batch:first_rows",
         "rank < max_rows", "rank >= 0", (c.replay, "units", SUB),
     ),
     Mutant(
@@ -257,22 +257,22 @@ ROWS = (
         (c.values_stay_in_their_domains,),
     ),
     Mutant(
-        "levels from the data", f"{_EXIT}.select",
+        "levels from the data", "vault.vault:Vault._selected",
         "passed = noisy >= selection.threshold(query.scale)", "passed = exact > 0",
         (c.levels_of_one_row_stay_unknown,),
     ),
     Mutant(
-        "labels pass without a margin for noise", f"{_BOX}.labels:LabelSelection.threshold",
+        "labels pass without a margin for noise", f"{_BOX}.domains:LabelSelection.threshold",
         "math.sqrt(2 * math.log(1 / per_label))", "1.0",
         (c.selection_hides_a_label_of_one_row, SUB),
     ),
     Mutant(
-        "outcomes not centred", "vault.transforms.scores:Outcome.__call__",
+        "outcomes not centred", "vault.transforms:Outcome.__call__",
         " - 0.5 * (self.lo + self.hi)", "", (c.outcomes_are_centred,),
     ),
     Mutant(
-        "a stage may be released twice", f"{_EXIT}._take",
-        "self._unspent.pop(name)", "self._unspent[name]", (c.stages_are_spent_once,),
+        "a stage may be released twice", "vault.vault:Vault._take",
+        "self._unspent.pop(key)", "self._unspent[key]", (c.stages_are_spent_once,),
     ),
 )  # fmt: skip
 
@@ -282,17 +282,17 @@ CELLS = (
         " + 2.0 * self.rounding", "", (c.rounded_sums_move_no_further_than_stated,),
     ),
     Mutant(
-        "the last digit of sums is that of one outcome", "spec.cell_table:_check_digits",
+        "the last digit of sums is that of one outcome", "vault.sources.cell_table:_check_digits",
         "math.ulp(MOST_COUNT * max(", "math.ulp(1.0 * max(",
         (c.sums_without_their_digits_are_refused,),
     ),
     Mutant(
-        "sums whose last digit is worth a row accepted", "spec.cell_table:_check_digits",
+        "sums whose last digit is worth a row accepted", "vault.sources.cell_table:_check_digits",
         "if last > MOST_ROUNDING * half:", "if False:",
         (c.sums_without_their_digits_are_refused,),
     ),
     Mutant(
-        "steps read as floats", "spec.cell_table:_exact",
+        "steps read as floats", "vault.sources.cell_table:_exact",
         "out[place] = value", "out[place] = int(float(value))", (c.steps_are_read_to_the_unit,),
     ),
 )  # fmt: skip
@@ -315,12 +315,12 @@ SPARK = (
 
 WORDS = (
     Mutant(
-        "a row in the place of names is quoted", "spec.formula:_unknown",
+        "a row in the place of names is quoted", "request.formula:_unknown",
         "if not quote:", "if False:", (c.first_lines_are_not_quoted, "yes,no,Alice,HIV+"),
     ),
     Mutant(
         "a row in the place of names is quoted to who names a unit",
-        "spec.columns:Header.refuse_unknown",
+        "request.header:Header.refuse_unknown",
         "if self.untyped:", "if False:", (c.first_lines_are_not_quoted, "Y,T,Alice,HIV+"),
     ),
     Mutant(
@@ -333,22 +333,22 @@ WORDS = (
         "or any(map(_is_value, names))", "", (c.values_are_no_names,),
     ),
     Mutant(
-        "panics go through the guard", "vault.door:_guard",
+        "panics go through the guard", "vault.guard:_guard",
         "except BaseException as error:", "except Exception as error:",
         (c.panics_are_told_in_constant_words,),
     ),
     Mutant(
-        "an exit carries a value", "vault.door:_guard",
+        "an exit carries a value", "vault.guard:_guard",
         "except SystemExit:\n            refused = SystemExit(1)",
         "except SystemExit as stop:\n            refused = stop",
         (c.panics_are_told_in_constant_words,),
     ),
     Mutant(
-        "connections left open", "vault.door:Source.__exit__",
+        "connections left open", "vault.admission:Source.__exit__",
         "self.rows.close()", "pass", (c.connections_are_closed, "parquet"),
     ),
     Mutant(
-        "only the last connection is closed", "vault.sources.stored:Connections.close",
+        "only the last connection is closed", "vault.sources.units:Connections.close",
         "while self._open:", "if self._open:", (c.connections_are_closed, "csv"),
     ),
 )  # fmt: skip
@@ -384,23 +384,23 @@ LOADED = (
         "> LARGEST", "< 0", (c.large_files_are_refused,),
     ),
     Mutant(
-        "designs of any size are made", "spec.features:Design._check_size",
+        "designs of any size are made", "features.design:Design._check_size",
         "max(rows) * columns > MOST_ENTRIES", "False", (c.large_designs_are_refused,),
     ),
     Mutant(
-        "a row at no known point has the last one's effect", "inference.answers:Answers.__call__",
+        "a row at no known point has the last one's effect", "inference.effect:Answers.__call__",
         "np.append(self.value, np.nan)", "self.value", (c.row_maps_are_total,),
     ),
     Mutant(
-        "a code beyond a design's table fails", "spec.features:Design.one",
+        "a code beyond a design's table fails", "features.design:Design.one",
         ".take(codes, mode=\"wrap\")", "[codes]", (c.row_maps_are_total,),
     ),
     Mutant(
-        "a code beyond the labels is a part", "spec.partition:LevelAxis.part",
+        "a code beyond the labels is a part", "request.partition:LevelAxis.part",
         "np.where(part < self.size, part, -1)", "part", (c.row_maps_are_total,),
     ),
     Mutant(
-        "a row without a number counts", f"{_BOX}.arms:ArmHistogram.integers",
+        "a row without a number counts", f"{_BOX}.scores:ArmHistogram.integers",
         " & ~np.isnan(value)", "", (c.row_maps_are_total,),
     ),
     Mutant(
@@ -408,21 +408,21 @@ LOADED = (
         " & (cell < self.partition.size)", "", (c.row_maps_are_total,),
     ),
     Mutant(
-        "errors of the package's own keep their words", "vault.door:guarded",
+        "errors of the package's own keep their words", "vault.guard:guarded",
         "_guard(step, Unreadable)", "_guard(step, PrivcausalError)",
         (c.failures_on_rows_are_told_in_one_way,),
     ),
     Mutant(
-        "a least number of rows is asked of a private one", "vault.door:_check_size",
+        "a least number of rows is asked of a private one", "vault.admission:_check_size",
         "if plan.least_rows:", "if rows.size() < plan.least_rows:",
         (c.private_numbers_of_rows_are_not_asked,),
     ),
     Mutant(
-        "a table of no rows has no block", "vault.sources.base:at_least_one",
+        "a table of no rows has no block", "vault.sources.memory:at_least_one",
         "if none:", "if False:", (c.no_rows_are_rows_too,),
     ),
     Mutant(
-        "a classifier of one class, or of no rows", "learners.published_ebm:PublishedEBM."
+        "a classifier of one class, or of no rows", "learners.paper.niu:PublishedEBM."
         "_with_public_rows",
         "not (target == value).any()", "False",
         (c.a_published_classifier_has_rows_of_both_classes,),
@@ -431,7 +431,7 @@ LOADED = (
 
 CHANCES = (
     Mutant(
-        "the chance that a proof fails is free", "learners.needs:make_plan",
+        "the chance that a proof fails is free", "learners.budget:make_plan",
         "len(undeclared.labels) + failing", "len(undeclared.labels)",
         (c.chances_of_failing_proofs_are_paid_for,),
     ),
@@ -458,18 +458,17 @@ LEDGER = (
         (c.looks_are_no_better_than_their_fit,),
     ),
     Mutant(
-        "a fit is charged when it is done (refund on error)", "vault.door:open_vault",
-        "        ledger.charge(\n            run, [_planned(stage, plan) for stage in plan.stages]"
-        ", published=paper or published\n        )\n"
+        "a fit is charged when it is done (refund on error)", "vault.vault:open_vault",
+        "        ledger.charge(run, charges, published=paper or published)\n"
         "    return Vault(source, plan, source_of_noise, watch)",
         "        pass\n    vault = Vault(source, plan, source_of_noise, watch)\n"
         "    if ledger is not None:\n"
-        "        ledger.charge(run, [_planned(stage, plan) for stage in plan.stages])\n"
+        "        ledger.charge(run, charges)\n"
         "    return vault",
         (c.fits_are_charged_before_rows_are_read,),
     ),
     Mutant(
-        "test noise is charged", "vault.door:open_vault",
+        "test noise is charged", "vault.vault:open_vault",
         "if not source_of_noise.real:", "if False:", (c.fits_are_charged_before_rows_are_read,),
     ),
     Mutant(
@@ -530,7 +529,7 @@ LEDGER = (
     ),
     Mutant(
         "hashes of lengths and not of lines", "accounting.store:_digest",
-        "[previous, *fields]", "[previous, len(fields)]", (c.ledger_notices_an_edit,),
+        "[previous, *fields]", "[previous, len(list(fields))]", (c.ledger_notices_an_edit,),
     ),
     Mutant(
         "old copies accepted", "accounting.store:Store._checked_book",
@@ -581,11 +580,11 @@ LEDGER = (
 
 NETWORKS = (
     Mutant(
-        "a row's gradient by a product of whole matrices", "spec.networks:before",
+        "a row's gradient by a product of whole matrices", "features.networks:before",
         "    return total", "    return w1 @ z.T + b1[:, None]", (c.network_rows_stand_alone,),
     ),
     Mutant(
-        "sums of a row in an order that depends on the shape", "spec.networks:folded",
+        "sums of a row in an order that depends on the shape", "features.networks:folded",
         "    while len(parts) > 1:", "    return parts.sum(axis=0)\n    while len(parts) > 1:",
         (c.network_rows_stand_alone,),
     ),
@@ -596,7 +595,7 @@ NETWORKS = (
     ),
     Mutant(
         "discrete and rounded noise alike but for exp(-2 pi^2 s^2)",
-        "accounting.subsampled:rounding_slack",
+        "accounting.gaussian:rounding_slack",
         "REACH**2 / (24 * sd**2) + ", "", (c.networks_pay_for_discrete_noise,),
     ),
     Mutant(

@@ -13,11 +13,13 @@ from privcausal.accounting import charge
 KILLERS = {mutant.words: mutant for mutant in MUTANTS}
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("killer", KILLERS)
 def test_the_package_as_it_is_passes(killer: str) -> None:
     KILLERS[killer].check()
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", [mutant.name for mutant in MUTANTS])
 def test_it_is_killed(name: str) -> None:
     (mutant,) = (m for m in MUTANTS if m.name == name)

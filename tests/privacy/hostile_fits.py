@@ -17,9 +17,9 @@ import pandas as pd
 import privcausal as pc
 from privcausal import testing
 from privcausal.errors import DataError
-from privcausal.inference.answers import Answers
-from privcausal.spec.functions import Constant, Difference, Known
-from privcausal.spec.partition import LevelAxis, Product, RegularAxis
+from privcausal.features.functions import Constant, Difference, Known
+from privcausal.inference.effect import Answers
+from privcausal.request.partition import LevelAxis, Product, RegularAxis
 
 FORMULA = "Y ~ T | x + C(g)"
 BOUNDS: dict[str, Any] = {"Y": (0, 1), "x": (0, 8), "g": ["a", "b", "c"]}

@@ -320,14 +320,14 @@ TYPED = ("pyarrow", "LazyFrame", "DuckDB", "Parquet")
 # -- sizes of blocks -----------------------------------------------------------------------------
 
 SIZES: dict[str, tuple[int, ...]] = {
-    "privcausal.spec.features.SMALL": (4, 32, 1 << 10),
-    "privcausal.spec.features.FEW_ROWS": (0, 8),
-    "privcausal.spec.interactions.PART": (8, 1 << 13),
-    "privcausal.vault.door.BATCH": (16, 1 << 15),
-    "privcausal.vault.door.KEEP_ROWS": (0, 1 << 18),
-    "privcausal.vault.door.KEEP_HELD": (0, 1 << 20),
-    "privcausal.vault.door.KEEP_VALUES": (0, 1 << 24),
-    "privcausal.vault.door.KEEP_NUMBERS": (0, 1 << 25), "privcausal.vault.door.THREADS": (1, 3),
+    "privcausal.features.basis.SMALL": (4, 32, 1 << 10),
+    "privcausal.features.basis.FEW_ROWS": (0, 8),
+    "privcausal.features.products.PART": (8, 1 << 13),
+    "privcausal.vault.passes.BATCH": (16, 1 << 15),
+    "privcausal.vault.passes.KEEP_ROWS": (0, 1 << 18),
+    "privcausal.vault.passes.KEEP_HELD": (0, 1 << 20),
+    "privcausal.vault.passes.KEEP_VALUES": (0, 1 << 24),
+    "privcausal.vault.passes.KEEP_NUMBERS": (0, 1 << 25), "privcausal.vault.passes.THREADS": (1, 3),
     "privcausal.vault.sources.stored.STREAM": (16, 1 << 17),
 }  # fmt: skip
 """Where the number of rows makes a difference to how they are worked on, and to nothing else.

@@ -21,9 +21,10 @@ from test_noninterference import ASKED, KINDS
 import privcausal as pc
 from privcausal import testing
 from privcausal.accounting import PICO
-from privcausal.accounting.charge import PARALLEL
+from privcausal.accounting.gaussian import FINEST
 from privcausal.testing import Recorder, drawn_again
 from privcausal.vault import noise
+from privcausal.vault.noise import standard_deviation
 
 FALSE_ALARM = 1e-6
 DRAWS = 100_000
@@ -39,13 +40,17 @@ def made(kind: str, relation: str) -> tuple[Any, Recorder]:
         return pc.privcate(formula, data, learner=learner, neighbors=relation, **options), recorder
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "relation"), ASKED)
 def test_outputs_are_whole_multiples_of_public_units(kind: str, relation: str) -> None:
-    """With real noise: integers from the noise source, and nothing but them in the releases."""
+    """With real noise: whole steps from the noise source, and nothing else in the releases."""
     result, recorder = made(kind, relation)
     assert recorder.calls
     for call in recorder.calls:
-        assert call.exact.dtype == call.noisy.dtype == np.int64
+        assert call.exact.dtype == np.int64
+        finest = FINEST if call.query.law == "gaussian" else 1.0
+        step = np.minimum(1.0, 2.0 ** -np.ceil(np.log2(finest / standard_deviation(call.query))))
+        assert np.array_equal(call.noisy % step, np.zeros(len(call.noisy)))
     compared = 0
     for noisy, value in matched(recorder, result):
         if kind in ("boosted", "dr") and len(noisy) != len(value):
@@ -67,7 +72,7 @@ def matched(recorder: Recorder, result: Any) -> list[tuple[Any, Any]]:
         whole.setdefault(call.query.name, []).append(call.noisy.astype(float))
     for release in result.estimate.releases:
         if len(release.value):
-            name = release.charge.query.removesuffix(f" {PARALLEL}")
+            name = release.charge.query
             values.setdefault(name, []).append(release.value)
     assert set(values) <= set(whole)
     return [(np.concatenate(whole[name]), np.concatenate(values[name])) for name in values]
@@ -115,10 +120,11 @@ FLOATS = [
 half, and no multiple, which 1 + noise never is of 2^-53?"""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("law", "scale"), [("laplace", 1.0), ("laplace", 30.0), ("gaussian", 3.0)])
 def test_last_bits_tell_no_more_than_is_paid_for(law: str, scale: float) -> None:
     """x = 0 against x = 1: the chance of each pattern of last bits differs by e^eps at most."""
-    query = noise.Query("one number", np.ones(1), 1.0, scale, law)  # type: ignore[arg-type]
+    query = noise.NoiseQuery("one number", np.ones(1), 1.0, scale, law)  # type: ignore[arg-type]
     one, two = (drawn_again(query, np.array([x]), DRAWS)[:, 0] for x in (0, 1))
     # the discrete Gaussian of scale 3 differs by more than 1 / 3 in its tails only
     paid = 1 / scale
@@ -139,7 +145,7 @@ def test_float_noise_would_be_found() -> None:
 def test_integers_leave_room_for_their_noise() -> None:
     """Far from the end of 64 bits, at the largest table a sum is proven for."""
     for law in ("gaussian", "laplace"):
-        query = noise.Query("ends", np.ones(1), 1.0, 1e6, law)  # type: ignore[arg-type]
+        query = noise.NoiseQuery("ends", np.ones(1), 1.0, 1e6, law)  # type: ignore[arg-type]
         for end in (2**61, -(2**61)):
             answers = drawn_again(query, np.array([end]), 200)[:, 0]
             assert np.all(np.sign(answers) == np.sign(end))
@@ -148,7 +154,7 @@ def test_integers_leave_room_for_their_noise() -> None:
 
 def test_scales_of_zero_are_refused() -> None:
     for scale in (0.0, -1.0, float("nan"), float("inf")):
-        query = noise.Query("wrong", np.ones(1), 1.0, scale)
+        query = noise.NoiseQuery("wrong", np.ones(1), 1.0, scale)
         with pytest.raises((ArithmeticError, OpenDPException)):
             noise.OperatingSystem().gaussian(np.zeros(1, np.int64), query)
         with pytest.raises((ArithmeticError, OpenDPException)):

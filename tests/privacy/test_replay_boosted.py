@@ -16,7 +16,7 @@ from replay_helpers import BOUNDS, FORMULA, HIGH, LOW, Pair, check, frame, hosti
 from test_replay import corner_pairs, neighbours
 
 import privcausal as pc
-from privcausal.learners import boosted
+from privcausal.learners.boosting import recipes as boosted
 from privcausal.vault.mechanisms import boosting
 
 LEARNERS: dict[str, Any] = {
@@ -30,7 +30,7 @@ LEARNERS: dict[str, Any] = {
 RELATIONS = ("substitute", "add_remove")
 SPLITS = ("full", "disjoint", "crossfit")
 QUICK = pc.bases.DPEBM(rounds=12, learning_rate=0.3, bins=6)
-PAIRS = 18  # of random rows for each learner and relation: some two hundred together
+PAIRS, LOTS = 18, 3  # of random rows for each learner and relation: some two hundred together
 
 
 def call(**options: Any) -> dict[str, Any]:
@@ -38,22 +38,25 @@ def call(**options: Any) -> dict[str, Any]:
     return made | options
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_every_learner_and_split(learner: str, split: str, relation: str) -> None:
-    options = call(learner=LEARNERS[learner], split=split, neighbors=relation)
+    options = call(learner=LEARNERS[learner], control=pc.Control(split=split), neighbors=relation)
     one, two = neighbours(relation, [*ordinary(60, 2), LOW], HIGH)
     report = check(Pair("low to high", options, one, two), texts=split == "full")
     assert report.share > 0.03  # a row moved the sums by a good part of what was paid for
 
 
+@pytest.mark.sample(11)
+@pytest.mark.parametrize("lot", range(LOTS))
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_many_pairs(learner: str, relation: str) -> None:
+def test_many_pairs(learner: str, relation: str, lot: int) -> None:
     """Rows at corners and with values that are none, in small tables and large budgets."""
-    rng = np.random.default_rng([len(learner), len(relation), 17])
-    for number in range(PAIRS):
+    rng = np.random.default_rng([len(learner), len(relation), 17, lot])
+    for number in range(PAIRS // LOTS):
         rows = [*ordinary(int(rng.integers(1, 25)), number), hostile(rng)]
         options = call(
             learner=LEARNERS[learner], neighbors=relation, eps=float(rng.choice([0.3, 3.0, 100.0]))
@@ -65,6 +68,7 @@ def test_many_pairs(learner: str, relation: str) -> None:
 CORNERS = [name for name, *_ in corner_pairs("substitute")]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("corner", CORNERS)
 def test_corners(corner: str, relation: str) -> None:
@@ -109,7 +113,9 @@ def test_units(relation: str) -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_bought_bounds(relation: str) -> None:
-    made = call(neighbors=relation, eps=60.0, bounds=None, shares={"bounds": 0.5})
+    made = call(
+        neighbors=relation, eps=60.0, bounds=None, control=pc.Control(shares={"bounds": 0.5})
+    )
     one, two = neighbours(relation, ordinary(150, 3), HIGH | {"G": "b"})
     check(Pair("bought", made, one, two))
 

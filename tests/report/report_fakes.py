@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from privcausal.report import FitView, Shape, Source
+from privcausal.report import FitView, Shape, VarianceSource
 from privcausal.report.view import (
     BUDGET_COLUMNS,
     CELL_COLUMNS,
@@ -36,7 +36,7 @@ def effects(rows: dict[str, tuple[float, ...]], marks: str = "dp") -> pd.DataFra
 def budget(*rows: tuple[object, ...]) -> pd.DataFrame:
     """stage, query, mechanism, sensitivity, noise sd, rho."""
     full = [
-        (stage, query, mechanism, "substitute", sensitivity, sd, rho, 0.0, 0.0, 1.0)
+        (stage, query, mechanism, "substitute", sensitivity, sd, rho, 0.0, 0.0, 1.0, False)
         for stage, query, mechanism, sensitivity, sd, rho in rows
     ]
     return pd.DataFrame(full, columns=list(BUDGET_COLUMNS))
@@ -74,8 +74,8 @@ def ate_view(**changes: object) -> FitView:
         ),
         "effects": effects({"ATE": (0.0532, 0.0224, 2.375, 0.01755, 0.00930, 0.0971)}),
         "uncertainty": (
-            Source("sampling", 0.0136, 0.37, "who was sampled"),
-            Source("privacy", 0.0178, 0.63, "noise added on purpose"),
+            VarianceSource("sampling", 0.0136, 0.37, "who was sampled"),
+            VarianceSource("privacy", 0.0178, 0.63, "noise added on purpose"),
         ),
         "budget": budget(
             ("bounds", "declared", "", 0.0, np.nan, 0.0),
@@ -131,8 +131,7 @@ def shapes() -> tuple[Shape, ...]:
     return (
         Shape("age", "continuous", age, tau, tau - half, tau + half, "approximate 95% band"),
         Shape(
-            "income", "continuous", income, line, line - 0.04, line + 0.04, "approximate 95% band",
-            "falls slowly, from 0.09 at 0 to 0.02 at 120000.",
+            "income", "continuous", income, line, line - 0.04, line + 0.04, "approximate 95% band"
         ),
         Shape(
             "region", "levels", ("North", "South", "West coast", "Islands"),
@@ -186,8 +185,8 @@ def cate_view(**changes: object) -> FitView:
         "gates": gates(),
         "shapes": shapes(),
         "uncertainty": (
-            Source("sampling", 0.0092, 0.58, "who was sampled"),
-            Source("privacy", 0.0079, 0.42, "noise added on purpose"),
+            VarianceSource("sampling", 0.0092, 0.58, "who was sampled"),
+            VarianceSource("privacy", 0.0079, 0.42, "noise added on purpose"),
         ),
         "budget": budget(
             ("bounds", "range of income", "noisy histogram", 1.414, 31.0, 0.0011),
@@ -268,7 +267,7 @@ def hostile_view(kind: str = "proven") -> FitView:
         shapes=shapes_, budget=view.budget.assign(query=list(HOSTILE[:5]), stage=HOSTILE[6]),
         total=text, ledger=text, guarantee=(text, text), unit_sentence=text, headline=(text,) * 3,
         notes=HOSTILE, assumptions=HOSTILE, methods=HOSTILE, call=text, kind=kind,
-        uncertainty=tuple((name, 0.01, 0.5, name) for name in HOSTILE[:2]),
+        uncertainty=tuple(VarianceSource(name, 0.01, 0.5, name) for name in HOSTILE[:2]),
         versions=tuple((name, name) for name in HOSTILE),
         checks=(Check(HOSTILE[0], HOSTILE[1], pd.DataFrame({HOSTILE[0]: [1.0]}, [HOSTILE[2]])),),
     )  # fmt: skip

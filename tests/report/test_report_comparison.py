@@ -15,8 +15,8 @@ from report_fakes import HOSTILE, ate_view, cate_view, hostile_view
 
 from privcausal.errors import CapabilityError
 from privcausal.report import summarize
-from privcausal.report.comparison import BELOW, TIDY, Comparison, Entry, Statistic, compared
-from privcausal.report.markdown import escape as escape_markdown
+from privcausal.report.html import escape_markdown
+from privcausal.report.summary import BELOW, TIDY, Comparison, Entry, Statistic, compared
 
 GOLDEN = Path(__file__).parent / "golden"
 FACTS = {

@@ -9,10 +9,10 @@ import pytest
 from report_fakes import HOSTILE, ate_view, cate_view, effects, hostile_view, uplift_view
 
 from privcausal.errors import CapabilityError, DataError
-from privcausal.report import FitView, Grid, Shape, Table, summarize
-from privcausal.report.latex import escape as escape_latex
+from privcausal.report import FitView, Shape, Table, TableGrid, summarize
+from privcausal.report.latex import escape_latex
 from privcausal.report.summary import tabulate
-from privcausal.report.table import Column, Prose
+from privcausal.report.tables import Prose, TableColumn
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]\d+)?(?![\w.])")
 POWER = re.compile(r"\$(?:([\d.]+) \\times )?10\^\{(-?\d+)\}\$")
@@ -26,7 +26,7 @@ VIEWS = [ate_view, cate_view, uplift_view]
 
 
 def numbers_in(table: Table) -> list[str]:
-    grids = [block for block in table.blocks if isinstance(block, Grid)]
+    grids = [block for block in table.blocks if isinstance(block, TableGrid)]
     return [n for grid in grids for row in grid.rows for cell in row for n in NUMBER.findall(cell)]
 
 
@@ -121,13 +121,15 @@ def test_published_says_so_and_proven_says_nothing() -> None:
 
 
 def test_the_table_value_is_enough_for_other_tables() -> None:
-    grid = Grid("Planned", (Column("eps", "left"), Column("half-width")), (("0.5", "0.044"),))
+    grid = TableGrid(
+        "Planned", (TableColumn("eps", "left"), TableColumn("half-width")), (("0.5", "0.044"),)
+    )
     table = Table("Plan", (grid, Prose(("One line.",))))
     from privcausal.report import Summary
 
     assert "half-width" in str(Summary(table))
     with pytest.raises(ValueError, match="cell per column"):
-        Grid("Planned", (Column("eps"),), (("1", "2"),))
+        TableGrid("Planned", (TableColumn("eps"),), (("1", "2"),))
 
 
 def test_views_are_checked() -> None:

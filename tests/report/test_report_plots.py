@@ -68,7 +68,7 @@ OTHERS = {
     "coef": (plots.coef_plot, (cate_view().effects,), "95% interval"),
     "gate": (plots.gate_plot, (cate_view().gates,), "thick: without privacy noise"),
     "budget": (plots.budget_plot, (cate_view().budget,), "price (rho)"),
-    "interval": (plots.interval_plot, (ate_view().effects.iloc[0], ate_view().sources),
+    "interval": (plots.interval_plot, (ate_view().effects.iloc[0], ate_view().uncertainty),
                  "sampling alone: 0.0265 to 0.0799"),
     "uplift": (plots.uplift_plot, (CURVE,), "shaded: 95% band"),
     "plan": (report.plan_plot, (PLAN,), "half-width of the 95% interval"),
@@ -91,7 +91,7 @@ def test_alpha_is_in_the_words() -> None:
 
 
 def test_nested_intervals_end_in_the_printed_one() -> None:
-    effect, sources = ate_view().effects.iloc[0], ate_view().sources
+    effect, sources = ate_view().effects.iloc[0], ate_view().uncertainty
     bars = plots.nested(effect, sources)
     assert bars[-1] == ("all sources", 0.0093, 0.0971)
     inner = (bars[0][2] - bars[0][1]) / (0.0971 - 0.0093)
@@ -119,7 +119,7 @@ def test_gaps_and_infinities_do_not_break_a_plot() -> None:
     report.gate_plot(frame).figure.canvas.draw()
     report.coef_plot(frame).figure.canvas.draw()
     lost = frame.assign(std_error=odd).iloc[0]
-    report.interval_plot(lost, ate_view().sources).figure.canvas.draw()
+    report.interval_plot(lost, ate_view().uncertainty).figure.canvas.draw()
 
 
 @settings(max_examples=12, deadline=None)

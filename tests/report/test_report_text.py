@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_fakes import ate_view, cate_view, effects, hostile_view, uplift_view
 
-from privcausal.report import FitView, Shape, summarize
+from privcausal.report import FitView, Shape, VarianceSource, summarize
 from privcausal.report.view import BUDGET_COLUMNS, EFFECT_COLUMNS, GATE_COLUMNS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -114,7 +114,7 @@ def views(draw: st.DrawFn) -> FitView:
     groups = draw(st.lists(st.tuples(*[reals] * 5), max_size=2))
     lines = draw(st.lists(st.tuples(names, names, names, reals, reals, reals), max_size=3))
     budget = pd.DataFrame(
-        [(a, b, c, "substitute", 1.0, sd, abs(rho), abs(eps), 0.0, 1.0)
+        [(a, b, c, "substitute", 1.0, sd, abs(rho), abs(eps), 0.0, 1.0, False)
          for a, b, c, sd, rho, eps in lines],
         columns=list(BUDGET_COLUMNS),
     )  # fmt: skip
@@ -127,7 +127,7 @@ def views(draw: st.DrawFn) -> FitView:
         gates=pd.DataFrame(groups, columns=list(GATE_COLUMNS)),
         budget=budget.astype({"rho": float, "epsilon": float, "noise_sd": float}),
         shapes=(shape,),
-        uncertainty=((draw(names), draw(reals), draw(reals), draw(names)),),
+        uncertainty=(VarianceSource(draw(names), draw(reals), draw(reals), draw(names)),),
         notes=(draw(names),),
         alpha=draw(st.floats(0.001, 0.999)),
         kind=draw(st.sampled_from(["proven", "none"])),

@@ -52,10 +52,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     for base in ("gam", "linear")
 } | {
     "constant effect": {"learner": S(interactions=False)},
-    "crossfit": {"learner": "dr", "base": "linear", "split": "crossfit"},
-    "crossfit arms": {"learner": "t", "base": "linear", "split": "crossfit"},
-    "disjoint": {"learner": "r", "base": "linear", "split": "disjoint"},
-    "private crossfit": {"learner": "private", "base": "linear", "split": "crossfit"},
+    "crossfit": {"learner": "dr", "base": "linear", "control": pc.Control(split="crossfit")},
+    "crossfit arms": {"learner": "t", "base": "linear", "control": pc.Control(split="crossfit")},
+    "disjoint": {"learner": "r", "base": "linear", "control": pc.Control(split="disjoint")},
+    "private crossfit": {
+        "learner": "private", "base": "linear", "control": pc.Control(split="crossfit"),
+    },
     "on the treated": {"learner": "private", "estimand": "ATT"},
     "in the overlap": {"learner": "private", "base": "linear", "estimand": "ATO"},
     "units": {"learner": "r", "base": "linear", "unit": "pid", "max_rows": 2},
@@ -65,9 +67,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "learner": "x", "base": "linear", "propensity": "p", "bounds": BOUNDS | {"p": (0.2, 0.8)},
     },
     "propensity number": {"learner": "dr", "propensity": 0.5},
-    "robust covariance": {"learner": "r", "base": "linear", "cov_type": "HC0"},
+    "robust covariance": {"learner": "r", "base": "linear", "control": pc.Control(cov_type="HC0")},
     "no averages": {
-        "learner": "r", "base": "linear", "groups": [], "shares": {"average": 0},
+        "learner": "r", "base": "linear", "groups": [],
+        "control": pc.Control(shares={"average": 0}),
     },
     "complete": {
         "learner": "private", "base": "linear", "bounds": pc.Schema(BOUNDS, complete=True),

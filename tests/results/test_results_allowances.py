@@ -11,7 +11,7 @@ from results_fits import variant
 
 import privcausal as pc
 from privcausal.inference.average import AverageEstimate
-from privcausal.learners.base import doubts
+from privcausal.learners.base import average_doubts
 from privcausal.testing import seeded_noise
 
 
@@ -35,7 +35,7 @@ def test_without_a_condition_intervals_are_wider_and_say_so(formula: str, tmp_pa
     fits = {}
     for tails in ("cubic", "any"):
         with seeded_noise(1):
-            fits[tails] = pc.private(formula, data, bounds=bounds, tails=tails)
+            fits[tails] = pc.private(formula, data, bounds=bounds, control=pc.Control(tails=tails))
     low, high = (float(np.diff(fits[t].conf_int())[0, 0]) for t in ("cubic", "any"))
     assert high > 1.5 * low
     fits["any"].save(tmp_path / "fit.json")
@@ -48,19 +48,42 @@ def test_without_a_condition_intervals_are_wider_and_say_so(formula: str, tmp_pa
 
 @pytest.mark.parametrize("split", ["full", "crossfit", "disjoint"])
 def test_a_stage_that_was_not_needed_is_listed_with_what_it_was_charged(split: str) -> None:
-    """One binary covariate has no products; rho sums to what the fit cost."""
+    """An undeclared bool has no range to look at, nor sizes; rho sums to what the fit cost."""
     rng = np.random.default_rng(4)
     data = pd.DataFrame(
-        {"y": rng.random(500), "t": np.arange(500) % 2, "x": rng.choice(["a", "b"], 500)}
+        {"y": rng.random(500) < 0.4, "t": np.arange(500) % 2, "x": rng.choice(["a", "b"], 500)}
     )
     with seeded_noise(1):
         fitted = pc.private(
-            "y ~ t | C(x)", data, eps=1.0, bounds={"y": (0, 1), "x": ["a", "b"]}, split=split
+            "y ~ t | C(x)",
+            data,
+            eps=1.0,
+            bounds={"x": ["a", "b"]},
+            control=pc.Control(split=split),
         )
     budget = fitted.budget
-    assert list(budget["mechanism"]).count("not used") == 3
+    assert list(budget["mechanism"]).count("not used") == 2
     assert budget["rho"].sum() == pytest.approx(fitted.plan.rho / 1e12, abs=1e-12)
-    assert str(fitted).count("not used") == 3
+    assert str(fitted).count("not used") == 2
+
+
+def test_a_stage_that_was_not_needed_is_parallel_as_it_was_planned(tmp_path: Any) -> None:
+    """An undeclared bool has no range to look at on either half; the ledger says which is free."""
+    rng = np.random.default_rng(5)
+    y = rng.random(400) < 0.4
+    data = pd.DataFrame({"y": y, "t": np.arange(400) % 2, "x": rng.random(400)})
+    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=2)
+    fitted = pc.privcate(
+        "y ~ t | x",
+        data,
+        bounds={"x": (0, 1)},
+        control=pc.Control(split="disjoint"),
+        ledger=ledger,
+    )
+    budget, history = fitted.budget, ledger.history
+    assert set(budget["parallel"][budget["mechanism"] == "not used"]) == {False, True}
+    planned = history["query"].str.endswith("(parallel)").groupby(history["stage"]).sum()
+    assert budget.groupby("stage")["parallel"].sum().to_dict() == planned.to_dict()
 
 
 @pytest.mark.parametrize("estimand", ["ATE", "ATT"])
@@ -101,7 +124,7 @@ def test_notes_name_the_allowance_and_the_estimand(clipping: float, remainder: f
     found = AverageEstimate(
         ("ATT",), (), np.zeros(1), one, 0 * one, np.array([clipping]), np.array([remainder]), 9.0
     )
-    notes = doubts(found)
+    notes = average_doubts(found)
     assert [("cut scores" in note, "confounding" in note) for note in notes] == (
         [(True, False)] if clipping == 1 else [(False, True)] if remainder == 2 else []
     )

@@ -16,7 +16,7 @@ from results_fits import CANARY, EPSILON, RARE, fit, proven, proven_average, stu
 import privcausal as pc
 from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerError, SchemaError
 from privcausal.testing import seeded_noise
-from privcausal.vault import Vault
+from privcausal.vault.passes import Passes
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt  # the backend is chosen first
@@ -195,7 +195,7 @@ def test_it_is_charged_before_rows_are_read(
         charges.append(len(ledger.history))
         raise RuntimeError
 
-    monkeypatch.setattr(Vault, "_batch", unread)
+    monkeypatch.setattr(Passes, "_batch", unread)
     with pytest.raises(DataError, match="stays spent"):
         getattr(proven(), what)(study(), eps=1.0, ledger=ledger)
     assert charges == [1]
@@ -289,9 +289,8 @@ def published() -> Any:
     rng = np.random.default_rng(0)
     data = pd.DataFrame({"Y": rng.uniform(size=400), "T": rng.integers(0, 2, 400)})
     data["x"] = rng.uniform(size=400)
-    options: dict[str, Any] = {"mode": "paper", "split": "disjoint", "eps": 50}
-    found = pc.private(
-        "Y ~ T | x", data, bounds={"Y": (0, 1), "x": (0, 1)}, below_minimum="published", **options
+    found = pc.paper.private(
+        "Y ~ T | x", data, bounds={"Y": (0, 1), "x": (0, 1)}, below_minimum="published", eps=50
     )
     return found, data
 

@@ -162,7 +162,7 @@ class TestBudget:
         budget = fitted.budget
         assert list(budget.columns) == [
             "stage", "query", "mechanism", "neighbors", "sensitivity", "noise_sd", "rho",
-            "epsilon", "delta", "rows",
+            "epsilon", "delta", "rows", "parallel",
         ]  # fmt: skip
         assert len(budget) == len(fitted.plan.stages)
         assert budget["rho"].sum() == pytest.approx(fitted.guarantee.rho, rel=1e-12)

@@ -13,7 +13,7 @@ from scipy.stats import chi2
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, SchemaError
-from privcausal.results.absent import HINTS
+from privcausal.results.exchange import HINTS
 from privcausal.testing import seeded_noise
 
 

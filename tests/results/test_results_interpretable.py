@@ -13,7 +13,7 @@ from results_fits import BOUNDS, study, variant
 
 import privcausal as pc
 from privcausal.errors import CapabilityError
-from privcausal.spec.features import FINE
+from privcausal.features.rows import FINE
 from privcausal.testing import seeded_noise
 
 MODIFIERS = ["age", "ward", "smoker"]
@@ -25,7 +25,10 @@ STEPPED = ["r on linear", "dr on linear", "s on linear", "t on linear"]
 def effect(name: str) -> Any:
     made: dict[str, dict[str, Any]] = {
         "constant levels": {"formula": "cost ~ mailed | C(ward) + smoker | income + age"},
-        "crossfit gam": {"formula": "cost ~ mailed | age + C(ward) + smoker", "split": "crossfit"},
+        "crossfit gam": {
+            "formula": "cost ~ mailed | age + C(ward) + smoker",
+            "control": pc.Control(split="crossfit"),
+        },
     }
     if name not in made:
         return variant(name)
@@ -130,7 +133,7 @@ def test_standard_deviations_are_posterior_ones() -> None:
     middles = 18 + 72 * (np.arange(FINE) + 0.5) / FINE
     data = {"age": middles, "ward": np.zeros(FINE, np.int64), "smoker": np.zeros(FINE)}
     data["income"] = np.zeros(FINE)
-    from privcausal.spec.features import Rows
+    from privcausal.features.rows import Rows
 
     phi = Rows(data, FINE).phi(piece.additive.features)
     draws = np.random.default_rng(0).multivariate_normal(piece.additive.coef, piece.cov, 4000)

@@ -12,9 +12,9 @@ import pytest
 from results_fits import BOUNDS, CANARY, FORMULA, RARE, study
 
 import privcausal as pc
+from privcausal import run
 from privcausal.errors import BudgetError
-from privcausal.results import progress
-from privcausal.results.progress import stage_bar
+from privcausal.run import stage_bar
 from privcausal.vault.sources.memory import Memory
 
 
@@ -22,7 +22,7 @@ from privcausal.vault.sources.memory import Memory
     ("call", "options"),
     [
         (pc.privcate, {"base": "linear"}),
-        (pc.private, {"base": "linear", "split": "crossfit"}),
+        (pc.private, {"base": "linear", "control": pc.Control(split="crossfit")}),
         (pc.privcate, {"learner": "adum"}),
     ],
 )
@@ -59,7 +59,7 @@ def test_rows_are_counted_for_a_bar_only(neighbors: str, monkeypatch: Any) -> No
     asked: list[str] = []
 
     def counted(self: Memory) -> int:
-        asked.append(inspect.stack()[1].function)
+        asked.append(inspect.currentframe().f_back.f_code.co_name)  # type: ignore[union-attr]
         return size(self)
 
     size = Memory.size
@@ -67,7 +67,7 @@ def test_rows_are_counted_for_a_bar_only(neighbors: str, monkeypatch: Any) -> No
     for shown, seen in ((False, False), (True, neighbors == "substitute")):
         asked.clear()
         pc.private("cost ~ mailed", study(), bounds=BOUNDS, neighbors=neighbors, progress=shown)
-        assert ("_tell" in asked) == seen
+        assert ("rows" in asked) == seen
 
 
 def test_by_default_nothing_is_written(capsys: Any) -> None:
@@ -83,7 +83,7 @@ def test_what_is_refused_shows_no_bar(capsys: Any, tmp_path: Any) -> None:
 
 
 def test_the_clock_goes_on_within_a_long_stage(capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(progress, "TICK", 0.02)
+    monkeypatch.setattr(run, "TICK", 0.02)
     with stage_bar(["boosting"], shown=True) as watch:
         assert watch is not None
         time.sleep(0.1)

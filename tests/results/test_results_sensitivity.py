@@ -100,9 +100,6 @@ def test_what_has_none_says_why() -> None:
         proven_average().sensitivity(alpha=2)
     with pytest.raises(CapabilityError, match="share"):
         proven_average().sensitivity().bounds(0.1, 1.0)
-    fit = pc.private(
-        FORMULA, study(), eps=500.0, bounds=BOUNDS, mode="paper", base="gam", split="disjoint",
-        below_minimum="published",
-    )  # fmt: skip
-    with pytest.raises(CapabilityError, match="mode='paper'"):
+    fit = pc.paper.private(FORMULA, study(), eps=500.0, bounds=BOUNDS, below_minimum="published")
+    with pytest.raises(CapabilityError, match="published"):
         fit.sensitivity()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -11,6 +14,8 @@ from results_fits import VARIANTS, points, proven, variant
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, DataError
+from privcausal.results import serial
+from privcausal.stored import stored
 
 
 @pytest.fixture
@@ -20,6 +25,7 @@ def document(tmp_path: Any) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_round_trip_is_exact(name: str, tmp_path: Any) -> None:
     fitted = variant(name)
@@ -45,6 +51,7 @@ def test_round_trip_is_exact(name: str, tmp_path: Any) -> None:
             pd.testing.assert_series_equal(found, function(points()), **exactly)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_same_fit_gives_the_same_bytes(name: str, tmp_path: Any) -> None:
     fitted, paths = variant(name), [tmp_path / f"{i}.json" for i in range(3)]
@@ -52,6 +59,22 @@ def test_the_same_fit_gives_the_same_bytes(name: str, tmp_path: Any) -> None:
     fitted.save(str(paths[1]))
     pc.load(paths[0]).save(paths[2])
     assert len({path.read_bytes() for path in paths}) == 1
+
+
+def test_charges_of_older_files_say_parallel_in_their_query(tmp_path: Any) -> None:
+    variant("disjoint").save(tmp_path / "fit.json")
+
+    def older(value: dict[str, Any]) -> dict[str, Any]:
+        if "parallel" in value and value.pop("parallel"):
+            value["query"] += " (parallel)"
+        return value
+
+    text = (tmp_path / "fit.json").read_text(encoding="utf-8")
+    before = json.dumps(json.loads(text, object_hook=older))
+    assert "(parallel)" in before and '"parallel"' not in before
+    (tmp_path / "older.json").write_text(before, encoding="utf-8")
+    pc.load(tmp_path / "older.json").save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text(encoding="utf-8") == text
 
 
 def test_a_proven_fit_stays_proven(tmp_path: Any) -> None:
@@ -69,6 +92,38 @@ def test_a_loaded_fit_draws_and_looks_again(tmp_path: Any) -> None:
     booster, first = again.to_interpret(), variant("r on gam").to_interpret()
     new = points()[["age", "ward", "smoker"]]
     assert booster.predict(new).tolist() == first.predict(new).tolist()
+
+
+KNOWN = """
+import pkgutil, importlib, privcausal.results.serial
+from privcausal.stored import CLASSES
+known = set(CLASSES)
+for module in pkgutil.walk_packages(privcausal.__path__, "privcausal."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+assert "Estimate" in known
+print(sorted(set(CLASSES) - known))
+"""
+
+
+def test_what_reads_files_knows_every_stored_class() -> None:
+    """Whatever else was imported before."""
+    found = subprocess.run(
+        [sys.executable, "-c", KNOWN], check=False, capture_output=True, text=True
+    )
+    assert (found.stdout, found.returncode) == ("[]\n", 0), found.stderr
+
+
+def test_a_class_that_is_not_stored_is_not_saved(tmp_path: Any) -> None:
+    @dataclass(frozen=True)
+    class Estimate:
+        size: int
+
+    with pytest.raises(TypeError, match="cannot be saved"):
+        serial.save("CateResult", {"estimate": Estimate(3)}, tmp_path / "fit.json")
+    assert not (tmp_path / "fit.json").exists()
+    with pytest.raises(TypeError, match="another class"):
+        stored(Estimate)
 
 
 def test_the_file_is_plain_json_of_this_format(document: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from results_fits import BOUNDS, study
 
 import privcausal as pc
 from privcausal import cli
-from privcausal.results.spending import spending
+from privcausal.results.guarantee import ledger_summary
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def ledger(tmp_path: Any) -> Any:
 
 
 def test_a_line_for_each_run(ledger: Any) -> None:
-    found = spending(ledger)
+    found = ledger_summary(ledger)
     text = str(found)
     assert text.isascii() and max(map(len, text.split("\n"))) <= 78
     assert "a study of costs" in text
@@ -37,7 +37,7 @@ def test_a_line_for_each_run(ledger: Any) -> None:
 
 
 def test_an_empty_ledger_and_a_pure_one(tmp_path: Any) -> None:
-    text = str(spending(pc.Ledger(tmp_path / "new.db", "new", eps=1, delta=0)))
+    text = str(ledger_summary(pc.Ledger(tmp_path / "new.db", "new", eps=1, delta=0)))
     assert "1-DP (pure)" in text
     assert "in 0 runs" in text
 
@@ -46,7 +46,7 @@ def test_the_command(ledger: Any, capsys: Any) -> None:
     path = str(ledger._store.path)
     assert cli.main(["ledger", path]) == cli.FINE
     out, err = capsys.readouterr()
-    assert out.rstrip("\n") == str(spending(ledger))
+    assert out.rstrip("\n") == str(ledger_summary(ledger))
     assert err == ""
     assert cli.main(["ledger", path, "--csv"]) == cli.FINE
     out, err = capsys.readouterr()

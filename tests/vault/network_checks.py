@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from privcausal.spec.networks import before, folded, logistic, split, start
+from privcausal.features.networks import before, folded, logistic, split, start
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault.mechanisms.network import UNIT, Adam, row_gradients
 

@@ -7,9 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from privcausal.spec.schema import Interval
-from privcausal.vault.mechanisms.arms import WEIGHTS, ArmSums
-from privcausal.vault.mechanisms.scores import UNIT
+from privcausal.request.schema import Interval
+from privcausal.vault.mechanisms.scores import UNIT, WEIGHTS, ArmSums
 
 GRID = np.linspace(-1, 1, 201)
 

@@ -18,14 +18,14 @@ from scipy.stats import chisquare
 from privcausal import testing
 from privcausal.auditing import epsilon_bound
 from privcausal.errors import CapabilityError
-from privcausal.spec.formula import CausalFormula
-from privcausal.spec.partition import Coordinates, Nearest, product_of
-from privcausal.spec.plan import Plan, Stage
-from privcausal.spec.request import Budget, Request, Trust
-from privcausal.spec.schema import Binary, Schema
+from privcausal.request.formula import CausalFormula
+from privcausal.request.partition import Coordinates, Nearest, product_of
+from privcausal.request.plan import Plan, Stage
+from privcausal.request.request import Budget, Request, Trust
+from privcausal.request.schema import Binary, Schema
 from privcausal.typing import Vector
-from privcausal.vault import CellSums, ClusterSums, Outcome, noise, open_vault, read
-from privcausal.vault.mechanisms.arms import ArmHistogram
+from privcausal.vault import CellSums, ClusterSums, Outcome, noise, open_source, open_vault
+from privcausal.vault.mechanisms.scores import ArmHistogram
 
 LEVEL = 1e-6
 RELATIONS: tuple[Any, ...] = ("substitute", "add_remove")
@@ -83,8 +83,8 @@ def answer(rows: Any, mechanism: Any, epsilon: float = 1.0, relation: Any = "sub
     request = Request(CausalFormula.parse(FORMULA), SCHEMA, Budget(1.0), Trust(neighbors=relation))
     plan = Plan(request, "adum", "none", (stage,), amount)
     with testing.recorded() as recorder:
-        vault = open_vault(read(rows), plan, None, "run")
-        vault.arrange(SCHEMA, (), ())
+        vault = open_vault(open_source(rows), plan, None, "run")
+        vault.set_layout(SCHEMA, (), ())
         release = vault.release("effect: cells", mechanism)
     return recorder.calls[0], release
 
@@ -96,9 +96,9 @@ def test_no_noise_but_that_of_its_proof() -> None:
     stage = Stage("effect: cells", 0, epsilon=10**12)
     request = Request(CausalFormula.parse(FORMULA), SCHEMA, Budget(1.0))
     vault = open_vault(
-        read(ordinary(20)), Plan(request, "adum", "none", (stage,), 10**12), None, "run"
+        open_source(ordinary(20)), Plan(request, "adum", "none", (stage,), 10**12), None, "run"
     )
-    vault.arrange(SCHEMA, (), ())
+    vault.set_layout(SCHEMA, (), ())
     with pytest.raises(CapabilityError, match="another noise"):
         vault.release("effect: cells", sums(("count_sum", "gaussian")))
 
@@ -116,6 +116,7 @@ def moved(one: Any, two: Any) -> float:
     return float(np.linalg.norm(change, order))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -133,6 +134,7 @@ CORNERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("form", FORMS)
 def test_the_stated_sensitivity_is_reached(form: Any, relation: Any) -> None:
@@ -260,7 +262,7 @@ def test_a_release_without_a_price_in_pure_epsilon_is_refused() -> None:
 
 
 def laplace(scale: float, size: int) -> Vector:
-    query = noise.Query("test", np.ones(size), 1.0, scale, "laplace")
+    query = noise.NoiseQuery("test", np.ones(size), 1.0, scale, "laplace")
     return noise.OperatingSystem().laplace(np.zeros(size, np.int64), query)
 
 
@@ -273,7 +275,9 @@ def test_noise_has_the_discrete_laplace_law(scale: float) -> None:
         support = np.arange(-reach, reach + 1)
         density = np.exp(-np.abs(support) / b)
         expected = len(values) * density / density.sum()
-        counts = np.bincount(np.clip(values, -reach, reach) + reach, minlength=2 * reach + 1)
+        counts = np.bincount(
+            np.clip(values, -reach, reach).astype(int) + reach, minlength=2 * reach + 1
+        )
         big = expected >= 10
         grouped = [*counts[big], counts[~big].sum()], [*expected[big], expected[~big].sum()]
         return float(chisquare(*grouped).pvalue)
@@ -281,7 +285,7 @@ def test_noise_has_the_discrete_laplace_law(scale: float) -> None:
     assert p_value(scale) > LEVEL
     assert p_value(0.8 * scale) < LEVEL
     assert p_value(1.2 * scale) < LEVEL
-    query = noise.Query("test", np.ones(1), 1.0, scale, "laplace")
+    query = noise.NoiseQuery("test", np.ones(1), 1.0, scale, "laplace")
     assert values.std() == pytest.approx(noise.standard_deviation(query)[0], rel=0.08)
 
 
@@ -295,6 +299,7 @@ def loglik(values: Vector, exact: Vector, scale: Vector) -> Vector:
     return -(np.abs(values - exact) / scale).sum(axis=1)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("lo", "hi"), [(0.0, 1.0), (5.0, 10.0)])
 def test_audit_of_counts_and_sums(lo: float, hi: float, relation: str) -> None:

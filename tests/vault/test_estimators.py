@@ -11,17 +11,18 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import privcausal as pc
 from privcausal.errors import BudgetError, PrivacyBreach
-from privcausal.learners import Published
-from privcausal.learners.needs import Undeclared
-from privcausal.spec.features import Design, Rows
-from privcausal.spec.formula import CausalFormula
-from privcausal.spec.functions import Constant, Nuisance
-from privcausal.spec.request import Budget, Request
-from privcausal.spec.schema import Schema
+from privcausal.features.design import Design
+from privcausal.features.functions import Constant, Nuisance
+from privcausal.features.rows import Rows
+from privcausal.learners.budget import Undeclared
+from privcausal.learners.paper.private import Published
+from privcausal.request.formula import CausalFormula
+from privcausal.request.request import Budget, Request
+from privcausal.request.schema import Schema
 from privcausal.testing import zero_noise
-from privcausal.vault import Estimators, Outcome, PublishedAte, open_vault, read
-from privcausal.vault.estimators import Fitted, learn, unit_columns
-from privcausal.vault.supremum import Supremum
+from privcausal.vault import Estimators, Outcome, PublishedAte, open_source, open_vault
+from privcausal.vault.estimators import FittedEstimators, learn_nuisances, unit_columns
+from privcausal.vault.paper.private import Supremum
 
 KS_LEVEL = 1e-6
 
@@ -116,7 +117,7 @@ class Wild:
 def test_predictions_are_cut_and_never_nan() -> None:
     made = design("X")
     rows = Rows({"X": np.zeros(3)}, 3)
-    assert Fitted(Wild(), made, -1.0, 3.0)(rows).tolist() == [1.0, -1.0, 3.0]
+    assert FittedEstimators(Wild(), made, -1.0, 3.0)(rows).tolist() == [1.0, -1.0, 3.0]
 
 
 def rows_of(n: int) -> tuple[Any, Any, Any]:
@@ -130,7 +131,7 @@ def test_learning_is_total(case: str) -> None:
     t = np.full(len(t), 1.0 if case == "all treated" else 0.0)
     wanted = Estimators(LogisticRegression(), LinearRegression())
     made = design("Z")
-    found = learn(wanted, x, t, y, design=made, clip=0.1, bounds=(0.0, 1.0))
+    found = learn_nuisances(wanted, x, t, y, design=made, clip=0.1, bounds=(0.0, 1.0))
     rows = Rows({"Z": np.linspace(0, 1, 5)}, 5)
     share = {"all treated": 0.9, "none treated": 0.1, "no rows": 0.5}[case]
     assert found.e(rows).tolist() == [share] * 5
@@ -142,18 +143,18 @@ def test_a_known_propensity_replaces_the_classifier() -> None:
     x, t, y = rows_of(30)
     known = Constant(0.3)
     wanted = Estimators(None, LinearRegression(), known)
-    found = learn(wanted, x, t, y, design=design("Z"), clip=0.3, bounds=(0.0, 1.0))
+    found = learn_nuisances(wanted, x, t, y, design=design("Z"), clip=0.3, bounds=(0.0, 1.0))
     assert found.e is known
 
 
 def test_what_was_fitted_cannot_be_looked_at() -> None:
-    fitted = Fitted(Wild(), design("X"), 0.0, 1.0)
+    fitted = FittedEstimators(Wild(), design("X"), 0.0, 1.0)
     for look in (repr, str, bool, iter):
         with pytest.raises(PrivacyBreach):
             look(fitted)
 
 
-# -- the door --------------------------------------------------------------------------------------
+# -- the vault -------------------------------------------------------------------------------------
 
 
 def trial(n: int) -> tuple[Any, Any, Any, PublishedAte]:
@@ -176,8 +177,8 @@ HALF = np.full((1, 1), 0.5)
 
 
 def answer(frame: Any, plan: Any, made: Design, order: PublishedAte) -> tuple[Any, Any]:
-    vault = open_vault(read(frame), plan, None, "run")
-    vault.arrange(plan.request.schema, [made], ())
+    vault = open_vault(open_source(frame), plan, None, "run")
+    vault.set_layout(plan.request.schema, [made], ())
     effect, variance = (stage.name for stage in plan.stages)
     return vault.release_published(effect, variance, order)
 
@@ -225,8 +226,8 @@ def test_real_noise_has_the_published_law() -> None:
 
 def test_its_two_stages_are_spent_once() -> None:
     frame, plan, made, order = trial(80)
-    vault = open_vault(read(frame), plan, None, "run")
-    vault.arrange(plan.request.schema, [made], ())
+    vault = open_vault(open_source(frame), plan, None, "run")
+    vault.set_layout(plan.request.schema, [made], ())
     effect, variance = (stage.name for stage in plan.stages)
     vault.release_published(effect, variance, order)
     with pytest.raises(BudgetError, match="was spent already"):

@@ -21,16 +21,16 @@ from privcausal import testing
 from privcausal.accounting import rho_of
 from privcausal.auditing import epsilon_bound
 from privcausal.errors import CapabilityError
-from privcausal.spec.features import Rows
-from privcausal.spec.fourier import Fourier, fourier
-from privcausal.spec.functions import Constant
+from privcausal.features.expansions import Fourier, fourier
+from privcausal.features.functions import Constant
+from privcausal.features.rows import Rows
 from privcausal.typing import Vector
 from privcausal.vault import (
     Aipw,
-    CentredProduct,
     KernelRegression,
     OfCovariates,
-    SquaredTreatmentResidual,
+    OverlapMass,
+    ResidualProduct,
     proven_lipschitz,
 )
 from privcausal.vault.mechanisms.kernel import FLOOR, TOLERANCE, Problem, schedule
@@ -51,8 +51,8 @@ def regression(
     outcome, features = s.outcome, basis(s.neighbors, size)
     if score == "r":
         eta = s.additive(5, -2.0, 6.0)
-        curvature: Any = SquaredTreatmentResidual(s.e, CLIP)
-        target: Any = CentredProduct(s.e, eta, outcome, CLIP, Constant(0.5), 0.5)
+        curvature: Any = OverlapMass(s.e, CLIP)
+        target: Any = ResidualProduct(s.e, eta, outcome, CLIP, Constant(0.5), 0.5)
         reach = 8.0 + (1 - CLIP) * 0.5
     else:
         curvature = OfCovariates(Constant(1.0), 1.0)
@@ -71,7 +71,7 @@ def regression(
 def exact(s: Study, rows: list[Row], order: KernelRegression) -> tuple[Vector, float]:
     """Weights on the grid, and the sensitivity that the noise is made for."""
     with testing.recorded() as recorder:
-        s.vault(table(rows), s.plan(["weights"])).release_solution("weights", order)
+        s.vault(table(rows), s.plan(["weights"])).release("weights", order)
     (call,) = recorder.calls
     assert np.array_equal(call.query.weights, np.ones(order.features.size))
     return call.exact.astype(float), call.query.sensitivity
@@ -107,6 +107,7 @@ def searched(s: Study, order: KernelRegression, seed: int, rounds: int = 60) -> 
     return found
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("relation", ["substitute", "add_remove"])
 @pytest.mark.parametrize("score", ["r", "dr"])
 @pytest.mark.parametrize("ridge", [0.3, 30.0])
@@ -148,7 +149,7 @@ def test_a_unit_of_two_rows() -> None:
         with testing.recorded() as recorder:
             for row in (one, two):
                 data = table([row, row, row, *others], ["x"] * 3 + ["a", "a", "b", "b"])
-                s.vault(data, s.plan(["w"])).release_solution("w", order)
+                s.vault(data, s.plan(["w"])).release("w", order)
         a, b = recorder.calls
         assert np.linalg.norm(a.exact - b.exact) <= a.query.sensitivity * ROUNDING
     assert a.query.sensitivity == 2 * order.sensitivity("substitute")
@@ -260,6 +261,7 @@ def test_a_gradient_that_stays_long_stops_the_fit(monkeypatch: pytest.MonkeyPatc
         exact(s, corner_rows()[:8], order)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", ["substitute", "add_remove"])
 @pytest.mark.parametrize(
     ("loss", "ridge", "tried"), [("huber", 1e-3, 4), ("squared", 1e-3, 4), ("huber", FLOOR, 1)]
@@ -330,13 +332,13 @@ def test_without_noise_it_is_weighted_kernel_ridge() -> None:
 
 
 def releases(order: KernelRegression, rows: list[Row], times: int, rho: float) -> Any:
-    """Noisy weights of many releases through the door, shape (times, p), and the exact ones."""
+    """Noisy weights of many releases of the vault, shape (times, p), and the exact ones."""
     s = study("substitute")
     plan = s.plan(["w"], rho)
     vault = s.vault(table(rows), plan)
-    first = vault.release_solution("w", order)
+    first = vault.release("w", order)
     whole = exact(s, rows, order)[0].astype(np.int64)
-    rest = [vault._exit(plan.stages[0], order, whole).value for _ in range(times - 1)]
+    rest = [vault._exit.release(plan.stages[0], order, whole).value for _ in range(times - 1)]
     return np.array([first.value, *rest]), whole * order.units, float(first.noise_sd[0])
 
 
@@ -373,7 +375,7 @@ def test_the_basis_has_the_gaussian_kernel_to_the_stated_error(
     z, other = features.pairs(seed=99)
     phi = features.at(z)
     assert np.abs((phi**2).sum(axis=1) - 1).max() < 1e-12
-    error = np.abs((phi * features.at(other)).sum(axis=1) - features.gaussian(z, other))
+    error = np.abs((phi * features.at(other)).sum(axis=1) - features.kernel(z, other))
     # a share above the 99th percentile of 4096 pairs: 41, and more than 95 with chance < 1e-6
     assert np.count_nonzero(error > features.error + 1e-12) < 95
     assert features.error < 0.4

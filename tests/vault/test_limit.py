@@ -21,16 +21,15 @@ from vault_helpers import (
     needs_groups,
     random_rows,
     raw_mechanisms,
-    release,
-    stretched,
+    rescaled,
     study,
     table,
 )
 
 from privcausal import testing
-from privcausal.spec.features import Rows
+from privcausal.features.rows import Rows
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import door
+from privcausal.vault import passes
 
 N = 300
 
@@ -102,7 +101,7 @@ def cut(values: Vector, bound: float) -> Vector:
 
 def outlaid(s: Study, c: Clean) -> Matrix:
     """Stretched features and products by their definition, with the weights of the shorter norm."""
-    laid = stretched(s.features)
+    laid = rescaled(s.features)
     psi = laid.products
     assert psi is not None
     z = np.clip(c.phi / psi.scales, -2.5, 2.5)
@@ -223,7 +222,7 @@ def test_no_noise_gives_the_textbook_sums(name: str, made: tuple[Study, list[Any
     mechanism = mechanisms(s)[name]
     with testing.zero_noise():
         vault = s.vault(table(rows), s.plan(["s"]), groups=needs_groups(mechanism))
-        out = release(vault, "s", mechanism)
+        out = vault.release("s", mechanism)
     truth = expected(s, clean)[name]
     # each row errs by about a unit of a factor's grid in each coordinate
     grain = np.sqrt(mechanism.units) if name.startswith("gram") else mechanism.units
@@ -244,7 +243,7 @@ def test_no_noise_gives_the_raw_histograms(name: str) -> None:
     rows = random_rows(N, 12)
     mechanism: Any = raw_mechanisms()[name]
     with testing.zero_noise():
-        out = release(s.vault(table(rows), s.plan(["s"])), "s", mechanism)
+        out = s.vault(table(rows), s.plan(["s"])).release("s", mechanism)
     if name == "magnitudes":
         edges = [mechanism.edges()] * 3
         inner = 2.0**40
@@ -276,7 +275,7 @@ def test_integers_do_not_depend_on_batches_or_order(
         (97, table([rows[i] for i in order])),
         (16, table(rows[::-1])),
     ):
-        monkeypatch.setattr(door, "BATCH", batch)
+        monkeypatch.setattr(passes, "BATCH", batch)
         again = answers(s, data)
         for name, found in first.items():
             assert np.array_equal(found.exact, again[name].exact), (name, batch)
@@ -287,8 +286,8 @@ def test_integers_do_not_depend_on_what_is_kept_between_passes(
 ) -> None:
     s, data = study("substitute"), table(random_rows(50, 14))
     kept = answers(s, data)
-    monkeypatch.setattr(door, "KEEP_ROWS", 0)
-    monkeypatch.setattr(door, "KEEP_HELD", 0)
+    monkeypatch.setattr(passes, "KEEP_ROWS", 0)
+    monkeypatch.setattr(passes, "KEEP_HELD", 0)
     again = answers(s, data)
     assert all(np.array_equal(kept[name].exact, again[name].exact) for name in kept)
 

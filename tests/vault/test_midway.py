@@ -20,7 +20,7 @@ import pytest
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, DataError
-from privcausal.vault import door
+from privcausal.vault import passes
 from privcausal.vault.sources import stored
 
 N = 3_000
@@ -57,31 +57,32 @@ def ledger(tmp_path: Path) -> pc.Ledger:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: Any) -> None:
-    monkeypatch.setattr(door, "BATCH", 100)
-    monkeypatch.setattr(door, "KEEP_ROWS", 0)
-    monkeypatch.setattr(door, "KEEP_HELD", 0)
-    monkeypatch.setattr(door, "THREADS", 2)
+    monkeypatch.setattr(passes, "BATCH", 100)
+    monkeypatch.setattr(passes, "KEEP_ROWS", 0)
+    monkeypatch.setattr(passes, "KEEP_HELD", 0)
+    monkeypatch.setattr(passes, "THREADS", 2)
     monkeypatch.setattr(stored, "STREAM", 500)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("place", PLACES)
 def test_ctrl_c_midway_leaves_the_fit_paid_for_and_nothing_running(
     place: str, tmp_path: Path, ledger: pc.Ledger, monkeypatch: Any
 ) -> None:
     """The signal itself, raised once a thousand rows are read; the next fit works."""
     data = places(tmp_path)[place]
-    before, tell = threading.active_count(), door.Vault._tell
+    before, tell = threading.active_count(), passes.Progress.rows
 
-    def pressed(vault: Any, done: int | None = None) -> None:
-        tell(vault, done)
-        if done is not None and 1_000 <= done < N:
+    def pressed(progress: Any, done: int, of: Any) -> None:
+        tell(progress, done, of)
+        if 1_000 <= done < N:
             signal.raise_signal(signal.SIGINT)
 
     # jobs that a shell starts in the background ignore the signal, and their children do
     ours = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(door.Vault, "_tell", pressed)
+            patch.setattr(passes.Progress, "rows", pressed)
             with pytest.raises(KeyboardInterrupt, match="what was charged stays spent") as caught:
                 pc.private(FORMULA, data(), bounds=BOUNDS, eps=1, ledger=ledger)
     finally:
@@ -164,7 +165,14 @@ def test_a_table_that_grows_between_passes(kind: str, tmp_path: Path, ledger: pc
     assert not ledger.history.empty
 
 
-@pytest.mark.parametrize("options", [{"split": "disjoint"}, {"split": "crossfit"}, {"unit": "pid"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"control": pc.Control(split="disjoint")},
+        {"control": pc.Control(split="crossfit")},
+        {"unit": "pid"},
+    ],
+)
 @pytest.mark.parametrize("place", ["relation", "polars"])
 def test_rows_that_may_come_in_another_order_have_no_parts(
     place: str, options: Any, tmp_path: Path, ledger: pc.Ledger

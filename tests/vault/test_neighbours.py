@@ -35,7 +35,7 @@ from privcausal import testing
 from privcausal.vault import LabelSelection
 
 QUICK = settings(
-    max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -86,6 +86,7 @@ def test_changing_a_unit(rows: list[Any], old: list[Any], new: list[Any], relati
     assert_close_enough(answers(s, one), answers(s, two))
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_sensitivity_is_reached_at_the_corners(name: str, relation: str) -> None:
@@ -140,7 +141,7 @@ def selection(s: Study, texts: list[Any], units: list[Any], delta: float = 1e-6)
     frame = pd.DataFrame({"G": pd.Series(texts, dtype="str"), "pid": units})
     with testing.recorded() as recorder:
         vault = s.vault(frame, s.plan(["levels"]))
-        found = vault.select("levels", LabelSelection("G", s.max_rows, delta))
+        found = vault.release("levels", LabelSelection("G", s.max_rows, delta))
     assert len(recorder.calls) == 1
     return recorder.calls[0], found.labels
 

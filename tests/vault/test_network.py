@@ -27,11 +27,12 @@ import privcausal as pc
 from privcausal import testing
 from privcausal.accounting import PICO, multiplier_for_replaced
 from privcausal.errors import CapabilityError
+from privcausal.features.design import design_of
+from privcausal.features.networks import inputs, logistic, split, start
+from privcausal.features.rows import Rows
 from privcausal.learners.bases import NN, Kernel
-from privcausal.spec.features import Rows, design_of
-from privcausal.spec.formula import CausalFormula
-from privcausal.spec.networks import inputs, logistic, split, start
-from privcausal.spec.schema import Schema
+from privcausal.request.formula import CausalFormula
+from privcausal.request.schema import Schema
 from privcausal.vault.mechanisms.network import row_gradients
 
 UNIT = 2.0**30
@@ -46,6 +47,11 @@ def rows(n: int, seed: int = 0) -> pd.DataFrame:
 def fit(data: pd.DataFrame, **options: Any) -> Any:
     call = {"learner": "dpcate", "base": NN(epochs=1), "bounds": BOUNDS, "eps": 4.0, **options}
     return pc.privcate(FORMULA, data, **call)
+
+
+def printed(data: pd.DataFrame, **options: Any) -> Any:
+    call = {"base": NN(epochs=1), "bounds": BOUNDS, "below_minimum": "published", **options}
+    return pc.paper.dpcate(FORMULA, data, **({"eps": 4.0} | call))
 
 
 # -- gradients ---------------------------------------------------------------------------------
@@ -102,6 +108,7 @@ def test_what_is_not_finite_adds_nothing() -> None:
     assert row_gradients(weights, z[:0], np.ones(0), False).sum(axis=1).tolist() == [0] * 129
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("moved", [False, True])
 def test_at_kinks_a_row_stands_alone(share: bool, moved: bool) -> None:
@@ -221,6 +228,7 @@ def worst_for_products() -> list[Any]:
     return [points[k] for k in np.argsort(turned)[-3:]]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("n", [2, 128])
 @pytest.mark.parametrize("new", [{"Y": None}, {"x0": 1.0, "x1": -1.0}])
 def test_at_kinks_one_row_moves_a_step_by_its_own_gradients(n: int, new: dict[str, Any]) -> None:
@@ -304,10 +312,9 @@ def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: An
     """Half of epsilon and of delta each; a step's coins pick 128 of that half's rows."""
     ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9, allow_published=True)
     options = {"propensity": 0.5} if known else {}
-    paper = {"mode": "paper", "split": "disjoint", "below_minimum": "published"}
     data = rows(400)
     with testing.recorded() as recorder:
-        found = fit(data, queries=data.iloc[:5][["X1", "X2"]], eps=2.0, **paper, **options)
+        found = printed(data, queries=data.iloc[:5][["X1", "X2"]], eps=2.0, **options)
     networks = [s for s in found.plan.stages if "network" in s.name]
     assert len(networks) == (1 if known else 2)
     assert {(s.part, s.rows) for s in networks} == {("nuisance", 0.5)}
@@ -316,7 +323,7 @@ def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: An
     assert found.guarantee.kind == "none"  # the recorder is a test noise source
     steps = [c for c in recorder.calls if c.query.name == "network of the outcome"]
     assert len(steps) == 2  # 128 of 200
-    real = fit(data, queries=data.iloc[:5][["X1", "X2"]], eps=2.0, ledger=ledger, **paper)
+    real = printed(data, queries=data.iloc[:5][["X1", "X2"]], eps=2.0, ledger=ledger)
     assert real.guarantee.kind == "published"
     assert ledger.spent.epsilon == pytest.approx(2.0)
     assert np.isfinite(real.predict()["estimate"]).all()
@@ -325,15 +332,14 @@ def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: An
 def test_as_published_only_the_nuisances_half_moves_the_networks() -> None:
     """Of twelve rows six move a step's sums when their outcome goes to the other end."""
     data = rows(12)
-    paper = {"mode": "paper", "split": "disjoint", "below_minimum": "published"}
     at, moved = data.iloc[:3][["X1", "X2"]], 0
     with testing.recorded(5) as first:
-        fit(data, queries=at, **paper)
+        printed(data, queries=at)
     for i in range(12):
         other = data.copy()
         other.loc[i, "Y"] = -1.0 if other.loc[i, "Y"] > 3.5 else 8.0
         with testing.recorded(5, first.calls) as again:
-            fit(other, queries=at, **paper)
+            printed(other, queries=at)
         moved += any(
             not np.array_equal(a.exact, b.exact)
             for a, b in zip(first.calls, again.calls, strict=True)
@@ -344,9 +350,9 @@ def test_as_published_only_the_nuisances_half_moves_the_networks() -> None:
 
 REFUSED: dict[str, dict[str, Any]] = {
     "add_remove": {"neighbors": "add_remove"},
-    "disjoint": {"split": "disjoint"},
+    "disjoint": {"control": pc.Control(split="disjoint")},
     "groups": {"groups": ["X1 >= 0.5"]},
-    "shares": {"shares": {"effect": 0.5}},
+    "shares": {"control": pc.Control(shares={"effect": 0.5})},
     "bought": {"bounds": {"Y": (-1, 8)}},
     "another learner": {"learner": "r"},
 }

@@ -15,12 +15,12 @@ from scipy.stats import gamma, kstest, norm
 from sklearn.linear_model import LogisticRegression
 
 from privcausal import testing
-from privcausal.spec.partition import Coordinates
-from privcausal.spec.polynomials import Polynomials
-from privcausal.spec.schema import Schema
+from privcausal.features.expansions import Polynomials
+from privcausal.request.partition import Coordinates
+from privcausal.request.schema import Schema
 from privcausal.vault import PublishedLogits, noise
-from privcausal.vault.door import claimed_noise
-from privcausal.vault.mechanisms.objective import CURVATURE, RIDGE_SHARE, drawn, minimum
+from privcausal.vault.exit import Exit
+from privcausal.vault.paper.objective import CURVATURE, RIDGE_SHARE, drawn, minimum
 
 LEVEL = 1e-6
 
@@ -47,7 +47,7 @@ def test_rows_are_no_longer_than_one() -> None:
 def test_the_vectors_law() -> None:
     """Density proportional to exp(-||b||) in three dimensions: length and direction."""
     with testing.seeded_noise(3):
-        add = claimed_noise(noise.current())
+        add = Exit(None, noise.current()).claimed  # type: ignore[arg-type]  # no stage
         b = np.array([drawn(3, add) for _ in range(4000)])
     length = np.linalg.norm(b, axis=1)
     assert kstest(length, gamma(3).cdf).pvalue > LEVEL

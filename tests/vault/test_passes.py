@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from vault_helpers import Study, random_rows, regressors, study, table
 
-from privcausal.spec.features import SMALL, Space, by_rows, onto
-from privcausal.spec.functions import Additive, Extended
-from privcausal.spec.interactions import PART, Index, Interactions
+from privcausal.features.basis import SMALL, by_rows, onto, row_weights
+from privcausal.features.functions import Additive, Extended
+from privcausal.features.products import PART, Index, Interactions
+from privcausal.features.rows import Space
 from privcausal.vault import Cross, OfCovariates, ScoreSums, SizeHistogram
 from privcausal.vault.batch import Batch, Layout
 from privcausal.vault.mechanisms import moments
@@ -57,7 +58,7 @@ def test_interactions_of_parts_are_those_of_the_whole(s: Study) -> None:
     rows, psi = batch(s, 2 * PART + 9).rows, products(s)
     whole = psi.of(rows)
     with rows.within(Space()):
-        found = [(at, psi.of(part), part.weight(psi)) for at, part in psi.parts(rows)]
+        found = [(at, psi.of(part), row_weights(psi, part)) for at, part in psi.parts(rows)]
     assert [at.start for at, _, _ in found] == [0, PART, 2 * PART]
     assert np.nanmax(np.abs(whole)) > 1
     for at, part, weight in found[-1:]:  # each is valid until the next
@@ -76,9 +77,9 @@ def test_moments_of_kept_rows_are_those_of_rows_made_anew(s: Study, kind: str) -
     v = np.rint(phi * (features.weight(phi) * factor).astype(phi.dtype)[:, None])
     assert 0.999 * moments.UNIT < np.linalg.norm(v, axis=1).max() <= moments.UNIT
     r = np.where(long.complete, np.rint(s.e(long.rows) * 2.0**16), 0.0)
-    for roomy in (False, True):
+    for keeps_matrices in (False, True):
         short = batch(s, PART + 9)
-        short.rows.roomy = roomy
+        short.rows.keeps_matrices = keeps_matrices
         for _ in range(2):
             with short.rows.within(Space()):
                 found.append(cross.integers(short).tolist())
@@ -101,7 +102,7 @@ def test_functions_of_the_same_products_have_their_own_bits(s: Study) -> None:
 def test_a_histogram_of_sizes_counts_as_a_search_does(s: Study) -> None:
     """What is no number counts in the last cell, and what is not complete nowhere."""
 
-    class Sizes:
+    class AbsHistogram:
         bound = 4.0
 
         def __call__(self, one: Batch) -> Any:
@@ -110,11 +111,11 @@ def test_a_histogram_of_sizes_counts_as_a_search_does(s: Study) -> None:
             return found
 
     one, edges = batch(s, 211), np.array([0.5, 1.0, 2.0, 4.0])
-    size = np.abs(Sizes()(one))[one.complete]
+    size = np.abs(AbsHistogram()(one))[one.complete]
     cell = np.minimum(np.searchsorted(edges, size, side="left"), len(edges) - 1)
     expected = np.bincount(cell, minlength=len(edges))
     assert not one.complete.all()
-    assert SizeHistogram(Sizes(), edges).integers(one).tolist() == expected.tolist()
+    assert SizeHistogram(AbsHistogram(), edges).integers(one).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("wrong", [3.0, np.nan])
@@ -144,13 +145,13 @@ def test_what_a_pass_makes_no_use_of_is_let_go(s: Study) -> None:
     kept = (object(),)
     with rows.within(space):
         one(rows)
-        rows.once(kept, lambda: np.zeros((30, 2), np.float32))
-    assert rows.made((one.features, one.coef))
+        rows.memo(kept, lambda: np.zeros((30, 2), np.float32))
+    assert rows.has((one.features, one.coef))
     with rows.within(space):
         two(rows)
-    assert not rows.made((one.features, one.coef))
-    assert rows.made((two.features, two.coef))
-    assert rows.made(kept)  # tables that several passes have in common
+    assert not rows.has((one.features, one.coef))
+    assert rows.has((two.features, two.coef))
+    assert rows.has(kept)  # tables that several passes have in common
 
 
 @pytest.mark.parametrize("rows", [0, 1, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL])

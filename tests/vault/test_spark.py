@@ -87,7 +87,7 @@ def document(data: Any, folder: Path, **options: Any) -> bytes:
 
 @pytest.mark.parametrize(
     "options",
-    [{"groups": ["G"]}, {"unit": "pid", "max_rows": 3, "split": "disjoint"}],
+    [{"groups": ["G"]}, {"unit": "pid", "max_rows": 3, "control": pc.Control(split="disjoint")}],
     ids=["rows", "units in parts"],
 )
 def test_every_byte_of_the_fit_is_that_of_memory(options: Any, frame: Any, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_rows_of_units_in_sparks_order_are_the_first_ones_everywhere(
     table = table.sort_values(["pid", *used]).reset_index(drop=True)
     table.to_parquet(tmp_path / "t.parquet")
     mixed = frame.sparkSession.read.parquet(str(tmp_path / "t.parquet")).repartition(3)
-    options = {"unit": "pid", "max_rows": 2, "split": "disjoint"}
+    options = {"unit": "pid", "max_rows": 2, "control": pc.Control(split="disjoint")}
     expected = document(table, tmp_path, **options)
     assert document(table[::-1], tmp_path, **options) != expected
     assert document(tmp_path / "t.parquet", tmp_path, **options) == expected
@@ -134,7 +134,10 @@ def test_rows_whose_number_is_private_are_not_counted(frame: Any, monkeypatch: A
     assert fit.params.notna().all()
 
 
-@pytest.mark.parametrize("options", [{"split": "disjoint"}, {"split": "crossfit"}])
+@pytest.mark.parametrize(
+    "options",
+    [{"control": pc.Control(split="disjoint")}, {"control": pc.Control(split="crossfit")}],
+)
 def test_parts_need_a_key(options: Any, frame: Any, tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     with pytest.raises(CapabilityError, match="needs a stable key"):
@@ -189,7 +192,7 @@ def test_what_is_drawn_by_lot_is_refused_where_it_is_read(frame: Any, tmp_path: 
         assert Spark(frame.withColumn("unused", column)).repeats(names)
     assert not Spark(frame.where(f.rand() < 0.5)).repeats(names)
     drawn = frame.withColumn("pid", f.floor(f.rand() * 100))
-    for options in ({"unit": "pid", "split": "disjoint"}, {"unit": "pid"}):
+    for options in ({"unit": "pid", "control": pc.Control(split="disjoint")}, {"unit": "pid"}):
         with pytest.raises(CapabilityError, match="not deterministic"):
             pc.private(FORMULA, drawn, bounds=BOUNDS, ledger=ledger, **options)
     assert ledger.history.empty
@@ -302,7 +305,7 @@ session = SparkSession.builder.remote("local[2]").getOrCreate()
 classic.rows().to_parquet(folder / "rows.parquet")
 frame = session.read.parquet(str(folder / "rows.parquet")).repartition(3)
 assert type(frame) is pyspark.sql.connect.dataframe.DataFrame
-options = {"unit": "pid", "max_rows": 3, "split": "disjoint"}
+options = {"unit": "pid", "max_rows": 3, "control": classic.pc.Control(split="disjoint")}
 there = classic.document(frame, folder, **options)
 assert there == classic.document(classic.rows(), folder, **options)
 assert not Spark(frame.withColumn("Y", f.rand())).repeats(["Y", "T"])
@@ -315,6 +318,7 @@ print("the same bytes")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.extra("connect")
 def test_over_connect_too_every_byte_is_that_of_memory(tmp_path: Path) -> None:
     """In a process of its own: a session is classic or Connect for as long as it lives."""
@@ -389,7 +393,7 @@ def test_no_output_holds_the_canary(session: Any, tmp_path: Path) -> None:
     for wrong in (
         {"bounds": BOUNDS | {"G": (0, 1)}},
         {"bounds": BOUNDS, "groups": ["G == z"]},
-        {"bounds": BOUNDS, "split": "disjoint"},
+        {"bounds": BOUNDS, "control": pc.Control(split="disjoint")},
         {"bounds": BOUNDS, "unit": "nobody"},
     ):
         with pytest.raises(PrivcausalError) as caught:

@@ -13,8 +13,8 @@ from vault_helpers import random_rows, study, table
 
 from privcausal import testing
 from privcausal.errors import CapabilityError
-from privcausal.vault import door
-from privcausal.vault.split import first_rows, parts
+from privcausal.vault.batch import dealt, first_rows
+from privcausal.vault.vault import _check_move
 
 UNITS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
 LEVEL = 1e-6  # chance of a false alarm, in each random test
@@ -28,7 +28,7 @@ def coded(units: list[Any]) -> tuple[Any, tuple[str, ...]]:
 
 def split(size: int, neighbors: Any, entropy: int = 5, **units: Any) -> Any:
     options = {"units": None, "names": ()} | units
-    return parts(size, (0.5, 0.5), neighbors=neighbors, entropy=entropy, **options)
+    return dealt(size, (0.5, 0.5), neighbors=neighbors, entropy=entropy, **options)
 
 
 @pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
@@ -37,8 +37,8 @@ def test_parts_do_not_depend_on_values(neighbors: str, kind: str) -> None:
     s = study(neighbors, split=kind)
     stages = ["nuisance: a", "effect: b"]
     with testing.recorded(3):
-        one = s.vault(table(random_rows(50, 1)), s.plan(stages))._part
-        two = s.vault(table(random_rows(50, 2)), s.plan(stages))._part
+        one = s.vault(table(random_rows(50, 1)), s.plan(stages))._passes._part
+        two = s.vault(table(random_rows(50, 2)), s.plan(stages))._passes._part
     assert np.array_equal(one, two)
     assert set(one) == {0, 1}
 
@@ -47,7 +47,7 @@ def test_parts_do_not_depend_on_values(neighbors: str, kind: str) -> None:
 def test_sizes_are_fixed_under_substitution(size: int) -> None:
     for entropy in range(20):
         assert np.count_nonzero(split(size, "substitute", entropy) == 0) == size // 2
-    shares = parts(size, (0.25, 0.5, 0.25), neighbors="substitute", entropy=1, units=None, names=())
+    shares = dealt(size, (0.25, 0.5, 0.25), neighbors="substitute", entropy=1, units=None, names=())
     assert np.count_nonzero(shares == 0) == size // 4
 
 
@@ -99,7 +99,7 @@ def test_the_part_of_a_unit_depends_on_its_name_only(
 def test_coins_of_units_are_fair() -> None:
     names = tuple(f"unit {i}" for i in range(20_000))
     codes = np.arange(20_000)
-    found = parts(
+    found = dealt(
         20_000, (0.25, 0.25, 0.5), neighbors="substitute", entropy=9, units=codes, names=names
     )
     counts = np.bincount(found, minlength=3)
@@ -137,12 +137,12 @@ def test_two_fits_split_anew() -> None:
     """Real splits take fresh entropy: two of 200 rows agree with chance below 1e-50."""
     s = study("substitute", split="crossfit")
     data, plan = table(random_rows(200, 1)), s.plan(["a"])
-    assert not np.array_equal(s.vault(data, plan)._part, s.vault(data, plan)._part)
+    assert not np.array_equal(s.vault(data, plan)._passes._part, s.vault(data, plan)._passes._part)
 
 
 def test_a_unit_that_moves_to_another_fold_must_not_cost_more_than_a_replaced_one() -> None:
     """Adding and removing r changes two folds by sqrt(2) r together."""
-    door._check_move(np.sqrt(2.0), 1.0)
-    door._check_move(2.0, 1.0)
+    _check_move(np.sqrt(2.0), 1.0)
+    _check_move(2.0, 1.0)
     with pytest.raises(CapabilityError, match="by fold"):
-        door._check_move(1.4, 1.0)
+        _check_move(1.4, 1.0)

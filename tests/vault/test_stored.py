@@ -16,12 +16,11 @@ import pytest
 import privcausal as pc
 from privcausal import testing
 from privcausal.errors import CapabilityError, DataError, PrivacyBreach
-from privcausal.spec.features import Sum
-from privcausal.vault import door
-from privcausal.vault.sources import stored
-from privcausal.vault.sources.files import read_file
+from privcausal.features.basis import Sum
+from privcausal.vault import passes
+from privcausal.vault.sources import stored, units
+from privcausal.vault.sources.files import open_path, open_relation, read_file
 from privcausal.vault.sources.memory import Memory
-from privcausal.vault.sources.stored import open_path, open_relation
 
 FORMULA = "Y ~ T | X + C(G) + B | Z"
 BOUNDS: dict[str, Any] = {"Y": (-2, 3), "X": (-1, 1), "Z": (0, 9), "G": ["a", "b", "ü,\"'"]}
@@ -77,13 +76,14 @@ def document(table: Any, folder: Path, **options: Any) -> bytes:
 KINDS = ("parquet", "path", "folder", "pattern", "relation")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x"])
 def test_same_numbers_as_memory(learner: str, tmp_path: Path, monkeypatch: Any) -> None:
     """Every byte of the saved fit, whatever the batches."""
     kept = places(tmp_path)
     expected = document(study(), tmp_path, learner=learner, groups=["G", "X >= 0"])
-    monkeypatch.setattr(door, "BATCH", 97)
-    monkeypatch.setattr(door, "KEEP_ROWS", 0)
+    monkeypatch.setattr(passes, "BATCH", 97)
+    monkeypatch.setattr(passes, "KEEP_ROWS", 0)
     monkeypatch.setattr(stored, "STREAM", 211)
     for kind in KINDS:
         found = document(kept[kind], tmp_path, learner=learner, groups=["G", "X >= 0"])
@@ -100,13 +100,14 @@ def test_csv_has_the_numbers_of_csv_in_memory(tmp_path: Path, monkeypatch: Any) 
     assert document(file, tmp_path, **options) == expected
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "options",
     [
-        {"split": "disjoint"},
-        {"split": "crossfit", "neighbors": "add_remove"},
-        {"unit": "pid", "max_rows": 2, "split": "disjoint"},
-        {"bounds": None, "eps": 30.0, "shares": {"bounds": 0.5}},
+        {"control": pc.Control(split="disjoint")},
+        {"control": pc.Control(split="crossfit"), "neighbors": "add_remove"},
+        {"unit": "pid", "max_rows": 2, "control": pc.Control(split="disjoint")},
+        {"bounds": None, "eps": 30.0, "control": pc.Control(shares={"bounds": 0.5})},
     ],
 )
 def test_same_numbers_with_parts_units_and_bought_bounds(options: Any, tmp_path: Path) -> None:
@@ -128,13 +129,15 @@ def test_functions_are_remembered_where_rows_come_in_one_order(
         return plain(self, rows)
 
     def fitted(kind: str, most: int) -> tuple[bytes, int]:
-        monkeypatch.setattr(door, "KEEP_VALUES", most)
+        monkeypatch.setattr(passes, "KEEP_VALUES", most)
         calls[0] = 0
-        return document(kept[kind], tmp_path, learner="r", split=split), calls[0]
+        return document(kept[kind], tmp_path, learner="r", control=pc.Control(split=split)), calls[
+            0
+        ]
 
     monkeypatch.setattr(Sum, "__call__", counted)
-    monkeypatch.setattr(door, "BATCH", 97)
-    monkeypatch.setattr(door, "KEEP_ROWS", 0)
+    monkeypatch.setattr(passes, "BATCH", 97)
+    monkeypatch.setattr(passes, "KEEP_ROWS", 0)
     (expected, most), (found, fewer) = fitted("parquet", 0), fitted("parquet", N)
     assert found == expected
     assert fewer < 0.8 * most
@@ -326,7 +329,7 @@ def test_a_file_that_breaks_midway_stays_paid_for(tmp_path: Path) -> None:
     assert not ledger.history.empty
 
 
-@pytest.mark.parametrize("options", [{"split": "disjoint"}, {"unit": "pid"}])
+@pytest.mark.parametrize("options", [{"control": pc.Control(split="disjoint")}, {"unit": "pid"}])
 def test_a_relation_has_no_order_for_parts_and_units(options: Any, tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     table = places(tmp_path)["relation"]
@@ -345,7 +348,7 @@ def test_the_curator_sees_the_same_in_a_file(tmp_path: Path) -> None:
 
 def test_rows_are_never_spilled_to_a_folder() -> None:
     """DuckDB's own default is a folder beside whatever is run."""
-    opened = stored.Connections()
+    opened = units.Connections()
     (found,) = opened.new().execute("SELECT current_setting('temp_directory')").fetchone()
     opened.close()
     assert not found

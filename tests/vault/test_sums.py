@@ -30,15 +30,16 @@ from vault_helpers import (
 import privcausal as pc
 from privcausal import testing
 from privcausal.errors import CapabilityError, DataError
-from privcausal.spec.features import Rows
-from privcausal.vault import Source, door, read
-from privcausal.vault.batch import Batch, Layout
-from privcausal.vault.mechanisms.base import TWO_FACTOR
+from privcausal.features.basis import row_weights
+from privcausal.features.rows import Rows
+from privcausal.vault import Source, open_source, passes
+from privcausal.vault.batch import Batch, Layout, reads_labels
+from privcausal.vault.exit import TWO_FACTOR
 from privcausal.vault.mechanisms.moments import Cross, Gram, row_scale
 from privcausal.vault.mechanisms.scores import ScoreSums, sum_scale
-from privcausal.vault.sources.lazy import Lazy
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.sources.spark import Spark, carried_out
+from privcausal.vault.sources.stored import Lazy
 
 SEVERAL = ("gram", "gram with factor", "cross outcome", "cross by arm", "cross cut")
 SCORES = ("sums, slopes", "sums in the overlap, slopes and groups")
@@ -48,14 +49,14 @@ def batch_of(rows: Sequence[Any]) -> Batch:
     s, memory = study("substitute"), Memory(table(rows))
     layout = Layout(s.request, s.schema, (s.design, s.linear), s.groups)
     kinds = memory.header.kinds
-    wanted = [(n, door.reads_labels(s.schema[n], kinds[n])) for n in layout.variables]
+    wanted = [(n, reads_labels(s.schema[n], kinds[n])) for n in layout.variables]
     ((_, columns),) = memory.blocks(wanted, len(rows))
     return Batch(columns, np.zeros(len(rows), np.int64), np.ones(len(rows), bool), layout)
 
 
 def slow_gram(order: Gram, batch: Batch, public: Rows) -> Any:
     phi = public.phi(order.features)
-    root = np.sqrt(public.weight(order.features))
+    root = np.sqrt(row_weights(order.features, public))
     if order.factor is not None:
         root = root * np.clip(order.factor(batch), -1.0, 1.0)
     scale = row_scale(order.features.size) / order.features.cut
@@ -66,7 +67,7 @@ def slow_gram(order: Gram, batch: Batch, public: Rows) -> Any:
 
 def slow_cross(order: Cross, batch: Batch, public: Rows) -> Any:
     phi = public.phi(order.features)
-    w = public.weight(order.features)
+    w = row_weights(order.features, public)
     scale = row_scale(order.features.size) / order.features.cut
     v = np.rint(phi * (w * scale)[:, None]).astype(np.int64)
     r = np.clip(np.nan_to_num(order.target(batch) / order.cut), -1.0, 1.0)
@@ -114,7 +115,7 @@ def test_kept_features_give_the_same_sums(name: str, rows: Any) -> None:
     """In 32 bits, when they are made and when they are found again."""
     order, batch = mechanisms(study("substitute"))[name], batch_of(rows)
     expected = order.integers(batch).tolist()
-    batch.rows.roomy = True
+    batch.rows.keeps_matrices = True
     for _ in range(2):
         assert order.integers(batch).tolist() == expected
     (kept,) = [v for _, v in batch.rows._made.values() if v.dtype == np.float32]
@@ -139,7 +140,7 @@ class Executors(Spark):
         return True
 
     def sums(self, job: Any, rows: int, unit: Any, max_rows: int, order: Any) -> Any:
-        from privcausal.vault.exact import ExactSum
+        from privcausal.vault.exit import ExactSum
 
         total, words = ExactSum(job.size), pickle.dumps(job)
         names = [name for name, _ in job.columns]
@@ -178,7 +179,7 @@ def exact(data: Any) -> dict[str, list[int]]:
 
 
 def opened(data: Any) -> Source:
-    return Source(data) if isinstance(data, Executors) else read(data)
+    return Source(data) if isinstance(data, Executors) else open_source(data)
 
 
 @given(parts=partitions(60), batch_rows=st.integers(1, 40), block=st.integers(1, 40))
@@ -196,13 +197,14 @@ def test_sums_do_not_depend_on_the_partition(
         ),
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(door, "BATCH", block)
-        patch.setattr(door, "KEEP_ROWS", 0)
-        patch.setattr(vault_helpers, "read", opened)
+        patch.setattr(passes, "BATCH", block)
+        patch.setattr(passes, "KEEP_ROWS", 0)
+        patch.setattr(vault_helpers, "open_source", opened)
         for place, data in places.items():
             assert exact(data) == expected, place
 
 
+@pytest.mark.slow
 def test_a_thousand_executors_send_the_sums_of_one(expected: Any) -> None:
     """Each has some of 3,000 rows, or none; what they send is small and does not grow with rows."""
     rows = random_rows(3_000, 9)
@@ -214,7 +216,7 @@ def test_a_thousand_executors_send_the_sums_of_one(expected: Any) -> None:
     )
     s, wanted = study("substitute"), {"gram": WANTED["gram"]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vault_helpers, "read", opened)
+        patch.setattr(vault_helpers, "open_source", opened)
         found = [answers(s, data, wanted)["gram"].exact.tolist() for data in (executors, frame)]
     assert found[0] == found[1]
     assert len(executors.sent) == 1_000
@@ -251,7 +253,7 @@ def test_a_query_that_fails_midway_stays_paid_for(tmp_path: Any) -> None:
     assert not ledger.history.empty
 
 
-@pytest.mark.parametrize("options", [{"split": "disjoint"}, {"unit": "G"}])
+@pytest.mark.parametrize("options", [{"control": pc.Control(split="disjoint")}, {"unit": "G"}])
 def test_a_query_has_no_order(options: Any) -> None:
     query = pl.from_pandas(table(ROWS)).lazy()
     with pytest.raises(CapabilityError, match="sink_parquet"):
@@ -260,15 +262,17 @@ def test_a_query_has_no_order(options: Any) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"base": "dpebm"}, {"learner": "dpcate"}, {"learner": "dr", "base": "dpebm", "mode": "paper"}],
+    [{"base": "dpebm"}, {"learner": "dpcate"}, {"call": pc.paper.dpebm}],
 )
 def test_bases_that_hold_rows_name_those_that_do_not(options: Any, tmp_path: Any) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5, allow_published=True)
     table(random_rows(400, 5)).to_parquet(tmp_path / "rows.parquet")
     query = pl.from_pandas(table(ROWS)).lazy()
     for data in (tmp_path / "rows.parquet", query):
+        call = {"call": pc.privcate, "bounds": BOUNDS, "ledger": ledger} | options
+        run = call.pop("call")
         with pytest.raises(CapabilityError, match="base='gam' or base='linear'"):
-            pc.privcate(FORMULA, data, bounds=BOUNDS, ledger=ledger, **options)
+            run(FORMULA, data, **call)
     assert ledger.history.empty
 
 
@@ -278,7 +282,7 @@ def test_the_watch_is_told_shares_only_where_the_number_of_rows_is_public() -> N
         s = study(neighbors)
         vault = s.vault(rows, s.plan(["gram"]))
         seen: list[Any] = []
-        vault._watch = lambda *told, seen=seen: seen.append(told)
+        vault._progress.watch = lambda *told, seen=seen: seen.append(told)
         with testing.zero_noise():
             vault.release("gram", mechanisms(s)["gram"])
         assert seen == [("gram", None, "rows"), ("gram", 1.0 if public else None, "rows")]
@@ -304,9 +308,16 @@ def test_a_unit_keeps_its_part_wherever_its_rows_are(split: Any, tmp_path: Any) 
     found = []
     for spark in (False, True):
         with pytest.MonkeyPatch.context() as patch, testing.seeded_noise(1):
-            patch.setattr(door, "is_spark", lambda _, spark=spark: spark)
-            patch.setattr(door, "Spark", InParts)
-            fit = pc.private(FORMULA, frame, bounds=BOUNDS, unit="pid", max_rows=3, split=split)
+            if spark:
+                patch.setattr("privcausal.api.open_source", lambda data: Source(InParts(data)))
+            fit = pc.private(
+                FORMULA,
+                frame,
+                bounds=BOUNDS,
+                unit="pid",
+                max_rows=3,
+                control=pc.Control(split=split),
+            )
         fit.save(tmp_path / "fit.json")
         found.append((tmp_path / "fit.json").read_bytes())
     assert found[0] == found[1]

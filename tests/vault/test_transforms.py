@@ -13,26 +13,26 @@ from hypothesis import strategies as st
 from vault_helpers import CLIP, Study, corner_rows, hostile_tables, random_rows, study, table
 
 from privcausal import testing
-from privcausal.spec.functions import Capped, Constant, Function, Known, Mixture, Nuisance
+from privcausal.features.functions import Capped, Constant, Function, Known, Mixture, Nuisance
 from privcausal.typing import Integers, Vector
 from privcausal.vault import (
     Aipw,
     ArmSize,
-    Balance,
     ByFold,
     ImputedEffect,
+    MassBalance,
     Outcome,
     OverlapMass,
     OverlapRoot,
     OverlapScore,
-    Product,
     ResidualProduct,
+    TransformProduct,
     TreatedMass,
     TreatedScore,
     Treatment,
     TreatmentResidual,
 )
-from privcausal.vault.mechanisms.base import Mechanism
+from privcausal.vault.exit import Mechanism
 
 LO, HI = -2.0, 6.0
 OUTCOME = Outcome(LO, HI)
@@ -89,13 +89,13 @@ def transforms(s: Study) -> list[Any]:
         ImputedEffect(s.nuisance, OUTCOME),
         ArmSize(Aipw(s.nuisance, OUTCOME, CLIP), (1.0, 0.9)),
         ArmSize(OUTCOME, (0.6, 1.0)),
-        Balance(s.e, CLIP),
-        Balance(known, 0.2),
+        MassBalance(s.e, CLIP),
+        MassBalance(known, 0.2),
         OverlapScore(s.e, s.additive(4, LO, HI), OUTCOME, CLIP, -7.0, 0.2),
         OverlapScore(known, s.additive(5, LO, HI), OUTCOME, 0.2, 3.0, 0.2),
         OverlapMass(s.e, CLIP, 0.2),
         OverlapRoot(s.e, 0.7),
-        Product(OverlapRoot(known, 0.7), OUTCOME),
+        TransformProduct(OverlapRoot(known, 0.7), OUTCOME),
         TreatedScore(s.e, s.nuisance.mu0, OUTCOME, CLIP, -7.0, 0.4),
         TreatedScore(Capped(s.e, 0.6), s.nuisance.mu0, OUTCOME, 0.4, -7.0, 0.4),
         TreatedMass(0.4),
@@ -143,7 +143,7 @@ def everywhere(make: Any) -> Vector:
         pytest.param(lambda n: ImputedEffect(n, OUTCOME), id="imputed"),
         pytest.param(lambda n: ResidualProduct(n.e, n.mu0, OUTCOME, CLIP), id="residual product"),
         pytest.param(lambda n: TreatmentResidual(n.e, CLIP), id="residual"),
-        pytest.param(lambda n: Balance(n.e, CLIP), id="balance"),
+        pytest.param(lambda n: MassBalance(n.e, CLIP), id="balance"),
         pytest.param(
             lambda n: Aipw(n, OUTCOME, CLIP, Constant(3.0), 3.0), id="aipw around a centre"
         ),

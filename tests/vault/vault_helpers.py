@@ -14,27 +14,27 @@ import pandas as pd
 from hypothesis import strategies as st
 
 from privcausal import testing
-from privcausal.inference.basis import feature_map
-from privcausal.inference.population import Population
-from privcausal.spec.features import FINE, Design, FeatureMap
-from privcausal.spec.formula import CausalFormula
-from privcausal.spec.functions import Additive, Nuisance
-from privcausal.spec.groups import resolve_groups
-from privcausal.spec.interactions import Interactions
-from privcausal.spec.plan import Plan, Stage
-from privcausal.spec.request import Budget, Request, Trust
-from privcausal.spec.schema import Interval, Levels, Schema
-from privcausal.spec.stretched import Stretched
+from privcausal.features.basis import FeatureMap
+from privcausal.features.design import Design
+from privcausal.features.functions import Additive, Nuisance
+from privcausal.features.products import Interactions, RescaledFeatures
+from privcausal.features.rows import FINE
+from privcausal.inference.population import Population, feature_map
+from privcausal.request.formula import CausalFormula
+from privcausal.request.groups import resolve_groups
+from privcausal.request.plan import Plan, Stage
+from privcausal.request.request import Budget, Request, Trust
+from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.vault import (
     Aipw,
     ArmSize,
-    Balance,
     Cross,
     Gram,
     Grid,
     ImputedEffect,
     Magnitudes,
     Marginals,
+    MassBalance,
     OfCovariates,
     Outcome,
     OverlapMass,
@@ -49,12 +49,12 @@ from privcausal.vault import (
     Treatment,
     TreatmentResidual,
     Vault,
+    open_source,
     open_vault,
-    read,
 )
-from privcausal.vault.mechanisms.arms import ArmHistogram, ArmSums
-from privcausal.vault.mechanisms.base import Mechanism
+from privcausal.vault.exit import Mechanism
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
+from privcausal.vault.mechanisms.scores import ArmHistogram, ArmSums
 
 FORMULA = "Y ~ T | X1 + s(X2) + C(G) + B"
 DOMAINS: dict[str, Any] = {
@@ -69,7 +69,7 @@ GROUPS = ("G", "X1 >= 5", "B == yes")
 CLIP = 0.1
 RELATIONS = ("substitute", "add_remove")
 ROUNDING = 1 + 2.0**-40
-"""The door raises every noise scale by this, for the rounding of the floats behind it."""
+"""The vault raises every noise scale by this, for the rounding of the floats behind it."""
 
 Row = dict[str, Any]
 
@@ -231,8 +231,8 @@ class Study:
         return Aipw(self.nuisance, self.outcome, CLIP)
 
     @property
-    def balance(self) -> Balance:
-        return Balance(self.e, CLIP)
+    def balance(self) -> MassBalance:
+        return MassBalance(self.e, CLIP)
 
     def plan(self, names: Sequence[str], rho: float = 1e-3) -> Plan:
         amount = round(rho * 1e12)
@@ -246,12 +246,12 @@ class Study:
         return Plan(self.request, "test", "gam", stages, 10**18)
 
     def vault(self, data: Any, plan: Plan, *, groups: bool = False) -> Vault:
-        vault = open_vault(read(data), plan, None, "run")
-        self.arrange(vault, groups=groups)
+        vault = open_vault(open_source(data), plan, None, "run")
+        self.set_layout(vault, groups=groups)
         return vault
 
-    def arrange(self, vault: Vault, *, groups: bool) -> None:
-        vault.arrange(self.schema, [self.design, self.linear], self.groups if groups else ())
+    def set_layout(self, vault: Vault, *, groups: bool) -> None:
+        vault.set_layout(self.schema, [self.design, self.linear], self.groups if groups else ())
 
 
 PARTS = ("nuisance", "effect")
@@ -292,13 +292,13 @@ def regressors(s: Study, which: str) -> Regressors:
     return Regressors(design, len(s.groups) if groups else 0, len(GROUPS) if groups else 0)
 
 
-def stretched(f: FeatureMap) -> Stretched:
+def rescaled(f: FeatureMap) -> RescaledFeatures:
     """Uneven stretches and all products of linear functions, with a norm cut that bites."""
     linear = np.flatnonzero(f.order == 1).tolist()
     pairs = tuple((i, j) for i, j in itertools.combinations(linear, 2) if f.group[i] != f.group[j])
     lift = np.linspace(-0.2, 0.2, f.size * len(pairs)).reshape(f.size, -1)
     psi = Interactions(f, None, pairs, (), np.full(f.size, 0.3), lift, np.ones(len(pairs)), np.inf)
-    return Stretched(f, psi, np.geomspace(0.2, 3.0, f.size + len(pairs)), 0.8)
+    return RescaledFeatures(f, psi, np.geomspace(0.2, 3.0, f.size + len(pairs)), 0.8)
 
 
 def weighted_scores(s: Study) -> dict[str, tuple[Any, Any, float]]:
@@ -323,7 +323,7 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         "cross outcome": Cross(f, s.outcome, s.outcome.bound, "outcome"),
         "cross by arm": Cross(f, ImputedEffect(s.nuisance, s.outcome), 8.0, "imputed", by_arm=True),
         "cross cut": Cross(f, product, 0.25 * product.bound, "product"),
-        "cross stretched": Cross(stretched(f), s.outcome, s.outcome.bound, "outcome"),
+        "cross stretched": Cross(rescaled(f), s.outcome, s.outcome.bound, "outcome"),
         "marginals": Marginals(s.design.variables, s.schema),
         "ranges": Marginals(("X1", "X2"), s.schema, 64),
         "count": Marginals((), s.schema),
@@ -375,12 +375,6 @@ def needs_groups(mechanism: Mechanism) -> bool:
 NAMES = (*mechanisms(study("substitute")), *raw_mechanisms())
 
 
-def release(vault: Vault, stage: str, mechanism: Mechanism) -> Any:
-    if isinstance(mechanism, Magnitudes | Grid):
-        return vault.release_raw(stage, mechanism, RAW)
-    return vault.release(stage, mechanism)
-
-
 @dataclass(frozen=True, eq=False)
 class Answer:
     """Exact integers of one query, with what the noise source was told of it."""
@@ -402,7 +396,7 @@ class Answer:
 def answers(
     s: Study, data: Any, wanted: Mapping[str, Mechanism] | None = None
 ) -> dict[str, Answer]:
-    """Exact answers of every mechanism on one table, as the vault's door sees them."""
+    """Exact answers of every mechanism on one table, as the vault sees them."""
     chosen = {**mechanisms(s), **raw_mechanisms()} if wanted is None else dict(wanted)
     chosen = dict(sorted(chosen.items(), key=lambda item: needs_groups(item[1])))
     with testing.recorded() as recorder, warnings.catch_warnings():
@@ -410,8 +404,8 @@ def answers(
         vault, groups = s.vault(data, s.plan(list(chosen))), False
         for name, mechanism in chosen.items():
             if needs_groups(mechanism) and not groups:
-                s.arrange(vault, groups=(groups := True))
-            release(vault, name, mechanism)
+                s.set_layout(vault, groups=(groups := True))
+            vault.release(name, mechanism)
     return {
         name: Answer(c.exact, c.query.weights, c.query.sensitivity, c.query.scale)
         for name, c in zip(chosen, recorder.calls, strict=True)

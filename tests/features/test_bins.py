@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privcausal.features.design import Design
+from privcausal.features.rows import FINE
+from privcausal.features.steps import CELLS, TermBins, make_bins
 from privcausal.inference.population import Population, interval_probabilities
-from privcausal.spec.features import FINE, Design
-from privcausal.spec.formula import CausalFormula
-from privcausal.spec.schema import Schema
-from privcausal.spec.steps import CELLS, Axis, make_bins
-from privcausal.vault.mechanisms.counts import BINS
+from privcausal.request.formula import CausalFormula
+from privcausal.request.schema import Schema
+from privcausal.vault.mechanisms.moments import BINS
 
 
-def axis(values: Any, sd: float) -> Axis:
+def axis(values: Any, sd: float) -> TermBins:
     """The bins that a noisy histogram of values in [0, 1] leads to."""
     schema = Schema.of({"Y": (0, 1), "T": (0, 1), "X": (0, 1)})
     formula = CausalFormula.parse("Y ~ T | X", ["X", "T", "Y"])

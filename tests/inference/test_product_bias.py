@@ -5,26 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference.confounding import FITTED, Pair, Regression
-from privcausal.inference.leftover import Source, leftover
+from privcausal.inference.confounding import BiasSource, Pair, Regression, leftover
+from privcausal.inference.priors import PRIORS
 
 P, POINTS, DRAWS = 3, 4, 200_000
-GROUP = np.array([0, 1, 1])
+SHARED = np.array([0, 1, 1]) > 0
 
 
-def source(noise: float, gap: float = 0.0) -> Source:
+def source(noise: float, gap: float = 0.0) -> BiasSource:
     rng = np.random.default_rng(3)
     phi = rng.standard_normal((POINTS, P))
     beta_e, beta_y = np.array([0.0, 0.1, -0.1]), np.array([0.2, 1.0, -0.5])
     gram = 100.0 * np.eye(P)
     e = Regression(gram, gram @ beta_e, noise**2 * np.eye(P), np.full(P, 0.01))
     y = Regression(gram, gram @ beta_y, (5 * noise) ** 2 * np.eye(P), np.full(P, 1.0))
-    pair = Pair(e, y, GROUP, effect=0.5)
+    pair = Pair(e, y, SHARED, effect=0.5)
     used_e, used_y = pair.mean
-    return Source(phi, pair, used_e + gap, used_y - gap)
+    return BiasSource(phi, pair, used_e + gap, used_y - gap)
 
 
-def simulated(one: Source) -> np.ndarray:
+def simulated(one: BiasSource) -> np.ndarray:
     """Draws of d_e d_b at the points, shape (DRAWS, POINTS)."""
     rng = np.random.default_rng(4)
     laws = one.pair.laws(0.0)
@@ -49,7 +49,7 @@ def test_law_by_simulation(gap: float) -> None:
     error = drawn.std(axis=0) / np.sqrt(DRAWS)
     assert (np.abs(law.mean - drawn.mean(axis=0)) < 6 * error + 1e-3 * np.abs(law.mean)).all()
     # covariances of products of normals have tails of their own: within a tenth of the largest
-    found = np.cov(drawn.T) * FITTED**2
+    found = np.cov(drawn.T) * PRIORS.law_inflation**2
     assert law.cov == pytest.approx(found, abs=0.1 * found.max())
 
 
@@ -70,6 +70,6 @@ def test_support_tells_signal_from_none() -> None:
     gram, error, prior = 100.0 * np.eye(P), 25.0 * np.eye(P), np.full(P, 1.0)
     none = Regression(gram, np.zeros(P), error, prior)
     some = Regression(gram, np.full(P, 100.0), error, prior)
-    assert Pair(none, none, GROUP).support < 0 < Pair(none, some, GROUP).support
+    assert Pair(none, none, SHARED).support < 0 < Pair(none, some, SHARED).support
     value = np.log(1 + 100**2 / 25)  # of each coefficient, twice its log
-    assert Pair(none, none, GROUP).support == pytest.approx(-P * value, rel=1e-6)
+    assert Pair(none, none, SHARED).support == pytest.approx(-P * value, rel=1e-6)

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privcausal.errors import PrivacyBreach
-from privcausal.vault import exact
-from privcausal.vault.exact import LIMIT, ExactSum, in_threads
+from privcausal.vault import exit as leaving
+from privcausal.vault.exit import ExactSum
+from privcausal.vault.noise import LIMIT
+from privcausal.vault.passes import in_threads
 
 PARTS = st.lists(st.lists(st.integers(-(2**52), 2**52), min_size=3, max_size=3), max_size=40)
 
@@ -65,7 +67,7 @@ def test_the_cut_moves_no_two_sums_further_apart(values: list[int], change: int)
 
 
 def test_many_blocks_are_carried(monkeypatch) -> None:
-    monkeypatch.setattr(exact, "NEAR", 2)
+    monkeypatch.setattr(leaving, "NEAR", 2)
     assert summed([[2**52, 1, -1]] * 5).value().tolist() == [5 * 2**52, 5, -5]
 
 

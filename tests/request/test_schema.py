@@ -19,15 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcausal.errors import SchemaError
-from privcausal.spec.schema import (
-    MAX_WIDTH,
-    Binary,
-    Interval,
-    Levels,
-    Schema,
-    label_key,
-    least_width,
-)
+from privcausal.request.header import label_key
+from privcausal.request.schema import MAX_WIDTH, Binary, Interval, Levels, Schema, least_width
 
 
 class Hostile:
@@ -178,7 +171,6 @@ def test_bad_intervals(lo, hi, message):
     with pytest.raises(SchemaError) as caught:
         Interval(lo, hi)
     assert message in str(caught.value)
-    assert str(caught.value).startswith("Interval: ")
 
 
 def test_levels():
@@ -207,7 +199,7 @@ BAD_LEVELS = [
 
 @pytest.mark.parametrize(("values", "message"), BAD_LEVELS)
 def test_bad_levels(values, message):
-    with pytest.raises(SchemaError, match=r"^Levels: ") as caught:
+    with pytest.raises(SchemaError) as caught:
         Levels(values)
     assert message in str(caught.value)
 
@@ -251,7 +243,7 @@ def test_the_0_1_coding_turned_round():
     [
         (["a", "b", "c"], None, "there are 3 labels"),
         (["a"], None, "there are 1 labels"),
-        ([], None, "no level"),
+        ([], None, "there are 0 labels"),
         (["a", "a"], None, "read alike"),
         (["a", None], None, "label 2 is missing"),
         ("ab", None, "must be a list"),
@@ -259,7 +251,7 @@ def test_the_0_1_coding_turned_round():
     ],
 )
 def test_bad_binary(labels, ref, message):
-    with pytest.raises(SchemaError, match=r"^Binary: ") as caught:
+    with pytest.raises(SchemaError) as caught:
         Binary(labels, ref)
     assert message in str(caught.value)
 

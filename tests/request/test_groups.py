@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from privcausal.errors import SchemaError
-from privcausal.spec.groups import group_mask, partitions, resolve_groups
-from privcausal.spec.schema import Binary, Levels, Schema
+from privcausal.request.groups import group_mask, partitions, resolve_groups
+from privcausal.request.schema import Binary, Levels, Schema
 
 
 @pytest.mark.parametrize(

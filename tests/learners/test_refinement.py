@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 from unittest import mock
@@ -11,12 +12,12 @@ import pandas as pd
 import pytest
 
 import privcausal as pc
-from privcausal.inference import cut as cuts
+from privcausal.features.products import Interactions
+from privcausal.inference import clipping
 from privcausal.inference.effect import Effect
+from privcausal.inference.priors import PRIORS
 from privcausal.learners import r as learner_r
-from privcausal.learners import remaining
 from privcausal.learners.bases import Gam
-from privcausal.spec.interactions import Interactions
 from privcausal.testing import seeded_noise, zero_noise
 
 BOUNDS = {"Y": (-4, 6), "X1": (0, 1), "X2": (0, 1), "X3": (0, 1), "G": ["a", "b"]}
@@ -110,23 +111,25 @@ def test_the_booster_has_them_as_pairs() -> None:
 
 def test_without_noise_both_releases_say_the_same() -> None:
     """Whatever the layout: moments of what an effect leaves, plus G beta, per stretch."""
-    seen = []
+    seen, release = [], learner_r.second_release
 
     def spy(*given: Any) -> Any:
-        out = remaining.once_more(*given)
+        out = release(*given)
         seen.append((given[2], out[0]))
         return out
 
     def first_only(first: Any, again: Any) -> Any:
-        return remaining.replace(first, cross=again.cross)
+        return learner_r.replace(first, cross=again.cross)
 
+    all_left = replace(PRIORS, least_left=1.0, rescaled_norm_quantile=1.0)
     with (
         zero_noise(),
-        mock.patch.object(cuts, "trade", lambda sizes, *_, **__: float(sizes.edges[-1])),
-        mock.patch.object(remaining, "LEAST_LEFT", 1.0),
-        mock.patch.object(remaining, "NORM_QUANTILE", 1.0),
-        mock.patch.object(remaining, "_averaged", first_only),
-        mock.patch.object(learner_r, "once_more", spy),
+        mock.patch.object(
+            clipping, "threshold_for_effect", lambda sizes, *_, **__: float(sizes.edges[-1])
+        ),
+        mock.patch.object(learner_r, "PRIORS", all_left),
+        mock.patch.object(learner_r, "_averaged", first_only),
+        mock.patch.object(learner_r, "second_release", spy),
     ):
         pc.privcate(FORMULA, study(16_000), bounds=BOUNDS, eps=1.0)
     ((first, second),) = seen
@@ -136,9 +139,9 @@ def test_without_noise_both_releases_say_the_same() -> None:
 
 
 def test_where_moments_speak_of_nothing_no_product_is_believed() -> None:
-    """20 trials without any product, whose mean square would be .44."""
+    """12 trials without any product, whose mean square would be .44."""
     found = []
-    for seed in range(20):
+    for seed in range(12):
         with seeded_noise(100 + seed):
             fit = pc.privcate(FORMULA, study(4000, False), bounds=BOUNDS, eps=1.0)
         found.append(sum(float(p.additive.coef @ p.additive.coef) for p in products(fit)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.spec.features import FEW_ROWS, Design, _unlike, combine
-from privcausal.spec.formula import CausalFormula
-from privcausal.spec.schema import Schema
+from privcausal.features.basis import FEW_ROWS, combine
+from privcausal.features.design import Design, _unlike
+from privcausal.request.formula import CausalFormula
+from privcausal.request.schema import Schema
 
 MARKER = _unlike([])
 ODD = ["<undeclared>", "undeclared", MARKER, f"a{MARKER}", f"<{MARKER}>", MARKER[:-1], MARKER[1:]]

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import privcausal as pc
 from privcausal.errors import DataError
 from privcausal.vault import Findings
+from privcausal.vault.admission import open_source
 from privcausal.vault.batch import _clean
-from privcausal.vault.curator import BANNER, FINE, MOST_LINES
-from privcausal.vault.door import read
+from privcausal.vault.check_data import BANNER, FINE, MOST_LINES
 
 SCHEMA = pc.Schema(
     {
@@ -152,7 +152,7 @@ domains = st.sampled_from(
 def test_findings_are_what_the_vault_does(values, domain):
     """A row is found exactly where the vault changes its value or takes it for missing."""
     text = all(v is None or isinstance(v, str) for v in values)
-    source = read({"x": np.array(values, dtype=object if text else float)})
+    source = open_source({"x": np.array(values, dtype=object if text else float)})
     found = lines(pc.check_data({"x": source.rows._frame["x"].to_native()}, {"x": domain}))
     number = isinstance(domain, pc.Interval) or (
         isinstance(domain, pc.Binary) and domain.labels is None and not text

@@ -22,9 +22,9 @@ import pytest
 
 import privcausal as pc
 from privcausal.errors import PrivacyBreach
+from privcausal.vault.admission import open_source
 from privcausal.vault.batch import RawBatch, RawColumn
-from privcausal.vault.door import read
-from privcausal.vault.sealed import Sealed
+from privcausal.vault.guard import Opaque
 
 CANARY = 77310.4142
 N = 613  # a number of rows that no public array of a fit has
@@ -54,11 +54,12 @@ def sealed_objects() -> dict[str, Any]:
     s = study("substitute")
     vault = s.vault(table(random_rows(9, 0)), s.plan(["s"]))
     vault.release("s", mechanisms(s)["gram"])
-    source = read(frame())
+    source = open_source(frame())
     column = RawColumn(numbers=np.array([CANARY]))
     return {
         "Vault": vault,
-        "Batch": vault._batches[0],
+        "Passes": vault._passes,
+        "Batch": vault._passes._batches[0],
         "RawBatch": RawBatch({"Y": column}, np.ones(1, bool)),
         "RawColumn": column,
         "Source": source,
@@ -187,7 +188,7 @@ def reachable(start: Any) -> Iterator[tuple[str, Any]]:
 
 def private_parts(result: Any) -> list[str]:
     """Paths in a result that lead to sealed values or to anything with a line per row."""
-    return [path for path, value in reachable(result) if isinstance(value, Sealed) or long(value)]
+    return [path for path, value in reachable(result) if isinstance(value, Opaque) or long(value)]
 
 
 def long(value: Any) -> bool:
@@ -197,10 +198,15 @@ def long(value: Any) -> bool:
     return isinstance(value, list | tuple | dict | set) and len(value) == N
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "private"])
 @pytest.mark.parametrize("split", ["full", "disjoint", "crossfit"])
 def test_no_result_leads_to_a_row(learner: str, split: str) -> None:
-    options: dict[str, Any] = {"bounds": BOUNDS, "split": split, "groups": ["X2"]}
+    options: dict[str, Any] = {
+        "bounds": BOUNDS,
+        "control": pc.Control(split=split),
+        "groups": ["X2"],
+    }
     formula = "Y ~ T | X1 + X2"
     if learner == "private":
         result: Any = pc.private(formula, frame(), **options)

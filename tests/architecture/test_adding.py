@@ -1,0 +1,109 @@
+"""A new learner needs a file of its own and a row of the registry: results know it by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import privcausal as pc
+from privcausal import learners
+from privcausal.features.functions import Additive
+from privcausal.inference.effect import Effect, Piece
+from privcausal.learners import R
+from privcausal.learners.base import CateLearner, Learnt, shown
+from privcausal.learners.bases import Base
+from privcausal.learners.budget import StageWeight
+from privcausal.learners.description import Description
+from privcausal.learners.estimate import Estimate
+from privcausal.learners.nuisances import nuisance_of
+from privcausal.learners.orthogonal import nuisance_needs, nuisances
+from privcausal.learners.state import FitState
+from privcausal.request.plan import Plan
+from privcausal.request.request import Request
+from privcausal.testing import seeded_noise
+
+STUDY = pc.datasets.clinic(1000, 3)
+
+
+@dataclass(frozen=True)
+class Nought(CateLearner):
+    """Takes every effect to be zero, give or take a tenth."""
+
+    name: ClassVar[str] = "nought"
+    title: ClassVar[str] = "nought-learner"
+    bands: ClassVar[str] = "Bands are a tenth wide, whatever the rows are."
+
+    def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
+        return nuisance_needs(request, base)
+
+    def learn(self, state: FitState) -> Learnt:
+        known = nuisances(state)
+        features = known.state.effect_features
+        law = np.diag(np.r_[0.01, np.zeros(features.size - 1)])
+        zero = Additive(features, np.zeros(features.size))
+        effect = Effect((Piece(zero, law),), 2 * known.state.outcome.bound)
+        found = tuple(nuisance_of(p, effect, known.state.outcome) for p in known.partials)
+        return Learnt(
+            known.state, effect, found, shown(known.partials, found), known.doubt, known.partials
+        )
+
+    @classmethod
+    def method(cls, title: str, plan: Plan) -> str:
+        return f"The {title} says that nothing has an effect (base {plan.base!r})."
+
+    @classmethod
+    def describe(cls, estimate: Estimate) -> Description:
+        return replace(super().describe(estimate), notes=("Nought was learned of the effect.",))
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(learners.LEARNERS, "nought", Nought())
+
+
+@pytest.fixture
+def fit(registered: None) -> Any:
+    with seeded_noise(5):
+        return pc.privcate(STUDY.formula, STUDY.frame, bounds=STUDY.bounds, learner="nought")
+
+
+def words(text: Any) -> str:
+    return " ".join(str(text).split())
+
+
+def test_its_fit_shows_what_it_says_of_itself(fit: Any, tmp_path: Any) -> None:
+    text = words(fit.summary())
+    assert "Estimator: nought-learner" in text
+    assert "Bands are a tenth wide, whatever the rows are." in text
+    assert "Nought was learned of the effect." in text
+    fit.report(tmp_path / "fit.html")
+    page = (tmp_path / "fit.html").read_text(encoding="utf-8")
+    assert "The nought-learner says that nothing has an effect" in page
+    assert "No unmeasured confounding" in page
+    assert "learner=&#39;nought&#39;" in page or "learner='nought'" in page
+    assert (fit.predict(STUDY.frame.head(3))["estimate"] == 0).all()
+
+
+def test_its_fit_comes_back_from_a_file_whole(fit: Any, tmp_path: Any) -> None:
+    fit.save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json")
+    assert str(again.summary()) == str(fit.summary())
+    assert again._view().methods == fit._view().methods
+
+
+def test_it_can_be_planned(registered: None) -> None:
+    plan = pc.plan(STUDY.formula, bounds=STUDY.bounds, n=2000, learner="nought")
+    assert "Estimator: nought-learner" in words(plan.summary())
+    assert np.isfinite(plan.table["half-width"]).all()
+
+
+def test_a_learner_without_a_name_here_is_described_as_most_are(fit: Any) -> None:
+    """As a file of it is, where its module was not imported."""
+    plan = replace(fit.estimate.plan, learner="elsewhere")
+    said = learners.describe(replace(fit.estimate, plan=plan))
+    assert said.title == "elsewhere"
+    assert said.assumptions == R.describe(fit.estimate).assumptions
+    assert said.methods[0].startswith("Elsewhere with base 'gam'.")

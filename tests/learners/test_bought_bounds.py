@@ -1,0 +1,97 @@
+"""Bounds of an outcome that are bought cut what noise hides, and intervals allow for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom
+
+import privcausal as pc
+from privcausal.errors import BudgetError, SchemaError
+from privcausal.testing import seeded_noise
+
+FITS = 40
+MISSED = int(binom.isf(1e-6, FITS, 0.05))
+"""So many 95 % intervals of `FITS` miss with a chance of less than one in a million."""
+
+
+def sparse(rng: np.random.Generator, arm: float, size: int) -> np.ndarray:
+    """Amounts that 4 % or 6 % have, log-normal."""
+    return (rng.random(size) < 0.04 + 0.02 * arm) * np.exp(4 + rng.standard_normal(size))
+
+
+def skewed(rng: np.random.Generator, arm: float, size: int) -> np.ndarray:
+    return np.exp(3 + 0.2 * arm + rng.standard_normal(size))
+
+
+def rare(rng: np.random.Generator, arm: float, size: int) -> np.ndarray:
+    return (rng.random(size) < 0.005 + 0.01 * arm) * 1.0
+
+
+EFFECTS = {sparse: 0.02 * np.exp(4.5), skewed: np.exp(3.5) * np.expm1(0.2), rare: 0.01}
+
+CALLS: dict[str, Any] = {
+    "difference": lambda frame: pc.private("Y ~ T", frame, eps=1),
+    "private": lambda frame: pc.private("Y ~ T | X", frame, eps=1, bounds={"X": (-1, 1)}),
+    "adum": lambda frame: pc.privcate(
+        "Y ~ T | X", frame, eps=1, bounds={"X": (-1, 1)}, learner=pc.learners.ADUM(noise="gaussian")
+    ),
+    "r": lambda frame: pc.privcate("Y ~ T | X", frame, eps=1, bounds={"X": (-1, 1)}),
+}
+
+
+def study(law: Any, rows: int, seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    T = (rng.random(rows) < 0.5) * 1.0
+    Y = np.where(T == 1, law(rng, 1.0, rows), law(rng, 0.0, rows))
+    return pd.DataFrame({"Y": Y, "T": T, "X": rng.uniform(-1, 1, rows)})
+
+
+def misses(call: str, law: Any, rows: int) -> int:
+    """Intervals without the effect, of fits that find bounds at all."""
+    missed = 0
+    for seed in range(FITS):
+        with seeded_noise(seed):
+            try:
+                found = CALLS[call](study(law, rows, seed))
+            except BudgetError:
+                continue
+        low, high = found.conf_int().iloc[0]
+        missed += not low <= EFFECTS[law] <= high
+    return missed
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("call", list(CALLS))
+def test_sparse_amounts_are_covered(call: str) -> None:
+    assert misses(call, sparse, 20_000) <= MISSED
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("call", ["difference", "private"])
+@pytest.mark.parametrize("law", [rare, sparse, skewed])
+def test_what_few_rows_hide_is_covered_or_refused(call: str, law: Any) -> None:
+    assert misses(call, law, 4000) <= MISSED
+
+
+def test_where_only_zeros_are_seen_there_is_no_range() -> None:
+    """Events too rare to be told from noise (40 rows, noise of sd 24) may be of any size."""
+    with seeded_noise(1), pytest.raises(BudgetError, match="bounds for 'Y'"):
+        CALLS["private"](study(rare, 4000, 1))
+
+
+def test_bounds_cost_little_where_no_tail_is_heavy() -> None:
+    frame = study(lambda rng, arm, size: 10 + arm + 2 * rng.standard_normal(size), 20_000, 1)
+    bounds = {"X": (-1, 1), "Y": (2, 19)}
+    with seeded_noise(1):
+        bought = CALLS["private"](frame).conf_int().iloc[0]
+        declared = pc.private("Y ~ T | X", frame, eps=1, bounds=bounds).conf_int().iloc[0]
+    assert bought[1] - bought[0] < 2 * (declared[1] - declared[0])
+
+
+def test_without_a_condition_on_tails_an_outcome_has_declared_bounds() -> None:
+    with pytest.raises(SchemaError, match="needs declared bounds of the outcome 'Y'"):
+        pc.private("Y ~ T", study(rare, 100, 1), eps=1, control=pc.Control(tails="any"))

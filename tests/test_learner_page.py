@@ -1,0 +1,115 @@
+"""The page on learner "r": its constants, shares and places are those of the code."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from dataclasses import fields
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import privcausal as pc
+from privcausal.inference.priors import PRIORS
+from privcausal.learners.shares import SHARES
+from privcausal.testing import seeded_noise
+
+PAGE = Path(__file__).parents[1] / "vignettes" / "explanation" / "r-learner.md"
+TEXT, CONSTANTS = PAGE.read_text(encoding="utf-8").split("\n## Constants\n")
+PRIVATE = ("private_", "dr_", "arms_", "x_", "dpcate_", "networks_", "boosted_", "trial_")
+"""What begins the names of other learners' shares."""
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all tables, without their heads."""
+    lines = [line.strip() for line in text.splitlines() if line.startswith("| ")]
+    cells = [
+        [c.strip().replace("\\|", "|") for c in re.split(r"(?<!\\)\|", s)[1:-1]] for s in lines
+    ]
+    heads = {k - 1 for k, row in enumerate(cells) if set(row[0]) == {"-"}}
+    return [row for k, row in enumerate(cells) if k not in heads and k - 1 not in heads]
+
+
+def shown(value: Any) -> str:
+    return ", ".join(f"{v:g}" for v in (value if isinstance(value, tuple) else (value,)))
+
+
+@lru_cache(maxsize=64)
+def reasons(path: str, inside: str = "") -> dict[str, str]:
+    """The docstring after each constant of a module, or of a class in it."""
+    body = ast.parse(Path(path).read_text(encoding="utf-8")).body
+    if inside:
+        (body,) = (n.body for n in body if isinstance(n, ast.ClassDef) and n.name == inside)
+    found = {}
+    for node, text in pairwise(body):
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            names = (n.id for t in targets if t for n in ast.walk(t) if isinstance(n, ast.Name))
+            found |= dict.fromkeys(names, " ".join(str(text.value.value).split()))
+    return found
+
+
+def held(values: Any) -> dict[str, list[str]]:
+    why = reasons(inspect.getfile(type(values)), type(values).__name__)
+    return {f.name: [shown(getattr(values, f.name)), why[f.name]] for f in fields(values)}
+
+
+TABLES = {part.splitlines()[0]: rows(part) for part in CONSTANTS.split("\n### ")[1:]}
+
+
+def test_priors_are_those_of_the_code() -> None:
+    found = {name.strip("`"): rest for name, *rest in TABLES["Priors and allowances"]}
+    assert found == held(PRIORS)
+
+
+def test_shares_are_those_of_the_code() -> None:
+    found = {name.strip("`"): rest for name, *rest in TABLES["Shares and weights of the budget"]}
+    own = {k: v for k, v in held(SHARES).items() if not k.startswith(PRIVATE)}
+    assert found == own
+
+
+def test_no_share_is_without_a_reason() -> None:
+    assert all(why for _, why in held(SHARES).values())
+
+
+@pytest.mark.parametrize("row", TABLES["Thresholds, grids and guards"], ids=lambda row: row[0])
+def test_other_constants_are_those_of_the_code(row: list[str]) -> None:
+    place, value, why = row
+    module, _, names = place.strip("`").partition(":")
+    code = importlib.import_module(f"privcausal.{module}")
+    assert value == ", ".join(shown(getattr(code, name)) for name in names.split(", "))
+    assert code.__file__ is not None
+    assert {reasons(code.__file__)[name] for name in names.split(", ")} == {why}
+
+
+def test_stages_are_those_of_a_fit() -> None:
+    """Their order, and the shares of rho by default."""
+    study = pc.datasets.clinic(500)
+    with seeded_noise(1):
+        fit = pc.privcate(study.formula, study.frame, bounds=study.bounds, learner="r")
+    stages = {stage.name: stage.rho for stage in fit.estimate.plan.stages}
+    whole = sum(stages.values())
+    table = {row[0]: row for row in rows(TEXT)}
+    asked = [f"{r.charge.stage}: " for r in fit.estimate.releases]
+    assert [name.split(": ")[0] + ": " for name in table] == asked
+    assert {n: row[-1] for n, row in table.items()} == {
+        name: f"{100 * rho / whole:.1f}" for name, rho in stages.items()
+    }
+
+
+def test_each_constant_is_used_on_the_page() -> None:
+    for name in (row[0].strip("`") for key in list(TABLES)[:2] for row in TABLES[key]):
+        assert re.search(rf"\b{name}(?![a-z_])", TEXT), name
+
+
+@pytest.mark.parametrize("place", sorted(set(re.findall(r"`([a-z_.]+:[\w.]+)`", TEXT))))
+def test_each_place_exists(place: str) -> None:
+    module, _, names = place.partition(":")
+    found: Any = importlib.import_module(f"privcausal.{module}")
+    for name in names.split("."):
+        found = getattr(found, name)
