@@ -12,6 +12,7 @@ import numpy as np
 
 from privcausal.inference.average import FEW, AverageEstimate
 from privcausal.inference.ranges import (
+    ERROR,
     OCTAVES,
     Core,
     Tail,
@@ -95,7 +96,8 @@ def trial_window(
     """One interval for both arms, of least squared noise plus squared bound of the bias.
 
     It is all of the bounds where only the ends and zero can be told from noise (an outcome of two
-    values, rare events), for then no scale is known.
+    values, rare events), for then no scale is known. It holds at least what `Core.stretched` does:
+    with few rows, what is told from noise may be one mode of several, or the middle of a flat one.
 
     Parameters
     ----------
@@ -115,6 +117,7 @@ def trial_window(
     core = Core.of(seen, pooled, ends)
     if core is None:
         return Window(bounds)
+    core = core.stretched(pooled, looked[2][1], ends, ERROR)
     starts, rows = (core.below, core.above), np.zeros((2, 2))
     for side, sign in enumerate((-1, 1)):
         distance = (sign * (ends - core.middle))[::sign]

@@ -12,7 +12,7 @@ fits for every law that meets the condition, and it goes into the interval."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -218,6 +218,23 @@ class Core:
             min(low if low > least else high, middle - float(ends[0])),
             min(high if high > least else low, float(ends[-1]) - middle),
         )
+
+    def stretched(self, counts: Vector, noise_sd: float, ends: Vector, error: float) -> Core:
+        """Stretched by a power of `STEP`, until at most as many rows can hide beyond as lie within.
+
+        Where more may hide, it is no middle that has tails: the condition would not be about them.
+        Rows at single values are no part of a middle. `error` is the chance that more rows hide.
+        """
+        single = np.diff(ends) <= POINT * float(ends[-1] - ends[0])
+        lowest, highest = self.middle - float(ends[0]), float(ends[-1]) - self.middle
+        below, above = self.below, self.above
+        while below < lowest or above < highest:
+            beyond = (ends[:-1] < self.middle - below) | (ends[1:] > self.middle + above)
+            most = counts[beyond].sum() + norm.isf(error) * noise_sd * np.sqrt(beyond.sum())
+            if most <= counts[~beyond & ~single].sum():
+                break
+            below, above = min(STEP * below, lowest), min(STEP * above, highest)
+        return replace(self, below=below, above=above)
 
 
 @dataclass(frozen=True, eq=False)

@@ -154,13 +154,13 @@ def test_the_interval_without_privacy_is_about_paper_modes_mean(data: str) -> No
 
 
 def test_the_fits_intervals_are_those_at_three_levels() -> None:
+    """Of a normal estimate where nothing is cut; a bound of the bias is the same at every level."""
     draw = draws.DRAWS["trial"](500, 0)
-    (fit,) = methods.METHODS["difference"](draw, 1.0)
+    with zero_noise():
+        (fit,) = methods.METHODS["difference"](draw, 1.0)
     halves = [(high - low) / 2 / fit.std_error for low, high in fit.limits]
-    # the bound of the bias is the same at every level, and so more of the lower ones
-    assert halves[2] == pytest.approx(1.9600, abs=1e-4)
-    assert all(np.array(halves) >= [1.2815, 1.6448, 1.9599])
-    assert halves[0] < 1.6
+    assert halves == pytest.approx([1.2816, 1.6449, 1.9600], abs=2e-2)
+    assert sorted(halves) == halves
 
 
 @pytest.mark.parametrize(("law", "bias"), [(draws._smooth, 0.0596), (draws._interacting, 0.0495)])
