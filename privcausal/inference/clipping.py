@@ -13,6 +13,7 @@ from scipy.special import ndtr
 
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import signal_share
+from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
 
 HALF_OCTAVES = 16
@@ -187,9 +188,9 @@ TAILS = (0.1, 0.08, 0.06, 0.04, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
 """Shares of the rows that may be cut on each side: a grid."""
 
 
-def borders(lo: float, hi: float) -> Vector:
-    """Upper borders of the bins above `lo`, up to the range hi - lo; shape (BINS,)."""
-    return np.asarray((hi - lo) * np.arange(1, BINS + 1) / BINS)
+def window_borders(bounds: Interval) -> Vector:
+    """Upper borders of the bins above the lower end, up to the range; shape (BINS,)."""
+    return np.asarray(bounds.width * np.arange(1, BINS + 1) / BINS)
 
 
 def outcome_window(

@@ -251,8 +251,9 @@ def averages(
     sums, bias = replace(rough, cut=cut), chosen.bias
     if state.session.beyond is not None:
         bias += target.extremes.unit_most * state.session.beyond.lost / state.population.count
-    first = state.session.release(stages[1], sums)
     squares = ScoreSquares(target.score, cut, regressors, meat=robust)
+    state.session.gather({stages[1]: sums, stages[2]: squares})
+    first = state.session.release(stages[1], sums)
     second = state.session.release(stages[2], squares)
     value, sd = (
         ScoreData(*sums.split(a), *squares.split(b))

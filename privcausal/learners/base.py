@@ -37,7 +37,14 @@ from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.nuisances import FoldNuisances, mixed, nuisance_of, overall
 from privcausal.learners.orthogonal import Learned
 from privcausal.learners.shares import SHARES, Stages
-from privcausal.learners.state import FitState, Session, look_at_outcome, prepare, range_needs
+from privcausal.learners.state import (
+    CATE_LOOKS,
+    FitState,
+    Session,
+    look_at_outcome,
+    prepare,
+    range_needs,
+)
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request
 from privcausal.request.schema import Schema
@@ -150,7 +157,7 @@ class CateLearner(EffectLearner):
         return [StageWeight(Stages.MARGINALS, SHARES.marginals), *needs, *averages_needs(request)]
 
     def run(self, session: Session) -> Estimate:
-        state = prepare(session, modelled=True)
+        state = prepare(session, modelled=True, looks=CATE_LOOKS)
         boosted = isinstance(session.base, DPEBM)
         learnt = self.boost(state) if boosted else self.learn(state)
         state = learnt.state

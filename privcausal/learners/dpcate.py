@@ -31,6 +31,7 @@ from privcausal.learners.nuisances import (
     nuisance_of,
     read_sizes,
     remainder,
+    sizes_of,
 )
 from privcausal.learners.options import NN, Kernel
 from privcausal.learners.orthogonal import (
@@ -44,7 +45,7 @@ from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.paper.dpcate import describe_published
 from privcausal.learners.second_stage import basis, second_stage
 from privcausal.learners.shares import SHARES, Stages
-from privcausal.learners.state import FitState, Session, look_at_outcome, prepare
+from privcausal.learners.state import CATE_LOOKS, FitState, Session, look_at_outcome, prepare
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Schema
@@ -155,7 +156,7 @@ class DPCATE(CateLearner):
 
     def _run(self, session: Session, base: AnyBase) -> Estimate:
         """As every learner, but averages are centred on the first effect's mean."""
-        learnt, centre = self._learn(prepare(session, modelled=True), base)
+        learnt, centre = self._learn(prepare(session, modelled=True, looks=CATE_LOOKS), base)
         state, found = learnt.state, None
         if session.plan.has(STAGES[1]):
             state = look_at_outcome(state, Stages.AVERAGE_RANGE)
@@ -216,7 +217,7 @@ def _kernel_effect(
     features = basis(state, kernel)
     # the usual law of residual products helps: by itself a small budget sees no sizes
     sizes = (
-        read_sizes(state, score.target, Stages.SCORE_SIZES)
+        read_sizes(state, sizes_of(score.target), Stages.SCORE_SIZES)
         if score.doubly_robust
         else residual_sizes(state, score.target, Stages.SCORE_SIZES, partial)
     )

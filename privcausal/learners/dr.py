@@ -16,7 +16,7 @@ from privcausal.learners.base import CateLearner, Learnt
 from privcausal.learners.bases import Base, Gam
 from privcausal.learners.boosting.recipes import dr_learner, two_stage_needs
 from privcausal.learners.budget import StageWeight
-from privcausal.learners.nuisances import by_fold, cross_noise, nuisance_of, read_sizes
+from privcausal.learners.nuisances import by_fold, cross_noise, nuisance_of, read_sizes, sizes_of
 from privcausal.learners.orthogonal import (
     conditional,
     nuisance_needs,
@@ -86,7 +86,7 @@ def _second_stage(
     """
     reach = 2 * state.outcome.bound
     target = by_fold(lambda n: Aipw(n, state.outcome, state.clip, first, reach), nuisances)
-    sizes = read_sizes(state, target, Stages.SCORE_SIZES)
+    sizes = read_sizes(state, sizes_of(target), Stages.SCORE_SIZES)
     features = state.effect_features
     cut = clipping.threshold_for_effect(
         sizes, cross_noise(state, MOMENTS, features.cut) / state.population.count

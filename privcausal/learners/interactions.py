@@ -21,13 +21,13 @@ from privcausal.inference.population import population_gram
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, Prior, Regression, fit
 from privcausal.learners.budget import StageWeight
-from privcausal.learners.nuisances import FoldNuisances, by_fold, extended, read_sizes
+from privcausal.learners.nuisances import FoldNuisances, by_fold, extended, read_sizes, sizes_of
 from privcausal.learners.shares import Stages
 from privcausal.learners.state import FitState, complements
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.typing import Integers, Matrix, Vector
-from privcausal.vault import Cross, OutcomeResidual, Transform, TreatmentResidual
+from privcausal.vault import Cross, OutcomeResidual, TreatmentResidual
 
 INTERACTIONS = (
     Stages.INTERACTION_SIZES,
@@ -66,14 +66,18 @@ def refine(state: FitState, partials: tuple[FoldNuisances, ...]) -> tuple[FoldNu
     treatment = by_fold(lambda p: TreatmentResidual(p.e_soft, soft), own)
     outcome = by_fold(lambda p: OutcomeResidual(p.eta, state.outcome), own)
     half = state.centre.bound
+    first = Cross(psi, treatment, 1 - soft, Stages.TREATMENT_INTERACTIONS.query)
+    sizing = sizes_of(outcome)
+    state.session.gather({Stages.INTERACTION_SIZES: sizing}, {Stages.TREATMENT_INTERACTIONS: first})
     es = _regressions(
-        state, psi, Stages.TREATMENT_INTERACTIONS, treatment, 1 - soft,
+        state, psi, Stages.TREATMENT_INTERACTIONS, first,
         noise_var=PRIORS.treatment_variance, spread=PRIORS.propensity_sd,
     )  # fmt: skip
-    sizes = read_sizes(state, outcome, Stages.INTERACTION_SIZES)
+    sizes = read_sizes(state, sizing, Stages.INTERACTION_SIZES)
     cut = min(sizes.quantile(PRIORS.residuals_uncut), PRIORS.residual_range * half)
     ys = _regressions(
-        state, psi, Stages.OUTCOME_INTERACTIONS, outcome, cut,
+        state, psi, Stages.OUTCOME_INTERACTIONS,
+        Cross(psi, outcome, cut, Stages.OUTCOME_INTERACTIONS.query),
         noise_var=(PRIORS.outcome_noise_sd * half) ** 2, spread=_outcome_spread(state, partials),
     )  # fmt: skip
     pairs = [Pair(e, y, np.full(psi.size, True)) for e, y in zip(es, ys, strict=True)]
@@ -170,8 +174,7 @@ def _regressions(
     state: FitState,
     psi: Interactions,
     stage: StageKey,
-    target: Transform,
-    cut: float,
+    order: Cross,
     *,
     noise_var: float,
     spread: float,
@@ -180,7 +183,7 @@ def _regressions(
 
     There is one variance for products of pairs and one for curved products.
     """
-    releases = state.session.moments(stage, Cross(psi, target, cut, stage.query))
+    releases = state.session.moments(stage, order)
     ones, found = np.ones(len(state.rows)), []
     noise_sd = float(releases[0].noise_sd[0])
     for cross, sd, share in complements([r.value for r in releases], noise_sd):

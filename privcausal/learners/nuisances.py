@@ -27,7 +27,7 @@ from privcausal.inference.population import GramEstimate, alignment, amplitude, 
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, Posterior
 from privcausal.learners.shares import Stages
-from privcausal.learners.state import FitState, Grams, complements, off_diagonal_sd
+from privcausal.learners.state import FitState, Grams, complements, gram_of, off_diagonal_sd
 from privcausal.request.plan import StageKey
 from privcausal.request.request import LEAST_PROPENSITY
 from privcausal.typing import Estimand, Matrix, Vector
@@ -35,6 +35,7 @@ from privcausal.vault import (
     ByFold,
     Cross,
     Gram,
+    Mechanism,
     Outcome,
     OutcomeResidual,
     ResidualProduct,
@@ -62,8 +63,19 @@ class FoldNuisances:
     beyond: tuple[Interactions, Pair] | None = None
 
 
-def partial(state: FitState, grams: Grams) -> tuple[FoldNuisances, ...]:
-    """Propensity and mean outcome, one pair per fold (one without cross-fitting)."""
+def additive_nuisances(state: FitState) -> tuple[FitState, Grams, tuple[FoldNuisances, ...]]:
+    """Gram, propensity and mean outcome, one pair per fold (one without cross-fitting).
+
+    One pass over the rows serves all three.
+    """
+    crosses: dict[StageKey, Mechanism] = {Stages.OUTCOME: _outcome_cross(state)}
+    if state.known is None:
+        crosses[Stages.TREATMENT] = Cross(state.features, Treatment(), 0.5, "treatment")
+    state, grams = gram_of(state, crosses)
+    return state, grams, _partial(state, grams)
+
+
+def _partial(state: FitState, grams: Grams) -> tuple[FoldNuisances, ...]:
     known = state.known
     if known is not None:
         etas = _outcomes(state, grams)
@@ -143,17 +155,17 @@ def _more(base: Function, psi: Interactions, coef: Vector) -> Function:
 
 
 def _crosses(
-    state: FitState, grams: Grams, stage: StageKey, mechanism: Cross
+    state: FitState, grams: Grams, stage: StageKey
 ) -> list[tuple[GramEstimate, Vector, float]]:
     """Gram, cross moments and their noise sd, by fold."""
-    releases = state.session.moments(stage, mechanism)
+    releases = state.session.moments(stage, state.session.asked[stage])
     found = complements([r.value for r in releases], float(releases[0].noise_sd[0]))
     return [(g, cross, sd) for g, (cross, sd, _) in zip(grams.outside, found, strict=True)]
 
 
 def _treatments(state: FitState, grams: Grams) -> list[Posterior]:
-    mechanism, found = Cross(state.features, Treatment(), 0.5, "treatment"), []
-    for gram, cross, sd in _crosses(state, grams, Stages.TREATMENT, mechanism):
+    found = []
+    for gram, cross, sd in _crosses(state, grams, Stages.TREATMENT):
         share = 0.5 + float(cross[0]) / max(float(gram.value[0, 0]), 1e-9)
         # Var(T) over the most that it can be; a rare treatment's propensity varies less, too
         most = share * (1 - share) / PRIORS.even_variance
@@ -171,17 +183,20 @@ def _slope_variance(features: FeatureMap) -> float:
     return float(max((features.order == 1).sum(), 1)) * amplitude(len(features.blocks)) ** 2
 
 
-def _outcomes(state: FitState, grams: Grams) -> list[Posterior]:
+def _outcome_cross(state: FitState) -> Cross:
     outcome = state.centre
     target: Transform = outcome
     if state.window is not None:
         middle = Constant(0.5 * (outcome.lo + outcome.hi))
         target = OutcomeResidual(middle, state.outcome)
-    half, found = outcome.bound, []
-    mechanism = Cross(state.features, target, half, "outcome")
+    return Cross(state.features, target, outcome.bound, "outcome")
+
+
+def _outcomes(state: FitState, grams: Grams) -> list[Posterior]:
+    half, found = state.centre.bound, []
     weights = state.features.weight(state.rows.phi(state.features))
     relative = float(weights.mean() / weights.min())
-    for gram, cross, sd in _crosses(state, grams, Stages.OUTCOME, mechanism):
+    for gram, cross, sd in _crosses(state, grams, Stages.OUTCOME):
         most = _most_variance(cross[0], sd, gram, half, relative)
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.outcome_noise_sd**2 * most)
         size = PRIORS.outcome_sd**2 * most / _slope_variance(state.features)
@@ -268,11 +283,15 @@ def as_effect(state: FitState, posterior: Posterior) -> Effect:
     return Effect((Piece(function, posterior.cov),), 2 * state.outcome.bound)
 
 
-def read_sizes(state: FitState, target: Transform, stage: StageKey) -> clipping.AbsHistogram:
+def sizes_of(target: Transform) -> SizeHistogram:
+    """The query for a histogram of a score's size, in half octaves up to its bound."""
+    return SizeHistogram(target, clipping.size_edges(target.bound))
+
+
+def read_sizes(state: FitState, order: SizeHistogram, stage: StageKey) -> clipping.AbsHistogram:
     """Cleaned noisy histogram of a score's size."""
-    borders = clipping.size_edges(target.bound)
-    release = state.session.release(stage, SizeHistogram(target, borders))
-    return clipping.cleaned(release.value, float(release.noise_sd[0]), borders)
+    release = state.session.release(stage, order)
+    return clipping.cleaned(release.value, float(release.noise_sd[0]), order.edges)
 
 
 def cross_noise(state: FitState, stage: StageKey, norm: float) -> float:

@@ -26,20 +26,20 @@ from privcausal.learners.budget import StageWeight
 from privcausal.learners.interactions import INTERACTIONS, interaction_needs, refine
 from privcausal.learners.nuisances import (
     FoldNuisances,
+    additive_nuisances,
     as_effect,
     clipped,
     cross_noise,
     extended,
     from_pair,
     over_folds,
-    partial,
     remainder_weight,
     residual_product,
     updated_for_effect,
     weights_gram,
 )
 from privcausal.learners.shares import SHARES, Stages
-from privcausal.learners.state import FitState, Grams, gram_of, is_binary, outcome_histogram
+from privcausal.learners.state import FitState, Grams, is_binary, outcome_histogram
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.typing import Matrix, Vector
@@ -101,9 +101,7 @@ class Residuals:
 def _windowed(state: FitState) -> FitState:
     """The state with the outcome cut to a released range, where one was planned."""
     outcome = state.outcome
-    release = outcome_histogram(
-        state, Stages.OUTCOME_RANGE, lambda _: clipping.borders(outcome.lo, outcome.hi)
-    )
+    release = outcome_histogram(state, Stages.OUTCOME_RANGE)
     if release is None:
         return state
     features, count = state.features, state.population.count
@@ -154,9 +152,8 @@ class Learned:
 
 def nuisances(state: FitState) -> Learned:
     """Run every stage that `nuisance_needs` planned."""
-    state, grams = gram_of(state)
-    state = _windowed(state)
-    state, partials = clipped(state, partial(state, grams))
+    state, grams, partials = additive_nuisances(_windowed(state))
+    state, partials = clipped(state, partials)
     return Learned(state, grams, *_refined(state, partials))
 
 

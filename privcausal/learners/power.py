@@ -131,12 +131,12 @@ class Planner:
         )  # fmt: skip
 
     def _simulated(self, rows: int, plan: Plan, *, mirrored: bool) -> tuple[Estimate, int]:
-        vault, noise = simulate(plan, rows, self.assumed, mirrored=mirrored)
+        vault = simulate(plan, rows, self.assumed, mirrored=mirrored)
         # as in a fit: its matrices are too small for several BLAS threads
         with warnings.catch_warnings(), threadpool_limits(limits=1, user_api="blas"):
             warnings.simplefilter("ignore")  # a fit's warnings are about its own rows
             estimate = self.learner.fit(plan, vault, self.schema, self.undeclared, self.base)
-        return estimate, noise.queries
+        return estimate, vault.passes
 
     def epsilon_for(self, width: float, rows: int, alpha: float) -> float:
         """The least epsilon, to three digits, whose half-width is at most `width`.

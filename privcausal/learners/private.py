@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from privcausal.inference.ranges import outcome_edges
 from privcausal.learners.averages import Weighed, average_target, averages, target, weighed
 from privcausal.learners.base import Learner, average_doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
@@ -15,9 +16,9 @@ from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.interactions import INTERACTIONS, interaction_needs, refine
 from privcausal.learners.nuisances import (
+    additive_nuisances,
     clipped,
     nuisance_of,
-    partial,
     product_confounding,
     remainder,
     residual_effect,
@@ -25,7 +26,6 @@ from privcausal.learners.nuisances import (
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import (
     Session,
-    gram_of,
     is_binary,
     look_at_outcome,
     prepare,
@@ -97,12 +97,14 @@ class Private(Learner):
         return needs
 
     def run(self, session: Session) -> Estimate:
-        state = look_at_outcome(prepare(session, linear_terms=False), Stages.OUTCOME_RANGE)
+        looks = {Stages.OUTCOME_RANGE: outcome_edges}
+        state = prepare(session, linear_terms=False, looks=looks)
+        state = look_at_outcome(state, Stages.OUTCOME_RANGE)
         if state.look is not None:
             window = state.look.window
             state = replace(state, window=Outcome(window.lo, window.hi))
-        state, grams = gram_of(state)
-        state, partials = clipped(state, partial(state, grams))
+        state, grams, partials = additive_nuisances(state)
+        state, partials = clipped(state, partials)
         if session.plan.has(Stages.TREATMENT_INTERACTIONS):
             additive, partials = partials, refine(state, partials)
             if partials is additive:  # the covariates have no products

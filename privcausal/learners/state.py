@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from privcausal.features.design import Design, design_of
 from privcausal.features.functions import Constant, Function, Known
 from privcausal.features.rows import Rows
 from privcausal.inference.average import FEW
+from privcausal.inference.clipping import window_borders
 from privcausal.inference.population import (
     GramEstimate,
     Population,
@@ -53,6 +54,7 @@ from privcausal.vault import (
     LabelSelection,
     Magnitudes,
     Marginals,
+    Mechanism,
     Outcome,
     OutcomeResidual,
     Regressors,
@@ -66,7 +68,8 @@ class Session:
     """One fit in progress: the vault, the plan, and every release so far in order.
 
     `unseen` says that the rarer arm may be empty, by a noisy count of its rows. `beyond` bounds
-    what lies beyond purchased bounds of the outcome; None where they are declared.
+    what lies beyond purchased bounds of the outcome; None where they are declared. `asked` holds
+    the queries that were summed ahead of their release.
     """
 
     plan: Plan
@@ -77,6 +80,7 @@ class Session:
     releases: list[Release] = field(default_factory=list)
     unseen: bool = False
     beyond: Window | None = None
+    asked: dict[StageKey, Mechanism] = field(default_factory=dict)
 
     @property
     def regression(self) -> Base:
@@ -86,6 +90,17 @@ class Session:
         out = self.vault.release(stage, mechanism)
         self.releases.append(out)
         return out
+
+    def gather(
+        self,
+        sums: Mapping[StageKey, Mechanism] | None = None,
+        moments: Mapping[StageKey, Mechanism] | None = None,
+    ) -> None:
+        """Sum in one pass what `release` and `moments` will be asked for, these very queries."""
+        sums, moments = sums or {}, moments or {}
+        self.asked |= {**sums, **moments}
+        folds = self.plan.request.split == "crossfit"
+        self.vault.gather(sums if folds else {**sums, **moments}, moments if folds else {})
 
     def unused(self, *stages: StageKey) -> None:
         """Budget lines for planned stages that proved unnecessary; they remain charged."""
@@ -125,10 +140,15 @@ class Session:
             found[name] = self._buy_levels(name)
         self.schema = self.schema.with_columns(found)
 
-    def find_ranges(self) -> None:
-        """Narrow the schema to where covariates are: beyond, they are held at the ends."""
+    def find_ranges(self, looks: Mapping[StageKey, Mechanism]) -> None:
+        """Narrow the schema to where covariates are: beyond, they are held at the ends.
+
+        The pass over the rows serves `looks`, too.
+        """
         names = ranged(self.plan.request, self.schema)
-        release = self.release(Stages.RANGES, Marginals(names, self.schema, CELLS))
+        cells = Marginals(names, self.schema, CELLS)
+        self.gather({Stages.RANGES: cells, **looks})
+        release = self.release(Stages.RANGES, cells)
         counts, sd = np.split(release.value, len(names)), float(release.noise_sd[0])
         found: dict[str, Any] = {}
         for name, c in zip(names, counts, strict=True):
@@ -279,10 +299,17 @@ def declared_propensity(request: Request, schema: Schema) -> Known | Constant | 
     return None if request.propensity is None else Constant(float(request.propensity))
 
 
-def prepare(session: Session, *, linear_terms: bool = True, modelled: bool = False) -> FitState:
+def prepare(
+    session: Session,
+    *,
+    linear_terms: bool = True,
+    modelled: bool = False,
+    looks: Mapping[StageKey, Borders] | None = None,
+) -> FitState:
     """Bounds, designs, marginals, basis and norm cut: the stages before the Gram.
 
-    With `modelled`, marginals are helped by the usual laws.
+    With `modelled`, marginals are helped by the usual laws. `looks` are histograms of the outcome
+    that will be asked for: they need no pass of their own.
     """
     session.buy_bounds()
     request, formula = session.plan.request, session.plan.request.formula
@@ -297,10 +324,13 @@ def prepare(session: Session, *, linear_terms: bool = True, modelled: bool = Fal
         return design, linear
 
     design, linear = designed()
+    ahead = {stage: outcome_query(session, stage, b) for stage, b in (looks or {}).items()}
+    found = {stage: query for stage, query in ahead.items() if query is not None}
     if session.plan.has(Stages.RANGES):
-        session.find_ranges()
+        session.find_ranges(found)
         design, linear = designed()
-    population = _population(session, design.variables, modelled)
+        found = {}
+    population = _population(session, design.variables, modelled, found)
     features = feature_map(design, population, session.base.functions, PRIORS.norm_quantile)
     own = {t.name for t in formula.modifiers}
     effect = features if len(own) == len(terms) else _restricted(features, population, own)
@@ -319,9 +349,15 @@ def _restricted(features: FeatureMap, population: Population, terms: set[str]) -
     return FeatureMap(small.design, small.blocks, float(np.quantile(norms, PRIORS.norm_quantile)))
 
 
-def _population(session: Session, variables: tuple[str, ...], modelled: bool) -> Population:
+def _population(
+    session: Session,
+    variables: tuple[str, ...],
+    modelled: bool,
+    looks: Mapping[StageKey, Mechanism],
+) -> Population:
     schema = session.schema
     mechanism = Marginals(variables, schema)
+    session.gather({Stages.MARGINALS: mechanism, **looks})
     release = session.release(Stages.MARGINALS, mechanism)
     sd = float(release.noise_sd[0])
     counts = np.split(release.value, np.cumsum(mechanism.sizes)[:-1])
@@ -343,23 +379,41 @@ def _population(session: Session, variables: tuple[str, ...], modelled: bool) ->
     return Population(schema, probabilities, np.eye(numeric), count, spread)
 
 
-def outcome_histogram(
-    state: FitState, stage: StageKey, borders: Callable[[Interval], Vector]
-) -> Release | None:
+Borders = Callable[[Interval], Vector]
+"""From an outcome's bounds to the borders of cells of its height above the lower one."""
+
+
+CATE_LOOKS: Mapping[StageKey, Borders] = {
+    Stages.OUTCOME_RANGE: window_borders,
+    Stages.AVERAGE_RANGE: outcome_edges,
+}
+"""Looks at the outcome by learners of tau(x), for nuisances and for averages."""
+
+
+def outcome_query(session: Session, stage: StageKey, borders: Borders) -> SizeHistogram | None:
     """Counts of a numeric outcome's height above its lower bound; None where none are planned."""
-    session, outcome = state.session, state.outcome
+    domain = session.schema[session.plan.request.formula.outcome]
+    if not (session.plan.has(stage) and isinstance(domain, Interval)):
+        return None
+    outcome = outcome_of(session.plan.request, session.schema)
+    height = OutcomeResidual(Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
+    return SizeHistogram(height, borders(domain))
+
+
+def outcome_histogram(state: FitState, stage: StageKey) -> Release | None:
+    """The histogram that `prepare` was told of; None where none is planned."""
+    session = state.session
     if not session.plan.has(stage):
         return None
     domain = session.schema[session.plan.request.formula.outcome]
     if not isinstance(domain, Interval):  # an undeclared column turned out to hold 0/1
         session.unused(stage)
         return None
-    height = OutcomeResidual(Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
-    return session.release(stage, SizeHistogram(height, borders(domain)))
+    return session.release(stage, session.asked[stage])
 
 
 def look_at_outcome(state: FitState, stage: StageKey) -> FitState:
-    release = outcome_histogram(state, stage, outcome_edges)
+    release = outcome_histogram(state, stage)
     if release is None:
         return state
     domain = state.session.schema[state.session.plan.request.formula.outcome]
@@ -380,9 +434,15 @@ class Grams:
     outside: tuple[GramEstimate, ...]
 
 
-def gram_of(state: FitState) -> tuple[FitState, Grams]:
-    """Release the Gram; learn the population's dependence from it; shrink it."""
+def gram_of(
+    state: FitState, crosses: Mapping[StageKey, Mechanism] | None = None
+) -> tuple[FitState, Grams]:
+    """Release the Gram; learn the population's dependence from it; shrink it.
+
+    The pass over the rows serves `crosses`, too.
+    """
     mechanism = Gram(state.features)
+    state.session.gather(moments={Stages.GRAM: mechanism, **(crosses or {})})
     releases = state.session.moments(Stages.GRAM, mechanism)
     noisy = [mechanism.matrix(r.value) for r in releases]
     sd = off_diagonal_sd(mechanism, releases[0])

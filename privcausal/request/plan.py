@@ -147,11 +147,6 @@ class Plan:
     def rho(self) -> int:
         return sum(s.charged for s in self.stages)
 
-    @property
-    def passes(self) -> int:
-        """How often the rows are read through, by a learner whose stages are sums."""
-        return len(self.stages)
-
     def cost(self, stage: Stage) -> Cost:
         """What the ledger is charged for a stage."""
         return Cost(stage.charged, stage.epsilon, stage.delta, self.gdp and stage.rho > 0)

@@ -14,6 +14,7 @@ from privcausal.vault.admission import (
 )
 from privcausal.vault.check_data import Findings, inspect
 from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, RowMap
+from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import opening
 from privcausal.vault.mechanisms.boosting import BoostedRegression, Boosting, Shapes
 from privcausal.vault.mechanisms.cells import CellSums, ClusterSums, public_centres
@@ -73,8 +74,9 @@ __all__ = [
     "BINS", "Affine", "Aipw", "ArmHistogram", "ArmMeans", "ArmSize", "ArmSums", "BoostedRegression",
     "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums", "Cross", "Declared",
     "DeclaredFit", "Estimators", "Findings", "Gram", "Grid", "ImputedEffect", "KernelAnswers",
-    "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "OfCovariates",
-    "Outcome", "OutcomeResidual", "OverlapMass", "OverlapRoot", "OverlapScore", "PolynomialSums",
+    "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",
+    "OfCovariates", "Outcome", "OutcomeResidual", "OverlapMass", "OverlapRoot", "OverlapScore",
+    "PolynomialSums",
     "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedLogits",
     "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap", "ScoreSquares",
     "ScoreSums", "SecondStage", "Shapes", "SizeHistogram", "Source", "TanhNetwork", "Transform",

@@ -111,6 +111,27 @@ class Mechanism(Query):
         raise NotImplementedError
 
 
+@dataclass(frozen=True, eq=False)
+class Together:
+    """Some mechanisms' sums, each over parts of the rows of its own, in one pass over them."""
+
+    asked: tuple[tuple[Mechanism, tuple[int | None, ...]], ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of sums of each."""
+        return tuple(len(parts) * len(m.units) for m, parts in self.asked)
+
+    @property
+    def width(self) -> int:
+        """Most columns of a matrix that one of them makes of the rows."""
+        return max(getattr(getattr(m, "features", None), "size", 0) for m, _ in self.asked)
+
+    def integers(self, batch: Batch) -> Integers:
+        """Exact sums over the batch, one mechanism and part after another."""
+        return np.concatenate([m.by_part(batch, parts) for m, parts in self.asked])
+
+
 class RawMechanism(Query):
     """A sum over rows of their raw columns, before domains are known."""
 

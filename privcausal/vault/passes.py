@@ -31,7 +31,7 @@ from privcausal.vault.batch import (
     part_shares,
     reads_labels,
 )
-from privcausal.vault.exit import ExactSum, Mechanism, RawMechanism
+from privcausal.vault.exit import ExactSum, Mechanism, RawMechanism, Together
 from privcausal.vault.guard import Opaque
 from privcausal.vault.sources.cell_table import Aggregates
 from privcausal.vault.sources.memory import RowSource, Wanted, at_least_one, no_rows
@@ -215,7 +215,7 @@ class Passes(Opaque):
         """The sum over raw columns of all rows."""
         wanted = tuple((name, False) for name in mechanism.variables)
         if isinstance(self._rows, Spark):
-            return self._sent(RemoteSum(mechanism, wanted, None))[0]
+            return self._sent(RemoteSum(mechanism, wanted, None))
         total, done = ExactSum(len(mechanism.units)), 0
         for _, columns, keep, _ in self._marked(wanted):
             total.add(mechanism.integers(RawBatch(columns, keep)))
@@ -223,30 +223,41 @@ class Passes(Opaque):
             self._progress.rows(done, self._rows)
         return total.value()
 
-    def sum(self, mechanism: Mechanism, part: int | None) -> Integers:
-        """The sum over the rows of a part (None: all)."""
-        request = self._plan.request
-        if part is None and request.trust.unit is None and request.split == "full":
-            counted = self._counted(mechanism)
-            if counted is not None:
-                return counted
-        return self.sums(mechanism, (part,))[0]
+    def sums(
+        self, asked: Sequence[tuple[Mechanism, tuple[int | None, ...]]]
+    ) -> list[list[Integers]]:
+        """The sums of each mechanism over parts of the rows (None: all): one pass for them all.
 
-    def sums(self, mechanism: Mechanism, parts: tuple[int | None, ...]) -> list[Integers]:
-        """The sums over some parts of the rows (None: all), in one pass."""
+        Those that can be counted where the rows live are.
+        """
+        request = self._plan.request
+        found: list[list[Integers] | None] = [None] * len(asked)
+        if request.trust.unit is None and request.split == "full":
+            for k, (mechanism, parts) in enumerate(asked):
+                counted = self._counted(mechanism) if parts == (None,) else None
+                found[k] = None if counted is None else [counted]
+        rest = Together(tuple(a for a, f in zip(asked, found, strict=True) if f is None))
+        if rest.asked:
+            ends = np.cumsum(rest.sizes)[:-1]
+            each = iter(np.split(self._summed(rest), ends))
+            for k, (_, parts) in enumerate(asked):
+                if found[k] is None:
+                    found[k] = np.split(next(each), len(parts))
+        return [f for f in found if f is not None]
+
+    def _summed(self, together: Together) -> Integers:
         if isinstance(self._rows, Spark):
             assert self._layout is not None
             unit = self._plan.request.trust.unit if len(self._shares) > 1 else None
             wanted = self._wanted(self._layout, self._layout.variables)
             return self._sent(
-                RemoteSum(mechanism, wanted, self._layout, parts, self._shares, self._entropy, unit)
+                RemoteSum(together, wanted, self._layout, self._shares, self._entropy, unit)
             )
 
         spaces, free, taken = threading.local(), self._spaces, list[Space]()
         remembers = self._rows.ordered and not self._keeps and self._rows.size() <= KEEP_VALUES
         before, self._values = self._values, {}
-        width = getattr(getattr(mechanism, "features", None), "size", 0)
-        keeps_matrices = self._keeps and self._rows.size() * width <= KEEP_NUMBERS
+        keeps_matrices = self._keeps and self._rows.size() * together.width <= KEEP_NUMBERS
 
         def worked(block: MarkedBlock | Batch) -> tuple[Integers, Batch]:
             if not hasattr(spaces, "own"):
@@ -257,12 +268,12 @@ class Passes(Opaque):
                 at = (0, 0) if isinstance(block, Batch) else (block[0].start, block[0].stop)
                 batch.rows.before, batch.rows.keeps_matrices = before.pop(at, {}), keeps_matrices
                 with batch.rows.within(spaces.own):
-                    sums = mechanism.by_part(batch, parts)
+                    sums = together.integers(batch)
             if remembers:  # what this pass made no use of is let go
                 self._values[at] = batch.rows.remembered()
             return sums, batch
 
-        total, done, made = ExactSum(len(parts) * len(mechanism.units)), 0, []
+        total, done, made = ExactSum(sum(together.sizes)), 0, []
         blocks: Iterable[MarkedBlock | Batch] = self._batches or self._blocks()
         threads = THREADS if self._rows.size() > KEEP_ROWS else 1
         for sums, batch in in_threads(worked, blocks, threads):
@@ -272,7 +283,7 @@ class Passes(Opaque):
             done += len(batch.rows)
             self._progress.rows(done, self._rows)
         self._batches, self._spaces = made or None, taken
-        return np.split(total.value(), len(parts))
+        return total.value()
 
     def tally(self, name: str) -> tuple[tuple[str, ...], Integers]:
         """Labels of a column, and how many rows have each."""
@@ -297,15 +308,14 @@ class Passes(Opaque):
         """Columns by which the rows of a unit are sorted, where they have no order."""
         return tuple(sorted(self._plan.request.columns))
 
-    def _sent(self, job: RemoteSum) -> list[Integers]:
-        """Sums that Spark's executors make of their own rows, by part."""
+    def _sent(self, job: RemoteSum) -> Integers:
+        """Sums that Spark's executors make of their own rows."""
         assert isinstance(self._rows, Spark)
         trust = self._plan.request.trust
         # what fails here fails for every table, and not only where an executor has a row
         unit = no_rows([(job.unit, True)])[job.unit] if job.unit is not None else None
         job.integers(no_rows(job.wanted), unit, 0, Space())
-        total = self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
-        return np.split(total, len(job.parts))
+        return self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
 
     def _counted(self, mechanism: Mechanism) -> Integers | None:
         """The sum of all rows where the rows live, if they live where SQL runs."""

@@ -27,10 +27,8 @@ POINTS, MULTIPLIER = 2039, 436
 two of the first 70 have a correlation below 0.05, as have their squares."""
 
 
-def simulate(
-    plan: Plan, rows: int, assumed: Assumptions, *, mirrored: bool
-) -> tuple[Vault, Typical]:
-    """A vault that answers as one with `rows` rows of the assumed law would, and its noise.
+def simulate(plan: Plan, rows: int, assumed: Assumptions, *, mirrored: bool) -> Vault:
+    """A vault that answers as one with `rows` rows of the assumed law would.
 
     `mirrored` reverses the noise: the mean over both patterns has no part linear in it.
     """
@@ -39,7 +37,7 @@ def simulate(
     vault = Vault(Source(Memory(_invented(request, assumed))), plan, noise)
     if vault.size is not None:
         vault.size = rows if request.trust.unit is None else max(1, rows // request.trust.max_rows)
-    return vault, noise
+    return vault
 
 
 class Typical:
@@ -52,12 +50,12 @@ class Typical:
     real = False
 
     def __init__(self, scale: float, sign: float) -> None:
-        self.queries = 0
+        self._queries = 0
         self._scale, self._sign = scale, sign
 
     def gaussian(self, exact: Integers, query: NoiseQuery) -> Vector:
-        self.queries += 1
-        shift = self._sign * _signs(self.queries, len(exact)) if len(exact) > 1 else 0.0
+        self._queries += 1
+        shift = self._sign * _signs(self._queries, len(exact)) if len(exact) > 1 else 0.0
         return np.asarray(exact * self._scale + shift * self.sd(query))
 
     laplace = gaussian

@@ -6,7 +6,7 @@ exact integers, and `Exit.noisy` adds the noise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, assert_never
 
@@ -111,9 +111,16 @@ def _spending(
 
 
 class Vault(Opaque):
-    """Opaque handle on the rows of one fit."""
+    """Opaque handle on the rows of one fit.
 
-    __slots__ = ("_exit", "_passes", "_plan", "_progress", "_unspent", "real_noise", "size")
+    `passes` counts how often they were read through, which follows from the plan and from what was
+    released.
+    """
+
+    __slots__ = (
+        "_exit", "_gathered", "_passes", "_plan", "_progress", "_unspent", "passes", "real_noise",
+        "size",
+    )  # fmt: skip
 
     @guarded
     def __init__(
@@ -127,15 +134,42 @@ class Vault(Opaque):
         self._unspent = {stage.name: stage for stage in plan.stages}
         self.size = public_size(source, plan.request)
         self.real_noise = noise_source.real
+        self.passes = 0
         self._exit = Exit(plan, noise_source)
         self._progress = Progress(plan, watch)
         self._passes = Passes(source.rows, plan, noise_source.entropy, self._progress)
+        self._gathered: dict[str, tuple[Mechanism, list[Integers]]] = {}
 
     def set_layout(
         self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]
     ) -> None:
         """Fix the domains, designs and groups by which rows are cleaned from here on."""
         self._passes.set_layout(schema, designs, groups)
+
+    @guarded
+    def gather(
+        self, sums: Mapping[StageKey, Mechanism], by_fold: Mapping[StageKey, Mechanism]
+    ) -> None:
+        """Sum in one pass over the rows what `release` and `release_folds` will be asked for.
+
+        Nothing leaves and nothing is spent: the exact sums stay here until then.
+        """
+        parts = {key: (part_number(self._plan, self._plan.stage(key).part),) for key in sums}
+        folds = dict.fromkeys(by_fold, tuple(range(FOLDS)))
+        queries = {**sums, **by_fold}
+        asked = [(queries[key], at) for key, at in {**parts, **folds}.items()]
+        self._progress.start(next(iter(queries)))
+        self.passes -= len(queries) - 1  # each stage counts one when it is spent
+        for (key, query), found in zip(queries.items(), self._passes.sums(asked), strict=True):
+            self._gathered[key] = query, found
+
+    def _exact(
+        self, stage: Stage, query: Mechanism, parts: tuple[int | None, ...]
+    ) -> list[Integers]:
+        """Exact sums over the parts, gathered before or by a pass of its own."""
+        if stage.name not in self._gathered:
+            return self._passes.sums([(query, parts)])[0]
+        return self._gathered.pop(stage.name)[1]
 
     # -- what leaves -------------------------------------------------------------------------
 
@@ -153,7 +187,7 @@ class Vault(Opaque):
             case RawMechanism():
                 exact = self._passes.raw_sum(query)
             case Mechanism():
-                exact = self._passes.sum(query, part)
+                exact = self._exact(planned, query, (part,))[0]
             case Solution():
                 exact = query.solve(self._passes.batches(part))
             case Boosting():
@@ -182,7 +216,7 @@ class Vault(Opaque):
         self._refuse_nothing()
         if isinstance(query, Boosting):
             return tuple(self._boosted(planned, query, fold) for fold in range(FOLDS))
-        sums = self._passes.sums(query, tuple(range(FOLDS)))
+        sums = self._exact(planned, query, tuple(range(FOLDS)))
         return tuple(self._exit.release(planned, query, fold) for fold in sums)
 
     def release_published(
@@ -237,6 +271,7 @@ class Vault(Opaque):
         """All rounds; the budget shows them as the one Gaussian query that has their price."""
         leave, ones = self._exit, np.ones(boosting.width)
         leave.check_size(boosting.width * boosting.rounds)
+        self.passes += boosting.rounds - 1
         moved = boosting.sensitivity(leave.neighbors, whole=True)
         whole = leave.gaussian_query(stage, boosting.query, ones, moved)
         one = boosting.sensitivity(leave.neighbors) * self._plan.request.trust.max_rows
@@ -256,6 +291,7 @@ class Vault(Opaque):
     def _trained(self, stage: Stage, order: PrivateNetwork, part: int | None) -> Release:
         """Weights of a network after noisy steps, at the (epsilon, delta) of its accountant."""
         leave = self._exit
+        self.passes += order.steps - 1
 
         def add_noise(exact: Integers, sensitivity: float, sd: float) -> Vector:
             query = noise.NoiseQuery(order.query, np.ones(len(exact)), sensitivity, sd * SAFETY)
@@ -290,6 +326,8 @@ class Vault(Opaque):
         if key not in self._unspent:
             raise BudgetError(f"stage {key!r} is not in the plan, or was spent already")
         stage = self._unspent[key]
+        if key in self._gathered and self._gathered[key][0] is not order:
+            raise CapabilityError(f"another query was gathered for stage {key!r}")
         law = "gaussian" if stage.rho else "laplace"
         if isinstance(order, Query) and getattr(order, "law", law) != law:
             raise CapabilityError(
@@ -298,6 +336,7 @@ class Vault(Opaque):
         if isinstance(order, Query) and not stage.rho:
             order.l1_sensitivity(self._exit.neighbors)  # raises where it has none
         self._progress.start(key)
+        self.passes += 1
         return self._unspent.pop(key)
 
     def _refuse_nothing(self) -> None:

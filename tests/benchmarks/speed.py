@@ -11,9 +11,9 @@ the page.
 - ``fit`` against the DR-learner on DP-EBM as published, ``pc.paper.dpebm``, which is interpret's.
 - ``fit`` against EconML's LinearDML with histogram boosting, which is not private: by
   ``linear_dml.py`` and the interpreter of an environment that has EconML.
-- ``a pass over a file``: all of a fit over its number of passes, against the floor: reading the
-  same columns with DuckDB and the float64 Gram matrix of as many columns as there are features,
-  once before the fit and once after.
+- ``a fit of a file``: all of its passes, against one bare pass: reading the same columns with
+  DuckDB and the float64 Gram matrix of as many columns as there are features, once before the fit
+  and once after.
 - ``ADUM on a file`` against a GROUP BY by hand, in turn: see ``adum_files.py`` too.
 - ``a fit on Spark``, two local executors, against the same fit of the same file by DuckDB: every
   byte of the two saved fits has to be the same. Skipped, with a reason, without PySpark or Java 17.
@@ -106,7 +106,7 @@ def floor(file: Path, columns: list[str], width: int) -> None:
 
 
 def over_file(file: Path, names: list[str], bounds: dict[str, Any]) -> dict[str, Any]:
-    """A fit with ATE, BLP and bands, per pass, against the floor."""
+    """A fit with ATE, BLP and bands, against the floor."""
     treatment, outcome = names[-2:]
     formula = f"{outcome} ~ {treatment} | {' + '.join(names[:-2])}"
     width = 1 + 3 * (len(names) - 2)
@@ -118,12 +118,11 @@ def over_file(file: Path, names: list[str], bounds: dict[str, Any]) -> dict[str,
     made = line_of_clock(clock)
     with threadpool_limits(limits=1, user_api="blas"):
         least = 0.5 * (least + cpu(lambda: floor(file, names, width)))
-    passes = fit.plan.passes
     assert width == fit.estimate.effect.pieces[0].additive.features.size
     assert {"ate", "params"} <= {*dir(fit)}
     rows = count(file)
-    what = f"a pass over a file, of {passes} with {width} features"
-    return line(what, rows, len(names) - 2, seconds / passes, "reading and a Gram", least, made)
+    what = f"a fit of a file, {width} features"
+    return line(what, rows, len(names) - 2, seconds, "reading and a Gram", least, made)
 
 
 def count(file: Path) -> int:
@@ -272,25 +271,25 @@ def spark(quick: bool, _: str | None, __: Path | None) -> Iterator[dict[str, Any
         formula, frame, bounds = study(n, 6)
         frame.to_parquet(file, row_group_size=1 << 17)
 
-        def fit(data: Any) -> tuple[float, float, int, bytes]:
+        def fit(data: Any) -> tuple[float, float, bytes]:
             before, clock = cpu_of_all(), time.perf_counter()
             with seeded_noise(3):
                 made = pc.privcate(formula, data, learner="r", bounds=bounds)
             clock, spent = time.perf_counter() - clock, cpu_of_all() - before
             made.save(kept)
-            return spent, clock, made.plan.passes, kept.read_bytes()
+            return spent, clock, kept.read_bytes()
 
         frame[:2_000].to_parquet(small := Path(folder) / "few.parquet")
         fit(running.read.parquet(str(small)))  # imports, on the executors too
         table = running.read.parquet(str(file))
         runs = [(fit(table), fit(file)) for _ in range(2)]
-        assert all(here[3] == there[3] for there, here in runs), "other sums than DuckDB's"
+        assert all(here[2] == there[2] for there, here in runs), "other sums than DuckDB's"
         there, here = (min(both) for both in zip(*runs, strict=True))
-        what = f"a fit of {there[2]} passes, by two executors of Spark"
+        what = "a fit by two executors of Spark"
         made = line_of_clock(there[1])
         yield line(what, n, 6, there[0], "by DuckDB, same bytes", here[0], made)
         made = line_of_clock(here[1])
-        yield line(f"a fit of {here[2]} passes, by DuckDB", n, 6, here[0], made=made)
+        yield line("a fit by DuckDB", n, 6, here[0], made=made)
     running.stop()
 
 

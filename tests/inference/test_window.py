@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from privcausal.inference import clipping
+from privcausal.request.schema import Interval
 
 LO, HI, ROWS = -5.0, 15.0, 5000
 
 
 def counts(y):
-    cell = np.searchsorted(clipping.borders(LO, HI), y - LO, side="left")
+    cell = np.searchsorted(clipping.window_borders(Interval(LO, HI)), y - LO, side="left")
     return np.bincount(np.minimum(cell, clipping.BINS - 1), minlength=clipping.BINS).astype(float)
 
 

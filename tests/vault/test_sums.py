@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -29,7 +30,7 @@ from vault_helpers import (
 
 import privcausal as pc
 from privcausal import testing
-from privcausal.errors import CapabilityError, DataError
+from privcausal.errors import BudgetError, CapabilityError, DataError
 from privcausal.features.basis import row_weights
 from privcausal.features.rows import Rows
 from privcausal.vault import Source, open_source, passes
@@ -174,8 +175,9 @@ def expected() -> dict[str, list[int]]:
     return exact(table(ROWS))
 
 
-def exact(data: Any) -> dict[str, list[int]]:
-    return {n: a.exact.tolist() for n, a in answers(study("substitute"), data, WANTED).items()}
+def exact(data: Any, *, ahead: bool = False) -> dict[str, list[int]]:
+    found = answers(study("substitute"), data, WANTED, ahead=ahead)
+    return {name: a.exact.tolist() for name, a in found.items()}
 
 
 def opened(data: Any) -> Source:
@@ -202,6 +204,19 @@ def test_sums_do_not_depend_on_the_partition(
         patch.setattr(vault_helpers, "open_source", opened)
         for place, data in places.items():
             assert exact(data) == expected, place
+            assert exact(data, ahead=True) == expected, place
+
+
+def test_what_was_gathered_is_released_for_its_own_query_only() -> None:
+    s = study("substitute")
+    vault = s.vault(table(ROWS), s.plan(["cross outcome"]))
+    one, other = (mechanisms(s)["cross outcome"] for _ in range(2))
+    vault.gather({"cross outcome": one}, {})
+    with pytest.raises(CapabilityError, match="another query was gathered"):
+        vault.release("cross outcome", other if other is not one else replace(one))
+    vault.release("cross outcome", one)
+    with pytest.raises(BudgetError, match="spent already"):
+        vault.release("cross outcome", one)
 
 
 @pytest.mark.slow

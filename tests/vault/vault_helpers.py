@@ -394,17 +394,25 @@ class Answer:
 
 
 def answers(
-    s: Study, data: Any, wanted: Mapping[str, Mechanism] | None = None
+    s: Study, data: Any, wanted: Mapping[str, Mechanism] | None = None, *, ahead: bool = False
 ) -> dict[str, Answer]:
-    """Exact answers of every mechanism on one table, as the vault sees them."""
+    """Exact answers of every mechanism on one table, as the vault sees them.
+
+    With `ahead`, all sums are gathered first, in one pass.
+    """
     chosen = {**mechanisms(s), **raw_mechanisms()} if wanted is None else dict(wanted)
     chosen = dict(sorted(chosen.items(), key=lambda item: needs_groups(item[1])))
     with testing.recorded() as recorder, warnings.catch_warnings():
         warnings.simplefilter("error")  # a warning about a row would tell of it
         vault, groups = s.vault(data, s.plan(list(chosen))), False
+        sums = {n: m for n, m in chosen.items() if ahead and isinstance(m, Mechanism)}
+        if ahead:
+            vault.gather({n: m for n, m in sums.items() if not needs_groups(m)}, {})
         for name, mechanism in chosen.items():
             if needs_groups(mechanism) and not groups:
                 s.set_layout(vault, groups=(groups := True))
+                if ahead:
+                    vault.gather({n: m for n, m in sums.items() if needs_groups(m)}, {})
             vault.release(name, mechanism)
     return {
         name: Answer(c.exact, c.query.weights, c.query.sensitivity, c.query.scale)

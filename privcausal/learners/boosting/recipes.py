@@ -29,6 +29,7 @@ from privcausal.learners.nuisances import (
     nuisance_of,
     over_folds,
     read_sizes,
+    sizes_of,
 )
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState
@@ -441,7 +442,7 @@ def x_learner(state: FitState) -> Learnt:
 
 def _cut(machine: BoostingSession, target: Transform) -> tuple[float, float]:
     """Cut of a score and its root mean square there, from a noisy histogram of its size."""
-    sizes = read_sizes(machine.state, target, Stages.SCORE_SIZES)
+    sizes = read_sizes(machine.state, sizes_of(target), Stages.SCORE_SIZES)
     cut = clipping.threshold_for_effect(sizes, machine.price(EFFECT))
     return cut, max(sizes.rms(cut), 1e-3 * cut)
 

@@ -14,10 +14,15 @@ from privcausal.features.functions import Nuisance
 from privcausal.learners.budget import StageWeight, Undeclared
 from privcausal.learners.description import SPLITS, Rows, nuisance_rows
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.nuisances import FoldNuisances, nuisance_of, partial, residual_effect
+from privcausal.learners.nuisances import (
+    FoldNuisances,
+    additive_nuisances,
+    nuisance_of,
+    residual_effect,
+)
 from privcausal.learners.options import refuse
 from privcausal.learners.shares import SHARES, Stages
-from privcausal.learners.state import FitState, Session, gram_of, prepare
+from privcausal.learners.state import FitState, Session, prepare
 from privcausal.request.plan import Plan, Stage, portions
 from privcausal.request.request import Request
 from privcausal.typing import Matrix
@@ -73,8 +78,7 @@ def private_nuisance(
     session: Session, *, linear_terms: bool = True
 ) -> tuple[FitState, tuple[FoldNuisances, ...], Nuisance]:
     """e, mu_0 and mu_1 from the releases of `private_needs`."""
-    state, grams = gram_of(prepare(session, linear_terms=linear_terms))
-    partials = partial(state, grams)
+    state, grams, partials = additive_nuisances(prepare(session, linear_terms=linear_terms))
     tau = residual_effect(state, grams, partials)
     return state, partials, nuisance_of(partials[0], tau, state.outcome)
 

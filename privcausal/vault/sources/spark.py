@@ -19,7 +19,7 @@ from privcausal.features.rows import Space
 from privcausal.request.header import Header, label_key
 from privcausal.typing import Integers
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, dealt
-from privcausal.vault.exit import ExactSum, Mechanism, RawMechanism
+from privcausal.vault.exit import ExactSum, RawMechanism, Together
 from privcausal.vault.guard import shielded
 from privcausal.vault.sources.memory import Blocks, RowSource, Wanted, cut_column
 from privcausal.vault.sources.stored import arrow_labels, arrow_numbers
@@ -27,7 +27,7 @@ from privcausal.vault.sources.stored import arrow_labels, arrow_numbers
 
 @dataclass(frozen=True, eq=False)
 class RemoteSum:
-    """One mechanism's sums, carried out where the rows are. It holds public values and no rows.
+    """Sums of mechanisms, carried out where the rows are. It holds public values and no rows.
 
     The part of a row depends on the name of its unit and on `entropy` alone: a unit keeps its part
     however often rows are computed again, or moved.
@@ -37,16 +37,13 @@ class RemoteSum:
     wanted : tuple of (column, as_labels)
     layout : Layout, optional
         How rows are cleaned; None for a mechanism over raw columns.
-    parts : tuple
-        The parts of the rows whose sums are wanted; None is all rows.
     unit : str, optional
         The column of labels that names the unit of each row.
     """
 
-    mechanism: Mechanism | RawMechanism
+    mechanism: Together | RawMechanism
     wanted: tuple[tuple[str, bool], ...]
     layout: Layout | None
-    parts: tuple[int | None, ...] = (None,)
     shares: tuple[float, ...] = (1.0,)
     entropy: int = 0
     unit: str | None = None
@@ -54,7 +51,9 @@ class RemoteSum:
     @property
     def size(self) -> int:
         """Number of sums."""
-        return len(self.parts) * len(self.mechanism.units)
+        if isinstance(self.mechanism, Together):
+            return sum(self.mechanism.sizes)
+        return len(self.mechanism.units)
 
     @property
     def columns(self) -> tuple[tuple[str, bool], ...]:
@@ -75,7 +74,7 @@ class RemoteSum:
         assert self.layout is not None
         batch = Batch(columns, self._part(unit, rows), keep, self.layout)
         with batch.rows.within(space):
-            return self.mechanism.by_part(batch, self.parts)
+            return self.mechanism.integers(batch)
 
     def _part(self, unit: RawColumn | None, rows: int) -> Integers:
         if len(self.shares) == 1:
