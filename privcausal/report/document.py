@@ -78,6 +78,7 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
             "groups": pictures.gate_picture(view),
             "gains": pictures.gain_picture(view),
             "budget": pictures.budget_picture(view),
+            "attack": pictures.attack_picture(view),
         },
         "hidden_shapes": len(view.shapes) - len(view.shapes[: pictures.MOST_SHAPES]),
         "grids": _grids(view),

@@ -126,6 +126,21 @@ def gain_picture(view: FitView) -> Picture | None:
     return Picture(svg, caption, tables.gain_grid(gains))
 
 
+def attack_picture(view: FitView) -> Picture | None:
+    """The proven trade-off function, as the power of the best test."""
+    if view.attack is None:
+        return None
+    grid = tables.attack_grid(view.attack)
+    alarms, most = grid.rows[1]
+    caption = (
+        "Someone tests which of two neighbouring tables this fit was made of, all else known. At "
+        f"{alarms} false alarms the best test detects {most} at most."
+    )
+    curve = view.attack
+    svg = _draw("attack", caption, (WIDE, 2.9), lambda ax: plots.attack_plot(curve, ax=ax))
+    return Picture(svg, caption, grid)
+
+
 def check_picture(check: Check, index: int) -> Picture | None:
     """A diagnostic as it draws itself; its table stands below."""
     if check.draw is None or check.rows > MOST_BARS:

@@ -359,6 +359,28 @@ def uplift_plot(
     return ax
 
 
+def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """The most that a test between two neighbouring tables can do.
+
+    Parameters
+    ----------
+    curve : DataFrame
+        Columns false_alarms and power, shares from 0 to 1.
+    """
+    ax = axes_of(ax, height=3.2)
+    calm(ax, across="y")
+    x, y = (100 * finite(curve[name]) for name in ("false_alarms", "power"))
+    ax.fill_between(x, x, y, color=BLUE, alpha=0.15, linewidth=0)
+    ax.plot(x, y, color=BLUE, linewidth=1.8)
+    ax.plot([0, 100], [0, 100], color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
+    ax.set_xlim(0, 100)
+    ax.set_ylim(0, 100)
+    ax.set_xlabel("false alarms (%)")
+    ax.set_ylabel("detected at most (%)")
+    titles(ax, "The best attack", "solid: at most; dashed: by chance")
+    return ax
+
+
 def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame) -> None:
     low, high = finite(frame["conf_low"]), finite(frame["conf_high"])
     ax.axvline(0, **ZERO)

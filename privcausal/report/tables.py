@@ -337,6 +337,22 @@ def gain_grid(gains: pd.DataFrame, most: int = 11) -> TableGrid:
     return TableGrid("Expected gain by share treated", columns, rows)
 
 
+def attack_grid(curve: pd.DataFrame) -> TableGrid:
+    """The power at most at a few shares of false alarms."""
+    columns = (TableColumn("false alarms", "left"), TableColumn("detected at most"))
+    found = np.interp(ALARMS, curve["false_alarms"], curve["power"])
+    # upward: it is a bound
+    rows = tuple(
+        (numbers.percent(alarms), f"{math.ceil(1000 * power - 1e-9) / 10:g}%")
+        for alarms, power in zip(ALARMS, found.tolist(), strict=True)
+    )
+    return TableGrid("Power of the best attack, at most", columns, rows)
+
+
+ALARMS = (0.01, 0.05, 0.1, 0.25, 0.5)
+"""Shares of false alarms in the table; all are points of the curve."""
+
+
 def plain_grid(caption: str, frame: pd.DataFrame) -> TableGrid:
     """Any small frame: its index as names, floats with equal decimals, the rest as text."""
     columns = (

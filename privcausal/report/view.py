@@ -113,6 +113,9 @@ class FitView:
         Sentences; `words.odds_sentence` writes the one on odds.
     unit_sentence : str
         Who is protected: ``"One row is one patient."``
+    attack : DataFrame or None
+        What the guarantee lets the best test between two neighbouring tables do: its power at most
+        at each false_alarms, both shares. None where no trade-off function is proven.
     epsilon, delta, rho : float
         The price of this fit; `rho` is nan where the fit is priced in pure epsilon.
     budget : DataFrame
@@ -148,6 +151,7 @@ class FitView:
     headline: tuple[str, ...]
     call: str
     neighbors: Neighbors = "substitute"
+    attack: pd.DataFrame | None = None
     alpha: float = 0.05
     gates: pd.DataFrame | None = None
     cells: pd.DataFrame | None = None

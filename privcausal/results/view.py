@@ -77,6 +77,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         total=_price(promise) if estimate.real else "not private",
         ledger=result.ledger_line,
         guarantee=_promise(result),
+        attack=_attack(promise),
         kind=promise.kind,
         epsilon=promise.epsilon,
         delta=promise.delta,
@@ -173,6 +174,13 @@ def _promise(result: Result) -> tuple[str, ...]:
         why = published_doubts(result.estimate) if result.plan.stages else (HANDED_OVER,)
         return (f"{head}, not proven; {unit}", *why, f"If the claim held: {odds}")
     return f"{head}; {unit}", odds
+
+
+def _attack(promise: Guarantee) -> pd.DataFrame | None:
+    if promise.kind != "proven" or promise.trade_off is None:
+        return None
+    alarms = np.linspace(0.0, 1.0, 101)
+    return pd.DataFrame({"false_alarms": alarms, "power": 1 - promise.trade_off(alarms)})
 
 
 def _headline(result: Result, alpha: float) -> tuple[str, ...]:

@@ -89,6 +89,7 @@ def ate_view(**changes: object) -> FitView:
             "(0.50, 1e-05)-DP, proven; neighbours differ in one row (substitute).",
             odds_sentence(0.5, 1e-5, "substitute"),
         ),
+        "attack": attack(),
         "kind": "proven",
         "epsilon": 0.5,
         "delta": 1e-5,
@@ -119,6 +120,11 @@ def ate_view(**changes: object) -> FitView:
         "versions": VERSIONS,
     }
     return FitView(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def attack() -> pd.DataFrame:
+    alarms = np.linspace(0.0, 1.0, 101)
+    return pd.DataFrame({"false_alarms": alarms, "power": 1 - (1 - alarms**0.8) ** 1.25})
 
 
 def shapes() -> tuple[Shape, ...]:

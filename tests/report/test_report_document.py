@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -69,6 +70,12 @@ def page(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def outline(page: str) -> Outline:
     return Outline(page)
+
+
+def test_the_best_attack_is_shown_where_a_trade_off_is_proven() -> None:
+    shown = ate_view()
+    assert "detected at most" in render_report(shown)
+    assert "detected at most" not in render_report(replace(shown, attack=None))
 
 
 def test_tags_balance_and_ids_are_unique(outline: Outline) -> None:
@@ -133,7 +140,8 @@ def test_every_figure_has_its_numbers_in_a_table(outline: Outline) -> None:
     tables = sum(tag == "table" for tag, _, _ in outline.tags)
     details = sum(tag == "details" for tag, _, _ in outline.tags)
     panels = sum(attrs.get("class") == "panel" for _, attrs, _ in outline.tags)
-    assert details == panels
+    attacks = sum(attrs.get("id") == "attack-figure_1" for _, attrs, _ in outline.tags)
+    assert details == panels + attacks
     assert tables >= figures
 
 

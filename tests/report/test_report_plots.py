@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from report_fakes import HOSTILE, ate_view, cate_view, hostile_view, shapes, uplift_view
+from report_fakes import HOSTILE, ate_view, attack, cate_view, hostile_view, shapes, uplift_view
 
 from privcausal import report
 from privcausal.errors import DataError
@@ -71,6 +71,7 @@ OTHERS = {
     "interval": (plots.interval_plot, (ate_view().effects.iloc[0], ate_view().uncertainty),
                  "sampling alone: 0.0265 to 0.0799"),
     "uplift": (plots.uplift_plot, (CURVE,), "shaded: 95% band"),
+    "attack": (plots.attack_plot, (attack(),), "solid: at most; dashed: by chance"),
     "plan": (report.plan_plot, (PLAN,), "half-width of the 95% interval"),
     "utility": (report.utility_plot, (UTILITY,), "precision: width without noise / planned"),
 }  # fmt: skip

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from results_fits import BOUNDS, study
+from scipy.stats import norm
 
 import privcausal as pc
 from privcausal import cli
 from privcausal.results.guarantee import ledger_summary
+from privcausal.results.view import view_of
+from privcausal.testing import zero_noise
 
 
 @pytest.fixture
@@ -21,6 +26,21 @@ def ledger(tmp_path: Any) -> Any:
         pc.private("cost ~ mailed", study(), bounds=BOUNDS, ledger=made)
     pc.privcate("cost ~ mailed | age", study(), learner="adum", eps=0.5, bounds=BOUNDS, ledger=made)
     return made
+
+
+def test_the_best_attack_is_that_on_gaussian_noise() -> None:
+    """Never less than between N(0, 1) and N(mu, 1), and no more than the slack above."""
+    fit = pc.private("cost ~ mailed", study(), bounds=BOUNDS, eps=1)
+    curve, mu = view_of(fit, (), 0.05).attack, np.sqrt(2 * fit.guarantee.rho)
+    alarms, power = curve["false_alarms"].to_numpy(), curve["power"].to_numpy()
+    exact = norm.cdf(norm.ppf(alarms) + mu)
+    assert (power >= exact - 1e-12).all()
+    assert (power <= exact + 1e-4).all()
+    said = float(re.search(r"right at most ([0-9.]+) %", " ".join(str(fit.summary()).split()))[1])
+    assert 0 <= said / 100 - norm.cdf(mu / 2) < 2e-3
+    with zero_noise():
+        fit = pc.private("cost ~ mailed", study(), bounds=BOUNDS, eps=1)
+    assert view_of(fit, (), 0.05).attack is None
 
 
 def test_a_line_for_each_run(ledger: Any) -> None:
