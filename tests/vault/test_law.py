@@ -7,11 +7,13 @@ Every test draws real noise, as it leaves. A false alarm has probability 1e-6 in
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import brentq
 from scipy.stats import binomtest, kstest, norm
 from vault_helpers import (
     NAMES,
@@ -24,12 +26,56 @@ from vault_helpers import (
     table,
 )
 
+import privcausal as pc
+from privcausal.accounting import PICO, rho_of
 from privcausal.typing import Vector
 from privcausal.vault import LabelSelection
+from privcausal.vault.exit import Exit
+from privcausal.vault.noise import OperatingSystem
 
-LEVEL = 1e-6
+LEVEL, DELTA = 1e-6, 1e-5
 DRAWS = 8_000
 RHO = 1e-3  # the noise on a count is then some 20 rows or more: nearly continuous
+
+
+TABLES = 1_000_000
+"""Releases of each of two tables in the audit below."""
+
+
+def least_epsilon(alarms: int, detected: int) -> float:
+    """That of the Gaussian claims which two counts of `TABLES` refute all below, at level 1e-6."""
+    most, least = (
+        binomtest(count, TABLES).proportion_ci(1 - LEVEL, "exact") for count in (alarms, detected)
+    )
+    mu = norm.isf(most.high) - norm.isf(least.low)
+    return float(brentq(lambda eps: mu_at(eps) - mu, 0.01, 9))
+
+
+def mu_at(eps: float) -> float:
+    return math.sqrt(2 * rho_of(eps, DELTA, gdp=True) / PICO)
+
+
+@pytest.mark.slow
+def test_a_million_releases_of_two_tables_keep_to_the_claim() -> None:
+    """Of one number that has all of (1, 1e-5), on tables as far apart as may be.
+
+    The likelihood ratio is monotone in the number, and its best threshold is halfway between the
+    two sums. A claim that is 8 % too small in epsilon is refuted but for a chance of 1e-4: at the
+    rates of such noise, counts that are both 2.7 sds to the claim's advantage refute it.
+    """
+    frame = pd.DataFrame({"Y": [0, 1] * 10, "T": [0, 0, 1, 1] * 5})
+    fit = pc.private("Y ~ T", frame, eps=1, delta=DELTA, bounds={"Y": [0, 1]})
+    (stage,) = fit.plan.stages
+    leave, change = Exit(fit.plan, OperatingSystem()), 1 << 30
+    query = leave.gaussian_query(stage, "a sum", np.ones(TABLES), float(change))
+    counts = []
+    for exact in (0, change):
+        noisy = leave.noisy(np.full(TABLES, exact, np.int64), query)
+        counts.append(int((noisy > change / 2).sum()))
+    assert least_epsilon(*counts) <= 1
+    alarms, detected = norm.sf(mu_at(1.08) / 2), norm.cdf(mu_at(1.08) / 2)
+    slack = 2.7 * math.sqrt(TABLES * alarms * detected)
+    assert least_epsilon(round(TABLES * alarms + slack), round(TABLES * detected - slack)) > 1
 
 
 def p_value(z: Vector) -> float:
