@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from scipy.stats import norm
 
 from privcausal.errors import BudgetError
@@ -73,16 +74,17 @@ def _told(counts: Vector, noise_sd: float, looks: int, chance: float) -> Mask:
     size = len(counts)
     tests = sum(max(size - length + 1, 0) for length in RUNS)
     stands_out = float(norm.isf(chance / (looks * tests))) * noise_sd
-    found = np.zeros(size, bool)
+    found = bytearray(size)  # as an array, small pieces of it would take most of a fit's time
     for length in RUNS:
-        for start in range(size - length + 1):
-            run = slice(start, start + length)
-            total = float(counts[run].sum())
-            if total > max(stands_out * np.sqrt(length), 0.0) and not found[run].any():
+        if length > size:
+            break
+        totals = sliding_window_view(counts, length).sum(axis=1)
+        for start in np.flatnonzero(totals > max(stands_out * np.sqrt(length), 0.0)).tolist():
+            if not any(found[start : start + length]):
                 # the last cells of a run that hold less than noise does tell nothing themselves
-                held = int(np.flatnonzero(counts[run] > noise_sd)[-1])
-                found[start : start + held + 1] = True
-    return found
+                held = int(np.flatnonzero(counts[start : start + length] > noise_sd)[-1]) + 1
+                found[start : start + held] = b"\1" * held
+    return np.frombuffer(found, bool).copy()
 
 
 def hidden(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import brentq
@@ -46,7 +47,7 @@ class ArmSizes:
         pooled = self.counts.sum(axis=0), float(np.sqrt(2.0)) * self.noise_sd
         return (self.counts[0], self.noise_sd), (self.counts[1], self.noise_sd), pooled
 
-    @property
+    @cached_property
     def reach(self) -> float:
         """How far sizes are seen, in one arm or both together; 0 if nowhere."""
         found = (told(counts, noise_sd, LOOKS) for counts, noise_sd in self._looked)
