@@ -33,6 +33,8 @@ from privcausal.features.rows import Rows
 from privcausal.learners import DPCATE
 from privcausal.learners.bases import Kernel, Sklearn
 from privcausal.learners.dpcate import KERNEL, _most
+from privcausal.learners.paper import starting_points
+from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
 from privcausal.testing import seeded_noise, zero_noise
 from privcausal.vault import Ridge, TanhNetwork
@@ -267,8 +269,6 @@ def test_without_torch_the_network_says_what_to_install(monkeypatch: pytest.Monk
 def small() -> tuple[Design, Rows, Any, Any]:
     rng = np.random.default_rng(0)
     schema = Schema({"X1": (0, 1), "X2": (0, 1)})
-    from privcausal.request.formula import CausalFormula
-
     design = Design(CausalFormula.parse("Y ~ T | X1 + X2").modifiers, schema, full_rank=False)
     rows = Rows({"X1": rng.random(80), "X2": rng.random(80)}, 80)
     return design, rows, rng.uniform(0.1, 1, 80), rng.normal(size=80)
@@ -353,6 +353,39 @@ def test_gamma_is_the_largest_influence_on_a_grid() -> None:
                 best = max(best, float(np.max(fitted.influence(grid) * gap)))
         assert best <= found * (1 + 1e-3)
         assert found <= 1.02 * best
+
+
+@pytest.mark.parametrize(
+    "fits", [12, pytest.param(200, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_gamma_is_never_below_brute_force(fits: int) -> None:
+    """Random fits in one to three dimensions; grids with the corners, of 2,000 points or more."""
+    for seed in range(fits):
+        rng = np.random.default_rng(seed)
+        names = [f"X{j + 1}" for j in range(1 + seed % 3)]
+        schema = Schema(dict.fromkeys(names, (0, 1)))
+        formula = CausalFormula.parse("Y ~ T | " + " + ".join(names))
+        design = Design(formula.modifiers, schema, full_rank=False)
+        rows = Rows({name: rng.random(80) for name in names}, 80)
+        at = Rows({name: rng.random(20) for name in names}, 20)
+        t, y = (rng.random(80) < 0.3).astype(float), rng.uniform(-1, 3, 80)
+        score = ("r", "dr")[seed % 2]
+        nuisance = Nuisance(Constant(0.3), Constant(0.5), Constant(1.0))
+        features = fourier(design, np.arange(len(names)), rng.choice([0.3, 1.0]), 40)
+        stage, starts = Ridge(features, 10.0 ** -rng.integers(1, 4)), starting_points(design)
+        order = PublishedAnswers(
+            nuisance, design, Outcome(-1.0, 3.0), 0.1, score, stage, at, starts
+        )
+        scores = Scores(nuisance, score)
+        fitted = stage.fit(rows, *scores(rows, t, y), at)
+
+        def reach(public: Rows, o: Any = order, f: Any = fitted, s: Any = scores) -> Any:
+            return o._reach(s, f, public)
+
+        axis = np.linspace(0, 1, {1: 2001, 2: 81, 3: 25}[len(names)])
+        grid = [np.ravel(x) for x in np.meshgrid(*[axis] * len(names))]
+        brute = reach(Rows(dict(zip(names, grid, strict=True)), len(grid[0]))).max()
+        assert published.Supremum(design, starts).of(reach) >= brute * (1 - 1e-9), seed
 
 
 def test_published_noise_is_that_of_the_theorem(monkeypatch: pytest.MonkeyPatch) -> None:

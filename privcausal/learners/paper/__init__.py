@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy.stats.qmc import Sobol
 
 from privcausal.accounting import PICO, rho_of
 from privcausal.errors import SchemaError
@@ -27,12 +28,28 @@ from privcausal.request.plan import Plan, Stage, portions
 from privcausal.request.request import Request
 from privcausal.typing import Matrix
 
-_PUBLIC_SEED = 20_250_521  # starting points of an optimiser, not noise; they are public
+_PUBLIC_SEED = 20_250_521  # corners where an optimiser starts, not noise; they are public
+
+
+SPREAD, CORNERS = 1024, 10
+"""Starts that fill the cube, and the most variables of which all corners are starts."""
 
 
 def starting_points(design: Design) -> Matrix:
-    """Ten random starts of the search for gamma (PrivATE's supplement C.2)."""
-    return np.random.default_rng(_PUBLIC_SEED).random((10, len(design.variables)))
+    """Where the search for gamma begins: points that fill the unit cube, and its corners.
+
+    PrivATE's supplement C.2 has ten random ones. They can miss a maximum, which is often at a
+    corner: the noise is then smaller than the theorem asks for.
+    """
+    k = len(design.variables)
+    if k == 0:
+        return np.zeros((1, 0))
+    inside = Sobol(k, scramble=False).random(SPREAD)
+    if k <= CORNERS:
+        ends = np.stack(np.meshgrid(*[[0.0, 1.0]] * k), axis=-1).reshape(-1, k)
+    else:
+        ends = np.random.default_rng(_PUBLIC_SEED).integers(0, 2, (SPREAD, k)).astype(float)
+    return np.vstack([inside, ends])
 
 
 def least_rows(stage: Stage, numbers: int = 1) -> int:

@@ -158,7 +158,7 @@ def _methods(plan: Plan, source: str) -> tuple[str, ...]:
     noise = (
         "independent noise of standard deviation 5 sqrt(2 ln(n) ln(2/delta)) / (epsilon n) times "
         "the gross error sensitivity: the largest influence over the declared domain that L-BFGS-B "
-        "finds from ten random starts"
+        "finds from points that fill the domain and its corners"
         if _is_finite(plan)
         else "a Gaussian process with the kernel's covariance, drawn point by point given the "
         "noise at the points before (as printed the algorithm conditions on past answers instead)"

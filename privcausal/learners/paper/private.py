@@ -154,8 +154,9 @@ def _methods(plan: Plan) -> tuple[str, ...]:
         f"PrivATE as printed by {SOURCE}: the mean of AIPW scores with {where}. To the mean and to "
         "the mean squared deviation noise was added (OpenDP's discrete Gaussian on a fine grid) of "
         "standard deviation 5 sqrt(2 ln(n) ln(2/delta)) / (epsilon n) times the gross error "
-        "sensitivity: the largest influence over the declared domain that L-BFGS-B finds from ten "
-        "random starts. The variance adds that of the noise (their Eq. 16).",
+        "sensitivity: the largest influence over the declared domain that L-BFGS-B finds from "
+        "points that fill the domain and its corners. The variance adds that of the "
+        "noise (their Eq. 16).",
         f"{cut} Outcome, outcome means and covariates are cut to the outcome's and their own "
         "bounds.",
         LEFT_OUT,
