@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
@@ -85,17 +85,47 @@ def test_the_discrete_law_loses_no_more_than_is_charged(monkeypatch, moves, epsi
 
 
 def pair_delta(epsilon, sigma, first, second):
-    """The same of two numbers, the second's tail sums looked up for each value of the first."""
+    """The same of two numbers, the second's tail sums looked up for each value of the first.
+
+    `second` may be an array: the move for each value of the first number, from -18 to 18 sigma.
+    """
     reach = math.ceil(18 * sigma)
     z = np.arange(-reach, reach + 1)
     mass = np.exp(-(z**2) / (2 * sigma**2))
     mass /= mass.sum()
-    lost, other = ((2 * m * z + m * m) / (2 * sigma**2) for m in (first, second))
-    here = np.append(np.cumsum(mass[::-1])[::-1], 0)
-    there = np.append(np.cumsum((mass * np.exp(-other))[::-1])[::-1], 0)
-    left = epsilon - lost
-    at = np.searchsorted(other, left)
-    return float(mass @ (here[at] - np.exp(np.minimum(left, 700)) * there[at])) + 1e-60
+    left = epsilon - (2 * first * z + first**2) / (2 * sigma**2)
+    moves, total = np.broadcast_to(second, z.shape), 1e-60
+    for move in np.unique(moves):
+        other, here = (2 * move * z + move**2) / (2 * sigma**2), moves == move
+        if move < 0:  # the losses fall in z: those of the mirrored number
+            other = other[::-1]
+        stay = np.append(np.cumsum(mass[::-1])[::-1], 0)
+        gone = np.append(np.cumsum((mass * np.exp(-other))[::-1])[::-1], 0)
+        at = np.searchsorted(other, left[here])
+        total += float(mass[here] @ (stay[at] - np.exp(np.minimum(left[here], 700)) * gone[at]))
+    return total
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    first=st.integers(0, 60),
+    cuts=st.lists(st.integers(-200, 200), max_size=6),
+    shares=st.lists(st.floats(-1, 1), min_size=7, max_size=7),
+    epsilon=st.floats(0, 3),
+)
+def test_what_is_asked_next_may_depend_on_the_answer(monkeypatch, first, cuts, shares, epsilon):
+    """The second number is moved as far as the first one's value tempts to, within one total."""
+    sigma, total = 64.0, 64
+    monkeypatch.setattr(gaussian, "FINEST", sigma)
+    monkeypatch.setattr(gaussian, "NUMBERS", 1)
+    most = math.isqrt(total**2 - first**2)
+    reach = math.ceil(18 * sigma)
+    part = np.searchsorted(np.sort(cuts), np.arange(-reach, reach + 1))
+    second = np.rint(most * np.array(shares)).astype(int)[part]
+    rho = math.ceil(PICO * total**2 / (2 * sigma**2))
+    assert pair_delta(epsilon, sigma, first, second) <= delta_of(epsilon, rho, 2) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("moves", [(2000, 0), (900, 700)])

@@ -64,7 +64,7 @@ REASONS = (
     "ours is at nominal",
     "dataset 2, intervals without privacy: with the network ours are off by 1.2 of their standard "
     "deviations (the paper leaves open how long SGD runs; ours takes scikit-learn's 200 epochs), "
-    "with the kernel they are a tenth too narrow: errors of the base on 30 covariates, which "
+    "with the kernel they are a tenth too narrow: errors of the base on 24 covariates, which "
     "privacy's noise, a hundred times as large, hides in paper mode",
 )
 
