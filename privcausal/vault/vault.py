@@ -1,7 +1,8 @@
 """The vault: rows go in once, and what leaves passes `Exit`, at a price paid beforehand.
 
 `open_vault` charges the whole plan. `Vault.release` spends a stage of it: `Passes` sums the rows'
-exact integers, and `Exit.noisy` adds the noise.
+exact integers, and `Exit.noisy` adds the noise. `Vault.gather` sums for several stages in one pass;
+what it found leaves by `release` only.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpmath import mp, mpf
 from scipy.optimize import minimize_scalar
 
 from privcausal.accounting import PICO, epsilon_of, noise_multiplier, pico, rho_of
@@ -108,3 +109,29 @@ def test_bad_rho(rho):
 def test_bad_rho_of_a_multiplier(rho):
     with pytest.raises(BudgetError):
         noise_multiplier(rho)
+
+
+def least_delta(rho, epsilon):
+    """Canonne, Kamath and Steinke (2020, Corollary 13), the least over alpha, by 50 digits."""
+    with mp.workdps(50):
+        rho, epsilon = mpf(rho) / PICO, mpf(epsilon)
+
+        def log_delta(u):
+            alpha = 1 + mp.exp(u)
+            return (alpha - 1) * (alpha * rho - epsilon) - u + alpha * mp.log1p(-1 / alpha)
+
+        low, high, golden = mpf(-60), mpf(60), (mp.sqrt(5) - 1) / 2
+        for _ in range(220):  # it is convex in u
+            x, y = high - golden * (high - low), low + golden * (high - low)
+            low, high = (low, y) if log_delta(x) < log_delta(y) else (x, high)
+        return mp.exp(log_delta((low + high) / 2))
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9, 1e-15])
+@pytest.mark.parametrize("rho", [1, 10**6, 30_600_000_000, PICO, 50 * PICO, 400 * PICO])
+def test_the_conversion_of_opendp_is_a_bound_by_50_digits(rho, delta):
+    """Of networks, old ledgers and declared stages; and no more than rounding above the least."""
+    epsilon = epsilon_of(rho, delta)
+    assert least_delta(rho, epsilon) <= delta
+    if epsilon > 0:
+        assert least_delta(rho, epsilon * (1 - 1e-6)) > delta
