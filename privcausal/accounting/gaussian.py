@@ -154,7 +154,7 @@ def deltas_of(epsilon: Vector, rho: int, events: int, pure: tuple[int, ...] = ()
     if rho:
         each = gaussian_delta(beyond, gaussian_mu(rho))
     else:
-        each = np.clip(-np.expm1(beyond) + 1e-15, 0, 1)
+        each = np.clip(-np.expm1(np.minimum(beyond, 700)) + 1e-15, 0, 1)
     whole = math.exp(h) * (each @ chance) + (1 + np.exp(np.minimum(rest + h, 700))) * t
     return np.where(rest > 600, 1.0, np.minimum(1.0, whole * (1 + ROUNDING)))
 

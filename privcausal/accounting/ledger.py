@@ -76,10 +76,11 @@ class Ledger:
     ``<path>.head`` put back *together* cannot be told from an honest ledger. The file must lie
     on a local disk, because locks do not work on network drives.
 
-    The cap holds for prices fixed beforehand, and for prices chosen after seeing answers where all
-    charges are Gaussian noise (Smith and Thakurta 2022), all in rho (Feldman and Zrnic 2021) or all
-    pure (Rogers et al. 2016). For a mixture chosen after seeing answers it is not proven: the best
-    way of counting could then depend on what was seen.
+    The cap holds for prices fixed beforehand. It holds for prices chosen after seeing answers, too,
+    where no charge has a delta and all are Gaussian noise (Smith and Thakurta 2022), all other
+    noise in rho (Feldman and Zrnic 2021), or all pure in a ledger with ``delta=0`` (Rogers et al.
+    2016). Else it is not proven for these, and there are choices with which it fails: the best way
+    of counting then depends on what was seen.
 
     Parameters
     ----------

@@ -100,8 +100,10 @@ class Assignment(NamedTuple):
 
 
 def delta_after(delta: float, spent: int) -> float:
-    """The delta at which rho is converted once `spent` pico-units of delta are taken off."""
-    return float(exact(delta) - Fraction(spent, PICO)) if spent else float(delta)
+    """The delta at which rho is converted, less `spent` pico-units; rounded down."""
+    left = exact(delta) - Fraction(spent, PICO)
+    found = float(left) if spent else float(delta)
+    return found if not spent or Fraction(found) <= left else math.nextafter(found, -math.inf)
 
 
 def total_epsilon(events: Events, delta: float) -> float:
@@ -118,7 +120,7 @@ def total_epsilon(events: Events, delta: float) -> float:
 
 
 def within(events: Events, epsilon: float, delta: float) -> bool:
-    """Whether the total is at most `epsilon` at `delta`, decided without rounding."""
+    """Whether the total is at most `epsilon` at `delta`; every rounding is towards no."""
     left = delta_after(delta, events.delta)
     # `rho_of` searches by these very comparisons: a plan that takes the cap's whole rho fits
     return left >= 0 and (

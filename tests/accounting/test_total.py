@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privcausal.accounting import PICO, Cost, Events, delta_after, epsilon_of, rho_of, total_epsilon
+from privcausal.accounting.charge import exact
 from privcausal.accounting.total import remaining, within
 
 DELTA = 1e-5
@@ -33,6 +35,20 @@ def as_zcdp(events, delta):
         rho = events.rho + events.gdp + sum(-(-e * e // (2 * PICO)) for e in squares)
         totals.append(pure / PICO + epsilon_of(rho, left))
     return min(totals)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("pure", [400, 800])
+def test_a_huge_pure_price_is_counted_without_a_warning(pure):
+    events = Events.of([Cost(0, pure * PICO)])
+    assert not within(events, 1.0, DELTA)
+    assert total_epsilon(events, DELTA) == pytest.approx(pure, rel=1e-6)
+
+
+@given(st.floats(1e-12, 0.5), st.integers(1, 10**11))
+def test_what_is_left_of_delta_is_never_rounded_up(delta, spent):
+    left = exact(delta) - Fraction(spent, PICO)
+    assert Fraction(delta_after(delta, spent)) <= left
 
 
 def test_two_fits_of_one_make_146_and_not_2():
