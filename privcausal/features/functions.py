@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -82,26 +82,43 @@ class Additive:
 @stored
 @dataclass(frozen=True, eq=False)
 class Extended:
-    """An additive function of psi's own features plus psi(x)' coef, clipped to its [lo, hi]."""
+    """A function plus psi(x)' coef, clipped to its [lo, hi] if it is additive."""
 
-    base: Additive
+    base: Function
     features: Interactions
     coef: Vector
 
     @cached_property
     def _sum(self) -> Extra:
-        return self.features.total(self.base.coef, self.coef)
+        own = self._own
+        base = np.zeros(self.features.features.size) if own is None else own.coef
+        return self.features.total(base, self.coef)
+
+    @cached_property
+    def _own(self) -> Additive | None:
+        """The base, if it is additive in the features that the products are made of."""
+        base = self.base
+        own = type(base) is Additive and isinstance(base.features, FeatureMap)
+        return base if own else None  # type: ignore[return-value]
+
+    @cached_property
+    def _uncut(self) -> Function:
+        base = self.base
+        return replace(base, lo=-np.inf, hi=np.inf) if isinstance(base, Additive) else base
 
     def __call__(self, rows: Rows) -> Vector:
         return rows.scratch((self,), lambda: self._of(rows))
 
     def _of(self, rows: Rows) -> Vector:
-        value = self.base.offset + rows.memo(self._key, lambda: self._sum(rows))
-        return np.clip(value, self.base.lo, self.base.hi, out=value)
+        start = self._uncut(rows) if self._own is None else self._own.offset
+        value = start + rows.memo(self._key, lambda: self._sum(rows))
+        if isinstance(self.base, Additive):
+            np.clip(value, self.base.lo, self.base.hi, out=value)
+        return value
 
     @property
     def _key(self) -> tuple[object, ...]:
-        return self.base.coef, self.features, self.coef
+        return None if self._own is None else self._own.coef, self.features, self.coef
 
     @staticmethod
     def together(rows: Rows, functions: Sequence[Function]) -> None:

@@ -55,8 +55,13 @@ def interaction_needs(
     ]
 
 
-def refine(state: FitState, partials: tuple[FoldNuisances, ...]) -> tuple[FoldNuisances, ...]:
-    """The same nuisances with interactions."""
+def refine(
+    state: FitState, partials: tuple[FoldNuisances, ...], spread: float | None = None
+) -> tuple[FoldNuisances, ...]:
+    """The same nuisances with interactions.
+
+    `spread` is a prior sd of the mean outcome over the rows, where its fit does not give it.
+    """
     psi = interactions(state, partials)
     if psi is None:
         return partials
@@ -74,11 +79,12 @@ def refine(state: FitState, partials: tuple[FoldNuisances, ...]) -> tuple[FoldNu
         noise_var=PRIORS.treatment_variance, spread=PRIORS.propensity_sd,
     )  # fmt: skip
     sizes = read_sizes(state, sizing, Stages.INTERACTION_SIZES)
+    spread = spread or _outcome_spread(state, partials)
     cut = min(sizes.quantile(PRIORS.residuals_uncut), PRIORS.residual_range * half)
     ys = _regressions(
         state, psi, Stages.OUTCOME_INTERACTIONS,
         Cross(psi, outcome, cut, Stages.OUTCOME_INTERACTIONS.query),
-        noise_var=(PRIORS.outcome_noise_sd * half) ** 2, spread=_outcome_spread(state, partials),
+        noise_var=(PRIORS.outcome_noise_sd * half) ** 2, spread=spread,
     )  # fmt: skip
     pairs = [Pair(e, y, np.full(psi.size, True)) for e, y in zip(es, ys, strict=True)]
     return tuple(extended(p, psi, pair) for p, pair in zip(partials, pairs, strict=True))
@@ -98,7 +104,7 @@ def _outcome_spread(state: FitState, partials: tuple[FoldNuisances, ...]) -> flo
 def interactions(state: FitState, partials: tuple[FoldNuisances, ...]) -> Interactions | None:
     """The map psi, built over the synthetic population from released fits."""
     phi = state.rows.phi(state.features)
-    means = [p.pair.mean for p in partials if p.pair]
+    means = [_slopes(p, phi, state.rows) for p in partials]
     e, y = np.mean([m[0] for m in means], axis=0), np.mean([m[1] for m in means], axis=0)
     pairs, curved = _pairs(state, phi, e, y)
     if not pairs:
@@ -123,6 +129,15 @@ def interactions(state: FitState, partials: tuple[FoldNuisances, ...]) -> Intera
     norms = np.linalg.norm(psi.of(state.rows), axis=1)
     cut = float(np.quantile(norms, PRIORS.interaction_norm_quantile))
     return replace(psi, cut=cut) if cut > 0 else None
+
+
+def _slopes(part: FoldNuisances, phi: Matrix, rows: Rows) -> tuple[Vector, Vector]:
+    """Coefficients of propensity and mean outcome: of shapes, those of the nearest functions."""
+    if part.pair is not None:
+        return part.pair.mean
+    values = np.stack([part.e_soft(rows), part.eta(rows)], axis=1)
+    e, y = np.linalg.lstsq(phi, values, rcond=1e-6)[0].T
+    return e, y
 
 
 def regressed_out(

@@ -53,7 +53,8 @@ class FoldNuisances:
     """e(x) and eta(x) = E[Y | x] for one fold's rows, learned on the others.
 
     `e` is cut to the arm clip, `e_soft` to `FitState.soft_clip`. `pair` is the joint law of their
-    coefficients (None for a known propensity), `beyond` that of interactions.
+    coefficients (None for a known propensity, and where they were boosted), `beyond` that of
+    interactions.
     """
 
     e: Function
@@ -149,8 +150,8 @@ def extended(part: FoldNuisances, psi: Interactions, joint: Pair) -> FoldNuisanc
     )
 
 
-def _more(base: Function, psi: Interactions, coef: Vector) -> Function:
-    assert isinstance(base, Additive)
+def _more(function: Function, psi: Interactions, coef: Vector) -> Function:
+    base = function.base if isinstance(function, Extended) else function
     return Extended(base, psi, coef)
 
 
@@ -389,17 +390,19 @@ def _remainder(
     adjustment to the mean outcome, it gets that times each of its coefficients. Where the effect
     errs by d_tau, the ATE errs by E[w g (1 - 2e) d_tau] more.
     """
-    if part.pair is None:
-        return Remainder(0.0, 0.0)
+    found = Remainder(0.0, 0.0)
+    if part.pair is None and part.beyond is None:
+        return found
     e = part.e if estimand == "ATE" else part.e_soft
     weigh = _weights(state, e, estimand)
     g = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0) - e(state.rows)
-    move = _move(state, part.pair)
-    weight, gap = _averaged(state, state.features, weigh, g)
-    found = part.pair.remainder(move @ weight @ move.T, move @ gap)
-    found = found + Remainder(
-        0.0, PRIORS.unseen_confounding * float(np.linalg.norm(gap * part.pair.slopes[1]))
-    )
+    if part.pair is not None:
+        move = _move(state, part.pair)
+        weight, gap = _averaged(state, state.features, weigh, g)
+        found = part.pair.remainder(move @ weight @ move.T, move @ gap)
+        found = found + Remainder(
+            0.0, PRIORS.unseen_confounding * float(np.linalg.norm(gap * part.pair.slopes[1]))
+        )
     if part.beyond is not None:
         psi, joint = part.beyond
         weight, gap = _averaged(state, psi, weigh, g)
@@ -422,7 +425,7 @@ def _averaged(
 
 def _uncut(e: Function) -> Function:
     if isinstance(e, Extended):
-        return replace(e, base=replace(e.base, lo=-np.inf, hi=np.inf))
+        return replace(e, base=_uncut(e.base))
     assert isinstance(e, Additive)
     return replace(e, lo=-np.inf, hi=np.inf)
 

@@ -31,7 +31,6 @@ from privcausal.learners.nuisances import (
     clipped,
     cross_noise,
     extended,
-    from_pair,
     over_folds,
     remainder_weight,
     residual_product,
@@ -154,15 +153,16 @@ def nuisances(state: FitState) -> Learned:
     """Run every stage that `nuisance_needs` planned."""
     state, grams, partials = additive_nuisances(_windowed(state))
     state, partials = clipped(state, partials)
-    return Learned(state, grams, *_refined(state, partials))
+    return Learned(state, grams, *refined(state, partials))
 
 
-def _refined(
-    state: FitState, partials: tuple[FoldNuisances, ...]
+def refined(
+    state: FitState, partials: tuple[FoldNuisances, ...], spread: float | None = None
 ) -> tuple[tuple[FoldNuisances, ...], Remainder]:
+    """With interactions where they are planned, and what averages allow for where none is seen."""
     if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
         return partials, Remainder(0.0, 0.0)
-    refined = refine(state, partials)
+    refined = refine(state, partials, spread)
     if refined is partials:  # the covariates have no products
         state.session.unused(*INTERACTIONS)
         return partials, Remainder(0.0, 0.0)
@@ -187,15 +187,14 @@ def select_interactions(
         law = pair.remainder(weight)
         shift = pair.confounding(weight) + law.mean
         laws.append(Remainder(0.0, float(np.hypot(law.sd, shift))))
-    return tuple(_without(state, p) for p in partials), over_folds(laws)
+    return tuple(_without(p) for p in partials), over_folds(laws)
 
 
-def _without(state: FitState, part: FoldNuisances) -> FoldNuisances:
+def _without(part: FoldNuisances) -> FoldNuisances:
     """With interactions of zero, so that what is saved has the same structure."""
-    assert part.pair is not None
     assert part.beyond is not None
     psi, pair = part.beyond
-    return extended(from_pair(state, part.pair), psi, pair.without())
+    return extended(part, psi, pair.without())
 
 
 Asked = tuple[StageKey, StageKey, StageKey | None]

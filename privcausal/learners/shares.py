@@ -210,6 +210,12 @@ class BudgetShares:
     """One histogram, of which one cut is read. By hand."""
     boosted_outcome: float = 0.67
     """As `outcome`: the residual's range falls with its errors. By hand."""
+    boosted_interactions_treatment: float = 0.11
+    """With the next two 28 % of the group, as those of learner "r" have. By hand."""
+    boosted_interactions_outcome: float = 0.25
+    """As `boosted_interactions_treatment`. By hand."""
+    boosted_interactions_sizes: float = 0.01
+    """As `interactions_sizes`. By hand."""
     boosted_effect_sizes: float = 0.04
     """As `boosted_sizes`. By hand."""
     boosted_effect: float = 0.96

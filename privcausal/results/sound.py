@@ -283,7 +283,8 @@ def _sized(f: Any) -> bool:  # noqa: PLR0911, PLR0912, PLR0915 - a table of clas
         case Effect():
             return f.reach >= 0
         case Extended():
-            own = f.base.coef.shape == (f.features.features.size,)
+            plain, p = type(f.base) is Additive, f.features.features.size
+            own = not plain or f.base.coef.shape == (p,)  # type: ignore[attr-defined]
             return own and f.coef.shape == (f.features.size,) and _finite(f.coef)
         case Factor():
             as_written = bare_factor(f.expr) if f.kind == "numeric" else call_factor(f.expr)

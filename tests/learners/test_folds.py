@@ -10,6 +10,7 @@ from learners_contract import BOUNDS, FORMULA, study
 
 import privcausal as pc
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.priors import PRIORS
 from privcausal.learners import averages, nuisances
 from privcausal.learners.boosting import recipes as boosted
 from privcausal.testing import seeded_noise
@@ -60,18 +61,29 @@ def test_both_folds_count(learner: str) -> None:
 
 
 def test_both_folds_count_where_they_were_learned_apart() -> None:
-    laws = []
-    one = boosted.unrelated
+    laws, products = [], []
+    one, other = boosted.unrelated, boosted.remainder
 
     def seen(*args: object) -> Remainder:
         laws.append(one(*args))
         return laws[-1]
 
-    with seeded_noise(3), mock.patch.object(boosted, "unrelated", seen):
+    def seen_too(*args: object) -> Remainder:
+        products.append(other(*args))
+        return products[-1]
+
+    with (
+        seeded_noise(3),
+        mock.patch.object(boosted, "unrelated", seen),
+        mock.patch.object(boosted, "remainder", seen_too),
+    ):
         fitted = pc.privcate(
             FORMULA, study(1500), learner="t", base="dpebm", eps=2.0, bounds=BOUNDS,
             control=pc.Control(split="crossfit"),
         )  # fmt: skip
     assert len(laws) == 2 and laws[0] != laws[1]
     allowed = fitted.estimate.averages.remainder[0]
-    assert allowed == pytest.approx(0.5 * (laws[0].sd + laws[1].sd))
+    (beyond,) = products
+    shapes = PRIORS.law_inflation * 0.5 * (laws[0].sd + laws[1].sd)
+    assert allowed == pytest.approx(np.hypot(shapes, beyond.sd), rel=0.2)
+    assert allowed >= shapes

@@ -170,11 +170,29 @@ def test_where_the_outcome_lies_does_not_matter(learner: str) -> None:
     assert effects[1] == pytest.approx(effects[0], abs=1e-6)
 
 
+@pytest.mark.parametrize("learner", ["s", "t", "x", "r", "dr"])
+def test_confounding_by_a_product_is_found(learner: Any) -> None:
+    """Of which shapes of single columns see nothing: the difference of means errs by 0.18."""
+    rng = np.random.default_rng(5)
+    a, b = rng.uniform(-1, 1, (2, 20_000))
+    e = 0.5 + 0.4 * a * b
+    t = rng.random(20_000) < e
+    data = pd.DataFrame({"A": a, "B": b, "T": t, "Y": np.clip(a * b + 0.5 * t, -1, 2)})
+    with zero_noise():
+        found = pc.privcate(
+            "Y ~ T | A + B", data, learner=learner, base=QUICK, eps=1.0,
+            bounds={"A": (-1, 1), "B": (-1, 1), "Y": (-1, 2)},
+        )  # fmt: skip
+    plain = data["Y"][t].mean() - data["Y"][~t].mean()
+    assert plain - 0.5 > 0.15
+    assert found.params["ATE"] == pytest.approx(0.5, abs=0.02)
+
+
 def test_averages_cover_and_all_is_released() -> None:
     with seeded_noise(3):
         found = fit("dr", QUICK, study(4000, 1), groups=["G"])
-    limits = found.conf_int().loc["ATE"]
-    assert limits[0] < TRUE_ATE < limits[1]
+    limits = found.conf_int(alpha=1e-6).loc["ATE"]
+    assert limits[0] < TRUE_ATE < limits[1] < limits[0] + 0.2
     assert list(found.nuisances) == ["propensity", "outcome", "mu0", "mu1"]
     new = study(30, seed=4)
     assert found.nuisances["propensity"](new).between(0.1, 0.9).all()

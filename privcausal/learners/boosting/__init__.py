@@ -13,7 +13,8 @@ BOOSTING = (
     "Boosting (Nori et al. 2021): in each round residuals, cut to a public or released bound, "
     "are summed within random leaves of public bins, and the shapes move a step towards the noisy "
     "means. The shapes' noise is known, and they are smoothed across neighbouring bins by "
-    "empirical Bayes unless smooth=False was asked for."
+    "empirical Bayes unless smooth=False was asked for. What the nuisances' shapes of single "
+    "columns leave of products of columns is regressed on these from noisy moments."
 )
 
 MASS = (
@@ -47,6 +48,9 @@ class DPEBM:
 
     Notes
     -----
+    Where the propensity is estimated, products of columns are added to propensity and mean outcome:
+    shapes of single columns would leave what these confound. The effect stays a sum of shapes.
+
     A numeric column of few values, such as 0 and 1, is better declared by its levels
     (``bounds={"member": [0, 1]}``): how rows lie within a cell of the released histogram is
     unknown. Smoothing takes them to be spread over it, unless the cell stands alone.

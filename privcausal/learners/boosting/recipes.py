@@ -1,4 +1,9 @@
-"""The CATE learners on base "dpebm": what each boosts, and what it makes of that."""
+"""The CATE learners on base "dpebm": what each boosts, and what it makes of that.
+
+Nuisances are shapes of single columns, by boosting, and what these leave of products of columns, by
+moments (`learners.interactions`). Without the products a confounder such as X1 X2 would bias
+averages and effects alike, and no interval would show it.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +15,27 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from privcausal.features.basis import FeatureMap
-from privcausal.features.functions import Constant, Difference, Function, Mixture, Nuisance
+from privcausal.features.functions import (
+    Constant,
+    Difference,
+    Extended,
+    Function,
+    Mixture,
+    Nuisance,
+)
+from privcausal.features.products import Interactions
 from privcausal.features.steps import Bins, Steps
 from privcausal.inference import clipping
-from privcausal.inference.confounding import Remainder, unrelated
+from privcausal.inference.confounding import Pair, Remainder, unrelated
 from privcausal.inference.effect import Effect, Piece
+from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Posterior
 from privcausal.inference.smoothing import Fitted
 from privcausal.learners.base import Learnt, shown
 from privcausal.learners.boosting.training import BoostingSession, BoostingTask, Centre
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Nuisances
+from privcausal.learners.interactions import interaction_needs
 from privcausal.learners.nuisances import (
     FoldNuisances,
     by_fold,
@@ -29,8 +44,11 @@ from privcausal.learners.nuisances import (
     nuisance_of,
     over_folds,
     read_sizes,
+    remainder,
     sizes_of,
+    updated_for_effect,
 )
+from privcausal.learners.orthogonal import refined
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState
 from privcausal.request.plan import StageKey
@@ -79,6 +97,7 @@ def one_stage_needs(request: Request, *, mean: bool = False) -> list[StageWeight
         *_propensity_needs(request, SHARES.boosted_arms_propensity),
         StageWeight(SIZES, SHARES.boosted_arms_sizes),
         StageWeight(Stages.OUTCOME, outcome),
+        *_product_needs(request),
         *([StageWeight(MEAN, SHARES.boosted_mean)] if mean else []),
     ]
 
@@ -89,6 +108,7 @@ def two_stage_needs(request: Request) -> list[StageWeight]:
         *_propensity_needs(request, SHARES.boosted_propensity),
         StageWeight(SIZES, SHARES.boosted_sizes),
         StageWeight(Stages.OUTCOME, SHARES.boosted_outcome),
+        *_product_needs(request),
         StageWeight(Stages.SCORE_SIZES, SHARES.boosted_effect_sizes),
         StageWeight(EFFECT, SHARES.boosted_effect),
     ]
@@ -96,6 +116,18 @@ def two_stage_needs(request: Request) -> list[StageWeight]:
 
 def _propensity_needs(request: Request, weight: float) -> list[StageWeight]:
     return [] if request.propensity is not None else [StageWeight(Stages.PROPENSITY, weight)]
+
+
+def _product_needs(request: Request) -> list[StageWeight]:
+    """What shapes of single columns leave of products, where these may confound."""
+    if request.propensity is not None:
+        return []
+    return interaction_needs(
+        request,
+        SHARES.boosted_interactions_treatment,
+        SHARES.boosted_interactions_outcome,
+        SHARES.boosted_interactions_sizes,
+    )
 
 
 # -- nuisances -------------------------------------------------------------------------------
@@ -117,9 +149,11 @@ class _Propensity:
 class _Means:
     """Both arms' means: nuisances of each fold's rows, and the difference of treated and control.
 
-    `remainder` is the law of the bias that the errors of propensity and means leave together.
+    `start` has the propensities with what products add to them. `remainder` is the law
+    of the bias that the errors of propensity and means leave together.
     """
 
+    start: _Start
     centre: Centre
     nuisances: tuple[Nuisance, ...]
     contrast: Posterior
@@ -143,16 +177,17 @@ class _Start:
         """Of the product of both nuisances' errors, from the covariances of the mean outcomes.
 
         An error of the log odds moves e by e (1 - e) of it, which cancels the weight of the AIPW
-        score.
+        score. The sd is raised as that of other nuisances' laws (`inference.confounding`).
         """
         phi = self.machine.state.rows.phi(self.machine.bins.features)
         weight = np.asarray(phi.T @ phi / len(phi))
-        return over_folds(
+        law = over_folds(
             [
                 Remainder(0.0, 0.0) if e.cov is None else unrelated(weight, e.cov, cov)
                 for e, cov in zip(self.es, means, strict=True)
             ]
         )
+        return Remainder(law.mean, PRIORS.law_inflation * law.sd)
 
 
 def _start(state: FitState) -> _Start:
@@ -233,7 +268,35 @@ def _means(start: _Start, centre: Centre, fitted: Sequence[Fitted]) -> _Means:
         nuisances.append(Nuisance(e.e, mu0, mu1))
         covs.append(np.asarray(0.5 * (law.cov[:p, :p] + law.cov[p:, p:])))
     contrast = _contrast(machine, fitted)
-    return _Means(centre, tuple(nuisances), contrast, start.remainder(covs))
+    return _with_products(_Means(start, centre, tuple(nuisances), contrast, start.remainder(covs)))
+
+
+def _with_products(means: _Means) -> _Means:
+    """The same with what shapes of single columns leave of products of columns.
+
+    Their mean outcome is (1 - e) mu_0 + e mu_1. Given the mean effect, what products add to its
+    baseline is added to the means of both arms.
+    """
+    start, state = means.start, means.start.machine.state
+    partials = tuple(
+        FoldNuisances(e.e, e.soft, Mixture(e.soft, n.mu1, n.mu0), None)
+        for e, n in zip(start.es, means.nuisances, strict=True)
+    )
+    partials, doubt = refined(state, partials, means.centre.explained)
+    partials = updated_for_effect(state, partials, _effect(start.machine, means.contrast))
+    es, nuisances = [], []
+    for p, e, n in zip(partials, start.es, means.nuisances, strict=True):
+        es.append(replace(e, e=p.e, soft=p.e_soft))
+        nuisances.append(n if p.beyond is None else _extended(n, p.e, *p.beyond))
+    rest = means.remainder + remainder(state, partials) + doubt
+    return replace(
+        means, start=replace(start, es=tuple(es)), nuisances=tuple(nuisances), remainder=rest
+    )
+
+
+def _extended(means: Nuisance, e: Function, psi: Interactions, joint: Pair) -> Nuisance:
+    baseline = joint.slopes[1]
+    return Nuisance(e, *(Extended(mu, psi, baseline) for mu in (means.mu0, means.mu1)))
 
 
 def _contrast(machine: BoostingSession, fitted: Sequence[Fitted]) -> Posterior:
@@ -285,8 +348,8 @@ def s_or_t_learner(state: FitState, *, joint: bool) -> Learnt:
     shared = [axis not in own for axis in machine.bins.axes] if joint else None
     overlap = joint and machine.price(Stages.OUTCOME) < OVERLAP_PRICE
     means = _arm_means(start, shared, overlap=overlap)
-    learnt = _of_arms(start, means)
-    return _with_mean(start, learnt, means.centre) if joint else learnt
+    learnt = _of_arms(means)
+    return _with_mean(means.start, learnt, means.centre) if joint else learnt
 
 
 def constant_s_learner(state: FitState) -> Learnt:
@@ -302,14 +365,14 @@ def constant_s_learner(state: FitState) -> Learnt:
     turn[0, size], turn[size, size + 1] = 1.0, 1.0
     fitted = [t.fitted() for t in machine.train(Stages.OUTCOME, ask, folds=True)]
     both = [Fitted(turn @ one.mean, turn @ one.cov @ turn.T) for one in fitted]
-    return _of_arms(start, _means(start, centre, both))
+    return _of_arms(_means(start, centre, both))
 
 
-def _of_arms(start: _Start, means: _Means) -> Learnt:
+def _of_arms(means: _Means) -> Learnt:
     """The effect as the difference of the arms' means."""
-    effect = _effect(start.machine, means.contrast)
-    shown = _shown(means.nuisances)
-    return Learnt(start.machine.state, effect, means.nuisances, shown, means.remainder)
+    machine = means.start.machine
+    effect = _effect(machine, means.contrast)
+    return Learnt(machine.state, effect, means.nuisances, _shown(means.nuisances), means.remainder)
 
 
 def _with_mean(start: _Start, learnt: Learnt, centre: Centre) -> Learnt:
@@ -365,6 +428,7 @@ def r_learner(state: FitState) -> Learnt:
         FoldNuisances(e.e, e.soft, _mean(machine, eta.mean, centre), None)
         for e, eta in zip(start.es, etas, strict=True)
     )
+    partials, doubt = refined(state, partials, centre.explained)
     product = by_fold(lambda p: ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
     cut, rms = _cut(machine.effect, product)
     share = start.shares.prod(axis=0)
@@ -379,8 +443,9 @@ def r_learner(state: FitState) -> Learnt:
     )
     (fitted,) = machine.effect.train(EFFECT, ask)
     effect = _effect(machine, fitted.coefficients())
+    partials = updated_for_effect(state, partials, effect)
     nuisances = tuple(nuisance_of(p, effect, outcome) for p in partials)
-    rest = start.remainder([eta.cov for eta in etas])
+    rest = start.remainder([eta.cov for eta in etas]) + remainder(state, partials) + doubt
     return Learnt(state, effect, nuisances, shown(partials, nuisances), rest)
 
 

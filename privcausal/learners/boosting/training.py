@@ -13,6 +13,7 @@ from privcausal.accounting import Release
 from privcausal.features.functions import Constant
 from privcausal.features.steps import Bins, Steps, make_bins
 from privcausal.inference import clipping, smoothing
+from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Posterior
 from privcausal.inference.smoothing import Course, Fitted, Totals
 from privcausal.learners.boosting import DPEBM
@@ -149,6 +150,11 @@ class Centre:
     value: float
     cut: float
     size: float
+
+    @property
+    def explained(self) -> float:
+        """Sd of the mean outcome over the covariates, if they explain as much as is taken."""
+        return float(np.sqrt(PRIORS.window_explained)) * self.size
 
 
 def centre_of(counts: Vector, sd: float, edges: Vector, price: float, middle: float) -> Centre:

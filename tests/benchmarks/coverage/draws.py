@@ -60,6 +60,15 @@ def _niu(setup: Any) -> Callable[[int, int], Draw]:
     return draw
 
 
+def _law(name: str) -> Callable[[int, int], Draw]:
+    def draw(n: int, seed: int) -> Draw:
+        import cate_study  # which adds its laws
+
+        return _of(cate_study.generators.draw(name, n, seed))
+
+    return draw
+
+
 # --- Right Heart Catheterization (Connors et al. 1996) ---------------------------------------
 
 DISEASES = [
@@ -200,8 +209,8 @@ DRAWS: dict[str, Callable[[int, int], Draw]] = {
     "dataset 1": _private_ate(1),
     "dataset 2": _private_ate(2),
     "trial": _trial,
-    "setup A": _niu("A"),
-    "setup D": _niu("D"),
+    **{f"setup {setup}": _niu(setup) for setup in ("A", "B", "C", "D", "E")},
+    **{name: _law(name) for name in ("harbour", "orchard", "canyon")},
     "RHC": _rhc,
     "RHC smooth": _simulated(_smooth),
     "RHC interacting": _simulated(_interacting),

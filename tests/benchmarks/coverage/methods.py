@@ -63,6 +63,20 @@ def _estimated(draw: Draw, eps: float) -> Iterator[Fit]:
     yield _read("default, propensity estimated", result)
 
 
+def _boosted(learner: str) -> Method:
+    """The average of a fit on base "dpebm"."""
+
+    def fit(draw: Draw, eps: float) -> Iterator[Fit]:
+        import privcausal as pc
+
+        result = pc.privcate(
+            draw.formula, draw.frame, eps=eps, bounds=draw.bounds, learner=learner, base="dpebm"
+        )
+        yield _read(f"boosted {learner}", result)
+
+    return fit
+
+
 def _remark(effect: float) -> Method:
     """PrivATE with the default's own nuisances, private on one half of the rows (their remark)."""
 
@@ -176,6 +190,7 @@ def _regression(draw: Draw, eps: float) -> Iterator[Fit]:
 METHODS: dict[str, Method] = {
     "default": _default,
     "default, propensity estimated": _estimated,
+    **{f"boosted {learner}": _boosted(learner) for learner in ("r", "dr", "x")},
     "difference": _difference,
     "difference, no privacy": _welch,
     "regression, no privacy": _regression,
@@ -212,7 +227,8 @@ def code(method: str) -> str:
 
     from privcausal.testing import seeded_noise
 
-    tried = _SLOW if method.startswith(("paper kernel", "paper network")) else _TRIED
+    slow = method.startswith(("paper kernel", "paper network", "boosted"))
+    tried = _SLOW if slow else _TRIED
     digest = hashlib.sha256()
     for seed, (data, n, eps) in enumerate(_KNOWN if method.startswith("regression") else tried):
         with seeded_noise(seed):

@@ -18,7 +18,10 @@ from study_rows import store_rows
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.md"
-ORDER = ("synthetic", "setups", "patients", "laws", "votes", "widths", "table1", "trial", "gotv")
+ORDER = (
+    "synthetic", "setups", "patients", "laws", "votes", "boosted", "widths", "table1", "trial",
+    "gotv",
+)  # fmt: skip
 NOMINAL = {"in80": 0.80, "in90": 0.90, "in95": 0.95}
 
 HEAD = """# Average effects: coverage and widths
