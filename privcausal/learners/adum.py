@@ -273,7 +273,7 @@ def within_cells(title: str, rows: Rows, methods: tuple[str, ...]) -> Descriptio
     )  # fmt: skip
 
 
-READING = "Causal reading needs treatment by chance within each cell, and no interference."
+READING = "Causal reading: treatment by chance within each cell, no interference."
 
 RANDOMISED = (
     "Randomised treatment: within each cell chance decided who was treated. Nothing else was "
@@ -315,8 +315,8 @@ def pure_stages(
 
 
 NOTE = (
-    "Cells are shrunk towards their neighbours as far as the released numbers say that these are "
-    "alike; an interval is one of the posterior, right on average over cells."
+    "Cells are shrunk towards neighbours that seem alike, by the released numbers. An interval is "
+    "one of the posterior, right on average over cells."
 )
 
 

@@ -238,9 +238,8 @@ def finish(
 
 
 UNSEEN_NOTE = (
-    "One arm has too few rows to be told from none (from released numbers). Its outcomes are "
-    "those of a model, and if it is empty the interval of the effect means nothing. Is the "
-    "treatment coded 0 and 1?"
+    "One arm has too few rows to be told from none: is it coded 0 and 1? By released numbers its "
+    "outcomes are those of a model, and if it is empty the interval of the effect means nothing."
 )
 
 
@@ -248,8 +247,8 @@ MOST_REMAINDER = 0.5
 """Share of an average's variance by nuisance errors above which the result says so."""
 
 NUISANCE_NOTE = (
-    "What is not known of confounding makes up {share:.0%} of the variance of the {estimand} (from "
-    "released numbers): more rows or budget, fewer covariates or a known propensity would help. "
+    "What is not known of confounding is {share:.0%} of the variance of the {estimand}. More rows "
+    "or budget, fewer covariates or a known propensity would help (by released numbers). "
     "The allowance rests on a prior of how covariates confound: usually wide, but where they "
     "confound more strongly than it thinks, intervals cover less than they say."
 )
@@ -269,7 +268,7 @@ MOST_CLIPPING = 0.25
 """Share of an average's variance by the bound for cut scores above which the result says so."""
 
 CLIPPING_NOTE = (
-    "What cut scores may hide makes up {share:.0%} of the variance of the {estimand}: more rows or "
+    "What cut scores may hide is {share:.0%} of the variance of the {estimand}. More rows or "
     "budget, or narrower bounds of the outcome, would help."
 )
 
@@ -278,8 +277,8 @@ POOR_OVERLAP = 0.1
 """Share of the rows with propensities at the clip above which the result says so."""
 
 OVERLAP_NOTE = (
-    "About {share:.0%} of the rows have a propensity below {clip:.2g} or above {other:.2g} (from "
-    "released numbers): they are in one arm nearly always, and the ATE rests on a model of what "
+    "About {share:.0%} of the rows have a propensity below {clip:.2g} or above {other:.2g}. By "
+    "released numbers they are in one arm nearly always, and the ATE rests on a model of what "
     "the other would have given them. estimand='ATO' asks about those who could be in either."
 )
 

@@ -67,8 +67,8 @@ MISSING = "A row with a missing value adds nothing to any sum; how many there we
 LEFT_OUT = "Rows with a missing value were left out; how many there were is not shown."
 
 BANDS = (
-    "Bands for the effect's shape cover its projection on the basis, approximately and on average "
-    "over x."
+    "Bands of the effect cover its projection, on average over x. It is that on the basis, and the "
+    "coverage is approximate."
 )
 
 SPLITS = {
@@ -214,6 +214,6 @@ def _products_note(estimate: Estimate) -> str:
     named = ", ".join(f"{name} (sd {found[name]:.2g})" for name in kept[:SHOWN])
     more = " and smaller ones" if len(kept) > SHOWN else ""
     return (
-        f"The moments speak for products of modifiers in the effect, beside its additive part: "
+        f"The effect has products of modifiers, as the moments say: "
         f"{named}{more}. Effects by modifier are averages over the others."
     )

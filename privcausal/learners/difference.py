@@ -40,8 +40,8 @@ from privcausal.vault import ArmHistogram, ArmSums, Outcome, OutcomeResidual
 WINDOW, SUMS = StageKey("effect", "outcome"), StageKey("effect", "sums")
 
 UNSEEN = (
-    "An arm has too few rows to be told from the noise; of its mean only the bounds of the "
-    "outcome are used."
+    "An arm has too few rows to be told from the noise. Of its mean only the bounds of the outcome "
+    "are used."
 )
 
 
@@ -125,13 +125,13 @@ class DifferenceInMeans(Learner):
 
 
 READING = (
-    "Causal reading needs a randomised treatment, with one probability for all rows, and no "
-    "interference; nothing is adjusted for."
+    "Causal reading: treatment given at random, no interference. One probability holds for all "
+    "rows, and nothing is adjusted for."
 )
 
 SAME = (
-    "Where one probability decides for all, the effects over all, over the treated and by overlap "
-    "weights are estimated by the same difference in means."
+    "Without covariates ATE, ATT and ATO are one number. Where one probability decides for all, "
+    "the same difference in means estimates all three."
 )
 
 RANDOMISED = (

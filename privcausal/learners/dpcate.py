@@ -108,9 +108,9 @@ class DPCATE(CateLearner):
     name: ClassVar[str] = "dpcate"
     title: ClassVar[str] = "DP-CATE"
     bands: ClassVar[str] = (
-        "Bands for the effect add the law of its first, additive part to that of the rest, which "
-        "they take for a draw of the kernel's Gaussian process whose size was read from released "
-        "numbers: they are approximate, and on average over x."
+        "Bands of the effect are approximate, and right on average over x. They add the law of its "
+        "first, additive part to that of the rest, which they take for a draw of the kernel's "
+        "Gaussian process whose size was read from released numbers."
     )
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ class Words:
     overlap: str
 
 
-_READING = "Causal reading needs no unmeasured confounding, overlap and no interference."
+_READING = "Causal reading: no unmeasured confounding, overlap, no interference."
 _OVERLAP = "Overlap: every kind of unit could have been treated and could have been left untreated."
 
 ESTIMANDS = {
@@ -55,8 +55,8 @@ ESTIMANDS = {
         "Private Average Treatment Effect on the Treated",
         "On average over the treated",
         "doubly robust scores of the effect on the treated, by the number of treated",
-        "Causal reading needs no unmeasured confounding, untreated units like each treated one "
-        "and no interference.",
+        "Causal reading: no unmeasured confounding, no interference. Each treated unit has "
+        "untreated ones like it.",
         "Overlap: every kind of unit among the treated could have been left untreated.",
     ),
     "ATO": Words(
@@ -64,8 +64,8 @@ ESTIMANDS = {
         "Private Overlap-Weighted Average Treatment Effect",
         "On average over those who might as well have been treated as not (overlap weights)",
         "residual products (T - e)(Y - eta), by (T - e)^2: the effect weighted by e (1 - e)",
-        "Causal reading needs no unmeasured confounding and no interference; the average is "
-        "over the overlap population, each unit counting as e (1 - e).",
+        "Causal reading: no unmeasured confounding, no interference. The average is over the "
+        "overlap population, each unit counting as e (1 - e).",
         "Overlap: the average counts units as e (1 - e), so that kinds of units that were "
         "surely treated, or surely not, have no part in it.",
     ),

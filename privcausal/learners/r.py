@@ -317,8 +317,8 @@ class R(CateLearner):
 
 
 FORM_NOTE = (
-    "Of the forms that the effect could have ({all}), {form} has the greatest marginal likelihood "
-    "given the released moments: choosing it cost nothing."
+    "The effect is {form}, as the released moments say. Of {all} it has the greatest marginal "
+    "likelihood, and choosing it cost nothing."
 )
 
 

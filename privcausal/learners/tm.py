@@ -155,12 +155,13 @@ EXACT = (
 BARE = "The regressions have no bands, and no average effect was released."
 
 NOTE = (
-    "Regressions are of the outcome less {middle:g}, the middle of its bounds; they have no bands."
+    "Regressions are of the outcome less {middle:g}, and have no bands. It is the middle of the "
+    "outcome's bounds."
 )
 
 BINARY_NOTE = (
-    "The outcome has two values, and regressions are of linear probabilities: logistic ones by "
-    "objective perturbation (pc.paper.tm) have no proof for numbers that a computer holds."
+    "The outcome has two values, and its regressions are linear. Logistic ones by objective "
+    "perturbation (pc.paper.tm) have no proof for numbers that a computer holds."
 )
 
 

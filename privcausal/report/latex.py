@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import zip_longest
 
 from privcausal.report.tables import Block, Pairs, Prose, Table, TableColumn, TableGrid
@@ -33,6 +34,10 @@ LONG = 34
 
 NAME = 48
 """Characters of a name in a table, which cannot wrap there; `Summary.tables` has it whole."""
+
+
+PAGE = 24
+"""Rows of one tabular; a longer table goes on in another, with its head."""
 
 
 def escape_latex(text: object) -> str:
@@ -76,7 +81,8 @@ def _lines(block: Block) -> Iterator[str]:
             yield from _pairs(block)
         case TableGrid():
             yield rf"\emph{{{escape_latex(block.caption)}}}\par"
-            yield from _tabular(block)
+            for part in _parts(block):
+                yield from _tabular(part)
         case Prose():
             yield r"\begin{minipage}{\linewidth}\footnotesize\raggedright"
             if block.heading:
@@ -102,6 +108,13 @@ def _pairs(block: Pairs) -> Iterator[str]:
 
 def _label(label: str) -> str:
     return f"{escape_latex(cut(label, NAME))}:" if label else ""
+
+
+def _parts(block: TableGrid) -> Iterator[TableGrid]:
+    """Pieces between which a page may end, as it cannot within a tabular."""
+    for start in range(0, max(len(block.rows), 1), PAGE):
+        breaks = tuple(b - start for b in block.breaks if start < b < start + PAGE)
+        yield replace(block, rows=block.rows[start : start + PAGE], breaks=breaks)
 
 
 def _tabular(block: TableGrid) -> Iterator[str]:

@@ -14,7 +14,7 @@ from privcausal.report.tables import Block, Pairs, Prose, Rule, Table, TableColu
 from privcausal.report.text import render_text
 from privcausal.report.view import FitView
 from privcausal.report.word import write_word
-from privcausal.report.words import ALERTS, MARKS, clean, cut, shape_line
+from privcausal.report.words import ALERTS, MARKS, clean, cut, first_sentence, shape_line
 from privcausal.typing import Kind
 
 if TYPE_CHECKING:
@@ -106,36 +106,79 @@ def _head_frame(block: Pairs) -> pd.DataFrame:
     return pd.DataFrame({"value": [v for _, v in pairs]}, index=[label for label, _ in pairs])
 
 
-def summarize(view: FitView) -> Summary:
-    """The summary of a fit."""
-    return Summary(tabulate(view))
+def summarize(view: FitView, *, full: bool = False) -> Summary:
+    """The summary of a fit: a page of a paper, or with `full` every release and whole notes."""
+    return Summary(tabulate(view, full=full))
 
 
-def tabulate(view: FitView) -> Table:
+def tabulate(view: FitView, *, full: bool) -> Table:
     """The table value of a fit: head, estimates, uncertainty, budget, guarantee, notes."""
+    prices = _whole_prices(view) if full else _short_prices(view)
+    if view.guarantee:
+        prices.append([Prose((f"Guarantee: {' '.join(view.guarantee)}",))])
+    head = [Pairs("The analysis", view.left, view.right)]
+    parts = (head, _ruled(_estimates(view)), _ruled(prices), _notes(view, full))
+    blocks = [block for part in parts if part for block in (Rule("="), *part)]
+    return Table(view.title, tuple(blocks), ALERTS[view.kind])
+
+
+def _estimates(view: FitView) -> list[list[Block]]:
+    """The average, then groups, then slopes, which say least by themselves."""
+    effects, slopes = view.effects, None
+    if effects is not None and view.gates is not None:
+        effects, slopes = effects.iloc[:1], effects.iloc[1:]
     shown = (
-        (view.effects, tables.effect_grid),
+        (effects, tables.effect_grid),
         (view.gates, tables.gate_grid),
+        (slopes, tables.slope_grid),
         (view.cells, tables.cell_grid),
     )
-    estimates: list[list[Block]] = [
+    found: list[list[Block]] = [
         [grid(frame, view.alpha)] for frame, grid in shown if frame is not None and len(frame)
     ]
     if view.shapes:
         lines = tuple(f"{clean(shape.name)}: {shape_line(shape)}" for shape in view.shapes)
-        estimates.append([Prose(lines, "Effect by modifier [post]")])
-    total = f"This fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")
-    prices: list[list[Block]] = [[tables.budget_grid(view.budget), Prose((total,))]]
+        found.append([Prose(lines, "Effect by modifier [post]")])
+    return found
+
+
+def _short_prices(view: FitView) -> list[list[Block]]:
+    """Where the uncertainty comes from and what the budget went to, a line each."""
+    sources = {source.label: source.share for source in view.uncertainty}
+    lines = [f"Variance{_of_first(view)}: {_shares(sources)}."] if sources else []
+    stages = tables.stage_shares(view.budget)
+    lines += [view.tails] if view.tails and sources else []
+    lines += [f"Budget: {_shares(stages)}."] if len(stages) > 1 else []
+    return [[Prose((*lines, _total(view)))]]
+
+
+def _shares(of: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {numbers.percent(share)}" for name, share in of.items())
+
+
+def _whole_prices(view: FitView) -> list[list[Block]]:
+    """The same by source and by release."""
+    said = [_total(view), *([RHO.format(view.rho)] if view.rho > 0 else [])]
+    if view.parallel:
+        said.append(view.parallel)
+    found: list[list[Block]] = [[tables.budget_grid(view.budget), Prose(tuple(said))]]
     if view.uncertainty:
-        terms = [] if view.effects is None else [str(term) for term in view.effects.index]
-        grid = tables.source_grid(view.uncertainty, terms[0] if len(terms) > 1 else "")
-        prices.insert(0, [grid, *([Prose((view.tails,))] if view.tails else [])])
-    if view.guarantee:
-        prices.append([Prose((f"Guarantee: {' '.join(view.guarantee)}",))])
-    head = [Pairs("The analysis", view.left, view.right)]
-    parts = (head, _ruled(estimates), _ruled(prices), _notes(view))
-    blocks = [block for part in parts if part for block in (Rule("="), *part)]
-    return Table(view.title, tuple(blocks), ALERTS[view.kind])
+        grid = tables.source_grid(view.uncertainty, _of_first(view))
+        found.insert(0, [grid, *([Prose((view.tails,))] if view.tails else [])])
+    return found
+
+
+RHO = "rho, the price in zero-concentrated DP, adds up over releases: {:.4f} in all."
+
+
+def _of_first(view: FitView) -> str:
+    """Whose uncertainty it is, where there are several terms."""
+    terms = [] if view.effects is None else [str(term) for term in view.effects.index]
+    return f" of {terms[0]}" if len(terms) > 1 else ""
+
+
+def _total(view: FitView) -> str:
+    return f"This fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")
 
 
 def _ruled(parts: list[list[Block]]) -> list[Block]:
@@ -143,16 +186,21 @@ def _ruled(parts: list[list[Block]]) -> list[Block]:
     return [block for i, part in enumerate(parts) for block in ([Rule("-")] if i else []) + part]
 
 
-def _notes(view: FitView) -> list[Block]:
-    numbered = " ".join(f"[{i}] {note}" for i, note in enumerate(view.notes, 1))
+def _notes(view: FitView, full: bool) -> list[Block]:
+    """Whole notes one after another, or the first sentence of each on a line."""
+    notes = view.notes if full else [first_sentence(note) for note in view.notes]
+    numbered = [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
     shown = "" if view.effects is None else " ".join(f"[{m}]" for m in view.effects["mark"])
     shown += " ".join(value for _, value in (*view.left, *view.right))
     shown += "" if view.gates is None and view.cells is None else "[dp]"
     shown += "[post]" if view.shapes else ""
     known = [f"[{mark}] {meaning}" for mark, meaning in MARKS.items() if f"[{mark}]" in shown]
-    lines = [f"Notes: {numbered}"] if numbered else []
-    lines += [f"Marks: {', '.join(known)}."] if known else []
-    return [Prose(tuple(lines))] if lines else []
+    lines = [f"Notes: {' '.join(numbered)}"] if numbered and full else numbered
+    lines = lines + ([f"Marks: {', '.join(known)}."] if known else [])
+    return [Prose((*lines, *(() if full else (MORE,))))]
+
+
+MORE = "summary(full=True): every release, and the notes in full."
 
 
 # -- several fits in one table ---------------------------------------------------------------------

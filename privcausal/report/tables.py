@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
@@ -121,6 +121,13 @@ def effect_grid(effects: pd.DataFrame, alpha: float) -> TableGrid:
     return TableGrid("Effects", columns, rows, effects)
 
 
+def slope_grid(slopes: pd.DataFrame, alpha: float) -> TableGrid:
+    """The best linear projection of the effect, below an average and groups."""
+    grid = effect_grid(slopes, alpha)
+    head = replace(grid.columns[0], head="Slopes")
+    return replace(grid, caption="Slopes of the effect", columns=(head, *grid.columns[1:]))
+
+
 def gate_grid(gates: pd.DataFrame, alpha: float) -> TableGrid:
     """Group averages; the last column tells how much of the variance is privacy noise."""
     columns = (
@@ -170,8 +177,6 @@ def limit_columns(alpha: float) -> tuple[TableColumn, TableColumn]:
 
 def source_grid(sources: Sequence[VarianceSource], of: str = "") -> TableGrid:
     """Where the uncertainty (of one term, where there are several) comes from."""
-    of = f" of {of}" if of else ""
-
     import pandas as pd
 
     frame = pd.DataFrame(list(sources), columns=list(VarianceSource._fields)).set_index("label")
@@ -271,6 +276,15 @@ def budget_prices(budget: pd.DataFrame) -> tuple[str, Vector]:
     if epsilon.any() and not rho.any():
         return "epsilon", epsilon
     return "rho", np.where(rho > 0, rho, epsilon**2 / 2)
+
+
+def stage_shares(budget: pd.DataFrame) -> dict[str, float]:
+    """Share of the price by group of stages, of those that cost something."""
+    _, prices = budget_prices(budget)
+    found: dict[str, float] = {}
+    for stage, price in zip(budget["stage"], prices / (prices.sum() or 1.0), strict=True):
+        found[str(stage)] = found.get(str(stage), 0.0) + float(price)
+    return {stage: share for stage, share in found.items() if share > 0}
 
 
 def own_rho(budget: pd.DataFrame) -> Vector:

@@ -87,7 +87,7 @@ def _grid(block: TableGrid) -> Iterator[str]:
     if not block.headed:
         yield from _wrap(ascii_only(block.caption), WIDTH)
         widths, gaps = _layout(cells, block.columns, WIDTH - 2)
-        yield from ("  " + _row(row, block.columns, widths, gaps) for row in cells)
+        yield from ("  " + line for row in cells for line in _row(row, block.columns, widths, gaps))
         return
     cells.insert(0, _heads(block.columns, cells))
     panels = _panels(cells, block.columns)
@@ -146,17 +146,22 @@ def _panel(
         if ruled:
             yield "-" * WIDTH
         ruled = False
-        yield _row(row, columns, widths, gaps)
+        yield from _row(row, columns, widths, gaps)
 
 
 def _row(
     cells: tuple[str, ...], columns: tuple[TableColumn, ...], widths: list[int], gaps: list[int]
-) -> str:
-    line = ""
-    for cell, column, width, gap in zip(cells, columns, widths, gaps, strict=True):
-        text = cut(cell, width)
-        line += " " * gap + (text.ljust(width) if column.align == "left" else text.rjust(width))
-    return line
+) -> Iterator[str]:
+    """Lines of a row: a name that is too long goes on below, between its words where it can."""
+    columned = [
+        (_wrap(cell, max(width, 1)) if column.align == "left" else [cell]) or [""]
+        for cell, column, width in zip(cells, columns, widths, strict=True)
+    ]
+    for parts in zip_longest(*columned, fillvalue=""):
+        yield "".join(
+            " " * gap + (text.ljust(width) if column.align == "left" else text.rjust(width))
+            for text, column, width, gap in zip(parts, columns, widths, gaps, strict=True)
+        )
 
 
 def _layout(

@@ -107,6 +107,8 @@ class FitView:
         Of the first row of `effects`.
     tails : str
         One line on what the bound of the bias of cut scores rests on; may be empty.
+    parallel : str
+        One line on prices in brackets, where there are any; may be empty.
     alpha : float
         Intervals are at level 1 - alpha.
     guarantee : tuple of str
@@ -121,7 +123,7 @@ class FitView:
     budget : DataFrame
         A line per release. Columns `BUDGET_COLUMNS`; `noise_sd` nan where there is none.
     total, ledger : str
-        ``"rho 0.0085 = (0.50, 1e-05)-DP"``; ``"Ledger 'rhc': 1.91 of 2.00 left."`` or None.
+        ``"(0.50, 1e-05)-DP"``; ``"Ledger 'rhc': 1.91 of 2.00 left."`` or None.
     headline : tuple of str
         Three plain sentences: the effect, how sure, what was protected.
     notes, assumptions, methods : tuple of str
@@ -159,6 +161,7 @@ class FitView:
     gains: pd.DataFrame | None = None
     uncertainty: tuple[VarianceSource, ...] = ()
     tails: str = ""
+    parallel: str = ""
     ledger: str | None = None
     notes: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()

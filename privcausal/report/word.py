@@ -14,6 +14,9 @@ from privcausal.report.words import clean
 HEAVY, LIGHT = 8, 4
 """Rules above and below a table, and within it, in eighths of a point."""
 
+PAGE, EM, WIDEST = 432, 6.2, 44
+"""Width of the text and of a letter, in points; letters in a line of a cell at most."""
+
 SMALL = 9
 """Size of notes, in points."""
 
@@ -49,7 +52,7 @@ def _add(block: Block, document: Any) -> None:
             for paragraph in block.paragraphs:
                 _say(document, paragraph, size=SMALL)
         case Pairs():
-            columns = (TableColumn("", "left"), TableColumn("", "left"))
+            columns = (TableColumn("", "left"), TableColumn("", "right"))
             _table(document, columns, [*block.left, *block.right], ())
         case TableGrid():
             document.add_paragraph(clean(block.caption), style="Caption")
@@ -77,8 +80,21 @@ def _table(
         for index, size in at.items():
             for cell in cells[index * len(columns) : (index + 1) * len(columns)]:
                 _border(cell, side, size)
+    _fit_widths(table, rows)
     # the first row is read out, and printed again on a new page, as the head
     table.rows[0]._tr.get_or_add_trPr().append(OxmlElement("w:tblHeader"))
+
+
+def _fit_widths(table: Any, rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns as wide as their text is long, up to `WIDEST`: short words are never broken."""
+    from docx.shared import Pt
+
+    table.autofit = False
+    longest = [min(max(map(len, column)), WIDEST) + 2 for column in zip(*rows, strict=True)]
+    for place, length in enumerate(longest):
+        width = Pt(PAGE * length / max(sum(longest), PAGE / EM))
+        for row in table.rows:
+            row.cells[place].width = width
 
 
 def _write(cell: Any, text: str, column: TableColumn) -> None:

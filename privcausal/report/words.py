@@ -76,6 +76,12 @@ def cut(text: str, width: int) -> str:
     return text[: width - 2 - tail] + ".." + text[len(text) - tail :]
 
 
+def first_sentence(text: str) -> str:
+    """What a note says, without why."""
+    head, dot, _ = text.partition(". ")
+    return head + "." if dot else text
+
+
 def belief(prior: float, epsilon: float) -> float:
     """The furthest that odds can move: prior times e^epsilon (give -epsilon for the least)."""
     logit = math.log(prior) - math.log1p(-prior) + epsilon
@@ -115,9 +121,12 @@ def shape_line(shape: Shape) -> str:
     if not np.isfinite(values).any():
         return "no estimate."
     told = _extremes(values) if shape.kind == "levels" else _course(values)
-    spread = float(np.nanmax(values) - np.nanmin(values))
-    shown = alike([float(values[i]) for i in told], spread, digits=2)
-    first, *turns, last = (f"{shown[k]} at {_point(shape, i)}" for k, i in enumerate(told))
+    limits = np.column_stack([values, shape.conf_low, shape.conf_high])[told].astype(float)
+    spread = float(np.nanmax(limits) - np.nanmin(limits)) / 4
+    shown = iter(alike(limits.ravel().tolist(), spread, digits=2))
+    first, *turns, last = (
+        f"{next(shown)} [{next(shown)}, {next(shown)}] at {_point(shape, i)}" for i in told
+    )
     via = "".join(f" via {turn}" for turn in turns)
     return f"from {first}{via} to {last} ({clean(shape.interval_label)})."
 

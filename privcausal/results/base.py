@@ -343,9 +343,16 @@ class Result(Printed, Exchange, Absent):
         """The effect along each modifier, where there is one that can be drawn."""
         return ()
 
-    def summary(self, alpha: float = 0.05) -> Summary:
-        """The table for a paper: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
-        return summarize(self._view(check_alpha(alpha)))
+    def summary(self, alpha: float = 0.05, full: bool = False) -> Summary:
+        """The table for a paper: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`.
+
+        Parameters
+        ----------
+        full : bool
+            Every release with its noise and price, each source of the uncertainty, and the notes
+            in full; else a line each.
+        """
+        return summarize(self._view(check_alpha(alpha)), full=full)
 
     def report(
         self,

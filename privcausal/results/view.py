@@ -15,6 +15,7 @@ from privcausal.learners.estimands import ESTIMANDS
 from privcausal.report import FitView, Shape, VarianceSource
 from privcausal.report.numbers import alike, level
 from privcausal.report.words import guess_sentence, odds_sentence
+from privcausal.request.plan import Plan
 from privcausal.request.schema import Binary, Domain, Interval
 from privcausal.results.frames import cell_table, gain_frame, quantile
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text, published_doubts
@@ -73,6 +74,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         shapes=shapes,
         uncertainty=_sources(result),
         tails="".join(tails(estimate)),
+        parallel=_parallel(plan),
         budget=_with_declared(result.budget),
         total=_price(promise) if estimate.real else "not private",
         ledger=result.ledger_line,
@@ -117,9 +119,7 @@ def _price(promise: Guarantee) -> str:
     if promise.delta == 0:
         return f"epsilon {promise.epsilon:.4g}, pure"
     price = f"({promise.epsilon:.2f}, {promise.delta:.3g})-DP"
-    if promise.kind == "published":
-        return f"{price} as published"
-    return f"rho {promise.rho:.4f} = {price}"
+    return f"{price} as published" if promise.kind == "published" else price
 
 
 def _range(domain: Domain) -> str:
@@ -222,20 +222,17 @@ def _protected(promise: Guarantee) -> str:
 
 
 def _notes(result: Result, said: Description, bought: bool) -> tuple[str, ...]:
-    estimate, plan, request = result.estimate, result.plan, result.plan.request
+    estimate, request = result.estimate, result.plan.request
     public = {
         "n" if request.trust.unit is None else "the number of units": estimate.size is not None,
         "bounds": not bought,
         "clip": said.adjusts and request.propensity is None,
     }
-    # what stages promise together in a trade-off is charged as a whole, and bears no brackets
-    parallel = plan.trade_off is None and any(s.parallel for s in plan.stages)
     return (
         *_declared_public([name for name, is_public in public.items() if is_public]),
         *said.reading,
         *((BOUGHT,) if bought else ()),
         *said.bands,
-        *((PARALLEL,) if parallel else ()),
         *said.notes,
         *estimate.notes,
     )
@@ -253,6 +250,13 @@ BOUGHT = (
     "Bounds were bought from the rows with noise; values beyond them were cut. Intervals of "
     "averages allow for the outcomes among them."
 )
+
+
+def _parallel(plan: Plan) -> str:
+    # what stages promise together in a trade-off is charged as a whole, and bears no brackets
+    found = plan.trade_off is None and any(stage.parallel for stage in plan.stages)
+    return PARALLEL if found else ""
+
 
 PARALLEL = (
     "What stands in brackets is not charged: the release reads rows of its own, in parallel with "

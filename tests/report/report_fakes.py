@@ -83,7 +83,7 @@ def ate_view(**changes: object) -> FitView:
             ("effect", "sum of DR scores", "discrete Gaussian", 10.0, 102.0, 0.0048),
             ("variance", "sum of squares", "discrete Gaussian", 28.7, 612.0, 0.0011),
         ),
-        "total": "rho 0.0085 = (0.50, 1e-05)-DP",
+        "total": "(0.50, 1e-05)-DP",
         "ledger": "Ledger 'rhc': 1.91 of 2.00 left.",
         "guarantee": (
             "(0.50, 1e-05)-DP, proven; neighbours differ in one row (substitute).",
@@ -201,7 +201,7 @@ def cate_view(**changes: object) -> FitView:
             ("effect", "weighted moments, p = 14", "discrete Gaussian", 3.3, 34.2, 0.0070),
             ("average", "sum of R scores", "discrete Gaussian", 1.9, 29.9, 0.0036),
         ),
-        "total": "rho 0.0222 = (0.84, 1e-05)-DP",
+        "total": "(0.84, 1e-05)-DP",
         "ledger": None,
         "guarantee": (
             "(0.84, 1e-05)-DP, proven; neighbours differ in one customer (substitute).",

@@ -96,8 +96,8 @@ def test_html_holds_no_tag_from_a_name(kind: str) -> None:
 
 
 def test_html_tables_have_captions_and_scopes() -> None:
-    html = summarize(cate_view()).as_html()
-    assert html.count("<table>") == html.count("<caption>") == 5
+    html = summarize(cate_view(), full=True).as_html()
+    assert html.count("<table>") == html.count("<caption>") == 6
     assert len(re.findall(r"<th(?! scope=)[ >]", html)) == 0
 
 
@@ -151,13 +151,24 @@ def test_empty_parts_leave_no_trace() -> None:
     text = str(summarize(bare))
     assert "estimate" not in text
     assert "\n\n" not in text
-    assert len(tabulate(bare).blocks) == 7
+    assert len(tabulate(bare, full=True).blocks) == 7
+    assert len(tabulate(bare, full=False).blocks) == 6
+
+
+def test_a_long_table_in_latex_is_several_between_which_a_page_may_end() -> None:
+    terms = {f"X{i}": (0.1, 0.05, 2.0, 0.05, 0.0, 0.2) for i in range(60)}
+    latex = summarize(ate_view(effects=effects(terms))).as_latex()
+    parts = [part.split(r"\end{tabular}")[0] for part in latex.split(r"\begin{tabular}")[2:]]
+    assert len(parts) == 3
+    assert all("estimate" in part for part in parts)
+    assert sum(part.count("X") for part in parts) == 60
 
 
 def test_a_summary_in_latex_can_be_cited() -> None:
-    plain = summarize(ate_view()).as_latex()
+    summary = summarize(ate_view(), full=True)
+    plain = summary.as_latex()
     assert r"\begin{table}" not in plain
-    cited = summarize(ate_view()).as_latex(label="tab:ate")
+    cited = summary.as_latex(label="tab:ate")
     assert r"\caption{Private Average Treatment Effect}" in cited
     assert cited.index(r"\caption") < cited.index(r"\label{tab:ate}") < cited.index(r"\toprule")
     assert r"\caption{Effects of 5\% more}" in summarize(ate_view()).as_latex("Effects of 5% more")

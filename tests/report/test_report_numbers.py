@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -138,22 +139,24 @@ def test_odds_sentence_is_the_mock_ups() -> None:
 
 def test_shape_line() -> None:
     curve = Shape("age", "continuous", (18.0, 95.0), (0.0105, 0.11), (0.0, 0.1), (0.1, 0.2), "band")
-    assert shape_line(curve) == "from 0.011 at 18 to 0.110 at 95 (band)."
+    assert shape_line(curve) == "from 0.011 [0.000, 0.100] at 18 to 0.110 [0.100, 0.200] at 95 (band)."
     gone = Shape("age", "continuous", (1.0,), (NAN,), (NAN,), (NAN,))
     assert shape_line(gone) == "no estimate."
     flat = Shape("age", "continuous", (1.0, 2.0), (0.5, 0.5), (0.0, 0.0), (1.0, 1.0), "band")
-    assert shape_line(flat) == "from 0.5000 at 1 to 0.5000 at 2 (band)."
+    assert shape_line(flat) == "from 0.50 [0.00, 1.00] at 1 to 0.50 [0.00, 1.00] at 2 (band)."
 
 
 @pytest.mark.parametrize(
-    ("values", "line"),
+    ("values", "told"),
     [
-        ((-7.0, 5.0, 1.0), "from -7 at 18 via 5 at 60 to 1 at 95 (band)."),
-        ((1.0, 0.2, 1.2), "from 1.0 at 18 via 0.2 at 60 to 1.2 at 95 (band)."),
-        ((1.0, 2.1, 2.0), "from 1.0 at 18 to 2.0 at 95 (band)."),  # hardly a turn
-        ((NAN, 5.0, 1.0), "from nan at 18 to 1.0 at 95 (band)."),
+        ((-7.0, 5.0, 1.0), ["-7.0", "5.0", "1.0"]),
+        ((1.0, 0.2, 1.2), ["1.00", "0.20", "1.20"]),
+        ((1.0, 2.1, 2.0), ["1.00", "2.00"]),  # hardly a turn
+        ((NAN, 5.0, 1.0), ["nan", "1.000"]),
     ],
 )
-def test_a_curve_that_turns_is_told_where(values: tuple[float, ...], line: str) -> None:
+def test_a_curve_that_turns_is_told_where(values: tuple[float, ...], told: list[str]) -> None:
     grid = (18.0, 60.0, 95.0)
-    assert shape_line(Shape("age", "continuous", grid, values, values, values, "band")) == line
+    line = shape_line(Shape("age", "continuous", grid, values, values, values, "band"))
+    assert re.findall(r"(\S+) \[\1, \1\] at", line) == told
+    assert line.startswith("from ") and line.endswith("at 95 (band).")

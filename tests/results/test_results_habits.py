@@ -109,7 +109,7 @@ def test_a_treatment_coded_one_and_two_makes_itself_known(call: Any) -> None:
         fit = call("cost ~ mailed | age", rows, eps=4, bounds=BOUNDS)
     text = " ".join(str(fit).split())
     assert "One arm has too few rows to be told from none" in text
-    assert "Is the treatment coded 0 and 1?" in text
+    assert "is it coded 0 and 1?" in text
 
 
 def test_nothing_is_said_of_arms_that_are_both_there() -> None:

@@ -84,7 +84,8 @@ def test_summary_is_narrow_ascii_and_marked(name: str) -> None:
 
 @pytest.mark.parametrize("make", [proven, proven_average])
 def test_a_proven_summary_says_all_that_matters(make: Any) -> None:
-    text = str(make().summary())
+    fit = make()
+    text = str(fit.summary(full=True))
     assert "NOT PRIVATE" not in text
     for words in (
         "Records:", "[pub]", "Bounds:", "declared", "Neighbours:", "substitute", "clipped to",
@@ -92,6 +93,9 @@ def test_a_proven_summary_says_all_that_matters(make: Any) -> None:
         "Guarantee: (20.00, 1e-05)-DP", "Causal reading",
     ):  # fmt: skip
         assert words in text, words
+    short = str(fit.summary())
+    for words in ("Records:", "Neighbours:", "Variance", "Budget: ", "Guarantee: (20.00, 1e-05)-DP"):
+        assert words in short, words
 
 
 def test_units_and_private_sizes_are_said() -> None:
@@ -274,7 +278,7 @@ def test_releases_in_parallel_show_their_own_price() -> None:
     assert own[free].sum() == pytest.approx(fit.guarantee.rho, rel=1e-6)
     alone = [epsilon_of(pico(rho), fit.guarantee.delta, gdp=True) for rho in own]
     assert budget["epsilon"].tolist() == pytest.approx(alone, rel=1e-6)
-    text = str(fit.summary())
+    text = str(fit.summary(full=True))
     shown = [line.split()[-2] for line in text.splitlines() if "discrete Gaussian" in line]
     assert [rho.startswith("(") for rho in shown] == free.tolist()
     assert sum(float(rho.strip("()")) for rho in shown) == pytest.approx(2 * own[free].sum(), 0.01)

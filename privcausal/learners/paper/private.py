@@ -132,7 +132,7 @@ WIDTH = (
 )
 
 ONE_VARIANCE = (
-    "Sampling and privacy noise are one variance here: their parts would tell the noise scale, "
+    "Sampling and privacy noise are one variance here. Their parts would tell the noise scale, "
     "which depends on the rows."
 )
 
