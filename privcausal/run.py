@@ -26,7 +26,7 @@ from privcausal.report import numbers
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import assume
 from privcausal.request.request import Budget, Control, Request, Trust
-from privcausal.request.schema import Schema
+from privcausal.request.schema import Schema, with_levels
 from privcausal.results import Result
 from privcausal.results.call import call_text
 from privcausal.results.guarantee import ledger_line
@@ -91,7 +91,7 @@ def request_of(
         raise BudgetError("shares is a dict such as {'nuisance': 0.4, 'effect': 0.6}")
     return Request(
         formula,
-        Schema.of(bounds),
+        with_levels(Schema.of(bounds), formula.levels),
         Budget(eps, delta, dict(control.shares or {})),
         trust,
         clip=control.propensity_clip,

@@ -469,3 +469,18 @@ def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         pass
     # raised outside of the handler, so that no foreign exception is attached
     raise SchemaError(f"{os.fspath(path)!r} {trouble}; give a file with a table [bounds]")
+
+
+def with_levels(schema: Schema, levels: Mapping[str, Sequence[str]]) -> Schema:
+    """The schema with the levels that ``C(x, levels=[...])`` declares, in their order."""
+    changed = {}
+    for name, labels in levels.items():
+        domain, own = schema.get(name), Levels(labels)
+        if domain is not None and not (
+            isinstance(domain, Levels) and {*domain.labels} == {*own.labels}
+        ):
+            raise SchemaError(
+                f"C({name}, levels=...) and bounds declare other labels of {name!r}; write one"
+            )
+        changed[name] = own
+    return schema.with_columns(changed)
