@@ -131,8 +131,8 @@ def test_without_noise_tm_is_least_squares(degree: int) -> None:
 def test_tm_says_what_it_is_for_two_values() -> None:
     frame = study().assign(Y=lambda d: (d["Y"] > 0).astype(int))
     made = fit("tm", frame, bounds={"Y": pc.Binary(), "X": (-1, 1)})
-    assert "linear probabilities" in " ".join(str(made.summary()).split())
-    assert "linear probabilities" not in " ".join(str(fit("tm").summary()).split())
+    assert "its regressions are linear" in " ".join(str(made.summary()).split())
+    assert "its regressions are linear" not in " ".join(str(fit("tm").summary()).split())
 
 
 BINARY: dict[str, Any] = {"Y": pc.Binary(), "X": (-1, 1), "G": ["a", "b"]}
@@ -154,7 +154,7 @@ def test_logistic_regressions_by_objective_perturbation(tmp_path: Path) -> None:
     promise = made.guarantee
     assert (promise.kind, promise.epsilon, promise.delta) == ("published", 0.7, 0.0)
     assert "Chaudhuri" in promise.statement and "not proven" in promise.statement
-    text = " ".join(str(made.summary()).split())
+    text = " ".join(str(made.summary(full=True)).split())
     assert "objective perturbation" in text and "not proven" in text
     points = {"X": [-0.7, 0.0, 7.0], "G": ["a", "b", "a"]}
     found = made.predict(points)
