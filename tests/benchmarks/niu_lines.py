@@ -147,7 +147,7 @@ def _figure_1_line(curves: pd.DataFrame | None) -> Line:
         ratio = moved[1.0] / moved[16.0]
     return _line(
         "Figure 1", "shapes by age are jumpier: total variation at eps 1 over that at 16, above 2",
-        math.nan, ratio, (2, math.inf), f"{VOTES} curves", NO_VOTES,
+        math.nan, ratio, (2, math.inf), f"{VOTES} curves", NO_VOTES if curves is None else CUT,
     )  # fmt: skip
 
 
