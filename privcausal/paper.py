@@ -8,7 +8,7 @@ proven here. Parameters that are not explained below are those of `privcausal.pr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -20,11 +20,11 @@ from privcausal.learners.bases import AnyBase
 from privcausal.learners.options import Sklearn
 from privcausal.learners.paper.dpcate import PublishedDPCATE
 from privcausal.learners.paper.private import Published
-from privcausal.request.request import BelowMinimum, Control, Trust
+from privcausal.request.request import BelowMinimum, Control, Request, Trust
 from privcausal.results import AteResult, CateResult
 from privcausal.run import Bounds, parse, request_of, run, strict
 from privcausal.typing import Frame, Neighbors
-from privcausal.vault import open_source
+from privcausal.vault import Weighting, open_source
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
@@ -89,6 +89,7 @@ def dpebm(
     data: Frame,
     *,
     learner: Literal["dr", "r", "s"] = "dr",
+    weighting: Weighting = "published",
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
@@ -103,7 +104,11 @@ def dpebm(
     Parameters
     ----------
     learner : {"dr", "r", "s"}
-        The transformed outcome; "r" has a constant effect.
+        The transformed outcome; "s" has a constant effect.
+    weighting : {"published", "interpret"}
+        What a round divides its noisy sums by where rows have weights, as learner "r" alone has:
+        noisy counts of rows, as interpret did when the paper was written, or noisy sums of
+        weights, as it does today. Noise in the effect is about five times larger then.
 
     Returns
     -------
@@ -111,9 +116,11 @@ def dpebm(
     """
     if learner not in ("dr", "r", "s"):
         raise CapabilityError("learner is 'dr', 'r' or 's': those that Niu et al. (2022) have")
+    if weighting not in ("published", "interpret"):
+        raise CapabilityError("weighting is 'published' or 'interpret'")
     return _stages(
-        formula, data, learner, eps, delta, bounds, neighbors, propensity,
-        propensity_clip, ledger, progress,
+        formula, data, partial(TwoStage.published, learner, weighting), eps, delta, bounds,
+        neighbors, propensity, propensity_clip, ledger, progress,
     )  # fmt: skip
 
 
@@ -146,7 +153,7 @@ def two_stage(
     if not isinstance(learner, TwoStage):
         raise CapabilityError("learner takes a pc.learners.TwoStage(...), which holds estimators")
     return _stages(
-        formula, data, learner, eps, delta, bounds, neighbors, propensity,
+        formula, data, lambda _: learner, eps, delta, bounds, neighbors, propensity,
         propensity_clip, ledger, progress,
     )  # fmt: skip
 
@@ -154,7 +161,7 @@ def two_stage(
 def _stages(
     formula: str,
     data: Frame,
-    learner: str | TwoStage,
+    learner: Callable[[Request], TwoStage],
     eps: float,
     delta: float,
     bounds: Bounds,
@@ -169,9 +176,8 @@ def _stages(
             parse(formula, source), bounds, eps, delta, Trust(neighbors),
             Control(propensity_clip=propensity_clip), propensity=propensity, mode="paper",
         )  # fmt: skip
-        asked = TwoStage.published(learner, request) if isinstance(learner, str) else learner
         # a base has no part in it
-        return run(asked, base_of("gam"), source, request, ledger, CateResult, progress)
+        return run(learner(request), base_of("gam"), source, request, ledger, CateResult, progress)
 
 
 @_strict

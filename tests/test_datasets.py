@@ -12,8 +12,10 @@ import sys
 from dataclasses import FrozenInstanceError
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import privcausal as pc
 from privcausal import datasets, simulations
 from privcausal.errors import CapabilityError, DataError
 
@@ -381,6 +383,67 @@ def test_unknown_ward_is_an_error_that_names_no_value():
     with pytest.raises(DataError, match="ward") as caught:
         datasets.clinic_effect(frame)
     assert "secret" not in str(caught.value)
+
+
+# -- the voting data of Niu et al. ---------------------------------------------------------------
+
+
+def votes(voted, n=40_000):
+    """A table with the public file's columns, in which everyone `voted`, or nobody."""
+    rng = np.random.default_rng(1)
+    names = {"persons": 2, "newreg": 2, "vote98": 2, "vote00": 2, "female": 2, "state": 2,
+             "county": 99, "competiv": 2, "st_sen": 50, "st_hse": 100}  # fmt: skip
+    columns = {name: rng.integers(0, top, n) for name, top in names.items()}
+    columns["persons"] += 1
+    chance = 0.2 + 0.4 * columns["state"]
+    treated = (rng.random(n) < chance).astype(int)
+    frame = pd.DataFrame(columns).assign(age=rng.integers(18, 100, n))
+    return frame.assign(Y=voted, W=treated).sample(frac=1, axis=1, random_state=1)
+
+
+def voting(tmp_path, frame, **options):
+    file = tmp_path / "data_clean.csv"
+    frame.to_csv(file, index=False)
+    return datasets.voting(file, **options)
+
+
+@pytest.mark.parametrize("voted", [0, 1])
+def test_the_effect_is_spiked_into_votes(tmp_path, voted):
+    """Y(1) is voted less the flipped, and Y(0) 1 for them, by the paper's rule."""
+    study = voting(tmp_path, votes(voted))
+    frame, treated = study.frame, study.frame["W"] == 1
+    share = -study.tau
+    assert study.tau == pytest.approx(-frame["vote00"] / (2 + 100 / frame["age"]))
+    expected = np.where(treated, voted * (1 - share), voted + (1 - voted) * share)
+    for arm in (treated, ~treated):
+        assert abs(frame["Y"][arm].mean() - expected[arm].mean()) < 5 * 0.5 / np.sqrt(arm.sum())
+    assert study.ate == pytest.approx(study.tau.mean())
+    assert study.effect(frame.head(7)) == pytest.approx(study.tau[:7])
+    assert set(np.round(study.propensity, 1)) == {0.2, 0.6}
+
+
+def test_coins_of_votes_are_the_seeds(tmp_path):
+    first, again, other = (
+        voting(tmp_path, votes(1, 500), seed=s).frame["Y"].tolist() for s in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_domains_of_votes_hold_for_a_fit(tmp_path):
+    study = voting(tmp_path, votes(1, 3000))
+    assert study.bounds["age"] == (18.0, 100.0)
+    assert study.bounds["county"] == (0.0, 98.0)
+    assert len(study.bounds) == 13
+    assert np.isnan(study.baseline).all()
+    fit = pc.privcate(study.formula, study.frame, learner="s", eps=4.0, bounds=study.bounds)
+    assert np.isfinite(fit.predict(study.frame.head())["estimate"]).all()
+
+
+def test_another_file_than_of_votes(tmp_path):
+    with pytest.raises(DataError, match="no column vote00"):
+        voting(tmp_path, votes(1, 50).drop(columns="vote00"))
+    with pytest.raises(DataError, match="'W' of the file of votes holds another value"):
+        voting(tmp_path, votes(1, 50).assign(W=7))
 
 
 def test_import_is_light():

@@ -15,8 +15,9 @@ from privcausal.learners.difference import DifferenceInMeans
 from privcausal.learners.dpcate import DPCATE
 from privcausal.learners.dr import DR
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.paper.niu import PrivateEstimator, TwoStage
+from privcausal.learners.paper.niu import TwoStage
 from privcausal.learners.paper.private import Published
+from privcausal.learners.paper.stages import FirstStage, PrivateEstimator
 from privcausal.learners.private import Private
 from privcausal.learners.r import Auto, R
 from privcausal.learners.tm import TM
@@ -128,6 +129,7 @@ __all__ = [
     "DifferenceInMeans",
     "EffectLearner",
     "Estimate",
+    "FirstStage",
     "Learner",
     "Private",
     "PrivateEstimator",

@@ -60,8 +60,11 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
 def _printed(learner: Learner, request: Request) -> tuple[str, dict[str, Any]]:
     """Name of a call of `privcausal.paper`, and the options that only it has."""
     if isinstance(learner, TwoStage):
-        own = learner.source == "pc.learners.TwoStage(...)"
-        return f"paper.{'two_stage' if own else 'dpebm'}", {"learner": _Source(learner.source)}
+        options: dict[str, Any] = {"learner": _Source(learner.source)}
+        if learner.weighting is None:
+            return "paper.two_stage", options
+        more = {} if learner.weighting == "published" else {"weighting": learner.weighting}
+        return "paper.dpebm", options | more
     name = {PublishedDPCATE: "dpcate", TM: "tm"}.get(type(learner), "private")
     queries = {} if request.queries is None else {"queries": _Source("queries")}
     return f"paper.{name}", queries | _not_default(learner)

@@ -42,6 +42,7 @@ from privcausal.vault.paper.dpcate import (
     PublishedAnswers,
     PublishedProcess,
 )
+from privcausal.vault.paper.ebm import PublishedEBM, Weighting
 from privcausal.vault.paper.objective import PublishedLogits
 from privcausal.vault.paper.private import PublishedAte
 from privcausal.vault.paper.second_stage import Affine, Ridge, SecondStage, TanhNetwork
@@ -77,10 +78,12 @@ __all__ = [
     "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",
     "OfCovariates", "Outcome", "OutcomeResidual", "OverlapMass", "OverlapRoot", "OverlapScore",
     "PolynomialSums",
-    "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedLogits",
-    "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap", "ScoreSquares",
+    "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedEBM",
+    "PublishedLogits", "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap",
+    "ScoreSquares",
     "ScoreSums", "SecondStage", "Shapes", "SizeHistogram", "Source", "TanhNetwork", "Transform",
     "TransformProduct", "TreatedMass", "TreatedScore", "Treatment", "TreatmentResidual", "Vault",
+    "Weighting",
     "check_columns", "check_types", "from_table", "inspect", "open_source", "open_vault", "opening",
     "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file", "simulate",
     "typed",
