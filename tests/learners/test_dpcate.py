@@ -199,7 +199,8 @@ BAD: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     "linear base": ({"base": "linear"}, CapabilityError, "kernel"),
     "other learner": ({"learner": "r", "base": "kernel"}, CapabilityError, "dpcate"),
     "given to a proven call": (
-        {"learner": "r", "base": lambda: true_nuisances(price=None)}, CapabilityError, "pc.paper.dpcate",
+        {"learner": "r", "base": lambda: true_nuisances(price=None)},
+        CapabilityError, "pc.paper.dpcate",
     ),
     "queries": ({"queries": points()}, CapabilityError, "DPCATE"),
     "column": ({"learner": DPCATE(queries=points()[["X1"]])}, DataError, "X2"),
