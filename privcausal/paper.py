@@ -17,14 +17,14 @@ from privcausal.errors import CapabilityError
 from privcausal.features.points import declare_queries
 from privcausal.learners import ADUM, TM, TwoStage, base_of
 from privcausal.learners.bases import AnyBase
-from privcausal.learners.options import Sklearn
-from privcausal.learners.paper.dpcate import PublishedDPCATE
+from privcausal.learners.options import Given, Sklearn
+from privcausal.learners.paper.dpcate import DAMPING, EPOCHS, PublishedDPCATE, Second
 from privcausal.learners.paper.private import Published
 from privcausal.request.request import BelowMinimum, Control, Request, Trust
 from privcausal.results import AteResult, CateResult
 from privcausal.run import Bounds, parse, request_of, run, strict
 from privcausal.typing import Frame, Neighbors
-from privcausal.vault import Weighting, open_source
+from privcausal.vault import Weight, Weighting, open_source
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
@@ -180,15 +180,17 @@ def _stages(
         return run(learner(request), base_of("gam"), source, request, ledger, CateResult, progress)
 
 
-@_strict
+@partial(strict, moved={"score": "weight='overlap' for the R-learner, weight='one' for the DR"})
 def dpcate(
     formula: str,
     data: Frame,
     *,
     queries: Frame | None = None,
-    score: Literal["r", "dr"] = "r",
-    second: Literal["kernel", "linear", "network"] = "kernel",
+    weight: Weight = "overlap",
+    second: Second = "kernel",
     noise: Literal["gross_error", "process"] = "gross_error",
+    epochs: int = EPOCHS,
+    damping: float = DAMPING,
     base: str | AnyBase = "gam",
     eps: float = 1.0,
     delta: float = 1e-5,
@@ -206,16 +208,22 @@ def dpcate(
     queries : data frame, optional
         Public points at which the effect is released (Theorem 1). Without them Algorithm 2 answers
         one point after another and keeps secret state.
-    score : {"r", "dr"}
-        The pseudo-outcome.
-    second : {"kernel", "linear", "network"}
-        What is fitted to it, with `queries` (Corollaries 2 and 1). "network" has two layers of 32
-        tanh units and needs the extra ``privcausal[nn]``.
+    weight : {"overlap", "one", "treated", "control", "entropy"}
+        lambda(pi) of Eqs. 3 to 6: pi (1 - pi), which is the R-learner, 1 (the DR-learner), pi,
+        1 - pi, or -pi log pi - (1 - pi) log(1 - pi).
+    second : {"kernel", "exact", "linear", "network"}
+        What is fitted to the pseudo-outcome, with `queries` (Corollaries 2 and 1). "kernel" is on a
+        public basis, "exact" on the kernel itself, for tables of at most 4,000 rows. "network" has
+        two layers of 32 tanh units and needs the extra ``privcausal[nn]``.
     noise : {"gross_error", "process"}
         With `queries`: the noise of Theorem 1, or of Algorithm 1.
+    epochs : int
+        Of the network: how often it sees each row.
+    damping : float
+        Of the network: what is added to its Hessian, as a share of the largest eigenvalue.
     base : str or option object
-        Private nuisances: ``"gam"``, ``"kernel"`` or ``"nn"``; or ``pc.bases.Sklearn(...)``, which
-        is not protected.
+        Private nuisances: ``"gam"``, ``"kernel"`` or ``"nn"``; ``pc.bases.Given(...)``, functions
+        of your own; or ``pc.bases.Sklearn(...)``, which is not protected.
     below_minimum : {"refuse", "published"}
         "published": run it on fewer rows than its claim needs.
 
@@ -224,14 +232,15 @@ def dpcate(
     CateResult
     """
     with open_source(data) as source:
-        parsed = parse(formula, source)
+        parsed, chosen = parse(formula, source), base_of(base)
+        split: Literal["full", "disjoint"] = "full" if isinstance(chosen, Given) else "disjoint"
         request = request_of(
-            parsed, bounds, eps, delta, Trust(), Control("disjoint", propensity_clip),
+            parsed, bounds, eps, delta, Trust(), Control(split, propensity_clip),
             propensity=propensity, mode="paper", below_minimum=below_minimum,
             queries=None if queries is None else declare_queries(queries, parsed.effect_variables),
         )  # fmt: skip
-        asked = PublishedDPCATE(score, second, noise)
-        return run(asked, base_of(base), source, request, ledger, CateResult, progress)
+        asked = PublishedDPCATE(weight, second, noise, epochs, damping)
+        return run(asked, chosen, source, request, ledger, CateResult, progress)
 
 
 @_strict

@@ -242,7 +242,9 @@ def budget_grid(budget: pd.DataFrame) -> TableGrid:
 def _prices(budget: pd.DataFrame, currency: str) -> tuple[str, ...]:
     values = budget[currency].to_numpy(dtype=float)
     if currency == "delta":  # a failure chance is read by its power of ten
-        return tuple(numbers.number(v, 2) if v > 0 else "" for v in values)
+        texts = tuple(numbers.number(v, 2) if v > 0 else "" for v in values)
+        marked = zip(texts, budget["rho"].isna() & budget["parallel"], strict=True)
+        return tuple(f"({text})" if parallel else text for text, parallel in marked)
     if currency == "epsilon":
         marked = zip(numbers.amounts(values), budget["parallel"], strict=True)
         return tuple(f"({text})" if parallel else text for text, parallel in marked)
@@ -292,7 +294,8 @@ def own_rho(budget: pd.DataFrame) -> Vector:
     rho, change, noise = (
         np.nan_to_num(budget[c].to_numpy(dtype=float)) for c in ("rho", "sensitivity", "noise_sd")
     )
-    marked = budget["parallel"].to_numpy(dtype=bool) & (noise > 0)
+    in_rho = budget["rho"].notna().to_numpy() & budget["parallel"].to_numpy(dtype=bool)
+    marked = in_rho & (noise > 0)
     return np.asarray(np.where(marked, (change / np.where(marked, noise, 1.0)) ** 2 / 2, rho))
 
 
