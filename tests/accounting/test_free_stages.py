@@ -40,8 +40,9 @@ def test_the_dearest_part_is_the_total() -> None:
         (FREE, replace(FREE, name="nuisance: c"), PAYS),
         (replace(FREE, part="all"), PAYS),
         (FREE, replace(PAYS, part="nuisance")),
+        (FREE, replace(PAYS, part="all")),
     ],
-    ids=["alone", "dearer", "more delta", "two", "all rows", "its own rows"],
+    ids=["alone", "dearer", "more delta", "two", "all rows", "its own rows", "all rows pay"],
 )
 def test_what_nothing_pays_for_is_no_plan(stages: tuple[Stage, ...]) -> None:
     with pytest.raises(BudgetError, match="nothing pays"):
