@@ -212,16 +212,17 @@ def variance_grid(sources: Sequence[VarianceSource]) -> TableGrid:
 CURRENCIES = ("rho", "epsilon", "delta")
 
 
-def budget_grid(budget: pd.DataFrame) -> TableGrid:
+def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:
     """A line per release with its price, in the currencies that were paid.
 
     A price in brackets is what a parallel release would cost by itself; it is not charged.
+    `mechanisms` are a column of their own, unless they are told elsewhere (`only_mechanism`).
     """
     paid = [c for c in CURRENCIES if bool((budget[c] > 0).any())] or ["rho"]
     columns = (
         TableColumn("Privacy budget", "left", "stage"),
         TableColumn("query", "left"),
-        TableColumn("mechanism", "left"),
+        *([TableColumn("mechanism", "left")] if mechanisms else []),
         TableColumn("noise sd", words="noise (standard deviation)"),
         *(TableColumn(currency) for currency in paid),
     )
@@ -230,13 +231,19 @@ def budget_grid(budget: pd.DataFrame) -> TableGrid:
         (
             f"{line} {row['stage']}",
             str(row["query"]),
-            str(row["mechanism"]),
+            *([str(row["mechanism"])] if mechanisms else []),
             numbers.noise(_real(row, "noise_sd")),
             *price,
         )
         for line, ((_, row), price) in enumerate(zip(_records(budget), prices, strict=True), 1)
     )
     return TableGrid("Privacy budget, release by release", columns, rows, budget)
+
+
+def only_mechanism(budget: pd.DataFrame) -> str | None:
+    """The mechanism of all releases, if they have one."""
+    found = {str(name) for name in budget["mechanism"] if name}
+    return found.pop() if len(found) == 1 else None
 
 
 def _prices(budget: pd.DataFrame, currency: str) -> tuple[str, ...]:
