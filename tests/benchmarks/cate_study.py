@@ -46,7 +46,8 @@ import privcausal as pc
 
 HERE = Path(__file__).parent / "cate"
 SHARED = Path(__file__).parents[3] / "shared"
-GOTV, PUBLISHED = SHARED / "data" / "gotv.parquet", SHARED / "reference" / "niu2022_table.csv"
+REFERENCE = Path(__file__).parents[1] / "reference"
+GOTV, PUBLISHED = SHARED / "data" / "gotv.parquet", REFERENCE / "niu2022_table.csv"
 
 TEST_ROWS, TEST_SEED = 20_000, 77_000_003
 FIRST_SEED = {"score": 15_000_000, "quick": 0}

@@ -281,7 +281,7 @@ def main(arguments: Sequence[str]) -> None:
     reader.add_argument("--minutes", type=float, default=np.inf, help="begin no fit after these")
     reader.add_argument("--out", type=Path, help="default: niu/; with --quick a temporary folder")
     reader.add_argument(
-        "--published", type=Path, default=SHARED / "reference" / "niu2022_table.csv"
+        "--published", type=Path, default=HERE.parent / "reference" / "niu2022_table.csv"
     )
     reader.add_argument("--voting", type=Path, help="the paper's data, data_clean.csv")
     reader.add_argument("--pairs", type=int, default=PAIRS, help="of fits, in a cell")
