@@ -37,12 +37,13 @@ from privcausal.vault.mechanisms.scores import (
     ScoreSquares,
     ScoreSums,
 )
+from privcausal.vault.paper.cells import PrintedCells
 from privcausal.vault.paper.dpcate import (
     Process,
     PublishedAnswers,
     PublishedProcess,
 )
-from privcausal.vault.paper.objective import PublishedLogits
+from privcausal.vault.paper.objective import PublishedLogits, ridge_price
 from privcausal.vault.paper.private import PublishedAte
 from privcausal.vault.paper.second_stage import Affine, Ridge, SecondStage, TanhNetwork
 from privcausal.vault.simulation import simulate
@@ -76,12 +77,12 @@ __all__ = [
     "DeclaredFit", "Estimators", "Findings", "Gram", "Grid", "ImputedEffect", "KernelAnswers",
     "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",
     "OfCovariates", "Outcome", "OutcomeResidual", "OverlapMass", "OverlapRoot", "OverlapScore",
-    "PolynomialSums",
+    "PolynomialSums", "PrintedCells",
     "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedLogits",
     "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap", "ScoreSquares",
     "ScoreSums", "SecondStage", "Shapes", "SizeHistogram", "Source", "TanhNetwork", "Transform",
     "TransformProduct", "TreatedMass", "TreatedScore", "Treatment", "TreatmentResidual", "Vault",
     "check_columns", "check_types", "from_table", "inspect", "open_source", "open_vault", "opening",
-    "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file", "simulate",
-    "typed",
+    "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file", "ridge_price",
+    "simulate", "typed",
 ]  # fmt: skip
