@@ -28,11 +28,12 @@ Why the printed figure does not follow from the printed settings, and when it do
   there degree 3 takes over from degree 1, with diffprivlib's regression (the library cites the
   paper's references 16, 24 and 25) at eps of 1 to 2, and ADUM wins up to eps = 5 and loses from
   10, as in their Figure 1. That this is what they ran is a conclusion, not known.
-- ADUM's scale makes no difference: for outcomes in [-5, 5] the printed noise on sums is twice what
-  is needed where a row is added and just what is needed where one is replaced (where that on
-  counts is half of it). The columns `ADUM, printed` and `ADUM, right` are alike.
+- ADUM's scale makes little difference: for outcomes in [-5, 5] the printed noise on sums is twice
+  what is needed where a row is added and just what is needed where one is replaced (where that on
+  counts is half of it). `ADUM, right` has the scales of the latter, releases sums of squares too,
+  and cuts means to the bounds.
 - TM's does: with the coefficients in one l1 release over Legendre polynomials (`TM, right`) degree
-  3 pays from eps = 0.2 on, and TM wins from 5 on.
+  3 pays from eps = 0.2 on, and TM wins from 2 on.
 """
 
 
@@ -46,7 +47,7 @@ not proven. A line is the mean of the splits that the table names.
 The figure's order (ADUM above TM up to eps = 5, TM above it from there on) needs a TM that noise
 holds back at eps = 1 to 5. Objective perturbation by Chaudhuri et al. with rows of length one adds
 a vector of mean length p / beta to gradients of hundreds of thousands of rows, so that a TM's AUUC
-hardly depends on eps in that range: the tables show it for both sets. So the figure does not
+hardly depends on eps from 1 on: the tables show it for both sets. So the figure does not
 follow from the method that the paper names; what was run (features not scaled to length one, a
 smaller sample, another C) it does not say.
 """

@@ -154,7 +154,7 @@ def test_logistic_regressions_by_objective_perturbation(tmp_path: Path) -> None:
     promise = made.guarantee
     assert (promise.kind, promise.epsilon, promise.delta) == ("published", 0.7, 0.0)
     assert "Chaudhuri" in promise.statement and "not proven" in promise.statement
-    text = " ".join(str(made.summary()).split())
+    text = " ".join(str(made.summary(full=True)).split())
     assert "objective perturbation" in text and "not proven" in text
     points = {"X": [-0.7, 0.0, 7.0], "G": ["a", "b", "a"]}
     found = made.predict(points)
