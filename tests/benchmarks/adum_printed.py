@@ -39,7 +39,11 @@ def tm(frame: pd.DataFrame, degree: int, epsilon: float, rng: Any, at: Any) -> A
 
 
 def library_tm(frame: pd.DataFrame, degree: int, epsilon: float, rng: Any, at: Any) -> Any:
-    """The same by diffprivlib's LinearRegression, which cites the paper's references 16, 24, 25."""
+    """The same by diffprivlib's LinearRegression, which cites the paper's references 16, 24, 25.
+
+    Its forests import names that scikit-learn has dropped: version 0.6.6 needs an older one, or
+    an empty module in the place of `diffprivlib.models.forest`.
+    """
     from diffprivlib.models import LinearRegression
 
     curves = []

@@ -139,7 +139,7 @@ MODIFIERS = {
     "saddle": ("X4",), "tent": ("X4",), "mount": ("X1",), "steps": ("X3",), "many": ("X1", "X2"),
     "spread": ("X5",), "twist": ("X3",),
 }  # fmt: skip
-"""What the effects of the tuning generators depend on."""
+"""The laws of `generators` that `tune` uses, and what their effects depend on."""
 SPANS = (2.0, 3.0, 4.0, 5.5, 8.0, 12.0)
 
 
@@ -252,7 +252,7 @@ def points(name: str, quick: bool, file: Path | None = None) -> Iterator[Line]:
                 for which in data:
                     yield {"data": which, "split": split, "epsilon": epsilon}
     else:
-        for law in ("saddle",) if quick else generators.LAWS:
+        for law in ("saddle",) if quick else MODIFIERS:
             for n in (2000,) if quick else (2000, 20_000):
                 for epsilon in (1.0,) if quick else (0.1, 1.0, 10.0):
                     yield {"law": law, "n": n, "epsilon": epsilon}
