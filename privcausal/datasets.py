@@ -1,4 +1,4 @@
-"""Studies with a known truth: the source papers' simulations, votes, and an invented clinic.
+"""Studies with a known truth (the papers' simulations, votes, an invented clinic); CRITEO's file.
 
 Age, severity and recovery of the clinic are beta-binomial: bounded, whole numbers (or tenths) and
 exact means, so that nothing is rounded or cut and the average effect has a closed form.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privcausal.errors import DataError
+from privcausal.request.schema import Binary
 from privcausal.simulations import (
     Domain,
     Study,
@@ -30,8 +31,8 @@ from privcausal.simulations import (
 from privcausal.typing import Frame, Vector
 
 __all__ = [
-    "Study", "betlei_sine", "clinic", "clinic_effect", "dpcate", "niu", "private_ate",
-    "private_trial", "voting",
+    "Study", "Trial", "betlei_sine", "clinic", "clinic_effect", "criteo", "dpcate", "niu",
+    "private_ate", "private_trial", "voting",
 ]  # fmt: skip
 
 _WARDS = ("east", "north", "south", "west")  # sorted: _ward_codes searches
@@ -224,3 +225,54 @@ def voting(path: str | Path, seed: int = 0) -> Study:
         baseline=np.full(len(frame), np.nan),
         effect=_spiked,
     )
+
+
+class Trial(NamedTuple):
+    """Rows of a real trial with a formula and declared domains; nobody knows its effects."""
+
+    formula: str
+    frame: Any
+    bounds: Mapping[str, Any]
+
+
+_CRITEO: dict[str, tuple[float, float]] = {
+    "f0": (12, 27), "f1": (10, 17), "f2": (8, 10), "f3": (-9, 5), "f4": (10, 22), "f5": (-10, 5),
+    "f6": (-32, 1), "f7": (4, 12), "f8": (3, 4), "f9": (13, 76), "f10": (5, 7), "f11": (-2, 0),
+}  # fmt: skip
+_CRITEO_BINARY = ("treatment", "conversion", "visit", "exposure")
+
+
+def criteo(path: str | Path) -> Trial:
+    """CRITEO-UPLIFT v2.1 (Diemert et al. 2018) from its file, CSV (also ``.gz``) or Parquet.
+
+    Domains are whole numbers that were set without the file at hand, so that they are public, and
+    values beyond them are cut; nothing is computed from the rows at `path`. The features have no
+    units.
+
+    Returns
+    -------
+    Trial
+        Outcome "visit", treatment "treatment" (0 or 1, 85 % treated), modifiers "f0" to "f11" as
+        float32; the file has 13,979,592 rows, which take 0.7 GB. Also "conversion" and "exposure",
+        which come after treatment.
+
+    Raises
+    ------
+    DataError
+        The file lacks one of these columns.
+    """
+    import pandas as pd
+
+    file, columns = Path(path), [*_CRITEO, *_CRITEO_BINARY]
+    kinds = dict.fromkeys(_CRITEO, "float32") | dict.fromkeys(_CRITEO_BINARY, "int8")
+    parquet = file.suffix == ".parquet"
+    try:
+        frame = (
+            pd.read_parquet(file, columns=columns).astype(kinds)
+            if parquet
+            else pd.read_csv(file, usecols=columns, dtype=kinds)[columns]
+        )
+    except (ValueError, KeyError):  # texts of these errors may hold values of rows
+        raise DataError(f"no file of CRITEO-UPLIFT v2.1: it has {', '.join(columns)}") from None
+    bounds = {**_CRITEO, **dict.fromkeys(_CRITEO_BINARY, Binary())}
+    return Trial(f"visit ~ treatment | {' + '.join(_CRITEO)}", frame, bounds)

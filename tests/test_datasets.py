@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -458,3 +459,26 @@ def test_import_is_light():
 def test_all_lists_the_public_names():
     assert list(datasets.__all__) == sorted(datasets.__all__)
     assert all(hasattr(datasets, name) for name in datasets.__all__)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+def test_criteo_reads_a_file_of_its_columns(suffix: str, tmp_path: Any) -> None:
+    rng = np.random.default_rng(0)
+    made = pd.DataFrame({f"f{j}": rng.uniform(-1, 20, 500).astype("float32") for j in range(12)})
+    for name in ("exposure", "visit", "conversion", "treatment"):
+        made[name] = rng.integers(0, 2, 500)
+    file = tmp_path / f"rows{suffix}"
+    made.to_parquet(file) if suffix == ".parquet" else made.to_csv(file, index=False)
+    found = datasets.criteo(file)
+    assert len(found.frame) == 500
+    assert found.frame["f3"].to_numpy() == pytest.approx(made["f3"].to_numpy())
+    assert set(found.bounds) == set(made)
+    fit = pc.privcate(found.formula, found.frame, learner="tm", bounds=found.bounds, eps=1)
+    assert np.isfinite(fit.predict(found.frame[:5])["estimate"]).all()
+    # domains are the file's published ones, whatever the rows are
+    assert found.bounds["f0"] == (12, 27)
+    other = tmp_path / f"other{suffix}"
+    less = made.drop(columns="exposure")
+    less.to_parquet(other) if suffix == ".parquet" else less.to_csv(other, index=False)
+    with pytest.raises(DataError, match="exposure"):
+        datasets.criteo(other)

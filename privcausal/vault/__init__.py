@@ -37,6 +37,7 @@ from privcausal.vault.mechanisms.scores import (
     ScoreSquares,
     ScoreSums,
 )
+from privcausal.vault.paper.cells import PrintedCells
 from privcausal.vault.paper.dpcate import (
     Process,
     PublishedAnswers,
@@ -44,7 +45,7 @@ from privcausal.vault.paper.dpcate import (
     Weight,
 )
 from privcausal.vault.paper.ebm import PublishedEBM, Weighting
-from privcausal.vault.paper.objective import PublishedLogits
+from privcausal.vault.paper.objective import PublishedLogits, ridge_price
 from privcausal.vault.paper.private import PublishedAte
 from privcausal.vault.paper.second_stage import (
     Affine,
@@ -85,7 +86,7 @@ __all__ = [
     "ImputedEffect", "KernelAnswers",
     "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",
     "OfCovariates", "Outcome", "OutcomeResidual", "OverlapMass", "OverlapRoot", "OverlapScore",
-    "PolynomialSums",
+    "PolynomialSums", "PrintedCells",
     "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedEBM",
     "PublishedLogits", "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap",
     "ScoreSquares",
@@ -93,6 +94,6 @@ __all__ = [
     "TransformProduct", "TreatedMass", "TreatedScore", "Treatment", "TreatmentResidual", "Vault",
     "Weight", "Weighting",
     "check_columns", "check_types", "from_table", "inspect", "open_source", "open_vault", "opening",
-    "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file", "simulate",
-    "typed",
+    "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file", "ridge_price",
+    "simulate", "typed",
 ]  # fmt: skip

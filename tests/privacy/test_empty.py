@@ -75,6 +75,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "cells": {"learner": "adum"},
     "clusters": {"learner": pc.learners.ADUM(partition="kmeans", cells=3, rounds=2)},
     "cells as published": {"learner": pc.learners.ADUM(release="count_sum", shrink=False)},
+    "cells as printed": {"learner": None, "call": pc.paper.adum},
     "polynomials": {"learner": "tm"},
     "logits as published": {"learner": None, "call": pc.paper.tm, "bounds": BINARY},
     "bounds bought": {"learner": "private", "formula": "Y ~ T | x + g", "bounds": None},
