@@ -145,6 +145,8 @@ def figure3(found: pd.DataFrame) -> list[Line]:
         wins = parts = gain = NAN
         if len(part):
             mean = part.pivot_table(index="epsilon", columns="method", values="auuc")
+            mean = mean.reindex(columns=[kmeans, cut, tm]).dropna()  # points that all have run
+        if len(part) and {1.0, 20.0} <= set(mean.index):
             few = mean[mean.index <= 5]
             wins = float((few[kmeans] > few[tm]).mean())
             parts = float((mean[kmeans] > mean[cut]).mean())
