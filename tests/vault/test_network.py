@@ -331,7 +331,7 @@ def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: An
     assert (paid["epsilon"].sum(), paid["delta"].sum()) == (2.0, 1e-5)
     assert own["epsilon"].sum() == pytest.approx(2.0)
     assert own["delta"].sum() == pytest.approx(1e-5)
-    assert f"({2 / len(networks):.2f})" in str(found.summary())
+    assert f"({2 / len(networks):.2f})" in str(found.summary(full=True))
     assert (found.plan.epsilon, found.plan.delta, found.plan.rho) == (2 * 10**12, 10**7, 0)
     assert found.guarantee.kind == "none"  # the recorder is a test noise source
     steps = [c for c in recorder.calls if c.query.name == "network of the outcome"]
