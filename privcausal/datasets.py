@@ -1,4 +1,4 @@
-"""Studies with a known truth: the source papers' simulations, and an invented clinic.
+"""Studies with a known truth (the papers' simulations, votes, an invented clinic); CRITEO's file.
 
 Age, severity and recovery of the clinic are beta-binomial: bounded, whole numbers (or tenths) and
 exact means, so that nothing is rounded or cut and the average effect has a closed form.
@@ -7,12 +7,14 @@ exact means, so that nothing is rounded or cut and the average effect has a clos
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privcausal.errors import DataError
+from privcausal.request.schema import Binary
 from privcausal.simulations import (
     Domain,
     Study,
@@ -29,8 +31,8 @@ from privcausal.simulations import (
 from privcausal.typing import Frame, Vector
 
 __all__ = [
-    "Study", "betlei_sine", "clinic", "clinic_effect", "dpcate", "niu", "private_ate",
-    "private_trial",
+    "Study", "Trial", "betlei_sine", "clinic", "clinic_effect", "criteo", "dpcate", "niu",
+    "private_ate", "private_trial", "voting",
 ]  # fmt: skip
 
 _WARDS = ("east", "north", "south", "west")  # sorted: _ward_codes searches
@@ -148,3 +150,129 @@ def clinic(n: int = 5000, seed: int = 0) -> Study:
         effect=clinic_effect,
         **truth._asdict(),
     )
+
+
+_VOTERS: dict[str, Domain] = {
+    "persons": (1.0, 2.0), "newreg": (0.0, 1.0), "vote98": (0.0, 1.0), "vote00": (0.0, 1.0),
+    "age": (18.0, 100.0), "female": (0.0, 1.0),
+}  # fmt: skip
+_PLACES = ("state", "county", "competiv", "st_sen", "st_hse")
+
+
+def _spiked(frame: Frame) -> Vector:
+    """-VOTE00 / (2 + 100 / AGE), shape (n,); ages are cut to their domain."""
+    age = np.clip(np.asarray(frame["age"], dtype=np.float64), 18.0, 100.0)
+    return -np.asarray(frame["vote00"], dtype=np.float64) / (2.0 + 100.0 / age)
+
+
+def voting(path: str | Path, seed: int = 0) -> Study:
+    """The voting data of Niu et al. (2022, section 5.1.2), from the public file, effect spiked in.
+
+    Arceneaux, Gerber and Green (2006) had people called before the vote of 2002. Nie and Wager
+    (2021) drew three untreated people for two treated ones: 59,264 and 88,896 rows with 11
+    covariates, which are ``experiments_for_paper/section2_example/data_clean.csv`` of
+    github.com/xnie/rlearner (the authors' notebook reads it there; the whole experiment is
+    Mobilization in github.com/gsbDBI/ExperimentData). Calls did next to nothing, so both papers
+    add an effect tau = -VOTE00 / (2 + 100 / AGE): with probability -tau a person's outcomes become
+    Y(0) = 1 and Y(1) = 0, and stay as they were otherwise.
+
+    Parameters
+    ----------
+    path : str or Path
+        CSV with a header: Y (voted in 2002), W (to be called), persons, state, county, competiv,
+        st_sen, st_hse, newreg, vote98, vote00, age, female; in any order. It is not shipped.
+    seed : int
+        Of the coins by which outcomes become others.
+
+    Returns
+    -------
+    Study
+        All rows. `bounds` of state, county, competiv, st_sen and st_hse are codes' ranges in the
+        file, which is public; the others are declared. `propensity` is the share of treated by
+        state and competitiveness, within which treatment was drawn; `baseline` is unknown (NaN).
+
+    Raises
+    ------
+    DataError
+        A column is missing, or holds what it cannot.
+    """
+    import pandas as pd
+
+    covariates = [*_VOTERS, *_PLACES]
+    frame = pd.read_csv(path)
+    if missing := [name for name in ("Y", "W", *covariates) if name not in frame]:
+        raise DataError(f"the file of votes has no column {', '.join(missing)}")
+    frame = frame[["Y", "W", *covariates]].dropna().reset_index(drop=True)
+    for name in ("Y", "W", "vote00"):
+        if not frame[name].isin([0, 1]).all():
+            raise DataError(
+                f"column {name!r} of the file of votes holds another value than 0 and 1"
+            )
+    tau, rng = _spiked(frame), np.random.default_rng(seed)
+    flipped = rng.random(len(frame)) < -tau
+    frame["Y"] = np.where(flipped, 1 - frame["W"], frame["Y"]).astype(np.int64)
+    places: dict[str, Domain] = {
+        name: (float(frame[name].min()), float(frame[name].max())) for name in _PLACES
+    }
+    return Study(
+        name="voting",
+        formula=f"Y ~ W | {' + '.join(covariates)}",
+        bounds={"Y": (0.0, 1.0), "W": (0.0, 1.0), **_VOTERS, **places},
+        ate=float(tau.mean()),
+        frame=frame,
+        tau=tau,
+        propensity=frame.groupby(["state", "competiv"])["W"].transform("mean").to_numpy(np.float64),
+        baseline=np.full(len(frame), np.nan),
+        effect=_spiked,
+    )
+
+
+class Trial(NamedTuple):
+    """Rows of a real trial with a formula and declared domains; nobody knows its effects."""
+
+    formula: str
+    frame: Any
+    bounds: Mapping[str, Any]
+
+
+_CRITEO: dict[str, tuple[float, float]] = {
+    "f0": (12, 27), "f1": (10, 17), "f2": (8, 10), "f3": (-9, 5), "f4": (10, 22), "f5": (-10, 5),
+    "f6": (-32, 1), "f7": (4, 12), "f8": (3, 4), "f9": (13, 76), "f10": (5, 7), "f11": (-2, 0),
+}  # fmt: skip
+_CRITEO_BINARY = ("treatment", "conversion", "visit", "exposure")
+
+
+def criteo(path: str | Path) -> Trial:
+    """CRITEO-UPLIFT v2.1 (Diemert et al. 2018) from its file, CSV (also ``.gz``) or Parquet.
+
+    Domains are whole numbers that were set without the file at hand, so that they are public, and
+    values beyond them are cut; nothing is computed from the rows at `path`. The features have no
+    units.
+
+    Returns
+    -------
+    Trial
+        Outcome "visit", treatment "treatment" (0 or 1, 85 % treated), modifiers "f0" to "f11" as
+        float32; the file has 13,979,592 rows, which take 0.7 GB. Also "conversion" and "exposure",
+        which come after treatment.
+
+    Raises
+    ------
+    DataError
+        The file lacks one of these columns.
+    """
+    import pandas as pd
+
+    file, columns = Path(path), [*_CRITEO, *_CRITEO_BINARY]
+    kinds = dict.fromkeys(_CRITEO, "float32") | dict.fromkeys(_CRITEO_BINARY, "int8")
+    parquet = file.suffix == ".parquet"
+    try:
+        frame = (
+            pd.read_parquet(file, columns=columns).astype(kinds)
+            if parquet
+            else pd.read_csv(file, usecols=columns, dtype=kinds)[columns]
+        )
+    except (ValueError, KeyError):  # texts of these errors may hold values of rows
+        raise DataError(f"no file of CRITEO-UPLIFT v2.1: it has {', '.join(columns)}") from None
+    bounds = {**_CRITEO, **dict.fromkeys(_CRITEO_BINARY, Binary())}
+    return Trial(f"visit ~ treatment | {' + '.join(_CRITEO)}", frame, bounds)

@@ -2,29 +2,29 @@
 
 What a fit made here promises is what its paper claims, or its estimators declare:
 `guarantee.kind` is "published", and `guarantee.statement` says where to doubt it. A ledger takes
-such fits only if it was opened with ``allow_published=True``. The exception is `adum`, which is
-proven here. Parameters that are not explained below are those of `privcausal.privcate`.
+such fits only if it was opened with ``allow_published=True``. Parameters that are not explained
+below are those of `privcausal.privcate`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from privcausal.api import privcate
 from privcausal.errors import CapabilityError
 from privcausal.features.points import declare_queries
-from privcausal.learners import ADUM, TM, TwoStage, base_of
+from privcausal.learners import TM, TwoStage, base_of
 from privcausal.learners.bases import AnyBase
-from privcausal.learners.options import Sklearn
-from privcausal.learners.paper.dpcate import PublishedDPCATE
+from privcausal.learners.options import Given, Sklearn
+from privcausal.learners.paper.adum import PublishedADUM
+from privcausal.learners.paper.dpcate import DAMPING, EPOCHS, PublishedDPCATE, Second
 from privcausal.learners.paper.private import Published
-from privcausal.request.request import BelowMinimum, Control, Trust
+from privcausal.request.request import BelowMinimum, Control, Request, Trust
 from privcausal.results import AteResult, CateResult
 from privcausal.run import Bounds, parse, request_of, run, strict
 from privcausal.typing import Frame, Neighbors
-from privcausal.vault import open_source
+from privcausal.vault import Weight, Weighting, open_source
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
@@ -89,6 +89,7 @@ def dpebm(
     data: Frame,
     *,
     learner: Literal["dr", "r", "s"] = "dr",
+    weighting: Weighting = "published",
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
@@ -103,7 +104,11 @@ def dpebm(
     Parameters
     ----------
     learner : {"dr", "r", "s"}
-        The transformed outcome; "r" has a constant effect.
+        The transformed outcome; "s" has a constant effect.
+    weighting : {"published", "interpret"}
+        What a round divides its noisy sums by where rows have weights, as learner "r" alone has:
+        noisy counts of rows, as interpret did when the paper was written, or noisy sums of
+        weights, as it does today. Noise in the effect is about five times larger then.
 
     Returns
     -------
@@ -111,9 +116,11 @@ def dpebm(
     """
     if learner not in ("dr", "r", "s"):
         raise CapabilityError("learner is 'dr', 'r' or 's': those that Niu et al. (2022) have")
+    if weighting not in ("published", "interpret"):
+        raise CapabilityError("weighting is 'published' or 'interpret'")
     return _stages(
-        formula, data, learner, eps, delta, bounds, neighbors, propensity,
-        propensity_clip, ledger, progress,
+        formula, data, partial(TwoStage.published, learner, weighting), eps, delta, bounds,
+        neighbors, propensity, propensity_clip, ledger, progress,
     )  # fmt: skip
 
 
@@ -146,7 +153,7 @@ def two_stage(
     if not isinstance(learner, TwoStage):
         raise CapabilityError("learner takes a pc.learners.TwoStage(...), which holds estimators")
     return _stages(
-        formula, data, learner, eps, delta, bounds, neighbors, propensity,
+        formula, data, lambda _: learner, eps, delta, bounds, neighbors, propensity,
         propensity_clip, ledger, progress,
     )  # fmt: skip
 
@@ -154,7 +161,7 @@ def two_stage(
 def _stages(
     formula: str,
     data: Frame,
-    learner: str | TwoStage,
+    learner: Callable[[Request], TwoStage],
     eps: float,
     delta: float,
     bounds: Bounds,
@@ -169,20 +176,21 @@ def _stages(
             parse(formula, source), bounds, eps, delta, Trust(neighbors),
             Control(propensity_clip=propensity_clip), propensity=propensity, mode="paper",
         )  # fmt: skip
-        asked = TwoStage.published(learner, request) if isinstance(learner, str) else learner
         # a base has no part in it
-        return run(asked, base_of("gam"), source, request, ledger, CateResult, progress)
+        return run(learner(request), base_of("gam"), source, request, ledger, CateResult, progress)
 
 
-@_strict
+@partial(strict, moved={"score": "weight='overlap' for the R-learner, weight='one' for the DR"})
 def dpcate(
     formula: str,
     data: Frame,
     *,
     queries: Frame | None = None,
-    score: Literal["r", "dr"] = "r",
-    second: Literal["kernel", "linear", "network"] = "kernel",
+    weight: Weight = "overlap",
+    second: Second = "kernel",
     noise: Literal["gross_error", "process"] = "gross_error",
+    epochs: int = EPOCHS,
+    damping: float = DAMPING,
     base: str | AnyBase = "gam",
     eps: float = 1.0,
     delta: float = 1e-5,
@@ -200,16 +208,22 @@ def dpcate(
     queries : data frame, optional
         Public points at which the effect is released (Theorem 1). Without them Algorithm 2 answers
         one point after another and keeps secret state.
-    score : {"r", "dr"}
-        The pseudo-outcome.
-    second : {"kernel", "linear", "network"}
-        What is fitted to it, with `queries` (Corollaries 2 and 1). "network" has two layers of 32
-        tanh units and needs the extra ``privcausal[nn]``.
+    weight : {"overlap", "one", "treated", "control", "entropy"}
+        lambda(pi) of Eqs. 3 to 6: pi (1 - pi), which is the R-learner, 1 (the DR-learner), pi,
+        1 - pi, or -pi log pi - (1 - pi) log(1 - pi).
+    second : {"kernel", "exact", "linear", "network"}
+        What is fitted to the pseudo-outcome, with `queries` (Corollaries 2 and 1). "kernel" is on a
+        public basis, "exact" on the kernel itself, for tables of at most 4,000 rows. "network" has
+        two layers of 32 tanh units and needs the extra ``privcausal[nn]``.
     noise : {"gross_error", "process"}
         With `queries`: the noise of Theorem 1, or of Algorithm 1.
+    epochs : int
+        Of the network: how often it sees each row.
+    damping : float
+        Of the network: what is added to its Hessian, as a share of the largest eigenvalue.
     base : str or option object
-        Private nuisances: ``"gam"``, ``"kernel"`` or ``"nn"``; or ``pc.bases.Sklearn(...)``, which
-        is not protected.
+        Private nuisances: ``"gam"``, ``"kernel"`` or ``"nn"``; ``pc.bases.Given(...)``, functions
+        of your own; or ``pc.bases.Sklearn(...)``, which is not protected.
     below_minimum : {"refuse", "published"}
         "published": run it on fewer rows than its claim needs.
 
@@ -218,14 +232,15 @@ def dpcate(
     CateResult
     """
     with open_source(data) as source:
-        parsed = parse(formula, source)
+        parsed, chosen = parse(formula, source), base_of(base)
+        split: Literal["full", "disjoint"] = "full" if isinstance(chosen, Given) else "disjoint"
         request = request_of(
-            parsed, bounds, eps, delta, Trust(), Control("disjoint", propensity_clip),
+            parsed, bounds, eps, delta, Trust(), Control(split, propensity_clip),
             propensity=propensity, mode="paper", below_minimum=below_minimum,
             queries=None if queries is None else declare_queries(queries, parsed.effect_variables),
         )  # fmt: skip
-        asked = PublishedDPCATE(score, second, noise)
-        return run(asked, base_of(base), source, request, ledger, CateResult, progress)
+        asked = PublishedDPCATE(weight, second, noise, epochs, damping)
+        return run(asked, chosen, source, request, ledger, CateResult, progress)
 
 
 @_strict
@@ -234,6 +249,7 @@ def tm(
     data: Frame,
     *,
     degree: int = 1,
+    C: float | None = None,
     eps: float = 1.0,
     bounds: Bounds = None,
     neighbors: Neighbors = "substitute",
@@ -249,6 +265,10 @@ def tm(
     ----------
     degree : int
         Of the polynomials of every numeric modifier.
+    C : float, optional
+        As the paper tunes it: one over the ridge of each arm's summed loss, rows of length 1. It
+        costs log(1 + C/4) of eps for each row that changes, and all of eps is refused. None: what
+        a tenth of epsilon pays for. A C that was chosen by the rows is not private.
 
     Returns
     -------
@@ -258,7 +278,7 @@ def tm(
         request = request_of(
             parse(formula, source), bounds, eps, 1e-5, Trust(neighbors), Control(), mode="paper"
         )
-        return run(TM(degree), base_of("gam"), source, request, ledger, CateResult, progress)
+        return run(TM(degree, C), base_of("gam"), source, request, ledger, CateResult, progress)
 
 
 @_strict
@@ -267,28 +287,34 @@ def adum(
     data: Frame,
     *,
     cells: int | Literal["bound"] | None = None,
+    partition: str | Mapping[str, object] | Callable[[Any], Any] = "grid",
     eps: float = 1.0,
     bounds: Bounds = None,
     neighbors: Neighbors = "substitute",
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> CateResult:
-    """Epsilon-ADUM as printed (Betlei et al. 2021, Algorithm 1): counts and sums, not smoothed.
+    """Epsilon-ADUM (Betlei et al. 2021, Algorithm 1): noisy sums over noisy counts, by cell.
 
-    The paper's estimate with the sensitivities that are proven here, so that its guarantee is
-    proven.
+    Noise and quotients are the paper's: COUNT + Lap(2/eps), SUM + Lap(2 D_y/eps) for an outcome
+    whose bounds are D_y apart. They fail their claim where 0 is not within the bounds (for [5, 10]
+    a row that is added costs 1.5 eps), and wherever a row is replaced (2 and 3 eps). What has
+    proven scales is ``ADUM(release="count_sum", shrink=False)``.
 
     Parameters
     ----------
-    cells : int, "bound" or None
-        As for `privcausal.learners.ADUM`.
+    cells, partition
+        As for `privcausal.learners.ADUM`; "kmeans" costs half of epsilon, as in section 3.2.
+    neighbors : {"substitute", "add_remove"}
+        What the claim is about; the noise is the same.
 
     Returns
     -------
     CateResult
     """
-    learner = ADUM(cells=cells, release="count_sum", shrink=False)
-    return privcate(
-        formula, data, learner=learner, eps=eps, bounds=bounds, neighbors=neighbors,
-        ledger=ledger, progress=progress,
-    )  # fmt: skip
+    learner = PublishedADUM(cells=cells, partition=partition)
+    with open_source(data) as source:
+        request = request_of(
+            parse(formula, source), bounds, eps, 1e-5, Trust(neighbors), Control(), mode="paper"
+        )
+        return run(learner, base_of("gam"), source, request, ledger, CateResult, progress)

@@ -46,6 +46,7 @@ MOVED = {
     **{name: f"control=pc.Control({name}=...)" for name in DEFAULT.__dataclass_fields__},
     "queries": "learner=pc.learners.DPCATE(queries=...)",
     "mode": "pc.paper, which has a call for each published mechanism",
+    "weighting": "it in pc.paper.dpebm: proven boosting hands on no weights of rows",
     "below_minimum": "it in the calls of pc.paper, which has the published mechanisms",
 }
 """Keywords that were these calls' own: what to write instead."""

@@ -10,10 +10,13 @@ import pickle
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import privcausal as pc
 from privcausal import datasets, simulations
 from privcausal.errors import CapabilityError, DataError
 
@@ -383,6 +386,67 @@ def test_unknown_ward_is_an_error_that_names_no_value():
     assert "secret" not in str(caught.value)
 
 
+# -- the voting data of Niu et al. ---------------------------------------------------------------
+
+
+def votes(voted, n=40_000):
+    """A table with the public file's columns, in which everyone `voted`, or nobody."""
+    rng = np.random.default_rng(1)
+    names = {"persons": 2, "newreg": 2, "vote98": 2, "vote00": 2, "female": 2, "state": 2,
+             "county": 99, "competiv": 2, "st_sen": 50, "st_hse": 100}  # fmt: skip
+    columns = {name: rng.integers(0, top, n) for name, top in names.items()}
+    columns["persons"] += 1
+    chance = 0.2 + 0.4 * columns["state"]
+    treated = (rng.random(n) < chance).astype(int)
+    frame = pd.DataFrame(columns).assign(age=rng.integers(18, 100, n))
+    return frame.assign(Y=voted, W=treated).sample(frac=1, axis=1, random_state=1)
+
+
+def voting(tmp_path, frame, **options):
+    file = tmp_path / "data_clean.csv"
+    frame.to_csv(file, index=False)
+    return datasets.voting(file, **options)
+
+
+@pytest.mark.parametrize("voted", [0, 1])
+def test_the_effect_is_spiked_into_votes(tmp_path, voted):
+    """Y(1) is voted less the flipped, and Y(0) 1 for them, by the paper's rule."""
+    study = voting(tmp_path, votes(voted))
+    frame, treated = study.frame, study.frame["W"] == 1
+    share = -study.tau
+    assert study.tau == pytest.approx(-frame["vote00"] / (2 + 100 / frame["age"]))
+    expected = np.where(treated, voted * (1 - share), voted + (1 - voted) * share)
+    for arm in (treated, ~treated):
+        assert abs(frame["Y"][arm].mean() - expected[arm].mean()) < 5 * 0.5 / np.sqrt(arm.sum())
+    assert study.ate == pytest.approx(study.tau.mean())
+    assert study.effect(frame.head(7)) == pytest.approx(study.tau[:7])
+    assert set(np.round(study.propensity, 1)) == {0.2, 0.6}
+
+
+def test_coins_of_votes_are_the_seeds(tmp_path):
+    first, again, other = (
+        voting(tmp_path, votes(1, 500), seed=s).frame["Y"].tolist() for s in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_domains_of_votes_hold_for_a_fit(tmp_path):
+    study = voting(tmp_path, votes(1, 3000))
+    assert study.bounds["age"] == (18.0, 100.0)
+    assert study.bounds["county"] == (0.0, 98.0)
+    assert len(study.bounds) == 13
+    assert np.isnan(study.baseline).all()
+    fit = pc.privcate(study.formula, study.frame, learner="s", eps=4.0, bounds=study.bounds)
+    assert np.isfinite(fit.predict(study.frame.head())["estimate"]).all()
+
+
+def test_another_file_than_of_votes(tmp_path):
+    with pytest.raises(DataError, match="no column vote00"):
+        voting(tmp_path, votes(1, 50).drop(columns="vote00"))
+    with pytest.raises(DataError, match="'W' of the file of votes holds another value"):
+        voting(tmp_path, votes(1, 50).assign(W=7))
+
+
 def test_import_is_light():
     code = (
         "import sys, privcausal.datasets\n"
@@ -395,3 +459,26 @@ def test_import_is_light():
 def test_all_lists_the_public_names():
     assert list(datasets.__all__) == sorted(datasets.__all__)
     assert all(hasattr(datasets, name) for name in datasets.__all__)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+def test_criteo_reads_a_file_of_its_columns(suffix: str, tmp_path: Any) -> None:
+    rng = np.random.default_rng(0)
+    made = pd.DataFrame({f"f{j}": rng.uniform(-1, 20, 500).astype("float32") for j in range(12)})
+    for name in ("exposure", "visit", "conversion", "treatment"):
+        made[name] = rng.integers(0, 2, 500)
+    file = tmp_path / f"rows{suffix}"
+    made.to_parquet(file) if suffix == ".parquet" else made.to_csv(file, index=False)
+    found = datasets.criteo(file)
+    assert len(found.frame) == 500
+    assert found.frame["f3"].to_numpy() == pytest.approx(made["f3"].to_numpy())
+    assert set(found.bounds) == set(made)
+    fit = pc.privcate(found.formula, found.frame, learner="tm", bounds=found.bounds, eps=1)
+    assert np.isfinite(fit.predict(found.frame[:5])["estimate"]).all()
+    # domains are the file's published ones, whatever the rows are
+    assert found.bounds["f0"] == (12, 27)
+    other = tmp_path / f"other{suffix}"
+    less = made.drop(columns="exposure")
+    less.to_parquet(other) if suffix == ".parquet" else less.to_csv(other, index=False)
+    with pytest.raises(DataError, match="exposure"):
+        datasets.criteo(other)

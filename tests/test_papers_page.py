@@ -34,7 +34,7 @@ ITEMS = {
 
 
 def rows(section: str) -> list[list[str]]:
-    section = section.split("\n### ")[0]
+    section = section.split("\n### ", maxsplit=1)[0]
     lines = [line for line in section.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 

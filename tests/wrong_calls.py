@@ -598,7 +598,7 @@ KERNEL: dict[str, Case] = {
             CapabilityError,
             "is one of",
         )
-        for name in ("score", "second", "noise")
+        for name in ("weight", "second", "noise")
     },
     **{
         f"rounds={r!r} of dpebm": (

@@ -83,6 +83,9 @@ class Charge:
         Whose data the price protects: ``"row"``, or ``"patient_id (at most 3 rows)"``.
     parallel : bool
         For work on rows of its own, which others have paid for as dearly: it is charged less.
+    price : Cost, optional
+        What a parallel release priced in (epsilon, delta) would cost by itself. (That of one priced
+        in rho is in its noise.)
     """
 
     stage: str
@@ -95,6 +98,7 @@ class Charge:
     rows: float = 1.0
     unit: str = "row"
     parallel: bool = False
+    price: Cost | None = None
 
     def __post_init__(self) -> None:
         if self.neighbors not in get_args(Neighbors):
@@ -108,6 +112,8 @@ class Charge:
     @property
     def alone(self) -> int:
         """pico-rho of this release by itself: that of its noise where others have paid for it."""
+        if self.price is not None:
+            return self.price.rho
         if not self.parallel or math.isnan(self.noise_sd):
             return self.cost.rho  # of a private estimator's own noise nothing is known
         return pico((self.sensitivity / self.noise_sd) ** 2 / 2)

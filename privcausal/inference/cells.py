@@ -483,7 +483,9 @@ def by_bound(
 ) -> int:
     """The number of groups of least bound, among those for which it holds (Corollary 1).
 
-    It grows like n epsilon where noise counts most, and like n^(1/3) where it does not.
+    It grows like sqrt(n epsilon) where noise counts most, as the derivatives 4 L / p^3 and
+    2 (24 D)^2 p / (n epsilon)^2 then balance (section 2.4.2 prints n epsilon, which does not follow
+    from Eq. 7), and like n^(1/3) where it does not.
     """
     allowed = rows * epsilon / (8 * math.log(1 / FAILURE))
     groups = np.arange(1.0, max(1.0, min(float(most), allowed)) + 1)

@@ -15,8 +15,10 @@ from privcausal.learners.difference import DifferenceInMeans
 from privcausal.learners.dpcate import DPCATE
 from privcausal.learners.dr import DR
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.paper.niu import PrivateEstimator, TwoStage
+from privcausal.learners.paper.adum import PublishedADUM
+from privcausal.learners.paper.niu import TwoStage
 from privcausal.learners.paper.private import Published
+from privcausal.learners.paper.stages import FirstStage, PrivateEstimator
 from privcausal.learners.private import Private
 from privcausal.learners.r import Auto, R
 from privcausal.learners.tm import TM
@@ -29,7 +31,7 @@ LEARNERS: dict[str, EffectLearner] = {
 """What `privcate` takes by name."""
 
 _OTHERS: dict[str, type[Learner]] = {
-    kind.name: kind for kind in (Private, DifferenceInMeans, Published, TwoStage)
+    kind.name: kind for kind in (Private, DifferenceInMeans, Published, PublishedADUM, TwoStage)
 }
 """What stands behind a call, by the name, or its first word, that a fit keeps."""
 
@@ -128,6 +130,7 @@ __all__ = [
     "DifferenceInMeans",
     "EffectLearner",
     "Estimate",
+    "FirstStage",
     "Learner",
     "Private",
     "PrivateEstimator",

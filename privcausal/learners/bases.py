@@ -23,7 +23,7 @@ from privcausal.inference.regression import (
     mixture,
 )
 from privcausal.learners.boosting import DPEBM
-from privcausal.learners.options import NN, Kernel, Sklearn, check_switch, check_whole
+from privcausal.learners.options import NN, Given, Kernel, Sklearn, check_switch, check_whole
 from privcausal.typing import Integers, Matrix, Vector
 
 WHOLE_PULL, PART_PULL = 0.03, 0.1
@@ -265,7 +265,7 @@ def _by_term(features: FeatureMap) -> Integers:
 
 
 PrivateBase = Base | DPEBM
-AnyBase = PrivateBase | Sklearn | Kernel | NN
+AnyBase = PrivateBase | Sklearn | Given | Kernel | NN
 
 BASES: dict[str, PrivateBase] = {"gam": Gam(), "linear": Linear(), "dpebm": DPEBM()}
 
@@ -290,6 +290,11 @@ def private_base(base: AnyBase) -> PrivateBase:
         raise CapabilityError(
             "base Sklearn(...) fits on the rows themselves and nothing protects what it learns: "
             "only pc.paper.private and pc.paper.dpcate take it. Here write base='gam' or 'linear'"
+        )
+    if isinstance(base, Given):
+        raise CapabilityError(
+            "base Given(...) holds functions of which nothing is proven: only pc.paper.dpcate "
+            "takes it. Here write base='gam' or 'linear'"
         )
     if isinstance(base, Kernel | NN):
         raise CapabilityError(

@@ -170,7 +170,7 @@ class DPCATE(CateLearner):
         """The effect, and the mean of the first one."""
         kernel = second_stage(base)
         if isinstance(base, NN):
-            networks = learn_networks(state, base)
+            networks = learn_networks(state.session, state.design, state.clip, base)
             part, nuisance = (networks.partial,), (networks.nuisance,)
             score = _scored(self.score, state, part, nuisance, networks.pilot)
             effect = _kernel_effect(state, kernel, score, networks.partial)

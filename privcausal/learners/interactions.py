@@ -72,7 +72,7 @@ def refine(
     outcome = by_fold(lambda p: OutcomeResidual(p.eta, state.outcome), own)
     half = state.centre.bound
     first = Cross(psi, treatment, 1 - soft, Stages.TREATMENT_INTERACTIONS.query)
-    sizing = sizes_of(outcome)
+    sizing = replace(sizes_of(outcome), what="|residual|")
     state.session.gather({Stages.INTERACTION_SIZES: sizing}, {Stages.TREATMENT_INTERACTIONS: first})
     es = _regressions(
         state, psi, Stages.TREATMENT_INTERACTIONS, first,

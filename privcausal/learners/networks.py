@@ -12,14 +12,16 @@ import numpy as np
 from privcausal.accounting import PICO, delta_after, multiplier_for_replaced, rho_of
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError
+from privcausal.features.design import Design
 from privcausal.features.functions import Difference, Function, Mixture, Nuisance
 from privcausal.features.networks import Network, size
 from privcausal.features.rows import Rows
 from privcausal.inference.effect import Effect
+from privcausal.inference.priors import PRIORS
 from privcausal.learners.budget import StageWeight, Undeclared
 from privcausal.learners.nuisances import FoldNuisances
 from privcausal.learners.options import NN, refuse
-from privcausal.learners.state import FitState
+from privcausal.learners.state import Session, declared_propensity, outcome_of
 from privcausal.request.plan import Plan, Stage, StageKey, portions
 from privcausal.request.request import Request
 from privcausal.stored import stored
@@ -67,16 +69,22 @@ def network_plan(
     return Plan(request, learner, NN.name, (first, *networks, *others), cap, gdp=True)
 
 
-def network_stages(request: Request, *, rows: float = 1.0, part: str = "all") -> list[Stage]:
-    """Those of the networks, with their share of epsilon and delta."""
+def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
+    """Those of the networks, with their share of epsilon and delta.
+
+    On a half of their own they have all of both: (epsilon / 2, delta / 2) each where there are two
+    (Schroeder et al. 2025, Theorem 1).
+    """
     names = [OUTCOME] if request.propensity is not None else [PROPENSITY, OUTCOME]
+    share = Fraction(1) if own_half else exact(SHARE)
     each, failing = (
-        math.floor(exact(amount) * exact(SHARE) * PICO) // len(names)
+        math.floor(exact(amount) * share * PICO) // len(names)
         for amount in (request.budget.epsilon, request.budget.delta)
     )
     if each < 1 or failing < 1:
         raise BudgetError("eps or delta is too small to be shared: they are counted in 1e-12")
-    return [Stage(name, 0, failing, 0, rows, part, each) for name in names]
+    rows, part = (0.5, "nuisance") if own_half else (1.0, "all")
+    return [Stage(name, 0, failing, 0, rows, part, each, own_half) for name in names]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,20 +107,21 @@ class ArmDifference(Effect):
         return np.clip(self.difference(rows), -self.reach, self.reach)
 
 
-def learn_networks(state: FitState, base: NN) -> LearnedNetworks:
+def learn_networks(session: Session, design: Design, clip: float, base: NN) -> LearnedNetworks:
     """Train the networks on the rows of their stages; their weights are released."""
-    outcome, design = state.outcome, state.design
-    soft, clip = state.soft_clip, state.clip
+    request, schema = session.plan.request, session.schema
+    outcome, known = outcome_of(request, schema), declared_propensity(request, schema)
+    soft = min(PRIORS.residual_clip, clip)
     e: Function
     e_soft: Function
-    if state.known is None:
-        treated = _weights(state, base, PROPENSITY, Treatment(), by_arm=False)
+    if known is None:
+        treated = _weights(session, design, base, PROPENSITY, Treatment(), by_arm=False)
         e = Network(design, treated, clip, 1 - clip, share=True)
         e_soft = Network(design, treated, soft, 1 - soft, share=True)
     else:
-        e = e_soft = state.known
+        e = e_soft = known
     low, high, half = outcome.lo, outcome.hi, outcome.bound
-    means = _weights(state, base, OUTCOME, outcome, by_arm=True)
+    means = _weights(session, design, base, OUTCOME, outcome, by_arm=True)
     mu0, mu1 = (
         Network(design, means, low, high, 0.5 * (low + high), half, arm) for arm in (0.0, 1.0)
     )
@@ -122,10 +131,9 @@ def learn_networks(state: FitState, base: NN) -> LearnedNetworks:
 
 
 def _weights(
-    state: FitState, base: NN, stage: StageKey, target: Transform, *, by_arm: bool
+    session: Session, design: Design, base: NN, stage: StageKey, target: Transform, *, by_arm: bool
 ) -> Vector:
     """Of the network that learns this target; `by_arm` from the treatment too."""
-    session = state.session
     planned = session.plan.stage(stage)
     assert session.vault.size is not None  # by `check_networks`
     rows = max(math.floor(planned.rows * session.vault.size), 1)
@@ -136,11 +144,11 @@ def _weights(
         planned.delta / PICO,
         rate,
         steps,
-        size(len(state.design) + by_arm),
+        size(len(design) + by_arm),
         PrivateNetwork.grid,
     )
     what = "outcome" if by_arm else "treatment"
     order = PrivateNetwork(
-        state.design, target, not by_arm, by_arm, steps, rate, rate * rows, RATE, sd, what
+        design, target, not by_arm, by_arm, steps, rate, rate * rows, RATE, sd, what
     )
     return session.release(stage, order).value

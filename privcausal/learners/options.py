@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from privcausal.accounting.charge import is_number
+from privcausal.accounting.tradeoff import TradeOff
 from privcausal.errors import CapabilityError
+from privcausal.typing import Matrix, Vector
 
 RANGES = {"bandwidth": (1e-3, 1e3), "ridge": (1e-6, 1e6)}
 """Beyond them nothing is gained and floats end; the default ridge lies within too."""
@@ -45,7 +47,9 @@ class Kernel:
     ridge : float, optional
         The paper's lambda (Schroeder et al. 2025, Eq. 18), for a mean loss with squares halved.
         From 1e-6; fitting time grows with one over its root. Default: chosen from released
-        numbers, by trading noise against shrinkage.
+        numbers, a noisy count of the rows among them, by trading noise against shrinkage; in
+        `privcausal.paper.dpcate`, where squares are not halved, 1/n for the public number n of
+        rows of the second stage, as scikit-learn's alpha = 1 has it.
     loss : {"huber", "squared"}
         Huber's needs far less noise: one row's pull on the fit is capped at a released number.
         `privcausal.paper.dpcate` always uses the squared loss.
@@ -87,8 +91,8 @@ class NN:
     of epsilon and of delta. They need a public number of rows and declared bounds. No average
     effects are released: their intervals would have to allow for the networks' errors.
 
-    In `privcausal.paper.dpcate` they learn from the nuisances' half of the rows; the second stage,
-    on the other half, has the other half of epsilon and delta, as in the paper.
+    In `privcausal.paper.dpcate` they learn from the nuisances' half of the rows, and each has half
+    of epsilon and of delta; the second stage, on the other half, has all of both (Theorem 1).
 
     Parameters
     ----------
@@ -112,6 +116,55 @@ class NN:
         check_whole("NN(epochs=)", self.epochs, 1, 1000)
         if not isinstance(self.second, Kernel):
             raise CapabilityError("NN(second=) takes a Kernel, such as pc.bases.Kernel()")
+
+
+@dataclass(frozen=True)
+class Given:
+    """Nuisances that are there already: functions of the covariates, for `privcausal.paper.dpcate`.
+
+    They are **declared** to be public, or private at a price that was paid elsewhere; nothing
+    checks it, and no charge is made for them. The second stage then learns from all rows. Each
+    takes an array of shape (n, q), the formula's columns on [0, 1] by their declared bounds and 0/1
+    for each level, and gives shape (n,). They are asked at the rows, inside the vault: one that
+    keeps or prints what it was asked leaks it.
+
+    Parameters
+    ----------
+    propensity, control, treated : callable
+        P(T = 1 | x), E[Y | x, T = 0] and E[Y | x, T = 1].
+    price : (epsilon, delta), optional
+        At which they are private, by themselves. Default: they are public.
+
+    Raises
+    ------
+    CapabilityError
+        A parameter is wrong.
+    """
+
+    propensity: Callable[[Matrix], Vector]
+    control: Callable[[Matrix], Vector]
+    treated: Callable[[Matrix], Vector]
+    price: tuple[float, float] | None = None
+    name: ClassVar[str] = "given"
+    source: ClassVar[str] = "pc.bases.Given(...)"
+
+    def __post_init__(self) -> None:
+        for name in ("propensity", "control", "treated"):
+            if not callable(getattr(self, name)):
+                raise CapabilityError(f"Given({name}=) takes a function of an array of covariates")
+        if self.price is not None:
+            TradeOff.from_dp(*self.price)  # refuses what is no price
+
+    @property
+    def declared(self) -> str:
+        """What is declared of them, in a sentence."""
+        if self.price is None:
+            return "The nuisances were handed in, and are declared to be public."
+        epsilon, delta = self.price
+        return (
+            "The nuisances were handed in, and are declared to be private by themselves, at "
+            f"({epsilon:g}, {delta:g})-DP, which is not in this budget."
+        )
 
 
 @dataclass(frozen=True)

@@ -263,7 +263,7 @@ def residual_sizes(
 ) -> clipping.AbsHistogram:
     """Histogram of a residual product's size, helped by the usual shape of such products."""
     borders = clipping.size_edges(target.bound)
-    release = state.session.release(stage, SizeHistogram(target, borders))
+    release = state.session.release(stage, SizeHistogram(target, borders, "|product|"))
     e = part.e_soft(state.rows)[:POINTS]
     noise = float(release.noise_sd[0])
     return denoise_normal(release.value, noise, borders, state.population.count, e)

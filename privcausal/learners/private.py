@@ -52,7 +52,7 @@ class Private(Learner):
     """
 
     name: ClassVar[str] = "private"
-    title: ClassVar[str] = "doubly robust / PrivATE"
+    title: ClassVar[str] = "doubly robust (AIPW)"
     # "average" is no part of it: the average is the effect itself
     shares: ClassVar[Mapping[str, float]] = {
         "bounds": SHARES.top_bounds,

@@ -397,7 +397,7 @@ def outcome_query(session: Session, stage: StageKey, borders: Borders) -> SizeHi
         return None
     outcome = outcome_of(session.plan.request, session.schema)
     height = OutcomeResidual(Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
-    return SizeHistogram(height, borders(domain))
+    return SizeHistogram(height, borders(domain), "outcome")
 
 
 def outcome_histogram(state: FitState, stage: StageKey) -> Release | None:

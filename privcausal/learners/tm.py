@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from privcausal.accounting.charge import is_number
 from privcausal.errors import CapabilityError
 from privcausal.features.design import Design
 from privcausal.features.expansions import Polynomials
@@ -26,7 +28,7 @@ from privcausal.request.partition import Coordinates
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
-from privcausal.vault import PolynomialSums, PublishedLogits
+from privcausal.vault import PolynomialSums, PublishedLogits, ridge_price
 
 LOSS = StageKey("effect", "squared loss")
 
@@ -50,9 +52,13 @@ class TM(EffectLearner):
     ----------
     degree : int
         Of the polynomials of every numeric modifier.
+    C : float, optional
+        Of `privcausal.paper.tm` only: one over the ridge of each arm's summed logistic loss. None:
+        what a tenth of epsilon pays for.
     """
 
     degree: int = 1
+    C: float | None = None
     name: ClassVar[str] = "tm"
     title: ClassVar[str] = "two regressions (TM)"
     shares: ClassVar[Mapping[str, float]] = {"effect": 1.0}
@@ -60,6 +66,8 @@ class TM(EffectLearner):
     def __post_init__(self) -> None:
         if type(self.degree) is not int or not 1 <= self.degree <= MOST_DEGREE:
             raise CapabilityError(f"degree is a whole number from 1 to {MOST_DEGREE}")
+        if self.C is not None and not (is_number(self.C) and 0 < self.C < math.inf):
+            raise CapabilityError("C is a number above 0")
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         return [StageWeight(LOSS, 1.0)]
@@ -73,7 +81,9 @@ class TM(EffectLearner):
             Or for what objective perturbation does not cover.
         """
         if request.mode == "paper":
-            _check_published(request)
+            _check_published(request, self.C)
+        elif self.C is not None:
+            raise CapabilityError("C= is the ridge of pc.paper.tm; learner 'tm' is linear, without")
         checked = ADUM(partition={}).plan(request, base, undeclared)
         return replace(checked, learner=self.name, stages=(replace(checked.stages[-1], name=LOSS),))
 
@@ -84,7 +94,8 @@ class TM(EffectLearner):
         polynomials = Polynomials(where, self.degree)
         design = Design(request.formula.modifiers, schema, full_rank=True)
         if request.mode == "paper":  # the coefficients are all that is released
-            release = session.release(LOSS, PublishedLogits(polynomials, request.trust.neighbors))
+            asked = PublishedLogits(polynomials, request.trust.neighbors, self.C)
+            release = session.release(LOSS, asked)
             logits = ArmLogits(polynomials, release.value.reshape(2, -1), 0.5)
             nobody = Population(schema, {}, np.eye(0), float(vault.size or 0))
             return Estimate(
@@ -136,8 +147,8 @@ LOGISTIC = (
     "(Chaudhuri et al. 2011, Algorithm 2; the baseline of Betlei et al. 2021 for binary "
     "outcomes). To each arm's penalised log-likelihood was added the product of its coefficients "
     "with a random vector whose length has a Gamma law; the minimum was found by Newton's method. "
-    "The ridge is public: it is what a tenth of epsilon pays for. The effect is the difference of "
-    "both probabilities.",
+    "The ridge is public: 1/C, or without C what a tenth of epsilon pays for. The effect is the "
+    "difference of both probabilities.",
     LEFT_OUT,
 )
 
@@ -165,8 +176,8 @@ BINARY_NOTE = (
 )
 
 
-def _check_published(request: Request) -> None:
-    """One row a person, and an outcome of two declared values."""
+def _check_published(request: Request, c: float | None) -> None:
+    """One row a person, an outcome of two declared values, and a ridge that epsilon pays for."""
     unit = {"unit=": request.trust.unit is not None}
     refuse_published(unit, "its theorem is of tables that differ in one row")
     domain = request.schema.get(request.formula.outcome)
@@ -175,4 +186,9 @@ def _check_published(request: Request) -> None:
             "pc.paper.tm has logistic regressions, for an outcome of two declared values: "
             f"bounds={{{request.formula.outcome!r}: pc.Binary()}}; for other outcomes "
             "privcate(learner='tm') has linear ones, which are proven"
+        )
+    if c is not None and ridge_price(c, request.trust.neighbors) >= request.budget.epsilon:
+        raise CapabilityError(
+            f"C={c:g} leaves nothing of eps={request.budget.epsilon:g}: a ridge of 1/C costs "
+            f"{ridge_price(c, request.trust.neighbors):.3g} of it; take a smaller C"
         )

@@ -93,7 +93,7 @@ def _lines(block: Block) -> Iterator[str]:
 
 def _pairs(block: Pairs) -> Iterator[str]:
     sides = [[p for p in side if len(p[1]) <= LONG] for side in (block.left, block.right)]
-    yield r"\begin{tabular}{lr@{\qquad}lr}"
+    yield r"\begin{tabular}{@{}lr@{\quad}lr@{}}"
     yield r"\toprule"
     for pairs in zip_longest(*sides, fillvalue=("", "")):
         yield _row(
@@ -118,7 +118,7 @@ def _parts(block: TableGrid) -> Iterator[TableGrid]:
 
 
 def _tabular(block: TableGrid) -> Iterator[str]:
-    yield rf"\begin{{tabular}}{{{''.join(column.align[0] for column in block.columns)}}}"
+    yield rf"\begin{{tabular}}{{@{{}}{''.join(column.align[0] for column in block.columns)}@{{}}}}"
     yield r"\toprule"
     if block.headed:
         yield _row([escape_latex(cut(column.head, NAME)) for column in block.columns])

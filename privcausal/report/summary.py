@@ -158,10 +158,14 @@ def _shares(of: Mapping[str, float]) -> str:
 
 def _whole_prices(view: FitView) -> list[list[Block]]:
     """The same by source and by release."""
-    said = [_total(view), *([RHO.format(view.rho)] if view.rho > 0 else [])]
+    noise = tables.only_mechanism(view.budget)
+    said = [_total(view), *([f"Noise: {noise}."] if noise else [])]
+    said += [RHO.format(view.rho)] if view.rho > 0 else []
     if view.parallel:
         said.append(view.parallel)
-    found: list[list[Block]] = [[tables.budget_grid(view.budget), Prose(tuple(said))]]
+    found: list[list[Block]] = [
+        [tables.budget_grid(view.budget, mechanisms=noise is None), Prose(tuple(said))]
+    ]
     if view.uncertainty:
         grid = tables.source_grid(view.uncertainty, _of_first(view))
         found.insert(0, [grid, *([Prose((view.tails,))] if view.tails else [])])

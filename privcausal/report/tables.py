@@ -212,16 +212,17 @@ def variance_grid(sources: Sequence[VarianceSource]) -> TableGrid:
 CURRENCIES = ("rho", "epsilon", "delta")
 
 
-def budget_grid(budget: pd.DataFrame) -> TableGrid:
+def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:
     """A line per release with its price, in the currencies that were paid.
 
     A price in brackets is what a parallel release would cost by itself; it is not charged.
+    `mechanisms` are a column of their own, unless they are told elsewhere (`only_mechanism`).
     """
     paid = [c for c in CURRENCIES if bool((budget[c] > 0).any())] or ["rho"]
     columns = (
         TableColumn("Privacy budget", "left", "stage"),
         TableColumn("query", "left"),
-        TableColumn("mechanism", "left"),
+        *([TableColumn("mechanism", "left")] if mechanisms else []),
         TableColumn("noise sd", words="noise (standard deviation)"),
         *(TableColumn(currency) for currency in paid),
     )
@@ -230,7 +231,7 @@ def budget_grid(budget: pd.DataFrame) -> TableGrid:
         (
             f"{line} {row['stage']}",
             str(row["query"]),
-            str(row["mechanism"]),
+            *([str(row["mechanism"])] if mechanisms else []),
             numbers.noise(_real(row, "noise_sd")),
             *price,
         )
@@ -239,10 +240,18 @@ def budget_grid(budget: pd.DataFrame) -> TableGrid:
     return TableGrid("Privacy budget, release by release", columns, rows, budget)
 
 
+def only_mechanism(budget: pd.DataFrame) -> str | None:
+    """The mechanism of all releases, if they have one."""
+    found = {str(name) for name in budget["mechanism"] if name}
+    return found.pop() if len(found) == 1 else None
+
+
 def _prices(budget: pd.DataFrame, currency: str) -> tuple[str, ...]:
     values = budget[currency].to_numpy(dtype=float)
     if currency == "delta":  # a failure chance is read by its power of ten
-        return tuple(numbers.number(v, 2) if v > 0 else "" for v in values)
+        texts = tuple(numbers.number(v, 2) if v > 0 else "" for v in values)
+        marked = zip(texts, budget["rho"].isna() & budget["parallel"], strict=True)
+        return tuple(f"({text})" if parallel else text for text, parallel in marked)
     if currency == "epsilon":
         marked = zip(numbers.amounts(values), budget["parallel"], strict=True)
         return tuple(f"({text})" if parallel else text for text, parallel in marked)
@@ -292,7 +301,8 @@ def own_rho(budget: pd.DataFrame) -> Vector:
     rho, change, noise = (
         np.nan_to_num(budget[c].to_numpy(dtype=float)) for c in ("rho", "sensitivity", "noise_sd")
     )
-    marked = budget["parallel"].to_numpy(dtype=bool) & (noise > 0)
+    in_rho = budget["rho"].notna().to_numpy() & budget["parallel"].to_numpy(dtype=bool)
+    marked = in_rho & (noise > 0)
     return np.asarray(np.where(marked, (change / np.where(marked, noise, 1.0)) ** 2 / 2, rho))
 
 

@@ -18,6 +18,8 @@ from privcausal.stored import stored
 
 TOLERANCE = 1e-9
 
+PRICES = ("rho", "epsilon", "delta")
+
 StageGroup = Literal["bounds", "nuisance", "effect", "average", "look"]
 """What stages are for; each of the first four has a share of the budget, and looks one apiece."""
 
@@ -60,6 +62,8 @@ class Stage:
         Which rows: ``"all"``, or the name of a part, such as ``"nuisance"`` or ``"effect"``.
     epsilon : int
         pico-epsilon of a mechanism priced in (epsilon, delta) and not in rho.
+    free : bool
+        Its epsilon and delta do not enter the total: a part of other rows is charged as much.
     """
 
     name: str
@@ -69,6 +73,7 @@ class Stage:
     rows: float = 1.0
     part: str = "all"
     epsilon: int = 0
+    free: bool = False
 
     def __post_init__(self) -> None:
         if self.rho <= 0 and self.epsilon <= 0:
@@ -93,7 +98,7 @@ class Stage:
     @property
     def parallel(self) -> bool:
         """Whether an equally expensive part pays for it."""
-        return self.charged < self.rho
+        return self.charged < self.rho or self.free
 
 
 @stored
@@ -107,6 +112,8 @@ class Plan:
         What the budget allows, in pico-rho.
     least_rows : int
         Fewest rows for which a published claim holds; 0 elsewhere.
+    most_rows : int
+        Most rows that the learner can work on; 0 where there is no such number.
     partition : Partition or None
         The cells whose aggregates are all that the learner reads.
     least_part : int
@@ -131,6 +138,7 @@ class Plan:
     trade_off: TradeOff | None = None
     aggregated: bool = False
     gdp: bool = False
+    most_rows: int = 0
 
     def __post_init__(self) -> None:
         names = [s.name for s in self.stages]
@@ -138,10 +146,32 @@ class Plan:
             raise BudgetError("two stages of a plan have one name")
         if self.rho > self.rho_cap:
             raise BudgetError("the stages of a plan cost more than its budget")
+        self._check_free()
         if self.gdp and len(self.stages) > EVENTS:
             raise BudgetError(
                 f"a plan has {EVENTS} stages at most; declare bounds= instead of buying"
             )
+
+    def _check_free(self) -> None:
+        """What is free reads rows that no other stage reads, and is no dearer than those that pay.
+
+        A row is in one part, so that tables which differ in one row differ in one part: the others
+        follow from what was released. Their total is that of the dearest part, in each currency. A
+        stage on all rows reads a free part's too, and so pays for none.
+        """
+        paid = self._cost_of_parts()
+        for part in {s.part for s in self.stages if s.free}:
+            own = [s for s in self.stages if s.part == part]
+            spent = (sum(getattr(s, of) for s in own) for of in PRICES)
+            dear = any(one > most for one, most in zip(spent, paid, strict=True))
+            if part == "all" or dear or not all(s.parallel for s in own):
+                raise BudgetError(f"nothing pays for the stages of part {part!r}")
+
+    def _cost_of_parts(self) -> tuple[int, int, int]:
+        """What is charged for stages that read a part of the rows: rho, epsilon, delta."""
+        paying = [s for s in self.stages if not s.free and s.part != "all"]
+        charged = sum(s.charged for s in paying)
+        return charged, sum(s.epsilon for s in paying), sum(s.delta for s in paying)
 
     @property
     def rho(self) -> int:
@@ -149,15 +179,16 @@ class Plan:
 
     def cost(self, stage: Stage) -> Cost:
         """What the ledger is charged for a stage."""
-        return Cost(stage.charged, stage.epsilon, stage.delta, self.gdp and stage.rho > 0)
+        own = (0, 0) if stage.free else (stage.epsilon, stage.delta)
+        return Cost(stage.charged, *own, self.gdp and stage.rho > 0)
 
     @property
     def epsilon(self) -> int:
-        return sum(s.epsilon for s in self.stages)
+        return sum(s.epsilon for s in self.stages if not s.free)
 
     @property
     def delta(self) -> int:
-        return sum(s.delta for s in self.stages)
+        return sum(s.delta for s in self.stages if not s.free)
 
     def stage(self, key: StageKey) -> Stage:
         for stage in self.stages:

@@ -9,6 +9,7 @@ from typing import Any
 from privcausal.learners import DPCATE, LEARNERS, TM, Learner, TwoStage
 from privcausal.learners.aggregates import CellRequest
 from privcausal.learners.bases import BASES, OTHERS, AnyBase
+from privcausal.learners.paper.adum import PublishedADUM
 from privcausal.learners.paper.dpcate import PublishedDPCATE
 from privcausal.request.request import Control, Request, Trust
 from privcausal.request.schema import Binary, Interval, Levels, Schema
@@ -41,7 +42,7 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     if base != BASES["gam"]:
         options["base"] = _option(base, {**BASES, **OTHERS}, "pc.bases")
     options["eps"] = budget.epsilon
-    if name != "paper.tm":
+    if name not in ("paper.tm", "paper.adum"):
         options["delta"] = budget.delta
     if len(request.schema) or request.schema.complete:
         options["bounds"] = _bounds(request.schema)
@@ -60,9 +61,13 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
 def _printed(learner: Learner, request: Request) -> tuple[str, dict[str, Any]]:
     """Name of a call of `privcausal.paper`, and the options that only it has."""
     if isinstance(learner, TwoStage):
-        own = learner.source == "pc.learners.TwoStage(...)"
-        return f"paper.{'two_stage' if own else 'dpebm'}", {"learner": _Source(learner.source)}
-    name = {PublishedDPCATE: "dpcate", TM: "tm"}.get(type(learner), "private")
+        options: dict[str, Any] = {"learner": _Source(learner.source)}
+        if learner.weighting is None:
+            return "paper.two_stage", options
+        more = {} if learner.weighting == "published" else {"weighting": learner.weighting}
+        return "paper.dpebm", options | more
+    known = {PublishedDPCATE: "dpcate", PublishedADUM: "adum", TM: "tm"}
+    name = known.get(type(learner), "private")
     queries = {} if request.queries is None else {"queries": _Source("queries")}
     return f"paper.{name}", queries | _not_default(learner)
 

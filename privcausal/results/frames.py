@@ -104,19 +104,21 @@ def budget_lines(releases: Sequence[Release], delta: float) -> pd.DataFrame:
     """A line per release; `epsilon` is what its rho alone would be at `delta`, or its own price.
 
     The column rho sums to the total. A parallel release, from rows of its own, is charged none:
-    releases from other rows have paid as much. Its epsilon is that of its noise.
+    releases from other rows have paid as much. Its epsilon is that of its noise. Where it is priced
+    in (epsilon, delta), these are its price, and its rho is nan.
     """
     lines = []
     for release in releases:
         c = release.charge
         alone = epsilon_of(c.alone, delta, c.cost.gdp) if c.alone else 0.0
-        epsilon = c.cost.epsilon / PICO + alone
+        own, rho = c.price or c.cost, c.cost.rho / PICO if c.price is None else np.nan
+        epsilon = own.epsilon / PICO + alone
         lines.append(
             {
                 "stage": c.stage, "query": c.query, "mechanism": c.mechanism,
                 "neighbors": c.neighbors, "sensitivity": c.sensitivity, "noise_sd": c.noise_sd,
-                "rho": c.cost.rho / PICO, "epsilon": epsilon,
-                "delta": c.cost.delta / PICO, "rows": c.rows, "parallel": c.parallel,
+                "rho": rho, "epsilon": epsilon,
+                "delta": own.delta / PICO, "rows": c.rows, "parallel": c.parallel,
             }
         )  # fmt: skip
     return pd.DataFrame(lines)

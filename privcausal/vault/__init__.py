@@ -13,7 +13,7 @@ from privcausal.vault.admission import (
     typed,
 )
 from privcausal.vault.check_data import Findings, inspect
-from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, RowMap
+from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, GivenFunction, RowMap
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import opening
 from privcausal.vault.mechanisms.boosting import BoostedRegression, Boosting, Shapes
@@ -37,14 +37,23 @@ from privcausal.vault.mechanisms.scores import (
     ScoreSquares,
     ScoreSums,
 )
+from privcausal.vault.paper.cells import PrintedCells
 from privcausal.vault.paper.dpcate import (
     Process,
     PublishedAnswers,
     PublishedProcess,
+    Weight,
 )
-from privcausal.vault.paper.objective import PublishedLogits
+from privcausal.vault.paper.ebm import PublishedEBM, Weighting
+from privcausal.vault.paper.objective import PublishedLogits, ridge_price
 from privcausal.vault.paper.private import PublishedAte
-from privcausal.vault.paper.second_stage import Affine, Ridge, SecondStage, TanhNetwork
+from privcausal.vault.paper.second_stage import (
+    Affine,
+    ExactRidge,
+    Ridge,
+    SecondStage,
+    TanhNetwork,
+)
 from privcausal.vault.simulation import simulate
 from privcausal.vault.sources.cell_table import CellTable, read_cells
 from privcausal.vault.sources.files import read_file
@@ -73,15 +82,18 @@ from privcausal.vault.vault import Vault, open_vault
 __all__ = [
     "BINS", "Affine", "Aipw", "ArmHistogram", "ArmMeans", "ArmSize", "ArmSums", "BoostedRegression",
     "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums", "Cross", "Declared",
-    "DeclaredFit", "Estimators", "Findings", "Gram", "Grid", "ImputedEffect", "KernelAnswers",
+    "DeclaredFit", "Estimators", "ExactRidge", "Findings", "GivenFunction", "Gram", "Grid",
+    "ImputedEffect", "KernelAnswers",
     "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",
     "OfCovariates", "Outcome", "OutcomeResidual", "OverlapMass", "OverlapRoot", "OverlapScore",
-    "PolynomialSums",
-    "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedLogits",
-    "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap", "ScoreSquares",
+    "PolynomialSums", "PrintedCells",
+    "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedEBM",
+    "PublishedLogits", "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap",
+    "ScoreSquares",
     "ScoreSums", "SecondStage", "Shapes", "SizeHistogram", "Source", "TanhNetwork", "Transform",
     "TransformProduct", "TreatedMass", "TreatedScore", "Treatment", "TreatmentResidual", "Vault",
+    "Weight", "Weighting",
     "check_columns", "check_types", "from_table", "inspect", "open_source", "open_vault", "opening",
-    "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file", "simulate",
-    "typed",
+    "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file", "ridge_price",
+    "simulate", "typed",
 ]  # fmt: skip

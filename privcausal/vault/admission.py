@@ -186,6 +186,11 @@ def _check_size(rows: RowSource, plan: Plan) -> None:
         raise CapabilityError(
             f"tables of more than {MOST_ROWS:,} rows cannot be summed exactly; nothing was spent"
         )
+    if 0 < plan.most_rows < size:
+        raise CapabilityError(
+            f"exact kernel regression takes tables of at most {plan.most_rows:,} rows; nothing was "
+            "spent. Write second='kernel', which uses a public basis of the kernel"
+        )
     if size < plan.least_rows and plan.request.below_minimum == "refuse":
         raise BudgetError(
             f"the published mechanism needs at least {plan.least_rows} rows for this eps, delta "

@@ -55,13 +55,23 @@ class FittedEstimators(Opaque):
     def __call__(self, rows: Rows) -> Vector:
         return self._cut(unit_columns(rows, self.design))
 
-    def _cut(self, x: Matrix) -> Vector:
+    def _predicted(self, x: Matrix) -> Vector:
         if self.probability:
-            values = np.asarray(self.estimator.predict_proba(x), np.float64)[:, 1]
-        else:
-            values = np.asarray(self.estimator.predict(x), np.float64).reshape(len(x))
+            return np.asarray(self.estimator.predict_proba(x), np.float64)[:, 1]
+        return np.asarray(self.estimator.predict(x), np.float64).reshape(len(x))
+
+    def _cut(self, x: Matrix) -> Vector:
+        values = self._predicted(x)
         middle = 0.5 * (self.lo + self.hi)
         return np.clip(np.where(np.isnan(values), middle, values), self.lo, self.hi)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GivenFunction(FittedEstimators):
+    """A function of the user's own, which is declared to be public, or private by itself."""
+
+    def _predicted(self, x: Matrix) -> Vector:
+        return np.asarray(self.estimator(x), np.float64).reshape(len(x))
 
 
 def unit_columns(rows: Rows, design: Design) -> Matrix:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from privcausal.accounting.charge import PICO, Charge, Release
+from privcausal.accounting.charge import PICO, Charge, Cost, Release
 from privcausal.accounting.gaussian import NUMBERS
 from privcausal.errors import CapabilityError
 from privcausal.request.plan import Plan, Stage
@@ -304,6 +304,7 @@ class Exit:
             stage.rows,
             self.plan.request.trust.protected,
             parallel=stage.parallel,
+            price=Cost(0, stage.epsilon, stage.delta) if stage.free else None,
         )
 
     def planned(self, stage: Stage) -> Charge:

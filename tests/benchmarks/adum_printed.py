@@ -1,8 +1,6 @@
-"""epsilon-ADUM and epsilon-TM exactly as their papers print them, for comparison in studies.
+"""epsilon-TM exactly as its papers print it, for comparison in studies (`pc.paper.adum` is ADUM).
 
-Noise is NumPy's, seeded: nothing here is private, and the printed scales are not what they claim
-(`privcausal.vault.CellSums`). `right_adum` has scales that are, and takes a tenth of the time of
-`ADUM(cells=, shrink=False, release="count_sum")`, which is the same estimate.
+Noise is NumPy's, seeded: nothing here is private.
 """
 
 from __future__ import annotations
@@ -14,33 +12,6 @@ import pandas as pd
 
 HALF = 5.0
 """Outcomes are cut to [-HALF, HALF], so that D_y = 2 HALF."""
-
-
-def adum(frame: pd.DataFrame, groups: int, epsilon: float, rng: Any, at: Any) -> Any:
-    """Algorithm 1 of Betlei et al. (2021): C + Lap(2/eps), S + Lap(2 D_y/eps), S / C as it is."""
-    count, total = _noisy(frame, groups, 2 / epsilon, 2 * 2 * HALF / epsilon, rng)
-    return _difference(total / count, at)
-
-
-def right_adum(frame: pd.DataFrame, groups: int, epsilon: float, rng: Any, at: Any) -> Any:
-    """The same where a row is replaced: C + Lap(4/eps), S + Lap(2 D_y/eps); means are cut."""
-    count, total = _noisy(frame, groups, 4 / epsilon, 2 * 2 * HALF / epsilon, rng)
-    return _difference(np.clip(total / np.maximum(count, 1.0), -HALF, HALF), at)
-
-
-def _noisy(frame: pd.DataFrame, groups: int, count: float, total: float, rng: Any) -> Any:
-    cell = np.clip(((frame["X"] + 1) * groups / 2).astype(int), 0, groups - 1)
-    key = 2 * cell.to_numpy() + frame["T"].to_numpy()
-    y = frame["Y"].clip(-HALF, HALF).to_numpy()
-    size = 2 * groups
-    counts, totals = np.bincount(key, minlength=size), np.bincount(key, y, minlength=size)
-    return counts + rng.laplace(0, count, size), totals + rng.laplace(0, total, size)
-
-
-def _difference(means: Any, at: Any) -> Any:
-    """Treated less control at points of [-1, 1], of means by cell and arm in turn."""
-    effect = means[1::2] - means[::2]
-    return effect[np.clip(((at + 1) * len(effect) / 2).astype(int), 0, len(effect) - 1)]
 
 
 def tm(frame: pd.DataFrame, degree: int, epsilon: float, rng: Any, at: Any) -> Any:
@@ -68,7 +39,11 @@ def tm(frame: pd.DataFrame, degree: int, epsilon: float, rng: Any, at: Any) -> A
 
 
 def library_tm(frame: pd.DataFrame, degree: int, epsilon: float, rng: Any, at: Any) -> Any:
-    """The same by diffprivlib's LinearRegression, which cites the paper's references 16, 24, 25."""
+    """The same by diffprivlib's LinearRegression, which cites the paper's references 16, 24, 25.
+
+    Its forests import names that scikit-learn has dropped: version 0.6.6 needs an older one, or
+    an empty module in the place of `diffprivlib.models.forest`.
+    """
     from diffprivlib.models import LinearRegression
 
     curves = []

@@ -40,14 +40,14 @@ import numpy as np
 import pandas as pd
 from code_digest import code_digest
 from generators import Law, bell
-from niu_study import turnout
 from study_rows import appending, read_rows
 
 import privcausal as pc
 
 HERE = Path(__file__).parent / "cate"
 SHARED = Path(__file__).parents[3] / "shared"
-GOTV, PUBLISHED = SHARED / "data" / "gotv.parquet", SHARED / "reference" / "niu2022_table.csv"
+REFERENCE = Path(__file__).parents[1] / "reference"
+GOTV, PUBLISHED = SHARED / "data" / "gotv.parquet", REFERENCE / "niu2022_table.csv"
 
 TEST_ROWS, TEST_SEED = 20_000, 77_000_003
 FIRST_SEED = {"score": 15_000_000, "quick": 0}
@@ -118,6 +118,27 @@ def draw(data: str, n: int, seed: int) -> Any:
     if data in PAPER:
         return pc.datasets.niu(PAPER[data], n, seed)  # type: ignore[arg-type]
     return generators.draw(data, n, seed)
+
+
+@lru_cache
+def turnout(path: Path, n: int, seed: int) -> Any:
+    """The turnout trial with the paper's spiked effect -VOTE00 / (2 + 100 / AGE), n rows of it."""
+    whole = pd.read_parquet(path)
+    rng = np.random.default_rng(seed)
+    rows = whole.iloc[rng.permutation(len(whole))[:n]].reset_index(drop=True)
+    tau = -rows["g2000"].astype(float) / (2 + 100 / rows["age"].clip(lower=18))
+    flipped = rng.random(n) < -tau
+    outcome = np.where(flipped, 1 - rows["neighbors"], rows["voted"]).astype(float)
+    past = ["g2000", "g2002", "p2000", "p2002", "p2004"]
+    names = ["age", "hh_size", *past]
+    frame = rows[names].astype(float).assign(Y=outcome, T=rows["neighbors"].astype(int))
+    bounds = {"Y": (0, 1), "age": (18, 100), "hh_size": (1, 8), **dict.fromkeys(past, (0, 1))}
+    return type(
+        "Study", (), {
+            "frame": frame, "formula": f"Y ~ T | {' + '.join(names)}", "bounds": bounds,
+            "tau": tau.to_numpy(),
+        },
+    )  # fmt: skip
 
 
 def options(method: str) -> dict[str, Any]:

@@ -83,7 +83,9 @@ def page(text: str) -> str:
 
 
 def _row(line: Line) -> str:
-    verdict = line.verdict + (f": {line.reason}" if line.reason else "")
+    verdict = line.verdict
+    if verdict != "reproduced":
+        verdict += f": {line.reason}"
     cells = (
         line.item,
         line.says,

@@ -131,8 +131,8 @@ def test_without_noise_tm_is_least_squares(degree: int) -> None:
 def test_tm_says_what_it_is_for_two_values() -> None:
     frame = study().assign(Y=lambda d: (d["Y"] > 0).astype(int))
     made = fit("tm", frame, bounds={"Y": pc.Binary(), "X": (-1, 1)})
-    assert "linear probabilities" in " ".join(str(made.summary()).split())
-    assert "linear probabilities" not in " ".join(str(fit("tm").summary()).split())
+    assert "its regressions are linear" in " ".join(str(made.summary()).split())
+    assert "its regressions are linear" not in " ".join(str(fit("tm").summary()).split())
 
 
 BINARY: dict[str, Any] = {"Y": pc.Binary(), "X": (-1, 1), "G": ["a", "b"]}
@@ -154,7 +154,7 @@ def test_logistic_regressions_by_objective_perturbation(tmp_path: Path) -> None:
     promise = made.guarantee
     assert (promise.kind, promise.epsilon, promise.delta) == ("published", 0.7, 0.0)
     assert "Chaudhuri" in promise.statement and "not proven" in promise.statement
-    text = " ".join(str(made.summary()).split())
+    text = " ".join(str(made.summary(full=True)).split())
     assert "objective perturbation" in text and "not proven" in text
     points = {"X": [-0.7, 0.0, 7.0], "G": ["a", "b", "a"]}
     found = made.predict(points)
@@ -180,6 +180,27 @@ def test_without_noise_they_are_penalised_logistic_regressions(degree: int) -> N
         curves.append(expit(powers(GRID, degree) @ model.coef_[0]))
     expected = curves[1] - curves[0]
     assert made.predict({"X": GRID})["estimate"].to_numpy() == pytest.approx(expected, abs=2e-3)
+
+
+def test_the_ridge_of_the_printed_tm_is_one_over_c() -> None:
+    from scipy.special import expit
+    from sklearn.linear_model import LogisticRegression
+
+    frame = visits()
+    with testing.zero_noise():
+        made = printed(frame, C=0.05, eps=1e4)
+        assert "C=0.05" in made.call
+    curves = []
+    for _, arm in frame.groupby("T"):
+        model = LogisticRegression(C=0.05, fit_intercept=False, tol=1e-10, max_iter=1000)
+        rows = np.polynomial.legendre.legvander(arm["X"], 1) / np.sqrt(2)  # of length one at most
+        model.fit(rows, arm["Y"])
+        at = np.polynomial.legendre.legvander(GRID, 1) / np.sqrt(2)
+        curves.append(expit(at @ model.coef_[0]))
+    found = made.predict({"X": GRID})["estimate"].to_numpy()
+    assert found == pytest.approx(curves[1] - curves[0], abs=1e-4)
+    with pytest.raises(CapabilityError, match=r"C= is the ridge of pc\.paper\.tm"):
+        fit(TM(C=1.0))
 
 
 def test_default_beats_groups_tuned_with_the_truth() -> None:
@@ -219,13 +240,17 @@ def test_a_constant_effect_is_pooled() -> None:
 
 
 def test_groups_of_the_bound_have_both_regimes() -> None:
-    """p proportional to n eps where noise counts, to n^(1/3) where it does not (section 2.4)."""
+    """p grows like sqrt(n eps) where noise counts, not n eps as section 2.4.2 prints (Eq. 7).
+
+    Like n^(1/3) where it does not count.
+    """
 
     def groups(rows: float, epsilon: float) -> int:
         return by_bound(rows, epsilon, 1.0, 0.25, 1.0, 10**5)
 
     noisy = [groups(1e6, eps) for eps in (0.02, 0.08)]
     assert noisy[1] / noisy[0] == pytest.approx(2.0, rel=0.15)  # of p^-2 and (p / n eps)^2
+    assert groups(4e6, 0.02) / noisy[0] == pytest.approx(2.0, rel=0.15)  # of n as of eps
     silent = [groups(rows, 1e6) for rows in (1e6, 8e6)]
     assert silent[1] / silent[0] == pytest.approx(2.0, rel=0.05)
     assert groups(1e6, 1e6) == groups(1e6, 1e7)
@@ -404,6 +429,8 @@ def test_a_wrong_call_is_refused_before_anything_is_spent(case: str, tmp_path: P
         ({"bounds": BOUNDS}, "two declared values"),
         ({"unit": "G"}, "has no unit="),
         ({"degree": 0}, "degree"),
+        ({"C": 0}, "above 0"),
+        ({"C": 40.0}, "leaves nothing of eps=1"),
     ],
 )
 def test_a_wrong_call_of_the_printed_tm(options: dict[str, Any], words: str) -> None:
@@ -411,13 +438,36 @@ def test_a_wrong_call_of_the_printed_tm(options: dict[str, Any], words: str) -> 
         printed(**options)
 
 
-def test_adum_as_printed_is_the_estimate_without_smoothing() -> None:
-    frame = study()
-    with testing.seeded_noise(3):
-        found = pc.paper.adum(FORMULA, frame, cells=8, bounds=BOUNDS)
-    with testing.seeded_noise(3):
-        same = fit(ADUM(cells=8, shrink=False, release="count_sum"), frame)
-    pd.testing.assert_frame_equal(found.predict({"X": GRID}), same.predict({"X": GRID}))
+def test_adum_as_printed(tmp_path: Path) -> None:
+    """S / C as it is, for outcomes away from zero; published, and every output says so."""
+    frame = study().assign(Y=lambda d: d["Y"].clip(-3, 3) + 7)
+    options: dict[str, Any] = {"cells": 8, "bounds": BOUNDS | {"Y": (4, 10)}}
+    with testing.recorded() as recorder:
+        made = pc.paper.adum(FORMULA, frame, eps=0.02, **options)
+    count, total = recorder.calls[0].noisy.reshape(2, 8, 2) * [[[2.0**-30]], [[10 * 2.0**-30]]]
+    mean = total / count
+    assert made.cells["estimate"].to_numpy() == pytest.approx(mean[:, 1] - mean[:, 0])
+    assert made.cells["estimate"].abs().max() > 6  # nothing is cut to the width of the bounds
+    with testing.zero_noise():
+        exact = pc.paper.adum(FORMULA, frame, **options)
+        same = fit(ADUM(cells=8, shrink=False), frame, bounds=options["bounds"])
+    found = exact.predict({"X": GRID})["estimate"].to_numpy()
+    assert found == pytest.approx(same.predict({"X": GRID})["estimate"].to_numpy(), abs=1e-6)
+
+    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=5, delta=0)
+    with pytest.raises(LedgerError, match="allow_published"):
+        pc.paper.adum(FORMULA, frame, ledger=ledger, **options)
+    real = pc.paper.adum(FORMULA, frame, **options)
+    assert real.guarantee.kind == "published"
+    assert "2.67 epsilon" in real.guarantee.statement  # 2 (1 + 10/6) / 2
+    added = pc.paper.adum(FORMULA, frame, neighbors="add_remove", **options)
+    assert "1.33 epsilon" in added.guarantee.statement
+    assert "pc.paper.adum(" in real.call and "cells=8" in real.call
+    real.save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json")
+    pd.testing.assert_frame_equal(again.predict({"X": GRID}), real.predict({"X": GRID}))
+    assert "Algorithm 1" in str(again.summary(full=True)) or again.guarantee == real.guarantee
+    real.report(tmp_path / "report.html")
 
 
 @pytest.mark.parametrize(

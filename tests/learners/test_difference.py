@@ -180,7 +180,7 @@ def test_the_summary_says_what_it_is() -> None:
     text = " ".join(str(fit.summary()).split())
     assert "Estimator: difference in means" in text
     assert "Nuisances: none" in text
-    assert "needs a randomised treatment" in text
+    assert "treatment given at random" in text
     assert "overlap" not in text
     assert "and clip are" not in text
     assert "n and bounds are declared public" in text

@@ -9,7 +9,7 @@ import importlib.util
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -31,13 +31,13 @@ from privcausal.features.expansions import fourier
 from privcausal.features.functions import Constant, Nuisance
 from privcausal.features.rows import Rows
 from privcausal.learners import DPCATE
-from privcausal.learners.bases import Kernel, Sklearn
+from privcausal.learners.bases import NN, Given, Kernel, Sklearn
 from privcausal.learners.dpcate import KERNEL, _most
 from privcausal.learners.paper import starting_points
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
 from privcausal.testing import seeded_noise, zero_noise
-from privcausal.vault import Ridge, TanhNetwork
+from privcausal.vault import ExactRidge, Ridge, TanhNetwork, Weight
 from privcausal.vault.paper import dpcate as published
 from privcausal.vault.paper import second_stage
 from privcausal.vault.paper.dpcate import Process, PublishedAnswers, Scores
@@ -63,7 +63,8 @@ def fit(**options: Any) -> Any:
 
 def printed(**options: Any) -> Any:
     s = study()
-    return pc.paper.dpcate(s.formula, s.frame, **{"bounds": s.bounds, **PAPER, **options})
+    data = options.pop("data", s.frame)
+    return pc.paper.dpcate(s.formula, data, **{"bounds": s.bounds, **PAPER, **options})
 
 
 def pehe(result: Any, queries: bool = False) -> float:
@@ -197,6 +198,10 @@ BAD: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     "score": ({"learner": lambda: DPCATE(score="x")}, CapabilityError, "score"),
     "linear base": ({"base": "linear"}, CapabilityError, "kernel"),
     "other learner": ({"learner": "r", "base": "kernel"}, CapabilityError, "dpcate"),
+    "given to a proven call": (
+        {"learner": "r", "base": lambda: true_nuisances(price=None)},
+        CapabilityError, "pc.paper.dpcate",
+    ),
     "queries": ({"queries": points()}, CapabilityError, "DPCATE"),
     "column": ({"learner": DPCATE(queries=points()[["X1"]])}, DataError, "X2"),
     "missing": ({"learner": DPCATE(queries=points().assign(X1=np.nan))}, DataError, "missing"),
@@ -219,6 +224,22 @@ PRINTED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     "linear process": (
         {"second": "linear"}, CapabilityError, "queries="
     ),
+    "epochs": ({"epochs": 9, "queries": points()}, CapabilityError, "second='network'"),
+    "damping": (
+        {"damping": 0.0, "second": "network", "queries": points()}, CapabilityError, "positive",
+    ),
+    "exact": (
+        {"second": "exact", "queries": points(), "data": lambda: study(4001).frame},
+        CapabilityError, "at most 4,000 rows; nothing was spent",
+    ),
+    "known and given": (
+        {"base": lambda: true_nuisances(price=None), "propensity": 0.5, "queries": points()},
+        CapabilityError, "beside Given",
+    ),
+    "not a function": (
+        {"base": lambda: Given(0.5, 1.0, 2.0)}, CapabilityError, "takes a function",  # type: ignore[arg-type]
+    ),
+    "the former name": ({"score": "r"}, CapabilityError, "write weight='overlap'"),
     "groups": ({"groups": ["X1 >= 0.5"], "queries": points()}, CapabilityError, "groups"),
     "unbounded": (
         {"bounds": {"Y": (-1, 8), "X1": (0, 1)}}, SchemaError, "buys no bounds"
@@ -303,16 +324,56 @@ def test_influence_is_the_derivative_in_the_mass_of_a_row(kind: str) -> None:
         assert fitted.influence(rows)[x] * abs(residual[x]) == pytest.approx(expected, rel=1e-3)
 
 
+def test_exact_kernel_regression_is_that_of_a_good_basis() -> None:
+    """In two columns the basis is all but the kernel: so are g, and how far a row moves it."""
+    design, rows, rho, target = small()
+    rho[:5] = 0.0  # as weights may be
+    at = Rows({"X1": np.array([0.1, 0.5, 0.9]), "X2": np.array([0.3, 0.2, 0.8])}, 3)
+    features = fourier(design, np.arange(2), 2.0, 400)
+    one = ExactRidge(design, np.arange(2), 2.0, 1e-2).fit(rows, rho, target, at)
+    other = Ridge(features, 1e-2).fit(rows, rho, target, at)
+    assert one.g(at) == pytest.approx(other.g(at), rel=1e-5)
+    assert one.influence(rows) == pytest.approx(other.influence(rows), rel=1e-5)
+
+
+@pytest.mark.parametrize("weight", get_args(Weight))
+def test_scores_are_those_of_the_weight(weight: Any) -> None:
+    """Eqs. 4 and 5 with a numeric slope; given x, E rho = lambda(pi) and E rho phi = lambda tau."""
+    e, step = np.linspace(0.1, 0.9, 17), 1e-6
+    value = published.WEIGHTS[weight][0]
+    slope = (value(e + step) - value(e - step)) / (2 * step)
+    scores = Scores(Nuisance(Constant(0.0), Constant(0.0), Constant(0.0)), weight)
+    mu0, mu1, size = np.full(17, 0.5), np.full(17, 2.0), np.ones(17)
+    expected = np.zeros((2, 17))
+    for t, y in ((0.0, 0.7), (1.0, 1.1)):
+        rho, target = scores.from_values((e, mu0, mu1), t * size, y * size)
+        assert rho == pytest.approx((t - e) * slope + value(e), abs=1e-8)
+        assert (rho >= 0).all()
+        phi_rho = value(e) * (t - e) / (e * (1 - e)) * (y - (mu1 if t else mu0)) + rho * 1.5
+        assert target == pytest.approx(phi_rho, abs=1e-8)
+        # the outcome at its mean, so that only rho (mu1 - mu0) is left
+        share = e if t else 1 - e
+        mean = scores.from_values((e, mu0, mu1), t * size, mu1 if t else mu0)[1]
+        expected += share * np.array([rho, mean])
+    assert expected[0] == pytest.approx(value(e), abs=1e-8)
+    assert expected[1] == pytest.approx(1.5 * value(e), abs=1e-8)
+    if weight in ("overlap", "one"):  # the R- and the DR-learner
+        assert rho == pytest.approx((1 - e) ** 2 if weight == "overlap" else size)
+    ends = published.tangent(weight, np.array([0.1, 0.9]), np.array([1.0, 0.0])).max()
+    grid = [published.tangent(weight, e, t * size).max() for t in (0.0, 1.0)]
+    assert max(grid) == pytest.approx(ends)  # sup rho of Theorem 3
+
+
 @pytest.mark.extra("nn")
 def test_the_networks_hessian_and_jacobian_are_exact() -> None:
     """Against central differences of the loss and of the output."""
     import torch
 
     design, rows, rho, target = small()
-    stage = TanhNetwork(design, np.arange(2), 1.0)
+    stage = TanhNetwork(design, np.arange(2), 1.0, 60, 1e-3)
     x = torch.from_numpy(stage._inputs(rows).copy())
     weight, goal = torch.from_numpy(rho), torch.from_numpy(target)
-    theta = second_stage._trained(x[:40], weight[:40], goal[:40])
+    theta = second_stage._trained(x[:40], weight[:40], goal[:40], 60)
     rng = np.random.default_rng(1)
     v = torch.from_numpy(rng.normal(size=len(theta)))
     step = 1e-5
@@ -330,10 +391,10 @@ def test_gamma_is_the_largest_influence_on_a_grid() -> None:
     design, rows, _, _ = small()
     outcome, at = Outcome(-1.0, 3.0), Rows({"X1": np.r_[0.2, 0.7], "X2": np.r_[0.1, 0.6]}, 2)
     nuisance = Nuisance(Constant(0.3), Constant(0.5), Constant(1.0))
-    for score in ("r", "dr"):
+    for score in get_args(Weight):
         starts = np.random.default_rng(0).random((10, 2))
         stage = Ridge(fourier(design, np.arange(2), 1.0, 20), 0.05)
-        order = PublishedAnswers(nuisance, design, outcome, 0.1, score, stage, at, starts)
+        order = PublishedAnswers(nuisance, design, outcome, 0.1, score, False, stage, at, starts)
         rng = np.random.default_rng(2)
         t, y = (rng.random(80) < 0.3).astype(float), rng.uniform(-1, 3, 80)
         scores = Scores(nuisance, score)
@@ -369,12 +430,12 @@ def test_gamma_is_never_below_brute_force(fits: int) -> None:
         rows = Rows({name: rng.random(80) for name in names}, 80)
         at = Rows({name: rng.random(20) for name in names}, 20)
         t, y = (rng.random(80) < 0.3).astype(float), rng.uniform(-1, 3, 80)
-        score = ("r", "dr")[seed % 2]
+        score = get_args(Weight)[seed % 5]
         nuisance = Nuisance(Constant(0.3), Constant(0.5), Constant(1.0))
         features = fourier(design, np.arange(len(names)), rng.choice([0.3, 1.0]), 40)
         stage, starts = Ridge(features, 10.0 ** -rng.integers(1, 4)), starting_points(design)
         order = PublishedAnswers(
-            nuisance, design, Outcome(-1.0, 3.0), 0.1, score, stage, at, starts
+            nuisance, design, Outcome(-1.0, 3.0), 0.1, score, False, stage, at, starts
         )
         scores = Scores(nuisance, score)
         fitted = stage.fit(rows, *scores(rows, t, y), at)
@@ -388,8 +449,9 @@ def test_gamma_is_never_below_brute_force(fits: int) -> None:
         assert published.Supremum(design, starts).of(reach) >= brute * (1 - 1e-9), seed
 
 
-def test_published_noise_is_that_of_the_theorem(monkeypatch: pytest.MonkeyPatch) -> None:
-    """gamma c(eps, delta, n), with n the rows of the second half."""
+@pytest.mark.parametrize("base", ["gam", NN(epochs=1)], ids=["gam", "nn"])
+def test_published_noise_is_that_of_the_theorem(base: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gamma c(eps, delta, n), with n the rows of the second half and all of eps and delta."""
     from privcausal.vault import noise
 
     seen = []
@@ -401,10 +463,57 @@ def test_published_noise_is_that_of_the_theorem(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(noise.OperatingSystem, "gaussian", record)
     monkeypatch.setattr(published.Supremum, "of", lambda *_: 2.0)
-    printed(queries=points(), eps=3.0)
+    printed(queries=points(), eps=3.0, base=base)
     n, unit = N / 2, 9.0 * 2.0**-30
     expected = 2.0 * 5 * np.sqrt(2 * np.log(n) * np.log(2 / 1e-5)) / (3.0 * n)
     assert seen[-1].scale * unit == pytest.approx(expected)
+
+
+def test_the_default_ridge_is_one_over_the_rows_that_learn() -> None:
+    """So the printed function is no constant: with 1 in place of 1/n it is all but zero."""
+    at = study(300, 9).frame
+    found = {}
+    for ridge in (None, 2 / N, 1.0):
+        with zero_noise():
+            fitted = printed(noise="process", queries=at, base=Kernel(ridge=ridge), eps=1e4)
+        found[ridge] = fitted.predict()["estimate"].to_numpy()
+    assert found[None] == pytest.approx(found[2 / N])
+    assert np.abs(found[1.0]).max() < 0.2
+    assert np.abs(found[None]).max() > 2
+
+
+def true_nuisances(**options: Any) -> Given:
+    """Those of dataset 1, whose propensity and baseline are linear in x."""
+    s = study()
+    x = np.column_stack([np.ones(N), s.frame[["X1", "X2"]]])
+    e, low = (np.linalg.lstsq(x, y, rcond=None)[0] for y in (s.propensity, s.baseline))
+
+    def treated(z: Any) -> Any:
+        return low[0] + z @ low[1:] + s.effect(pd.DataFrame(z, columns=["X1", "X2"]))
+
+    return Given(lambda z: e[0] + z @ e[1:], lambda z: low[0] + z @ low[1:], treated, **options)
+
+
+def test_nuisances_of_ones_own_leave_all_rows_to_the_second_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at, sizes = study(300, 9).frame, []
+    real = Ridge.fit
+
+    def counted(self: Any, rows: Rows, *rest: Any) -> Any:
+        sizes.append(len(rows))
+        return real(self, rows, *rest)
+
+    monkeypatch.setattr(Ridge, "fit", counted)
+    with zero_noise():
+        found = printed(queries=at, base=true_nuisances())
+    assert sizes == [N]
+    assert pehe(found, queries=True) < 0.5
+    assert (found.plan.epsilon, found.plan.delta) == (10**12, 10**7)
+    assert "declared to be public" in found.estimate.notes[0]
+    told = printed(queries=points(), base=true_nuisances(price=(0.5, 1e-6)))
+    assert "declared and not checked" in told.guarantee.statement
+    assert "(0.5, 1e-06)-DP, which is not in this budget" in told.estimate.notes[0]
 
 
 @pytest.mark.parametrize("base", ["kernel", Sklearn.kernel()], ids=["private", "sklearn"])
@@ -495,7 +604,7 @@ def test_algorithm_one_answers_once() -> None:
 
 @pytest.mark.extra("nn")
 @pytest.mark.parametrize(
-    "second", ["kernel", "linear", pytest.param("network", marks=pytest.mark.slow)]
+    "second", ["kernel", "exact", "linear", pytest.param("network", marks=pytest.mark.slow)]
 )
 def test_without_noise_published_answers_are_near_the_truth(second: str) -> None:
     with zero_noise():

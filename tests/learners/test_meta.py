@@ -13,7 +13,7 @@ import pytest
 from learners_contract import BOUNDS, FORMULA, study, tau
 
 import privcausal as pc
-from privcausal.learners import TwoStage
+from privcausal.learners import FirstStage, TwoStage
 
 SEEN: list[dict[str, Any]] = []
 
@@ -121,6 +121,132 @@ def test_a_transform_of_ones_own() -> None:
     assert found.plan.learner == "two-stage own"
 
 
+# -- any number of first stages ----------------------------------------------------------------
+
+
+def squares(y: Any, t: Any, first: Any) -> Any:
+    return (y - np.where(t == 1, first["mu1"], first["mu0"])) ** 2
+
+
+def scored(y: Any, t: Any, first: Any) -> Any:
+    """The doubly robust score; what other stages gave is there too."""
+    assert {"v", "w"} <= set(first)
+    e, mu0, mu1 = first["e"], first["mu0"], first["mu1"]
+    return mu1 - mu0 + t * (y - mu1) / e - (1 - t) * (y - mu0) / (1 - e)
+
+
+def four(**options: Any) -> TwoStage:
+    first = {
+        "e": FirstStage(Means(), "treatment"), "mu": FirstStage(Means(), with_treatment=True),
+        "v": FirstStage(Means(), squares, target_bounds=(0.0, 25.0)), "w": FirstStage(Means()),
+    }  # fmt: skip
+    made = {"first": first, "transform": scored, "target_bounds": (-25.0, 25.0)} | options
+    return TwoStage(Means(), **made)
+
+
+def test_four_first_stages_find_the_effect() -> None:
+    """The transform is that of "dr", so k = 4 must do as well as k = 2 (rows for it: as many)."""
+    found, new = fit(four()), study(500, seed=3)
+    gap = found.predict(new)["estimate"] - tau(new["X1"], new["G"])
+    assert np.abs(gap).mean() < 0.07
+    assert [stage.query for stage in found.plan.stages[:-1]] == ["e", "mu", "v", "w"]
+    assert set(found.nuisances) == {"propensity", "outcome", "mu0", "mu1"}
+
+
+def test_parts_of_four_first_stages_are_disjoint() -> None:
+    data = study(1000).assign(X2=np.arange(1000) / 100)
+    fit(four(sample_shares=(0.1, 0.2, 0.15, 0.05, 0.5)), data)
+    assert [len(call["x"]) for call in SEEN] == [100, 200, 150, 50, 500]
+    rows = [np.round(call["x"][:, -1] * 1000).astype(int).tolist() for call in SEEN[:4]]
+    assert len({row for part in rows for row in part}) == 500
+
+
+def test_a_stage_sees_what_earlier_ones_gave() -> None:
+    fit(four())
+    # squared residuals: the noise's 0.15^2, and Var(tau) times Var(T) or so that mu cannot fit
+    assert 0.0225 < SEEN[2]["target"].mean() < 0.032
+    assert SEEN[2]["bounds"] == (0.0, 25.0)
+
+
+def test_the_guarantee_is_the_least_of_all_stages() -> None:
+    """Theorem 6: min{f_1, ..., f_k, f_effect}**, charged once whatever k is."""
+    parts = [
+        pc.TradeOff.from_dp(0.5, 1e-6), pc.TradeOff.from_gaussian(0.2),
+        pc.TradeOff.from_dp(0.2, 5e-6), pc.TradeOff.from_dp(0.7, 0.0), pc.TradeOff.from_dp(1, 1e-5),
+    ]  # fmt: skip
+    first = {
+        "e": FirstStage(Means(parts[0]), "treatment"),
+        "mu": FirstStage(Means(parts[1]), with_treatment=True),
+        "v": FirstStage(Means(parts[2]), squares, target_bounds=(0.0, 25.0)),
+        "w": FirstStage(Means(parts[3])),
+    }
+    learner = TwoStage(
+        Means(parts[4]), first=first, transform=scored, target_bounds=(-25.0, 25.0)
+    )  # fmt: skip
+    found = fit(learner)
+    alpha = np.linspace(0, 1, 101)
+    least = np.min([f(alpha) for f in parts], axis=0)
+    assert (found.guarantee.trade_off(alpha) <= least + 1e-12).all()
+    whole = pc.TradeOff.minimum(*parts)(alpha)
+    assert found.guarantee.trade_off(alpha) == pytest.approx(whole, abs=1e-9)
+    assert found.budget["epsilon"].sum() == pytest.approx(1.0)
+    dear = {**first, "w": FirstStage(Means((1.5, 0.0)))}
+    with pytest.raises(pc.BudgetError, match="declare"):
+        fit(TwoStage(Means(), first=dear, transform=scored, target_bounds=(-25.0, 25.0)))
+    assert not SEEN
+
+
+@pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
+def test_a_row_changes_one_of_five_parts(neighbors: str) -> None:
+    data = study(500).assign(G=study(500)["G"].astype(object))
+    other = data.copy()
+    for name in ("Y", "T", "X1", "X2"):
+        other.loc[7, name] = 1.0
+    seen = []
+    for table in (data, other):
+        with pc.testing.seeded_noise(5):
+            frozen = {"e": FirstStage(Frozen(), "treatment"), "v": FirstStage(Frozen()),
+                      "mu": FirstStage(Frozen(), with_treatment=True)}  # fmt: skip
+            last = FirstStage(Frozen(), squares, target_bounds=(0, 25))
+            learner = TwoStage(
+                Frozen(), first=frozen | {"w": last}, transform=scored, target_bounds=(-25.0, 25.0),
+            )  # fmt: skip
+            fit(learner, table, neighbors=neighbors)
+        seen.append([np.column_stack([call["x"], call["target"]]) for call in SEEN])
+    changed = [(a != b).any(axis=1).sum() for a, b in zip(*seen, strict=True)]
+    assert sorted(changed) == [0, 0, 0, 0, 1]
+
+
+def test_one_and_no_first_stage() -> None:
+    def plug_in(y: Any, t: Any, first: Any) -> Any:
+        return first["mu1"] - first["mu0"] + 0 * y
+
+    def weighted(y: Any, t: Any, first: Any) -> Any:
+        return y * (t - first["e"]) / (first["e"] * (1 - first["e"]))
+
+    one = {"mu": FirstStage(Means(), with_treatment=True)}
+    new = study(500, seed=3)
+    truth = tau(new["X1"], new["G"])
+    found = fit(TwoStage(Means(), first=one, transform=plug_in, target_bounds=(-5, 5)))
+    assert len(SEEN) == 2
+    # one coefficient of the treatment: the outcome's regression knows the average effect alone
+    assert found.predict(new)["estimate"].mean() == pytest.approx(truth.mean(), abs=0.05)
+    with pytest.raises(pc.CapabilityError, match="no nuisances"):
+        _ = found.nuisances
+    none = TwoStage(Means(), first={}, transform=weighted, target_bounds=(-10, 10))
+    data, coin = study(20_000), np.random.default_rng(1).integers(0, 2, 20_000)
+    trial = data.assign(T=coin, Y=data["Y"] + (coin - data["T"]) * tau(data["X1"], data["G"]))
+    found = fit(none, trial, propensity=0.5)
+    assert [len(call["x"]) for call in SEEN] == [20_000]
+    assert np.abs(found.predict(new)["estimate"] - truth).mean() < 0.05
+
+
+def test_a_known_propensity_takes_no_rows() -> None:
+    fit(four(), study(1000), propensity=0.5)
+    assert len(SEEN) == 4
+    assert sum(len(call["x"]) for call in SEEN) == 1000
+
+
 # -- guarantee -------------------------------------------------------------------------------
 
 
@@ -219,15 +345,38 @@ def test_paper_mode_draws_its_shapes() -> None:
         ({"effect": Means("lots")}, "guarantee"),
         ({"effect": Means((1.0,))}, "guarantee"),
         ({"transform": "x"}, "'dr', 'r', 's'"),
-        ({"sample_shares": (0.5, 0.5)}, "three numbers"),
+        ({"sample_shares": (0.5, 0.5)}, "3 numbers"),
         ({"sample_shares": (0.5, 0.5, 0.5)}, "sum to 1"),
         ({"sample_shares": (0.0, 0.5, 0.5)}, "above 0"),
         ({"target_bounds": (1, 0)}, "lo < hi"),
+        ({"first": {}}, "transform= of your own"),
+        ({"first": {}, "transform": squares, "target_bounds": (0, 1)}, "in place of propensity="),
     ],
 )
 def test_options_check_themselves(options: dict[str, Any], text: str) -> None:
     with pytest.raises(pc.CapabilityError, match=text):
         option(**options)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: FirstStage(Means), "takes an object"),
+        (lambda: FirstStage(Means(), "Y"), "'outcome', 'treatment' or a function"),
+        (lambda: FirstStage(Means(), squares), "target_bounds"),
+        (lambda: FirstStage(Means(), target_bounds=(0, 1)), "target_bounds"),
+        (lambda: FirstStage(Means(), squares, target_bounds=(1, 0)), "lo < hi"),
+        (lambda: FirstStage(Means(), "treatment", with_treatment=True), "cannot have"),
+        (lambda: four(first={"a b": FirstStage(Means())}), "dict of names"),
+        (lambda: four(first={"a": Means()}), "dict of names"),
+        (lambda: four(first={"a": FirstStage(Means(), with_treatment=True),
+                             "a1": FirstStage(Means())}), "one name"),
+        (lambda: four(sample_shares=(0.25, 0.25, 0.5)), "5 numbers"),
+    ],
+)  # fmt: skip
+def test_first_stages_check_themselves(make: Any, text: str) -> None:
+    with pytest.raises(pc.CapabilityError, match=text):
+        make()
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,6 @@ from privcausal.features.rows import Rows
 from privcausal.inference.effect import Answers
 from privcausal.learners import base_of, dpcate
 from privcausal.learners.budget import Undeclared, as_coded
-from privcausal.learners.paper.niu import PublishedEBM
 from privcausal.request.formula import CausalFormula
 from privcausal.request.header import label_key
 from privcausal.request.partition import LevelAxis
@@ -81,6 +80,7 @@ from privcausal.vault import (
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import guarded
 from privcausal.vault.mechanisms.domains import LabelSelection
+from privcausal.vault.paper.ebm import PublishedEBM
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "privacy"))
 from hostile_fits import CRAFTED, document, loaded

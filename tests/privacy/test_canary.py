@@ -149,6 +149,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "published function": PAPER | {"call": pc.paper.dpcate},
     "published answers of a process": PAPER
     | {"call": pc.paper.dpcate, "noise": "process", "queries": AT},
+    "published cells": {"call": pc.paper.adum, "cells": 4, "bounds": BOUNDS},
     "two stages": {
         "call": pc.paper.two_stage,
         "learner": pc.learners.TwoStage(effect=Means(), propensity=Means(), outcome=Means()),

@@ -75,6 +75,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "cells": {"learner": "adum"},
     "clusters": {"learner": pc.learners.ADUM(partition="kmeans", cells=3, rounds=2)},
     "cells as published": {"learner": pc.learners.ADUM(release="count_sum", shrink=False)},
+    "cells as printed": {"learner": None, "call": pc.paper.adum},
     "polynomials": {"learner": "tm"},
     "logits as published": {"learner": None, "call": pc.paper.tm, "bounds": BINARY},
     "bounds bought": {"learner": "private", "formula": "Y ~ T | x + g", "bounds": None},
@@ -177,7 +178,7 @@ def test_what_fails_for_any_row_fails_without_one(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_a_published_classifier_learns_a_model_from_any_rows() -> None:
     """Also from none, or one class: in the place of a model with noise a constant would tell."""
-    from privcausal.learners.paper.niu import PublishedEBM
+    from privcausal.vault.paper.ebm import PublishedEBM
 
     def learned(target: Any) -> float:
         order = PublishedEBM(1.0, 1e-5, classification=True)

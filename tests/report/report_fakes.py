@@ -68,7 +68,7 @@ def ate_view(**changes: object) -> FitView:
         ),
         "right": (
             ("Estimand", "ATE"),
-            ("Estimator", "doubly robust / PrivATE"),
+            ("Estimator", "doubly robust (AIPW)"),
             ("Nuisances", "gam, all rows, rho split"),
             ("Propensity", "clipped to [0.10, 0.90]"),
         ),

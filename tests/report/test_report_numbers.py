@@ -139,7 +139,8 @@ def test_odds_sentence_is_the_mock_ups() -> None:
 
 def test_shape_line() -> None:
     curve = Shape("age", "continuous", (18.0, 95.0), (0.0105, 0.11), (0.0, 0.1), (0.1, 0.2), "band")
-    assert shape_line(curve) == "from 0.011 [0.000, 0.100] at 18 to 0.110 [0.100, 0.200] at 95 (band)."
+    ends = "0.011 [0.000, 0.100] at 18", "0.110 [0.100, 0.200] at 95"
+    assert shape_line(curve) == f"from {ends[0]} to {ends[1]} (band)."
     gone = Shape("age", "continuous", (1.0,), (NAN,), (NAN,), (NAN,))
     assert shape_line(gone) == "no estimate."
     flat = Shape("age", "continuous", (1.0, 2.0), (0.5, 0.5), (0.0, 0.0), (1.0, 1.0), "band")

@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scipy.stats import chisquare
+from scipy.stats import chisquare, kstest
+from scipy.stats import laplace as laplace_law
 
 from privcausal import testing
 from privcausal.auditing import epsilon_bound
@@ -24,7 +25,15 @@ from privcausal.request.plan import Plan, Stage
 from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Binary, Schema
 from privcausal.typing import Vector
-from privcausal.vault import CellSums, ClusterSums, Outcome, noise, open_source, open_vault
+from privcausal.vault import (
+    CellSums,
+    ClusterSums,
+    Outcome,
+    PrintedCells,
+    noise,
+    open_source,
+    open_vault,
+)
 from privcausal.vault.mechanisms.scores import ArmHistogram
 
 LEVEL = 1e-6
@@ -161,7 +170,64 @@ def test_no_row_moves_clusters_by_more_than_stated(law: Any, relation: Any, rows
     assert moved(one, two) <= one.query.sensitivity * (1 + 2.0**-40)
 
 
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_printed_noise_fails_for_outcomes_from_five_to_ten(relation: Any) -> None:
+    """Two tables of one row's difference lose 1.5 (added) and 3 times (replaced) the epsilon.
+
+    Both by their exact sums and the scale of the noise, and from draws of a real fit's noise.
+    """
+    made, epsilon = PrintedCells(PARTITION, Outcome(5.0, 10.0)), 4.0
+    far = {"Y": 10.0, "T": 1.0, "X": 0.0, "G": "a", "W": 0.0, "B": 0.0}
+    rows = [far, far | {"X": 1.0}], [far, far | {"X": -1.0}]
+    if relation == "add_remove":
+        rows = [far], [far, far | {"X": 1.0}]
+    one, two = (answer(table(r), made, epsilon, relation)[0] for r in rows)
+    loss = moved(one, two) / one.query.scale
+    assert loss == pytest.approx((3.0 if relation == "substitute" else 1.5) * epsilon, rel=1e-9)
+    at = np.flatnonzero(one.exact != two.exact)
+    cells = noise.NoiseQuery(
+        "cells", one.query.weights[at], one.query.sensitivity, one.query.scale, "laplace"
+    )
+    scale = cells.scale / cells.weights
+    drawn = []
+    for exact in (one.exact[at], two.exact[at]):
+        noisy = testing.drawn_again(cells, exact, 30_000)
+        drawn.append(loglik(noisy, two.exact[at], scale) - loglik(noisy, one.exact[at], scale))
+    assert epsilon_bound(*drawn, LEVEL) > epsilon
+
+
+def test_the_printed_noise_is_enough_where_a_row_is_added_and_zero_is_within() -> None:
+    made = PrintedCells(PARTITION, Outcome(-5.0, 10.0))
+    for row in CORNERS:
+        one, two = (
+            answer(table(r), made, relation="add_remove")[0]
+            for r in (CORNERS[:1], [CORNERS[0], row])
+        )
+        assert moved(one, two) <= one.query.sensitivity
+
+
 # -- limits ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_printed_counts_and_sums_have_the_printed_noise(relation: Any) -> None:
+    """The formula without noise, and Lap(2/eps), Lap(2 D/eps) whatever the relation."""
+    made = PrintedCells(PARTITION, Outcome(5.0, 10.0))
+    call, release = answer(ordinary(800), made, 0.5, relation)
+    count, total = made.split(call.exact * made.units)
+    centred, _ = answer(ordinary(800), sums(("count_sum", "laplace")))
+    found = sums(("count_sum", "laplace"))
+    expected, away, _ = found.split(centred.exact * found.units)
+    assert count == pytest.approx(expected, abs=1e-9)
+    assert total == pytest.approx(away + 7.5 * expected, abs=1e-5)
+    sd = made.split(release.noise_sd)
+    assert sd[0] == pytest.approx(np.sqrt(2) * 2 / 0.5, rel=1e-6)
+    assert sd[1] == pytest.approx(np.sqrt(2) * 2 * 5 / 0.5, rel=1e-6)
+    drawn = testing.drawn_again(call.query, np.zeros_like(call.exact), 100) * made.units
+    for part, scale in zip(np.split(drawn, 2, axis=1), (2 / 0.5, 10 / 0.5), strict=True):
+        assert kstest(part.ravel(), laplace_law(scale=scale).cdf).pvalue > LEVEL
+        assert kstest(part.ravel(), laplace_law(scale=0.8 * scale).cdf).pvalue < LEVEL
 
 
 @pytest.mark.parametrize("form", FORMS)

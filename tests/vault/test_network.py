@@ -309,7 +309,10 @@ def test_without_noise_the_networks_find_the_nuisances(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: Any) -> None:
-    """Half of epsilon and of delta each; a step's coins pick 128 of that half's rows."""
+    """Half of epsilon and of delta each (Theorem 1), and all of both for the second stage.
+
+    The halves are disjoint: the total is that of one. A step's coins pick 128 of a half's rows.
+    """
     ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9, allow_published=True)
     options = {"propensity": 0.5} if known else {}
     data = rows(400)
@@ -318,7 +321,17 @@ def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: An
     networks = [s for s in found.plan.stages if "network" in s.name]
     assert len(networks) == (1 if known else 2)
     assert {(s.part, s.rows) for s in networks} == {("nuisance", 0.5)}
-    assert sum(s.epsilon for s in networks) == found.plan.stage("effect: second stage").epsilon
+    second = found.plan.stage("effect: second stage")
+    assert (second.epsilon, second.delta, second.free) == (2 * 10**12, 10**7, False)
+    for stage in networks:
+        assert (stage.epsilon, stage.delta) == (2 * 10**12 // len(networks), 10**7 // len(networks))
+        assert stage.free and stage.parallel
+    budget = found.budget
+    paid, own = budget[~budget["parallel"]], budget[budget["parallel"]]
+    assert (paid["epsilon"].sum(), paid["delta"].sum()) == (2.0, 1e-5)
+    assert own["epsilon"].sum() == pytest.approx(2.0)
+    assert own["delta"].sum() == pytest.approx(1e-5)
+    assert f"({2 / len(networks):.2f})" in str(found.summary(full=True))
     assert (found.plan.epsilon, found.plan.delta, found.plan.rho) == (2 * 10**12, 10**7, 0)
     assert found.guarantee.kind == "none"  # the recorder is a test noise source
     steps = [c for c in recorder.calls if c.query.name == "network of the outcome"]

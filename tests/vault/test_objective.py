@@ -20,14 +20,14 @@ from privcausal.request.partition import Coordinates
 from privcausal.request.schema import Schema
 from privcausal.vault import PublishedLogits, noise
 from privcausal.vault.exit import Exit
-from privcausal.vault.paper.objective import CURVATURE, RIDGE_SHARE, drawn, minimum
+from privcausal.vault.paper.objective import CURVATURE, RIDGE_SHARE, drawn, minimum, ridge_price
 
 LEVEL = 1e-6
 
 
-def mechanism(neighbors: Any = "substitute", degree: int = 2) -> PublishedLogits:
+def mechanism(neighbors: Any = "substitute", degree: int = 2, C: Any = None) -> PublishedLogits:
     schema = Schema({"X": (-1, 1), "Z": (0, 4)})
-    return PublishedLogits(Polynomials(Coordinates(schema, ("X", "Z")), degree), neighbors)
+    return PublishedLogits(Polynomials(Coordinates(schema, ("X", "Z")), degree), neighbors, C)
 
 
 def arms(n: int = 60, seed: int = 0) -> tuple[Any, Any, Any]:
@@ -117,3 +117,11 @@ def test_the_ridge_is_what_its_share_pays_for() -> None:
         assert rows * math.log1p(CURVATURE / ridge) == pytest.approx(RIDGE_SHARE * 0.7)
         assert rows * (beta + math.log1p(CURVATURE / ridge)) == pytest.approx(0.7)
         assert mechanism(neighbors).law(1e4)[1] == mechanism(neighbors).law(5e3)[1] > 0.01
+
+
+@pytest.mark.parametrize(("neighbors", "rows"), [("substitute", 2), ("add_remove", 1)])
+def test_a_ridge_of_ones_own_costs_what_it_says(neighbors: Any, rows: int) -> None:
+    beta, ridge = mechanism(neighbors, C=0.5).law(0.7)
+    assert ridge == 2.0
+    assert ridge_price(0.5, neighbors) == pytest.approx(rows * math.log1p(CURVATURE / 2))
+    assert rows * beta + ridge_price(0.5, neighbors) == pytest.approx(0.7)

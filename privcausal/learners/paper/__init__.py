@@ -124,5 +124,7 @@ def published_rows(estimate: Estimate) -> Rows:
     split = estimate.plan.request.split
     if has_private_nuisances(estimate.plan):
         return nuisance_rows(estimate, SPLITS[split])
+    if estimate.plan.base == "given":
+        return nuisance_rows(estimate, "handed in")
     rows = "own half" if split == "disjoint" else "all rows"
     return nuisance_rows(estimate, f"{rows}, not private")

@@ -6,12 +6,12 @@ import importlib.util
 import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from privcausal.accounting import PICO, Release, rho_of
-from privcausal.accounting.charge import exact
+from privcausal.accounting import PICO, Release
+from privcausal.accounting.charge import exact, is_number
 from privcausal.errors import BudgetError, CapabilityError, PrivcausalWarning
 from privcausal.features.design import Design
 from privcausal.features.expansions import fourier
@@ -26,7 +26,7 @@ from privcausal.learners.budget import StageWeight, Undeclared
 from privcausal.learners.description import LEFT_OUT, Description
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.networks import check_networks, learn_networks, network_stages
-from privcausal.learners.options import NN, Kernel, Sklearn
+from privcausal.learners.options import NN, Given, Kernel, Sklearn, check_whole
 from privcausal.learners.paper import (
     least_rows,
     on_one_half,
@@ -38,8 +38,7 @@ from privcausal.learners.paper import (
     starting_points,
 )
 from privcausal.learners.second_stage import effect_columns, second_stage, width
-from privcausal.learners.shares import Stages
-from privcausal.learners.state import Session, declared_propensity, outcome_of, prepare
+from privcausal.learners.state import Session, declared_propensity, outcome_of
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Schema
@@ -47,6 +46,8 @@ from privcausal.typing import Integers, Vector
 from privcausal.vault import (
     Affine,
     Estimators,
+    ExactRidge,
+    GivenFunction,
     Process,
     PublishedAnswers,
     PublishedProcess,
@@ -54,12 +55,21 @@ from privcausal.vault import (
     SecondStage,
     TanhNetwork,
     Vault,
+    Weight,
 )
 
 EFFECT = StageKey("effect", "second stage")
 
-PAPER_RIDGE, PAPER_FUNCTIONS = 1.0, 50
-"""Of the functional release (supplement G.3)."""
+PAPER_FUNCTIONS = 50
+"""Of the functional release (supplement G.3). Its "default regularization parameter lambda = 1" is
+taken for the sum of the losses, as scikit-learn has it: on the mean loss of Eq. 18 it would leave
+next to nothing of the effect, with noise or without."""
+
+EXACT_ROWS = 4000
+"""Of the table, for exact kernel regression: half of them learn, with 32 MB for their kernel."""
+
+EPOCHS, DAMPING = 60, 1e-3
+"""Of second='network'; the paper tells neither."""
 
 LINEAR_DAMPING = 1e-8
 """Keeps the linear model's Hessian invertible where columns are collinear."""
@@ -93,9 +103,11 @@ class Asked(Effect):
         return np.full(len(rows), np.nan)
 
 
+Second = Literal["kernel", "exact", "linear", "network"]
+
 OPTIONS: dict[str, tuple[str, ...]] = {
-    "score": ("r", "dr"),
-    "second": ("kernel", "linear", "network"),
+    "weight": get_args(Weight),
+    "second": get_args(Second),
     "noise": ("gross_error", "process"),
 }
 
@@ -121,11 +133,16 @@ def _is_finite(plan: Plan) -> bool:
 
 
 def _doubts(plan: Plan) -> tuple[str, ...]:
-    nuisances = (
-        "The nuisances come from the other half of the rows and are private, which is proven."
-        if plan.base != "sklearn"
-        else "The nuisances were fitted on the other half of the rows without any protection, so "
-        "nothing at all is claimed for the rows of that half: the theorem asks for private ones."
+    nuisances = {
+        "sklearn": "The nuisances were fitted on the other half of the rows without any "
+        "protection, so nothing at all is claimed for the rows of that half: the theorem asks for "
+        "private ones.",
+        "given": "The nuisances are functions that were handed in. That they are public, or "
+        "private at a price of their own, is declared and not checked; that price adds to the "
+        "one told here wherever they were learned from the same people.",
+    }.get(
+        plan.base,
+        "The nuisances come from the other half of the rows and are private, which is proven.",
     )
     if _is_finite(plan):
         return (
@@ -150,11 +167,10 @@ def _doubts(plan: Plan) -> tuple[str, ...]:
 
 
 def _methods(plan: Plan, source: str) -> tuple[str, ...]:
-    where = (
-        "scikit-learn estimators fitted on one half of the rows"
-        if plan.base == "sklearn"
-        else "private nuisances from one half of the rows"
-    )
+    where = {
+        "sklearn": "the other half of the rows, with scikit-learn estimators fitted on one half",
+        "given": "all rows, with nuisances that were handed in",
+    }.get(plan.base, "the other half of the rows, with private nuisances from one half")
     noise = (
         "independent noise of standard deviation 5 sqrt(2 ln(n) ln(2/delta)) / (epsilon n) times "
         "the gross error sensitivity: the largest influence over the declared domain that L-BFGS-B "
@@ -164,8 +180,8 @@ def _methods(plan: Plan, source: str) -> tuple[str, ...]:
         "noise at the points before (as printed the algorithm conditions on past answers instead)"
     )
     return (
-        f"DP-CATE as printed by {source}: a regression of the pseudo-outcome on the other "
-        f"half of the rows, with {where}. To the effects at the queries was added {noise} "
+        f"DP-CATE as printed by {source}: a regression of the pseudo-outcome on {where}. "
+        f"To the effects at the queries was added {noise} "
         "(OpenDP's discrete Gaussian on a fine grid).",
         LEFT_OUT,
     )
@@ -177,19 +193,27 @@ class PublishedDPCATE(Learner):
 
     Parameters
     ----------
-    score, second, noise
+    weight, second, noise, epochs, damping
         As for `privcausal.paper.dpcate`.
     """
 
-    score: Literal["r", "dr"] = "r"
-    second: Literal["kernel", "linear", "network"] = "kernel"
+    weight: Weight = "overlap"
+    second: Second = "kernel"
     noise: Literal["gross_error", "process"] = "gross_error"
+    epochs: int = EPOCHS
+    damping: float = DAMPING
     name: ClassVar[str] = "dpcate"
 
     def __post_init__(self) -> None:
         for name, known in OPTIONS.items():
             if getattr(self, name) not in known:
                 raise CapabilityError(f"{name} is one of {', '.join(map(repr, known))}")
+        check_whole("epochs", self.epochs, 1, 10_000)
+        if not (is_number(self.damping) and 0 < self.damping < math.inf):
+            raise CapabilityError("damping must be a positive number")
+        changed = (self.epochs, self.damping) != (EPOCHS, DAMPING)
+        if changed and self.second != "network":
+            raise CapabilityError("epochs= and damping= are for second='network'")
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         """Releases of the private nuisances, on their half."""
@@ -200,8 +224,8 @@ class PublishedDPCATE(Learner):
 
         An (epsilon, delta) mechanism is dominated by one that fails with probability delta and is
         else epsilon-private, so it is charged in epsilon and delta. Private nuisances come from
-        other rows, in parallel: those of moments are given all of the budget and charged nothing
-        more; networks, which are priced in epsilon and delta too, have half of it.
+        other rows, in parallel: together they are given all of the budget, and charged nothing
+        more.
 
         Raises
         ------
@@ -210,21 +234,18 @@ class PublishedDPCATE(Learner):
         """
         _check_asked(self, request, base, undeclared)
         nuisances: tuple[Stage, ...] = ()
-        cap, name, networks = 0, base.name, list[Stage]()
+        cap, name, whole = 0, base.name, isinstance(base, Given)
         if isinstance(base, NN):
-            networks = network_stages(request, rows=0.5, part="nuisance")
-        elif not isinstance(base, Sklearn):
+            nuisances = tuple(network_stages(request, own_half=True))
+        elif not isinstance(base, Sklearn | Given):
             nuisances, cap = on_one_half(request, self.needs(request, Gam()))
             name = second_stage(base).name
-        noisy = _noisy(request, networks)
-        if networks:  # their half of the rows has as much left for the marginals
-            cap = rho_of(noisy.epsilon / PICO, noisy.delta / PICO)
-            marginals = Stage(Stages.MARGINALS, cap, charged=0, rows=0.5, part="nuisance")
-            nuisances = (marginals, *networks)
+        noisy, parts = _noisy(request, whole), 1 if whole else 2
         least = 0  # Theorem 3 asks for none
         if self.noise == "gross_error" and request.queries is not None:
-            least = 2 * least_rows(noisy, len(request.queries))
-        return Plan(request, self.name, name, (*nuisances, noisy), cap, least)
+            least = parts * least_rows(noisy, len(request.queries))
+        most = EXACT_ROWS if self.second == "exact" else 0
+        return Plan(request, self.name, name, (*nuisances, noisy), cap, least, most_rows=most)
 
     def fit(
         self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
@@ -236,25 +257,28 @@ class PublishedDPCATE(Learner):
         )
         releases: list[Release] = []
         nuisances: Estimators | Nuisance
-        if isinstance(base, Sklearn):
+        kernel = Kernel()
+        session = Session(plan, vault, schema, Undeclared((), ()), Gam(), releases)
+        if isinstance(base, Sklearn | Given | NN):
             vault.set_layout(schema, [design], ())
+        if isinstance(base, Sklearn):
             known = declared_propensity(request, schema)
             nuisances = Estimators(base.propensity, base.outcome, known)
-            kernel = Kernel()
+        elif isinstance(base, Given):
+            nuisances = _given(base, request, design)
         else:
-            session = Session(plan, vault, schema, Undeclared((), ()), Gam(), releases)
+            kernel = second_stage(base)
             if isinstance(base, NN):
-                state = prepare(session)
-                nuisances = learn_networks(state, base).nuisance
+                nuisances = learn_networks(session, design, request.arm_clip, base).nuisance
             else:
                 state, _, nuisances = private_nuisance(session)
-            design, kernel = state.design, second_stage(base)
-        effect, release = self._released(vault, request, kernel, nuisances, design)
+                design = state.design
+        effect, release = self._released(vault, plan, kernel, nuisances, design)
         releases.append(release)
         nobody = Population(schema, {}, np.eye(0), float(vault.size or 0))
         return Estimate(
             plan, schema, design, nobody, effect, None, None, tuple(releases), vault.size,
-            vault.real_noise,
+            vault.real_noise, notes=(base.declared,) if isinstance(base, Given) else (),
         )  # fmt: skip
 
     def run(self, session: Session) -> Estimate:
@@ -263,13 +287,17 @@ class PublishedDPCATE(Learner):
     def _released(
         self,
         vault: Vault,
-        request: Request,
+        plan: Plan,
         kernel: Kernel,
         nuisances: Estimators | Nuisance,
         design: Design,
     ) -> tuple[Effect, Release]:
+        request, share = plan.request, plan.stage(EFFECT).rows
         outcome, columns = outcome_of(request, design.schema), effect_columns(design, request)
-        shared = (nuisances, design, outcome, request.arm_clip, self.score)
+        shared = (nuisances, design, outcome, request.arm_clip, self.weight, share == 1)
+        assert vault.size is not None  # by `_check_asked`
+        # scikit-learn's default: alpha = 1 beside the sum over the rows
+        ridge = kernel.ridge or 1 / max(share * vault.size, 1.0)
         # scikit-learn's default: gamma = 1 / q on columns in [0, 1]
         bandwidth = kernel.bandwidth or math.sqrt(2 * width(design, columns))
         rows = None if request.queries is None else read_queries(request.queries, design)
@@ -278,16 +306,15 @@ class PublishedDPCATE(Learner):
             if self.second == "linear":
                 second = Ridge(Affine(design, columns), LINEAR_DAMPING)
             elif self.second == "network":
-                second = TanhNetwork(design, columns, outcome.bound)
+                second = TanhNetwork(design, columns, outcome.bound, self.epochs, self.damping)
+            elif self.second == "exact":
+                second = ExactRidge(design, columns, bandwidth, ridge)
             else:
-                features = fourier(design, columns, bandwidth, kernel.functions)
-                alone = kernel.ridge is None  # then scikit-learn's alpha = 1
-                second = Ridge(features, kernel.ridge or 1.0, total=alone)
+                second = Ridge(fourier(design, columns, bandwidth, kernel.functions), ridge)
             order = PublishedAnswers(*shared, second, rows, starting_points(design))
             release = vault.release(EFFECT, order)
             return _answers(design, columns, rows, release.value), release
         features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
-        ridge = kernel.ridge or PAPER_RIDGE
         release, process = vault.release_process(EFFECT, PublishedProcess(*shared, features, ridge))
         if rows is not None:  # Algorithm 1: asked once, and then forgotten
             return _answers(design, columns, rows, process.ask(rows)), release
@@ -295,15 +322,20 @@ class PublishedDPCATE(Learner):
         return Asked((), np.inf, process), release
 
 
-def _noisy(request: Request, others: list[Stage]) -> Stage:
-    """The second stage's, with what others priced in epsilon and delta leave."""
-    epsilon, delta = (
-        math.floor(exact(amount) * PICO) - sum(getattr(stage, of) for stage in others)
-        for of, amount in (("epsilon", request.budget.epsilon), ("delta", request.budget.delta))
-    )
+def _given(base: Given, request: Request, design: Design) -> Nuisance:
+    outcome, clip = outcome_of(request, design.schema), request.arm_clip
+    means = (GivenFunction(f, design, outcome.lo, outcome.hi) for f in (base.control, base.treated))
+    return Nuisance(GivenFunction(base.propensity, design, clip, 1 - clip), *means)
+
+
+def _noisy(request: Request, whole: bool) -> Stage:
+    """The second stage's: all of epsilon and delta, on all rows or on one half."""
+    budget = request.budget
+    epsilon, delta = (math.floor(exact(a) * PICO) for a in (budget.epsilon, budget.delta))
     if delta < 1:
         raise BudgetError("delta is too small: it is counted in units of 1e-12")
-    return Stage(EFFECT, 0, delta, 0, 0.5, "effect", epsilon)
+    rows, part = (1.0, "all") if whole else (0.5, "effect")
+    return Stage(EFFECT, 0, delta, 0, rows, part, epsilon)
 
 
 def _check_asked(
@@ -316,13 +348,15 @@ def _check_asked(
         "groups=": bool(request.groups),
         "shares=": bool(request.budget.shares),
         "a column of known propensities": isinstance(request.propensity, str),
+        "propensity= beside Given(propensity=)": isinstance(base, Given)
+        and request.propensity is not None,
     }
     why = "its theorems are about effects in tables that differ in one replaced row"
     refuse_published(refused, why)
     refuse_undeclared(undeclared)
     if isinstance(base, NN):
         check_networks(request, undeclared)
-    if not isinstance(base, Sklearn):
+    if not isinstance(base, Sklearn | Given):
         second_stage(base)  # refuses others
     if request.queries is None and learner.second != "kernel":
         raise CapabilityError(

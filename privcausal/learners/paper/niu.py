@@ -21,11 +21,9 @@ rows when one treatment changes, and fixed sizes do so when a row leaves.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from privcausal.accounting import PICO, Release, TradeOff, rho_of
 from privcausal.accounting.charge import exact, is_number
@@ -47,119 +45,38 @@ from privcausal.learners.budget import LEAST_PART, StageWeight, Undeclared, chec
 from privcausal.learners.description import LEFT_OUT, Description, nuisance_rows
 from privcausal.learners.estimate import Estimate, Nuisances
 from privcausal.learners.paper import refuse_published, refuse_undeclared
+from privcausal.learners.paper.stages import (
+    FirstStage,
+    RowFunction,
+    as_bounds,
+    check_estimator,
+    tradeoff_of,
+)
 from privcausal.learners.shares import Stages
 from privcausal.learners.state import declared_propensity, outcome_of
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Schema
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Vector
 from privcausal.vault import (
     Aipw,
     Declared,
     DeclaredFit,
     OutcomeResidual,
+    PublishedEBM,
     RowMap,
     Transform,
     TreatmentResidual,
     Vault,
+    Weighting,
 )
 
 EFFECT = StageKey("effect", "regression")
 
-
-class PrivateEstimator(Protocol):
-    """A private estimator to plug in. It runs inside the vault, on a copy.
-
-    Attributes
-    ----------
-    guarantee : TradeOff or (epsilon, delta)
-        What its fit promises for tables that differ as the call's ``neighbors=`` says.
-
-    Methods
-    -------
-    fit(x, target, *, bounds, weight)
-        `x` has shape (n, q): the formula's columns on [0, 1] by their declared bounds and 0/1 for
-        each level, with the treatment before them where it is regressed on too; `target` (n,) lies
-        in `bounds`, a public pair; `weight` (n,) is None or in [0, 1]. It must not raise for any
-        rows, keep them, or print what it sees.
-    predict(x)
-        Shape (n,), each row's number from that row of `x` alone: the guarantee of the whole rests
-        on it. For a propensity: the probability of treatment.
-    """
-
-    @property
-    def guarantee(self) -> Any: ...
-
-    def fit(
-        self, x: Matrix, target: Vector, *, bounds: tuple[float, float], weight: Vector | None
-    ) -> Any: ...
-
-    def predict(self, x: Matrix) -> Vector: ...
-
-
-@dataclass(frozen=True, eq=False)
-class PublishedEBM:
-    """interpret's private explainable boosting with its defaults, and the guarantee it claims.
-
-    Bounds of columns and target are taken from the rows, as in the paper's experiments; interpret
-    warns that this leaks, and `INTERPRET` tells what else does. With `classification` it learns
-    the probability of a 0/1 target.
-    """
-
-    epsilon: float
-    delta: float
-    classification: bool = False
-    _state: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
-
-    @property
-    def guarantee(self) -> TradeOff:
-        return TradeOff.from_dp(self.epsilon, self.delta)
-
-    def fit(
-        self, x: Matrix, target: Vector, *, bounds: tuple[float, float], weight: Vector | None
-    ) -> Self:
-        """Learn; `bounds` are left unused, as the paper left interpret's."""
-        from interpret.privacy import (
-            DPExplainableBoostingClassifier,
-            DPExplainableBoostingRegressor,
-        )
-
-        self._state.clear()
-        x, target, weight = self._with_public_rows(x, target, bounds, weight)
-        kinds = DPExplainableBoostingRegressor, DPExplainableBoostingClassifier
-        model = kinds[self.classification](
-            feature_types=["continuous"] * x.shape[1], epsilon=self.epsilon, delta=self.delta,
-            n_jobs=1,
-        )  # fmt: skip
-        y = target.astype(np.int64) if self.classification else target
-        model.fit(x, y, sample_weight=weight)
-        self._state["model"] = model
-        return self
-
-    def _with_public_rows(
-        self, x: Matrix, target: Vector, bounds: tuple[float, float], weight: Vector | None
-    ) -> tuple[Matrix, Vector, Vector | None]:
-        """The rows, and public ones where it could not learn from them.
-
-        It refuses a table of no rows, and its classifier one of a single class; a refusal, or a
-        constant in place of a noisy model, would tell of the rows. So there is one public row in
-        the middle of the domain for each class that is missing, or for no rows at all.
-        """
-        wanted = (0.0, 1.0) if self.classification else () if len(target) else (0.5 * sum(bounds),)
-        added = [value for value in wanted if not (target == value).any()]
-        middle = np.full((len(added), x.shape[1]), 0.5)
-        if weight is not None:
-            weight = np.append(weight, np.ones(len(added)))
-        return np.vstack([x, middle]), np.append(target, added), weight
-
-    def predict(self, x: Matrix) -> Vector:
-        model = self._state["model"]
-        if self.classification:
-            return np.asarray(model.predict_proba(x)[:, 1], np.float64)
-        return np.asarray(model.predict(x), np.float64)
-
-
-RowFunction = Callable[[Vector, Vector, Mapping[str, Vector]], Vector]
+BUILT_IN_QUERIES = {
+    "e": Stages.PROPENSITY.query, "eta": Stages.OUTCOME.query, "mu": Stages.OUTCOME.query,
+}  # fmt: skip
+"""What the built-in transforms' first stages are called in plans."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,10 +100,16 @@ class TwoStage(Learner):
         "dr": the doubly robust score; "r": (Y - eta) / (T - e) with weight (T - e)^2; "s": no
         first stage. A function of (y, t, first), shapes (n,), with `first` holding "e", "mu0" and
         "mu1", must give each row's number from that row's values alone; it needs `target_bounds`.
-    sample_shares : (float, float, float)
-        Shares of the rows for propensity, outcome and effect.
+    sample_shares : sequence of float, optional
+        Shares of the rows for the first stages, in their order, and for the effect. Default: half
+        for the effect, as in the paper, and the rest in equal parts.
     target_bounds : (float, float), optional
         Public bounds of the transformed outcome. Default: those the built-in transforms have.
+    first : dict of str to FirstStage, optional
+        Any number k of first stages for a transform of your own, in place of `propensity` and
+        `outcome`, which are ``{"e": FirstStage(propensity, "treatment"),
+        "mu": FirstStage(outcome, with_treatment=True)}``. Each is learned on a part of its own,
+        may use the earlier ones, and gives `first` its values by name. A known propensity is "e".
 
     Raises
     ------
@@ -198,8 +121,9 @@ class TwoStage(Learner):
     propensity: Any = None
     outcome: Any = None
     transform: str | RowFunction = "dr"
-    sample_shares: tuple[float, float, float] = (0.25, 0.25, 0.5)
+    sample_shares: Sequence[float] | None = None
     target_bounds: tuple[float, float] | None = None
+    first: Mapping[str, FirstStage] | None = None
     name: ClassVar[str] = "two-stage"
 
     def __post_init__(self) -> None:
@@ -210,48 +134,103 @@ class TwoStage(Learner):
                 "TwoStage(transform=<function>) needs target_bounds=(lo, hi), the public bounds of "
                 "what it gives"
             )
-        if self.target_bounds is not None and not _is_interval(self.target_bounds):
-            raise CapabilityError("TwoStage(target_bounds=) is a pair of numbers (lo, hi), lo < hi")
-        shares = self.sample_shares
-        positive = len(shares) == 3 and all(is_number(s) and 0 < s < 1 for s in shares)
-        if not positive or abs(sum(shares) - 1) >= 1e-9:
-            raise CapabilityError(
-                "TwoStage(sample_shares=) holds three numbers above 0 that sum to 1"
-            )
+        if self.target_bounds is not None:
+            as_bounds(self.target_bounds)
         for name in ("effect", "propensity", "outcome"):
             if getattr(self, name) is not None:
-                _check_estimator(name, getattr(self, name))
-        if self.effect is None or (self.transform != "s" and self.outcome is None):
+                check_estimator(f"TwoStage({name}=)", getattr(self, name))
+        needed = self.transform != "s" and self.first is None
+        if self.effect is None or (needed and self.outcome is None):
             raise CapabilityError("TwoStage needs effect=, and outcome= unless transform='s'")
+        if self.first is not None:
+            self._check_first(self.first)
+        shares, stages = self._shares(), len(self._first()) + 1
+        positive = len(shares) == stages and all(is_number(s) and 0 < s <= 1 for s in shares)
+        if not positive or abs(sum(shares) - 1) >= 1e-9:
+            raise CapabilityError(
+                f"TwoStage(sample_shares=) holds {stages} numbers above 0 that sum to 1, one for "
+                "each first stage and the last for the effect"
+            )
+
+    def _check_first(self, first: Mapping[str, FirstStage]) -> None:
+        if not callable(self.transform) or not (self.propensity is self.outcome is None):
+            raise CapabilityError(
+                "TwoStage(first=) is for a transform= of your own, in place of propensity= and "
+                "outcome="
+            )
+        for name, stage in first.items():
+            if not name.isidentifier() or not isinstance(stage, FirstStage):
+                raise CapabilityError(
+                    "TwoStage(first=) is a dict of names to pc.learners.FirstStage(...)"
+                )
+        given = [value for name, stage in first.items() for value in stage.names(name)]
+        if len(set(given)) < len(given):
+            raise CapabilityError("two values of TwoStage(first=) have one name")
+
+    def _first(self) -> dict[str, FirstStage | None]:
+        """The first stages by name; None for a propensity that must be known."""
+        if self.first is not None:
+            return dict(self.first)
+        if self.transform == "s":
+            return {}
+        e = None if self.propensity is None else FirstStage(self.propensity, "treatment")
+        if self.transform == "r":
+            return {"e": e, "eta": FirstStage(self.outcome)}
+        return {"e": e, "mu": FirstStage(self.outcome, with_treatment=True)}
+
+    def _shares(self) -> tuple[float, ...]:
+        if self.sample_shares is not None and self.transform != "s":
+            return tuple(self.sample_shares)
+        k = len(self._first())
+        return (*[0.5 / k] * k, 0.5) if k else (1.0,)
+
+    def first_stages(self, request: Request) -> dict[str, tuple[StageKey, FirstStage]]:
+        """What is learned before the effect, by name.
+
+        Raises
+        ------
+        CapabilityError
+            A propensity is neither known nor has an estimator.
+        """
+        found = {}
+        for name, stage in self._first().items():
+            if name == "e" and request.propensity is not None:
+                continue
+            if stage is None:
+                raise CapabilityError(
+                    "TwoStage needs propensity=, an estimator of the probability of treatment, "
+                    "unless it is known: propensity=0.5"
+                )
+            query = name if self.first is not None else BUILT_IN_QUERIES[name]
+            found[name] = StageKey("nuisance", query), stage
+        return found
 
     @property
     def source(self) -> str:
         """Python that makes it, as far as the estimators show themselves."""
-        if isinstance(self.effect, PublishedEBM):
-            return repr(self.transform)
-        return "pc.learners.TwoStage(...)"
+        return "pc.learners.TwoStage(...)" if self.weighting is None else repr(self.transform)
+
+    @property
+    def weighting(self) -> Weighting | None:
+        """Of the paper's own stages; None where they are a user's."""
+        return self.effect.weighting if isinstance(self.effect, PublishedEBM) else None
 
     @classmethod
-    def published(cls, transform: str, request: Request) -> TwoStage:
+    def published(cls, transform: str, weighting: Weighting, request: Request) -> TwoStage:
         """The paper's own, with interpret's DP-EBM in every stage."""
         price = request.budget.epsilon, request.budget.delta
-        regressor = PublishedEBM(*price)
+        regressor = PublishedEBM(*price, weighting=weighting)
         return cls(regressor, PublishedEBM(*price, classification=True), regressor, transform)
 
     # -- plan --------------------------------------------------------------------------------
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         """The stages, by the rows they read."""
-        if self.transform == "s":
-            return [StageWeight(EFFECT, 1.0)]
-        first, second, last = self.sample_shares
-        needs = [StageWeight(Stages.PROPENSITY, first)] if request.propensity is None else []
-        if needs and self.propensity is None:
-            raise CapabilityError(
-                "TwoStage needs propensity=, an estimator of the probability of treatment, unless "
-                "it is known: propensity=0.5"
-            )
-        needs += [StageWeight(Stages.OUTCOME, second), StageWeight(EFFECT, last)]
+        *first, last = self._shares()
+        share = dict(zip(self._first(), first, strict=True))
+        stages = self.first_stages(request).items()
+        needs = [StageWeight(key, share[name]) for name, (key, _) in stages]
+        needs.append(StageWeight(EFFECT, last))
         whole = sum(need.weight for need in needs)
         return [replace(need, weight=need.weight / whole) for need in needs]
 
@@ -267,10 +246,8 @@ class TwoStage(Learner):
         """
         _check_request(request, undeclared)
         needs = self.needs(request, base)  # type: ignore[arg-type]  # no base has a part in it
-        made = {
-            Stages.PROPENSITY: self.propensity, Stages.OUTCOME: self.outcome, EFFECT: self.effect,
-        }  # fmt: skip
-        whole = TradeOff.minimum(*(tradeoff_of(made[need.key].guarantee) for need in needs))
+        made = [stage.estimator for _, stage in self.first_stages(request).values()]
+        whole = TradeOff.minimum(*(tradeoff_of(e.guarantee) for e in (*made, self.effect)))
         budget = request.budget
         if whole.delta(budget.epsilon) > budget.delta * (1 + 1e-6):
             raise BudgetError(
@@ -400,46 +377,64 @@ class _Run:
         self.releases.append(release)
         return learned
 
-    def _outcome(self, key: StageKey, estimator: Any, *, with_treatment: bool) -> Declared:
-        target = OutcomeResidual(Constant(0.0), self.outcome)  # Y itself
-        bounds = self.outcome.lo, self.outcome.hi
-        return self.regress(key, estimator, target, bounds, with_treatment=with_treatment)
-
-    def _propensity(self) -> Function:
-        target = TreatmentResidual(Constant(0.0), 0.0)  # T itself
-        learned = self.regress(
-            Stages.PROPENSITY, self.option.propensity, target, (0.0, 1.0), filler=0.0
-        )
-        return replace(learned, lo=self.clip, hi=1 - self.clip)
-
-    def single(self) -> tuple[Function, Nuisances | None]:
+    def single(self) -> tuple[Function, None]:
         """S-learner: the outcome on treatment and columns."""
-        mu = self._outcome(EFFECT, self.option.effect, with_treatment=True)
-        return Difference(mu.at(1.0), mu.at(0.0)), None
+        stage = FirstStage(self.option.effect, with_treatment=True)
+        mu0, mu1 = self._learn(EFFECT, stage, {})
+        return Difference(mu1, mu0), None
 
-    def two_stages(self) -> tuple[Function, Nuisances]:
+    def _learn(
+        self, key: StageKey, stage: FirstStage, first: Mapping[str, Function]
+    ) -> tuple[Function, ...]:
+        """A first stage's values, as `FirstStage.names` has them."""
+        target: Transform
+        if stage.target == "treatment":
+            target = TreatmentResidual(Constant(0.0), 0.0)  # T itself
+            learned = self.regress(key, stage.estimator, target, (0.0, 1.0), filler=0.0)
+            return (replace(learned, lo=self.clip, hi=1 - self.clip),)
+        if callable(stage.target):
+            bounds = as_bounds(stage.target_bounds)
+            target = RowMap(stage.target, first, max(map(abs, bounds)))
+        else:
+            target = OutcomeResidual(Constant(0.0), self.outcome)  # Y itself
+            bounds = self.outcome.lo, self.outcome.hi
+        learned = self.regress(
+            key, stage.estimator, target, bounds, with_treatment=stage.with_treatment
+        )
+        return (learned.at(0.0), learned.at(1.0)) if stage.with_treatment else (learned,)
+
+    def two_stages(self) -> tuple[Function, Nuisances | None]:
         option = self.option
-        e = self.known or self._propensity()
-        residual = option.transform == "r"
-        mu = self._outcome(Stages.OUTCOME, option.outcome, with_treatment=not residual)
+        first: dict[str, Function] = {} if self.known is None else {"e": self.known}
+        for name, (key, stage) in option.first_stages(self.plan.request).items():
+            values = self._learn(key, stage, dict(first))
+            first |= dict(zip(stage.names(name), values, strict=True))
         target: Transform
         weight: Transform | None = None
-        if residual:
+        if option.transform == "r":
             reach = 2 * self.outcome.bound / self.clip
-            target = RowMap(_residual_ratio, {"e": e, "eta": mu}, reach)
-            weight = RowMap(_residual_weight, {"e": e}, 1.0)
+            target = RowMap(_residual_ratio, first, reach)
+            weight = RowMap(_residual_weight, {"e": first["e"]}, 1.0)
+        elif callable(option.transform):
+            reach = max(map(abs, as_bounds(option.target_bounds)))
+            target = RowMap(option.transform, first, reach)
         else:
-            mu0, mu1 = mu.at(0.0), mu.at(1.0)
-            target = Aipw(Nuisance(e, mu0, mu1), self.outcome, self.clip)
+            target = Aipw(Nuisance(first["e"], first["mu0"], first["mu1"]), self.outcome, self.clip)
             reach = target.bound
-            if callable(option.transform):
-                target = RowMap(option.transform, {"e": e, "mu0": mu0, "mu1": mu1}, reach)
         bounds = option.target_bounds or (-reach, reach)
         tau = self.regress(EFFECT, option.effect, target, bounds, self.modifiers, weight=weight)
-        if residual:  # the arms' means follow from eta and the effect: mu_t = eta + (t - e) tau
-            arms = (ArmMean(arm, mu, e, tau, mu.lo, mu.hi) for arm in (0.0, 1.0))
-            return tau, Nuisances(e, mu, *arms)
-        return tau, Nuisances(e, Mixture(e, mu1, mu0), mu0, mu1)
+        return tau, self._nuisances(first, tau)
+
+    def _nuisances(self, first: Mapping[str, Function], tau: Declared) -> Nuisances | None:
+        """What is shown of the first stages, where they are those of a built-in transform."""
+        if {"e", "mu0", "mu1"} <= first.keys():
+            e, mu0, mu1 = (first[name] for name in ("e", "mu0", "mu1"))
+            return Nuisances(e, Mixture(e, mu1, mu0), mu0, mu1)
+        if self.option.transform != "r":
+            return None
+        # the arms' means follow from eta and the effect: mu_t = eta + (t - e) tau
+        e, eta, lo, hi = first["e"], first["eta"], self.outcome.lo, self.outcome.hi
+        return Nuisances(e, eta, *(ArmMean(arm, eta, e, tau, lo, hi) for arm in (0.0, 1.0)))
 
 
 def _residual_ratio(y: Vector, t: Vector, first: Mapping[str, Vector]) -> Vector:
@@ -449,36 +444,6 @@ def _residual_ratio(y: Vector, t: Vector, first: Mapping[str, Vector]) -> Vector
 
 def _residual_weight(_: Vector, t: Vector, first: Mapping[str, Vector]) -> Vector:
     return (t - first["e"]) ** 2
-
-
-def tradeoff_of(declared: Any) -> TradeOff:
-    """A declared guarantee as a trade-off function."""
-    if isinstance(declared, TradeOff):
-        return declared
-    pair = tuple(declared) if isinstance(declared, tuple | list) else ()
-    if len(pair) == 2 and all(is_number(v) for v in pair):
-        return TradeOff.from_dp(*pair)
-    raise CapabilityError("a guarantee is a pc.TradeOff, or a pair (epsilon, delta)")
-
-
-def _check_estimator(name: str, estimator: Any) -> None:
-    kind = type(estimator).__name__
-    missing = [m for m in ("fit", "predict") if not callable(getattr(estimator, m, None))]
-    if isinstance(estimator, type) or missing:
-        raise CapabilityError(
-            f"TwoStage({name}=) takes an object with fit(x, target, *, bounds, weight) and "
-            f"predict(x), not {kind}"
-        )
-    if not hasattr(estimator, "guarantee"):
-        raise CapabilityError(
-            f"TwoStage({name}=): {kind} declares no guarantee, a pc.TradeOff or (epsilon, delta)"
-        )
-    tradeoff_of(estimator.guarantee)
-
-
-def _is_interval(pair: Any) -> bool:
-    numbers = isinstance(pair, tuple) and len(pair) == 2 and all(is_number(v) for v in pair)
-    return bool(numbers and np.isfinite(pair).all() and pair[0] < pair[1])
 
 
 def _check_request(request: Request, undeclared: Undeclared) -> None:

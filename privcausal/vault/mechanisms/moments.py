@@ -291,10 +291,11 @@ class SizeHistogram(Mechanism):
 
     target: Transform
     edges: Vector
+    what: str = "|score|"
 
     @property
     def query(self) -> str:
-        return "histogram of |score|"
+        return f"histogram of {self.what}"
 
     @property
     def units(self) -> Vector:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -26,17 +26,32 @@ from privcausal.vault.paper.private import LEAST, Supremum, noise_scale, nuisanc
 from privcausal.vault.paper.second_stage import FittedStage, Ridge, SecondStage
 from privcausal.vault.transforms import Outcome
 
+Weight = Literal["overlap", "one", "treated", "control", "entropy"]
+Curve = Callable[[Vector], Vector]
+
+WEIGHTS: dict[str, tuple[Curve, Curve]] = {
+    "overlap": (lambda p: p * (1 - p), lambda p: 1 - 2 * p),
+    "one": (np.ones_like, np.zeros_like),
+    "treated": (lambda p: p, np.ones_like),
+    "control": (lambda p: 1 - p, lambda p: -np.ones_like(p)),
+    "entropy": (lambda p: -p * np.log(p) - (1 - p) * np.log(1 - p), lambda p: np.log((1 - p) / p)),
+}
+"""lambda(pi) and its slope. All are concave and not negative on [0, 1]: so rho(a, pi), the height
+of the tangent at a, is not negative, and largest where pi is furthest from a."""
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """rho and rho phi of the R- or DR-learner (the paper's Eqs. 4, 5 and 21).
+    """rho and rho phi for a weight lambda(pi) (the paper's Eqs. 4 and 5).
 
-    R: rho = (a - e)^2 and rho phi = (a - e)(y - mu_a) + rho (mu_1 - mu_0). DR: rho = 1 and phi is
-    the doubly robust score.
+        rho = (a - e) lambda'(e) + lambda(e)
+        rho phi = lambda(e) (a - e) / (e (1 - e)) (y - mu_a) + rho (mu_1 - mu_0)
+
+    "overlap" is the R-learner, with rho = (a - e)^2, and "one" the DR-learner (Eq. 21).
     """
 
     nuisance: Nuisance
-    score: Literal["r", "dr"]
+    weight: Weight
 
     def __call__(self, rows: Rows, t: Vector, y: Vector) -> tuple[Vector, Vector]:
         return self.from_values(self.at(rows), t, y)
@@ -50,21 +65,30 @@ class Scores:
         self, at: tuple[Vector, Vector, Vector], t: Vector, y: Vector
     ) -> tuple[Vector, Vector]:
         e, mu0, mu1 = at
-        away, residual = t - e, y - np.where(t == 1, mu1, mu0)
-        rho = away**2 if self.score == "r" else np.ones(len(t))
-        slope = away if self.score == "r" else away / (e * (1 - e))
-        return rho, slope * residual + rho * (mu1 - mu0)
+        value, residual = WEIGHTS[self.weight][0](e), y - np.where(t == 1, mu1, mu0)
+        rho = tangent(self.weight, e, t)
+        return rho, value * (t - e) / (e * (1 - e)) * residual + rho * (mu1 - mu0)
+
+
+def tangent(weight: Weight, e: Vector, t: Vector) -> Vector:
+    """rho(t, e): not negative, whatever rounding does."""
+    value, slope = WEIGHTS[weight]
+    return np.asarray(np.maximum((t - e) * slope(e) + value(e), 0.0))
 
 
 @dataclass(frozen=True, eq=False)
 class _Published:
-    """What both releases share: nuisances, fitted on one part of the rows; g on the other."""
+    """What both releases share: nuisances, fitted on one part of the rows; g on the other.
+
+    With `whole` the nuisances were given, and g is fitted on all rows.
+    """
 
     nuisances: Estimators | Nuisance
     design: Design
     outcome: Outcome
     clip: float
-    score: Literal["r", "dr"]
+    weight: Weight
+    whole: bool
 
     name = "discrete Gaussian"
 
@@ -72,13 +96,14 @@ class _Published:
         nuisance = nuisances_on(
             self.nuisances, self.design, self.outcome, self.clip, *stacked(batches)
         )
-        return Scores(nuisance, self.score)
+        return Scores(nuisance, self.weight)
 
     def _fitted(
-        self, scores: Scores, batches: Sequence[Batch], stage: SecondStage, queries: Rows
-    ) -> tuple[FittedStage, int]:
-        rows, t, y = stacked(batches)
-        return stage.fit(rows, *scores(rows, t, y), queries), max(len(t), LEAST)
+        self, first: Sequence[Batch], second: Sequence[Batch], stage: SecondStage, queries: Rows
+    ) -> tuple[Scores, FittedStage, int]:
+        scores = self._scores(first)
+        rows, t, y = stacked([*first, *second] if self.whole else second)
+        return scores, stage.fit(rows, *scores(rows, t, y), queries), max(len(t), LEAST)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +143,7 @@ class PublishedAnswers(_Published):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             # an estimator warns of what it saw in the rows
             warnings.simplefilter("ignore")
-            scores = self._scores(first)
-            fitted, size = self._fitted(scores, second, self.second, self.queries)
+            scores, fitted, size = self._fitted(first, second, self.second, self.queries)
             gamma = Supremum(self.design, self.starts).of(
                 lambda rows: self._reach(scores, fitted, rows)
             )
@@ -169,7 +193,8 @@ class PublishedProcess(_Published):
     def scale(self, size: int, stage: Stage) -> float:
         """r of Eq. 19."""
         epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
-        largest = (1 - self.clip) ** 2 if self.score == "r" else 1.0
+        ends = np.array([self.clip, 1 - self.clip])
+        largest = float(tangent(self.weight, ends, np.array([1.0, 0.0])).max())
         lipschitz = max(abs(self.outcome.lo), abs(self.outcome.hi))
         spread = 4 * lipschitz * math.sqrt(2 * math.log(2 / delta))
         return largest * spread * self.density / (self.ridge * size * epsilon)
@@ -181,14 +206,9 @@ class PublishedProcess(_Published):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             model = Ridge(self.features, self.ridge / self.density)
-            fitted, size = self._fitted(
-                self._scores(first), second, model, Rows({}, 0, None, {self.design: _none(self)})
-            )
+            none = Rows({}, 0, None, {self.design: np.zeros((0, len(self.design)))})
+            _, fitted, size = self._fitted(first, second, model, none)
         return Process(fitted, self.features, self.density, self.scale(size, stage), add_noise)
-
-
-def _none(order: _Published) -> Matrix:
-    return np.zeros((0, len(order.design)))
 
 
 @dataclass(eq=False, repr=False)

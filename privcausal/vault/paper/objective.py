@@ -48,7 +48,8 @@ class PublishedLogits:
     1 + c / Lambda, c = `CURVATURE` (a matrix of rank one). That costs beta + log(1 + c / Lambda),
     and replacing a row, in one arm or across arms, twice that. With k = 1 or 2,
     beta = epsilon / k - log(1 + c / Lambda) and Lambda = c / (exp(a) - 1), a the lesser of
-    `RIDGE_SHARE` epsilon / k and `MOST_SPENT`.
+    `RIDGE_SHARE` epsilon / k and `MOST_SPENT`. With `C`, Lambda = 1 / C, and no beta is left where
+    `ridge_price` reaches epsilon.
 
     Nothing is proven for floats: the density ratio is that of a continuous b and an exact minimum.
     The digits of w tell which b of a grid can have led there (Mironov 2012), and there is no sum on
@@ -57,6 +58,7 @@ class PublishedLogits:
 
     polynomials: Polynomials
     neighbors: Neighbors
+    C: float | None = None
 
     name = "objective perturbation"
 
@@ -68,6 +70,7 @@ class PublishedLogits:
         """beta and Lambda."""
         share = epsilon / (2 if self.neighbors == "substitute" else 1)
         ridge = CURVATURE / math.expm1(min(RIDGE_SHARE * share, MOST_SPENT))
+        ridge = ridge if self.C is None else 1 / self.C
         return share - math.log1p(CURVATURE / ridge), ridge
 
     def answer(
@@ -85,6 +88,11 @@ class PublishedLogits:
                 own = t == arm
                 found.append(minimum(phi[own] / length, 2 * y[own] - 1, ridge, b) / length)
         return np.concatenate(found)
+
+
+def ridge_price(c: float, neighbors: Neighbors) -> float:
+    """What of epsilon a ridge of 1 / c costs: log(1 + c / 4) for each row that changes."""
+    return (2 if neighbors == "substitute" else 1) * math.log1p(CURVATURE * c)
 
 
 def drawn(size: int, add_noise: ClaimedNoise) -> Vector:

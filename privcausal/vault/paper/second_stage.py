@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from privcausal.features.design import Design
 from privcausal.features.expansions import Fourier
@@ -56,21 +57,14 @@ class Ridge(SecondStage):
     On the kernel's basis it is kernel ridge regression, h(x) = (L_rho + lambda I)^-1 K(., x) at
     the queries: Z G^-1 f(x), with G = F'RF / n + ridge I and Z = f(queries). On (1, z) it is the
     linear model, with h(x) = 2 J H^-1 grad g(x), H = 2 G: the same.
-
-    Attributes
-    ----------
-    ridge : float
-        Per row; `total` divides it by the number of rows.
     """
 
     features: Fourier | Affine
     ridge: float
-    total: bool = False
 
     def fit(self, rows: Rows, rho: Vector, target: Vector, queries: Rows) -> FittedStage:
         f, n = self.features.of(rows), max(len(rho), 1)
-        ridge = self.ridge / n if self.total else self.ridge
-        gram = (f.T * rho) @ f / n + ridge * np.eye(f.shape[1])
+        gram = (f.T * rho) @ f / n + self.ridge * np.eye(f.shape[1])
         weights: Vector = np.asarray(np.linalg.solve(gram, f.T @ target / n), np.float64)
         moves = np.linalg.solve(gram, self.features.of(queries).T).T
         # ||A f|| = ||R f|| for A = QR
@@ -94,12 +88,55 @@ class FittedRidge(FittedStage):
         return np.asarray(np.linalg.norm(self.features.of(rows) @ self.root.T, axis=1))
 
 
-WIDTH, RATE, BATCH = 32, 0.01, 128
-"""Schroeder et al. (2025), supplement G.3; the paper does not tell the number of epochs."""
+@dataclass(frozen=True, eq=False)
+class ExactRidge(SecondStage):
+    """Corollary 2 on the Gaussian kernel itself: g = K(., X) a, (RK + n ridge I) a = rho phi.
 
-EPOCHS = 60
-DAMPING = 1e-3
-"""Added to the Hessian beyond what makes it positive, as a share of its largest eigenvalue."""
+    h(x) = (K(., x) - K(., X) (RK + n ridge I)^-1 R K(X, x)) / ridge at the queries. Time grows with
+    the third power of the number of rows, memory with its square.
+    """
+
+    design: Design
+    columns: Integers
+    bandwidth: float
+    ridge: float
+
+    def fit(self, rows: Rows, rho: Vector, target: Vector, queries: Rows) -> FittedStage:
+        points, asked = self.scaled(rows), self.scaled(queries)
+        system = rho[:, None] * self.kernel(points, points)
+        system[np.diag_indices(len(rho))] += max(len(rho), 1) * self.ridge
+        weights: Vector = np.asarray(np.linalg.solve(system, target), np.float64)
+        moves = np.linalg.solve(system.T, self.kernel(points, asked)).T * rho
+        return FittedExact(self, points, weights, asked, np.asarray(moves, np.float64))
+
+    def scaled(self, rows: Rows) -> Matrix:
+        return np.nan_to_num(rows.scaled(self.design)[:, self.columns])
+
+    def kernel(self, z: Matrix, other: Matrix) -> Matrix:
+        return np.asarray(np.exp(-cdist(z, other, "sqeuclidean") / (2 * self.bandwidth**2)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedExact(FittedStage):
+    """Weights of the rows' points, and K(queries, X) (RK + n ridge I)^-1 R, shape (d, n)."""
+
+    stage: ExactRidge
+    points: Matrix
+    weights: Vector
+    asked: Matrix
+    moves: Matrix
+
+    def g(self, rows: Rows) -> Vector:
+        return np.asarray(self.stage.kernel(self.stage.scaled(rows), self.points) @ self.weights)
+
+    def influence(self, rows: Rows) -> Vector:
+        z, kernel = self.stage.scaled(rows), self.stage.kernel
+        at = kernel(self.asked, z) - self.moves @ kernel(self.points, z)
+        return np.asarray(np.linalg.norm(at, axis=0) / self.stage.ridge)
+
+
+WIDTH, RATE, BATCH = 32, 0.01, 128
+"""Schroeder et al. (2025), supplement G.3."""
 
 CHUNK = 64
 _PUBLIC_SEED = 20_250_601  # starting weights and the order of batches: public, and no noise
@@ -116,11 +153,17 @@ class TanhNetwork(SecondStage):
     ----------
     scale : float
         Public size of the effect: the network learns g / scale.
+    epochs : int
+        The paper does not tell it.
+    damping : float
+        Added to the Hessian beyond what makes it positive, as a share of its largest eigenvalue.
     """
 
     design: Design
     columns: Integers
     scale: float
+    epochs: int
+    damping: float
 
     def _inputs(self, rows: Rows) -> Matrix:
         return np.nan_to_num(rows.scaled(self.design)[:, self.columns])
@@ -130,11 +173,11 @@ class TanhNetwork(SecondStage):
 
         x = torch.from_numpy(self._inputs(rows).copy())
         weight = torch.from_numpy(rho.copy())
-        goal = torch.from_numpy(target / np.maximum(rho, 1e-12) / self.scale)
-        theta = _trained(x, weight, goal)
+        goal = torch.from_numpy(target / self.scale)
+        theta = _trained(x, weight, goal, self.epochs)
         hessian = _hessian(theta, x, weight, goal)
         ends = np.linalg.eigvalsh(hessian)
-        damping = DAMPING * max(float(ends[-1]), 1e-12) - min(float(ends[0]), 0.0)
+        damping = self.damping * max(float(ends[-1]), 1e-12) - min(float(ends[0]), 0.0)
         jacobian = _gradients(theta, self._inputs(queries))
         damped = hessian + damping * np.eye(len(hessian))
         moves: Matrix = np.asarray(2 * np.linalg.solve(damped, jacobian.T).T, np.float64)
@@ -182,10 +225,12 @@ def _forward(theta: Any, x: Any) -> Any:
 
 
 def _loss(theta: Any, x: Any, weight: Any, goal: Any) -> Any:
-    return (weight * (goal - _forward(theta, x)) ** 2).mean()
+    """Mean of rho (phi - g)^2 less rho phi^2, for goal = rho phi: rho may be zero."""
+    g = _forward(theta, x)
+    return (weight * g**2 - 2 * goal * g).mean()
 
 
-def _trained(x: Any, weight: Any, goal: Any) -> Any:
+def _trained(x: Any, weight: Any, goal: Any, epochs: int) -> Any:
     import torch
 
     generator = torch.Generator().manual_seed(_PUBLIC_SEED)
@@ -196,7 +241,7 @@ def _trained(x: Any, weight: Any, goal: Any) -> Any:
     ]
     theta = torch.cat(parts).requires_grad_(True)
     optimiser = torch.optim.Adam([theta], lr=RATE)
-    for _ in range(EPOCHS):
+    for _ in range(epochs):
         order = torch.randperm(len(x), generator=generator)
         for at in torch.split(order, BATCH):
             optimiser.zero_grad()

@@ -19,7 +19,8 @@ from study_rows import store_rows
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.md"
 ORDER = (
-    "synthetic", "setups", "patients", "laws", "votes", "boosted", "widths", "table1", "trial",
+    "synthetic", "setups", "patients", "laws", "votes", "boosted", "budgets", "widths",
+    "table1", "trial",
     "gotv",
 )  # fmt: skip
 NOMINAL = {"in80": 0.80, "in90": 0.90, "in95": 0.95}

@@ -1,0 +1,126 @@
+"""The study of Niu et al.: whose rows count, and what its lines are made of."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import niu_lines
+import niu_methods
+import niu_report
+import niu_study
+import numpy as np
+import pandas as pd
+import pytest
+
+CELL = {"dataset": "A", "n": 4000, "learner": "dr", "epsilon": 4.0}
+
+
+def rows(code: str, mse: float, pairs: int = 10, **cell: Any) -> pd.DataFrame:
+    errors = {"mse": mse, "bias2": 0.1 * mse, "variance": 0.9 * mse}
+    keys = {**CELL, "variant": "paper", **cell}
+    return pd.DataFrame([{**keys, "repetition": k, **errors, "code": code} for k in range(pairs)])
+
+
+def theirs(mse: float, **cell: Any) -> pd.DataFrame:
+    row = pd.DataFrame([{**CELL, **cell, "mse": mse, "bias2": 0.1 * mse, "variance": 0.9 * mse}])
+    return row.set_index(niu_lines.KEYS)
+
+
+@pytest.fixture
+def today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every method's code is "today"."""
+    monkeypatch.setattr(niu_methods, "code", lambda variant, learner: "today")
+
+
+@pytest.mark.usefixtures("today")
+def test_a_row_of_other_code_is_not_used(tmp_path: Path) -> None:
+    file = tmp_path / "errors.csv"
+    pd.concat([rows("today", 0.3), rows("12345678", 9.0)]).to_csv(file, index=False)
+    assert niu_methods.of_today(niu_methods.read(file)).sum() == 10
+    theirs(0.25).reset_index().to_csv(tmp_path / "published.csv", index=False)
+    niu_report.write(tmp_path, tmp_path / "published.csv")
+    text = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "left out (`--fresh` drops them): 10." in text
+    assert "| A | 4000 | dr | 4 | 0.3 | 0.03 | 0.27 | 10 | 0.25 |" in text
+    niu_study.fresh(tmp_path)
+    assert niu_methods.read(file)["mse"].unique().tolist() == [0.3]
+
+
+@pytest.mark.usefixtures("today")
+def test_a_pair_that_other_code_made_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, ran = tmp_path / "errors.csv", []
+    pd.concat([rows("today", 0.3, 1), rows("12345678", 9.0, 2).iloc[1:]]).to_csv(file, index=False)
+
+    def jobs(_: Any) -> Any:
+        for k in range(2):
+            keys = {**CELL, "variant": "paper", "repetition": k}
+            yield keys, lambda k=k: ran.append(k) or [dict.fromkeys(niu_lines.MEASURES, 0.1)]
+
+    monkeypatch.setitem(niu_study.PARTS, "figure2", ("errors", jobs))
+    options = type("Options", (), {"out": tmp_path, "end": math.inf})
+    for _ in range(2):
+        niu_study.resume("figure2", options)  # type: ignore[arg-type]
+    assert ran == [1]
+    assert niu_methods.read(file)["code"].tolist() == ["today", "12345678", "today"]
+
+
+def test_code_tells_weightings_apart() -> None:
+    """The digest is of numbers: the same twice, and another for another method."""
+    first = niu_methods.code("paper", "r")
+    niu_methods.code.cache_clear()
+    assert niu_methods.code("paper", "r") == first != niu_methods.code("interpret", "r")
+
+
+def test_lines_take_cells_with_ten_pairs() -> None:
+    def figure_2(pairs: int) -> Any:
+        found = niu_lines.lines({"errors": rows("today", 0.3, pairs)}, theirs(0.25))
+        return next(line for line in found if "on A, learner dr" in line.says)
+
+    assert (figure_2(10).printed, figure_2(10).measured) == pytest.approx((0.25, 0.3))
+    assert figure_2(10).verdict == "reproduced"
+    assert figure_2(9).verdict == "not run"
+
+
+def test_growth_is_of_ratios() -> None:
+    both = [
+        [made(mse, dataset=d, n=n, epsilon=eps) for made in (partial(rows, "today"), theirs)]
+        for d, n in (("C", 4000), ("D", 4000), ("A", 16_000))
+        for eps, mse in ((1.0, 12.0), (16.0, 1.0))
+    ]  # fmt: skip
+    found = niu_lines.lines(
+        {"errors": pd.concat([own for own, _ in both])}, pd.concat([told for _, told in both])
+    )
+    grown = {line.says: line for line in found if "from eps 16 to 1" in line.says}
+    assert [round(line.measured, 6) for line in grown.values()] == [12.0, 12.0, 12.0]
+    assert [line.printed for line in grown.values()] == pytest.approx([10.0, 12.0, 2.0])
+    assert [line.verdict for line in grown.values()] == [
+        "reproduced", "reproduced", "not reproduced"
+    ]  # fmt: skip
+
+
+def test_without_the_voting_file_its_figures_are_not_run() -> None:
+    found = niu_lines.lines({}, None)
+    votes = [line for line in found if "Voting" in line.says or line.item == "Figure 1"]
+    assert len(votes) == 5
+    assert {line.verdict for line in votes} == {"not run"}
+
+
+def test_training_rows_of_votes_keep_the_arms_shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, n = np.random.default_rng(0), 3000
+    names = ("persons", "newreg", "vote98", "vote00", "female", "state", "county", "competiv",
+             "st_sen", "st_hse", "Y")  # fmt: skip
+    frame = pd.DataFrame({name: rng.integers(0, 2, n) for name in names})
+    frame.assign(age=rng.integers(18, 90, n), W=np.arange(n) % 5 < 2).astype(int).to_csv(
+        tmp_path / "votes.csv", index=False
+    )
+    monkeypatch.setattr(niu_study, "POOL", 2000)
+    train, test = (niu_study.voters(tmp_path / "votes.csv", n, 3) for n in (500, None))
+    assert (len(train.frame), train.frame["W"].sum(), len(test.frame)) == (500, 200, 1000)
+    assert train.tau == pytest.approx(train.effect(train.frame))
