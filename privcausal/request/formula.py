@@ -67,6 +67,8 @@ class CausalFormula:
         As typed, with white space made even.
     outcome, treatment
         Column names.
+    response
+        The function of the outcome, as log(Y) in ``log(Y) ~ T``; None for the column itself.
     modifiers, controls
         Terms of the second and the third part; either may be empty.
     """
@@ -76,6 +78,7 @@ class CausalFormula:
     treatment: str
     modifiers: tuple[Term, ...] = ()
     controls: tuple[Term, ...] = ()
+    response: Factor | None = None
 
     def __post_init__(self) -> None:
         _check_roles(self)
@@ -106,13 +109,14 @@ class CausalFormula:
         """
         text = checked_text(text)
         outcome, treatment, *covariates = parts_of(tokens_of(text))
-        y, t = bare(outcome, "outcome"), bare(treatment, "treatment")
+        y, response = _outcome(outcome)
+        t = bare(treatment, "treatment")
         names = _Placeholders((y, t), columns, quote)
         names.read(covariates)
         modifiers, controls = (names.terms(part) for part in [*covariates, [], []][:2])
         known = {frozenset(term.factors) for term in modifiers}
         kept = tuple(term for term in controls if frozenset(term.factors) not in known)
-        return cls(text, y, t, modifiers, kept)
+        return cls(text, y, t, modifiers, kept, response)
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -122,6 +126,11 @@ class CausalFormula:
     @property
     def factors(self) -> list[Factor]:
         return [factor for term in self.terms for factor in term.factors]
+
+    @property
+    def effect_on(self) -> str:
+        """What the treatment changes: the outcome's name, or its function as one would type it."""
+        return self.outcome if self.response is None else str(self.response)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -154,6 +163,19 @@ class CausalFormula:
 
 def _variables(terms: Iterable[Term]) -> tuple[str, ...]:
     return tuple(name for term in terms for name in term.variables)
+
+
+def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:
+    """The outcome's column, and the function of it if there is one."""
+    if len(part) != 1 or part[0].kind != "call":
+        return bare(part, "outcome"), None
+    factor = call_factor(part[0].text)
+    if factor.kind != "function" or len(factor.variables) != 1:
+        raise FormulaError(
+            f"{short(factor.expr)} is no outcome: it takes one column or a function of one, such "
+            "as log(Y) or I(Y > 3)"
+        )
+    return factor.variables[0], factor
 
 
 # Checks of the whole
@@ -199,6 +221,7 @@ _CALLED = re.compile(rf"\b({'|'.join(FUNCTIONS)})\(|\b(contr)\.")
 def _check_names(formula: CausalFormula) -> None:
     """Refuse names that formulaic would take for one another inside a function."""
     functions = [f for f in formula.factors if f.kind != "numeric"]
+    functions += [formula.response] if formula.response is not None else []
     called = {name for f in functions for found in _CALLED.findall(f.expr) for name in found}
     for name in formula.variables:
         if name in called:

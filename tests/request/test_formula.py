@@ -123,7 +123,7 @@ BAD = [
     ("Y ~ | X", "treatment is missing"),
     ("Y ~ T ~ X", "more than one ~"),
     ("Y ~ T | X | W | V", "more than one ~ or two |"),
-    ("log(Y) ~ T | X", "the outcome must be one column name"),
+    ("poly(Y, 2) ~ T | X", "is no outcome: it takes one column or a function of one"),
     ("Y + Z ~ T | X", "the outcome must be one column name"),
     ("1 ~ T | X", "the outcome must be one column name"),
     ("Y ~ T + X", "after a bar"),
