@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from privcausal.accounting import BudgetExhaustedError
 from privcausal.errors import BudgetError, CapabilityError, PrivcausalError
+from privcausal.features.response import transformed
 from privcausal.learners import Learner
 from privcausal.learners.bases import AnyBase
 from privcausal.learners.budget import resolve_domains
@@ -26,7 +27,7 @@ from privcausal.report import numbers
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import assume
 from privcausal.request.request import Budget, Control, Request, Trust
-from privcausal.request.schema import Schema
+from privcausal.request.schema import Schema, with_levels
 from privcausal.results import Result
 from privcausal.results.call import call_text
 from privcausal.results.guarantee import ledger_line
@@ -92,7 +93,7 @@ def request_of(
         raise BudgetError("shares is a dict such as {'nuisance': 0.4, 'effect': 0.6}")
     return Request(
         formula,
-        Schema.of(bounds),
+        transformed(with_levels(Schema.of(bounds), formula.levels), formula),
         Budget(eps, delta, dict(control.shares or {})),
         trust,
         clip=control.propensity_clip,

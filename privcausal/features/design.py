@@ -17,13 +17,15 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from privcausal.errors import FormulaError
-from privcausal.request.factors import ENVIRONMENT, MAX_BASIS, Factor, call_factor, short
+from privcausal.request.arithmetic import ENVIRONMENT, ON_GRID
+from privcausal.request.calls import MAX_BASIS, short
+from privcausal.request.factors import LABELLED, Factor, call_factor
 from privcausal.request.formula import Term
 from privcausal.request.schema import Binary, Interval, Levels, Schema
 from privcausal.typing import Integers, Matrix, Vector
 
 _LINE = 4097  # points at which the range of a function of one variable is taken
-_SQUARE, _CUBE = 129, 33  # of each variable, for functions of two and of more
+_SQUARE, _CUBE, _MORE = 129, 33, 17  # of each variable, for functions of two, three and more
 MOST_ENTRIES, MOST_WORK = 1 << 27, 1 << 32
 """Entries of a design's largest table on a grid, a gigabyte, and of all its tables."""
 _GRID = 257  # prime, so that strides give every variable the same uniform skeleton marginal
@@ -67,7 +69,7 @@ class Design:
 
     def __init__(self, terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> None:
         self.asked = tuple(terms)
-        columns = [_as_column(term) for term in terms]
+        columns = [_as_column(term, full_rank=full_rank) for term in terms]
         # x + s(x) is one column
         self.terms = tuple({frozenset(f.expr for f in t.factors): t for t in columns}.values())
         smooth = [t.factors[0] for t in terms if t.factors[0].kind == "smooth"]
@@ -75,6 +77,9 @@ class Design:
         self.schema = schema
         self.full_rank = full_rank
         self.variables = tuple(dict.fromkeys(v for t in terms for v in t.variables))
+        self._contrasts = {
+            f.variables[0] for t in self.terms for f in t.factors if f.kind == "contrast"
+        }
         self._undeclared = _unlike([*self.variables, *self._labels()])
         self._spec, self._keep, self.columns = self._materialise()
         self._codes = self._code_tables()
@@ -151,6 +156,8 @@ class Design:
             return None, [], ()
         self._check_size()
         spec, names, owners = _fit_spec(self.terms, self._skeleton(), full_rank=self.full_rank)
+        if self.full_rank:
+            owners = _without_ones(owners)
         keep, columns = [], []
         ranges = self._ranges(spec, names, owners)
         for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
@@ -174,16 +181,37 @@ class Design:
 
     def _width(self, factor: Factor) -> int:
         """Columns of a factor, at most."""
-        if factor.kind == "categorical":
+        if factor.kind in LABELLED:
             domain = self.schema[factor.variables[0]]
             return len(domain.labels) + 1 if isinstance(domain, Levels) else 2
         return MAX_BASIS if factor.kind in ("spline", "poly") else 1
 
     def _grid_size(self, variables: tuple[str, ...]) -> int:
         """Rows of the grid on which a term of these variables is evaluated."""
-        size = {1: _LINE, 2: _SQUARE}.get(len(variables), _CUBE)
-        points = [len(self._points(name, size)) for name in variables]
+        points = [len(axis) for axis in self._axes(variables)]
         return math.prod(points) if len(points) > 1 else max(_LINE, *points)
+
+    def _axes(self, variables: Sequence[str]) -> list[Any]:
+        """Points of each variable on the grid of a term, with those that it is compared with."""
+        size = {1: _LINE, 2: _SQUARE, 3: _CUBE}.get(len(variables), _MORE)
+        axes = []
+        for name in variables:
+            axis, domain = self._points(name, size), self.schema[name]
+            cuts = self._cuts.get(name, ())
+            inside = isinstance(domain, Interval) and [c for c in cuts if domain.lo < c < domain.hi]
+            axes.append(np.union1d(axis, inside) if inside else axis)
+        return axes
+
+    @cached_property
+    def _cuts(self) -> dict[str, list[float]]:
+        """Numbers that a term compares each numeric variable with."""
+        found: dict[str, list[float]] = {}
+        for factor in (f for t in self.terms for f in t.factors):
+            cuts = cast("tuple[float, ...]", dict(factor.options).get("cuts", ()))
+            for name in factor.variables:
+                if isinstance(self.schema[name], Interval):
+                    found.setdefault(name, []).extend(cuts)
+        return found
 
     def _column(self, name: str, term: Term, lo: float, hi: float) -> Column:
         factor, variable = term.factors[0], None
@@ -244,6 +272,9 @@ class Design:
                 categories = pd.Index([*domain.labels, self._undeclared])
                 own, beyond = frame[name], len(domain.labels)
                 codes = np.where((own >= 0) & (own < beyond), own, beyond)
+                if name in self._contrasts:
+                    # a label of none of the levels is missing: contrasts must not count it as one
+                    codes, categories = np.where(codes == beyond, -1, codes), categories[:-1]
                 out[name] = pd.Categorical.from_codes(codes.astype(np.int64), categories=categories)
             else:
                 out[name] = frame[name]
@@ -254,12 +285,14 @@ class Design:
         values[~np.isfinite(values)] = np.nan
         return values
 
-    def _matrix(self, spec: Any, frame: Mapping[str, Any]) -> Matrix:
+    def _matrix(
+        self, spec: Any, frame: Mapping[str, Any], environment: Mapping[str, Any] = ENVIRONMENT
+    ) -> Matrix:
         """The model matrix before columns are dropped and scaled."""
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             # a warning of NumPy would reveal a row's value
             warnings.simplefilter("ignore")
-            matrix = spec.get_model_matrix(self._as_frame(frame), context=ENVIRONMENT)
+            matrix = spec.get_model_matrix(self._as_frame(frame), context=environment)
         return np.asarray(matrix, dtype=np.float64)
 
     def _ranges(
@@ -279,10 +312,19 @@ class Design:
                 if not np.isfinite(column).all():
                     raise FormulaError(
                         f"term {owner.name!r} is not finite everywhere on the declared bounds of "
-                        f"{', '.join(map(repr, owner.variables))}; declare bounds on which it is"
+                        f"{', '.join(map(self._bounded, owner.variables))}; declare bounds on "
+                        "which it is"
                     )
                 out[j] = float(column.min()), float(column.max())
         return out
+
+    def _bounded(self, name: str) -> str:
+        domain = self.schema[name]
+        return (
+            f"{name!r} ({domain.lo:g}, {domain.hi:g})"
+            if isinstance(domain, Interval)
+            else repr(name)
+        )
 
     def _evaluated_together(self) -> list[list[Term]]:
         """Terms of one variable each, which share a grid, and every other term by itself."""
@@ -292,15 +334,13 @@ class Design:
     def _on_grid(self, terms: Sequence[Term], spec: Any) -> Matrix:
         """The whole design, shape (rows, all columns), on a grid of the terms' variables."""
         if len(variables := terms[0].variables) > 1:
-            size = _SQUARE if len(variables) == 2 else _CUBE
-            axes = [self._points(v, size) for v in variables]
-            mesh = np.meshgrid(*axes, indexing="ij")
+            mesh = np.meshgrid(*self._axes(variables), indexing="ij")
             grid = {v: values.ravel() for v, values in zip(variables, mesh, strict=True)}
         else:
-            grid = {v: self._points(v, _LINE) for t in terms for v in t.variables}
+            grid = {v: self._axes([v])[0] for t in terms for v in t.variables}
         rows = max(map(len, grid.values()))
         full = {v: np.resize(grid.get(v, self._points(v, _GRID)), rows) for v in self.variables}
-        return self._matrix(spec, full)
+        return self._matrix(spec, full, ON_GRID)
 
 
 def design_of(terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> Design:
@@ -326,13 +366,29 @@ def _unlike(texts: Sequence[str]) -> str:
     return marker
 
 
-def _as_column(term: Term) -> Term:
-    """The term with ``s(x)`` as the column x; the base decides how smooth it is."""
-    factors = tuple(
-        Factor(f.variables[0], "numeric", f.variables) if f.kind == "smooth" else f
-        for f in term.factors
-    )
+def _as_column(term: Term, *, full_rank: bool) -> Term:
+    """The term with ``s(x)`` as the column x; the base decides how smooth it is.
+
+    With all levels kept, contrasts are what formulaic makes of them: an indicator of each level.
+    """
+
+    def plain(f: Factor) -> Factor:
+        if f.kind == "smooth":
+            return Factor(f.variables[0], "numeric", f.variables)
+        if f.kind == "contrast" and not full_rank:
+            return replace(f, expr=f"{f.expr.rpartition(', ')[0]})", kind="categorical")
+        return f
+
+    factors = tuple(map(plain, term.factors))
     return Term(":".join(f.expr for f in factors), factors)
+
+
+def _without_ones(owners: Sequence[Term | None]) -> list[Term | None]:
+    """Nobody's first function of each spline whose functions sum to one, as the intercept is."""
+    return [
+        None if owner and owner.factors[0].sums_to_one and owner not in owners[:j] else owner
+        for j, owner in enumerate(owners)
+    ]
 
 
 def formulaic_terms(terms: Sequence[Term]) -> Any:
@@ -354,7 +410,7 @@ def formulaic_terms(terms: Sequence[Term]) -> Any:
         if factor.kind == "numeric":
             return Formulaic(factor.expr, eval_method="lookup")
         # the last gate before formulaic evaluates the text
-        if call_factor(factor.expr) != replace(factor, ref=None):
+        if call_factor(factor.expr) != factor.evaluated:
             raise FormulaError(f"{short(factor.expr)} is not a factor as this package writes it")
         return Formulaic(factor.expr, eval_method="python")
 

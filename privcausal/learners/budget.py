@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from privcausal.accounting import PICO, delta_after, rho_of
 from privcausal.accounting.charge import exact
@@ -12,6 +13,7 @@ from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.features.design import design_of
 from privcausal.features.points import read_queries
 from privcausal.learners.shares import SHARES, Stages
+from privcausal.request.factors import LABELLED, Factor
 from privcausal.request.groups import parse_group, resolve_groups
 from privcausal.request.header import Header
 from privcausal.request.plan import Plan, Stage, StageKey, divide, portions
@@ -127,7 +129,7 @@ def _check_factors(request: Request, undeclared: Undeclared) -> None:
         for factor in term.factors:
             for name in factor.variables:
                 declared = request.schema.get(name)
-                if factor.kind == "categorical" and isinstance(declared, Interval):
+                if factor.kind in LABELLED and isinstance(declared, Interval):
                     raise SchemaError(
                         f"C({name}) needs levels, but {name!r} has numeric bounds; declare its "
                         f"levels: bounds={{{name!r}: ['1', '2']}}"
@@ -137,8 +139,20 @@ def _check_factors(request: Request, undeclared: Undeclared) -> None:
                         f"term {factor.expr!r} needs declared bounds for {name!r} on which it is "
                         f"finite: bounds={{{name!r}: (lo, hi)}}"
                     )
-                if name in undeclared.labels and factor.kind not in ("numeric", "categorical"):
+                if isinstance(declared, Interval) and factor.kind == "spline":
+                    _check_knots(name, declared, factor)
+                text = isinstance(declared, Levels) or name in undeclared.labels
+                if text and factor.kind not in ("numeric", *LABELLED):
                     raise SchemaError(f"term {factor.expr!r} needs numbers, but {name!r} is text")
+
+
+def _check_knots(name: str, domain: Interval, spline: Factor) -> None:
+    knots = cast("tuple[float, ...]", dict(spline.options).get("knots", ()))
+    if not all(domain.lo < knot < domain.hi for knot in knots):
+        raise SchemaError(
+            f"term {spline.expr!r} has knots outside of the bounds ({domain.lo:g}, {domain.hi:g}) "
+            f"of {name!r}; move them inside"
+        )
 
 
 def _check_smooths(request: Request) -> None:

@@ -23,7 +23,7 @@ from privcausal.learners.estimate import Estimate
 from privcausal.request.header import Header, Kind
 from privcausal.request.plan import Assumptions, Plan
 from privcausal.request.request import Request
-from privcausal.request.schema import Binary, Levels, Schema
+from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed
 from privcausal.typing import Vector
 from privcausal.vault import simulate
 
@@ -131,11 +131,17 @@ class Planner:
         )  # fmt: skip
 
     def _simulated(self, rows: int, plan: Plan, *, mirrored: bool) -> tuple[Estimate, int]:
+        schema, formula = self.schema, plan.request.formula
+        domain = schema.get(formula.outcome)
+        if isinstance(domain, Transformed):  # invented are log(Y) themselves, not Y
+            schema = schema.with_columns({formula.outcome: Interval(domain.lo, domain.hi)})
+            formula = replace(formula, response=None)
+            plan = replace(plan, request=replace(plan.request, formula=formula, schema=schema))
         vault = simulate(plan, rows, self.assumed, mirrored=mirrored)
         # as in a fit: its matrices are too small for several BLAS threads
         with warnings.catch_warnings(), threadpool_limits(limits=1, user_api="blas"):
             warnings.simplefilter("ignore")  # a fit's warnings are about its own rows
-            estimate = self.learner.fit(plan, vault, self.schema, self.undeclared, self.base)
+            estimate = self.learner.fit(plan, vault, schema, self.undeclared, self.base)
         return estimate, vault.passes
 
     def epsilon_for(self, width: float, rows: int, alpha: float) -> float:

@@ -9,35 +9,30 @@ from __future__ import annotations
 
 import difflib
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from privcausal.errors import FormulaError
-from privcausal.request.factors import (
-    FUNCTIONS,
-    MAX_DEPTH,
-    NAME,
-    STRING,
-    Factor,
-    alias,
-    bare_factor,
-    call_factor,
-    checked_name,
-    short,
-    unique,
-)
+from privcausal.request.calls import FUNCTIONS, alias, short, unique
+from privcausal.request.factors import LABELLED, Factor, bare_factor, call_factor
 from privcausal.request.header import NO_SUCH_FIELD
+from privcausal.request.tokens import (
+    DOT,
+    MAX_INTERACTION,
+    Token,
+    bare,
+    check_numbers,
+    checked_text,
+    is_plain,
+    parts_of,
+    tokens_of,
+)
 from privcausal.stored import stored
 
-MAX_CHARACTERS = 10_000
 MAX_TERMS = 500
-MAX_INTERACTION = 3
-"""Factors of one term, and the largest power of a bracket."""
 MAX_PRODUCTS = 20_000
-"""Products that formulaic may form while it expands `*`, `:` and `**`."""
+"""Products that formulaic may form while it expands `*`, `/`, `:` and `**`."""
 
 
 @stored
@@ -72,6 +67,8 @@ class CausalFormula:
         As typed, with white space made even.
     outcome, treatment
         Column names.
+    response
+        The function of the outcome, as log(Y) in ``log(Y) ~ T``; None for the column itself.
     modifiers, controls
         Terms of the second and the third part; either may be empty.
     """
@@ -81,6 +78,7 @@ class CausalFormula:
     treatment: str
     modifiers: tuple[Term, ...] = ()
     controls: tuple[Term, ...] = ()
+    response: Factor | None = None
 
     def __post_init__(self) -> None:
         _check_roles(self)
@@ -96,8 +94,8 @@ class CausalFormula:
         Parameters
         ----------
         text
-            Names, `C`, `I`, `log`, `exp`, `sqrt`, `poly`, `bs` and `s`, joined by
-            ``+ - : * **`` and brackets. A name that is not an identifier stands in back-quotes.
+            Names and calls of `calls.FUNCTIONS`, joined by ``+ - : * / %in% **`` and brackets. A
+            name that is not an identifier stands in back-quotes.
         columns
             The public column names of the data. ``.`` stands for those used nowhere else in the
             formula, in this order; names that are not among them are refused.
@@ -109,15 +107,16 @@ class CausalFormula:
         FormulaError
             For everything else, with what to write instead.
         """
-        text = _checked_text(text)
-        outcome, treatment, *covariates = _parts(_tokens(text))
-        y, t = _bare(outcome, "outcome"), _bare(treatment, "treatment")
+        text = checked_text(text)
+        outcome, treatment, *covariates = parts_of(tokens_of(text))
+        y, response = _outcome(outcome)
+        t = bare(treatment, "treatment")
         names = _Placeholders((y, t), columns, quote)
         names.read(covariates)
         modifiers, controls = (names.terms(part) for part in [*covariates, [], []][:2])
         known = {frozenset(term.factors) for term in modifiers}
         kept = tuple(term for term in controls if frozenset(term.factors) not in known)
-        return cls(text, y, t, modifiers, kept)
+        return cls(text, y, t, modifiers, kept, response)
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -127,6 +126,11 @@ class CausalFormula:
     @property
     def factors(self) -> list[Factor]:
         return [factor for term in self.terms for factor in term.factors]
+
+    @property
+    def effect_on(self) -> str:
+        """What the treatment changes: the outcome's name, or its function as one would type it."""
+        return self.outcome if self.response is None else str(self.response)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -141,12 +145,17 @@ class CausalFormula:
     @property
     def categorical(self) -> tuple[str, ...]:
         """The columns used inside C()."""
-        return unique(f.variables[0] for f in self.factors if f.kind == "categorical")
+        return unique(f.variables[0] for f in self.factors if f.kind in LABELLED)
 
     @property
     def references(self) -> dict[str, str]:
         """The reference label of each column for which the formula names one."""
         return {f.variables[0]: f.ref for f in self.factors if f.ref is not None}
+
+    @property
+    def levels(self) -> dict[str, tuple[str, ...]]:
+        """The labels of each column for which the formula names them."""
+        return {f.variables[0]: f.levels for f in self.factors if f.levels}
 
     def __str__(self) -> str:
         return self.text
@@ -154,6 +163,19 @@ class CausalFormula:
 
 def _variables(terms: Iterable[Term]) -> tuple[str, ...]:
     return tuple(name for term in terms for name in term.variables)
+
+
+def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:
+    """The outcome's column, and the function of it if there is one."""
+    if len(part) != 1 or part[0].kind != "call":
+        return bare(part, "outcome"), None
+    factor = call_factor(part[0].text)
+    if factor.kind != "function" or len(factor.variables) != 1:
+        raise FormulaError(
+            f"{short(factor.expr)} is no outcome: it takes one column or a function of one, such "
+            "as log(Y) or I(Y > 3)"
+        )
+    return factor.variables[0], factor
 
 
 # Checks of the whole
@@ -186,15 +208,21 @@ def check_terms(terms: Sequence[Term]) -> None:
             raise FormulaError(
                 f"{short(term.name)}: s() cannot be in an interaction; write bs(x, df=5):C(g)"
             )
+        if len(term.factors) > 1 and any(f.sums_to_one for f in term.factors):
+            raise FormulaError(
+                f"{short(term.name)}: the functions of cr, cs and cc sum to one, so that a product "
+                "holds the other factor again; write cr(x, df=5, constraints='center')"
+            )
 
 
-_CALLED = re.compile(rf"\b({'|'.join(FUNCTIONS)})\(")
+_CALLED = re.compile(rf"\b({'|'.join(FUNCTIONS)})\(|\b(contr)\.")
 
 
 def _check_names(formula: CausalFormula) -> None:
     """Refuse names that formulaic would take for one another inside a function."""
     functions = [f for f in formula.factors if f.kind != "numeric"]
-    called = {name for f in functions for name in _CALLED.findall(f.expr)}
+    functions += [formula.response] if formula.response is not None else []
+    called = {name for f in functions for found in _CALLED.findall(f.expr) for name in found}
     for name in formula.variables:
         if name in called:
             raise FormulaError(f"{name!r} is a column and a function here; rename the column")
@@ -206,168 +234,6 @@ def _check_names(formula: CausalFormula) -> None:
             raise FormulaError(
                 f"{name!r} and {known[alias(name)]!r} are too alike for a function; rename one"
             )
-
-
-# Text -> tokens
-
-
-class _Token(NamedTuple):
-    kind: Literal["name", "call", "number", "operator"]
-    text: str
-
-
-_PLUS, _MINUS, _POWER, _DOT = (_Token("operator", symbol) for symbol in ("+", "-", "**", "."))
-
-_SPACE = re.compile(rf"(`[^`]*`|{STRING})|\s+")
-_BRACKET = re.compile(rf"`[^`]*`|{STRING}|[()]")
-_TOKEN = re.compile(
-    rf"""\s*(?:
-    (?P<call>{NAME})\s*(?=\()
-  | (?P<name>{NAME})
-  | `(?P<quoted>[^`]*)`
-  | (?P<number>[0-9]+)(?![\w.])
-  | (?P<operator>\*\*|[-+*:^().~|])
-    )""",
-    re.VERBOSE,
-)
-
-_STRANGERS = {
-    "/": "'/' between terms is not read; write a + a:b, or I(a / b) for a quotient",
-    "%": "'%in%' is not read; write a:b",
-    "{": "Python in braces is never run; write I(x * 2) for arithmetic",
-    "[": "square brackets are not read; write one column name, in back-quotes if need be",
-    "'": "text is only read in C(x, ref='A')",
-    '"': 'text is only read in C(x, ref="A")',
-    "`": "a back-quote is never closed; write `my column`",
-    "=": "'=' is only read inside a function, as in bs(x, df=5); write ~ after the outcome",
-}
-
-
-def _checked_text(text: object) -> str:
-    """The formula with white space made even, if Python and formulaic read it alike."""
-    if not isinstance(text, str):
-        raise FormulaError(f"a formula is text, not {type(text).__name__}; write 'Y ~ T | X'")
-    if len(text) > MAX_CHARACTERS:
-        raise FormulaError(f"the formula has more than {MAX_CHARACTERS} characters; shorten it")
-    text = _SPACE.sub(lambda match: match[1] or " ", text).strip()
-    if not _is_plain(text):
-        raise FormulaError(
-            "the formula holds a backslash, an invisible character or a letter in an unusual form "
-            "(not Unicode NFKC); type it anew, or rename the column"
-        )
-    return text
-
-
-def _is_plain(text: str) -> bool:
-    # Python reads a full-width x as x, formulaic does not
-    hidden = any(unicodedata.category(c)[0] == "C" for c in text)
-    return not hidden and "\\" not in text and unicodedata.is_normalized("NFKC", text)
-
-
-def _tokens(text: str) -> list[_Token]:
-    tokens, position = [], 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise _stranger(text[position:].lstrip())
-        position = match.end()
-        kind: Any = match.lastgroup
-        if kind == "call":
-            position = _closing(text, position)
-            tokens.append(_Token("call", text[match.start("call") : position]))
-        elif kind in ("name", "quoted"):
-            tokens.append(_Token("name", checked_name(match[kind])))
-        else:
-            tokens.append(_Token(kind, match[kind].replace("^", "**")))
-    return tokens
-
-
-def _stranger(rest: str) -> FormulaError:
-    why = _STRANGERS.get(rest[0], f"{rest[0]!r} is not read in a formula; leave it out")
-    if rest[0].isdigit():
-        why = (
-            f"{short(rest)} starts with a digit; write a number inside I(), as in I(0.5 * x), "
-            "and such a column name in back-quotes, `2x`"
-        )
-    return FormulaError(why)
-
-
-def _closing(text: str, start: int) -> int:
-    """The position after the bracket that closes the one at `start`."""
-    depth = 0
-    for match in _BRACKET.finditer(text, start):
-        depth += {"(": 1, ")": -1}.get(match[0], 0)
-        if depth == 0:
-            return match.end()
-    raise FormulaError(f"the bracket of {short(text[start:])} is never closed; write )")
-
-
-# Tokens -> parts
-
-
-def _parts(tokens: Sequence[_Token]) -> list[list[_Token]]:
-    """Outcome, treatment and at most two parts of covariates."""
-    parts: list[list[_Token]] = [[]]
-    separators, depth = "", 0
-    for kind, text in tokens:
-        if kind == "operator" and text in "~|" and depth == 0:
-            separators += text
-            parts.append([])
-            continue
-        depth += {"(": 1, ")": -1}.get(text, 0) if kind == "operator" else 0
-        if not 0 <= depth <= MAX_DEPTH:
-            break
-        parts[-1].append(_Token(kind, text))
-    if depth:
-        raise FormulaError("brackets do not match or are nested too deep; count ( and )")
-    if separators[:1] != "~":
-        raise FormulaError("the outcome and ~ are missing; write Y ~ T | X1 + X2")
-    if "~" in separators[1:] or len(separators) > 3:
-        raise FormulaError("there is more than one ~ or two |; write Y ~ T | X1 + X2 | W")
-    return parts
-
-
-def _bare(part: Sequence[_Token], role: Literal["outcome", "treatment"]) -> str:
-    if not part:
-        raise FormulaError(f"the {role} is missing; write Y ~ T | X1 + X2")
-    if len(part) == 1 and part[0].kind == "name":
-        return part[0].text
-    if part[0].text.startswith(("C(", "factor(", "i(")) and role == "treatment":
-        advice = "write its name and declare its labels, bounds={'T': pc.Binary(['no', 'yes'])}"
-    elif role == "treatment":
-        advice = "write covariates after a bar, Y ~ T | X1 + X2"
-    else:
-        advice = "transform it beforehand, as a column with bounds of its own"
-    raise FormulaError(f"the {role} must be one column name; {advice}")
-
-
-def _check_numbers(part: Sequence[_Token]) -> None:
-    """A number is the intercept, alone in a sum, or the power of a bracket."""
-    for i, token in enumerate(part):
-        after = part[i + 1] if i + 1 < len(part) else None
-        if token == _POWER:
-            _check_power(after, part[i + 2] if i + 2 < len(part) else None)
-        elif token.kind == "number" and (not i or part[i - 1] != _POWER):
-            _check_intercept(token, part[:i], after)
-
-
-def _check_power(token: _Token | None, after: _Token | None) -> None:
-    if token is None or token.kind != "number" or after == _POWER:
-        raise FormulaError("** needs a whole number after it; write (a + b)**2 or I(x**2)")
-    if token.text not in map(str, range(1, MAX_INTERACTION + 1)):
-        raise FormulaError(
-            f"the power of a bracket goes from 1 to {MAX_INTERACTION}; write (a + b)**2, or "
-            "I(x**4) for the power of a number"
-        )
-
-
-def _check_intercept(token: _Token, before: Sequence[_Token], after: _Token | None) -> None:
-    signs = [*takewhile(lambda sign: sign in (_PLUS, _MINUS), reversed(before))]
-    if token.text == "0" or (token.text == "1" and _MINUS in signs):
-        raise FormulaError("the intercept cannot be removed; leave out 0 and -1")
-    alone = after in (None, _PLUS, _MINUS) and (signs or not before)
-    if token.text != "1" or not alone:
-        raise FormulaError(f"the number {token.text[:9]} is no term; write I({token.text[:9]} * x)")
 
 
 # Parts -> terms
@@ -382,12 +248,12 @@ class _Placeholders:
     quote: bool
     factors: dict[str, Factor] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)  # expr -> placeholder
-    calls: dict[_Token, str] = field(default_factory=dict)
+    calls: dict[Token, str] = field(default_factory=dict)
     rest: list[str] = field(default_factory=list)  # placeholders `.` stands for
 
-    def read(self, parts: Sequence[Sequence[_Token]]) -> None:
+    def read(self, parts: Sequence[Sequence[Token]]) -> None:
         for part in parts:
-            _check_numbers(part)
+            check_numbers(part)
             for token in part:
                 if token.kind in ("name", "call") and token not in self.calls:
                     read = bare_factor if token.kind == "name" else call_factor
@@ -395,10 +261,10 @@ class _Placeholders:
         for name in self._used():
             if self.columns is not None and name not in self.columns:
                 raise _unknown(name, self.columns, quote=self.quote)
-        if any(_DOT in part for part in parts):
+        if any(DOT in part for part in parts):
             self.rest = [self._add(factor) for factor in self._unused()]
 
-    def terms(self, part: Sequence[_Token]) -> tuple[Term, ...]:
+    def terms(self, part: Sequence[Token]) -> tuple[Term, ...]:
         if not part:
             return ()
         products = _expand(" ".join(map(self._placeholder, part)))
@@ -413,13 +279,16 @@ class _Placeholders:
             raise FormulaError(f"{short(factor.expr)} is a column and a function; rename it")
         if known.ref and factor.ref and known.ref != factor.ref:
             raise FormulaError(f"{short(factor.expr)} has two reference labels; write one ref=")
-        self.factors[name] = replace(known, ref=known.ref or factor.ref)
+        if known.levels and factor.levels and known.levels != factor.levels:
+            raise FormulaError(f"{short(factor.expr)} has two lists of levels; write one levels=")
+        levels = known.levels or factor.levels
+        self.factors[name] = replace(known, ref=known.ref or factor.ref, levels=levels)
         if len(self.factors) > MAX_TERMS:
             raise FormulaError(f"there are more than {MAX_TERMS} terms; write a shorter formula")
         return name
 
-    def _placeholder(self, token: _Token) -> str:
-        if token == _DOT:
+    def _placeholder(self, token: Token) -> str:
+        if token == DOT:
             return f"({' + '.join(self.rest)})"
         return self.calls.get(token, token.text)
 
@@ -433,7 +302,7 @@ class _Placeholders:
         names = unique(name for name in self.columns if name not in used)
         if not names:
             raise FormulaError("'.' stands for no column, since all are used; leave it out")
-        if not all(isinstance(name, str) and _is_plain(name) for name in names):
+        if not all(isinstance(name, str) and is_plain(name) for name in names):
             raise FormulaError("'.' needs plain column names; rename, or name the covariates")
         return [bare_factor(name) for name in names]
 
@@ -491,8 +360,10 @@ def _size(node: Any, sizes: Sequence[int]) -> tuple[int, int]:
     """Most terms of a node, and most products formed to get them."""
     symbol = node.operator.symbol if sizes else ""
     if symbol == "**":
-        made = sizes[0] ** int(node.args[1].token)  # 1, 2 or 3
+        made = sizes[0] ** int(node.args[1].token)  # 1 to 4
         return made, made
+    if symbol in ("/", "in", "%in%"):
+        return sum(sizes), max(sizes)
     if symbol in (":", "*"):
         made = sizes[0] * sizes[1]
         return (made if symbol == ":" else made + sum(sizes)), made

@@ -231,6 +231,11 @@ class Plan:
         if self.request.trust.unit is not None:
             raise CapabilityError(PER_ROW)
         formula = self.request.formula
+        if formula.response is not None:
+            raise CapabilityError(
+                f"SQL is not written for {formula.response}: make it a column of the table, with "
+                "bounds of its own"
+            )
         schema = self.request.schema
         labels = text_columns(schema.columns)
         query = CellQuery(

@@ -62,6 +62,13 @@ class Interval:
         return self.lo + self.width / 2
 
 
+@dataclass(frozen=True)
+class Transformed(Interval):
+    """The domain of a function of a column, such as log(Y), with that of the column as read."""
+
+    raw: Interval
+
+
 def least_width(lo: float, hi: float) -> float:
     """An interval between numbers of this size must be wider."""
     return max(LEAST_WIDTH, LEAST_RELATIVE_WIDTH * max(abs(lo), abs(hi)))
@@ -372,6 +379,8 @@ def _as_domain(value: Any) -> Domain:
 
 def _from_mapping(value: Mapping[str, Any]) -> Domain:
     keys = set(value)
+    if keys == {"lo", "hi", "raw"}:
+        return Transformed(value["lo"], value["hi"], Interval(*value["raw"]))
     if keys == {"lo", "hi"}:
         return Interval(value["lo"], value["hi"])
     if not ("labels" in keys and keys <= {"labels", "ref", "other"}):
@@ -387,6 +396,8 @@ def _from_mapping(value: Mapping[str, Any]) -> Domain:
 
 
 def _plain(domain: Domain) -> dict[str, Any]:
+    if isinstance(domain, Transformed):
+        return {"lo": domain.lo, "hi": domain.hi, "raw": [domain.raw.lo, domain.raw.hi]}
     if isinstance(domain, Interval):
         return {"lo": domain.lo, "hi": domain.hi}
     if isinstance(domain, Binary):
@@ -469,3 +480,18 @@ def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         pass
     # raised outside of the handler, so that no foreign exception is attached
     raise SchemaError(f"{os.fspath(path)!r} {trouble}; give a file with a table [bounds]")
+
+
+def with_levels(schema: Schema, levels: Mapping[str, Sequence[str]]) -> Schema:
+    """The schema with the levels that ``C(x, levels=[...])`` declares, in their order."""
+    changed = {}
+    for name, labels in levels.items():
+        domain, own = schema.get(name), Levels(labels)
+        if domain is not None and not (
+            isinstance(domain, Levels) and {*domain.labels} == {*own.labels}
+        ):
+            raise SchemaError(
+                f"C({name}, levels=...) and bounds declare other labels of {name!r}; write one"
+            )
+        changed[name] = own
+    return schema.with_columns(changed)

@@ -105,7 +105,7 @@ def _facts(fit: Result) -> dict[str, str]:
     plan = fit.estimate.plan
     share = float(fit.ate["privacy_share"].iloc[0])
     return {
-        "Outcome": plan.request.formula.outcome,
+        "Outcome": plan.request.formula.effect_on,
         "Estimator": plan.learner if plan.base == "none" else f"{plan.learner} / {plan.base}",
         "Estimand": plan.request.estimand,
         "n": stat_text(fit, "N") or "private",

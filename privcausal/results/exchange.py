@@ -116,7 +116,7 @@ class Exchange:
         Who reads nothing else of a fit made with test noise still sees that it is not private.
         """
         mark = " (NOT PRIVATE)" if self.guarantee.kind == "none" else ""
-        outcome = self.estimate.plan.request.formula.outcome
+        outcome = self.estimate.plan.request.formula.effect_on
         return Model(f"{outcome}{mark}", tuple(self.params.index))
 
     @property
@@ -154,7 +154,7 @@ class Exchange:
 
     @property
     def __maketables_depvar__(self: Fit) -> str:
-        return self.estimate.plan.request.formula.outcome
+        return self.estimate.plan.request.formula.effect_on
 
     @property
     def __maketables_stat_labels__(self) -> dict[str, str]:

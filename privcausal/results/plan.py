@@ -374,7 +374,7 @@ def _tabulated(result: PlanResult) -> Table:
     domain = request.schema.get(formula.outcome)
     bounds = f" in [{domain.lo:.4g},{domain.hi:.4g}]" if isinstance(domain, Interval) else ""
     left = (
-        ("Outcome", f"{formula.outcome}{bounds}"),
+        ("Outcome", f"{formula.effect_on}{bounds}"),
         ("Treatment", formula.treatment),
         ("Formula", str(formula)),
         ("Neighbours", request.trust.neighbors.replace("_", "/")),

@@ -288,7 +288,7 @@ def _sized(f: Any) -> bool:  # noqa: PLR0911, PLR0912, PLR0915 - a table of clas
             return own and f.coef.shape == (f.features.size,) and _finite(f.coef)
         case Factor():
             as_written = bare_factor(f.expr) if f.kind == "numeric" else call_factor(f.expr)
-            return replace(as_written, ref=f.ref) == f
+            return as_written == f.evaluated
         case FeatureMap():
             return f.cut > 0 and all(0 <= b.column < len(f.design) for b in f.blocks)
         case Fourier():

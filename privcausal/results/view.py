@@ -51,11 +51,11 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         persons = f"One {trust.unit} is one person, with at most {trust.max_rows} rows used."
     return FitView(
         title=words.title,
-        outcome=formula.outcome,
+        outcome=formula.effect_on,
         treatment=formula.treatment,
         estimand=words.name,
         left=(
-            ("Outcome", f"{formula.outcome} in {_range(schema[formula.outcome])}"),
+            ("Outcome", f"{formula.effect_on} in {_range(schema[formula.outcome])}"),
             ("Treatment", f"{formula.treatment} ({arms})"),
             ("Formula", str(formula)),
             ("Records" if trust.unit is None else "Units", size),
@@ -186,7 +186,7 @@ def _attack(promise: Guarantee) -> pd.DataFrame | None:
 def _headline(result: Result, alpha: float) -> tuple[str, ...]:
     estimate = result.estimate
     request = estimate.plan.request
-    outcome, treatment = request.formula.outcome, request.formula.treatment
+    outcome, treatment = request.formula.effect_on, request.formula.treatment
     protected = _protected(result.guarantee)
     if estimate.averages is None:
         return (f"The effect of {treatment} on {outcome} was estimated by covariates.", protected)

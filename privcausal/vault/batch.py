@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcausal.features.design import Design
+from privcausal.features.response import response
 from privcausal.features.rows import Rows
 from privcausal.request.groups import Group, group_mask
 from privcausal.request.header import Kind
 from privcausal.request.plan import Plan
 from privcausal.request.request import FOLDS, Request
-from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, Transformed
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.guard import Opaque
 
@@ -69,6 +70,11 @@ class Batch(Opaque):
             complete &= clean[name][1]
         request = layout.request
         self.y = np.asarray(clean[request.formula.outcome][0], np.float64)
+        domain = layout.schema[request.formula.outcome]
+        if isinstance(domain, Transformed):
+            self.y = response(request.formula, domain, self.y)
+            complete &= np.isfinite(self.y)
+            self.y[~complete] = domain.mid
         self.t = np.asarray(clean[request.formula.treatment][0], np.float64)
         known = request.propensity
         self.rows = Rows(
@@ -133,6 +139,7 @@ def _clean(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]:
 
 def _clean_interval(column: RawColumn, domain: Interval) -> tuple[Vector, Mask]:
     assert column.numbers is not None
+    domain = domain.raw if isinstance(domain, Transformed) else domain
     missing = np.isnan(column.numbers)
     values = np.clip(column.numbers, domain.lo, domain.hi)
     values[missing] = domain.mid

@@ -146,9 +146,9 @@ class CellSums(Mechanism):
 
     def statement(self, layout: Layout, labels: frozenset[str]) -> str | None:
         """The same sums as one SQL query over the table `data`; None where SQL is not exact."""
-        if not isinstance(self.partition, Product):
-            return None
         formula = layout.request.formula
+        if not isinstance(self.partition, Product) or formula.response is not None:
+            return None
         query = CellQuery(
             formula.outcome, formula.treatment, layout.needed, layout.schema, self.partition, labels
         )

@@ -1,0 +1,54 @@
+"""A function of the outcome, as in ``log(Y) ~ T``: its domain and its values.
+
+It is read like a term of the right-hand side, and what it may be on the declared bounds is found
+on the same public grid. Rows are cut to the bounds, mapped, and cut to what was found there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privcausal.errors import FormulaError, SchemaError
+from privcausal.features.design import Design, design_of
+from privcausal.request.formula import CausalFormula, Term
+from privcausal.request.schema import Interval, Schema, Transformed
+from privcausal.typing import Vector
+
+
+def transformed(schema: Schema, formula: CausalFormula) -> Schema:
+    """The schema with the domain of the outcome as the formula has it.
+
+    Raises
+    ------
+    SchemaError, FormulaError
+        The outcome has no numeric bounds, or the function is constant or not finite on them.
+    """
+    name, function = formula.outcome, formula.response
+    raw = schema.get(name)
+    if isinstance(raw, Transformed):
+        raw = raw.raw
+    if function is None:
+        return schema if raw is schema.get(name) else schema.with_columns({name: raw})
+    if not isinstance(raw, Interval):
+        raise SchemaError(
+            f"{function.expr} needs declared bounds of {name!r} on which it is finite: "
+            f"bounds={{{name!r}: (lo, hi)}}"
+        )
+    design = _design(formula, raw)
+    if not design.columns:
+        raise FormulaError(f"the outcome {function.expr} does not vary within the bounds")
+    column = design.columns[0]
+    return schema.with_columns({name: Transformed(column.lo, column.hi, raw)})
+
+
+def response(formula: CausalFormula, domain: Transformed, values: Vector) -> Vector:
+    """The function of outcomes inside ``domain.raw``, shape (n,); NaN where it is not finite."""
+    design = _design(formula, domain.raw)
+    scaled = design.scaled({formula.outcome: values}, len(values))[:, 0]
+    return np.clip(domain.mid + 0.5 * domain.width * scaled, domain.lo, domain.hi)
+
+
+def _design(formula: CausalFormula, raw: Interval) -> Design:
+    assert formula.response is not None
+    term = Term(formula.response.expr, (formula.response,))
+    return design_of([term], Schema({formula.outcome: raw}), full_rank=True)
