@@ -15,7 +15,7 @@ from privcausal.learners.power import Planner
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, assume
 from privcausal.request.request import Control, Trust
-from privcausal.request.schema import Schema
+from privcausal.request.schema import Schema, with_levels
 from privcausal.results import AteResult, CateResult, PlanResult
 from privcausal.results.call import cells_call
 from privcausal.results.guarantee import ledger_line
@@ -137,14 +137,16 @@ def private(
 ) -> AteResult:
     """An average treatment effect with a private confidence interval.
 
-    Parameters are those of `privcate`; covariates of both parts of the formula are controls. A
-    formula without covariates, ``"Y ~ T"`` or ``"Y ~ T | 1"``, gives the difference in means of a
-    randomised trial, with Welch's (HC2) standard error and the noise. It needs no propensity, so
-    a known number changes nothing; with a column of known ones, which differ between rows, the
-    doubly robust score weighs by them.
-
     Parameters
     ----------
+    formula : str
+        ``"outcome ~ treatment | covariates"``; covariates of a further part are controls as well. A
+        formula without covariates, ``"Y ~ T"`` or ``"Y ~ T | 1"``, gives the difference in means of
+        a randomised trial, with Welch's (HC2) standard error and the noise.
+    data : data frame
+        As for `privcate`: a frame, a dict of arrays, Parquet or CSV files, DuckDB, Spark.
+    base : str or option object
+        What nuisances are learned by: ``"gam"``, ``"linear"`` or ``"dpebm"``; see `privcate`.
     estimand : {"ATE", "ATT", "ATO"}
         Which average of the effect: over everyone; over the treated; or by overlap weights
         e(x) (1 - e(x)) (Li, Morgan and Zaslavsky 2018), which is over those who might as well have
@@ -153,10 +155,36 @@ def private(
         good overlap widths are alike. It answers for a population that the treatment itself
         defines. The three coincide where the effect is the same for all, or the
         propensity is: without covariates each is the difference in means.
+    eps, delta : float
+        The privacy price of everything in the result together.
+    bounds : dict or Schema, optional
+        Public domains: ``{"age": (18, 95), "ward": ["A", "B"]}``. What is missing is bought
+        privately and shows in the budget.
+    neighbors : {"substitute", "add_remove"}
+        One unit's data replaced (the number of rows is public), or added or removed.
+    unit, max_rows : str, int
+        Protect all rows of a unit, of which at most `max_rows` are used; see `privcate`.
+    propensity : float or str, optional
+        Known treatment probability (a trial): a number, or a column with declared bounds. The
+        difference in means needs none, so a number changes nothing there; with a column the
+        doubly robust score weighs by it.
+    groups : sequence of str
+        Subgroups whose averages are wanted too: columns with levels, or ``"age >= 65"``.
+    control : Control
+        Details: sample splitting, the clip of propensities, shares of the budget, tails.
+    ledger : Ledger, optional
+        Charged before any row is read; refuses what it has not left.
+    progress : bool
+        Whether a bar on stderr (in a notebook, below the cell) follows the stages.
 
     Returns
     -------
     AteResult
+
+    Raises
+    ------
+    FormulaError, SchemaError, DataError, BudgetError, LedgerError, CapabilityError
+        Before anything is spent, unless the message says otherwise.
     """
     with open_source(data) as source:
         request = request_of(
@@ -222,8 +250,9 @@ def plan(
     estimand : {"ATE", "ATT", "ATO"}
         As for `private`; `privcate` has the ATE only.
     outcome_sd : float, optional
-        Standard deviation of the outcome within an arm. Default: a quarter of its declared width
-        (half of it for two labels); the worst case, half the width, is then shown too.
+        Standard deviation of the outcome within an arm. Default: a quarter of its declared width,
+        or half of it for two labels and for bounds (0, 1), as of an outcome that is 0 or 1; the
+        worst case, half the width, is then shown too.
     r2 : float
         Share of that variance which the covariates explain alike in both arms. The default 0 is
         cautious.
@@ -329,12 +358,33 @@ def from_cells(
     return CateResult(estimate, cells_call(asked, None), ledger_line(ledger))
 
 
-def check_data(data: Frame, schema: Bounds) -> Findings:
+def check_data(data: Frame, formula: str | None = None, bounds: Bounds = None) -> Findings:
     """For the person who holds the data: what will be clipped, missing or undeclared, row by row.
 
     This is the curator channel. It is exact and costs no budget, so it must not be published; its
     output says so.
+
+    Parameters
+    ----------
+    data : data frame
+        As for `privcate`.
+    formula : str, optional
+        Only the columns that it uses are looked at. Left out: all of the data and of `bounds`.
+    bounds : dict or Schema, optional
+        The domains to be declared.
+
+    Raises
+    ------
+    FormulaError, SchemaError, DataError
     """
-    domains = Schema.of(schema)
+    if formula is not None and not isinstance(formula, str):
+        raise CapabilityError("check_data takes data, a formula and bounds=, in this order")
+    domains = Schema.of(bounds)
     with open_source(data) as source:
-        return look_at_rows(typed(source, lambda _: domains.label_columns(())), domains)
+        if formula is None:
+            known = typed(source, lambda _: domains.label_columns(()))
+            return look_at_rows(known, domains, (*domains, *source.header.names))
+        read = parse(formula, source)
+        domains = with_levels(domains, read.levels)
+        known = typed(source, lambda _: domains.label_columns(read.categorical))
+        return look_at_rows(known, domains, read.variables)

@@ -547,6 +547,18 @@ def test_the_assumptions_are_told():
     assert "Nuisances" not in trial
 
 
+@pytest.mark.parametrize("learner", ["private", "r"])
+def test_bounds_of_zero_and_one_are_planned_as_two_values(learner: str) -> None:
+    """The most variable outcome within them, and the one that is usual."""
+    widths = [
+        pc.plan("Y ~ T | x", n=4000, bounds={"Y": domain, "x": (0, 1)}, learner=learner).table
+        for domain in ((0, 1), pc.Binary())
+    ]
+    np.testing.assert_allclose(*(w["se_sampling"] for w in widths), rtol=0.1)
+    words = " ".join(str(pc.plan("Y ~ T", n=1000, bounds={"Y": (0, 1)})).split())
+    assert "standard deviation 0.5 within an arm (half of its range)" in words
+
+
 @pytest.mark.parametrize("kind", ["eps", "n", "utility"])
 def test_axes_in_and_out(kind):
     plan = trial(n=[1000, 4000], eps=[0.5, 2])

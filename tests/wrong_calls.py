@@ -954,9 +954,13 @@ RESULTS: dict[str, Case] = {
     "comparison's alpha": (of("r", lambda f: pc.compare([f], alpha=7)), CapabilityError, "alpha"),
     "loading nothing": (alone(lambda: pc.load("nothing.json")), DataError, "there is no file"),
     "loading rows": (alone(lambda: pc.load(folder() / "whole.parquet")), DataError, "not a fit"),
-    "checking a number": (alone(lambda: pc.check_data(5, BOUNDS)), DataError, "cannot be read"),
+    "checking a number": (
+        alone(lambda: pc.check_data(5, bounds=BOUNDS)),
+        DataError,
+        "cannot be read",
+    ),
     "checking by a number": (
-        alone(lambda: pc.check_data(study(), 5)),
+        alone(lambda: pc.check_data(study(), bounds=5)),
         SchemaError,
         "must be a dict",
     ),

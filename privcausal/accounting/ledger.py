@@ -231,9 +231,11 @@ class Ledger:
     def _status(self, book: Book) -> str:
         spent, fits = self._spent(book), _fits(book)
         label = ", published" if spent.kind == "published" else ""
+        left = remaining(_events(book), self.epsilon, self.delta)
         return (
             f"eps {_shown(spent.epsilon)} of {_shown(self.epsilon)} spent at "
-            f"delta={self.delta:g} in {fits} fit{'s' * (fits != 1)}{label}"
+            f"delta={self.delta:g} in {fits} fit{'s' * (fits != 1)}{label}; "
+            f"a next fit may have {_shown(max(left.epsilon, left.pure_epsilon), ROUND_FLOOR)}"
         )
 
     def _spent(self, book: Book) -> Spent:

@@ -388,8 +388,9 @@ def assume(
 ) -> Assumptions:
     """The user's assumptions, completed.
 
-    An outcome of two labels is taken to have both equally often; a numeric one, a standard
-    deviation of a quarter of its declared width.
+    An outcome of two labels is taken to have both equally often, and so is one with bounds (0, 1),
+    which most often holds 0 and 1; any other, a standard deviation of a quarter of its declared
+    width.
 
     Raises
     ------
@@ -407,5 +408,6 @@ def assume(
         return Assumptions(SPREADS_PER_RANGE * outcome_sd, outcome_sd, r2, treated)
     width, usual = 1.0, 0.5
     if isinstance(domain, Interval):
-        width, usual = domain.width, domain.width / SPREADS_PER_RANGE
+        one_or_none = (domain.lo, domain.hi) == (0.0, 1.0)
+        width, usual = domain.width, domain.width / (2.0 if one_or_none else SPREADS_PER_RANGE)
     return Assumptions(width, usual if outcome_sd is None else outcome_sd, r2, treated)

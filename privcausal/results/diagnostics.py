@@ -245,18 +245,26 @@ class Balance(Diagnostic):
 
     @property
     def sentence(self) -> str:
-        """How many columns are clearly out of balance after weighting."""
+        """The noise; how many columns are clearly out of balance; for how many it hides that."""
         found = self.measured
         if np.isnan(found.after).any():
             return "The budget is too small to see the means of both arms."
+        hidden, all_terms = int((found.after_sd * CLEAR > LARGE).sum()), len(found.terms)
+        noise = f"Noise standard deviations are up to {numbers.number(found.after_sd.max(), 2)}"
+        if hidden == all_terms:
+            noise += f", so an imbalance of {LARGE:g} could not be seen"
+        elif hidden:
+            noise += f", so an imbalance of {LARGE:g} could not be seen in {hidden} of {all_terms}"
+            noise += " columns"
         clear = np.abs(found.after) > LARGE + CLEAR * found.after_sd
         names = [clean(name) for name, bad in zip(found.terms, clear, strict=True) if bad]
         more = ", ..." if len(names) > NAMED else ""
         listed = f" ({', '.join(names[:NAMED])}{more})" if names else ""
+        if hidden == all_terms and not names:
+            return f"{noise}: more budget is needed to judge the balance."
         return (
-            f"After weighting, {len(names)} of {len(found.terms)} standardised differences{listed} "
-            f"exceed {LARGE:g} by more than {CLEAR:g} noise standard deviations, which are up to "
-            f"{numbers.number(float(found.after_sd.max()), 2)}."
+            f"{noise}. After weighting, {len(names)} of {all_terms} standardised differences"
+            f"{listed} exceed {LARGE:g} by more than {CLEAR:g} of them."
         )
 
     def _grid(self) -> TableGrid:

@@ -5,7 +5,7 @@ It costs no budget and hides nothing, so it is for whoever holds the rows, and f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -128,7 +128,7 @@ class Findings:
         return [f"... and {more} more lines: see .frame"] if more > 0 else []
 
 
-def inspect(source: Source, schema: Schema) -> Findings:
+def inspect(source: Source, schema: Schema, names: Iterable[str]) -> Findings:
     """Compare every row with the declared domains, as a fit would read it.
 
     Parameters
@@ -137,14 +137,17 @@ def inspect(source: Source, schema: Schema) -> Findings:
     schema : Schema
         A treatment is read as 0/1 even where an interval (0, 1) was declared for it: declare it
         as ``Binary()`` to see which of its rows do not count.
+    names : iterable of str
+        The columns to look at.
 
     Returns
     -------
     Findings
         First the declared columns in the order declared, then the columns nobody declared.
     """
-    found = [f for name in schema for f in _column(source, name, schema)]
-    others = (name for name in source.header.names if name not in schema)
+    asked = dict.fromkeys(names)
+    found = [f for name in schema if name in asked for f in _column(source, name, schema)]
+    others = (name for name in asked if name not in schema)
     return Findings((*found, *(_undeclared(source, name) for name in others)))
 
 

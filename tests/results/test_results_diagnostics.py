@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -53,6 +54,34 @@ def test_balance_has_a_row_per_column() -> None:
     assert list(frame.columns) == ["before", "std_error_before", "after", "std_error_after"]
     assert np.isfinite(frame).all(axis=None)
     assert (frame[["std_error_before", "std_error_after"]] > 0).all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("noise", "after", "says"),
+    [
+        (
+            [0.2, 0.3],
+            [0.1, 0.2],
+            "up to 0.30, so an imbalance of 0.1 could not be seen: more budget",
+        ),
+        (
+            [0.2, 0.3],
+            [0.9, 0.2],
+            "1 of 2 standardised differences (a) exceed 0.1 by more than 2 of",
+        ),
+        ([0.2, 0.01], [0.1, 0.0], "could not be seen in 1 of 2 columns. After weighting, 0 of 2"),
+        ([0.01, 0.01], [0.2, 0.0], "up to 0.010. After weighting, 1 of 2 standardised differences"),
+    ],
+)
+def test_balance_says_its_noise_before_it_judges(noise: Any, after: Any, says: str) -> None:
+    found = look("balance")
+    measured = replace(
+        found.measured, terms=("a", "b"), before=np.zeros(2), before_sd=np.ones(2),
+        after=np.array(after), after_sd=np.array(noise),
+    )  # fmt: skip
+    words = replace(found, measured=measured).sentence
+    assert says in words
+    assert words.startswith("Noise standard deviations are up to")
 
 
 def test_it_promises_what_was_asked(what: str) -> None:

@@ -57,7 +57,7 @@ def lines(findings: Findings) -> dict[tuple[str, str], list[int]]:
 
 
 def test_every_problem_is_found_in_exactly_its_rows():
-    assert lines(pc.check_data(FRAME, SCHEMA)) == {
+    assert lines(pc.check_data(FRAME, bounds=SCHEMA)) == {
         ("y", "below 0"): [0],
         ("y", "above 100"): [4, 5],
         ("t", "missing"): [3],
@@ -80,7 +80,7 @@ def test_every_problem_is_found_in_exactly_its_rows():
 
 
 def test_frame_tells_type_consequence_count_and_examples():
-    frame = pc.check_data(FRAME, SCHEMA).frame
+    frame = pc.check_data(FRAME, bounds=SCHEMA).frame
     assert list(frame) == ["column", "type", "problem", "consequence", "rows", "examples"]
     line = frame[frame["problem"] == "above 100"].iloc[0]
     assert tuple(line) == ("y", "numeric", "above 100", "becomes 100", 2, (4, 5))
@@ -96,7 +96,7 @@ def test_frame_tells_type_consequence_count_and_examples():
 
 
 def test_examples_are_a_few_and_rows_are_all():
-    findings = pc.check_data({"x": np.arange(1000.0)}, {"x": (0, 9)})
+    findings = pc.check_data({"x": np.arange(1000.0)}, bounds={"x": (0, 9)})
     assert findings.frame["rows"].tolist() == [990]
     assert findings.frame["examples"].tolist() == [(10, 11, 12, 13, 14)]
     assert findings.rows("x", "above 9").tolist() == list(range(10, 1000))
@@ -104,7 +104,7 @@ def test_examples_are_a_few_and_rows_are_all():
 
 def test_text_with_numeric_bounds_is_refused_and_explained():
     found = lines(
-        pc.check_data(pd.DataFrame({"x": ["1", "2,5", None, "200", "nan"]}), {"x": (0, 9)})
+        pc.check_data(pd.DataFrame({"x": ["1", "2,5", None, "200", "nan"]}), bounds={"x": (0, 9)})
     )
     assert found == {
         ("x", "text, but its bounds are numbers"): [],
@@ -115,26 +115,26 @@ def test_text_with_numeric_bounds_is_refused_and_explained():
 
 
 def test_a_type_that_cannot_be_read_is_one_line_even_if_declared():
-    found = pc.check_data(FRAME[["seen"]], {"seen": ["2020-01-01"]})
+    found = pc.check_data(FRAME[["seen"]], bounds={"seen": ["2020-01-01"]})
     assert lines(found) == {("seen", "a type that cannot be read"): []}
 
 
 def test_missing_values_of_a_complete_schema_say_so():
     schema = pc.Schema({"x": (0, 1)}, complete=True)
-    found = lines(pc.check_data(pd.DataFrame({"x": [np.nan, 0.5]}), schema))
+    found = lines(pc.check_data(pd.DataFrame({"x": [np.nan, 0.5]}), bounds=schema))
     assert found == {("x", "missing, though declared complete"): [0]}
 
 
 def test_bounds_are_named_in_full():
-    found = lines(pc.check_data(pd.DataFrame({"x": [1e9, 0]}), {"x": (0.1, 123456789.5)}))
+    found = lines(pc.check_data(pd.DataFrame({"x": [1e9, 0]}), bounds={"x": (0.1, 123456789.5)}))
     assert found == {("x", "below 0.1"): [1], ("x", "above 123456789.5"): [0]}
 
 
 @pytest.mark.parametrize("make", [pl.from_pandas, pa.Table.from_pandas, dict])
 def test_every_kind_of_table_gives_the_same_findings(make):
     frame = FRAME.drop(columns="seen")
-    expected = pc.check_data(frame, SCHEMA).frame
-    pd.testing.assert_frame_equal(pc.check_data(make(frame), SCHEMA).frame, expected)
+    expected = pc.check_data(frame, bounds=SCHEMA).frame
+    pd.testing.assert_frame_equal(pc.check_data(make(frame), bounds=SCHEMA).frame, expected)
 
 
 numbers = st.one_of(st.floats(width=32), st.sampled_from([0.0, 1.0, -1.0, 3.0]))
@@ -153,7 +153,7 @@ def test_findings_are_what_the_vault_does(values, domain):
     """A row is found exactly where the vault changes its value or takes it for missing."""
     text = all(v is None or isinstance(v, str) for v in values)
     source = open_source({"x": np.array(values, dtype=object if text else float)})
-    found = lines(pc.check_data({"x": source.rows._frame["x"].to_native()}, {"x": domain}))
+    found = lines(pc.check_data({"x": source.rows._frame["x"].to_native()}, bounds={"x": domain}))
     number = isinstance(domain, pc.Interval) or (
         isinstance(domain, pc.Binary) and domain.labels is None and not text
     )
@@ -179,7 +179,7 @@ def _positions(found: dict[tuple[str, str], list[int]], starts: tuple[str, ...])
 
 
 def test_it_says_do_not_publish_above_and_below():
-    findings = pc.check_data(FRAME, SCHEMA)
+    findings = pc.check_data(FRAME, bounds=SCHEMA)
     for text in (str(findings), repr(findings)):
         shown = text.splitlines()
         assert shown[0] == shown[-1] == BANNER
@@ -190,9 +190,23 @@ def test_it_says_do_not_publish_above_and_below():
     assert page.index(BANNER) < page.index("<table>") < page.rindex(BANNER)
 
 
+def test_with_a_formula_only_its_columns_are_looked_at():
+    found = pc.check_data(
+        FRAME, "y ~ t | age + trial + C(ward, levels=['south', 'nrth'])", {"y": (0, 100)}
+    )
+    named = found.frame["column"].drop_duplicates().tolist()
+    assert named == ["y", "ward", "t", "age", "trial"]
+    assert found.rows("ward", "undeclared level 'north'").tolist() == [0]
+    assert found.rows("age", "not declared").size == 0
+    with pytest.raises(pc.FormulaError, match="'x' is not in the data"):
+        pc.check_data(FRAME, "y ~ t | x", SCHEMA)
+    with pytest.raises(pc.CapabilityError, match="data, a formula and bounds="):
+        pc.check_data(FRAME, SCHEMA)
+
+
 def test_many_lines_are_cut_in_print_and_not_in_the_frame():
     findings = pc.check_data(
-        pd.DataFrame({"x": [f"name {i:03}" for i in range(500)]}), {"x": ["a"]}
+        pd.DataFrame({"x": [f"name {i:03}" for i in range(500)]}), bounds={"x": ["a"]}
     )
     assert len(findings.frame) == 500
     shown = str(findings).splitlines()
@@ -203,7 +217,7 @@ def test_many_lines_are_cut_in_print_and_not_in_the_frame():
 
 def test_names_and_levels_cannot_change_the_page_or_the_terminal():
     evil = "<script>alert(1)</script>\x1b[31m\u202e\n"
-    findings = pc.check_data(pd.DataFrame({evil: ["b", evil * 9]}), {evil: ["a", "b"]})
+    findings = pc.check_data(pd.DataFrame({evil: ["b", evil * 9]}), bounds={evil: ["a", "b"]})
     for text in (str(findings), findings._repr_html_()):
         assert "\x1b" not in text
         assert "\u202e" not in text
@@ -220,7 +234,7 @@ def test_names_and_levels_cannot_change_the_page_or_the_terminal():
 
 
 def test_an_unknown_line_is_an_error_that_names_the_known_ones():
-    findings = pc.check_data(FRAME, SCHEMA)
+    findings = pc.check_data(FRAME, bounds=SCHEMA)
     with pytest.raises(DataError, match=r"it has 'below 0', 'above 100'"):
         findings.rows("y", "missing")
     with pytest.raises(DataError, match="neither declared nor in the data"):
@@ -228,7 +242,7 @@ def test_an_unknown_line_is_an_error_that_names_the_known_ones():
 
 
 def test_findings_are_frozen():
-    findings = pc.check_data(FRAME, SCHEMA)
+    findings = pc.check_data(FRAME, bounds=SCHEMA)
     with pytest.raises(dataclasses.FrozenInstanceError):
         findings.found = ()
     with pytest.raises(ValueError, match="read-only"):
@@ -236,10 +250,10 @@ def test_findings_are_frozen():
 
 
 def test_columns_come_as_declared_and_then_as_in_the_data():
-    names = pc.check_data(FRAME, SCHEMA).frame["column"].drop_duplicates().tolist()
+    names = pc.check_data(FRAME, bounds=SCHEMA).frame["column"].drop_duplicates().tolist()
     assert names == [*SCHEMA, "id", "trial", "seen"]
 
 
 def test_a_column_of_names_takes_one_sort():
     names = np.arange(200_000).astype(str)
-    assert len(pc.check_data(pd.DataFrame({"x": names}), {"x": ["a"]}).found) == 200_000
+    assert len(pc.check_data(pd.DataFrame({"x": names}), bounds={"x": ["a"]}).found) == 200_000

@@ -71,7 +71,7 @@ CALLS: dict[str, Callable[[Path], Any]] = {
     ),
     "effects": lambda file: pc.privcate(FORMULA, file, bounds=BOUNDS, **UNIT),
     "cells": lambda file: pc.privcate(FORMULA, file, bounds=BOUNDS, learner="adum"),
-    "the curator": lambda file: pc.check_data(file, BOUNDS),
+    "the curator": lambda file: pc.check_data(file, bounds=BOUNDS),
     "looks": lambda file: pc.privcate(FORMULA, file, bounds=BOUNDS, learner="dr").overlap(
         file, eps=1
     ),

@@ -49,7 +49,7 @@ def test_a_first_line_that_may_be_a_row_is_refused_in_one_sentence(
     place = file(tmp_path, first)
     words = {
         told(lambda: pc.private("Y ~ T", place, bounds={"Y": (0, 1)})),
-        told(lambda: pc.check_data(place, {"Y": (0, 1)})),
+        told(lambda: pc.check_data(place, bounds={"Y": (0, 1)})),
         told(lambda: pc.private("a ~ b", place)),
     }
     assert len(words) == 1

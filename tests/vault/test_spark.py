@@ -339,7 +339,7 @@ def test_the_table_is_sealed(frame: Any) -> None:
         with pytest.raises(PrivacyBreach):
             look(Spark(frame))
     with pytest.raises(CapabilityError, match="do not leave"):
-        pc.check_data(frame, BOUNDS)
+        pc.check_data(frame, bounds=BOUNDS)
 
 
 # -- the claims of the other sources -----------------------------------------------------------

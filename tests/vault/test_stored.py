@@ -340,8 +340,8 @@ def test_a_relation_has_no_order_for_parts_and_units(options: Any, tmp_path: Pat
 
 def test_the_curator_sees_the_same_in_a_file(tmp_path: Path) -> None:
     kept = places(tmp_path)
-    expected = pc.check_data(study(), BOUNDS).frame
-    found = pc.check_data(kept["parquet"], BOUNDS).frame
+    expected = pc.check_data(study(), bounds=BOUNDS).frame
+    found = pc.check_data(kept["parquet"], bounds=BOUNDS).frame
     wanted = ["column", "problem", "rows", "examples"]
     pd.testing.assert_frame_equal(found[wanted], expected[wanted])
 
