@@ -9,7 +9,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_CEILING, Context
 from pathlib import Path
@@ -23,7 +22,7 @@ from privcausal.report.tables import Pairs, Prose, Rule, Table, stage_shares
 from privcausal.report.view import FitView
 from privcausal.report.words import ALERTS, clean
 from privcausal.request.plan import Plan
-from privcausal.request.schema import Binary, Domain, Interval, Schema
+from privcausal.request.schema import Domain, Interval, Schema
 from privcausal.results.exchange import Fit
 from privcausal.results.guarantee import Guarantee, promise
 from privcausal.results.view import PACKAGES, version_of
@@ -77,144 +76,120 @@ ACCESS = (
     "is the curator's to say."
 )
 GROUPS = "What is found of a group may be said of everyone in it, whether in the data or not."
+AFTER = (
+    "Estimates, intervals, tables and plots are functions of the noisy releases; proven methods "
+    "hold averages within the width of the outcome's bounds."
+)
+LATER = "Later fits of the same rows are charged to one ledger with a cap."
 ONCE = "No ledger was kept: fits of the same rows add up, and others are not counted here."
 
 
-@dataclass(frozen=True)
-class Disclosure:
-    """Sentences on one fit, real or planned; each is a function of the arguments alone.
+def disclosed(
+    plan: Plan, promise: Guarantee, schema: Schema, budget: pd.DataFrame, ledger: str | None
+) -> dict[str, dict[str, Any]]:
+    """The registry's groups of fields on privacy, those of tier 3 too, of a real or planned fit.
 
     `budget` has a line per release, as `Result.budget`; `schema` the domains as declared or bought.
     """
+    if promise.kind == "none":
+        raise CapabilityError("a fit with test noise is not private: it has no label or record")
+    proven, bought = promise.kind == "proven", _bought(budget)
+    columns = "; ".join(f"`{name}` {_told(domain)}" for name, domain in schema.domains)
+    lack = "No value is missing." if schema.complete else "Values may be missing."
+    change = {
+        "substitute": f"the data of {promise.unit} are replaced by any other",
+        "add_remove": f"the data of {promise.unit} are in one of them only",
+    }[promise.neighbors]
+    size = f"the number of {_counted(plan)}, " if promise.neighbors == "substitute" else ""
+    domains = "those domains that were declared" if bought else "declared domains"
+    told = "Bounds were bought from the rows with noise, and charged. " if bought else ""
+    return {
+        "dp_variant": {
+            "variant_name": "Approximate DP" if promise.delta else "Pure DP",
+            "data_domain": f"All tables with the columns {columns}. {lack}",
+            "unprotected_quantities": f"Public: {size}{domains}, names and types of columns, the "
+            "formula and all options of the call.",
+        },
+        "privacy_loss": {
+            "privacy_unit": f"{promise.unit[:1].upper()}{promise.unit[1:]}",
+            "privacy_unit_details": f"Two tables are neighbours if {change} ({promise.neighbors}).",
+            "privacy_parameters": _parameters(promise),
+            # a published guarantee goes under the line that it carries everywhere
+            "privacy_parameters_details": ". ".join(
+                filter(None, (ALERTS[promise.kind], promise.statement))
+            ),
+        },
+        "deployment_model": {
+            "model_name": "Central", "model_name_details": ACCESS, "actors": READER,
+            "release_type": "One release",
+            "release_type_details": ONCE if ledger is None else f"{LATER} {ledger}",
+            "data_source_type": "Static",
+            "data_source_type_details": "A fit reads one table, as it is at that time.",
+            "access_type": "Non-interactive",
+            "access_type_details": "Readers get released numbers and functions of them.",
+        },
+        "accounting": {"post_processing": AFTER, "composition": _composition(plan, budget)},
+        "implementation": {
+            "preprocessing_and_hyperparameter_tuning": told + (ROWS if proven else AS_PRINTED),
+            "mechanisms": _mechanisms(budget, FLOATS if proven else AS_PRINTED),
+            "justification": PROVEN if proven else AS_PRINTED,
+        },
+    }  # fmt: skip
 
-    plan: Plan
-    promise: Guarantee
-    schema: Schema
-    budget: pd.DataFrame
-    ledger: str | None = None
 
-    @property
-    def parameters(self) -> dict[str, float]:
-        """Epsilon and delta, epsilon rounded up to four digits: no more than is true."""
-        up = Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(self.promise.epsilon))
-        slack = self.promise.delta
-        return {"epsilon": float(up), **({"delta": slack} if slack else {})}
+def _parameters(promise: Guarantee) -> dict[str, float]:
+    """Epsilon and delta, epsilon rounded up to four digits: no more than is true."""
+    up = Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(promise.epsilon))
+    return {"epsilon": float(up), **({"delta": promise.delta} if promise.delta else {})}
 
-    @property
-    def variant(self) -> str:
-        return "Approximate DP" if self.promise.delta else "Pure DP"
 
-    @property
-    def price(self) -> str:
-        return f"{self.variant}: " + ", ".join(f"{k} {v:g}" for k, v in self.parameters.items())
+def _composition(plan: Plan, budget: pd.DataFrame) -> str:
+    """How the stages add up."""
+    if not plan.stages:
+        return "One table of cells with noise of its maker; nothing was charged here."
+    if plan.trade_off is not None:
+        law = "the trade-off functions that its estimators declare are composed"
+    elif not plan.rho:
+        law = "their epsilon and delta add up"
+    else:
+        law = "rho adds up over them and is converted once to epsilon and delta"
+        law += " by the Gaussian trade-off function" if plan.gdp else " as zCDP"
+        law += ", to which stages priced in epsilon and delta add theirs" * bool(plan.epsilon)
+    side = any(stage.parallel for stage in plan.stages)
+    beside = " Stages that read rows of their own are in parallel, charged once." * side
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in stage_shares(budget).items())
+    count = f"{len(plan.stages)} stage{'s' * (len(plan.stages) != 1)}"
+    return f"{count}, charged before rows are read: {law}.{beside} Shares of the price: {shares}."
 
-    @property
-    def statement(self) -> str:
-        """The guarantee, under the line that a published one carries everywhere."""
-        return ". ".join(filter(None, (ALERTS[self.promise.kind], self.promise.statement)))
 
-    @property
-    def unit(self) -> str:
-        return f"{self.promise.unit[:1].upper()}{self.promise.unit[1:]}"
-
-    @property
-    def adjacent(self) -> str:
-        """Which tables are neighbours."""
-        change = {
-            "substitute": f"the data of {self.promise.unit} are replaced by any other",
-            "add_remove": f"the data of {self.promise.unit} are in one of them only",
-        }[self.promise.neighbors]
-        return f"Two tables are neighbours if {change} ({self.promise.neighbors})."
-
-    @property
-    def domain(self) -> str:
-        """Every column with its domain."""
-        columns = "; ".join(f"`{name}` {_told(domain)}" for name, domain in self.schema.domains)
-        lack = "No value is missing." if self.schema.complete else "Values may be missing."
-        return f"All tables with the columns {columns}. {lack}"
-
-    @property
-    def sized(self) -> bool:
-        """Whether the number of rows or units is public."""
-        return self.promise.neighbors == "substitute"
-
-    @property
-    def bought(self) -> bool:
-        """Whether bounds were."""
-        return bool((self.budget["stage"] == "bounds").any())
-
-    @property
-    def public(self) -> str:
-        """What no noise protects."""
-        of = "rows" if self.plan.request.trust.unit is None else "units"
-        size = [f"the number of {of}"] if self.sized else []
-        domains = ["those domains that were declared"] if self.bought else ["declared domains"]
-        names = ["names and types of columns", "the formula and all options of the call"]
-        return f"Public: {', '.join([*size, *domains, *names])}."
-
-    @property
-    def tuning(self) -> str:
-        bounds = "Bounds were bought from the rows with noise, and charged." if self.bought else ""
-        told = ROWS if self.promise.kind == "proven" else AS_PRINTED
-        return f"{bounds} {told}".strip()
-
-    @property
-    def composition(self) -> str:
-        """How the stages add up."""
-        plan = self.plan
-        if not plan.stages:
-            return "One table of cells with noise of its maker; nothing was charged here."
-        if plan.trade_off is not None:
-            law = "the trade-off functions that its estimators declare are composed"
-        elif not plan.rho:
-            law = "their epsilon and delta add up"
-        else:
-            law = "rho adds up over them and is converted once to epsilon and delta"
-            law += " by the Gaussian trade-off function" if plan.gdp else " as zCDP"
-            law += ", to which stages priced in epsilon and delta add theirs" * bool(plan.epsilon)
-        side = any(stage.parallel for stage in plan.stages)
-        beside = " Stages that read rows of their own are in parallel, charged once." * side
-        shares = ", ".join(f"{k} {share:.0%}" for k, share in stage_shares(self.budget).items())
-        return (
-            f"{len(plan.stages)} stages, charged before rows are read: {law}.{beside} "
-            f"Shares of the price: {shares}."
-        )
-
-    @property
-    def mechanisms(self) -> str:
-        """Which noise, and whose code draws it."""
-        names = sorted({str(name) for name in self.budget["mechanism"]} - {""})
-        used = ", ".join(f"{name} {version_of(name)}" for name in PACKAGES)
-        told = f"{', '.join(names) or 'noise of the maker of the table'}."
-        how = FLOATS if self.promise.kind == "proven" else AS_PRINTED
-        return f"{told[:1].upper()}{told[1:]} {how} Software: {used}."
-
-    @property
-    def reuse(self) -> str:
-        if self.ledger is None:
-            return ONCE
-        return f"Later fits of the same rows are charged to one ledger with a cap. {self.ledger}"
-
-    @property
-    def reasons(self) -> str:
-        """Why what was chosen was chosen, and how it is checked."""
-        return PROVEN if self.promise.kind == "proven" else AS_PRINTED
+def _mechanisms(budget: pd.DataFrame, how: str) -> str:
+    """Which noise, and whose code draws it."""
+    names = sorted({str(name) for name in budget["mechanism"]}) if len(budget) else []
+    used = ", ".join(f"{name} {version_of(name)}" for name in PACKAGES)
+    told = ", ".join(names) or "noise of the maker of the table"
+    return f"{told[:1].upper()}{told[1:]}. {how} Software: {used}."
 
 
 def _told(domain: Domain) -> str:
     if isinstance(domain, Interval):
         return f"in [{domain.lo:.12g}, {domain.hi:.12g}]"
-    if isinstance(domain, Binary):
-        return "0 or 1" if domain.labels is None else f"one of {', '.join(domain.labels)}"
-    return f"one of {', '.join(domain.labels)}"
+    return "0 or 1" if domain.labels is None else f"one of {', '.join(domain.labels)}"
 
 
-def disclosed(result: Shown) -> Disclosure:
-    """Of a fit; one with test noise has no privacy to tell of."""
-    if result.guarantee.kind == "none":
-        raise CapabilityError("a fit with test noise is not private: it has no label or record")
-    schema, line = result.estimate.schema, result.ledger_line
-    return Disclosure(result.plan, result.guarantee, schema, result.budget, line)
+def _counted(plan: Plan) -> str:
+    return "rows" if plan.request.trust.unit is None else "units"
+
+
+def _bought(budget: pd.DataFrame) -> bool:
+    return len(budget) > 0 and bool((budget["stage"] == "bounds").any())
+
+
+def _of(fit: Shown) -> dict[str, dict[str, Any]]:
+    return disclosed(fit.plan, fit.guarantee, fit.estimate.schema, fit.budget, fit.ledger_line)
+
+
+def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {field: value for group in groups.values() for field, value in group.items()}
 
 
 class Disclosed:
@@ -235,29 +210,30 @@ class Disclosed:
         CapabilityError
             The fit was made with test noise: it is not private.
         """
-        said, view = disclosed(self), self._view()
+        said, view, promise = _flat(_of(self)), self._view(), self.guarantee
         given = (("Product", name), ("Published by", curator), ("Contact", contact))
-        of = "rows" if said.plan.request.trust.unit is None else "units"
+        size = "public" if promise.neighbors == "substitute" else "protected"
         left = (
             *((key, clean(text)) for key, text in given if text),
             ("What is shown", view.title),
-            ("Protected", said.unit),
-            (f"Number of {of}", "public" if said.sized else "protected"),
+            ("Protected", clean(said["privacy_unit"])),
+            (f"Number of {_counted(self.plan)}", size),
         )
         right = (
-            ("Guarantee", said.promise.kind),
-            ("Variant", said.variant),
-            *((key, f"{value:g}") for key, value in said.parameters.items()),
-            ("Bounds", "bought" if said.bought else "declared"),
-            ("Releases", str(len(said.budget))),
+            ("Guarantee", promise.kind),
+            ("Variant", said["variant_name"]),
+            *((key, f"{value:g}") for key, value in said["privacy_parameters"].items()),
+            ("Bounds", "bought" if _bought(self.budget) else "declared"),
+            ("Releases", str(len(self.budget))),
         )
+        promised = (view.headline[-1], said["privacy_unit_details"], *view.guarantee[1:])
         parts = {
             "What was found": view.headline[:-1],
-            "What is promised": (view.headline[-1], said.adjacent, *view.guarantee[1:]),
-            "What is not protected": (said.public, GROUPS),
-            "Other results from the same data": (said.reuse,),
+            "What is promised": promised,
+            "What is not protected": (said["unprotected_quantities"], GROUPS),
+            "Other results from the same data": (said["release_type_details"],),
             "Who is trusted": (READER,),
-            "How": (said.composition, said.mechanisms),
+            "How": (said["composition"], said["mechanisms"]),
         }
         blocks = [Prose(tuple(map(clean, told)), head) for head, told in parts.items()]
         top = (Rule("="), Pairs("The promise", left, right), Rule("="))
@@ -309,7 +285,7 @@ class Disclosed:
         _check(authors, "authors= of a record is a list of names")
         if sector not in (None, *SECTORS):
             raise CapabilityError(f"sector= is one of {', '.join(SECTORS)}")
-        record = _record(disclosed(self), self._view(), {
+        record = _record(self, {
             "name": name, "data_curators": [*curators], "intended_use": use,
             "data_product_type": "Summary statistics", "data_product_region": region,
             "publication_date": _day(published),
@@ -334,19 +310,21 @@ def checklist(result: PlanResult) -> Summary:
         raise CapabilityError("a checklist is of one fit: plan for one n and one eps")
     plan, row = result.planner.plan(eps), result.table.iloc[0]
     what = promise(plan, kind="proven", what="all numbers of this fit together,")
-    said = Disclosure(plan, what, plan.request.schema, result.budget)
+    said = _flat(disclosed(plan, what, plan.request.schema, result.budget, None))
+    price = ", ".join(f"{key} {value:g}" for key, value in said["privacy_parameters"].items())
+    loss = f"{said['variant_name']}: {price}."
     precise = (
         f"With {n:,} rows the {1 - result.question.alpha:.0%} interval of the average effect is "
         f"expected to be +- {row['half-width']:.3g}; privacy noise is {row['privacy_share']:.0%} "
         f"of its variance. {BIAS}"
     )
     parts = {
-        "Privacy parameters": (said.price + ".", said.statement),
-        "Unit of privacy": (said.unit + ". " + said.adjacent,),
-        "What is not protected": (said.public,),
-        "Composition and budget": (said.composition, SPENDING),
-        "Algorithms and their correctness": (said.mechanisms, said.reasons),
-        "Data before noise": (said.tuning,),
+        "Privacy parameters": (loss, said["privacy_parameters_details"]),
+        "Unit of privacy": (f"{said['privacy_unit']}. {said['privacy_unit_details']}",),
+        "What is not protected": (said["unprotected_quantities"],),
+        "Composition and budget": (said["composition"], SPENDING),
+        "Algorithms and their correctness": (said["mechanisms"], said["justification"]),
+        "Data before noise": (said["preprocessing_and_hyperparameter_tuning"],),
         "Utility and bias": (precise,),
         "Trust model and queries": (f"Central, not interactive. {READER}",),
         "Security and access": (ACCESS,),
@@ -387,45 +365,14 @@ EVIDENCE = {
 # -- the record ------------------------------------------------------------------------------------
 
 
-def _record(said: Disclosure, view: FitView, basic: dict[str, Any]) -> dict[str, Any]:
+def _record(fit: Shown, basic: dict[str, Any]) -> dict[str, Any]:
     """The record but for who wrote it; its slug as the registry makes it."""
     named = (basic["name"], "-".join(basic["data_curators"]), basic["publication_date"][:4])
     slug = "_".join(re.sub(r"\W+", "_", part.lower()) for part in named).replace("_", "-")
-    told = f"{view.title}: `{said.plan.request.formula}`."
+    told = f"{fit._view().title}: `{fit.plan.request.formula}`."
     return {
         "url_slug": slug, "status": "Draft", "tier": 3,
-        "deployment": {"basic": basic | {"description": told}} | _fields(said),
-    }  # fmt: skip
-
-
-def _fields(said: Disclosure) -> dict[str, Any]:
-    """The registry's fields on privacy, those of tier 3 too."""
-    return {
-        "dp_variant": {
-            "variant_name": said.variant, "data_domain": said.domain,
-            "unprotected_quantities": said.public,
-        },
-        "privacy_loss": {
-            "privacy_unit": said.unit, "privacy_unit_details": said.adjacent,
-            "privacy_parameters": said.parameters, "privacy_parameters_details": said.statement,
-        },
-        "deployment_model": {
-            "model_name": "Central", "model_name_details": ACCESS, "actors": READER,
-            "release_type": "One release", "release_type_details": said.reuse,
-            "data_source_type": "Static",
-            "data_source_type_details": "A fit reads one table, as it is at that time.",
-            "access_type": "Non-interactive",
-            "access_type_details": "Readers get released numbers and functions of them.",
-        },
-        "accounting": {
-            "post_processing": "Estimates, intervals, tables and plots are functions of the noisy "
-            "releases; proven methods hold averages within the width of the outcome's bounds.",
-            "composition": said.composition,
-        },
-        "implementation": {
-            "preprocessing_and_hyperparameter_tuning": said.tuning,
-            "mechanisms": said.mechanisms, "justification": said.reasons,
-        },
+        "deployment": {"basic": basic | {"description": told}} | _of(fit),
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from results_fits import BOUNDS, FORMULA, study
@@ -149,6 +150,20 @@ def test_each_kind_of_fit_is_told_apart(fits: dict[str, Any], tmp_path: Path) ->
     for key in ("mechanisms", "justification"):
         assert "not proven" in told["published"]["implementation"][key]
         assert "not proven" not in told["rows"]["implementation"][key]
+
+
+def test_a_table_with_noise_of_its_maker_is_said_to_be_one(tmp_path: Path) -> None:
+    cells = {
+        "cell": ["a", "a", "b", "b"], "arm": [0, 1, 0, 1],
+        "count": [899.3, 101.2, 498.8, 503.0], "sum": [88.1, 21.7, 51.0, 99.9],
+    }  # fmt: skip
+    fit = pc.from_cells(pd.DataFrame(cells), ["a", "b"], eps=1, noise={"count": 3, "sum": 3})
+    told = record(fit, tmp_path)[0]["deployment"]
+    assert "noise of its maker" in told["accounting"]["composition"]
+    assert told["dp_variant"]["variant_name"] == "Pure DP"
+    assert "delta" not in told["privacy_loss"]["privacy_parameters"]
+    assert "not proven" in told["implementation"]["mechanisms"]
+    assert "PUBLISHED" in str(fit.label())
 
 
 @pytest.mark.parametrize(
