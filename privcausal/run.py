@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import secrets
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from privcausal.accounting import BudgetExhaustedError
-from privcausal.errors import BudgetError, CapabilityError, PrivcausalError
+from privcausal.errors import BudgetError, CapabilityError, PrivcausalError, PrivcausalWarning
 from privcausal.features.response import transformed
 from privcausal.learners import Learner
 from privcausal.learners.bases import AnyBase
@@ -42,6 +44,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT = Control()
+HERE = os.path.dirname(__file__)
 
 MOVED = {
     **{name: f"control=pc.Control({name}=...)" for name in DEFAULT.__dataclass_fields__},
@@ -144,7 +147,29 @@ def run(
         # and a likelihood that underflows is zero, whatever the caller's numpy.seterr asks for
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(under="ignore"):
             estimate = learner.fit(plan, vault, schema, undeclared, base)
-    return result(estimate, call_text(learner, base, request), ledger_line(ledger))
+    found = result(estimate, call_text(learner, base, request), ledger_line(ledger))
+    for text in found.alerts.values():
+        warnings.warn(_brief(text), PrivcausalWarning, stacklevel=_outside())
+    return found
+
+
+LONGEST_WARNING = 235  # characters: three lines of 80, less the beginning that Python prints
+
+
+def _brief(text: str) -> str:
+    """Its first sentences, as many as three lines hold; the summary has all."""
+    end = len(text)
+    while end > LONGEST_WARNING:
+        end = text.rindex(". ", 0, end - 1) + 1
+    return text[:end]
+
+
+def _outside() -> int:
+    """The stack level of the first frame that is not of this package, seen from who calls."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _with_plan(

@@ -120,7 +120,8 @@ class AverageEstimate:
 
     `terms` (the average effect, then slopes) come before the groups. `clipping` bounds the bias of
     cut scores, and `remainder` is the root mean square of the bias by nuisance errors, shape (m,).
-    No row weighs more than `weight` times what it does in a difference of means.
+    No row weighs more than `weight` times what it does in a difference of means. `size_sd` is the
+    noise of the number of complete rows, `size`, and `treated` the share of them (released too).
     """
 
     terms: tuple[str, ...]
@@ -132,6 +133,8 @@ class AverageEstimate:
     remainder: Vector
     size: float
     weight: float = np.inf
+    size_sd: float = np.nan
+    treated: float = np.nan
 
     @property
     def cov(self) -> Matrix:
@@ -197,6 +200,7 @@ def estimate_averages(
     out = AverageEstimate(
         terms, (), own, sampling, privacy,
         clipping * spread, frame.remainder.rms * spread, frame.size,
+        size_sd=float(sd.outer[0, 0]),
     )  # fmt: skip
     if not groups:
         return out

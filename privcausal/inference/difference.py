@@ -171,6 +171,7 @@ def estimate_difference(
     sampled, noisy = np.diag(sampling.sum(axis=0)), np.diag(privacy.sum(axis=0))
     if noise is not None:
         sampled, noisy = _joint(value, lost, mean - window.interval.mid, sampling, privacy, noise)
+    rows = float(max(value.count[:, 0].sum(), 1.0))
     return AverageEstimate(
         (term,),
         groups,
@@ -179,7 +180,9 @@ def estimate_difference(
         noisy,
         np.where(lost.any(axis=0), 0.0, window.bias(value.count)),
         np.zeros(size),
-        float(max(value.count[:, 0].sum(), 1.0)),
+        rows,
+        size_sd=float(np.linalg.norm(sd.count[:, 0])),
+        treated=float(np.clip(value.count[1, 0] / rows, 0.0, 1.0)),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from privcausal.errors import CapabilityError
 from privcausal.features.functions import Nuisance
-from privcausal.inference.average import AverageEstimate
+from privcausal.inference.average import FEW, AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
 from privcausal.learners.averages import (
@@ -41,6 +41,7 @@ from privcausal.learners.state import (
     CATE_LOOKS,
     FitState,
     Session,
+    listed,
     look_at_outcome,
     prepare,
     range_needs,
@@ -229,13 +230,30 @@ def finish(
     found: AverageEstimate | None,
     notes: tuple[str, ...] = (),
 ) -> Estimate:
-    session = state.session
+    session, e = state.session, nuisances.propensity(state.rows)
+    cut = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
+    alerts = _alerts(state, found, cut)
+    if found is not None:
+        found = replace(found, treated=float(np.mean(e)))
+        if POOR_OVERLAP < cut <= MOST_CUT and _divides(state, found) and "arm" not in alerts:
+            notes = (OVERLAP_NOTE.format(share=cut, **_ends(state)), *notes)
     return Estimate(
         session.plan, session.schema, state.design, state.population, effect, nuisances, found,
-        tuple(session.releases), session.vault.size, session.vault.real_noise,
-        _support(state, nuisances, found) + notes,
+        tuple(session.releases), session.vault.size, session.vault.real_noise, notes,
+        tuple(alerts.items()),
     )  # fmt: skip
 
+
+COVARIATES_ALERT = (
+    "No covariate is left, so nothing was adjusted for: no level or range of {names} could be told "
+    "from noise. Declare them in bounds=."
+)
+
+MOST_INCOMPLETE = 0.5
+COMPLETE_ALERT = (
+    "Fewer than half of the rows are complete, by released numbers; the others add nothing. Are "
+    "the labels of the data those of bounds=?"
+)
 
 UNSEEN_NOTE = (
     "One arm has too few rows to be told from none: is it coded 0 and 1? By released numbers its "
@@ -273,8 +291,8 @@ CLIPPING_NOTE = (
 )
 
 
-POOR_OVERLAP = 0.1
-"""Share of the rows with propensities at the clip above which the result says so."""
+POOR_OVERLAP, MOST_CUT = 0.1, 0.5
+"""Shares of the rows with propensities at the clip above which the result says so, and warns."""
 
 OVERLAP_NOTE = (
     "About {share:.0%} of the rows have a propensity below {clip:.2g} or above {other:.2g}. By "
@@ -284,15 +302,11 @@ OVERLAP_NOTE = (
 
 
 def average_doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
-    """Notes on an average whose variance is mostly allowances, or that products confound."""
+    """Notes on an average whose scores are cut a lot, or that products confound."""
     total = float(found.cov[0, 0])
     if not (np.isfinite(total) and total > 0):
         return ()
-    share = float(found.remainder[0]) ** 2 / total
-    estimand = found.terms[0]
-    notes = []
-    if share > MOST_REMAINDER:
-        notes.append(NUISANCE_NOTE.format(share=share, estimand=estimand))
+    estimand, notes = found.terms[0], []
     cut = float(found.clipping[0]) ** 2 / total
     if cut > MOST_CLIPPING:
         notes.append(CLIPPING_NOTE.format(share=cut, estimand=estimand))
@@ -301,16 +315,37 @@ def average_doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, 
     return tuple(notes)
 
 
-def _support(
-    state: FitState, nuisances: Nuisances, found: AverageEstimate | None
-) -> tuple[str, ...]:
-    """A note where one arm may be empty, or many propensities are held at the clip."""
+def _alerts(state: FitState, found: AverageEstimate | None, cut: float) -> dict[str, str]:
+    """What is serious of a fit, by code; from released numbers."""
+    request, alerts = state.session.plan.request, dict(state.session.alerts)
+    if request.formula.terms and not state.design.columns:
+        alerts["covariates"] = COVARIATES_ALERT.format(names=listed(state.design.variables))
     if state.session.unseen:
-        return (UNSEEN_NOTE,)
-    if found is None or found.terms[0] != "ATE" or state.known is not None:
-        return ()
-    e = nuisances.propensity(state.rows)
-    share = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
-    if share <= POOR_OVERLAP:
-        return ()
-    return (OVERLAP_NOTE.format(share=share, clip=state.clip, other=1 - state.clip),)
+        alerts["arm"] = UNSEEN_NOTE
+    if found is None:
+        return alerts
+    rows, whole = found.size + FEW * found.size_sd, state.session.vault.size
+    if whole is not None and request.trust.unit is None:
+        share = state.session.plan.stages[-1].rows
+        if rows < MOST_INCOMPLETE * share * whole:
+            alerts["complete"] = COMPLETE_ALERT
+    alerts |= nuisance_alert(found)
+    if cut > MOST_CUT and _divides(state, found) and "arm" not in alerts:
+        alerts["overlap"] = OVERLAP_NOTE.format(share=cut, **_ends(state))
+    return alerts
+
+
+def nuisance_alert(found: AverageEstimate) -> dict[str, str]:
+    total, part = float(found.cov[0, 0]), float(found.remainder[0]) ** 2
+    if not np.isfinite(total) or part <= MOST_REMAINDER * total:
+        return {}
+    return {"nuisances": NUISANCE_NOTE.format(share=part / total, estimand=found.terms[0])}
+
+
+def _divides(state: FitState, found: AverageEstimate) -> bool:
+    """Whether the average divides by an estimated propensity."""
+    return found.terms[0] == "ATE" and state.known is None
+
+
+def _ends(state: FitState) -> dict[str, float]:
+    return {"clip": state.clip, "other": 1 - state.clip}

@@ -109,7 +109,7 @@ class DifferenceInMeans(Learner):
             session.plan, schema, Design((), schema, full_rank=True),
             Population(schema, {}, np.eye(0), found.size), None, None, found,
             tuple(session.releases), session.vault.size, session.vault.real_noise,
-            (UNSEEN,) if unseen(value, sd)[:, 0].any() else (),
+            alerts=(("arm", UNSEEN),) if unseen(value, sd)[:, 0].any() else (),
         )  # fmt: skip
 
     @classmethod

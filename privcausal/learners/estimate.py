@@ -45,6 +45,10 @@ class Estimate:
         Public number of rows or units.
     real : bool
         False if the noise was not real: then nothing is guaranteed.
+    notes : tuple of str
+        What is said of this fit, from released numbers.
+    alerts : tuple of (code, sentence)
+        What is serious among it: the call warns of it.
     """
 
     plan: Plan
@@ -58,6 +62,7 @@ class Estimate:
     size: int | None
     real: bool
     notes: tuple[str, ...] = ()
+    alerts: tuple[tuple[str, str], ...] = ()
 
     @property
     def clip(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,7 +67,8 @@ from privcausal.vault import (
 class Session:
     """One fit in progress: the vault, the plan, and every release so far in order.
 
-    `unseen` says that the rarer arm may be empty, by a noisy count of its rows. `beyond` bounds
+    `unseen` says that the rarer arm may be empty, by a noisy count of its rows. `alerts` are other
+    serious things that releases tell, by code. `beyond` bounds
     what lies beyond purchased bounds of the outcome; None where they are declared. `asked` holds
     the queries that were summed ahead of their release.
     """
@@ -79,6 +80,7 @@ class Session:
     base: PrivateBase
     releases: list[Release] = field(default_factory=list)
     unseen: bool = False
+    alerts: dict[str, str] = field(default_factory=dict)
     beyond: Window | None = None
     asked: dict[StageKey, Mechanism] = field(default_factory=dict)
 
@@ -129,6 +131,19 @@ class Session:
 
     def look_for(self, rows: float, noise_sd: float) -> None:
         self.unseen |= rows <= FEW * noise_sd
+
+    def look_for_levels(self, name: str, counts: Vector, noise_sd: float) -> None:
+        """Note declared labels that nobody seems to have, where usual ones would be seen."""
+        domain = self.schema[name]
+        labels = domain.labels if isinstance(domain, Levels) else ("0", "1")
+        own = counts[: len(labels)]
+        if counts.sum() < SEEN * len(labels) * noise_sd:
+            return
+        absent = [label for label, c in zip(labels, own, strict=True) if c <= FEW * noise_sd]
+        if absent and isinstance(domain, Levels) and name not in self.undeclared.labels:
+            said = ABSENT if len(absent) < len(labels) else ALL_ABSENT
+            told = said.format(name=repr(name), labels=listed(absent))
+            self.alerts["levels"] = " ".join(filter(None, (self.alerts.get("levels"), told)))
 
     def buy_bounds(self) -> None:
         """Complete the schema by private bounds and levels."""
@@ -195,6 +210,17 @@ class Session:
         delta = self.plan.stage(key).delta / 1e12
         chosen = self.release(key, LabelSelection(name, trust.max_rows, delta))
         return Levels(chosen.labels or ("other",), other=True)
+
+
+SEEN = 6.0
+"""Noise standard deviations by which a label of usual frequency must stand out."""
+
+ABSENT = "Hardly any row seems to have the label {labels} of {name}: is it spelt as in the data?"
+ALL_ABSENT = "Hardly any row seems to have one of the declared labels of {name}: are they right?"
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 CELLS = 64
@@ -374,6 +400,7 @@ def _population(
             probabilities[name] = interval_probabilities(c, sd)
         else:
             probabilities[name] = level_probabilities(c, sd, undeclared=isinstance(domain, Levels))
+            session.look_for_levels(name, c, sd)
     numeric = sum(isinstance(schema[v], Interval) for v in variables)
     spread = sd * float(np.sqrt(max(map(len, counts))))
     return Population(schema, probabilities, np.eye(numeric), count, spread)

@@ -68,6 +68,12 @@ class NuisanceFunction:
         return f"<released nuisance {self.name!r}: call it with new data>"
 
 
+BOUGHT = (
+    "Bounds were bought from the rows with noise; values beyond them were cut. Intervals of "
+    "averages allow for the outcomes among them."
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Result(Printed, Exchange, Absent):
     """A finished fit: released numbers and functions of them; no rows.
@@ -217,13 +223,25 @@ class Result(Printed, Exchange, Absent):
         return self._table(groups=True, z=quantile(0.05))
 
     def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
-        """broom's columns: term estimate std_error statistic p_value conf_low conf_high."""
-        return _tidied(self._terms_table(alpha))
+        """broom's columns: term estimate std_error statistic p_value conf_low conf_high; alerts."""
+        return _tidied(self._terms_table(alpha)).assign(alerts=", ".join(self.alerts))
+
+    @property
+    def alerts(self) -> dict[str, str]:
+        """What is serious of this fit, a sentence by code; from released numbers only.
+
+        bounds: some were bought. covariates: none is left. arm: one is absent or too small.
+        levels: a declared label that nobody seems to have. complete: fewer than half of the rows
+        are. overlap: most rows meet the clip. nuisances: their errors are most of the variance.
+        """
+        bought = any(stage.heading == "bounds" for stage in self.plan.stages)
+        return ({"bounds": BOUGHT} if bought else {}) | dict(self.estimate.alerts)
 
     def glance(self) -> pd.DataFrame:
-        """One row: learner base estimand n epsilon delta rho neighbors guarantee.
+        """One row: learner base estimand n epsilon delta rho neighbors guarantee alerts.
 
-        `n` is the public number of rows (or units); NaN where it is private.
+        `n` is the public number of rows (or units); NaN where it is private. `alerts` has the codes
+        of `alerts`, with commas between them.
         """
         promise, plan = self.guarantee, self.estimate.plan
         size = self.estimate.size
@@ -233,7 +251,7 @@ class Result(Printed, Exchange, Absent):
                     "learner": plan.learner, "base": plan.base, "estimand": plan.request.estimand,
                     "n": np.nan if size is None else size, "epsilon": promise.epsilon,
                     "delta": promise.delta, "rho": promise.rho, "neighbors": promise.neighbors,
-                    "guarantee": promise.kind,
+                    "guarantee": promise.kind, "alerts": ", ".join(self.alerts),
                 }
             ]
         )  # fmt: skip

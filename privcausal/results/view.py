@@ -21,6 +21,7 @@ from privcausal.results.frames import cell_table, gain_frame, quantile
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text, published_doubts
 
 if TYPE_CHECKING:
+    from privcausal.learners.estimate import Estimate
     from privcausal.results.base import Result
 
 NEIGHBORS = {
@@ -37,7 +38,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
     averages, words, said = estimate.averages, ESTIMANDS[request.estimand], describe(estimate)
     cells = estimate.effect if isinstance(estimate.effect, CellEffect) else None
     bought = any(stage.heading == "bounds" for stage in plan.stages)
-    size = f"{estimate.population.count:.0f} [dp]"
+    size = _complete(estimate).removeprefix("about ")
     if estimate.size is not None:
         size = f"{estimate.size} [pub]"
     coding = schema[formula.treatment]
@@ -59,6 +60,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
             ("Treatment", f"{formula.treatment} ({arms})"),
             ("Formula", str(formula)),
             ("Records" if trust.unit is None else "Units", size),
+            *((("Complete", _complete(estimate)),) if _some_missing(estimate) else ()),
             ("Bounds", "bought privately" if bought else "declared [pub]"),
         ),
         right=(
@@ -229,9 +231,9 @@ def _notes(result: Result, said: Description, bought: bool) -> tuple[str, ...]:
         "clip": said.adjusts and request.propensity is None,
     }
     return (
+        *result.alerts.values(),
         *_declared_public([name for name, is_public in public.items() if is_public]),
         *said.reading,
-        *((BOUGHT,) if bought else ()),
         *said.bands,
         *said.notes,
         *estimate.notes,
@@ -246,10 +248,24 @@ def _declared_public(names: list[str]) -> tuple[str, ...]:
             else f"{last} is declared public.",)  # fmt: skip
 
 
-BOUGHT = (
-    "Bounds were bought from the rows with noise; values beyond them were cut. Intervals of "
-    "averages allow for the outcomes among them."
-)
+def _some_missing(estimate: Estimate) -> bool:
+    """Whether fewer rows than the public number may be complete, and how many were released."""
+    found = estimate.averages
+    return (
+        estimate.size is not None
+        and found is not None
+        and bool(np.isfinite(found.size_sd))
+        and not estimate.schema.complete
+    )
+
+
+def _complete(estimate: Estimate) -> str:
+    """The released number of complete rows, with its noise and the share of treated."""
+    found = estimate.averages
+    if found is None or not np.isfinite(found.size_sd):
+        return f"{estimate.population.count:.0f} [dp]"
+    treated = "" if np.isnan(found.treated) else f", {found.treated:.0%} treated"
+    return f"{found.size:.0f} ± {2 * found.size_sd:.0f}{treated} [dp]"
 
 
 def _parallel(plan: Plan) -> str:

@@ -40,7 +40,7 @@ def notes(kind: str, frame: pd.DataFrame, eps: float) -> str:
             fit: Any = pc.private("Y ~ T | X", frame, eps=eps, bounds=BOUNDS)
         else:
             fit = pc.privcate("Y ~ T | X", frame, eps=eps, bounds=BOUNDS, **options)
-    return " ".join(fit.estimate.notes)
+    return " ".join([*fit.estimate.notes, *fit.alerts.values()])
 
 
 @pytest.mark.sample(3)

@@ -11,7 +11,7 @@ from results_fits import variant
 
 import privcausal as pc
 from privcausal.inference.average import AverageEstimate
-from privcausal.learners.base import average_doubts
+from privcausal.learners.base import average_doubts, nuisance_alert
 from privcausal.testing import seeded_noise
 
 
@@ -124,7 +124,7 @@ def test_notes_name_the_allowance_and_the_estimand(clipping: float, remainder: f
     found = AverageEstimate(
         ("ATT",), (), np.zeros(1), one, 0 * one, np.array([clipping]), np.array([remainder]), 9.0
     )
-    notes = average_doubts(found)
+    notes = [*average_doubts(found), *nuisance_alert(found).values()]
     assert [("cut scores" in note, "confounding" in note) for note in notes] == (
         [(True, False)] if clipping == 1 else [(False, True)] if remainder == 2 else []
     )

@@ -115,6 +115,7 @@ def test_tidy_has_brooms_columns(fitted: Any) -> None:
     tidy = fitted.tidy(alpha=0.1)
     assert list(tidy.columns) == [
         "term", "estimate", "std_error", "statistic", "p_value", "conf_low", "conf_high",
+        "alerts",
     ]  # fmt: skip
     assert tidy["term"].tolist() == list(fitted.params.index)
     assert tidy["statistic"].tolist() == fitted.zvalues.tolist()
@@ -128,6 +129,7 @@ def test_glance_is_one_row(fitted: Any) -> None:
     glance = fitted.glance()
     assert list(glance.columns) == [
         "learner", "base", "estimand", "n", "epsilon", "delta", "rho", "neighbors", "guarantee",
+        "alerts",
     ]  # fmt: skip
     row = glance.iloc[0]
     assert len(glance) == 1
