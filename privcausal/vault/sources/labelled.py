@@ -70,15 +70,7 @@ def _worded(series: Any, texts: Mapping[str, str], declared: Collection[str]) ->
 
 @opening
 def file_labels(place: str | os.PathLike[str], columns: Sequence[str]) -> dict[str, list[str]]:
-    """The texts of these columns, in the order of their codes, without those of missing values.
-
-    Raises
-    ------
-    DataError, CapabilityError
-        The file is none of these, is not whole, or its package is not installed.
-    SchemaError
-        A column has no labels.
-    """
+    """The texts of these columns, in the order of their codes, without those of missing values."""
     if not isinstance(place, str | os.PathLike):
         raise DataError(f"the path of a file must be text, not {kind_of(place)}")
     path = Path(place)
