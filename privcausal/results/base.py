@@ -21,7 +21,7 @@ from privcausal.learners.diagnostics import balance, overlap
 from privcausal.report import FitView, Printed, Shape, Summary, plots, render_report, summarize
 from privcausal.report.summary import TIDY
 from privcausal.request.request import Budget
-from privcausal.request.schema import Interval
+from privcausal.request.schema import Binary, Domain, Interval, Schema
 from privcausal.results import serial
 from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
 from privcausal.results.disclosure import Disclosed
@@ -70,9 +70,15 @@ class NuisanceFunction:
 
 
 BOUGHT = (
-    "Bounds were bought from the rows with noise; values beyond them were cut. Intervals of "
-    "averages allow for the outcomes among them."
+    "Bounds were bought with noise: {}; values beyond were cut. Intervals of averages allow for "
+    "the outcomes among them. They are in fit.schema, to be used again as bounds=."
 )
+
+
+def _domain(domain: Domain) -> str:
+    if isinstance(domain, Interval):
+        return f"[{domain.lo:.6g}, {domain.hi:.6g}]"
+    return f"{len(domain.labels or ())} levels"
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,8 +241,26 @@ class Result(Printed, Exchange, Disclosed, Absent):
         levels: a declared label that nobody seems to have. complete: fewer than half of the rows
         are. overlap: most rows meet the clip. nuisances: their errors are most of the variance.
         """
-        bought = any(stage.heading == "bounds" for stage in self.plan.stages)
-        return ({"bounds": BOUGHT} if bought else {}) | dict(self.estimate.alerts)
+        declared, found = self.plan.request.schema, self.schema
+        names = [n for n in found if n not in declared and not isinstance(found[n], Binary)]
+        bought = [f"{name} {_domain(found[name])}" for name in names]
+        told = {"bounds": BOUGHT.format(", ".join(bought))} if self._bought else {}
+        return told | dict(self.estimate.alerts)
+
+    @property
+    def _bought(self) -> bool:
+        return any(stage.heading == "bounds" for stage in self.plan.stages)
+
+    @property
+    def schema(self) -> Schema:
+        """Domains of the columns that the fit used, declared or bought: ``bounds=fit.schema``.
+
+        What was bought is public now. Who reuses it declares it, and pays nothing for it again.
+        """
+        request = self.plan.request
+        known = {n: request.schema.get(n) or self.estimate.schema.get(n) for n in request.columns}
+        raw = {n: getattr(domain, "raw", domain) for n, domain in known.items() if domain}
+        return Schema(raw, complete=request.schema.complete)
 
     def glance(self) -> pd.DataFrame:
         """One row: learner base estimand n epsilon delta rho neighbors guarantee alerts.
