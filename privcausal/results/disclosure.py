@@ -319,7 +319,7 @@ def checklist(result: PlanResult) -> Summary:
         f"of its variance. {BIAS}"
     )
     parts = {
-        "Privacy parameters": (loss, said["privacy_parameters_details"]),
+        "Privacy parameters": (loss, what.statement.replace("Spent:", "A fit spends:")),
         "Unit of privacy": (f"{said['privacy_unit']}. {said['privacy_unit_details']}",),
         "What is not protected": (said["unprotected_quantities"],),
         "Composition and budget": (said["composition"], SPENDING),

@@ -219,6 +219,7 @@ def test_the_checklist_answers_from_the_plan() -> None:
     flat = " ".join(found.split())
     assert "epsilon 1.5, delta 1e-05" in flat
     assert "One pid (at most 3 rows)" in flat
+    assert "A fit spends: " in flat
     assert "Public: declared domains" in flat
     assert "Public: the number of rows" in " ".join(str(planned().checklist()).split())
     width = planned().table["half-width"].iloc[0]
