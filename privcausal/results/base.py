@@ -17,6 +17,7 @@ from privcausal.features.functions import Function
 from privcausal.features.points import read_points
 from privcausal.inference.average import AverageEstimate
 from privcausal.learners import Estimate
+from privcausal.learners.alerts import listed
 from privcausal.learners.diagnostics import balance, overlap
 from privcausal.report import FitView, Printed, Shape, Summary, plots, render_report, summarize
 from privcausal.report.summary import TIDY
@@ -72,6 +73,9 @@ BOUGHT = (
     "Bounds were bought from the rows with noise; values beyond them were cut. Intervals of "
     "averages allow for the outcomes among them."
 )
+
+
+GROUPS = "Too few rows to be told from none are in {names}: no effect is estimated there."
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,10 +236,15 @@ class Result(Printed, Exchange, Absent):
 
         bounds: some were bought. covariates: none is left. arm: one is absent or too small.
         levels: a declared label that nobody seems to have. complete: fewer than half of the rows
-        are. overlap: most rows meet the clip. nuisances: their errors are most of the variance.
+        are. overlap: most rows meet the clip of propensities. clip: or an end of declared bounds.
+        nuisances: their errors are most of the variance. groups: some have no estimate.
         """
         bought = any(stage.heading == "bounds" for stage in self.plan.stages)
-        return ({"bounds": BOUGHT} if bought else {}) | dict(self.estimate.alerts)
+        found = ({"bounds": BOUGHT} if bought else {}) | dict(self.estimate.alerts)
+        averages = self.estimate.averages
+        if averages is not None and averages.unseen:
+            found["groups"] = GROUPS.format(names=listed(averages.unseen))
+        return found
 
     def glance(self) -> pd.DataFrame:
         """One row: learner base estimand n epsilon delta rho neighbors guarantee alerts.
