@@ -14,15 +14,15 @@ from privcausal.typing import Vector
 SEEN = 6.0
 """Noise standard deviations by which a label of usual frequency must stand out."""
 
-ABSENT = "Hardly any row seems to have the label {labels} of {name}: is it spelt as in the data?"
-ALL_ABSENT = "Hardly any row seems to have one of the declared labels of {name}: are they right?"
+ABSENT = "Hardly any row has the label {labels} of {name}: is it spelt as in the data?"
+ALL_ABSENT = "Hardly any row has one of the declared labels of {name}: are they right?"
 
 CLIPPED = (
-    "Most rows seem to have {name} at {end:g}, an end of its declared bounds, or near it: are the "
+    "Most rows have {name} at an end of its bounds, {end:g}, or near it. By a noisy count: are the "
     "bounds in its units? What lies beyond was cut."
 )
 
-MOST_NAMES, LONGEST_NAME = 4, 24
+MOST_NAMES, LONGEST_NAME = 3, 24
 """Of a list of names in a sentence: a warning has three lines."""
 
 

@@ -246,14 +246,14 @@ def finish(
 
 
 COVARIATES_ALERT = (
-    "No covariate is left, so nothing was adjusted for: no level or range of {names} could be told "
-    "from noise. Declare them in bounds=."
+    "No covariate is left, so nothing was adjusted for. No level or range of {names} could be told "
+    "from noise: declare them in bounds=."
 )
 
 MOST_INCOMPLETE = 0.5
 COMPLETE_ALERT = (
-    "Fewer than half of the rows are complete, by released numbers; the others add nothing. Are "
-    "the labels of the data those of bounds=?"
+    "Fewer than half of the rows are complete; the others add nothing. By a noisy count: are the "
+    "labels of the data those of bounds=?"
 )
 
 UNSEEN_NOTE = (

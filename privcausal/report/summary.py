@@ -192,7 +192,7 @@ def _ruled(parts: list[list[Block]]) -> list[Block]:
 
 def _notes(view: FitView, full: bool) -> list[Block]:
     """Whole notes one after another, or the first sentence of each on a line."""
-    notes = view.notes if full else [first_sentence(note) for note in view.notes]
+    notes = view.notes if full else _brief_notes(view)
     numbered = [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
     shown = "" if view.effects is None else " ".join(f"[{m}]" for m in view.effects["mark"])
     shown += " ".join(value for _, value in (*view.left, *view.right))
@@ -203,6 +203,23 @@ def _notes(view: FitView, full: bool) -> list[Block]:
     lines = lines + ([f"Marks: {', '.join(known)}."] if known else [])
     return [Prose((*lines, *(() if full else (MORE,))))]
 
+
+def _brief_notes(view: FitView) -> list[str]:
+    """First sentences; of many that are serious, the first and how many there are."""
+    brief = [first_sentence(note) for note in view.notes]
+    hidden = view.serious - MOST_SERIOUS
+    if hidden <= 0:
+        return brief
+    kept = MOST_SERIOUS - 1
+    return [
+        *brief[:kept],
+        f"{hidden + 1} more are as serious: see fit.alerts.",
+        *brief[view.serious :],
+    ]
+
+
+MOST_SERIOUS = 3
+"""Lines of what is serious, so that a summary stays within its thirty lines."""
 
 MORE = "summary(full=True): every release, and the notes in full."
 

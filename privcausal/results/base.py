@@ -75,7 +75,7 @@ BOUGHT = (
 )
 
 
-GROUPS = "Too few rows to be told from none are in {names}: no effect is estimated there."
+GROUPS = "Too few rows for an estimate are in {names}. By a noisy count, there may be none."
 
 
 @dataclass(frozen=True, eq=False)

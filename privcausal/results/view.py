@@ -93,6 +93,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         unit_sentence=persons,
         headline=_headline(result, alpha),
         notes=_notes(result, said, bought),
+        serious=len(result.alerts),
         assumptions=said.assumptions,
         robustness=_robustness(result, alpha),
         methods=said.methods,

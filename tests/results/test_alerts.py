@@ -67,6 +67,19 @@ def test_each_is_told_everywhere(code: str) -> None:
     assert fit.alerts[code].split(". ")[0][:60] in " ".join(str(fit.summary()).split())
 
 
+def test_a_summary_with_much_that_is_serious_has_thirty_lines() -> None:
+    frame = rows().assign(X=lambda d: 100 + d["X"], Z=rows()["X"])
+    frame.loc[frame["G"] != "a", "Y"] = np.nan
+    bounds = {"X": (-1, 1), "G": ["a", "b", "c", "d", "e", "f"]}
+    fit = told(frame, "Y ~ T | X + Z + C(G)", bounds=bounds)
+    assert len(fit.alerts) > 3
+    lines = str(fit.summary()).splitlines()
+    assert len(lines) <= 30
+    assert any(f"{len(fit.alerts) - 2} more are as serious" in line for line in lines)
+    whole = " ".join(str(fit.summary(full=True)).split())
+    assert all(" ".join(text.split()) in whole for text in fit.alerts.values())
+
+
 def test_a_sound_fit_is_quiet() -> None:
     fit = told(rows(20_000), eps=4.0)
     assert fit.alerts == {}
@@ -121,7 +134,7 @@ def test_names_of_any_length_and_number_fit_three_lines() -> None:
     """Nothing that a label is called makes a fit fail that was paid for."""
     labels = [f"{k} {'x' * 200}" for k in range(30)]
     fit = told(rows(20_000), bounds=BOUNDS | {"G": ["a", "b", "c", *labels]}, eps=20.0)
-    assert "and 26 more" in fit.alerts["levels"]
+    assert "and 27 more" in fit.alerts["levels"]
     name = "x" * 250
     frame = rows(200).assign(**{name: [f"label {k}" for k in range(200)]})
     told(frame, f"Y ~ T | C({name})", bounds={"Y": (-4, 4)}, eps=0.2)
