@@ -12,6 +12,7 @@ fits for every law that meets the condition, and it goes into the interval."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -429,6 +430,26 @@ def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -
             pad = PAD * (hi - lo)
             return Interval(max(coarse.lo, lo - pad), min(coarse.hi, hi + pad))
     return coarse
+
+
+ZERO = 2.0**-20
+"""Ends this near to zero stand for it: the cell of zero in a look by magnitude is as wide."""
+
+
+def rounded(found: Interval, whole: bool) -> Interval:
+    """The interval with short numbers for ends, at most 2 % wider.
+
+    Of a column of whole numbers, the least and the largest that lie within: that cuts nothing.
+    """
+    lo, hi = (0.0 if abs(end) <= ZERO else end for end in (found.lo, found.hi))
+    if whole and math.ceil(lo) < math.floor(hi):
+        return Interval(math.ceil(lo), math.floor(hi))
+    room = (hi - lo) / 100
+    power = 10.0 ** math.floor(math.log10(room))
+    step = next(m * power for m in (5, 2, 1) if m * power <= room * (1 + 1e-9))
+    digits = 1 - math.floor(math.log10(step))
+    ends = round(step * math.floor(lo / step), digits), round(step * math.ceil(hi / step), digits)
+    return Interval(min(ends[0], lo), max(ends[1], hi))
 
 
 def _not_found(name: str) -> BudgetError:

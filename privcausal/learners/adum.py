@@ -37,7 +37,7 @@ from privcausal.request.partition import (
 )
 from privcausal.request.plan import Plan, Stage, StageKey, divide, portions
 from privcausal.request.request import Request
-from privcausal.request.schema import Interval, Schema
+from privcausal.request.schema import Domain, Interval, Schema
 from privcausal.vault import CellSums, ClusterSums, public_centres
 
 CELLS = StageKey("effect", "cells")
@@ -230,7 +230,7 @@ class ADUM(EffectLearner):
 
     def _partition(self, session: Session) -> Partition:
         request, schema = session.plan.request, session.schema
-        variables = request.formula.effect_variables
+        variables, whole = request.formula.effect_variables, session.undeclared.integers
         if isinstance(self.partition, Mapping):
             return product_of(schema, self.partition)
         if callable(self.partition):
@@ -239,16 +239,16 @@ class ADUM(EffectLearner):
             cells = self.cells if isinstance(self.cells, int) else CLUSTER_CELLS
             return _kmeans(session, variables, cells, self.rounds)
         if isinstance(self.cells, int):
-            return _regular_grid(schema, variables, self.cells)
+            return _regular_grid(schema, variables, self.cells, whole)
         rows = float(self.rows or session.vault.size or 0) or None
         trust, stage = request.trust, session.plan.stage(CELLS)
         epsilon = (stage.epsilon / PICO or math.sqrt(2 * stage.rho / PICO)) / trust.max_rows
         if self.cells == "bound":
             assert rows is not None
             found = by_bound(rows, epsilon, self.slopes**2, self.sigma, 1.0, 10_000)
-            return _regular_grid(schema, variables, found)
+            return _regular_grid(schema, variables, found, whole)
         ease = 2.0 if trust.neighbors == "add_remove" else 1.0
-        return _regular_grid(schema, variables, fine(rows, ease * epsilon))
+        return _regular_grid(schema, variables, fine(rows, ease * epsilon), whole)
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:
@@ -383,17 +383,33 @@ def average_of(found: CellTotals) -> AverageEstimate:
 # -- partitions --------------------------------------------------------------------------------
 
 
-def _regular_grid(schema: Schema, variables: tuple[str, ...], cells: int) -> Product:
-    """About `cells` cells: equal parts of every number, all labels of the others."""
+def _regular_grid(
+    schema: Schema, variables: tuple[str, ...], cells: int, whole: frozenset[str] = frozenset()
+) -> Product:
+    """About `cells` cells: equal parts of every number, all labels of the others.
+
+    Of whole numbers that are no more than the parts, each has a cell.
+    """
     numbers, labels = _numbers_and_labels(schema, variables)
     if len(numbers) > MOST_AXES:
         raise CapabilityError(
             f"a grid over {len(numbers)} numeric features has too many cells: name fewer in the "
             "formula, or declare some of them, partition={'age': 8}, or use partition='kmeans'"
         )
-    parts = max((cells / labels) ** (1 / max(len(numbers), 1)), 1.0)
+    parts = max((cells / labels) ** (1 / max(len(numbers), 1)), 2.0)
+    borders = {name: _between(schema[name]) for name in numbers if name in whole}
+    few = {name: cuts for name, cuts in borders.items() if 0 < len(cuts) < parts}
+    rest, labels = len(numbers) - len(few), labels * math.prod(len(c) + 1 for c in few.values())
+    parts = max((cells / labels) ** (1 / max(rest, 1)), 1.0)
     least = 1 if len(numbers) == 1 else 2
-    return product_of(schema, dict.fromkeys(variables, max(round(parts), least)))
+    even = dict.fromkeys(variables, max(round(parts), least))
+    return product_of(schema, {**even, **few})
+
+
+def _between(domain: Domain) -> list[float]:
+    """Borders half way between the whole numbers of an interval."""
+    assert isinstance(domain, Interval)
+    return np.arange(math.ceil(domain.lo) + 0.5, math.floor(domain.hi)).tolist()
 
 
 def _numbers_and_labels(schema: Schema, variables: tuple[str, ...]) -> tuple[list[str], float]:

@@ -50,10 +50,11 @@ def domain_alerts(
 
 def _absent(name: str, own: Levels, counts: Vector, noise_sd: float) -> Alerts:
     """Labels that nobody seems to have, where usual ones would be seen."""
-    if counts.sum() < SEEN * len(own.labels) * noise_sd:
+    labels = own.values  # nobody need have the level "other"
+    if counts.sum() < SEEN * len(labels) * noise_sd:
         return ()
-    seen = counts[: len(own.labels)] > FEW * noise_sd
-    absent = [label for label, there in zip(own.labels, seen, strict=True) if not there]
+    seen = counts[: len(labels)] > FEW * noise_sd
+    absent = [label for label, there in zip(labels, seen, strict=True) if not there]
     said = ABSENT if seen.any() else ALL_ABSENT
     told = said.format(name=listed([name]), labels=listed(absent))
     return (("levels", told),) if absent else ()

@@ -46,10 +46,14 @@ class StageWeight:
 
 @dataclass(frozen=True)
 class Undeclared:
-    """Columns whose domain must be bought: intervals for numbers, levels for labels."""
+    """Columns whose domain must be bought: intervals for numbers, levels for labels.
+
+    `integers` are columns that hold whole numbers by their public type, bought or not.
+    """
 
     numbers: tuple[str, ...]
     labels: tuple[str, ...]
+    integers: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.numbers or self.labels)
@@ -78,7 +82,7 @@ def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclare
             f"outcome {formula.outcome!r} holds text; declare its two labels, the reference "
             f"first: bounds={{{formula.outcome!r}: ['no', 'yes']}}"
         )
-    undeclared = Undeclared(tuple(numbers), tuple(labels))
+    undeclared = Undeclared(tuple(numbers), tuple(labels), header.integers)
     if formula.outcome in numbers and request.tails == "any":
         raise SchemaError(
             f"tails='any' needs declared bounds of the outcome {formula.outcome!r}, such as "

@@ -39,6 +39,7 @@ from privcausal.inference.ranges import (
     outcome_scale,
     present_rows,
     read_look,
+    rounded,
 )
 from privcausal.learners.alerts import domain_alerts
 from privcausal.learners.bases import Base, PrivateBase, moment_base
@@ -184,13 +185,17 @@ class Session:
         found = {}
         for (name, c), grid in zip(counts.items(), cells, strict=True):
             range_ = coarse[name]
+            whole = name in self.undeclared.integers
             if name == outcome:
                 steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
                 both = Counts(c, sd, ends), Counts(grid, fine_sd, steps)
-                self.beyond = outcome_range(*both, self._least_noise())
+                window = outcome_range(*both, self._least_noise())
+                # wider than what the bound of the bias is for, or as wide for whole numbers
+                self.beyond = replace(window, interval=rounded(window.interval, whole))
                 found[name] = self.beyond.interval
             else:
-                found[name] = fine_range(grid, fine_sd, range_, present_rows(c, sd, public))
+                seen = fine_range(grid, fine_sd, range_, present_rows(c, sd, public))
+                found[name] = rounded(seen, whole)
         return found
 
     def _least_noise(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from privcausal.report import numbers, tables
@@ -207,6 +208,7 @@ def _notes(view: FitView, full: bool) -> list[Block]:
 def _brief_notes(view: FitView) -> list[str]:
     """First sentences; of many that are serious, the first and how many there are."""
     brief = [first_sentence(note) for note in view.notes]
+    brief[: view.serious] = [shorten(s, LONGEST, placeholder=" ...") for s in brief[: view.serious]]
     hidden = view.serious - MOST_SERIOUS
     if hidden <= 0:
         return brief
@@ -218,8 +220,8 @@ def _brief_notes(view: FitView) -> list[str]:
     ]
 
 
-MOST_SERIOUS = 3
-"""Lines of what is serious, so that a summary stays within its thirty lines."""
+MOST_SERIOUS, LONGEST = 3, 148
+"""Notes on what is serious, and characters of one (two lines): a summary has thirty lines."""
 
 MORE = "summary(full=True): every release, and the notes in full."
 

@@ -22,7 +22,7 @@ from privcausal.learners.diagnostics import balance, overlap
 from privcausal.report import FitView, Printed, Shape, Summary, plots, render_report, summarize
 from privcausal.report.summary import TIDY
 from privcausal.request.request import Budget
-from privcausal.request.schema import Interval
+from privcausal.request.schema import Binary, Domain, Interval, Schema
 from privcausal.results import serial
 from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
 from privcausal.results.exchange import Absent, Exchange, wald
@@ -70,12 +70,18 @@ class NuisanceFunction:
 
 
 BOUGHT = (
-    "Bounds were bought from the rows with noise; values beyond them were cut. Intervals of "
-    "averages allow for the outcomes among them."
+    "Bounds were bought with noise: {}; values beyond were cut. Intervals of averages allow for "
+    "the outcomes among them. They are in fit.schema, to be used again as bounds=."
 )
 
 
 GROUPS = "Too few rows for an estimate are in {names}. By a noisy count, there may be none."
+
+
+def _domain(domain: Domain) -> str:
+    if isinstance(domain, Interval):
+        return f"[{domain.lo:.6g}, {domain.hi:.6g}]"
+    return f"{len(domain.labels or ())} levels"
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,12 +245,30 @@ class Result(Printed, Exchange, Absent):
         are. overlap: most rows meet the clip of propensities. clip: or an end of declared bounds.
         nuisances: their errors are most of the variance. groups: some have no estimate.
         """
-        bought = any(stage.heading == "bounds" for stage in self.plan.stages)
-        found = ({"bounds": BOUGHT} if bought else {}) | dict(self.estimate.alerts)
+        declared, found = self.plan.request.schema, self.schema
+        names = [n for n in found if n not in declared and not isinstance(found[n], Binary)]
+        bought = [f"{name} {_domain(found[name])}" for name in names]
+        told = {"bounds": BOUGHT.format(", ".join(bought))} if self._bought else {}
+        told |= dict(self.estimate.alerts)
         averages = self.estimate.averages
         if averages is not None and averages.unseen:
-            found["groups"] = GROUPS.format(names=listed(averages.unseen))
-        return found
+            told["groups"] = GROUPS.format(names=listed(averages.unseen))
+        return told
+
+    @property
+    def _bought(self) -> bool:
+        return any(stage.heading == "bounds" for stage in self.plan.stages)
+
+    @property
+    def schema(self) -> Schema:
+        """Domains of the columns that the fit used, declared or bought: ``bounds=fit.schema``.
+
+        What was bought is public now. Who reuses it declares it, and pays nothing for it again.
+        """
+        request = self.plan.request
+        known = {n: request.schema.get(n) or self.estimate.schema.get(n) for n in request.columns}
+        raw = {n: getattr(domain, "raw", domain) for n, domain in known.items() if domain}
+        return Schema(raw, complete=request.schema.complete)
 
     def glance(self) -> pd.DataFrame:
         """One row: learner base estimand n epsilon delta rho neighbors guarantee alerts.

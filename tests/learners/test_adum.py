@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 import privcausal as pc
@@ -568,3 +569,21 @@ def test_polynomials_take_more_features_than_a_grid() -> None:
             f"Y ~ T | {' + '.join(names)}", frame, learner="tm", bounds=bounds, eps=4.0
         )
     assert np.isfinite(made.predict(frame.head())["estimate"]).all()
+
+
+@pytest.mark.parametrize("make", [lambda d: d, pl.from_pandas], ids=["pandas", "polars"])
+def test_few_whole_numbers_have_a_cell_each(make: Any) -> None:
+    """By the column's public type alone: of floats with the same values parts are equal."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"T": rng.integers(0, 2, 4000), "G": rng.integers(0, 2, 4000)})
+    frame["Y"], frame["K"] = frame["T"] * frame["G"], rng.integers(2, 5, 4000)
+    bounds = {"Y": (0, 1), "G": (0, 1), "K": (2, 4)}
+    with testing.zero_noise():
+        fit = pc.privcate("Y ~ T | G", make(frame), learner="adum", eps=1, bounds=bounds)
+        assert fit.cells.index.tolist() == ["G in [0, 0.5]", "G in [0.5, 1]"]
+        np.testing.assert_allclose(fit.cells["estimate"], [0, 1], atol=0.01)
+        three = pc.privcate("Y ~ T | K", make(frame), learner="adum", eps=1, bounds=bounds)
+        assert len(three.cells) == 3
+        floats = frame.astype({"G": float})
+        many = pc.privcate("Y ~ T | G", make(floats), learner="adum", eps=1, bounds=bounds)
+    assert len(many.cells) > 2

@@ -1,0 +1,100 @@
+"""Bought bounds are published: rounded, in summary, alerts and file, and reusable as bounds=."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import privcausal as pc
+from privcausal.inference.ranges import ZERO, rounded
+from privcausal.request.schema import Interval
+from privcausal.testing import seeded_noise
+
+STUDY = pc.datasets.clinic(8000)
+FORMULA = "recovery ~ programme | age + stage + C(ward)"
+
+
+def frame() -> pd.DataFrame:
+    data = STUDY.frame.assign(stage=(STUDY.frame["age"] // 20).astype(int))
+    return data.assign(flag=(data["age"] > 60).astype(int))
+
+
+def bought(formula: str = FORMULA, **options: Any) -> Any:
+    with seeded_noise(2):
+        return pc.private(formula, frame(), eps=4, **options)
+
+
+def test_they_are_in_the_schema_the_summary_and_the_file(tmp_path: Path) -> None:
+    fit = bought(bounds={"age": (18, 95)})
+    found = fit.schema
+    assert list(found) == ["recovery", "programme", "age", "stage", "ward"]
+    assert found["age"] == Interval(18, 95)
+    assert found["stage"].lo == int(found["stage"].lo)
+    assert {"east", "north", "south", "west"} == set(found["ward"].values)
+    said = " ".join(str(fit.summary()).split())
+    for name in ("recovery", "stage"):
+        assert f"{name} [{found[name].lo:g}, {found[name].hi:g}]" in said
+    assert "age [" not in said
+    assert "ward 5 levels" in said
+    fit.save(tmp_path / "fit.json")
+    assert pc.load(tmp_path / "fit.json").schema == found
+
+
+def test_they_are_bounds_of_the_next_fit() -> None:
+    again = bought(bounds=bought().schema)
+    assert "bounds" not in again.alerts
+    assert "bounds" not in set(again.budget["stage"])
+    assert "levels" not in again.alerts
+
+
+def test_a_function_of_the_outcome_keeps_the_columns_own_domain() -> None:
+    fit = bought("log(recovery) ~ programme", bounds={"recovery": (1, 100)})
+    assert fit.schema["recovery"] == Interval(1, 100)
+
+
+def test_whole_numbers_have_whole_bounds_by_their_type() -> None:
+    found = bought("flag ~ programme | stage").schema
+    assert found["flag"].lo == 0
+    assert found["flag"].hi == int(found["flag"].hi)
+
+
+ENDS = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-9)
+
+
+@given(ENDS, st.floats(1e-3, 1e6), st.booleans())
+def test_rounding_cuts_nothing_and_widens_by_two_percent(
+    lo: float, width: float, whole: bool
+) -> None:
+    hi = lo + width
+    found = rounded(Interval(lo, hi), whole)
+    if whole:  # no whole number of the interval is lost
+        inside = [lo, hi] if np.ceil(lo) >= np.floor(hi) else [np.ceil(lo), np.floor(hi)]
+    else:
+        inside = [lo, hi]
+    assert found.lo <= inside[0] + ZERO
+    assert found.hi >= inside[1] - ZERO
+    assert found.width <= 1.0201 * width + 3 * ZERO
+    if not whole and width > 1:
+        assert len(f"{found.lo:.12g}".lstrip("-").replace(".", "").lstrip("0")) <= 10
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "whole", "wanted"),
+    [
+        (-9.5e-07, 4, True, (0, 4)),
+        (-9.5e-07, 3.97, False, (0, 3.98)),
+        (15.83, 97.2, False, (15.5, 97.5)),
+        (15.83, 97.2, True, (16, 97)),
+        (0.2, 0.8, True, (0.2, 0.8)),
+        (-123456, 654321, False, (-125000, 655000)),
+    ],
+)
+def test_ends_are_short(lo: float, hi: float, whole: bool, wanted: tuple[float, float]) -> None:
+    found = rounded(Interval(lo, hi), whole)
+    assert (found.lo, found.hi) == pytest.approx(wanted)
