@@ -157,7 +157,7 @@ def told(result: ResultT) -> ResultT:
     return result
 
 
-LONGEST_WARNING = 235  # characters: three lines of 80, less the beginning that Python prints
+LONGEST_WARNING = 3 * 80 - len("PrivcausalWarning: ")  # characters of three lines
 
 
 def _brief(text: str) -> str:
