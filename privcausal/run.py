@@ -153,7 +153,11 @@ def run(
 def told(result: ResultT) -> ResultT:
     """The result, when what is serious of it was warned of on the user's line."""
     for text in result.alerts.values():
-        warnings.warn(_brief(text), PrivcausalWarning, stacklevel=_outside())
+        try:
+            warnings.warn(_brief(text), PrivcausalWarning, stacklevel=_outside())
+        except PrivcausalWarning as error:
+            error.fit = result
+            raise
     return result
 
 

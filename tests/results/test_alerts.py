@@ -149,6 +149,15 @@ def test_the_line_is_that_of_the_call() -> None:
     assert [(w.filename, w.lineno) for w in caught] == [(__file__, line)]
 
 
+def test_a_warning_made_an_error_keeps_what_was_paid_for() -> None:
+    with warnings.catch_warnings(), seeded_noise(1):
+        warnings.simplefilter("error")
+        with pytest.raises(pc.PrivcausalWarning) as raised:
+            pc.private("Y ~ T", rows(chance=1.0), bounds=BOUNDS)
+    fit: Any = raised.value.fit
+    assert list(fit.alerts) == ["arm"]
+
+
 def test_a_folder_beside_the_package_is_the_users() -> None:
     source = "def call(frame): return pc.private('Y ~ T', frame, bounds={'Y': (-4, 4)})"
     place = f"{Path(pc.__file__).parent}_of_mine/analysis.py"
