@@ -206,22 +206,19 @@ def _notes(view: FitView, full: bool) -> list[Block]:
 
 
 def _brief_notes(view: FitView) -> list[str]:
-    """First sentences; of many that are serious, the first and how many there are."""
+    """First sentences; what is serious in two lines, if need be by how many others there are."""
     brief = [first_sentence(note) for note in view.notes]
-    brief[: view.serious] = [shorten(s, LONGEST, placeholder=" ...") for s in brief[: view.serious]]
-    hidden = view.serious - MOST_SERIOUS
-    if hidden <= 0:
-        return brief
-    kept = MOST_SERIOUS - 1
-    return [
-        *brief[:kept],
-        f"{hidden + 1} more are as serious: see fit.alerts.",
-        *brief[view.serious :],
+    serious, others = brief[: view.serious], brief[view.serious :]
+    lines = [
+        shorten(s, LINE if len(serious) > 1 else 2 * LINE, placeholder=" ...") for s in serious
     ]
+    if len(lines) > 2:
+        lines = [lines[0], f"{len(lines) - 1} more are as serious: see fit.alerts."]
+    return [*lines, *others]
 
 
-MOST_SERIOUS, LONGEST = 3, 148
-"""Notes on what is serious, and characters of one (two lines): a summary has thirty lines."""
+LINE = 73
+"""Characters of a note on one line, after its number: a summary has thirty lines."""
 
 MORE = "summary(full=True): every release, and the notes in full."
 

@@ -64,18 +64,21 @@ def test_each_is_told_everywhere(code: str) -> None:
     assert code in fit.alerts
     assert fit.glance()["alerts"].iloc[0].split(", ") == list(fit.alerts)
     assert (fit.tidy()["alerts"] == fit.glance()["alerts"].iloc[0]).all()
-    assert fit.alerts[code].split(". ")[0][:60] in " ".join(str(fit.summary()).split())
+    whole = " ".join(str(fit.summary(full=True)).split())
+    assert all(text in whole for text in fit.alerts.values())
+    assert next(iter(fit.alerts.values()))[:40] in str(fit.summary())
 
 
 def test_a_summary_with_much_that_is_serious_has_thirty_lines() -> None:
     frame = rows().assign(X=lambda d: 100 + d["X"], Z=rows()["X"])
     frame.loc[frame["G"] != "a", "Y"] = np.nan
     bounds = {"X": (-1, 1), "G": ["a", "b", "c", "d", "e", "f"]}
-    fit = told(frame, "Y ~ T | X + Z + C(G)", bounds=bounds)
+    with pytest.warns(pc.PrivcausalWarning):  # with its own noise: a guarantee takes more lines
+        fit = pc.private("Y ~ T | X + Z + C(G)", frame, bounds=bounds, eps=2.0)
     assert len(fit.alerts) > 3
     lines = str(fit.summary()).splitlines()
     assert len(lines) <= 30
-    assert any(f"{len(fit.alerts) - 2} more are as serious" in line for line in lines)
+    assert any(f"{len(fit.alerts) - 1} more are as serious" in line for line in lines)
     whole = " ".join(str(fit.summary(full=True)).split())
     assert all(" ".join(text.split()) in whole for text in fit.alerts.values())
 
