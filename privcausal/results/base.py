@@ -25,6 +25,7 @@ from privcausal.request.request import Budget
 from privcausal.request.schema import Binary, Domain, Interval, Schema
 from privcausal.results import serial
 from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
+from privcausal.results.disclosure import Disclosed
 from privcausal.results.exchange import Absent, Exchange, wald
 from privcausal.results.frames import (
     average_frame,
@@ -85,7 +86,7 @@ def _domain(domain: Domain) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Result(Printed, Exchange, Absent):
+class Result(Printed, Exchange, Disclosed, Absent):
     """A finished fit: released numbers and functions of them; no rows.
 
     Attributes

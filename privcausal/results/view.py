@@ -98,7 +98,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         robustness=_robustness(result, alpha),
         methods=said.methods,
         call=result.call,
-        versions=tuple((name, _version(name)) for name in PACKAGES),
+        versions=tuple((name, version_of(name)) for name in PACKAGES),
         alpha=alpha,
     )
 
@@ -106,7 +106,8 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
 PACKAGES = ("privcausal", "opendp", "numpy", "formulaic")
 
 
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
+    """The installed version of a package."""
     try:
         return version(name)
     except PackageNotFoundError:
