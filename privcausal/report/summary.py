@@ -209,9 +209,8 @@ def _brief_notes(view: FitView) -> list[str]:
     """First sentences; what is serious in two lines, if need be by how many others there are."""
     brief = [first_sentence(note) for note in view.notes]
     serious, others = brief[: view.serious], brief[view.serious :]
-    lines = [
-        shorten(s, LINE if len(serious) > 1 else 2 * LINE, placeholder=" ...") for s in serious
-    ]
+    width = LINE if len(serious) > 1 else 2 * LINE
+    lines = [shorten(sentence, width, placeholder=" ...") for sentence in serious]
     if len(lines) > 2:
         lines = [lines[0], f"{len(lines) - 1} more are as serious: see fit.alerts."]
     return [*lines, *others]
