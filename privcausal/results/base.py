@@ -17,6 +17,7 @@ from privcausal.features.functions import Function
 from privcausal.features.points import read_points
 from privcausal.inference.average import AverageEstimate
 from privcausal.learners import Estimate
+from privcausal.learners.alerts import listed
 from privcausal.learners.diagnostics import balance, overlap
 from privcausal.report import FitView, Printed, Shape, Summary, plots, render_report, summarize
 from privcausal.report.summary import TIDY
@@ -73,6 +74,9 @@ BOUGHT = (
     "Bounds were bought with noise: {}; values beyond were cut. Intervals of averages allow for "
     "the outcomes among them. They are in fit.schema, to be used again as bounds=."
 )
+
+
+GROUPS = "Too few rows for an estimate are in {names}. By a noisy count, there may be none."
 
 
 def _domain(domain: Domain) -> str:
@@ -239,13 +243,18 @@ class Result(Printed, Exchange, Disclosed, Absent):
 
         bounds: some were bought. covariates: none is left. arm: one is absent or too small.
         levels: a declared label that nobody seems to have. complete: fewer than half of the rows
-        are. overlap: most rows meet the clip. nuisances: their errors are most of the variance.
+        are. overlap: most rows meet the clip of propensities. clip: or an end of declared bounds.
+        nuisances: their errors are most of the variance. groups: some have no estimate.
         """
         declared, found = self.plan.request.schema, self.schema
         names = [n for n in found if n not in declared and not isinstance(found[n], Binary)]
         bought = [f"{name} {_domain(found[name])}" for name in names]
         told = {"bounds": BOUGHT.format(", ".join(bought))} if self._bought else {}
-        return told | dict(self.estimate.alerts)
+        told |= dict(self.estimate.alerts)
+        averages = self.estimate.averages
+        if averages is not None and averages.unseen:
+            told["groups"] = GROUPS.format(names=listed(averages.unseen))
+        return told
 
     @property
     def _bought(self) -> bool:
