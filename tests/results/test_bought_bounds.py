@@ -40,7 +40,7 @@ def test_they_are_in_the_schema_the_summary_and_the_file(tmp_path: Path) -> None
     said = " ".join(str(fit.summary()).split())
     for name in ("recovery", "stage"):
         assert f"{name} [{found[name].lo:g}, {found[name].hi:g}]" in said
-    assert "age [" not in said
+    assert " age [" not in said
     assert "ward 5 levels" in said
     fit.save(tmp_path / "fit.json")
     assert pc.load(tmp_path / "fit.json").schema == found
@@ -60,8 +60,8 @@ def test_a_function_of_the_outcome_keeps_the_columns_own_domain() -> None:
 
 def test_whole_numbers_have_whole_bounds_by_their_type() -> None:
     found = bought("flag ~ programme | stage").schema
-    assert found["flag"].lo == 0
-    assert found["flag"].hi == int(found["flag"].hi)
+    assert found["flag"].lo == int(found["flag"].lo) <= 0
+    assert found["flag"].hi == int(found["flag"].hi) >= 1
 
 
 ENDS = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-9)
