@@ -12,6 +12,7 @@ fits for every law that meets the condition, and it goes into the interval."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -326,6 +327,9 @@ INVENTED = 1e-5
 """Chance that sizes of an outcome are told from noise by luck, which makes its bounds far too
 wide."""
 
+LEAST = 2.0**-20
+"""Sizes below it count as zero: half the cell of zero."""
+
 PAD = 0.25
 """The range is widened by this share of itself on each side, for tails below the noise."""
 
@@ -464,7 +468,24 @@ def outcome_scale(rough: Counts, name: str) -> Interval:
     return Interval(float(rough.ends[at[0]]), float(rough.ends[at[-1] + 1]))
 
 
-def outcome_range(rough: Counts, fine: Counts, noise: float) -> Window:
+def rounded(found: Interval, whole: bool) -> Interval:
+    """Bounds as one would write them: rounded outward, by at most a hundredth of their width.
+
+    Of whole numbers to whole numbers, where the border of the cell of zero is zero itself.
+    """
+    if whole:
+        least = LEAST + 1e-9 * max(abs(found.lo), abs(found.hi))
+        lo, hi = float(math.floor(found.lo + least)), float(math.ceil(found.hi - least))
+        return Interval(lo, max(hi, lo + 1.0))
+    digits = 2 - math.floor(math.log10(found.width))
+    step = 10.0**-digits
+    lo, hi = math.floor(found.lo / step), math.ceil(found.hi / step)
+    return Interval(
+        min(found.lo, round(lo * step, digits)), max(found.hi, round(hi * step, digits))
+    )
+
+
+def outcome_range(rough: Counts, fine: Counts, noise: float, whole: bool = False) -> Window:
     """Bounds for an outcome, and what may lie beyond them: it biases averages.
 
     On each side, least squared noise plus squared bound of the bias of a sum over the rows, where
@@ -479,6 +500,8 @@ def outcome_range(rough: Counts, fine: Counts, noise: float) -> Window:
         that lies beyond.
     noise : float
         Noise sd of a sum over the rows per unit of the outcome's range.
+    whole : bool
+        Whether outcomes are whole numbers, by their public type.
     """
     lo, hi = float(fine.ends[0]), float(fine.ends[-1])
     seen = told(fine.value, fine.noise_sd, 1)
@@ -495,9 +518,13 @@ def outcome_range(rough: Counts, fine: Counts, noise: float) -> Window:
     reaches, rows = np.array(found).T
     wider = (rows / noise) ** 2 / (INDEX - 1)
     cuts = reaches * np.maximum(wider, 1.0) ** (1 / (2 * INDEX))
-    lost = [Tail(s, np.inf).excess(c) for s, c in zip(reaches.tolist(), cuts, strict=True)]
-    interval = Interval(core.middle - float(cuts[0]), core.middle + float(cuts[1]))
-    return Window(interval, np.stack([rows, rows]), np.array(lost))
+    exact = Interval(core.middle - float(cuts[0]), core.middle + float(cuts[1]))
+    interval = rounded(exact, whole)
+    final = np.array([core.middle - interval.lo, interval.hi - core.middle])
+    lost = [Tail(s, np.inf).excess(c) for s, c in zip(reaches.tolist(), final, strict=True)]
+    # whole numbers beyond an end moved inward were beyond it before, and lose so much more
+    lost += np.maximum(cuts - final, 0.0)
+    return Window(interval, np.stack([rows, rows]), np.asarray(lost))
 
 
 def _side(rough: Counts, fine: Counts, seen: Mask, reach: float) -> tuple[float, float]:

@@ -39,6 +39,7 @@ from privcausal.inference.ranges import (
     outcome_scale,
     present_rows,
     read_look,
+    rounded,
 )
 from privcausal.learners.bases import Base, PrivateBase, moment_base
 from privcausal.learners.budget import StageWeight, Undeclared
@@ -135,7 +136,8 @@ class Session:
     def look_for_levels(self, name: str, counts: Vector, noise_sd: float) -> None:
         """Note declared labels that nobody seems to have, where usual ones would be seen."""
         domain = self.schema[name]
-        labels = domain.labels if isinstance(domain, Levels) else ("0", "1")
+        # the level for the others may be empty
+        labels = domain.values if isinstance(domain, Levels) else ("0", "1")
         own = counts[: len(labels)]
         if counts.sum() < SEEN * len(labels) * noise_sd:
             return
@@ -189,14 +191,15 @@ class Session:
         cells, fine_sd = np.split(fine.value, len(names)), float(fine.noise_sd[0])
         found = {}
         for (name, c), grid in zip(counts.items(), cells, strict=True):
-            range_ = coarse[name]
+            range_, whole = coarse[name], name in self.undeclared.integers
             if name == outcome:
                 steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
                 both = Counts(c, sd, ends), Counts(grid, fine_sd, steps)
-                self.beyond = outcome_range(*both, self._least_noise())
+                self.beyond = outcome_range(*both, self._least_noise(), whole)
                 found[name] = self.beyond.interval
             else:
-                found[name] = fine_range(grid, fine_sd, range_, present_rows(c, sd, public))
+                fitted = fine_range(grid, fine_sd, range_, present_rows(c, sd, public))
+                found[name] = rounded(fitted, whole)
         return found
 
     def _least_noise(self) -> float:

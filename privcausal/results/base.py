@@ -21,7 +21,7 @@ from privcausal.learners.diagnostics import balance, overlap
 from privcausal.report import FitView, Printed, Shape, Summary, plots, render_report, summarize
 from privcausal.report.summary import TIDY
 from privcausal.request.request import Budget
-from privcausal.request.schema import Interval
+from privcausal.request.schema import Binary, Domain, Interval, Schema, Transformed
 from privcausal.results import serial
 from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
 from privcausal.results.exchange import Absent, Exchange, wald
@@ -300,6 +300,29 @@ class Result(Printed, Exchange, Absent):
     def plan(self) -> Any:
         """The stages and shares by which the budget was spent."""
         return self.estimate.plan
+
+    @property
+    def schema(self) -> Schema:
+        """The domain of each column used: as declared, or as bought, which is released too.
+
+        `bounds=fit.schema` buys nothing again, and ``fit.schema.with_columns({"age": (18, 95)})``
+        replaces a domain. An outcome under a function, as in ``log(Y)``, has the domain of Y. Later
+        fits cut at bounds handed on, and do not allow for outcomes beyond them.
+        """
+        request = self.estimate.plan.request
+        found = {}
+        for name in request.columns:
+            domain = request.schema.get(name, self.estimate.schema.get(name))
+            if domain is not None:  # the column of units has none
+                found[name] = domain.raw if isinstance(domain, Transformed) else domain
+        return Schema(found, complete=self.estimate.schema.complete)
+
+    @property
+    def _bought(self) -> dict[str, Domain]:
+        """Of `schema`, what was bought: a column with a 0/1 coding is free."""
+        declared = self.estimate.plan.request.schema
+        own = self.schema.columns.items()
+        return {n: d for n, d in own if n not in declared and not isinstance(d, Binary)}
 
     # -- priced diagnostics --------------------------------------------------------------------
 
