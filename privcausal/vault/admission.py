@@ -95,7 +95,10 @@ def check_columns(header: Header, names: Sequence[str]) -> None:
     for name in names:
         header.refuse_unknown(name)
         if header.kinds[name] == "other":
-            raise DataError(f"column {name!r} has a type that cannot be read; convert it first")
+            raise DataError(
+                f"column {name!r} has a type that cannot be read; convert it first, dates to a "
+                "number such as days since the first of January"
+            )
 
 
 def check_types(header: Header, request: Request) -> None:
