@@ -301,6 +301,16 @@ class Window:
         """The most that the cut takes from the sum of the outcomes of both arms."""
         return float(self.rows.max(axis=0) @ self.excess)
 
+    def kept(self, interval: Interval) -> Window:
+        """With other ends: outcomes lose more by what an end moves inward.
+
+        So do at most the same rows, where the outcomes are whole numbers and none lies between the
+        old end and the new one. It holds as it is where ends move outward.
+        """
+        own = self.interval
+        inward = np.maximum([interval.lo - own.lo, own.hi - interval.hi], 0.0)
+        return Window(interval, self.rows, self.excess + inward)
+
     def bias(self, count: Matrix) -> Vector:
         """The most that the cut moves the difference of arms with `count` rows (2, m)."""
         share = np.minimum(self.rows[:, :, None] / np.maximum(count, 1.0)[:, None, :], 1.0)
@@ -326,9 +336,6 @@ widens it within the coarse range only."""
 INVENTED = 1e-5
 """Chance that sizes of an outcome are told from noise by luck, which makes its bounds far too
 wide."""
-
-LEAST = 2.0**-20
-"""Sizes below it count as zero: half the cell of zero."""
 
 PAD = 0.25
 """The range is widened by this share of itself on each side, for tails below the noise."""
@@ -435,6 +442,29 @@ def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -
     return coarse
 
 
+ZERO = 2.0**-20
+"""Ends this near to zero stand for it: the cell of zero in a look by magnitude is as wide."""
+
+
+def rounded(found: Interval, whole: bool) -> Interval:
+    """The interval with short numbers for ends, at most 2 % wider.
+
+    Of a column of whole numbers, the least and the largest that lie within: those inside are not
+    cut, and for those beyond see `Window.kept`. An end of `ZERO` is zero where the interval is far
+    wider: that moves a value by at most 2^-20, which no allowance counts.
+    """
+    near = ZERO if found.width >= 1.0 else 0.0
+    lo, hi = (0.0 if abs(end) <= near else end for end in (found.lo, found.hi))
+    if whole and math.ceil(lo) < math.floor(hi):
+        return Interval(math.ceil(lo), math.floor(hi))
+    room = (hi - lo) / 100
+    power = 10.0 ** math.floor(math.log10(room))
+    step = next(m * power for m in (5, 2, 1) if m * power <= room * (1 + 1e-9))
+    digits = 1 - math.floor(math.log10(step))
+    ends = round(step * math.floor(lo / step), digits), round(step * math.ceil(hi / step), digits)
+    return Interval(min(ends[0], lo), max(ends[1], hi))
+
+
 def _not_found(name: str) -> BudgetError:
     return BudgetError(
         f"the budget is too small to find bounds for {name!r} among this many rows; declare "
@@ -468,24 +498,7 @@ def outcome_scale(rough: Counts, name: str) -> Interval:
     return Interval(float(rough.ends[at[0]]), float(rough.ends[at[-1] + 1]))
 
 
-def rounded(found: Interval, whole: bool) -> Interval:
-    """Bounds as one would write them: rounded outward, by at most a hundredth of their width.
-
-    Of whole numbers to whole numbers, where the border of the cell of zero is zero itself.
-    """
-    if whole:
-        least = LEAST + 1e-9 * max(abs(found.lo), abs(found.hi))
-        lo, hi = float(math.floor(found.lo + least)), float(math.ceil(found.hi - least))
-        return Interval(lo, max(hi, lo + 1.0))
-    digits = 2 - math.floor(math.log10(found.width))
-    step = 10.0**-digits
-    lo, hi = math.floor(found.lo / step), math.ceil(found.hi / step)
-    return Interval(
-        min(found.lo, round(lo * step, digits)), max(found.hi, round(hi * step, digits))
-    )
-
-
-def outcome_range(rough: Counts, fine: Counts, noise: float, whole: bool = False) -> Window:
+def outcome_range(rough: Counts, fine: Counts, noise: float) -> Window:
     """Bounds for an outcome, and what may lie beyond them: it biases averages.
 
     On each side, least squared noise plus squared bound of the bias of a sum over the rows, where
@@ -500,8 +513,6 @@ def outcome_range(rough: Counts, fine: Counts, noise: float, whole: bool = False
         that lies beyond.
     noise : float
         Noise sd of a sum over the rows per unit of the outcome's range.
-    whole : bool
-        Whether outcomes are whole numbers, by their public type.
     """
     lo, hi = float(fine.ends[0]), float(fine.ends[-1])
     seen = told(fine.value, fine.noise_sd, 1)
@@ -518,13 +529,9 @@ def outcome_range(rough: Counts, fine: Counts, noise: float, whole: bool = False
     reaches, rows = np.array(found).T
     wider = (rows / noise) ** 2 / (INDEX - 1)
     cuts = reaches * np.maximum(wider, 1.0) ** (1 / (2 * INDEX))
-    exact = Interval(core.middle - float(cuts[0]), core.middle + float(cuts[1]))
-    interval = rounded(exact, whole)
-    final = np.array([core.middle - interval.lo, interval.hi - core.middle])
-    lost = [Tail(s, np.inf).excess(c) for s, c in zip(reaches.tolist(), final, strict=True)]
-    # whole numbers beyond an end moved inward were beyond it before, and lose so much more
-    lost += np.maximum(cuts - final, 0.0)
-    return Window(interval, np.stack([rows, rows]), np.asarray(lost))
+    lost = [Tail(s, np.inf).excess(c) for s, c in zip(reaches.tolist(), cuts, strict=True)]
+    interval = Interval(core.middle - float(cuts[0]), core.middle + float(cuts[1]))
+    return Window(interval, np.stack([rows, rows]), np.array(lost))
 
 
 def _side(rough: Counts, fine: Counts, seen: Mask, reach: float) -> tuple[float, float]:

@@ -115,6 +115,8 @@ class ADUM(EffectLearner):
     sigma: float = SIGMA
     name: ClassVar[str] = "adum"
     title: ClassVar[str] = "uplift by cells"
+    called: ClassVar[str] = "learner 'adum' in pure epsilon"
+    instead: ClassVar[str] = ", or fit with pc.learners.ADUM(noise='gaussian')"
     shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.5, "effect": 0.5}
 
     def __post_init__(self) -> None:
@@ -166,9 +168,8 @@ class ADUM(EffectLearner):
         if undeclared:
             names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
             raise SchemaError(
-                f"learner {self.name!r} in pure epsilon buys no bounds: declare those of {names}, "
-                "such as bounds={'age': (18, 95), 'region': ['a', 'b']}, or fit with "
-                "pc.learners.ADUM(noise='gaussian')"
+                f"{self.called} buys no bounds: declare those of {names}, such as "
+                f"bounds={{'age': (18, 95), 'region': ['a', 'b']}}{self.instead}"
             )
         return Plan(request, self.name, "none", pure_stages(request, needs, self.shares), 0)
 

@@ -136,7 +136,6 @@ class Session:
     def look_for_levels(self, name: str, counts: Vector, noise_sd: float) -> None:
         """Note declared labels that nobody seems to have, where usual ones would be seen."""
         domain = self.schema[name]
-        # the level for the others may be empty
         labels = domain.values if isinstance(domain, Levels) else ("0", "1")
         own = counts[: len(labels)]
         if counts.sum() < SEEN * len(labels) * noise_sd:
@@ -191,15 +190,17 @@ class Session:
         cells, fine_sd = np.split(fine.value, len(names)), float(fine.noise_sd[0])
         found = {}
         for (name, c), grid in zip(counts.items(), cells, strict=True):
-            range_, whole = coarse[name], name in self.undeclared.integers
+            range_ = coarse[name]
+            whole = name in self.undeclared.integers
             if name == outcome:
                 steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
                 both = Counts(c, sd, ends), Counts(grid, fine_sd, steps)
-                self.beyond = outcome_range(*both, self._least_noise(), whole)
+                window = outcome_range(*both, self._least_noise())
+                self.beyond = window.kept(rounded(window.interval, whole))
                 found[name] = self.beyond.interval
             else:
-                fitted = fine_range(grid, fine_sd, range_, present_rows(c, sd, public))
-                found[name] = rounded(fitted, whole)
+                seen = fine_range(grid, fine_sd, range_, present_rows(c, sd, public))
+                found[name] = rounded(seen, whole)
         return found
 
     def _least_noise(self) -> float:

@@ -21,7 +21,7 @@ from privcausal.learners.diagnostics import balance, overlap
 from privcausal.report import FitView, Printed, Shape, Summary, plots, render_report, summarize
 from privcausal.report.summary import TIDY
 from privcausal.request.request import Budget
-from privcausal.request.schema import Binary, Domain, Interval, Schema, Transformed
+from privcausal.request.schema import Binary, Domain, Interval, Schema
 from privcausal.results import serial
 from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
 from privcausal.results.exchange import Absent, Exchange, wald
@@ -69,9 +69,15 @@ class NuisanceFunction:
 
 
 BOUGHT = (
-    "Bounds were bought from the rows with noise; values beyond them were cut. Intervals of "
-    "averages allow for the outcomes among them."
+    "Bounds were bought with noise: {}; values beyond were cut. Intervals of averages allow for "
+    "the outcomes among them. They are in fit.schema, to be used again as bounds=."
 )
+
+
+def _domain(domain: Domain) -> str:
+    if isinstance(domain, Interval):
+        return f"[{domain.lo:.6g}, {domain.hi:.6g}]"
+    return f"{len(domain.labels or ())} levels"
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,8 +240,26 @@ class Result(Printed, Exchange, Absent):
         levels: a declared label that nobody seems to have. complete: fewer than half of the rows
         are. overlap: most rows meet the clip. nuisances: their errors are most of the variance.
         """
-        bought = any(stage.heading == "bounds" for stage in self.plan.stages)
-        return ({"bounds": BOUGHT} if bought else {}) | dict(self.estimate.alerts)
+        declared, found = self.plan.request.schema, self.schema
+        names = [n for n in found if n not in declared and not isinstance(found[n], Binary)]
+        bought = [f"{name} {_domain(found[name])}" for name in names]
+        told = {"bounds": BOUGHT.format(", ".join(bought))} if self._bought else {}
+        return told | dict(self.estimate.alerts)
+
+    @property
+    def _bought(self) -> bool:
+        return any(stage.heading == "bounds" for stage in self.plan.stages)
+
+    @property
+    def schema(self) -> Schema:
+        """Domains of the columns that the fit used, declared or bought: ``bounds=fit.schema``.
+
+        What was bought is public now. Who reuses it declares it, and pays nothing for it again.
+        """
+        request = self.plan.request
+        known = {n: request.schema.get(n) or self.estimate.schema.get(n) for n in request.columns}
+        raw = {n: getattr(domain, "raw", domain) for n, domain in known.items() if domain}
+        return Schema(raw, complete=request.schema.complete)
 
     def glance(self) -> pd.DataFrame:
         """One row: learner base estimand n epsilon delta rho neighbors guarantee alerts.
@@ -300,29 +324,6 @@ class Result(Printed, Exchange, Absent):
     def plan(self) -> Any:
         """The stages and shares by which the budget was spent."""
         return self.estimate.plan
-
-    @property
-    def schema(self) -> Schema:
-        """The domain of each column used: as declared, or as bought, which is released too.
-
-        `bounds=fit.schema` buys nothing again, and ``fit.schema.with_columns({"age": (18, 95)})``
-        replaces a domain. An outcome under a function, as in ``log(Y)``, has the domain of Y. Later
-        fits cut at bounds handed on, and do not allow for outcomes beyond them.
-        """
-        request = self.estimate.plan.request
-        found = {}
-        for name in request.columns:
-            domain = request.schema.get(name, self.estimate.schema.get(name))
-            if domain is not None:  # the column of units has none
-                found[name] = domain.raw if isinstance(domain, Transformed) else domain
-        return Schema(found, complete=self.estimate.schema.complete)
-
-    @property
-    def _bought(self) -> dict[str, Domain]:
-        """Of `schema`, what was bought: a column with a 0/1 coding is free."""
-        declared = self.estimate.plan.request.schema
-        own = self.schema.columns.items()
-        return {n: d for n, d in own if n not in declared and not isinstance(d, Binary)}
 
     # -- priced diagnostics --------------------------------------------------------------------
 

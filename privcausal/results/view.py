@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from privcausal.report import FitView, Shape, VarianceSource
 from privcausal.report.numbers import alike, level
 from privcausal.report.words import guess_sentence, odds_sentence
 from privcausal.request.plan import Plan
-from privcausal.request.schema import Binary, Domain, Interval, Levels
+from privcausal.request.schema import Binary, Domain, Interval
 from privcausal.results.frames import cell_table, gain_frame, quantile
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text, published_doubts
 
@@ -233,34 +232,12 @@ def _notes(result: Result, said: Description, bought: bool) -> tuple[str, ...]:
     }
     return (
         *result.alerts.values(),
-        *bought_note(result._bought),
         *_declared_public([name for name, is_public in public.items() if is_public]),
         *said.reading,
         *said.bands,
         *said.notes,
         *estimate.notes,
     )
-
-
-FEW = 3
-"""Domains that a line has room for."""
-
-
-def bought_note(bought: Mapping[str, Domain]) -> tuple[str, ...]:
-    """What was bought, in the first sentence unless it is long."""
-    if not bought:
-        return ()
-    listed = ", ".join(f"{name} {_domain(domain)}" for name, domain in bought.items())
-    if len(bought) > FEW:
-        return (f"Bought are {len(bought)} domains, in fit.schema. They are: {listed}.",)
-    return (f"Bought: {listed}. Another fit has them for nothing by bounds=fit.schema.",)
-
-
-def _domain(domain: Domain) -> str:
-    if isinstance(domain, Interval):
-        return f"[{domain.lo:.15g}, {domain.hi:.15g}]"
-    assert isinstance(domain, Levels)
-    return f"({', '.join(domain.labels)})"
 
 
 def _declared_public(names: list[str]) -> tuple[str, ...]:

@@ -467,7 +467,11 @@ def test_adum_as_printed(tmp_path: Path) -> None:
     real.save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")
     pd.testing.assert_frame_equal(again.predict({"X": GRID}), real.predict({"X": GRID}))
-    assert "Algorithm 1" in str(again.summary(full=True)) or again.guarantee == real.guarantee
+    assert again.guarantee == real.guarantee
+    assert "Algorithm 1" in again.guarantee.statement
+    assert "PUBLISHED GUARANTEE, NOT PROVEN" in str(again.summary())
+    with pytest.raises(SchemaError, match=r"^pc\.paper\.adum buys no bounds.*'region'[^;]*$"):
+        pc.paper.adum(FORMULA, frame, bounds={"Y": (4, 10)})
     real.report(tmp_path / "report.html")
 
 

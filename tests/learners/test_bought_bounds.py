@@ -11,7 +11,6 @@ from scipy.stats import binom
 
 import privcausal as pc
 from privcausal.errors import BudgetError, SchemaError
-from privcausal.inference.ranges import LEAST, rounded
 from privcausal.testing import seeded_noise
 
 FITS = 40
@@ -104,93 +103,3 @@ def test_bounds_cost_little_where_no_tail_is_heavy() -> None:
 def test_without_a_condition_on_tails_an_outcome_has_declared_bounds() -> None:
     with pytest.raises(SchemaError, match="needs declared bounds of the outcome 'Y'"):
         pc.private("Y ~ T", study(rare, 100, 1), eps=1, control=pc.Control(tails="any"))
-
-
-# -- what was bought is published -------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("found", "whole", "written"),
-    [
-        ((-LEAST, 4.0), True, (0, 4)),
-        ((-LEAST, LEAST), True, (0, 1)),
-        ((16.2, 97.0), True, (16, 97)),
-        ((-4.376160817000715, 1.1371580731495987), False, (-4.38, 1.14)),
-        ((17.34, 96.81), False, (17.3, 96.9)),
-        ((1234567.8, 9876543.2), False, (1230000, 9880000)),
-        ((0.3, 0.7), False, (0.3, 0.7)),
-    ],
-)
-def test_bought_bounds_are_written_as_one_would(
-    found: tuple[float, float], whole: bool, written: tuple[float, float]
-) -> None:
-    kept = rounded(pc.Interval(*found), whole)
-    assert kept == pc.Interval(*written)
-
-
-def test_bought_bounds_are_rounded_outward_by_little() -> None:
-    rng = np.random.default_rng(3)
-    for _ in range(2000):
-        lo, width = rng.normal(0, 10.0 ** rng.integers(-3, 6)), 10.0 ** rng.uniform(-3, 8)
-        found = pc.Interval(lo, lo + width)
-        kept, whole = rounded(found, False), rounded(found, True)
-        assert kept.lo <= found.lo
-        assert kept.hi >= found.hi
-        assert kept.width <= 1.0201 * found.width
-        assert whole.lo <= np.ceil(found.lo)  # no whole number inside is lost
-        assert whole.hi >= np.floor(found.hi)
-        assert whole.lo.is_integer()
-        assert whole.hi.is_integer()
-
-
-@pytest.fixture(scope="module")
-def rows() -> pd.DataFrame:
-    frame = study(visits, 6000, 1)
-    rng = np.random.default_rng(1)
-    frame["T"] = frame["T"].astype(bool)
-    return frame.assign(
-        age=rng.integers(18, 90, 6000), fit=rng.random(6000) < 0.3, ward=rng.choice([*"abc"], 6000)
-    )
-
-
-@pytest.fixture(scope="module")
-def fit(rows: pd.DataFrame) -> pc.AteResult:
-    with seeded_noise(1):
-        return pc.private("Y ~ T | X + age + fit + C(ward)", rows, bounds={"X": (-40, 40)})
-
-
-def test_what_was_bought_is_in_the_schema(fit: pc.AteResult) -> None:
-    schema = fit.schema
-    assert list(schema) == ["Y", "T", "X", "age", "fit", "ward"]
-    assert schema["X"] == pc.Interval(-40, 40), "as declared, though narrowed by the fit"
-    assert schema["T"] == schema["fit"] == pc.Binary()
-    assert schema["ward"] == pc.Levels(["a", "b", "c"], other=True)
-    for name in ("Y", "age"):
-        domain = schema[name]
-        assert isinstance(domain, pc.Interval)
-        assert domain.lo.is_integer()
-        assert domain.hi.is_integer()
-
-
-def test_it_is_handed_on_and_nothing_is_bought_again(rows: pd.DataFrame, fit: Any) -> None:
-    with seeded_noise(1):
-        again = pc.private(str(fit.plan.request.formula), rows, bounds=fit.schema)
-    assert "bounds" not in set(again.budget["stage"])
-    assert again.schema == fit.schema
-
-
-def test_it_is_in_the_summary_the_report_and_the_file(fit: Any, tmp_path: Any) -> None:
-    hi = f"{fit.schema['Y'].hi:.15g}]"
-    text = " ".join(fit.summary(full=True).as_text().split())
-    assert f"Y [{fit.schema['Y'].lo:.15g}, {hi}" in text
-    assert "ward (a, b, c, other)" in text
-    fit.report(tmp_path / "report.html")
-    assert hi in (tmp_path / "report.html").read_text(encoding="utf-8")
-    fit.save(tmp_path / "fit.json")
-    assert pc.load(tmp_path / "fit.json").schema == fit.schema
-
-
-def test_of_a_function_of_the_outcome_it_has_the_outcome() -> None:
-    bounds = {"Y": (1, 50), "X": (-1, 1)}
-    frame = study(lambda rng, arm, size: rng.uniform(1, 50, size), 500, 1)
-    assert pc.private("log(Y) ~ T | X", frame, bounds=bounds).schema["Y"] == pc.Interval(1, 50)
