@@ -591,3 +591,13 @@ def test_few_whole_numbers_have_a_cell_each(make: Any) -> None:
         floats = frame.astype({"G": float})
         many = pc.privcate("Y ~ T | G", make(floats), learner="adum", eps=1, bounds=bounds)
     assert len(many.cells) > 2
+
+
+@pytest.mark.parametrize("rounds", [1, 4])
+def test_clusters_have_half_of_the_budget(rounds: int) -> None:
+    """Section 3.2: private k-means takes half of epsilon, and the cells the rest."""
+    fitted = fit(ADUM(partition="kmeans", cells=6, rounds=rounds), eps=1.0)
+    price = fitted.budget.groupby("stage")["epsilon"].sum()
+    assert price["nuisance"] == pytest.approx(0.5)
+    assert price["effect"] == pytest.approx(0.5)
+    assert len(fitted.budget) == rounds + 1

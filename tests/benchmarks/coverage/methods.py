@@ -35,7 +35,7 @@ def _read(method: str, result: Any) -> Fit:
     """From a result of the package, by its public interface."""
     at = result.params.index[0]
     limits = tuple(tuple(result.conf_int(1 - level).loc[at]) for level in LEVELS)
-    noted = bool(result.estimate.notes)
+    noted = bool(result.estimate.notes or result.estimate.alerts)
     return Fit(method, float(result.params[at]), float(result.bse[at]), limits, noted)
 
 
