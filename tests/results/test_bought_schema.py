@@ -74,10 +74,8 @@ def test_rounding_cuts_nothing_and_widens_by_two_percent(
 ) -> None:
     hi = lo + width
     found = rounded(Interval(lo, hi), whole)
-    if whole:  # no whole number of the interval is lost
-        inside = [lo, hi] if np.ceil(lo) >= np.floor(hi) else [np.ceil(lo), np.floor(hi)]
-    else:
-        inside = [lo, hi]
+    # no whole number of the interval is lost
+    inside = [np.ceil(lo), np.floor(hi)] if whole else [lo, hi]
     assert found.lo <= inside[0] + ZERO
     assert found.hi >= inside[1] - ZERO
     assert found.width <= 1.0201 * width + 3 * ZERO
