@@ -21,7 +21,7 @@ from privcausal.results import AteResult, CateResult, PlanResult
 from privcausal.results.call import cells_call
 from privcausal.results.guarantee import ledger_line
 from privcausal.results.plan import Question
-from privcausal.run import DEFAULT, Bounds, groups_of, parse, request_of, run, strict
+from privcausal.run import DEFAULT, Bounds, groups_of, parse, request_of, run, strict, told
 from privcausal.typing import Estimand, Frame, Neighbors
 from privcausal.vault import file_labels, from_table, open_source, open_vault, typed
 from privcausal.vault import inspect as look_at_rows
@@ -353,11 +353,11 @@ def from_cells(
         if ledger is not None:
             raise CapabilityError("a table with noise costs nothing more: leave ledger= out")
         estimate = from_noisy(asked, table, noise)
-        return CateResult(estimate, cells_call(asked, noise))
+        return told(CateResult(estimate, cells_call(asked, noise)))
     plan = asked.plan()
     vault = open_vault(from_table(table, asked.header), plan, ledger, secrets.token_hex(8))
     estimate = from_exact(asked, plan, vault, table.rounding)
-    return CateResult(estimate, cells_call(asked, None), ledger_line(ledger))
+    return told(CateResult(estimate, cells_call(asked, None), ledger_line(ledger)))
 
 
 def declare_labels(

@@ -52,7 +52,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT = Control()
-HERE = os.path.dirname(__file__)
+HERE = os.path.join(os.path.dirname(__file__), "")  # not of a folder beside it
 
 MOVED = {
     **{name: f"control=pc.Control({name}=...)" for name in DEFAULT.__dataclass_fields__},
@@ -177,10 +177,18 @@ def run(
         # and a likelihood that underflows is zero, whatever the caller's numpy.seterr asks for
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(under="ignore"):
             estimate = learner.fit(plan, vault, schema, undeclared, base)
-    found = result(estimate, call_text(learner, base, request), ledger_line(ledger))
-    for text in found.alerts.values():
-        warnings.warn(_brief(text), PrivcausalWarning, stacklevel=_outside())
-    return found
+    return told(result(estimate, call_text(learner, base, request), ledger_line(ledger)))
+
+
+def told(result: ResultT) -> ResultT:
+    """The result, when what is serious of it was warned of on the user's line."""
+    for text in result.alerts.values():
+        try:
+            warnings.warn(_brief(text), PrivcausalWarning, stacklevel=_outside())
+        except PrivcausalWarning as error:
+            error.fit = result
+            raise
+    return result
 
 
 MOST_BOUGHT = 5
@@ -217,15 +225,15 @@ def _some(names: Sequence[str]) -> str:
     return shown + (", ..." if len(names) > 5 else "")
 
 
-LONGEST_WARNING = 235  # characters: three lines of 80, less the beginning that Python prints
+LONGEST_WARNING = 3 * 80 - len("PrivcausalWarning: ")  # characters of three lines
 
 
 def _brief(text: str) -> str:
     """Its first sentences, as many as three lines hold; the summary has all."""
-    end = len(text)
-    while end > LONGEST_WARNING:
-        end = text.rindex(". ", 0, end - 1) + 1
-    return text[:end]
+    if len(text) <= LONGEST_WARNING:
+        return text
+    end = text.rfind(". ", 0, LONGEST_WARNING) + 1
+    return text[:end] if end else f"{text[: LONGEST_WARNING - 3]}..."
 
 
 def _outside() -> int:

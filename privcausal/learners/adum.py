@@ -21,7 +21,7 @@ from privcausal.learners.base import EffectLearner
 from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
 from privcausal.learners.description import BOUNDED, NO_INTERFERENCE, Description, Rows
-from privcausal.learners.estimate import Estimate
+from privcausal.learners.estimate import Alerts, Estimate
 from privcausal.learners.options import refuse
 from privcausal.learners.state import Session, outcome_of
 from privcausal.request.partition import (
@@ -354,7 +354,19 @@ def assembled(
         size,
         real,
         (NOTE,) if shrink else (),
+        absent_arm(found),
     )
+
+
+ABSENT_ARM = (
+    "One arm has too few rows to be told from none: is it coded 0 and 1? Its mean is then noise, "
+    "and the effect with it."
+)
+
+
+def absent_arm(found: CellTotals) -> Alerts:
+    """What is said where an arm may be empty, by its noisy count."""
+    return (("arm", ABSENT_ARM),) if found.unseen else ()
 
 
 def average_of(found: CellTotals) -> AverageEstimate:
@@ -364,6 +376,8 @@ def average_of(found: CellTotals) -> AverageEstimate:
     return AverageEstimate(
         ("ATE",), (), np.array([found.means[1] - found.means[0]]), np.full((1, 1), sampling),
         np.full((1, 1), privacy), np.zeros(1), np.zeros(1), float(found.rows.sum()),
+        size_sd=float(np.sqrt(found.count.size * found.count_variance)),
+        treated=float(found.rows[1] / found.rows.sum()),
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from privcausal.report import numbers, tables
@@ -192,7 +193,7 @@ def _ruled(parts: list[list[Block]]) -> list[Block]:
 
 def _notes(view: FitView, full: bool) -> list[Block]:
     """Whole notes one after another, or the first sentence of each on a line."""
-    notes = view.notes if full else [first_sentence(note) for note in view.notes]
+    notes = view.notes if full else _brief_notes(view)
     numbered = [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
     shown = "" if view.effects is None else " ".join(f"[{m}]" for m in view.effects["mark"])
     shown += " ".join(value for _, value in (*view.left, *view.right))
@@ -203,6 +204,20 @@ def _notes(view: FitView, full: bool) -> list[Block]:
     lines = lines + ([f"Marks: {', '.join(known)}."] if known else [])
     return [Prose((*lines, *(() if full else (MORE,))))]
 
+
+def _brief_notes(view: FitView) -> list[str]:
+    """First sentences; what is serious in two lines, if need be by how many others there are."""
+    brief = [first_sentence(note) for note in view.notes]
+    serious, others = brief[: view.serious], brief[view.serious :]
+    width = LINE if len(serious) > 1 else 2 * LINE
+    lines = [shorten(sentence, width, placeholder=" ...") for sentence in serious]
+    if len(lines) > 2:
+        lines = [lines[0], f"{len(lines) - 1} more are as serious: see fit.alerts."]
+    return [*lines, *others]
+
+
+LINE = 73
+"""Characters of a note on one line, after its number: a summary has thirty lines."""
 
 MORE = "summary(full=True): every release, and the notes in full."
 

@@ -17,6 +17,7 @@ from privcausal.features.functions import Function
 from privcausal.features.points import read_points
 from privcausal.inference.average import AverageEstimate
 from privcausal.learners import Estimate
+from privcausal.learners.alerts import listed
 from privcausal.learners.diagnostics import balance, overlap
 from privcausal.report import FitView, Printed, Shape, Summary, plots, render_report, summarize
 from privcausal.report.summary import TIDY
@@ -24,6 +25,7 @@ from privcausal.request.request import Budget
 from privcausal.request.schema import Binary, Domain, Interval, Schema
 from privcausal.results import serial
 from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
+from privcausal.results.disclosure import Disclosed
 from privcausal.results.exchange import Absent, Exchange, wald
 from privcausal.results.frames import (
     average_frame,
@@ -74,6 +76,9 @@ BOUGHT = (
 )
 
 
+GROUPS = "Too few rows for an estimate are in {names}. By a noisy count, there may be none."
+
+
 def _domain(domain: Domain) -> str:
     if isinstance(domain, Interval):
         return f"[{domain.lo:.6g}, {domain.hi:.6g}]"
@@ -81,7 +86,7 @@ def _domain(domain: Domain) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Result(Printed, Exchange, Absent):
+class Result(Printed, Exchange, Disclosed, Absent):
     """A finished fit: released numbers and functions of them; no rows.
 
     Attributes
@@ -238,13 +243,18 @@ class Result(Printed, Exchange, Absent):
 
         bounds: some were bought. covariates: none is left. arm: one is absent or too small.
         levels: a declared label that nobody seems to have. complete: fewer than half of the rows
-        are. overlap: most rows meet the clip. nuisances: their errors are most of the variance.
+        are. overlap: most rows meet the clip of propensities. clip: or an end of declared bounds.
+        nuisances: their errors are most of the variance. groups: some have no estimate.
         """
         declared, found = self.plan.request.schema, self.schema
         names = [n for n in found if n not in declared and not isinstance(found[n], Binary)]
         bought = [f"{name} {_domain(found[name])}" for name in names]
         told = {"bounds": BOUGHT.format(", ".join(bought))} if self._bought else {}
-        return told | dict(self.estimate.alerts)
+        told |= dict(self.estimate.alerts)
+        averages = self.estimate.averages
+        if averages is not None and averages.unseen:
+            told["groups"] = GROUPS.format(names=listed(averages.unseen))
+        return told
 
     @property
     def _bought(self) -> bool:
