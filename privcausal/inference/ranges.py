@@ -301,6 +301,16 @@ class Window:
         """The most that the cut takes from the sum of the outcomes of both arms."""
         return float(self.rows.max(axis=0) @ self.excess)
 
+    def kept(self, interval: Interval) -> Window:
+        """With other ends: outcomes lose more by what an end moves inward.
+
+        So do at most the same rows, where the outcomes are whole numbers and none lies between the
+        old end and the new one. It holds as it is where ends move outward.
+        """
+        own = self.interval
+        inward = np.maximum([interval.lo - own.lo, own.hi - interval.hi], 0.0)
+        return Window(interval, self.rows, self.excess + inward)
+
     def bias(self, count: Matrix) -> Vector:
         """The most that the cut moves the difference of arms with `count` rows (2, m)."""
         share = np.minimum(self.rows[:, :, None] / np.maximum(count, 1.0)[:, None, :], 1.0)
@@ -439,9 +449,12 @@ ZERO = 2.0**-20
 def rounded(found: Interval, whole: bool) -> Interval:
     """The interval with short numbers for ends, at most 2 % wider.
 
-    Of a column of whole numbers, the least and the largest that lie within: that cuts nothing.
+    Of a column of whole numbers, the least and the largest that lie within: those inside are not
+    cut, and for those beyond see `Window.kept`. An end of `ZERO` is zero where the interval is far
+    wider: that moves a value by at most 2^-20, which no allowance counts.
     """
-    lo, hi = (0.0 if abs(end) <= ZERO else end for end in (found.lo, found.hi))
+    near = ZERO if found.width >= 1.0 else 0.0
+    lo, hi = (0.0 if abs(end) <= near else end for end in (found.lo, found.hi))
     if whole and math.ceil(lo) < math.floor(hi):
         return Interval(math.ceil(lo), math.floor(hi))
     room = (hi - lo) / 100

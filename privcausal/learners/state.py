@@ -190,8 +190,7 @@ class Session:
                 steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
                 both = Counts(c, sd, ends), Counts(grid, fine_sd, steps)
                 window = outcome_range(*both, self._least_noise())
-                # wider than what the bound of the bias is for, or as wide for whole numbers
-                self.beyond = replace(window, interval=rounded(window.interval, whole))
+                self.beyond = window.kept(rounded(window.interval, whole))
                 found[name] = self.beyond.interval
             else:
                 seen = fine_range(grid, fine_sd, range_, present_rows(c, sd, public))

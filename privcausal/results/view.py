@@ -144,7 +144,7 @@ def _sources(result: Result) -> tuple[VarianceSource, ...]:
         ("sampling", float(found.sampling[0, 0]), "who was sampled"),
         ("privacy", float(found.privacy[0, 0]), "noise added on purpose"),
         ("clipping", float(found.clipping[0] ** 2), "allowance for cut scores"),
-        ("nuisances", float(found.remainder[0] ** 2), "error in e(x) times mu(x)"),
+        ("nuisances", float(found.remainder[0] ** 2), "what is not known of confounding"),
     )
     return tuple(
         VarianceSource(name, float(np.sqrt(v)), v / total, words)
@@ -207,11 +207,15 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
     over = ESTIMANDS[request.estimand].over
     shown = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
     value, low, high = alike(shown, float(row["std_error"]), digits=2)
-    return (
-        f"{over}, {treatment} changes {outcome} by {value}.",
-        f"With {level(alpha)} confidence the change lies between {low} and {high}; {noise}",
-        protected,
-    )
+    between = f"With {level(alpha)} confidence the change lies between {low} and {high}"
+    if not shown[1] * shown[2] > 0:  # nobody may say which way
+        return (
+            f"{over}, the data do not settle whether {treatment} raises or lowers {outcome}.",
+            f"{between}, and our best guess is {value}; {noise}",
+            protected,
+        )
+    verb, size = ("raises", value) if shown[0] > 0 else ("lowers", value.lstrip("-\N{MINUS SIGN}"))
+    return (f"{over}, {treatment} {verb} {outcome} by {size}.", f"{between}; {noise}", protected)
 
 
 def _protected(promise: Guarantee) -> str:

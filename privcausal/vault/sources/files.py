@@ -94,10 +94,9 @@ def check_header(names: Sequence[str], path: Path) -> None:
     """
     if len(set(names)) < len(names) or any(map(_is_value, names)):
         raise DataError(
-            f"{path.name}: the first line must hold the names of the columns, and one of its "
-            "fields is empty, a number or a date, or stands there twice. The line may be a row and "
-            "is not shown. Write the names above the rows, without an unnamed index: "
-            "to_csv(index=False)"
+            f"{path.name}: the first line must hold the names of columns; one of its fields is "
+            "empty, a number or a date, or stands there twice. The line may be a row and is not "
+            "shown. Write the names above: to_csv(index=False)"
         )
 
 
