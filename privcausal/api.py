@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,9 @@ from privcausal.results import AteResult, CateResult, PlanResult
 from privcausal.results.call import cells_call
 from privcausal.results.guarantee import ledger_line
 from privcausal.results.plan import Question
-from privcausal.run import DEFAULT, Bounds, groups_of, parse, request_of, run, strict
+from privcausal.run import DEFAULT, Bounds, groups_of, parse, request_of, run, strict, told
 from privcausal.typing import Estimand, Frame, Neighbors
-from privcausal.vault import from_table, open_source, open_vault, typed
+from privcausal.vault import file_labels, from_table, open_source, open_vault, typed
 from privcausal.vault import inspect as look_at_rows
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def privcate(
     formula : str
         ``"outcome ~ treatment | effect modifiers | extra controls"``; modifiers also control.
     data : data frame
-        pandas, polars, pyarrow, or a dict of arrays; or the path of a Parquet or CSV file, of a
+        pandas, polars, pyarrow, or a dict of arrays; the path of a Stata, SPSS or R file (.dta,
+        .sav, .rds; see `declare_labels`); or the path of a Parquet or CSV file, of a
         folder or a pattern of them, a DuckDB relation, or a polars LazyFrame, whose rows are
         streamed and never held in memory together; or a Spark DataFrame, whose rows stay on its
         executors. Rows stay in the vault.
@@ -351,11 +353,54 @@ def from_cells(
         if ledger is not None:
             raise CapabilityError("a table with noise costs nothing more: leave ledger= out")
         estimate = from_noisy(asked, table, noise)
-        return CateResult(estimate, cells_call(asked, noise))
+        return told(CateResult(estimate, cells_call(asked, noise)))
     plan = asked.plan()
     vault = open_vault(from_table(table, asked.header), plan, ledger, secrets.token_hex(8))
     estimate = from_exact(asked, plan, vault, table.rounding)
-    return CateResult(estimate, cells_call(asked, None), ledger_line(ledger))
+    return told(CateResult(estimate, cells_call(asked, None), ledger_line(ledger)))
+
+
+def declare_labels(
+    path: str | os.PathLike[str], columns: str | Sequence[str], bounds: Bounds = None
+) -> Schema:
+    """A schema with the labels of these columns of a Stata, SPSS or R file as their levels.
+
+    Calling this is a declaration: **the labels of these columns become public.** Nothing can tell
+    whether they say something of the rows. Those of a codebook do not; those that a program made of
+    the labels it saw do, as R's ``factor()``, Stata's ``encode`` and categories of pandas. So no
+    label of a file counts unless it is declared, here or by hand. In Stata and SPSS files the rows
+    are not looked at.
+
+    Parameters
+    ----------
+    path : str or path
+        A file whose name ends in .dta, .sav or .rds; needs the extra ``privcausal[files]``.
+    columns : str or sequence of str
+        Columns with value labels, or R's factors. A fit with this schema reads the labels in place
+        of the codes. Columns of which only missing values or exceptions are labelled are numbers:
+        declare bounds for these.
+    bounds : dict or Schema, optional
+        Domains of other columns.
+
+    Returns
+    -------
+    Schema
+        Levels in the order of their codes, the first the reference; without codes that the file
+        calls missing, which are missing in every fit. Codes with one text are one level.
+
+    Raises
+    ------
+    DataError, SchemaError, CapabilityError
+        The file cannot be read, a column has no labels, or a package is not installed.
+
+    Notes
+    -----
+    Without labels declared, a column of such a file holds its codes. What the file calls missing is
+    missing, and in Stata and SPSS the empty text too.
+    """
+    wanted = [columns] if isinstance(columns, str) else list(columns)
+    found = file_labels(path, wanted)
+    return Schema.of(bounds).with_columns({name: {"labels": found[name]} for name in wanted})
 
 
 def check_data(data: Frame, formula: str | None = None, bounds: Bounds = None) -> Findings:

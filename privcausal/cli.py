@@ -474,8 +474,8 @@ def _ledger_settings(settings: Any, spec: Path) -> dict[str, Any]:
 
 
 def _read_data(path: Path, job: FileCall) -> Any:
-    """A path that the call streams, or a pyarrow table in memory."""
-    if path.suffix.lower() == ".parquet":
+    """A path that the call opens, or a pyarrow table in memory."""
+    if path.suffix.lower() in (".parquet", ".dta", ".sav", ".rds"):
         return path
     from privcausal.vault import read_file
 

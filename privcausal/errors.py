@@ -41,4 +41,9 @@ class PrivacyBreach(PrivcausalError, TypeError):
 
 
 class PrivcausalWarning(UserWarning):
-    """A warning computed from public or released numbers only."""
+    """A warning computed from public or released numbers only.
+
+    Where a filter makes it an error, `fit` has the result, which was paid for.
+    """
+
+    fit: object = None

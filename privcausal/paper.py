@@ -267,8 +267,9 @@ def tm(
         Of the polynomials of every numeric modifier.
     C : float, optional
         As the paper tunes it: one over the ridge of each arm's summed loss, rows of length 1. It
-        costs log(1 + C/4) of eps for each row that changes, and all of eps is refused. None: what
-        a tenth of epsilon pays for. A C that was chosen by the rows is not private.
+        costs log(1 + C/4) of eps for each row that changes; a C that costs all of eps is refused,
+        where Chaudhuri et al. raise the ridge, to another C. None: what a tenth of epsilon pays
+        for. A C that was chosen by the rows is not private.
 
     Returns
     -------

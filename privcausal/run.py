@@ -19,15 +19,23 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from privcausal.accounting import BudgetExhaustedError
-from privcausal.errors import BudgetError, CapabilityError, PrivcausalError, PrivcausalWarning
+from privcausal.accounting.charge import PICO
+from privcausal.errors import (
+    BudgetError,
+    CapabilityError,
+    PrivcausalError,
+    PrivcausalWarning,
+    SchemaError,
+)
 from privcausal.features.response import transformed
 from privcausal.learners import Learner
 from privcausal.learners.bases import AnyBase
-from privcausal.learners.budget import resolve_domains
+from privcausal.learners.budget import Undeclared, resolve_domains
 from privcausal.learners.power import LEAST_EPSILON, Planner
+from privcausal.learners.shares import Stages
 from privcausal.report import numbers
 from privcausal.request.formula import CausalFormula
-from privcausal.request.plan import assume
+from privcausal.request.plan import Plan, assume
 from privcausal.request.request import Budget, Control, Request, Trust
 from privcausal.request.schema import Schema, with_levels
 from privcausal.results import Result
@@ -44,7 +52,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT = Control()
-HERE = os.path.dirname(__file__)
+HERE = os.path.join(os.path.dirname(__file__), "")  # not of a folder beside it
 
 MOVED = {
     **{name: f"control=pc.Control({name}=...)" for name in DEFAULT.__dataclass_fields__},
@@ -59,6 +67,7 @@ MOVED = {
 def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P, R]:
     """The call, which refuses a keyword it has not in words of our own."""
     known = inspect.signature(call).parameters
+    first = [name for name, p in known.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
 
     @wraps(call)
     # `data` as the calls name it: it may hold rows
@@ -69,9 +78,25 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
                 meant = f"did you mean {near[0]}=?" if near else f"it has {', '.join(known)}"
                 instead = f"write {moved[name]}" if name in moved else meant
                 raise CapabilityError(f"{call.__name__} has no {name}=; {instead}")
+        texts = [_is_formula(value) for value in (*data[:2], *map(options.get, first[len(data) :]))]
+        if first[:2] == ["formula", "data"] and texts[:2] == [False, True]:
+            raise CapabilityError(
+                f"{call.__name__} takes the formula first, then the data: write "
+                f"{call.__name__}('Y ~ T | X', data)"
+            )
+        if len(data) > len(first):
+            raise CapabilityError(
+                f"{call.__name__} takes {' and '.join(first)} by position, and all else by name: "
+                "write bounds=..., eps=..."
+            )
+        Schema.of(options.get("bounds"))  # first: it may have changed places with the data
         return call(*data, **options)
 
     return checked
+
+
+def _is_formula(value: object) -> bool:
+    return isinstance(value, str) and "~" in value
 
 
 def parse(formula: str, source: Source) -> CausalFormula:
@@ -129,9 +154,14 @@ def run(
     source = typed(source, request.label_columns)
     check_columns(source.header, request.columns)
     check_types(source.header, request)
-    request.schema.refuse_misspelt(source.header.names, request.columns)
+    free = [name for name, kind in source.header.kinds.items() if kind == "bool"]
+    free += [request.formula.treatment, *filter(None, [request.trust.unit])]
+    request.schema.refuse_misspelt(source.header.names, request.columns, free)
     schema, undeclared = resolve_domains(request, source.header)
+    _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
+    for text in _forewarned(plan, undeclared.labels, quote=not source.header.untyped):
+        warnings.warn(text, PrivcausalWarning, stacklevel=_outside())
     with stage_bar([stage.name for stage in plan.stages], progress) as watch:
         try:
             vault = open_vault(source, plan, ledger, secrets.token_hex(8), watch)
@@ -147,21 +177,63 @@ def run(
         # and a likelihood that underflows is zero, whatever the caller's numpy.seterr asks for
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(under="ignore"):
             estimate = learner.fit(plan, vault, schema, undeclared, base)
-    found = result(estimate, call_text(learner, base, request), ledger_line(ledger))
-    for text in found.alerts.values():
-        warnings.warn(_brief(text), PrivcausalWarning, stacklevel=_outside())
-    return found
+    return told(result(estimate, call_text(learner, base, request), ledger_line(ledger)))
 
 
-LONGEST_WARNING = 235  # characters: three lines of 80, less the beginning that Python prints
+def told(result: ResultT) -> ResultT:
+    """The result, when what is serious of it was warned of on the user's line."""
+    for text in result.alerts.values():
+        try:
+            warnings.warn(_brief(text), PrivcausalWarning, stacklevel=_outside())
+        except PrivcausalWarning as error:
+            error.fit = result
+            raise
+    return result
+
+
+MOST_BOUGHT = 5
+"""Columns taken by ``.`` whose domains may be bought: who names no covariate may have forgotten an
+identifier or a free text, and each costs budget."""
+
+
+def _check_rest(request: Request, undeclared: Undeclared, *, quote: bool) -> None:
+    rest = request.formula.rest
+    bought = [name for name in rest if name in (*undeclared.numbers, *undeclared.labels)]
+    if len(bought) > MOST_BOUGHT:
+        raise SchemaError(
+            f"'.' takes {len(bought)} columns whose domains would be bought"
+            f"{f' ({_some(bought)})' if quote else ''}; declare them, or name the covariates"
+        )
+
+
+def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[str]:
+    """What is told before anything is charged: what ``.`` takes, and the price of levels."""
+    if rest := plan.request.formula.rest:
+        yield f"'.' takes {len(rest)} of the columns{f': {_some(rest)}' if quote else ''}."
+    bought = [plan.stage(key) for key in map(Stages.levels, labels) if plan.has(key)]
+    if bought:
+        share = sum(stage.rho for stage in bought) / plan.rho
+        yield (
+            f"Levels of {_some(labels) if quote else 'text'} are bought, for {share:.1%} of the "
+            f"budget and {sum(stage.delta for stage in bought) / PICO:.1g} of delta. Public ones "
+            "cost nothing: bounds={'ward': ['a', 'b']}."
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name[:20]) for name in names[:5])
+    return shown + (", ..." if len(names) > 5 else "")
+
+
+LONGEST_WARNING = 3 * 80 - len("PrivcausalWarning: ")  # characters of three lines
 
 
 def _brief(text: str) -> str:
     """Its first sentences, as many as three lines hold; the summary has all."""
-    end = len(text)
-    while end > LONGEST_WARNING:
-        end = text.rindex(". ", 0, end - 1) + 1
-    return text[:end]
+    if len(text) <= LONGEST_WARNING:
+        return text
+    end = text.rfind(". ", 0, LONGEST_WARNING) + 1
+    return text[:end] if end else f"{text[: LONGEST_WARNING - 3]}..."
 
 
 def _outside() -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
+import textwrap
 import warnings
 from collections.abc import Callable
 from decimal import Decimal
@@ -43,6 +44,7 @@ from privcausal.errors import (
     DataError,
     FormulaError,
     LedgerError,
+    PrivcausalWarning,
     SchemaError,
 )
 
@@ -367,6 +369,96 @@ DATA: dict[str, Case] = {
     "a unit that is no name": (ate(unit=5), BudgetError, "name of a column"),
 }
 
+CODED = {"T": _study()["T"].to_numpy() + 1}
+WIDE = {f"Z{i}": np.arange(N) for i in range(4)}  # beside P, and the text of G
+
+
+def moved(first: Any, second: Any, **options: Any) -> Callable[[Any], Any]:
+    """A call with these arguments by position."""
+    return lambda ledger: pc.private(first, second, ledger=ledger, **options)
+
+
+MISTAKES: dict[str, Case] = {
+    **{
+        f"bounds of {key}": (
+            ate("Y ~ T | X1", bounds={key: (0, 1), "X1": (0, 10)}),
+            SchemaError,
+            f"'{key}', which is no column of the data, (and nothing for|while the domain of) 'Y'",
+        )
+        for key in ("y", "YY", "outcome", "X")
+    },
+    "bounds of a label": (
+        ate(bounds={"Y": (0, 1), "X1": (0, 10), "Ward": ["a", "b"]}),
+        SchemaError,
+        "'Ward', which is no column of the data, while the domain of 'G' would be bought",
+    ),
+    "the nearest of two": (
+        ate("Y ~ T | X1 + P", bounds={"Y": (0, 1), "x_1": (0, 10)}),
+        SchemaError,
+        "'x_1', which is no column of the data, and nothing for 'X1'",
+    ),
+    "bounds of a treatment": (
+        ate(bounds=bounds(t=["no", "yes"])),
+        SchemaError,
+        "'t', which is no column of the data, and nothing for 'T'",
+    ),
+    "a dot of many": (
+        ate("Y ~ T | .", study(**WIDE).drop(columns=["day", "arm", "pid"]), bounds={"Y": (0, 1)}),
+        SchemaError,
+        "'.' takes 7 columns whose domains would be bought .'X1', 'G', 'P', 'Z0', 'Z1', ...",
+    ),
+    "a dot of dates": (ate("Y ~ T | ."), DataError, "'day' has a type .* days since"),
+    "data first": (moved(study(), FORMULA), CapabilityError, "the formula first, then the data"),
+    "a path first": (moved("rows.csv", FORMULA), CapabilityError, "formula first, then the data"),
+    "data first by name": (
+        lambda ledger: pc.privcate(data=FORMULA, formula=study(), ledger=ledger),
+        CapabilityError,
+        r"privcate\('Y ~ T \| X', data\)",
+    ),
+    "bounds by position": (
+        lambda ledger: pc.private(FORMULA, study(), BOUNDS, ledger=ledger),
+        CapabilityError,
+        "takes formula and data by position, and all else by name",
+    ),
+    "data and bounds": (
+        moved(FORMULA, BOUNDS, bounds=study()),
+        SchemaError,
+        "bounds must be a dict",
+    ),
+    "data of a plan": (
+        lambda ledger: pc.plan(FORMULA, study()),
+        CapabilityError,
+        "takes formula by position",
+    ),
+    "levels of a number, bounds of a text": (
+        ate(bounds=bounds(X1=[0, 10], G=(0, 1))),
+        SchemaError,
+        r"write \(0, 10\) for the interval",
+    ),
+    **{
+        f"a 0/1 group {name}": (
+            ate(formula, bounds=declared, groups=["B"], data=study(B=_study()["T"])),
+            SchemaError,
+            r"bounds=\{'B': \[0, 1\]\}",
+        )
+        for name, formula, declared in (
+            ("undeclared", FORMULA, BOUNDS),
+            ("to be bought", "Y ~ T | X1 + B", BOUNDS),
+            ("of an interval", "Y ~ T | X1 + B", BOUNDS | {"B": (0, 1)}),
+        )
+    },
+    "treatment 1 or 2": (
+        ate(data=study(**CODED), bounds=bounds(T=(1, 2))),
+        SchemaError,
+        r"the reference first: bounds=\{'T': \['1', '2'\]\}",
+    ),
+    "treatment [1, 2]": (
+        ate(data=study(**CODED), bounds=bounds(T=[1, 2])),
+        SchemaError,
+        r"\['1', '2'\] for the labels",
+    ),
+}
+
 CASES: dict[str, Case] = {
     f"{kind}: {name}": case
     for kind, cases in (
@@ -376,6 +468,7 @@ CASES: dict[str, Case] = {
         ("unknown", UNKNOWN),
         ("formula", FORMULAS),
         ("data", DATA),
+        ("mistakes", MISTAKES),
         *families(),
     )
     for name, case in cases.items()
@@ -394,7 +487,7 @@ def test_the_catalogue_is_long() -> None:
     for name, (_, _, message) in CASES.items():
         kinds[name.partition(":")[0]] += 1
         assert message
-    assert len(kinds) == 18
+    assert len(kinds) == 19
     assert min(kinds.values()) >= 10
 
 
@@ -409,6 +502,45 @@ def test_wrong_calls_are_refused_before_anything_is_spent(name: str, ledger: Any
     assert not found.shows_a_row
     assert "Traceback" not in found.said
     assert found.is_as_stated(CASES[name])
+    if not name.startswith("command"):  # where argparse prints the usage above
+        assert len(textwrap.wrap(str(found.error), 80)) <= 3
+
+
+def told_first(formula: str, data: Any, tmp_path: Path, **options: Any) -> list[str]:
+    """Warnings of a fit that a ledger refuses: they came before anything was charged."""
+    ledger = pc.Ledger(tmp_path / "small.db", "study", eps=0.1)
+    with pytest.warns(PrivcausalWarning) as seen, pytest.raises(BudgetError, match="has left"):
+        pc.private(formula, data, ledger=ledger, **options)
+    assert ledger.history.empty
+    assert all(warning.filename == __file__ for warning in seen)
+    return [str(warning.message) for warning in seen]
+
+
+def test_the_price_of_levels_is_told_before_it_is_charged(tmp_path: Path) -> None:
+    bounds = {"Y": (0, 1), "X1": (0, 10)}
+    (said,) = told_first(FORMULA, study(), tmp_path, bounds=bounds)
+    with testing.seeded_noise(1):
+        plan = pc.private(FORMULA, study(X1=1.0, Y=0.5), eps=50, bounds=bounds).plan
+    share = plan.stage("bounds: levels of G").rho / plan.rho
+    assert said.startswith(f"Levels of 'G' are bought, for {share:.1%} of the budget and 1e-06 of")
+
+
+def test_a_dot_names_what_it_takes(tmp_path: Path) -> None:
+    frame = study().drop(columns=["day", "arm", "pid", "P"])
+    (said,) = told_first("Y ~ T | .", frame, tmp_path, bounds=BOUNDS)
+    assert said == "'.' takes 2 of the columns: 'X1', 'G'."
+
+
+def test_what_is_told_first_is_the_same_for_all_rows(tmp_path: Path) -> None:
+    """Of column names, types and the call: rows have no part in it."""
+    options = {"bounds": {"Y": (0, 1)}}
+    said = [
+        told_first("Y ~ T | .", frame.drop(columns=["day", "arm", "pid"]), tmp_path, **options)
+        for frame in (study(), study(Y=1.0, T=0, X1=3.0, P=0.0, G="z"))
+    ]
+    assert said[0] == said[1]
+    assert len(said[0]) == 2
+    assert all(len(textwrap.wrap(text, 80)) <= 3 for text in said[0])
 
 
 def test_a_formula_that_is_infinite_on_its_bounds_is_refused_first(ledger: Any) -> None:

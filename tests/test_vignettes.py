@@ -6,9 +6,13 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
+
+import privcausal as pc
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "vignettes").rglob("*.md"))
@@ -35,10 +39,11 @@ def test_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = list(execute.run(page, names))
     assert time.process_time() - start < LONGEST
     text = page.read_text(encoding="utf-8")
-    assert len(blocks) == text.count("```python\n"), "a block that is not found would not run"
-    absent = sorted({block.missing for block in blocks if block.missing})
+    written = text.count("```python\n") + text.count("```R\n")
+    assert len(blocks) == written, "a block that is not found would not run"
+    absent = [block.missing for block in blocks if block.missing]
     if absent and len(absent) == len(blocks):
-        pytest.skip(f"needs {', '.join(absent)}")
+        pytest.skip(f"needs {', '.join(sorted(set(absent)))}")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -92,3 +97,50 @@ def test_a_block_without_its_package_is_told(tmp_path: Path) -> None:
     (block,) = execute.run(page, {})
     assert block.missing == "no_such_package"
     assert "it needs the package no_such_package" in block.markdown
+
+
+# -- blocks of R ---------------------------------------------------------------------------------
+
+LAST = """# needs: broom
+write.csv(tidy(fit, conf.level = 0.9), "tidy.csv", row.names = FALSE)
+write.csv(glance(fit), "glance.csv", row.names = FALSE)
+"""
+
+
+def in_r(blocks: list[str]) -> list[str]:
+    """What they print. Without their packages the test is skipped, or fails where it must run."""
+    shown = list(execute.run_r(blocks))
+    lacking = sorted({each for _, each in shown if each not in (None, "modelsummary")})
+    if lacking:
+        assert os.environ.get("PRIVCAUSAL_CI") != "1", lacking
+        pytest.skip(f"needs the packages of R {', '.join(lacking)}")
+    return [printed for printed, _ in shown]
+
+
+def test_r_has_the_numbers_of_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needs: Callable[..., str]
+) -> None:
+    """The page for users of R, whose rows have missing values, and what broom's generics give."""
+    needs("Rscript")
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "vignettes" / "tutorials" / "from-r.md").read_text(encoding="utf-8")
+    in_r([*re.findall(r"^```R\n(.*?)^```\n", page, re.M | re.S), LAST])
+    fit = pc.load("fit.json")
+    tidy, facts = (pd.read_csv(f"{n}.csv", keep_default_na=False) for n in ("tidy", "glance"))
+    assert list(tidy)[:7] == [
+        "term", "estimate", "std.error", "statistic", "p.value", "conf.low", "conf.high"
+    ]  # fmt: skip
+    own = fit.tidy(alpha=0.1).set_axis(list(tidy), axis=1)
+    pd.testing.assert_frame_equal(tidy, own, check_dtype=False, rtol=1e-12)
+    pd.testing.assert_frame_equal(
+        facts, fit.glance().rename(columns={"n": "nobs"}), check_dtype=False, rtol=1e-12
+    )
+    assert abs(fit.params.item() - 5) < 6 * fit.bse.item()
+
+
+def test_blocks_of_r_share_a_session_and_fail_aloud(needs: Callable[..., str]) -> None:
+    needs("Rscript")
+    assert in_r(["a <- 1", "a + 1\n", "cat('no', 'end')"]) == ["", "[1] 2\n", "no end"]
+    assert list(execute.run_r(["# needs: no.such\nstop('ran')"])) == [("", "no.such")]
+    with pytest.raises(RuntimeError, match="in its own words"):
+        execute.run_r(["stop('in its own words')"])

@@ -6,7 +6,10 @@ block prints, and the figures it draws, stand below it on the site. A block may 
 ``# figure: words``
     the alternative text of the figures that it draws; every figure needs one;
 ``# needs: module``
-    it runs only where this module is installed.
+    it runs only where this module, or package of R, is installed.
+
+All ```` ```R ```` blocks, with a capital, run likewise in one session of R, with this Python as
+reticulate's; those in ```` ```r ```` are only shown.
 """
 
 from __future__ import annotations
@@ -17,14 +20,18 @@ import importlib.util
 import io
 import os
 import re
+import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
 
-BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(?P<language>python|R)\n(?P<code>.*?)^```\n", re.MULTILINE | re.DOTALL)
 ALT, NEEDS = (re.compile(rf"^# {word}: (.+)$", re.MULTILINE) for word in ("figure", "needs"))
 
 
@@ -65,8 +72,15 @@ def run(page: Path, names: dict[str, Any]) -> Iterator[Shown]:
     """
     text = page.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        from_r = run_r(
+            [found["code"] for found in BLOCK.finditer(text) if found["language"] == "R"]
+        )
         for found in BLOCK.finditer(text):
             code = found["code"]
+            if found["language"] == "R":
+                printed, missing = next(from_r)
+                yield Shown(found.end(), code, printed, missing=missing)
+                continue
             missing = next(filter(_absent, NEEDS.findall(code)), None)
             if missing is not None:
                 yield Shown(found.end(), code, missing=missing)
@@ -80,6 +94,39 @@ def run(page: Path, names: dict[str, Any]) -> Iterator[Shown]:
             if figures and not ALT.search(code):
                 raise ValueError(f"{page.name}: a figure without '# figure: what it shows'")
             yield Shown(found.end(), code, out.getvalue(), figures)
+
+
+def run_r(blocks: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """What each block prints, and what it lacks.
+
+    Raises
+    ------
+    RuntimeError
+        A block fails; in R's own words.
+    """
+    lacking = [next(filter(_absent_in_r, ["reticulate", *NEEDS.findall(b)]), None) for b in blocks]
+    script = "".join(
+        f"{code if lack is None else ''}\ncat('\\f')\n"
+        for code, lack in zip(blocks, lacking, strict=True)
+    )
+    printed = [""] * len(blocks)
+    if not all(lacking):
+        done = subprocess.run(
+            ["Rscript", "-"], input=script, capture_output=True, text=True, check=False,
+            env={**os.environ, "RETICULATE_PYTHON": sys.executable},
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        printed = done.stdout.split("\f")[:-1]
+    return iter(list(zip(printed, lacking, strict=True)))
+
+
+@cache
+def _absent_in_r(package: str) -> bool:
+    if shutil.which("Rscript") is None:
+        return True
+    ask = f"quit(status = !requireNamespace('{package}', quietly = TRUE))"
+    return subprocess.run(["Rscript", "-e", ask], capture_output=True, check=False).returncode != 0
 
 
 def shown(page: Path, text: str) -> str:

@@ -119,7 +119,9 @@ def header(frame: Any) -> Header:
     """Names and kinds of the columns, from data types alone."""
     kinds = {name: _kind(dtype) for name, dtype in frame.schema.items()}
     text = (name for name, kind in kinds.items() if kind == "text")
-    return Header(kinds, frozenset(name for name in text if _holds_objects(frame[name])))
+    whole = frozenset(n for n, dtype in frame.schema.items() if dtype.is_integer())
+    objects = frozenset(name for name in text if _holds_objects(frame[name]))
+    return Header(kinds, objects, integers=whole)
 
 
 def _holds_objects(series: Any) -> bool:

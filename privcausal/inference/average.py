@@ -137,6 +137,12 @@ class AverageEstimate:
     treated: float = np.nan
 
     @property
+    def unseen(self) -> tuple[str, ...]:
+        """Groups without an estimate."""
+        own = self.estimate[len(self.terms) :]
+        return tuple(g for g, value in zip(self.groups, own, strict=True) if np.isnan(value))
+
+    @property
     def cov(self) -> Matrix:
         bias = self.clipping**2 + self.remainder**2
         return np.asarray(self.sampling + self.privacy + np.diag(bias))
@@ -409,7 +415,7 @@ def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: _Sums) -> 
     return AverageEstimate(
         out.terms, groups, estimate, sampling, privacy,
         np.r_[out.clipping, np.full(k, frame.clipping)],
-        np.r_[out.remainder, np.full(k, frame.remainder.rms)], out.size,
+        np.r_[out.remainder, np.full(k, frame.remainder.rms)], out.size, size_sd=out.size_sd,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from privcausal.features.rows import Rows
+from privcausal.inference.average import FEW
 from privcausal.request.partition import Partition
 from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
@@ -78,6 +79,12 @@ class CellTotals:
     def rows(self) -> Vector:
         """Rows of each arm, at least one."""
         return np.asarray(np.maximum(self.count.sum(axis=0), 1.0))
+
+    @property
+    def unseen(self) -> bool:
+        """Whether an arm has too few rows to be told from none."""
+        noise = float(np.sqrt(len(self.count) * self.count_variance))
+        return bool(self.count.sum(axis=0).min() <= FEW * noise)
 
     @cached_property
     def means(self) -> Vector:

@@ -12,6 +12,7 @@ fits for every law that meets the condition, and it goes into the interval."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -300,6 +301,16 @@ class Window:
         """The most that the cut takes from the sum of the outcomes of both arms."""
         return float(self.rows.max(axis=0) @ self.excess)
 
+    def kept(self, interval: Interval) -> Window:
+        """With other ends: outcomes lose more by what an end moves inward.
+
+        So do at most the same rows, where the outcomes are whole numbers and none lies between the
+        old end and the new one. It holds as it is where ends move outward.
+        """
+        own = self.interval
+        inward = np.maximum([interval.lo - own.lo, own.hi - interval.hi], 0.0)
+        return Window(interval, self.rows, self.excess + inward)
+
     def bias(self, count: Matrix) -> Vector:
         """The most that the cut moves the difference of arms with `count` rows (2, m)."""
         share = np.minimum(self.rows[:, :, None] / np.maximum(count, 1.0)[:, None, :], 1.0)
@@ -429,6 +440,29 @@ def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -
             pad = PAD * (hi - lo)
             return Interval(max(coarse.lo, lo - pad), min(coarse.hi, hi + pad))
     return coarse
+
+
+ZERO = 2.0**-20
+"""Ends this near to zero stand for it: the cell of zero in a look by magnitude is as wide."""
+
+
+def rounded(found: Interval, whole: bool) -> Interval:
+    """The interval with short numbers for ends, at most 2 % wider.
+
+    Of a column of whole numbers, the least and the largest that lie within: those inside are not
+    cut, and for those beyond see `Window.kept`. An end of `ZERO` is zero where the interval is far
+    wider: that moves a value by at most 2^-20, which no allowance counts.
+    """
+    near = ZERO if found.width >= 1.0 else 0.0
+    lo, hi = (0.0 if abs(end) <= near else end for end in (found.lo, found.hi))
+    if whole and math.ceil(lo) < math.floor(hi):
+        return Interval(math.ceil(lo), math.floor(hi))
+    room = (hi - lo) / 100
+    power = 10.0 ** math.floor(math.log10(room))
+    step = next(m * power for m in (5, 2, 1) if m * power <= room * (1 + 1e-9))
+    digits = 1 - math.floor(math.log10(step))
+    ends = round(step * math.floor(lo / step), digits), round(step * math.ceil(hi / step), digits)
+    return Interval(min(ends[0], lo), max(ends[1], hi))
 
 
 def _not_found(name: str) -> BudgetError:

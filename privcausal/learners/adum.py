@@ -21,7 +21,7 @@ from privcausal.learners.base import EffectLearner
 from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
 from privcausal.learners.description import BOUNDED, NO_INTERFERENCE, Description, Rows
-from privcausal.learners.estimate import Estimate
+from privcausal.learners.estimate import Alerts, Estimate
 from privcausal.learners.options import refuse
 from privcausal.learners.state import Session, outcome_of
 from privcausal.request.partition import (
@@ -37,7 +37,7 @@ from privcausal.request.partition import (
 )
 from privcausal.request.plan import Plan, Stage, StageKey, divide, portions
 from privcausal.request.request import Request
-from privcausal.request.schema import Interval, Schema
+from privcausal.request.schema import Domain, Interval, Schema
 from privcausal.vault import CellSums, ClusterSums, public_centres
 
 CELLS = StageKey("effect", "cells")
@@ -115,6 +115,8 @@ class ADUM(EffectLearner):
     sigma: float = SIGMA
     name: ClassVar[str] = "adum"
     title: ClassVar[str] = "uplift by cells"
+    called: ClassVar[str] = "learner 'adum' in pure epsilon"
+    instead: ClassVar[str] = ", or fit with pc.learners.ADUM(noise='gaussian')"
     shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.5, "effect": 0.5}
 
     def __post_init__(self) -> None:
@@ -166,9 +168,8 @@ class ADUM(EffectLearner):
         if undeclared:
             names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
             raise SchemaError(
-                f"learner {self.name!r} in pure epsilon buys no bounds: declare those of {names}, "
-                "such as bounds={'age': (18, 95), 'region': ['a', 'b']}, or fit with "
-                "pc.learners.ADUM(noise='gaussian')"
+                f"{self.called} buys no bounds: declare those of {names}, such as "
+                f"bounds={{'age': (18, 95), 'region': ['a', 'b']}}{self.instead}"
             )
         return Plan(request, self.name, "none", pure_stages(request, needs, self.shares), 0)
 
@@ -230,7 +231,7 @@ class ADUM(EffectLearner):
 
     def _partition(self, session: Session) -> Partition:
         request, schema = session.plan.request, session.schema
-        variables = request.formula.effect_variables
+        variables, whole = request.formula.effect_variables, session.undeclared.integers
         if isinstance(self.partition, Mapping):
             return product_of(schema, self.partition)
         if callable(self.partition):
@@ -239,16 +240,16 @@ class ADUM(EffectLearner):
             cells = self.cells if isinstance(self.cells, int) else CLUSTER_CELLS
             return _kmeans(session, variables, cells, self.rounds)
         if isinstance(self.cells, int):
-            return _regular_grid(schema, variables, self.cells)
+            return _regular_grid(schema, variables, self.cells, whole)
         rows = float(self.rows or session.vault.size or 0) or None
         trust, stage = request.trust, session.plan.stage(CELLS)
         epsilon = (stage.epsilon / PICO or math.sqrt(2 * stage.rho / PICO)) / trust.max_rows
         if self.cells == "bound":
             assert rows is not None
             found = by_bound(rows, epsilon, self.slopes**2, self.sigma, 1.0, 10_000)
-            return _regular_grid(schema, variables, found)
+            return _regular_grid(schema, variables, found, whole)
         ease = 2.0 if trust.neighbors == "add_remove" else 1.0
-        return _regular_grid(schema, variables, fine(rows, ease * epsilon))
+        return _regular_grid(schema, variables, fine(rows, ease * epsilon), whole)
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:
@@ -353,7 +354,19 @@ def assembled(
         size,
         real,
         (NOTE,) if shrink else (),
+        absent_arm(found),
     )
+
+
+ABSENT_ARM = (
+    "One arm has too few rows to be told from none: is it coded 0 and 1? Its mean is then noise, "
+    "and the effect with it."
+)
+
+
+def absent_arm(found: CellTotals) -> Alerts:
+    """What is said where an arm may be empty, by its noisy count."""
+    return (("arm", ABSENT_ARM),) if found.unseen else ()
 
 
 def average_of(found: CellTotals) -> AverageEstimate:
@@ -363,23 +376,41 @@ def average_of(found: CellTotals) -> AverageEstimate:
     return AverageEstimate(
         ("ATE",), (), np.array([found.means[1] - found.means[0]]), np.full((1, 1), sampling),
         np.full((1, 1), privacy), np.zeros(1), np.zeros(1), float(found.rows.sum()),
+        size_sd=float(np.sqrt(found.count.size * found.count_variance)),
+        treated=float(found.rows[1] / found.rows.sum()),
     )  # fmt: skip
 
 
 # -- partitions --------------------------------------------------------------------------------
 
 
-def _regular_grid(schema: Schema, variables: tuple[str, ...], cells: int) -> Product:
-    """About `cells` cells: equal parts of every number, all labels of the others."""
+def _regular_grid(
+    schema: Schema, variables: tuple[str, ...], cells: int, whole: frozenset[str] = frozenset()
+) -> Product:
+    """About `cells` cells: equal parts of every number, all labels of the others.
+
+    Of whole numbers that are no more than the parts, each has a cell.
+    """
     numbers, labels = _numbers_and_labels(schema, variables)
     if len(numbers) > MOST_AXES:
         raise CapabilityError(
             f"a grid over {len(numbers)} numeric features has too many cells: name fewer in the "
             "formula, or declare some of them, partition={'age': 8}, or use partition='kmeans'"
         )
-    parts = max((cells / labels) ** (1 / max(len(numbers), 1)), 1.0)
+    parts = max((cells / labels) ** (1 / max(len(numbers), 1)), 2.0)
+    borders = {name: _between(schema[name]) for name in numbers if name in whole}
+    few = {name: cuts for name, cuts in borders.items() if 0 < len(cuts) < parts}
+    rest, labels = len(numbers) - len(few), labels * math.prod(len(c) + 1 for c in few.values())
+    parts = max((cells / labels) ** (1 / max(rest, 1)), 1.0)
     least = 1 if len(numbers) == 1 else 2
-    return product_of(schema, dict.fromkeys(variables, max(round(parts), least)))
+    even = dict.fromkeys(variables, max(round(parts), least))
+    return product_of(schema, {**even, **few})
+
+
+def _between(domain: Domain) -> list[float]:
+    """Borders half way between the whole numbers of an interval."""
+    assert isinstance(domain, Interval)
+    return np.arange(math.ceil(domain.lo) + 0.5, math.floor(domain.hi)).tolist()
 
 
 def _numbers_and_labels(schema: Schema, variables: tuple[str, ...]) -> tuple[list[str], float]:

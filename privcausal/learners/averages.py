@@ -17,6 +17,7 @@ import numpy as np
 from privcausal.features.functions import Capped, Constant, Function, LinearFunction, Nuisance
 from privcausal.features.rows import Rows
 from privcausal.inference.average import (
+    FEW,
     AverageEstimate,
     Frame,
     ScoreData,
@@ -296,7 +297,17 @@ def _sizes(state: FitState, target: Target, stage: StageKey) -> ArmSizes | None:
     histogram = ArmHistogram(size, borders[:-1], "score sizes")
     release = state.session.release(stage, histogram)
     counts = histogram.split(release.value)
+    if state.known is not None:  # else the treatment's own moments have told
+        _look_for_arms(state, counts.sum(axis=1), float(release.noise_sd[0]) * histogram.cells**0.5)
     return ArmSizes(counts, float(release.noise_sd[0]), borders, factors)
+
+
+def _look_for_arms(state: FitState, arms: Vector, noise_sd: float) -> None:
+    """Note an arm that is far from what the known propensities promise, and may be empty."""
+    assert state.known is not None
+    e = float(np.mean(state.known(state.rows)))
+    promised = np.array([1 - e, e]) * state.population.count
+    state.session.unseen |= bool((arms + FEW * noise_sd < 0.5 * promised).any())
 
 
 def rough_sums(state: FitState, target: Target) -> ScoreSums:

@@ -14,6 +14,7 @@ from privcausal.features.functions import Nuisance
 from privcausal.inference.average import FEW, AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
+from privcausal.learners.alerts import listed
 from privcausal.learners.averages import (
     STAGES,
     Weighed,
@@ -41,7 +42,6 @@ from privcausal.learners.state import (
     CATE_LOOKS,
     FitState,
     Session,
-    listed,
     look_at_outcome,
     prepare,
     range_needs,
@@ -234,7 +234,8 @@ def finish(
     cut = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
     alerts = _alerts(state, found, cut)
     if found is not None:
-        found = replace(found, treated=float(np.mean(e)))
+        if state.known is None:  # a known one was declared, not counted
+            found = replace(found, treated=float(np.mean(e)))
         if POOR_OVERLAP < cut <= MOST_CUT and _divides(state, found) and "arm" not in alerts:
             notes = (OVERLAP_NOTE.format(share=cut, **_ends(state)), *notes)
     return Estimate(
@@ -245,14 +246,14 @@ def finish(
 
 
 COVARIATES_ALERT = (
-    "No covariate is left, so nothing was adjusted for: no level or range of {names} could be told "
-    "from noise. Declare them in bounds=."
+    "No covariate is left, so nothing was adjusted for. No level or range of {names} could be told "
+    "from noise: declare them in bounds=."
 )
 
 MOST_INCOMPLETE = 0.5
 COMPLETE_ALERT = (
-    "Fewer than half of the rows are complete, by released numbers; the others add nothing. Are "
-    "the labels of the data those of bounds=?"
+    "Fewer than half of the rows are complete; the others add nothing. By a noisy count: are the "
+    "labels of the data those of bounds=?"
 )
 
 UNSEEN_NOTE = (

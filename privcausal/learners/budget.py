@@ -14,7 +14,7 @@ from privcausal.features.design import design_of
 from privcausal.features.points import read_queries
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.request.factors import LABELLED, Factor
-from privcausal.request.groups import parse_group, resolve_groups
+from privcausal.request.groups import numeric_group, parse_group, resolve_groups
 from privcausal.request.header import Header
 from privcausal.request.plan import Plan, Stage, StageKey, divide, portions
 from privcausal.request.request import Request
@@ -46,10 +46,14 @@ class StageWeight:
 
 @dataclass(frozen=True)
 class Undeclared:
-    """Columns whose domain must be bought: intervals for numbers, levels for labels."""
+    """Columns whose domain must be bought: intervals for numbers, levels for labels.
+
+    `integers` are columns that hold whole numbers by their public type, bought or not.
+    """
 
     numbers: tuple[str, ...]
     labels: tuple[str, ...]
+    integers: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.numbers or self.labels)
@@ -78,7 +82,7 @@ def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclare
             f"outcome {formula.outcome!r} holds text; declare its two labels, the reference "
             f"first: bounds={{{formula.outcome!r}: ['no', 'yes']}}"
         )
-    undeclared = Undeclared(tuple(numbers), tuple(labels))
+    undeclared = Undeclared(tuple(numbers), tuple(labels), header.integers)
     if formula.outcome in numbers and request.tails == "any":
         raise SchemaError(
             f"tails='any' needs declared bounds of the outcome {formula.outcome!r}, such as "
@@ -207,12 +211,12 @@ def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> N
         group = parse_group(text)
         if group.column in bought:
             if group.column in undeclared.numbers and group.value == "":
-                raise SchemaError(f"group {text!r} is numeric: write a comparison")
+                raise numeric_group(group.column)
             continue
         if group.column not in schema:
             raise SchemaError(
-                f"group {text!r} needs a declared domain for {group.column!r}: "
-                f"bounds={{{group.column!r}: ...}}"
+                f"group {text!r} needs a declared domain for {group.column!r}, such as "
+                f"bounds={{{group.column!r}: [0, 1]}} if it is 0/1, else (lo, hi) or its labels"
             )
         known.append(text)
     resolve_groups(known, schema)

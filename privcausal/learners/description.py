@@ -63,7 +63,10 @@ class Description:
 NO_INTERFERENCE = "No interference: one unit's treatment does not change another's outcome."
 BOUNDED = "The outcome lies within its bounds; what lies outside was cut to them."
 
-MISSING = "A row with a missing value adds nothing to any sum; how many there were is not shown."
+MISSING = (
+    "A row with a missing value adds nothing to any sum. The number of complete rows is shown as "
+    "it was released, give or take two standard deviations of its noise."
+)
 LEFT_OUT = "Rows with a missing value were left out; how many there were is not shown."
 
 BANDS = (

@@ -105,11 +105,12 @@ class DifferenceInMeans(Learner):
             bias = session.beyond.bias(value.count)
             found = replace(found, clipping=found.clipping + bias)
         found = with_design_effect(found, request.trust.max_rows)
+        lost = bool(unseen(value, sd)[:, 0].any())
         return Estimate(
             session.plan, schema, Design((), schema, full_rank=True),
             Population(schema, {}, np.eye(0), found.size), None, None, found,
             tuple(session.releases), session.vault.size, session.vault.real_noise,
-            alerts=(("arm", UNSEEN),) if unseen(value, sd)[:, 0].any() else (),
+            alerts=tuple((session.alerts | ({"arm": UNSEEN} if lost else {})).items()),
         )  # fmt: skip
 
     @classmethod
@@ -161,5 +162,7 @@ def _window(session: Session, bounds: Interval, sums: ArmSums) -> Window:
     change = sums.sensitivity(session.plan.request.trust.neighbors)
     noise = session.noise_sd(SUMS, change, float(sums.units[0])) / (0.5 * bounds.width)
     counts, sd = cells.split(release.value), float(release.noise_sd[0])
+    outcome = session.plan.request.formula.outcome
+    session.look_at(outcome, counts.sum(axis=0), np.sqrt(2.0) * sd)
     anywhere = session.plan.request.tails == "any"
     return trial_window(counts, sd, bounds, noise, anywhere=anywhere)

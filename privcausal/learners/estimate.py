@@ -16,6 +16,9 @@ from privcausal.request.schema import Interval, Schema
 from privcausal.stored import stored
 from privcausal.typing import Kind
 
+Alerts = tuple[tuple[str, str], ...]
+"""Codes and sentences."""
+
 
 @stored
 @dataclass(frozen=True, eq=False)
@@ -62,7 +65,7 @@ class Estimate:
     size: int | None
     real: bool
     notes: tuple[str, ...] = ()
-    alerts: tuple[tuple[str, str], ...] = ()
+    alerts: Alerts = ()
 
     @property
     def clip(self) -> float:

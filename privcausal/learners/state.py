@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,7 +39,9 @@ from privcausal.inference.ranges import (
     outcome_scale,
     present_rows,
     read_look,
+    rounded,
 )
+from privcausal.learners.alerts import domain_alerts
 from privcausal.learners.bases import Base, PrivateBase, moment_base
 from privcausal.learners.budget import StageWeight, Undeclared
 from privcausal.learners.shares import Stages
@@ -132,18 +134,11 @@ class Session:
     def look_for(self, rows: float, noise_sd: float) -> None:
         self.unseen |= rows <= FEW * noise_sd
 
-    def look_for_levels(self, name: str, counts: Vector, noise_sd: float) -> None:
-        """Note declared labels that nobody seems to have, where usual ones would be seen."""
-        domain = self.schema[name]
-        labels = domain.labels if isinstance(domain, Levels) else ("0", "1")
-        own = counts[: len(labels)]
-        if counts.sum() < SEEN * len(labels) * noise_sd:
-            return
-        absent = [label for label, c in zip(labels, own, strict=True) if c <= FEW * noise_sd]
-        if absent and isinstance(domain, Levels) and name not in self.undeclared.labels:
-            said = ABSENT if len(absent) < len(labels) else ALL_ABSENT
-            told = said.format(name=repr(name), labels=listed(absent))
-            self.alerts["levels"] = " ".join(filter(None, (self.alerts.get("levels"), told)))
+    def look_at(self, name: str, counts: Vector, noise_sd: float) -> None:
+        """Note what a released histogram of a column tells of its declared domain."""
+        declared = self.plan.request.schema.get(name)
+        for code, told in domain_alerts(name, declared, self.schema[name], counts, noise_sd):
+            self.alerts[code] = " ".join(filter(None, (self.alerts.get(code), told)))
 
     def buy_bounds(self) -> None:
         """Complete the schema by private bounds and levels."""
@@ -190,13 +185,16 @@ class Session:
         found = {}
         for (name, c), grid in zip(counts.items(), cells, strict=True):
             range_ = coarse[name]
+            whole = name in self.undeclared.integers
             if name == outcome:
                 steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
                 both = Counts(c, sd, ends), Counts(grid, fine_sd, steps)
-                self.beyond = outcome_range(*both, self._least_noise())
+                window = outcome_range(*both, self._least_noise())
+                self.beyond = window.kept(rounded(window.interval, whole))
                 found[name] = self.beyond.interval
             else:
-                found[name] = fine_range(grid, fine_sd, range_, present_rows(c, sd, public))
+                seen = fine_range(grid, fine_sd, range_, present_rows(c, sd, public))
+                found[name] = rounded(seen, whole)
         return found
 
     def _least_noise(self) -> float:
@@ -210,17 +208,6 @@ class Session:
         delta = self.plan.stage(key).delta / 1e12
         chosen = self.release(key, LabelSelection(name, trust.max_rows, delta))
         return Levels(chosen.labels or ("other",), other=True)
-
-
-SEEN = 6.0
-"""Noise standard deviations by which a label of usual frequency must stand out."""
-
-ABSENT = "Hardly any row seems to have the label {labels} of {name}: is it spelt as in the data?"
-ALL_ABSENT = "Hardly any row seems to have one of the declared labels of {name}: are they right?"
-
-
-def listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names))
 
 
 CELLS = 64
@@ -394,13 +381,13 @@ def _population(
     probabilities: dict[str, Vector] = {}
     for name, c in zip(variables, counts, strict=False):
         domain = schema[name]
+        session.look_at(name, c, sd)
         if isinstance(domain, Interval) and modelled:
             probabilities[name] = modelled_probabilities(c, sd, count)
         elif isinstance(domain, Interval):
             probabilities[name] = interval_probabilities(c, sd)
         else:
             probabilities[name] = level_probabilities(c, sd, undeclared=isinstance(domain, Levels))
-            session.look_for_levels(name, c, sd)
     numeric = sum(isinstance(schema[v], Interval) for v in variables)
     spread = sd * float(np.sqrt(max(map(len, counts))))
     return Population(schema, probabilities, np.eye(numeric), count, spread)
@@ -436,7 +423,10 @@ def outcome_histogram(state: FitState, stage: StageKey) -> Release | None:
     if not isinstance(domain, Interval):  # an undeclared column turned out to hold 0/1
         session.unused(stage)
         return None
-    return session.release(stage, session.asked[stage])
+    release = session.release(stage, session.asked[stage])
+    name = session.plan.request.formula.outcome
+    session.look_at(name, release.value, float(release.noise_sd[0]))
+    return release
 
 
 def look_at_outcome(state: FitState, stage: StageKey) -> FitState:

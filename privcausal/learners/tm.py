@@ -16,7 +16,7 @@ from privcausal.features.expansions import Polynomials
 from privcausal.inference.cells import CellTotals
 from privcausal.inference.effect import ArmLogits, ArmPolynomials, trimmed
 from privcausal.inference.population import Population
-from privcausal.learners.adum import ADUM, average_of, within_cells
+from privcausal.learners.adum import ADUM, absent_arm, average_of, within_cells
 from privcausal.learners.base import EffectLearner
 from privcausal.learners.bases import AnyBase, PrivateBase
 from privcausal.learners.budget import StageWeight, Undeclared
@@ -119,6 +119,7 @@ class TM(EffectLearner):
             session.plan, schema, design, Population(schema, {}, np.eye(0), average.size),
             ArmPolynomials(polynomials, coef, half), None, average, tuple(session.releases),
             vault.size, vault.real_noise, (middle, BINARY_NOTE) if binary else (middle,),
+            absent_arm(found),
         )  # fmt: skip
 
     @classmethod

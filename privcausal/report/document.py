@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -14,8 +15,16 @@ from privcausal.report import pictures, tables
 from privcausal.report.html import grid_html
 from privcausal.report.numbers import alike, chance, level
 from privcausal.report.tables import TableColumn, TableGrid
-from privcausal.report.view import FitView
-from privcausal.report.words import ALERTS, ODDS, belief, clean, interval_sentence, odds
+from privcausal.report.view import FitView, VarianceSource
+from privcausal.report.words import (
+    ALERTS,
+    ODDS,
+    belief,
+    clean,
+    first_sentence,
+    interval_sentence,
+    odds,
+)
 from privcausal.typing import Neighbors
 
 if TYPE_CHECKING:
@@ -81,7 +90,8 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
             "attack": pictures.attack_picture(view),
         },
         "hidden_shapes": len(view.shapes) - len(view.shapes[: pictures.MOST_SHAPES]),
-        "grids": _grids(view),
+        "grids": _grids(view, public=public),
+        "notes": [first_sentence(note) for note in view.notes] if public else view.notes,
         "checks": [
             (c.sentence, pictures.check_picture(c, i), tables.plain_grid(c.caption, c.frame))
             for i, c in enumerate(view.checks)
@@ -109,7 +119,15 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
     return [*facts, (f"Privacy ({view.kind})", f"ε = {view.epsilon:.3g}", slack)]
 
 
-def _grids(view: FitView) -> dict[str, TableGrid | None]:
+PLAIN = {"clipping": "cut values", "nuisances": "confounding"}
+
+
+def _plain(sources: Sequence[VarianceSource], *, public: bool) -> list[VarianceSource]:
+    """The sources by the names that the public has for them."""
+    return [s._replace(label=PLAIN.get(s.label, s.label)) if public else s for s in sources]
+
+
+def _grids(view: FitView, *, public: bool) -> dict[str, TableGrid | None]:
     def shown(frame: Any, grid: Any) -> TableGrid | None:
         made: TableGrid | None = (
             None if frame is None or not len(frame) else grid(frame, view.alpha)
@@ -120,7 +138,9 @@ def _grids(view: FitView) -> dict[str, TableGrid | None]:
         "effects": shown(view.effects, tables.effect_grid),
         "groups": shown(view.gates, tables.gate_grid),
         "cells": shown(view.cells, tables.cell_grid),
-        "sources": tables.variance_grid(view.uncertainty) if view.uncertainty else None,
+        "sources": tables.variance_grid(_plain(view.uncertainty, public=public))
+        if view.uncertainty
+        else None,
         "budget": tables.budget_grid(view.budget),
         "shares": tables.share_grid(view.budget),
         "odds": odds_grid(view.epsilon, view.neighbors),

@@ -128,6 +128,8 @@ class FitView:
         Three plain sentences: the effect, how sure, what was protected.
     notes, assumptions, methods : tuple of str
         Sentences, sentences and paragraphs.
+    serious : int
+        So many of the notes, the first, were warned of.
     robustness : str
         One sentence on how strong an unmeasured confounder would have to be; may be empty.
     call : str
@@ -164,6 +166,7 @@ class FitView:
     parallel: str = ""
     ledger: str | None = None
     notes: tuple[str, ...] = ()
+    serious: int = 0
     assumptions: tuple[str, ...] = ()
     robustness: str = ""
     checks: tuple[Check, ...] = ()

@@ -138,6 +138,16 @@ class CausalFormula:
         return unique((self.outcome, self.treatment, *_variables(self.terms)))
 
     @property
+    def rest(self) -> tuple[str, ...]:
+        """The columns that ``.`` stands for."""
+        tokens = tokens_of(self.text)
+        if DOT not in tokens:
+            return ()
+        read = {"name": bare_factor, "call": call_factor}
+        used = {v for t in tokens if t.kind in read for v in read[t.kind](t.text).variables}
+        return tuple(name for name in self.variables if name not in used)
+
+    @property
     def effect_variables(self) -> tuple[str, ...]:
         """The columns the effect may depend on."""
         return unique(_variables(self.modifiers))

@@ -71,11 +71,17 @@ def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
     return tuple(groups)
 
 
+def numeric_group(column: str) -> SchemaError:
+    """The refusal of a bare column of numbers."""
+    return SchemaError(
+        f"group {column!r} is numeric: write a comparison such as '{column} >= 65', or, if it is "
+        f"0/1, declare that: bounds={{{column!r}: [0, 1]}}"
+    )
+
+
 def _levels_of(group: Group, domain: Domain) -> list[Group]:
     if isinstance(domain, Interval):
-        raise SchemaError(
-            f"group {group.column!r} is numeric: write a comparison such as '{group.column} >= 65'"
-        )
+        raise numeric_group(group.column)
     labels = domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
     return [Group(f"{group.column}[{label}]", group.column, "==", label) for label in labels]
 

@@ -39,6 +39,8 @@ class Header:
     untyped: bool = False
     """Whether names and values are both texts, as in a CSV file. If such a file has no header, its
     first row stands in for one: messages quote only names that the caller wrote."""
+    integers: frozenset[str] = frozenset()
+    """Numeric columns of an integer type."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeGuard, get_args
 from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.request.formula import CausalFormula
 from privcausal.request.groups import parse_group
+from privcausal.request.header import number_key
 from privcausal.request.schema import Binary, Interval, Levels, Schema
 from privcausal.stored import stored
 from privcausal.typing import Estimand, Neighbors, Split
@@ -235,9 +236,12 @@ class Request:
         coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
         two = isinstance(domain, Levels) and len(domain.values) == 2
         if not (domain is None or isinstance(domain, Binary) or coded or two):
+            labels = ["no", "yes"]
+            if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
+                labels = [str(number_key(end)) for end in (domain.lo, domain.hi)]
             raise SchemaError(
                 f"treatment {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
-                f"declare its two labels, the reference first: bounds={{{name!r}: ['no', 'yes']}}"
+                f"declare its two labels, the reference first: bounds={{{name!r}: {labels!r}}}"
             )
         domain = self.schema.get(self.formula.outcome)
         if isinstance(domain, Levels) and len(domain.values) != 2:

@@ -306,23 +306,32 @@ class Schema:
                 found[name] = frozenset(labels)
         return found
 
-    def refuse_misspelt(self, names: Sequence[str], needed: Sequence[str]) -> None:
-        """Refuse a domain for no column of the data, `names`, if a `needed` one is spelt nearly so.
+    def refuse_misspelt(
+        self, names: Sequence[str], needed: Sequence[str], free: Sequence[str]
+    ) -> None:
+        """Refuse a domain for no column of the data, `names`, that a `needed` one may be meant by.
 
-        Otherwise the bounds of the needed column would be bought, which costs budget. Domains of
-        other tables' columns may stand in the same schema.
+        That is any whose domain would be bought, and one of the `free` if it is spelt nearly so, in
+        whatever case. Domains of other tables' columns may stand in the same schema otherwise.
 
         Raises
         ------
         SchemaError
         """
-        bare = [name for name in needed if name not in self]
-        for name in self:
-            close = get_close_matches(name, bare, 1, 0.75) if name not in names else []
+        bare = {name.casefold(): name for name in needed if name not in self}
+        bought = {key: name for key, name in bare.items() if name not in free}
+        for name in (name for name in self if name not in names):
+            close = get_close_matches(name.casefold(), bare, 1, 0.75)
             if close:
                 raise SchemaError(
                     f"bounds has {name!r}, which is no column of the data, and nothing for "
-                    f"{close[0]!r}; is that the same? Without its bounds they would be bought"
+                    f"{bare[close[0]]!r}; is that the same? Without its bounds they would be bought"
+                )
+            if bought:
+                (near,) = get_close_matches(name.casefold(), bought, 1, 0.0)
+                raise SchemaError(
+                    f"bounds has {name!r}, which is no column of the data, while the domain of "
+                    f"{bought[near]!r} would be bought; correct the name, or leave it out"
                 )
 
 

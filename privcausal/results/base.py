@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,13 +18,17 @@ from privcausal.features.functions import Function
 from privcausal.features.points import read_points
 from privcausal.inference.average import AverageEstimate
 from privcausal.learners import Estimate
+from privcausal.learners.alerts import listed
 from privcausal.learners.diagnostics import balance, overlap
 from privcausal.report import FitView, Printed, Shape, Summary, plots, render_report, summarize
+from privcausal.report.labels import Labels, check_labels, relabelled, with_labels
+from privcausal.report.references import methods_text
 from privcausal.report.summary import TIDY
 from privcausal.request.request import Budget
-from privcausal.request.schema import Interval
+from privcausal.request.schema import Binary, Domain, Interval, Schema
 from privcausal.results import serial
 from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
+from privcausal.results.disclosure import Disclosed
 from privcausal.results.exchange import Absent, Exchange, wald
 from privcausal.results.frames import (
     average_frame,
@@ -69,13 +74,22 @@ class NuisanceFunction:
 
 
 BOUGHT = (
-    "Bounds were bought from the rows with noise; values beyond them were cut. Intervals of "
-    "averages allow for the outcomes among them."
+    "Bounds were bought with noise: {}; values beyond were cut. Intervals of averages allow for "
+    "the outcomes among them. They are in fit.schema, to be used again as bounds=."
 )
 
 
+GROUPS = "Too few rows for an estimate are in {names}. By a noisy count, there may be none."
+
+
+def _domain(domain: Domain) -> str:
+    if isinstance(domain, Interval):
+        return f"[{domain.lo:.6g}, {domain.hi:.6g}]"
+    return f"{len(domain.labels or ())} levels"
+
+
 @dataclass(frozen=True, eq=False)
-class Result(Printed, Exchange, Absent):
+class Result(Printed, Exchange, Disclosed, Absent):
     """A finished fit: released numbers and functions of them; no rows.
 
     Attributes
@@ -232,10 +246,33 @@ class Result(Printed, Exchange, Absent):
 
         bounds: some were bought. covariates: none is left. arm: one is absent or too small.
         levels: a declared label that nobody seems to have. complete: fewer than half of the rows
-        are. overlap: most rows meet the clip. nuisances: their errors are most of the variance.
+        are. overlap: most rows meet the clip of propensities. clip: or an end of declared bounds.
+        nuisances: their errors are most of the variance. groups: some have no estimate.
         """
-        bought = any(stage.heading == "bounds" for stage in self.plan.stages)
-        return ({"bounds": BOUGHT} if bought else {}) | dict(self.estimate.alerts)
+        declared, found = self.plan.request.schema, self.schema
+        names = [n for n in found if n not in declared and not isinstance(found[n], Binary)]
+        bought = [f"{name} {_domain(found[name])}" for name in names]
+        told = {"bounds": BOUGHT.format(", ".join(bought))} if self._bought else {}
+        told |= dict(self.estimate.alerts)
+        averages = self.estimate.averages
+        if averages is not None and averages.unseen:
+            told["groups"] = GROUPS.format(names=listed(averages.unseen))
+        return told
+
+    @property
+    def _bought(self) -> bool:
+        return any(stage.heading == "bounds" for stage in self.plan.stages)
+
+    @property
+    def schema(self) -> Schema:
+        """Domains of the columns that the fit used, declared or bought: ``bounds=fit.schema``.
+
+        What was bought is public now. Who reuses it declares it, and pays nothing for it again.
+        """
+        request = self.plan.request
+        known = {n: request.schema.get(n) or self.estimate.schema.get(n) for n in request.columns}
+        raw = {n: getattr(domain, "raw", domain) for n, domain in known.items() if domain}
+        return Schema(raw, complete=request.schema.complete)
 
     def glance(self) -> pd.DataFrame:
         """One row: learner base estimand n epsilon delta rho neighbors guarantee alerts.
@@ -361,7 +398,12 @@ class Result(Printed, Exchange, Absent):
         """The effect along each modifier, where there is one that can be drawn."""
         return ()
 
-    def summary(self, alpha: float = 0.05, full: bool = False) -> Summary:
+    def _labels(self, labels: Labels | None) -> dict[str, str]:
+        return check_labels(labels, self.plan.request.formula.variables)
+
+    def summary(
+        self, alpha: float = 0.05, full: bool = False, labels: Labels | None = None
+    ) -> Summary:
         """The table for a paper: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`.
 
         Parameters
@@ -369,14 +411,18 @@ class Result(Printed, Exchange, Absent):
         full : bool
             Every release with its noise and price, each source of the uncertainty, and the notes
             in full; else a line each.
+        labels : dict, optional
+            Names for readers, by column: ``{"dth30": "30-day mortality"}``.
         """
-        return summarize(self._view(check_alpha(alpha)), full=full)
+        view = with_labels(self._view(check_alpha(alpha)), self._labels(labels))
+        return summarize(view, full=full)
 
     def report(
         self,
         path: str | os.PathLike[str],
         audience: Literal["public", "technical"] = "technical",
         checks: Sequence[Diagnostic] = (),
+        labels: Labels | None = None,
     ) -> None:
         """Write the self-contained HTML report to `path`.
 
@@ -384,8 +430,11 @@ class Result(Printed, Exchange, Absent):
         ----------
         checks : sequence
             What `overlap` and `balance` returned, to be shown with its own price.
+        labels : dict, optional
+            Names for readers, by column: ``{"dth30": "30-day mortality"}``.
         """
-        view = replace(self._view(), checks=tuple(check.check for check in checks))
+        named = with_labels(self._view(), self._labels(labels))
+        view = replace(named, checks=tuple(check.check for check in checks))
         Path(path).write_text(render_report(view, audience), encoding="utf-8")
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -400,9 +449,20 @@ class Result(Printed, Exchange, Absent):
             f"base {plan.base!r}, {promise.short}>"
         )
 
-    def plot(self, kind: str = "coef", *, ax: Any = None, alpha: float = 0.05) -> Any:
-        """Draw ``"coef"``, ``"gate"`` or ``"budget"``; returns matplotlib axes."""
-        return self._picture(kind, alpha)[1](ax)
+    def plot(
+        self,
+        kind: str = "coef",
+        *,
+        ax: Any = None,
+        alpha: float = 0.05,
+        labels: Labels | None = None,
+    ) -> Any:
+        """Draw ``"coef"``, ``"gate"`` (a forest plot) or ``"budget"``; returns matplotlib axes.
+
+        Coefficients in the outcome's unit share one axis, each slope has its own: then it is an
+        array of axes, unless `ax` was given. `labels` are names for readers, by column.
+        """
+        return self._picture(kind, alpha, self._labels(labels))[1](ax)
 
     def plot_data(self, kind: str = "coef", alpha: float = 0.05) -> pd.DataFrame:
         """The numbers behind `plot`, as a frame; what a fit cannot draw it does not have here.
@@ -415,8 +475,8 @@ class Result(Printed, Exchange, Absent):
         """
         return self._picture(kind, alpha)[0]()
 
-    def _picture(self, kind: str, alpha: float) -> Picture:
-        known = self._pictures(check_alpha(alpha))
+    def _picture(self, kind: str, alpha: float, labels: Labels = MappingProxyType({})) -> Picture:
+        known = self._pictures(check_alpha(alpha), labels)
         if kind not in known:
             names = ", ".join(map(repr, known))
             raise CapabilityError(
@@ -424,21 +484,39 @@ class Result(Printed, Exchange, Absent):
             )
         return known[kind]
 
-    def _pictures(self, alpha: float) -> dict[str, Picture]:
+    def _pictures(self, alpha: float, labels: Labels) -> dict[str, Picture]:
+        def named(frame: pd.DataFrame) -> pd.DataFrame:
+            return frame.rename(index=lambda term: relabelled(str(term), labels))
+
         return {
             "coef": (
                 lambda: self._terms_table(alpha),
-                lambda ax: plots.coef_plot(self._terms_table(alpha), ax=ax, alpha=alpha),
+                lambda ax: plots.coef_plot(
+                    named(self._terms_table(alpha)), ax=ax, alpha=alpha, slopes=self._slopes
+                ),
             ),
             "gate": (
                 lambda: self._gates(alpha),
-                lambda ax: plots.gate_plot(self._gates(alpha), ax=ax, alpha=alpha),
+                lambda ax: plots.gate_plot(
+                    named(self._gates(alpha)), ax=ax, alpha=alpha, overall=self.ate
+                ),
             ),
             "budget": (
                 lambda: price_frame(self.budget),
                 lambda ax: plots.budget_plot(self.budget, ax=ax),
             ),
         }
+
+    @property
+    def _slopes(self) -> list[bool]:
+        """Which of `params` are per unit of a column; the others are in the outcome's unit."""
+        terms = list(self.params.index)
+        return [place > 0 and "[" not in term for place, term in enumerate(terms)]
+
+    @property
+    def methods(self) -> str:
+        """A paragraph on methods and privacy, to paste into a paper; references below it."""
+        return methods_text(self._view())
 
     def _gates(self, alpha: float) -> pd.DataFrame:
         frame = self._table(groups=True, z=quantile(alpha))

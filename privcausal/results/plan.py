@@ -29,6 +29,7 @@ from privcausal.report.tables import Pairs, Prose, Rule, Table, TableColumn, Tab
 from privcausal.report.words import clean
 from privcausal.request.plan import LEVELS, PROPENSITY_SPREAD
 from privcausal.request.schema import Interval
+from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
 from privcausal.results.view import NEIGHBORS
 
@@ -317,6 +318,10 @@ class PlanResult(Printed):
     def summary(self) -> Summary:
         """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
         return Summary(_tabulated(self))
+
+    def checklist(self) -> Summary:
+        """The points of NIST SP 800-226 answered for one planned fit, with where each is shown."""
+        return checklist(self)
 
     def __repr__(self) -> str:
         count = len(self.points)

@@ -38,9 +38,12 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
     averages, words, said = estimate.averages, ESTIMANDS[request.estimand], describe(estimate)
     cells = estimate.effect if isinstance(estimate.effect, CellEffect) else None
     bought = any(stage.heading == "bounds" for stage in plan.stages)
-    size = _complete(estimate).removeprefix("about ")
+    complete = _complete(estimate)
+    size = complete or f"{estimate.population.count:.0f} [dp]"
     if estimate.size is not None:
-        size = f"{estimate.size} [pub]"
+        all_used = schema.complete or bool(complete)
+        size = f"{estimate.size} [pub]" if all_used else f"at most {estimate.size} [pub]"
+    counted = estimate.size is not None and not schema.complete and complete
     coding = schema[formula.treatment]
     arms = f"{coding.one} vs {coding.zero}" if isinstance(coding, Binary) else "1 vs 0"
     effects = gates = None
@@ -60,7 +63,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
             ("Treatment", f"{formula.treatment} ({arms})"),
             ("Formula", str(formula)),
             ("Records" if trust.unit is None else "Units", size),
-            *((("Complete", _complete(estimate)),) if _some_missing(estimate) else ()),
+            *((("Complete", complete),) if counted else ()),
             ("Bounds", "bought privately" if bought else "declared [pub]"),
         ),
         right=(
@@ -90,11 +93,12 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         unit_sentence=persons,
         headline=_headline(result, alpha),
         notes=_notes(result, said, bought),
+        serious=len(result.alerts),
         assumptions=said.assumptions,
         robustness=_robustness(result, alpha),
         methods=said.methods,
         call=result.call,
-        versions=tuple((name, _version(name)) for name in PACKAGES),
+        versions=tuple((name, version_of(name)) for name in PACKAGES),
         alpha=alpha,
     )
 
@@ -102,7 +106,8 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
 PACKAGES = ("privcausal", "opendp", "numpy", "formulaic")
 
 
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
+    """The installed version of a package."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -139,7 +144,7 @@ def _sources(result: Result) -> tuple[VarianceSource, ...]:
         ("sampling", float(found.sampling[0, 0]), "who was sampled"),
         ("privacy", float(found.privacy[0, 0]), "noise added on purpose"),
         ("clipping", float(found.clipping[0] ** 2), "allowance for cut scores"),
-        ("nuisances", float(found.remainder[0] ** 2), "error in e(x) times mu(x)"),
+        ("nuisances", float(found.remainder[0] ** 2), "what is not known of confounding"),
     )
     return tuple(
         VarianceSource(name, float(np.sqrt(v)), v / total, words)
@@ -202,11 +207,15 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
     over = ESTIMANDS[request.estimand].over
     shown = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
     value, low, high = alike(shown, float(row["std_error"]), digits=2)
-    return (
-        f"{over}, {treatment} changes {outcome} by {value}.",
-        f"With {level(alpha)} confidence the change lies between {low} and {high}; {noise}",
-        protected,
-    )
+    between = f"With {level(alpha)} confidence the change lies between {low} and {high}"
+    if not shown[1] * shown[2] > 0:  # nobody may say which way
+        return (
+            f"{over}, the data do not settle whether {treatment} raises or lowers {outcome}.",
+            f"{between}, and our best guess is {value}; {noise}",
+            protected,
+        )
+    verb, size = ("raises", value) if shown[0] > 0 else ("lowers", value.lstrip("-\N{MINUS SIGN}"))
+    return (f"{over}, {treatment} {verb} {outcome} by {size}.", f"{between}; {noise}", protected)
 
 
 def _protected(promise: Guarantee) -> str:
@@ -248,24 +257,22 @@ def _declared_public(names: list[str]) -> tuple[str, ...]:
             else f"{last} is declared public.",)  # fmt: skip
 
 
-def _some_missing(estimate: Estimate) -> bool:
-    """Whether fewer rows than the public number may be complete, and how many were released."""
-    found = estimate.averages
-    return (
-        estimate.size is not None
-        and found is not None
-        and bool(np.isfinite(found.size_sd))
-        and not estimate.schema.complete
-    )
-
-
 def _complete(estimate: Estimate) -> str:
-    """The released number of complete rows, with its noise and the share of treated."""
-    found = estimate.averages
-    if found is None or not np.isfinite(found.size_sd):
-        return f"{estimate.population.count:.0f} [dp]"
-    treated = "" if np.isnan(found.treated) else f", {found.treated:.0%} treated"
-    return f"{found.size:.0f} ± {2 * found.size_sd:.0f}{treated} [dp]"
+    """The released number of complete rows, give or take two sds, and the share of treated.
+
+    Where averages have rows of their own, a random share of all, it is scaled up to all. Empty
+    where none was released, or a published mechanism does not prove its noise.
+    """
+    if estimate.plan.request.mode == "paper":
+        return ""
+    found, rows = estimate.averages, estimate.population
+    size, sd, treated = rows.count, rows.count_sd, ""
+    if found is not None and np.isfinite(found.size_sd):
+        share = estimate.plan.stages[-1].rows if estimate.plan.stages else 1.0
+        size = found.size / share
+        sd = float(np.sqrt(found.size_sd**2 + found.size * (1 - share))) / share
+        treated = "" if np.isnan(found.treated) else f", {found.treated:.0%} treated"
+    return f"{size:.0f} ± {2 * sd:.0f}{treated} [dp]" if sd > 0 else ""
 
 
 def _parallel(plan: Plan) -> str:

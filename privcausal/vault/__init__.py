@@ -57,6 +57,7 @@ from privcausal.vault.paper.second_stage import (
 from privcausal.vault.simulation import simulate
 from privcausal.vault.sources.cell_table import CellTable, read_cells
 from privcausal.vault.sources.files import read_file
+from privcausal.vault.sources.labelled import file_labels
 from privcausal.vault.transforms import (
     Aipw,
     ArmSize,
@@ -93,7 +94,7 @@ __all__ = [
     "ScoreSums", "SecondStage", "Shapes", "SizeHistogram", "Source", "TanhNetwork", "Transform",
     "TransformProduct", "TreatedMass", "TreatedScore", "Treatment", "TreatmentResidual", "Vault",
     "Weight", "Weighting",
-    "check_columns", "check_types", "from_table", "inspect", "open_source", "open_vault", "opening",
-    "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file", "ridge_price",
-    "simulate", "typed",
+    "check_columns", "check_types", "file_labels", "from_table", "inspect", "open_source",
+    "open_vault", "opening", "proven_lipschitz", "public_centres", "public_size", "read_cells",
+    "read_file", "ridge_price", "simulate", "typed",
 ]  # fmt: skip

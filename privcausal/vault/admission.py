@@ -95,7 +95,10 @@ def check_columns(header: Header, names: Sequence[str]) -> None:
     for name in names:
         header.refuse_unknown(name)
         if header.kinds[name] == "other":
-            raise DataError(f"column {name!r} has a type that cannot be read; convert it first")
+            raise DataError(
+                f"column {name!r} has a type that cannot be read; convert it first, dates to a "
+                "number such as days since the first of January"
+            )
 
 
 def check_types(header: Header, request: Request) -> None:
@@ -139,10 +142,9 @@ def _check_order(rows: RowSource, request: Request) -> None:
     if not rows.ordered and (request.split != "full" or request.trust.unit is not None):
         what = "unit=" if request.split == "full" else f"split={request.split!r}"
         raise CapabilityError(
-            f"{what} needs rows that come in one order each time they are read, which a DuckDB "
-            "relation or a LazyFrame does not promise: write it to a file, "
-            "relation.write_parquet('rows.parquet') or frame.sink_parquet('rows.parquet'), and "
-            "pass its path"
+            f"{what} needs rows that come in one order each time, which a DuckDB relation or a "
+            "LazyFrame does not promise: write them to a file, by write_parquet('rows.parquet') or "
+            "sink_parquet('rows.parquet'), and pass its path"
         )
 
 
@@ -194,9 +196,8 @@ def _check_size(rows: RowSource, plan: Plan) -> None:
     if size < plan.least_rows and plan.request.below_minimum == "refuse":
         raise BudgetError(
             f"the published mechanism needs at least {plan.least_rows} rows for this eps, delta "
-            "and shares: with fewer its claim does not even hold with nuisances known beforehand. "
-            "Nothing was spent. Ask for a larger eps, or write below_minimum='published', which "
-            "every output then tells"
+            "and shares: with fewer its claim fails even if nuisances are known. Nothing was "
+            "spent. Raise eps, or write below_minimum='published', which every output then tells"
         )
 
 

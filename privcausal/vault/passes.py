@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -343,7 +344,13 @@ def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Ite
         yield from map(step, blocks)
         return
     # each thread's products are its own: OpenBLAS would make threads of threads wait for each other
-    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads - 1) as pool:
+    with (
+        warnings.catch_warnings(),
+        _libraries().limit(limits=1, user_api="blas"),
+        ThreadPoolExecutor(threads - 1) as pool,
+    ):
+        # threads share the filters: one that sets them back too late would leave all warnings off
+        warnings.simplefilter("ignore")
         waiting: deque[Future[T]] = deque()
         for block in blocks:
             if sum(not one.done() for one in waiting) < threads:

@@ -53,7 +53,7 @@ from adum_methods import (
 )
 
 import privcausal as pc
-from privcausal.inference.cells import LEAST_CELLS, MOST_CELLS, bound
+from privcausal.inference.cells import LEAST_CELLS, MOST_CELLS
 from privcausal.learners import ADUM
 from privcausal.testing import seeded_noise
 
@@ -106,8 +106,7 @@ def figure2(point: Line, method: str, quick: bool) -> list[Line]:
 def bounds(point: Line, method: str, quick: bool) -> list[Line]:
     """How often Corollary 1's bound holds where it says so, with probability 0.99."""
     groups, epsilon = point["groups"], point["epsilon"]
-    # sin rises by at most 1 per unit over a width of 2: (L_T D_x)^2 = 4
-    most = float(bound(np.array([float(groups)]), 20_000, epsilon, 4.0, 1.0, 10.0)[0])
+    most = adum_results.corollary(groups, epsilon)
     found = [right(point, 1.0, seed) for seed in range(900, 905 if quick else 1100)]
     return [
         point
@@ -192,7 +191,6 @@ def figure3(point: Line, learner: str, quick: bool, file: Path | None = None) ->
     return [point | {"auuc": auuc(score, test["treatment"], test["visit"])}]
 
 
-@lru_cache(maxsize=2)
 def loaded(data: str, quick: bool, split: int, file: Path | None) -> Trial:
     """A trial's rows, features and domains."""
     if data == "gotv":
@@ -200,17 +198,25 @@ def loaded(data: str, quick: bool, split: int, file: Path | None) -> Trial:
     if data == "criteo-like":
         return _criteo(quick)
     assert file is not None
-    made = pc.datasets.criteo(file)
+    made = _file(file)
     rows = made.frame.sample(min(1_000_000, len(made.frame)), random_state=split)
     return rows, [f"f{j}" for j in range(12)], dict(made.bounds)
 
 
+@lru_cache(maxsize=1)
+def _file(file: Path) -> Any:
+    """CRITEO's rows, 14 million of them, read once."""
+    return pc.datasets.criteo(file)
+
+
+@lru_cache(maxsize=2)
 def _criteo(quick: bool) -> Trial:
     features = [f"f{j}" for j in range(12)]
     domains: dict[str, Any] = dict.fromkeys(features, (0, 1)) | {"visit": pc.Binary()}
     return criteo_like(60_000 if quick else 1_000_000), features, domains
 
 
+@lru_cache(maxsize=1)
 def _gotv() -> Trial:
     """Gerber, Green and Larimer (2008): the letter "neighbors" against control, voted in 2006."""
     frame = pd.read_parquet(GOTV_FILE).rename(columns={"voted": "visit", "neighbors": "treatment"})

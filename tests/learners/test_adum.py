@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 import privcausal as pc
@@ -466,7 +467,11 @@ def test_adum_as_printed(tmp_path: Path) -> None:
     real.save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")
     pd.testing.assert_frame_equal(again.predict({"X": GRID}), real.predict({"X": GRID}))
-    assert "Algorithm 1" in str(again.summary(full=True)) or again.guarantee == real.guarantee
+    assert again.guarantee == real.guarantee
+    assert "Algorithm 1" in again.guarantee.statement
+    assert "PUBLISHED GUARANTEE, NOT PROVEN" in str(again.summary())
+    with pytest.raises(SchemaError, match=r"^pc\.paper\.adum buys no bounds.*'region'[^;]*$"):
+        pc.paper.adum(FORMULA, frame, bounds={"Y": (4, 10)})
     real.report(tmp_path / "report.html")
 
 
@@ -568,3 +573,31 @@ def test_polynomials_take_more_features_than_a_grid() -> None:
             f"Y ~ T | {' + '.join(names)}", frame, learner="tm", bounds=bounds, eps=4.0
         )
     assert np.isfinite(made.predict(frame.head())["estimate"]).all()
+
+
+@pytest.mark.parametrize("make", [lambda d: d, pl.from_pandas], ids=["pandas", "polars"])
+def test_few_whole_numbers_have_a_cell_each(make: Any) -> None:
+    """By the column's public type alone: of floats with the same values parts are equal."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"T": rng.integers(0, 2, 4000), "G": rng.integers(0, 2, 4000)})
+    frame["Y"], frame["K"] = frame["T"] * frame["G"], rng.integers(2, 5, 4000)
+    bounds = {"Y": (0, 1), "G": (0, 1), "K": (2, 4)}
+    with testing.zero_noise():
+        fit = pc.privcate("Y ~ T | G", make(frame), learner="adum", eps=1, bounds=bounds)
+        assert fit.cells.index.tolist() == ["G in [0, 0.5]", "G in [0.5, 1]"]
+        np.testing.assert_allclose(fit.cells["estimate"], [0, 1], atol=0.01)
+        three = pc.privcate("Y ~ T | K", make(frame), learner="adum", eps=1, bounds=bounds)
+        assert len(three.cells) == 3
+        floats = frame.astype({"G": float})
+        many = pc.privcate("Y ~ T | G", make(floats), learner="adum", eps=1, bounds=bounds)
+    assert len(many.cells) > 2
+
+
+@pytest.mark.parametrize("rounds", [1, 4])
+def test_clusters_have_half_of_the_budget(rounds: int) -> None:
+    """Section 3.2: private k-means takes half of epsilon, and the cells the rest."""
+    fitted = fit(ADUM(partition="kmeans", cells=6, rounds=rounds), eps=1.0)
+    price = fitted.budget.groupby("stage")["epsilon"].sum()
+    assert price["nuisance"] == pytest.approx(0.5)
+    assert price["effect"] == pytest.approx(0.5)
+    assert len(fitted.budget) == rounds + 1

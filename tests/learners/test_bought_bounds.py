@@ -31,7 +31,14 @@ def rare(rng: np.random.Generator, arm: float, size: int) -> np.ndarray:
     return (rng.random(size) < 0.005 + 0.01 * arm) * 1.0
 
 
-EFFECTS = {sparse: 0.02 * np.exp(4.5), skewed: np.exp(3.5) * np.expm1(0.2), rare: 0.01}
+def visits(rng: np.random.Generator, arm: float, size: int) -> np.ndarray:
+    """Whole numbers, most of them zero, with a long tail."""
+    return rng.poisson((0.2 + 0.1 * arm) * rng.standard_exponential(size))
+
+
+EFFECTS = {
+    sparse: 0.02 * np.exp(4.5), skewed: np.exp(3.5) * np.expm1(0.2), rare: 0.01, visits: 0.1
+}  # fmt: skip
 
 CALLS: dict[str, Any] = {
     "difference": lambda frame: pc.private("Y ~ T", frame, eps=1),
@@ -47,6 +54,7 @@ def study(law: Any, rows: int, seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     T = (rng.random(rows) < 0.5) * 1.0
     Y = np.where(T == 1, law(rng, 1.0, rows), law(rng, 0.0, rows))
+    Y = Y.astype(int) if law is visits else Y
     return pd.DataFrame({"Y": Y, "T": T, "X": rng.uniform(-1, 1, rows)})
 
 
@@ -72,7 +80,7 @@ def test_sparse_amounts_are_covered(call: str) -> None:
 
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("call", ["difference", "private"])
-@pytest.mark.parametrize("law", [rare, sparse, skewed])
+@pytest.mark.parametrize("law", [rare, sparse, skewed, visits])
 def test_what_few_rows_hide_is_covered_or_refused(call: str, law: Any) -> None:
     assert misses(call, law, 4000) <= MISSED
 

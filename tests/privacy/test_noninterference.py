@@ -17,7 +17,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any
@@ -42,6 +42,7 @@ from test_replay import neighbours
 
 import privcausal as pc
 from privcausal import testing
+from privcausal.results.disclosure import disclosed
 
 RELATIONS = ("substitute", "add_remove")
 SHORT = "Y ~ T | X1 + C(G)"
@@ -171,6 +172,9 @@ def outside(result: Any, folder: Path) -> dict[str, Any]:
         found[name] = (list(table.columns), table.shape, list(map(str, table.dtypes)))
         found[f"{name} to the bit"] = table.to_csv(float_format="%.17g")
     found["plan"] = str(result.plan)
+    # what a label and a record say, which a fit with test noise has not
+    promise, schema = replace(result.guarantee, kind="proven"), result.estimate.schema
+    found["disclosed"] = disclosed(result.plan, promise, schema, result.budget, None)
     return found
 
 

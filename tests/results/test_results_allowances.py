@@ -129,3 +129,27 @@ def test_notes_name_the_allowance_and_the_estimand(clipping: float, remainder: f
         [(True, False)] if clipping == 1 else [(False, True)] if remainder == 2 else []
     )
     assert all("of the ATT" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("shift", "says"),
+    [
+        (-30, "lowers recovery by "),
+        (30, "raises recovery by "),
+        (0, "do not settle whether programme raises or lowers recovery."),
+    ],
+)
+def test_the_headline_gives_a_direction_only_where_the_interval_has_one(
+    shift: float, says: str
+) -> None:
+    rng = np.random.default_rng(4)
+    arm = rng.integers(0, 2, 2000)
+    frame = pd.DataFrame({"programme": arm, "recovery": 50 + shift * arm + rng.normal(0, 5, 2000)})
+    with seeded_noise(3):
+        fit = pc.private("recovery ~ programme", frame, eps=1, bounds={"recovery": (0, 100)})
+    low, high = fit.conf_int().iloc[0]
+    assert (low * high > 0) == bool(shift)
+    first, second, _ = fit._view().headline
+    assert says in first
+    assert ("best guess" in second) == (not shift)
+    assert "-" not in first

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+import warnings
 
 import numpy as np
 import pytest
@@ -89,6 +91,32 @@ def test_threads_keep_the_order_and_read_few_blocks_ahead() -> None:
 def test_a_failure_in_a_thread_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         list(in_threads(lambda k: 1 // k, [1, 0, 1], 2))
+
+
+def test_threads_leave_the_filters_of_warnings_as_they_were() -> None:
+    """They are the process's: of two threads that change them, one may set them back too late."""
+    first, second = threading.Event(), threading.Event()
+
+    def step(k: int) -> None:
+        if k == 0:  # enters first and leaves last, or would leave the other's filter behind
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                first.set()
+                second.wait(5)
+            return
+        first.wait(5)
+        inner = warnings.catch_warnings()
+        inner.__enter__()
+        warnings.simplefilter("ignore")
+        second.set()
+        time.sleep(0.1)
+        inner.__exit__(None, None, None)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = list(warnings.filters)
+        list(in_threads(step, [0, 1], 3))  # two in a pool, and the caller
+        assert list(warnings.filters) == before
 
 
 def test_it_is_sealed() -> None:

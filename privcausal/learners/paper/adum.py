@@ -28,6 +28,8 @@ class PublishedADUM(ADUM):
     shrink: bool = False
     name: ClassVar[str] = "adum-printed"
     title: ClassVar[str] = "ADUM as published"
+    called: ClassVar[str] = "pc.paper.adum"
+    instead: ClassVar[str] = ""
 
     def run(self, session: Session) -> Estimate:
         request, schema, vault = session.plan.request, session.schema, session.vault

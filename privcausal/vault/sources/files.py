@@ -15,6 +15,8 @@ from typing import Any
 
 from privcausal.errors import DataError
 from privcausal.request.header import LabelColumns
+from privcausal.vault.sources.labelled import LABELLED, Labelled
+from privcausal.vault.sources.memory import RowSource
 from privcausal.vault.sources.stored import BLANKS, Stored, number_of, typed_column
 from privcausal.vault.sources.units import Connections
 
@@ -38,7 +40,7 @@ def read_file(path: Path, label_columns: LabelColumns) -> Any:
     """
     suffix = path.suffix.lower()
     if suffix not in _READERS:
-        raise DataError(f"{path.name} cannot be read; known files end in {', '.join(_READERS)}")
+        raise DataError(f"{path.name} cannot be read; {_known(_READERS)}")
     try:
         table = _READERS[suffix](path)
     except Exception:  # whatever it is, it may quote a row
@@ -92,10 +94,9 @@ def check_header(names: Sequence[str], path: Path) -> None:
     """
     if len(set(names)) < len(names) or any(map(_is_value, names)):
         raise DataError(
-            f"{path.name}: the first line must hold the names of the columns, and one of its "
-            "fields is empty, a number or a date, or stands there twice. The line may be a row and "
-            "is not shown. Write the names above the rows, without an unnamed index: "
-            "to_csv(index=False)"
+            f"{path.name}: the first line must hold the names of columns; one of its fields is "
+            "empty, a number or a date, or stands there twice. The line may be a row and is not "
+            "shown. Write the names above: to_csv(index=False)"
         )
 
 
@@ -132,8 +133,14 @@ def open_relation(relation: Any) -> Stored:
     raise DataError("the DuckDB relation cannot be opened; is its connection closed?")
 
 
-def open_path(path: str | os.PathLike[str]) -> Stored:
+def _known(suffixes: Iterable[str]) -> str:
+    return f"known files end in {', '.join(suffixes)}, or alone in {', '.join(LABELLED)}"
+
+
+def open_path(path: str | os.PathLike[str]) -> RowSource:
     """A Parquet or CSV file, a folder of them, or a pattern such as ``"visits/*.parquet"``.
+
+    Or one Stata, SPSS or R file, which is held in memory.
 
     Raises
     ------
@@ -141,6 +148,9 @@ def open_path(path: str | os.PathLike[str]) -> Stored:
         There is no such file, it is not whole, or the files differ in columns or types. Nothing of
         what the files hold is told.
     """
+    place = Path(path)
+    if place.suffix.lower() in LABELLED and place.is_file():
+        return Labelled(place)
     files = _files(os.fspath(path))
     suffix = files[0].suffix.lower()
     opened = Connections()
@@ -174,7 +184,7 @@ def _files(text: str) -> list[Path]:
         raise DataError(where)
     suffixes = {p.suffix.lower() for p in found}
     if not suffixes <= set(SUFFIXES):
-        raise DataError(f"{text!r} cannot be read; known files end in {', '.join(SUFFIXES)}")
+        raise DataError(f"{text!r} cannot be read; {_known(SUFFIXES)}")
     if ".csv" in suffixes and len(suffixes) > 1:
         raise DataError(f"{text!r} holds CSV and Parquet files; name one kind")
     for file in found:

@@ -235,8 +235,9 @@ def _header(frame: Any) -> Header:
         raise DataError("two columns of the data have one name; rename one")
     readable = [f.name for f in frame.schema.fields if _is_readable(f.dataType)]
     schema = to_arrow_schema(frame.select(*map(_column, readable)).schema)
-    known = header(nw.from_native(schema.empty_table(), eager_only=True)).kinds
-    return Header({name: known.get(name, "other") for name in names})
+    known = header(nw.from_native(schema.empty_table(), eager_only=True))
+    kinds = {name: known.kinds.get(name, "other") for name in names}
+    return Header(kinds, integers=known.integers)
 
 
 def _is_readable(kind: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import budgets
 import cells as running
 import draws
 import methods
@@ -178,3 +179,42 @@ def test_simulated_patients(law: Any, bias: float) -> None:
     columns = [draws.PATIENT_BOUNDS[name] for name in x.columns[2:-1]]
     inside = [x[name].between(*b).all() for name, b in zip(x.columns[2:-1], columns, strict=True)]
     assert all(inside) and set(x["cat1"]) <= set(draws.DISEASES)
+
+
+# -- Figures 5 and 6 of PrivATE ------------------------------------------------------------------
+
+
+def test_the_utility_of_figure_5_is_a_weighted_sum() -> None:
+    """Of privacy and narrowness, each 0 to 1 over the grid; the naive interval has no privacy."""
+    epsilons = [eps for _, eps in budgets.GRIDS["eps"]]
+    widths = {"paper kernel 0.9": 1.0, "bootstrap kernel": 10.0, "naive kernel 0.9": 0.1}
+    rows = pd.DataFrame(
+        [
+            {"n": budgets.ROWS, "eps": eps, "method": method, "half_width": width}
+            for eps in epsilons
+            for method, width in widths.items()
+        ]
+    )
+    only_width, only_privacy = (budgets.utility(rows, weight) for weight in (0.0, 1.0))
+    np.testing.assert_allclose(only_width.iloc[0], [0.5, 0.0, 1.0], atol=1e-12)
+    assert (only_privacy["naive"] == 0).all()
+    assert only_privacy["PrivATE"].iloc[[0, -1]].tolist() == [1, 0]
+    half = budgets.utility(rows, 0.5)
+    np.testing.assert_allclose(half, 0.5 * (only_width + only_privacy))
+
+
+def test_parts_of_a_trial_have_a_difference_that_covers() -> None:
+    """Without noise to speak of it is the mean of the parts' differences, and covers."""
+    inside = []
+    for seed in range(40):
+        draw = draws.DRAWS["trial"](1000, seed)
+        (fit,) = methods.METHODS["aggregated"](draw, 1e9)
+        low, high = fit.limits[-1]
+        inside.append(low <= draw.truth <= high)
+    y, t = methods.arms(draw)
+    assert fit.estimate == pytest.approx(y[t == 1].mean() - y[t == 0].mean(), abs=0.02)
+    assert sum(inside) >= 30  # false alarm: 4e-6 at 95 %
+    (noisy,) = methods.METHODS["aggregated"](draw, 0.5)
+    width = draw.bounds["Y"][1] - draw.bounds["Y"][0]
+    noise = np.sqrt(2) * 2 * width / methods.PARTS / 0.25  # Laplace, half of eps
+    assert noisy.std_error >= noise

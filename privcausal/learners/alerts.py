@@ -1,0 +1,77 @@
+"""What a released histogram says is amiss with a declared domain, from its numbers only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from privcausal.inference.average import FEW
+from privcausal.learners.estimate import Alerts
+from privcausal.request.schema import Domain, Interval, Levels
+from privcausal.typing import Vector
+
+SEEN = 6.0
+"""Noise standard deviations by which a label of usual frequency must stand out."""
+
+ABSENT = "Hardly any row has the label {labels} of {name}: is it spelt as in the data?"
+ALL_ABSENT = "Hardly any row has one of the declared labels of {name}: are they right?"
+
+CLIPPED = (
+    "Most rows have {name} at an end of its bounds, {end:g}, or near it. By a noisy count: are the "
+    "bounds in its units? What lies beyond was cut."
+)
+
+MOST_NAMES, LONGEST_NAME = 3, 24
+"""Of a list of names in a sentence: a warning has three lines."""
+
+
+def listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name[:LONGEST_NAME]) for name in names[:MOST_NAMES])
+    return shown + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+
+
+def domain_alerts(
+    name: str, declared: Domain | None, own: Domain, counts: Vector, noise_sd: float
+) -> Alerts:
+    """What is serious of the column by its noisy counts, in the cells of its domain or labels.
+
+    Parameters
+    ----------
+    declared, own : Domain
+        As declared (nothing is said of bought ones), and as used: a range may have been narrowed.
+    """
+    if isinstance(declared, Levels) and isinstance(own, Levels):
+        return _absent(name, own, counts, noise_sd)
+    if isinstance(declared, Interval) and isinstance(own, Interval):
+        return _clipped(name, declared, own, counts, noise_sd)
+    return ()
+
+
+def _absent(name: str, own: Levels, counts: Vector, noise_sd: float) -> Alerts:
+    """Labels that nobody seems to have, where usual ones would be seen."""
+    labels = own.values  # nobody need have the level "other"
+    if counts.sum() < SEEN * len(labels) * noise_sd:
+        return ()
+    seen = counts[: len(labels)] > FEW * noise_sd
+    absent = [label for label, there in zip(labels, seen, strict=True) if not there]
+    said = ABSENT if seen.any() else ALL_ABSENT
+    told = said.format(name=listed([name]), labels=listed(absent))
+    return (("levels", told),) if absent else ()
+
+
+def _clipped(
+    name: str, declared: Interval, own: Interval, counts: Vector, noise_sd: float
+) -> Alerts:
+    """Bounds at which most rows seem to be, as where the column has other units.
+
+    Not an end at 0, where many a count or an amount is; nor the ends of a column of two values.
+    """
+    spread, ends = FEW * noise_sd * float(np.sqrt(len(counts))), counts[[0, -1]]
+    if ends.min() > FEW * noise_sd and counts[1:-1].sum() <= spread:
+        return ()
+    most = ends > 0.5 * counts.sum() + spread
+    for end, kept, there in ((declared.lo, own.lo, most[0]), (declared.hi, own.hi, most[1])):
+        if there and end == kept != 0:
+            return (("clip", CLIPPED.format(name=listed([name]), end=end)),)
+    return ()

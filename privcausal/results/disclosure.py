@@ -1,0 +1,414 @@
+"""What a reviewer asks of a fit or a plan: a registry record, a privacy label, a checklist.
+
+Everything said of privacy is read off the plan, the guarantee and the releases; nobody types it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from decimal import ROUND_CEILING, Context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pandas as pd
+
+from privcausal.errors import CapabilityError
+from privcausal.report.summary import Summary
+from privcausal.report.tables import Pairs, Prose, Rule, Table, stage_shares
+from privcausal.report.view import FitView
+from privcausal.report.words import ALERTS, clean
+from privcausal.request.plan import Plan
+from privcausal.request.schema import Domain, Interval, Schema
+from privcausal.results.exchange import Fit
+from privcausal.results.guarantee import Guarantee, promise
+from privcausal.results.view import PACKAGES, version_of
+
+if TYPE_CHECKING:
+    from privcausal.results.plan import PlanResult
+
+
+class Shown(Fit, Protocol):
+    """What is read of a result here."""
+
+    @property
+    def plan(self) -> Any: ...
+    @property
+    def budget(self) -> pd.DataFrame: ...
+    @property
+    def ledger_line(self) -> str | None: ...
+    def _view(self, alpha: float = 0.05) -> FitView: ...
+
+
+SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
+"""Sectors that the registry knows (opendp/deployments-registry-data, July 2026)."""
+
+READER = (
+    "The curator holds the rows, runs the package and is trusted with them, as is other code in "
+    "that process. Nobody else is trusted: whoever sees what is released may know every other row "
+    "and have any computing power."
+)
+FLOATS = (
+    "Noise is discrete, drawn by OpenDP from the operating system's entropy and added to whole "
+    "numbers, so floats have no last bits to tell. Running time, memory and power are not "
+    "protected."
+)
+AS_PRINTED = (
+    "The noise is that of a published method or of others' code; what it promises is their claim "
+    "and was not proven here."
+)
+PROVEN = (
+    "The budget is divided among the stages in shares fixed by the call. The sensitivity of each "
+    "release is proven in the package's page of guarantees, for any data; its tests replay fits on "
+    "neighbouring tables, check the law of the noise and audit releases for more loss than stated."
+)
+ROWS = (
+    "Each row is read by itself: what cannot be read is missing, what lies outside its bounds is "
+    "cut, and no count is exact. Formula, options and stages were fixed before rows were read; "
+    "what is tuned is tuned on released numbers. The guarantee takes for granted that formula and "
+    "declared domains were chosen without looking at the rows."
+)
+ACCESS = (
+    "The package keeps no copy of rows: results hold released numbers only. Who may read the table "
+    "is the curator's to say."
+)
+GROUPS = "What is found of a group may be said of everyone in it, whether in the data or not."
+AFTER = (
+    "Estimates, intervals, tables and plots are functions of the noisy releases; proven methods "
+    "hold averages within the width of the outcome's bounds."
+)
+LATER = "Later fits of the same rows are charged to one ledger with a cap."
+ONCE = "No ledger was kept: fits of the same rows add up, and others are not counted here."
+
+
+def disclosed(
+    plan: Plan, promise: Guarantee, schema: Schema, budget: pd.DataFrame, ledger: str | None
+) -> dict[str, dict[str, Any]]:
+    """The registry's groups of fields on privacy, those of tier 3 too, of a real or planned fit.
+
+    `budget` has a line per release, as `Result.budget`; `schema` the domains as declared or bought.
+    """
+    if promise.kind == "none":
+        raise CapabilityError("a fit with test noise is not private: it has no label or record")
+    proven, bought = promise.kind == "proven", _bought(budget)
+    columns = "; ".join(f"`{name}` {_told(domain)}" for name, domain in schema.domains)
+    lack = "No value is missing." if schema.complete else "Values may be missing."
+    change = {
+        "substitute": f"the data of {promise.unit} are replaced by any other",
+        "add_remove": f"the data of {promise.unit} are in one of them only",
+    }[promise.neighbors]
+    size = f"the number of {_counted(plan)}, " if promise.neighbors == "substitute" else ""
+    domains = "those domains that were declared" if bought else "declared domains"
+    told = "Bounds were bought from the rows with noise, and charged. " if bought else ""
+    return {
+        "dp_variant": {
+            "variant_name": "Approximate DP" if promise.delta else "Pure DP",
+            "data_domain": f"All tables with the columns {columns}. {lack}",
+            "unprotected_quantities": f"Public: {size}{domains}, names and types of columns, the "
+            "formula and all options of the call.",
+        },
+        "privacy_loss": {
+            "privacy_unit": f"{promise.unit[:1].upper()}{promise.unit[1:]}",
+            "privacy_unit_details": f"Two tables are neighbours if {change} ({promise.neighbors}).",
+            "privacy_parameters": _parameters(promise),
+            # a published guarantee goes under the line that it carries everywhere
+            "privacy_parameters_details": ". ".join(
+                filter(None, (ALERTS[promise.kind], promise.statement))
+            ),
+        },
+        "deployment_model": {
+            "model_name": "Central", "model_name_details": ACCESS, "actors": READER,
+            "release_type": "One release",
+            "release_type_details": ONCE if ledger is None else f"{LATER} {ledger}",
+            "data_source_type": "Static",
+            "data_source_type_details": "A fit reads one table, as it is at that time.",
+            "access_type": "Non-interactive",
+            "access_type_details": "Readers get released numbers and functions of them.",
+        },
+        "accounting": {"post_processing": AFTER, "composition": _composition(plan, budget)},
+        "implementation": {
+            "preprocessing_and_hyperparameter_tuning": told + (ROWS if proven else AS_PRINTED),
+            "mechanisms": _mechanisms(budget, FLOATS if proven else AS_PRINTED),
+            "justification": PROVEN if proven else AS_PRINTED,
+        },
+    }  # fmt: skip
+
+
+def _parameters(promise: Guarantee) -> dict[str, float]:
+    """Epsilon and delta, epsilon rounded up to four digits: no more than is true."""
+    up = Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(promise.epsilon))
+    return {"epsilon": float(up), **({"delta": promise.delta} if promise.delta else {})}
+
+
+def _composition(plan: Plan, budget: pd.DataFrame) -> str:
+    """How the stages add up."""
+    if not plan.stages:
+        return "One table of cells with noise of its maker; nothing was charged here."
+    if plan.trade_off is not None:
+        law = "the trade-off functions that its estimators declare are composed"
+    elif not plan.rho:
+        law = "their epsilon and delta add up"
+    else:
+        law = "rho adds up over them and is converted once to epsilon and delta"
+        law += " by the Gaussian trade-off function" if plan.gdp else " as zCDP"
+        law += ", to which stages priced in epsilon and delta add theirs" * bool(plan.epsilon)
+    side = any(stage.parallel for stage in plan.stages)
+    beside = " Stages that read rows of their own are in parallel, charged once." * side
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in stage_shares(budget).items())
+    count = f"{len(plan.stages)} stage{'s' * (len(plan.stages) != 1)}"
+    return f"{count}, charged before rows are read: {law}.{beside} Shares of the price: {shares}."
+
+
+def _mechanisms(budget: pd.DataFrame, how: str) -> str:
+    """Which noise, and whose code draws it."""
+    names = sorted({str(name) for name in budget["mechanism"]}) if len(budget) else []
+    used = ", ".join(f"{name} {version_of(name)}" for name in PACKAGES)
+    told = ", ".join(names) or "noise of the maker of the table"
+    return f"{told[:1].upper()}{told[1:]}. {how} Software: {used}."
+
+
+def _told(domain: Domain) -> str:
+    if isinstance(domain, Interval):
+        return f"in [{domain.lo:.12g}, {domain.hi:.12g}]"
+    return "0 or 1" if domain.labels is None else f"one of {', '.join(domain.labels)}"
+
+
+def _counted(plan: Plan) -> str:
+    return "rows" if plan.request.trust.unit is None else "units"
+
+
+def _bought(budget: pd.DataFrame) -> bool:
+    return len(budget) > 0 and bool((budget["stage"] == "bounds").any())
+
+
+def _of(fit: Shown) -> dict[str, dict[str, Any]]:
+    return disclosed(fit.plan, fit.guarantee, fit.estimate.schema, fit.budget, fit.ledger_line)
+
+
+def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {field: value for group in groups.values() for field, value in group.items()}
+
+
+class Disclosed:
+    """What a fit writes for reviewers: nothing here is a release."""
+
+    def label(self: Shown, *, name: str = "", curator: str = "", contact: str = "") -> Summary:
+        """The privacy label: one page for whoever reads the result or is in the data.
+
+        All that it says of privacy is computed from the fit. It prints itself as `summary()` does.
+
+        Parameters
+        ----------
+        name, curator, contact : str
+            What only a person knows: the product, who publishes it, and whom to ask.
+
+        Raises
+        ------
+        CapabilityError
+            The fit was made with test noise: it is not private.
+        """
+        said, view, promise = _flat(_of(self)), self._view(), self.guarantee
+        given = (("Product", name), ("Published by", curator), ("Contact", contact))
+        size = "public" if promise.neighbors == "substitute" else "protected"
+        left = (
+            *((key, clean(text)) for key, text in given if text),
+            ("What is shown", view.title),
+            ("Protected", clean(said["privacy_unit"])),
+            (f"Number of {_counted(self.plan)}", size),
+        )
+        right = (
+            ("Guarantee", promise.kind),
+            ("Variant", said["variant_name"]),
+            *((key, f"{value:g}") for key, value in said["privacy_parameters"].items()),
+            ("Bounds", "bought" if _bought(self.budget) else "declared"),
+            ("Releases", str(len(self.budget))),
+        )
+        promised = (view.headline[-1], said["privacy_unit_details"], *view.guarantee[1:])
+        parts = {
+            "What was found": view.headline[:-1],
+            "What is promised": promised,
+            "What is not protected": (said["unprotected_quantities"], GROUPS),
+            "Other results from the same data": (said["release_type_details"],),
+            "Who is trusted": (READER,),
+            "How": (said["composition"], said["mechanisms"]),
+        }
+        blocks = [Prose(tuple(map(clean, told)), head) for head, told in parts.items()]
+        top = (Rule("="), Pairs("The promise", left, right), Rule("="))
+        return Summary(Table("Privacy Label", (*top, *blocks, Rule("=")), ALERTS[view.kind]))
+
+    def registry(
+        self: Shown,
+        path: str | os.PathLike[str],
+        *,
+        name: str,
+        curators: Sequence[str],
+        use: str,
+        region: str,
+        published: str | date,
+        authors: Sequence[str] = (),
+        sector: str | None = None,
+        sources: str = "",
+    ) -> None:
+        """Write a record at tier 3 for the OpenDP deployments registry; see its repository
+        opendp/deployments-registry-data. All fields on privacy are computed from the fit.
+
+        Parameters
+        ----------
+        path : path
+            A name of lower-case letters, digits and ``_``, ending in ``.yaml``.
+        name, use, region : str
+            The data product, what it is for, and where its people live or whose law applies.
+        curators : list of str
+            Who publishes it.
+        published : str or date
+            The day, as ``"2026-01-31"``.
+        authors : list of str
+            Who fills in the record; `curators` unless given.
+        sector : {"Technology", "Healthcare", "Education", "Government", "Energy", "Finance"}
+            Optional.
+        sources : str
+            Links, in markdown.
+
+        Raises
+        ------
+        CapabilityError
+            A field is not of the registry's form, or the fit was made with test noise.
+        """
+        if not re.fullmatch(r"[a-z0-9_]+\.yaml", Path(path).name):
+            raise CapabilityError("name the record in a-z, 0-9 and _ only: record.yaml")
+        for key, text in {"name": name, "use": use, "region": region}.items():
+            _check([text], f"{key}= of a record is text")
+        _check(curators, "curators= of a record is a list of names, one at least", least=1)
+        _check(authors, "authors= of a record is a list of names")
+        if sector not in (None, *SECTORS):
+            raise CapabilityError(f"sector= is one of {', '.join(SECTORS)}")
+        record = _record(self, {
+            "name": name, "data_curators": [*curators], "intended_use": use,
+            "data_product_type": "Summary statistics", "data_product_region": region,
+            "publication_date": _day(published),
+        } | ({"data_product_sector": sector} if sector else {}))  # fmt: skip
+        record["deployment"]["administrative"] = {
+            **({"sources": sources} if sources else {}),
+            "registry_authors": [*(authors or curators)],
+        }
+        Path(path).write_text("\n".join(_yaml(record)) + "\n", encoding="utf-8")
+
+
+# -- the checklist ---------------------------------------------------------------------------------
+
+
+def checklist(result: PlanResult) -> Summary:
+    """The parts of the pyramid of NIST SP 800-226 (2025), answered for one planned fit.
+
+    NIST prints no questionnaire: the heads are its parts and hazards in our words.
+    """
+    (n, eps), *others = result.points
+    if others:
+        raise CapabilityError("a checklist is of one fit: plan for one n and one eps")
+    plan, row = result.planner.plan(eps), result.table.iloc[0]
+    what = promise(plan, kind="proven", what="all numbers of this fit together,")
+    said = _flat(disclosed(plan, what, plan.request.schema, result.budget, None))
+    price = ", ".join(f"{key} {value:g}" for key, value in said["privacy_parameters"].items())
+    loss = f"{said['variant_name']}: {price}."
+    precise = (
+        f"With {n:,} rows the {1 - result.question.alpha:.0%} interval of the average effect is "
+        f"expected to be +- {row['half-width']:.3g}; privacy noise is {row['privacy_share']:.0%} "
+        f"of its variance. {BIAS}"
+    )
+    parts = {
+        "Privacy parameters": (loss, what.statement.replace("Spent:", "A fit spends:")),
+        "Unit of privacy": (f"{said['privacy_unit']}. {said['privacy_unit_details']}",),
+        "What is not protected": (said["unprotected_quantities"],),
+        "Composition and budget": (said["composition"], SPENDING),
+        "Algorithms and their correctness": (said["mechanisms"], said["justification"]),
+        "Data before noise": (said["preprocessing_and_hyperparameter_tuning"],),
+        "Utility and bias": (precise,),
+        "Trust model and queries": (f"Central, not interactive. {READER}",),
+        "Security and access": (ACCESS,),
+        "Data collection": (COLLECTION,),
+    }
+    blocks = [
+        Prose((*(clean(t) for t in told), f"See {EVIDENCE[head]}."), head)
+        for head, told in parts.items()
+    ]
+    title = "Checklist after NIST SP 800-226"
+    return Summary(Table(title, (Rule("="), *blocks, Rule("=")), ALERTS[what.kind]))
+
+
+BIAS = (
+    "Bias by clipping and by nuisances widens the interval. Noise is the same for groups of any "
+    "size, so small groups get wide intervals."
+)
+SPENDING = (
+    "Fits of the same rows add up. With ledger= each is charged to one cap before rows are read, "
+    "and nothing is paid back."
+)
+COLLECTION = "Differential privacy protects what is released, not rows at rest or on their way."
+EVIDENCE = {
+    "Privacy parameters": "tests/accounting/test_conversion.py",
+    "Unit of privacy": "vignettes/explanation/threat-model.md, tests/privacy/test_replay.py",
+    "What is not protected": "vignettes/explanation/threat-model.md",
+    "Composition and budget": "tests/accounting/test_ledger.py",
+    "Algorithms and their correctness": "vignettes/explanation/guarantees.md, tests/vault",
+    "Data before noise": "tests/test_bad_input.py, tests/privacy/test_noninterference.py",
+    "Utility and bias": "vignettes/explanation/coverage.md",
+    "Trust model and queries": "vignettes/explanation/threat-model.md",
+    "Security and access": "SECURITY.md, tests/privacy/test_canary.py",
+    "Data collection": "vignettes/explanation/known-limits.md",
+}
+"""Where in the repository the answer is shown."""
+
+
+# -- the record ------------------------------------------------------------------------------------
+
+
+def _record(fit: Shown, basic: dict[str, Any]) -> dict[str, Any]:
+    """The record but for who wrote it; its slug as the registry makes it."""
+    named = (basic["name"], "-".join(basic["data_curators"]), basic["publication_date"][:4])
+    slug = "_".join(re.sub(r"\W+", "_", part.lower()) for part in named).replace("_", "-")
+    told = f"{fit._view().title}: `{fit.plan.request.formula}`."
+    return {
+        "url_slug": slug, "status": "Draft", "tier": 3,
+        "deployment": {"basic": basic | {"description": told}} | _of(fit),
+    }  # fmt: skip
+
+
+def _check(values: Sequence[str], wrong: str, least: int = 0) -> None:
+    named = [v for v in values if isinstance(v, str) and v.strip()]
+    if isinstance(values, str) or not len(named) == len(values) >= least:
+        raise CapabilityError(wrong)
+
+
+def _day(published: str | date) -> str:
+    """A date as text; the exception of the reader is not kept."""
+    try:
+        return date.fromisoformat(str(published)).isoformat()
+    except ValueError:
+        pass
+    raise CapabilityError("published= of a record is a date: write '2026-01-31'")
+
+
+def _yaml(node: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """Lines of YAML, all text quoted and on one line: markdown reads a new line's + as a list."""
+    for key, value in node.items():
+        match value:
+            case dict():
+                yield f"{indent}{key}:"
+                yield from _yaml(value, f"{indent}  ")
+            case list():
+                yield f"{indent}{key}:"
+                yield from (f"{indent}  - {_quoted(one)}" for one in value)
+            case str() if key == "url_slug":  # the registry compares it as it stands
+                yield f"{indent}{key}: {value}"
+            case str():
+                yield f"{indent}{key}: {_quoted(value)}"
+            case _:  # YAML 1.1 reads 1e-05 as text: a number needs its point
+                number = repr(value)
+                yield f"{indent}{key}: {number if '.' in number else number.replace('e', '.0e')}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(clean(text), ensure_ascii=False)

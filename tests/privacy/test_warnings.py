@@ -1,0 +1,124 @@
+"""Warnings are functions of released numbers: with the same answers any table has the same ones."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from replay_helpers import fit
+
+import privcausal as pc
+from privcausal.results.base import Result
+
+BOUNDS: dict[str, Any] = {"Y": (-4, 4), "X": (-1, 1), "G": ["a", "b", "c"]}
+CLINIC = pc.datasets.clinic(3000)
+
+
+def rows(n: int = 3000, chance: float = 0.5, slope: float = 0.0) -> pd.DataFrame:
+    rng = np.random.default_rng(8)
+    x = rng.uniform(-1, 1, n)
+    t = (rng.uniform(size=n) < chance + slope * np.sign(x)).astype(float)
+    y = np.clip(x + 0.5 * t + rng.normal(0, 0.5, n), -4, 4)
+    return pd.DataFrame({"Y": y, "T": t, "X": x, "G": rng.choice(["a", "b", "c"], n)})
+
+
+def call(**options: Any) -> dict[str, Any]:
+    own = {"formula": "Y ~ T | X + C(G)", "learner": "private", "bounds": BOUNDS, "eps": 2.0}
+    return own | options
+
+
+MORE = BOUNDS | {"G": ["a", "b", "c", "d"]}
+NAMED = {"G": lambda d: [f"label {k}" for k in range(len(d))]}
+CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
+    "bounds": (call(bounds={"Y": (-4, 4), "G": ["a", "b", "c"]}), rows),
+    "covariates": (
+        call(formula="Y ~ T | C(G)", bounds={"Y": (-4, 4)}, eps=0.2),
+        lambda: rows(200).assign(**NAMED),
+    ),
+    "arm": (call(), lambda: rows(chance=1.0)),
+    "arm of a trial": (call(formula="Y ~ T"), lambda: rows(chance=1.0)),
+    "arm of known propensity": (call(propensity=0.5), lambda: rows(chance=1.0)),
+    "arm of cells": (call(formula="Y ~ T | C(G)", learner="adum"), lambda: rows(chance=1.0)),
+    "arm of two regressions": (call(formula="Y ~ T | X", learner="tm"), lambda: rows(chance=1.0)),
+    "levels": (call(bounds=MORE), rows),
+    "groups": (call(bounds=MORE, groups=["G"]), rows),
+    "complete": (call(), lambda: rows(chance=0.7).assign(T=lambda d: d["T"] + 1)),
+    "clip": (call(), lambda: rows().assign(X=lambda d: 100 + d["X"])),
+    "clip of the outcome": (call(learner="r"), lambda: rows().assign(Y=lambda d: 50 + d["Y"])),
+    "overlap": (call(eps=8.0), lambda: rows(20_000, 0.5, 0.49)),
+    "nuisances": (
+        call(formula=CLINIC.formula, bounds=CLINIC.bounds, eps=0.5), lambda: CLINIC.frame
+    ),
+}  # fmt: skip
+
+
+def other(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of as many rows with nothing else alike: columns shuffled, moved and half missing.
+
+    (Labels stay, as a bought one is asked for by its name.)
+    """
+    rng = np.random.default_rng(5)
+    out = {name: rng.permutation(column.to_numpy()) for name, column in table.items()}
+    for name, values in out.items():
+        if name == "G" or values.dtype.kind not in "if":
+            continue
+        out[name] = 1.0 - values if set(np.unique(values)) <= {0, 1, 2} else 7.0 - 3.0 * values
+        out[name] = np.where(rng.random(len(table)) < 0.5, np.nan, out[name])
+    return pd.DataFrame(out)
+
+
+def both(code: str) -> tuple[Any, Any]:
+    options, made = CASES[code]
+    table = made()
+    first = fit(options, table)
+    return first, fit(options, other(table), first.calls)
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_the_same_released_numbers_give_the_same_warnings(code: str, tmp_path: Path) -> None:
+    first, second = both(code)
+    assert (first.error, second.error) == (None, None)
+    assert first.warned == second.warned != ()
+    assert first.document == second.document
+    assert code.split(maxsplit=1)[0] in first.result.alerts
+    first.result.save(tmp_path / "fit.json")
+    saved = pc.load(tmp_path / "fit.json")
+    assert saved.alerts == first.result.alerts == second.result.alerts
+    told = [text.removeprefix("PrivcausalWarning: ").removesuffix("...") for text in first.warned]
+    own = [text for text in told if "are bought, for" not in text]  # a price, told before
+    assert len(own) == len(saved.alerts), "and nothing else is warned of"
+    assert all(a.startswith(b) for a, b in zip(saved.alerts.values(), own, strict=True))
+
+
+def test_every_code_has_a_case() -> None:
+    """The codes that the docstring of `alerts` names."""
+    words = str(Result.alerts.__doc__).split()
+    named = {word[:-1] for word in words if word.endswith(":")}
+    assert named == {code.split()[0] for code in CASES}
+
+
+def test_other_released_numbers_give_other_warnings() -> None:
+    """The replay is not idle: answers for itself, the other table is warned of otherwise."""
+    options, made = CASES["clip"]
+    assert fit(options, made()).warned != fit(options, other(made())).warned
+
+
+def test_a_warning_by_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = sys.modules["privcausal.vault.batch"]
+    clean = batch._clean
+
+    def telling(column: Any, domain: Any) -> Any:
+        values, present = clean(column, domain)
+        if values[present].mean() > 0:
+            warnings.warn("high values", pc.PrivcausalWarning, stacklevel=2)
+        return values, present
+
+    monkeypatch.setattr(batch, "_clean", telling)
+    first, second = both("clip")
+    assert first.warned != second.warned

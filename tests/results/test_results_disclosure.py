@@ -1,0 +1,241 @@
+"""The reviewer's papers, a registry record, a privacy label and a checklist, come from the fit."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from results_fits import BOUNDS, FORMULA, study
+
+import privcausal as pc
+from privcausal.errors import CapabilityError
+from privcausal.results.disclosure import EVIDENCE, SECTORS
+from privcausal.testing import seeded_noise
+
+ROOT = Path(__file__).parents[2]
+PERSON = {
+    "name": "Mailing & cost, \"2026\"", "curators": ["Post: Office"], "use": "- to decide #1",
+    "region": "yes", "published": "2026-10-01",
+}  # fmt: skip
+"""What only a person knows, spelt so that careless YAML would read it as something else."""
+
+WHOLE = {
+    "": "url_slug status tier deployment",
+    "deployment": "basic dp_variant privacy_loss deployment_model accounting implementation "
+    "administrative",
+    "basic": "name data_curators intended_use data_product_type data_product_region description "
+    "publication_date data_product_sector",
+    "dp_variant": "variant_name data_domain unprotected_quantities",
+    "privacy_loss": "privacy_unit privacy_unit_details privacy_parameters "
+    "privacy_parameters_details",
+    "deployment_model": "model_name model_name_details actors release_type release_type_details "
+    "data_source_type data_source_type_details access_type access_type_details",
+    "accounting": "post_processing composition",
+    "implementation": "preprocessing_and_hyperparameter_tuning mechanisms justification",
+    "administrative": "sources registry_authors",
+}
+"""Fields of a whole record at tier 3 by the registry's schema (opendp/deployments-registry-data at
+3e9c812, July 2026), all but `notes`; no others are allowed."""
+
+CHOICES = {
+    "variant_name": {"Pure DP", "Approximate DP", "Zero-concentrated DP", "Renyi DP", "Custom"},
+    "model_name": {"Local", "Central", "Shuffle", "Federated"},
+    "release_type": {"One release", "Many releases"},
+    "data_source_type": {"Static", "Dynamic"},
+    "access_type": {"Interactive", "Non-interactive"},
+    "data_product_type": {"Summary statistics", "Machine learning model", "Dataset",
+                          "Synthetic data", "Interactive API", "SQL queries"},
+    "data_product_sector": {"Technology", "Healthcare", "Education", "Government", "Energy",
+                            "Finance"},
+    "status": {"Draft"}, "tier": {3},
+}  # fmt: skip
+"""What the schema lets stand in a field, of what a new record may say."""
+
+
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Fits with real noise: what was made with test noise has no papers."""
+    frame = study(300)
+    ledger = pc.Ledger(tmp_path_factory.mktemp("ledger") / "l.db", "post", eps=4, delta=1e-6)
+    call = {"base": "linear", "bounds": BOUNDS}
+    return {
+        "rows": pc.private(FORMULA, frame, eps=2, **call),
+        "units": pc.private(
+            FORMULA, frame, eps=1.2345678, delta=1e-6, unit="pid", max_rows=2,
+            neighbors="add_remove", ledger=ledger, **call,
+        ),
+        "bought": pc.private("cost ~ mailed | age", frame, eps=8),
+        "published": pc.paper.private("cost ~ mailed | age", frame, eps=8, bounds=BOUNDS,
+                                      below_minimum="published"),
+    }  # fmt: skip
+
+
+def record(fit: Any, folder: Path, **given: Any) -> tuple[dict[str, Any], str]:
+    path = folder / "record.yaml"
+    fit.registry(path, **PERSON | given)
+    text = path.read_text(encoding="utf-8")
+    return yaml.safe_load(text), text
+
+
+def groups(node: dict[str, Any], name: str = "") -> dict[str, dict[str, Any]]:
+    """Each group of fields by its name, the record itself under ""."""
+    found = {name: node}
+    for key, value in node.items():
+        if isinstance(value, dict) and key != "privacy_parameters":
+            found |= groups(value, key)
+    return found
+
+
+@pytest.mark.parametrize("name", ["rows", "units", "bought", "published"])
+def test_a_record_passes_the_registrys_checks_at_tier_three(
+    fits: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    """Fields, types, enumerations; no folded text; the slug as it is made there."""
+    content, text = record(fits[name], tmp_path, sector="Government", sources="[site](x)")
+    found = groups(content)
+    assert {name: {*group} for name, group in found.items()} == {
+        name: set(fields.split()) for name, fields in WHOLE.items()
+    }
+    for key, value in ((k, v) for group in found.values() for k, v in group.items()):
+        assert value, key
+        assert key not in CHOICES or value in CHOICES[key], key
+        kind = {"tier": int, "data_curators": list, "registry_authors": list}.get(key, str)
+        assert key in {*WHOLE, "privacy_parameters"} or type(value) is kind, key
+    assert {*map(type, found["privacy_loss"]["privacy_parameters"].values())} == {float}
+    date.fromisoformat(found["basic"]["publication_date"])
+    styles = {token.style for token in yaml.scan(text) if isinstance(token, yaml.ScalarToken)}
+    assert styles <= {None, '"', "'", "|"}
+    assert text.startswith("url_slug: mailing-cost-2026--post-office-2026\n")
+    assert not re.search(r"\\\\[^()]", str(content).replace("\\\\", "\\"))
+
+
+def test_what_a_person_says_stays_text(fits: dict[str, Any], tmp_path: Path) -> None:
+    content, _ = record(fits["rows"], tmp_path)
+    basic = content["deployment"]["basic"]
+    assert [basic["name"], basic["intended_use"], basic["data_product_region"]] == [
+        PERSON["name"], PERSON["use"], PERSON["region"],
+    ]  # fmt: skip
+    assert content["deployment"]["administrative"]["registry_authors"] == PERSON["curators"]
+
+
+def test_privacy_is_that_of_the_guarantee(fits: dict[str, Any], tmp_path: Path) -> None:
+    for fit in fits.values():
+        told, _ = record(fit, tmp_path)
+        loss = told["deployment"]["privacy_loss"]
+        found, promise = loss["privacy_parameters"], fit.guarantee
+        assert promise.epsilon <= found["epsilon"] <= promise.epsilon * 1.001
+        assert found.get("delta", 0.0) == promise.delta
+        assert promise.statement in loss["privacy_parameters_details"]
+        assert promise.neighbors in loss["privacy_unit_details"]
+        assert f"{len(fit.plan.stages)} stages" in told["deployment"]["accounting"]["composition"]
+
+
+def test_each_kind_of_fit_is_told_apart(fits: dict[str, Any], tmp_path: Path) -> None:
+    told = {name: record(fit, tmp_path)[0]["deployment"] for name, fit in fits.items()}
+    public = {name: t["dp_variant"]["unprotected_quantities"] for name, t in told.items()}
+    assert "the number of rows" in public["rows"]
+    assert "the number of" not in public["units"]
+    assert told["units"]["privacy_loss"]["privacy_unit"] == "One pid (at most 2 rows)"
+    assert "'post'" in told["units"]["deployment_model"]["release_type_details"]
+    assert "No ledger" in told["rows"]["deployment_model"]["release_type_details"]
+    tuned = "preprocessing_and_hyperparameter_tuning"
+    assert "bought" in told["bought"]["implementation"][tuned]
+    assert "bought" not in told["rows"]["implementation"][tuned]
+    assert "PUBLISHED" in told["published"]["privacy_loss"]["privacy_parameters_details"]
+    for key in ("mechanisms", "justification"):
+        assert "not proven" in told["published"]["implementation"][key]
+        assert "not proven" not in told["rows"]["implementation"][key]
+
+
+def test_a_table_with_noise_of_its_maker_is_said_to_be_one(tmp_path: Path) -> None:
+    cells = {
+        "cell": ["a", "a", "b", "b"], "arm": [0, 1, 0, 1],
+        "count": [899.3, 101.2, 498.8, 503.0], "sum": [88.1, 21.7, 51.0, 99.9],
+    }  # fmt: skip
+    fit = pc.from_cells(pd.DataFrame(cells), ["a", "b"], eps=1, noise={"count": 3, "sum": 3})
+    told = record(fit, tmp_path)[0]["deployment"]
+    assert "noise of its maker" in told["accounting"]["composition"]
+    assert told["dp_variant"]["variant_name"] == "Pure DP"
+    assert "delta" not in told["privacy_loss"]["privacy_parameters"]
+    assert "not proven" in told["implementation"]["mechanisms"]
+    assert "PUBLISHED" in str(fit.label())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"name": " "}, "name="), ({"use": 3}, "use="), ({"curators": "Post"}, "curators="),
+        ({"curators": []}, "curators="), ({"authors": [""]}, "authors="),
+        ({"published": "1 October"}, "published="), ({"sector": "Post"}, "Healthcare"),
+    ],
+)  # fmt: skip
+def test_wrong_fields(
+    fits: dict[str, Any], tmp_path: Path, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(CapabilityError, match=said):
+        record(fits["rows"], tmp_path, **given)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(CapabilityError, match="a-z, 0-9"):
+        fits["rows"].registry(tmp_path / "My record.yaml", **PERSON)
+
+
+def test_test_noise_has_no_papers(tmp_path: Path) -> None:
+    with seeded_noise(1):
+        fit = pc.private(FORMULA, study(300), eps=2, base="linear", bounds=BOUNDS)
+    for write in (fit.label, lambda: fit.registry(tmp_path / "record.yaml", **PERSON)):
+        with pytest.raises(CapabilityError, match="test noise"):
+            write()
+
+
+def test_sectors_are_the_registrys() -> None:
+    assert CHOICES["data_product_sector"] == {*SECTORS}
+
+
+@pytest.mark.parametrize("name", ["rows", "units", "bought", "published"])
+def test_the_label_is_one_page(fits: dict[str, Any], name: str) -> None:
+    fit = fits[name]
+    label = fit.label(name="Mailing", curator="Post", contact="post@example.org")
+    text = label.as_text()
+    assert len(text.splitlines()) <= 60
+    assert all(len(line) <= 78 for line in text.splitlines())
+    for word in ("Mailing", "post@example.org", fit.guarantee.kind, f"{fit.guarantee.delta:g}"):
+        assert word in text
+    assert "<table" in label.as_html()
+    assert ("PUBLISHED GUARANTEE" in text) is (name == "published")
+
+
+def planned(**call: Any) -> Any:
+    whole = BOUNDS | {"smoker": [False, True]}
+    return pc.plan(FORMULA, bounds=whole, base="linear", **{"n": 2000, "eps": 1.5} | call)
+
+
+def test_the_checklist_answers_from_the_plan() -> None:
+    found = str(planned(neighbors="add_remove", unit="pid", max_rows=3).checklist())
+    flat = " ".join(found.split())
+    assert "epsilon 1.5, delta 1e-05" in flat
+    assert "One pid (at most 3 rows)" in flat
+    assert "A fit spends: " in flat
+    assert "Public: declared domains" in flat
+    assert "Public: the number of rows" in " ".join(str(planned().checklist()).split())
+    width = planned().table["half-width"].iloc[0]
+    assert f"+- {width:.3g};" in str(planned().checklist())
+    pure = pc.plan("cost ~ mailed | ward", n=2000, eps=2, bounds=BOUNDS, learner="adum")
+    assert "Pure DP: epsilon 2." in str(pure.checklist())
+    for head in EVIDENCE:
+        assert f"\n{head}\n" in found
+
+
+def test_a_checklist_is_of_one_fit() -> None:
+    with pytest.raises(CapabilityError, match="one eps"):
+        planned(eps=[1, 2]).checklist()
+
+
+def test_what_the_checklist_points_to_exists() -> None:
+    for places in EVIDENCE.values():
+        for place in places.split(", "):
+            assert (ROOT / place).exists(), place
