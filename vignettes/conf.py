@@ -32,6 +32,8 @@ myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "privcausal"
 html_copy_source = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 exclude_patterns = ["_*"]
 
 autodoc_typehints = "none"  # the docstrings' Parameters name the types
