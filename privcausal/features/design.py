@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from privcausal.errors import FormulaError
+from privcausal.features.splines import SPLINES
 from privcausal.request.arithmetic import ENVIRONMENT, ON_GRID
 from privcausal.request.calls import MAX_BASIS, short
 from privcausal.request.factors import LABELLED, Factor, call_factor
@@ -292,7 +293,9 @@ class Design:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             # a warning of NumPy would reveal a row's value
             warnings.simplefilter("ignore")
-            matrix = spec.get_model_matrix(self._as_frame(frame), context=environment)
+            matrix = spec.get_model_matrix(
+                self._as_frame(frame), context={**environment, **SPLINES}
+            )
         return np.asarray(matrix, dtype=np.float64)
 
     def _ranges(
@@ -429,7 +432,7 @@ def _fit_spec(
         matrix = model_matrix(
             formulaic_terms(terms),
             skeleton,
-            context=ENVIRONMENT,
+            context={**ENVIRONMENT, **SPLINES},
             na_action="ignore",
             ensure_full_rank=full_rank,
         )

@@ -455,7 +455,7 @@ def rounded(found: Interval, whole: bool) -> Interval:
     """
     near = ZERO if found.width >= 1.0 else 0.0
     lo, hi = (0.0 if abs(end) <= near else end for end in (found.lo, found.hi))
-    if whole and math.ceil(lo) < math.floor(hi):
+    if whole and least_width(lo, hi) < math.floor(hi) - math.ceil(lo):
         return Interval(math.ceil(lo), math.floor(hi))
     room = (hi - lo) / 100
     power = 10.0 ** math.floor(math.log10(room))

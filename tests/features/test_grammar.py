@@ -173,3 +173,28 @@ def test_values_are_formulaics_on_the_skeleton(terms: list[str], seed: int) -> N
     for j, column in enumerate(design.columns):
         own = column.scale(theirs[column.name].to_numpy())
         np.testing.assert_allclose(got[:, j], own, rtol=0, atol=1e-12)
+
+
+ROW_MAPS = [
+    *TERMS, "cr(x, df=5, constraints='center')", "cs(x, df=4, constraints='center')",
+    "cc(x, df=5, constraints='center')", "cr(x, df=30, constraints='center')", "cs(x, df=30)",
+    "bs(x, df=9, degree=5)", "poly(x, 5)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("term", ROW_MAPS)
+def test_a_rows_values_are_the_same_bits_in_any_block(term: str) -> None:
+    """Alone, with one or two others, or with all: else a row's value would tell of others."""
+    formula = CausalFormula.parse(f"Y ~ T | {term}")
+    design = Design(formula.terms, Schema.of(BOUNDS), full_rank=True)
+    rng = np.random.default_rng(7)
+    frame: dict[str, Any] = {v: rng.uniform(*BOUNDS[v], 600) for v in "xzw"}
+    frame["g"] = rng.integers(0, 3, 600)
+    frame = {v: frame[v] for v in design.variables}
+    whole = design.scaled(frame, 600)
+    for size in (1, 2, 3, 7):
+        blocks = [
+            design.scaled({v: c[k : k + size] for v, c in frame.items()}, min(size, 600 - k))
+            for k in range(0, 600, size)
+        ]
+        assert np.concatenate(blocks).tobytes() == whole.tobytes()
