@@ -25,8 +25,21 @@ def render_html(table: Table) -> str:
     alert = [alert_html(table.alert)] if table.alert else []
     title = f"<p><strong>{escape_html(table.title)}</strong></p>"
     parts = [part for block in table.blocks for part in _html_parts(block)]
-    lines = ['<div class="privcausal-summary">', *alert, title, *parts, *alert, "</div>"]
+    lines = ['<div class="privcausal-summary">', STYLE, *alert, title, *parts, *alert, "</div>"]
     return "\n".join(lines) + "\n"
+
+
+STYLE = """<style>
+.privcausal-summary table { border-collapse: collapse; border-top: 2px solid #333; \
+border-bottom: 2px solid #333; margin: 0.6em 0; font-variant-numeric: tabular-nums; }
+.privcausal-summary caption { text-align: left; font-size: 0.85em; color: #555; padding: 0.2em 0; }
+.privcausal-summary thead th { border-bottom: 1px solid #333; font-weight: 600; }
+.privcausal-summary th, .privcausal-summary td { padding: 0.25em 0.7em; border-left: 0; \
+border-right: 0; background: none; }
+.privcausal-summary tbody th { font-weight: normal; }
+.privcausal-summary tbody + tbody { border-top: 1px solid #333; }
+</style>"""
+"""Rules above, below and under the head, none upright, as tables in print have."""
 
 
 def alert_html(alert: str) -> str:

@@ -8,6 +8,7 @@ it; the report hands in axes of its own.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -75,7 +76,7 @@ def row_axes(
     ax: Axes | None, names: Iterable[object], *, grid: bool = True, more: float = 0.0
 ) -> tuple[Axes, Vector]:
     """Axes with a row per name, from the top, and the rows' heights; `more` inches if new."""
-    shown = [cut(clean(name), NAME) for name in names]
+    shown = [_lines(clean(name)) for name in names]
     ax = axes_of(ax, height=1.0 + 0.34 * max(len(shown), 1) + more)
     calm(ax, across="x" if grid else "")
     places = -np.arange(len(shown), dtype=float)
@@ -83,6 +84,13 @@ def row_axes(
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(-len(shown) + 0.4, 0.6)
     return ax, places
+
+
+def _lines(name: str) -> str:
+    """A name on two lines if it is long, broken between words."""
+    lines = textwrap.wrap(name, NAME, break_long_words=False) or [""]
+    kept = lines[:2] if len(lines) < 3 else [lines[0], " ".join(lines[1:])]
+    return "\n".join(cut(line, NAME) for line in kept)
 
 
 def draw_band(ax: Axes, x: Vector, low: Any, high: Any, middle: Any) -> None:
@@ -182,29 +190,66 @@ def _levels(ax: Axes, shape: Shape) -> None:
     ax.set_xlim(-0.6, len(places) - 0.4)
 
 
-def coef_plot(effects: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0.05) -> Axes:
+def coef_plot(
+    effects: pd.DataFrame,
+    *,
+    ax: Axes | None = None,
+    alpha: float = 0.05,
+    slopes: Sequence[bool] = (),
+) -> Any:
     """Coefficients with their intervals, a row each, the first on top.
 
     Parameters
     ----------
     effects : DataFrame
         Index: terms; columns estimate, conf_low, conf_high.
+    slopes : sequence of bool
+        Which terms are per unit of a column of their own: each has an axis, if `ax` is None.
     """
-    ax, places = row_axes(ax, effects.index)
-    _intervals(ax, places, effects)
-    ax.set_xlabel(f"coefficient; lines: {level(alpha)} intervals")
-    return ax
+    own = np.array(slopes, bool) if ax is None and any(slopes) else np.zeros(len(effects), bool)
+    frames = [effects[~own], *(effects[own].iloc[[k]] for k in range(int(own.sum())))]
+    said = [f"in units of the outcome; lines: {level(alpha)} intervals"]
+    said += [f"for one more of {clean(term)}" for term in effects.index[own]]
+    if len(frames) == 1:
+        said = [f"coefficient; lines: {level(alpha)} intervals"]
+    panels = [ax] if len(frames) == 1 else _stacked([len(frame) for frame in frames])
+    for place, (frame, words) in enumerate(zip(frames, said, strict=True)):
+        panel, places = row_axes(panels[place], frame.index)
+        _intervals(panel, places, frame)
+        panel.set_xlabel(words)
+        panels[place] = panel
+    return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
 
 
-def gate_plot(gates: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0.05) -> Axes:
+def _stacked(rows: Sequence[int]) -> list[Any]:
+    """New axes, one below another, with room for so many rows each."""
+    import matplotlib.pyplot as plt
+
+    heights = [0.75 + 0.34 * count for count in rows]
+    figure = plt.figure(figsize=(6.4, sum(heights)), layout="constrained")
+    return list(figure.subplots(len(rows), 1, height_ratios=heights))
+
+
+def gate_plot(
+    gates: pd.DataFrame,
+    *,
+    ax: Axes | None = None,
+    alpha: float = 0.05,
+    overall: pd.DataFrame | None = None,
+) -> Axes:
     """Group averages: a thin line for the interval, a thick one for it without privacy noise.
+
+    With `overall`, of the same columns, a forest plot: its diamond spans the interval of all.
 
     Parameters
     ----------
     gates : DataFrame
         Index: groups; columns estimate, conf_low, conf_high, privacy_share (of the variance).
     """
-    ax, places = row_axes(ax, gates.index)
+    ax, places = row_axes(ax, [*gates.index, *([] if overall is None else overall.index)])
+    if overall is not None:
+        _diamond(ax, places[-1], overall.iloc[0])
+        places = places[: len(gates)]
     _intervals(ax, places, gates)
     estimate = finite(gates["estimate"])
     # variances add up, so half-widths shrink by the root of the share that is left
@@ -215,6 +260,41 @@ def gate_plot(gates: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0.0
     ax.set_xlabel(
         f"average effect; thin line: {level(alpha)} interval,\nthick: without privacy noise"
     )
+    return ax
+
+
+def _diamond(ax: Axes, place: float, row: pd.Series[float]) -> None:
+    low, middle, high = (float(row[k]) for k in ("conf_low", "estimate", "conf_high"))
+    ax.fill(
+        [low, middle, high, middle], [place, place + 0.22, place, place - 0.22], color=VERMILION,
+        alpha=0.9, zorder=3,
+    )  # fmt: skip
+    ax.axvline(middle, color=VERMILION, linewidth=0.8, linestyle=":", zorder=1)
+    include(ax, [low, high])
+
+
+def forest_plot(
+    frame: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0.05, term: str = ""
+) -> Axes:
+    """One estimate of each of several fits, with its interval; the numbers stand beside it.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Index: fits; columns estimate, std_error, conf_low, conf_high.
+    """
+    ax, places = row_axes(ax, frame.index)
+    _intervals(ax, places, frame)
+    for place, row in zip(places, frame.to_dict("records"), strict=True):
+        value, low, high = alike(
+            [row["estimate"], row["conf_low"], row["conf_high"]], row["std_error"]
+        )
+        ax.annotate(
+            f"{value} [{low}, {high}]", (1, place), xytext=(6, 0),
+            xycoords=("axes fraction", "data"), textcoords="offset points", va="center",
+            color=INK, fontsize=9,
+        )  # fmt: skip
+    ax.set_xlabel(f"{clean(term)}; lines: {level(alpha)} intervals")
     return ax
 
 
@@ -326,7 +406,7 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             textcoords="offset points", va="center", color=INK, fontsize=9,
         )  # fmt: skip
     ax.set_xlim(0, 1.05 * (float(prices.max()) if len(prices) else 0) or 1.0)
-    ax.locator_params(axis="x", nbins=4)
+    ax.locator_params(axis="x", nbins=3)  # prices have many digits: more would run together
     ax.set_xlabel(f"price ({currency})")
     return ax
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from textwrap import shorten
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from textwrap import shorten, wrap
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+from privcausal.errors import CapabilityError
 from privcausal.report import numbers, tables
 from privcausal.report.html import render_html, render_markdown
 from privcausal.report.latex import render_float, render_latex
+from privcausal.report.plots import forest_plot
 from privcausal.report.tables import Block, Pairs, Prose, Rule, Table, TableColumn, TableGrid
 from privcausal.report.text import render_text
 from privcausal.report.view import FitView
 from privcausal.report.word import write_word
-from privcausal.report.words import ALERTS, MARKS, clean, cut, first_sentence, shape_line
+from privcausal.report.words import ALERTS, MARKS, clean, first_sentence, shape_line
 from privcausal.typing import Kind
 
 if TYPE_CHECKING:
@@ -271,10 +273,13 @@ class Comparison(Summary):
         conf_high.
     stats : DataFrame
         A row per fit: what stands below the estimates, as text.
+    alpha : float
+        Limits are at level 1 - alpha.
     """
 
     frame: pd.DataFrame
     stats: pd.DataFrame
+    alpha: float = 0.05
 
     floats: ClassVar[bool] = True
 
@@ -282,6 +287,21 @@ class Comparison(Summary):
     def tables(self) -> list[pd.DataFrame]:
         """`frame` and `stats`."""
         return [self.frame.copy(), self.stats.copy()]
+
+    def plot(self, term: str | None = None, *, ax: Any = None) -> Any:
+        """A forest plot: one term of every fit that has it, by default the first of the first fit.
+
+        Raises
+        ------
+        CapabilityError
+            No fit has the term.
+        """
+        wanted = str(self.frame["term"].iloc[0]) if term is None else term
+        rows = self.frame[self.frame["term"] == wanted].set_index("fit")
+        if rows.empty:
+            known = ", ".join(map(repr, dict.fromkeys(self.frame["term"])))
+            raise CapabilityError(f"no fit has the term {wanted!r}; the terms are {known}")
+        return forest_plot(rows, ax=ax, alpha=self.alpha, term=wanted)
 
 
 def compared(
@@ -301,13 +321,22 @@ def compared(
     grid = _grid(entries, statistic, labels, frame)
     said = " ".join([f"{BELOW[statistic].format(level=numbers.level(alpha))}.", *notes])
     blocks = (Rule("="), grid, Rule("="), Prose((f"Notes: {said}",)))
-    return Comparison(Table(title, blocks, _alert(entries)), frame, stats)
+    return Comparison(Table(title, blocks, _alert(entries)), frame, stats, alpha)
 
 
 def _alert(entries: Sequence[Entry]) -> str:
     """What its worst column would say of itself."""
     kinds = {entry.kind for entry in entries}
     return ALERTS["none" if "none" in kinds else "published" if "published" in kinds else "proven"]
+
+
+def _fact_lines(label: str, values: Sequence[str]) -> list[tuple[str, ...]]:
+    """A fact of each fit, on as many lines as the longest takes."""
+    broken = [wrap(value, FACT) or [""] for value in values]
+    return [
+        (label if line == 0 else "", *(b[line] if line < len(b) else "" for b in broken))
+        for line in range(max(map(len, broken)))
+    ]
 
 
 def _grid(
@@ -325,8 +354,9 @@ def _grid(
         for line, name in enumerate((term, ""))
     ]
     facts = [
-        (label, *(cut(clean(entry.facts.get(label, "")), FACT) for entry in entries))
+        line
         for label in labels
+        for line in _fact_lines(label, [clean(entry.facts.get(label, "")) for entry in entries])
     ]
     return TableGrid(
         "Estimates by fit", columns, (*rows, *facts), frame, breaks=(len(rows),) if facts else ()

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ from privcausal.learners import Estimate
 from privcausal.learners.alerts import listed
 from privcausal.learners.diagnostics import balance, overlap
 from privcausal.report import FitView, Printed, Shape, Summary, plots, render_report, summarize
+from privcausal.report.labels import Labels, check_labels, relabelled, with_labels
+from privcausal.report.references import methods_text
 from privcausal.report.summary import TIDY
 from privcausal.request.request import Budget
 from privcausal.request.schema import Binary, Domain, Interval, Schema
@@ -395,7 +398,12 @@ class Result(Printed, Exchange, Disclosed, Absent):
         """The effect along each modifier, where there is one that can be drawn."""
         return ()
 
-    def summary(self, alpha: float = 0.05, full: bool = False) -> Summary:
+    def _labels(self, labels: Labels | None) -> dict[str, str]:
+        return check_labels(labels, self.plan.request.formula.variables)
+
+    def summary(
+        self, alpha: float = 0.05, full: bool = False, labels: Labels | None = None
+    ) -> Summary:
         """The table for a paper: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`.
 
         Parameters
@@ -403,14 +411,18 @@ class Result(Printed, Exchange, Disclosed, Absent):
         full : bool
             Every release with its noise and price, each source of the uncertainty, and the notes
             in full; else a line each.
+        labels : dict, optional
+            Names for readers, by column: ``{"dth30": "30-day mortality"}``.
         """
-        return summarize(self._view(check_alpha(alpha)), full=full)
+        view = with_labels(self._view(check_alpha(alpha)), self._labels(labels))
+        return summarize(view, full=full)
 
     def report(
         self,
         path: str | os.PathLike[str],
         audience: Literal["public", "technical"] = "technical",
         checks: Sequence[Diagnostic] = (),
+        labels: Labels | None = None,
     ) -> None:
         """Write the self-contained HTML report to `path`.
 
@@ -418,8 +430,11 @@ class Result(Printed, Exchange, Disclosed, Absent):
         ----------
         checks : sequence
             What `overlap` and `balance` returned, to be shown with its own price.
+        labels : dict, optional
+            Names for readers, by column: ``{"dth30": "30-day mortality"}``.
         """
-        view = replace(self._view(), checks=tuple(check.check for check in checks))
+        named = with_labels(self._view(), self._labels(labels))
+        view = replace(named, checks=tuple(check.check for check in checks))
         Path(path).write_text(render_report(view, audience), encoding="utf-8")
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -434,9 +449,20 @@ class Result(Printed, Exchange, Disclosed, Absent):
             f"base {plan.base!r}, {promise.short}>"
         )
 
-    def plot(self, kind: str = "coef", *, ax: Any = None, alpha: float = 0.05) -> Any:
-        """Draw ``"coef"``, ``"gate"`` or ``"budget"``; returns matplotlib axes."""
-        return self._picture(kind, alpha)[1](ax)
+    def plot(
+        self,
+        kind: str = "coef",
+        *,
+        ax: Any = None,
+        alpha: float = 0.05,
+        labels: Labels | None = None,
+    ) -> Any:
+        """Draw ``"coef"``, ``"gate"`` (a forest plot) or ``"budget"``; returns matplotlib axes.
+
+        Coefficients in the outcome's unit share one axis, each slope has its own: then it is an
+        array of axes, unless `ax` was given. `labels` are names for readers, by column.
+        """
+        return self._picture(kind, alpha, self._labels(labels))[1](ax)
 
     def plot_data(self, kind: str = "coef", alpha: float = 0.05) -> pd.DataFrame:
         """The numbers behind `plot`, as a frame; what a fit cannot draw it does not have here.
@@ -449,8 +475,8 @@ class Result(Printed, Exchange, Disclosed, Absent):
         """
         return self._picture(kind, alpha)[0]()
 
-    def _picture(self, kind: str, alpha: float) -> Picture:
-        known = self._pictures(check_alpha(alpha))
+    def _picture(self, kind: str, alpha: float, labels: Labels = MappingProxyType({})) -> Picture:
+        known = self._pictures(check_alpha(alpha), labels)
         if kind not in known:
             names = ", ".join(map(repr, known))
             raise CapabilityError(
@@ -458,21 +484,39 @@ class Result(Printed, Exchange, Disclosed, Absent):
             )
         return known[kind]
 
-    def _pictures(self, alpha: float) -> dict[str, Picture]:
+    def _pictures(self, alpha: float, labels: Labels) -> dict[str, Picture]:
+        def named(frame: pd.DataFrame) -> pd.DataFrame:
+            return frame.rename(index=lambda term: relabelled(str(term), labels))
+
         return {
             "coef": (
                 lambda: self._terms_table(alpha),
-                lambda ax: plots.coef_plot(self._terms_table(alpha), ax=ax, alpha=alpha),
+                lambda ax: plots.coef_plot(
+                    named(self._terms_table(alpha)), ax=ax, alpha=alpha, slopes=self._slopes
+                ),
             ),
             "gate": (
                 lambda: self._gates(alpha),
-                lambda ax: plots.gate_plot(self._gates(alpha), ax=ax, alpha=alpha),
+                lambda ax: plots.gate_plot(
+                    named(self._gates(alpha)), ax=ax, alpha=alpha, overall=self.ate
+                ),
             ),
             "budget": (
                 lambda: price_frame(self.budget),
                 lambda ax: plots.budget_plot(self.budget, ax=ax),
             ),
         }
+
+    @property
+    def _slopes(self) -> list[bool]:
+        """Which of `params` are per unit of a column; the others are in the outcome's unit."""
+        terms = list(self.params.index)
+        return [place > 0 and "[" not in term for place, term in enumerate(terms)]
+
+    @property
+    def methods(self) -> str:
+        """A paragraph on methods and privacy, to paste into a paper; references below it."""
+        return methods_text(self._view())
 
     def _gates(self, alpha: float) -> pd.DataFrame:
         frame = self._table(groups=True, z=quantile(alpha))

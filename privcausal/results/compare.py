@@ -13,6 +13,7 @@ from scipy.stats import norm
 from privcausal.accounting import Events, total_epsilon
 from privcausal.errors import CapabilityError
 from privcausal.report import numbers
+from privcausal.report.labels import Labels, check_labels, relabelled
 from privcausal.report.summary import TIDY, Comparison, Entry, Statistic, compared
 from privcausal.report.words import clean
 from privcausal.results.base import Result
@@ -33,6 +34,7 @@ def compare(
     groups: bool = False,
     alpha: float = 0.05,
     title: str = "Comparison of Effect Estimates",
+    labels: Labels | None = None,
 ) -> Comparison:
     """One table of several fits, as text, LaTeX, HTML, Markdown or a Word document.
 
@@ -56,6 +58,8 @@ def compare(
     alpha : float
         Confidence intervals are at level 1 - alpha.
     title : str
+    labels : dict, optional
+        Names for readers, by column: ``{"dth30": "30-day mortality"}``.
 
     Returns
     -------
@@ -88,6 +92,10 @@ def compare(
     entries = [_entry(name, fit, alpha, groups) for name, fit in named.items()]
     if terms is not None:
         entries = _with_chosen(entries, terms)
+    if labels is not None:
+        columns = [n for f in named.values() if isinstance(f, Result) for n in f.schema]
+        named_so = check_labels(labels, tuple(dict.fromkeys(columns)))
+        entries = [_with_labels(entry, named_so) for entry in entries]
     return compared(entries, title, statistic, alpha, _notes(named))
 
 
@@ -101,12 +109,25 @@ def _entry(name: str, fit: Any, alpha: float, groups: bool) -> Entry:
     return Entry(name, frame, _facts(fit), fit.guarantee.kind)
 
 
+def _with_labels(entry: Entry, labels: Mapping[str, str]) -> Entry:
+    frame = entry.terms.assign(term=[relabelled(str(t), labels) for t in entry.terms["term"]])
+    facts = {**entry.facts, "Outcome": relabelled(entry.facts.get("Outcome", ""), labels)}
+    return Entry(entry.name, frame, facts, entry.kind)
+
+
+def _estimator(fit: Result) -> str:
+    """What it is, by its short name, and what its nuisances are learned by."""
+    plan, title = fit.estimate.plan, fit._view().right[1][1]
+    short = title.partition("(")[2].rstrip(")") or title
+    return short if plan.base == "none" else f"{short} / {plan.base}"
+
+
 def _facts(fit: Result) -> dict[str, str]:
     plan = fit.estimate.plan
     share = float(fit.ate["privacy_share"].iloc[0])
     return {
         "Outcome": plan.request.formula.effect_on,
-        "Estimator": plan.learner if plan.base == "none" else f"{plan.learner} / {plan.base}",
+        "Estimator": _estimator(fit),
         "Estimand": plan.request.estimand,
         "n": stat_text(fit, "N") or "private",
         "ε": stat_text(fit, "epsilon") or "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.effect import Answers, ArmPolynomials, Effect
 from privcausal.learners.aggregates import uplift
 from privcausal.report import plots
+from privcausal.report.labels import Labels, relabelled
 from privcausal.results.base import Picture, Result
 from privcausal.results.diagnostics import Uplift
 from privcausal.results.frames import (
@@ -151,10 +152,17 @@ class CateResult(Result):
         """
         return as_booster(self.estimate)
 
-    def plot(self, kind: str = "effect", *, ax: Any = None, alpha: float = 0.05) -> Any:
+    def plot(
+        self,
+        kind: str = "effect",
+        *,
+        ax: Any = None,
+        alpha: float = 0.05,
+        labels: Labels | None = None,
+    ) -> Any:
         """Draw ``"effect"``, ``"coef"``, ``"gate"``, ``"budget"`` or, of effects by cell,
         ``"uplift"``; returns matplotlib axes."""
-        return super().plot(kind, ax=ax, alpha=alpha)
+        return super().plot(kind, ax=ax, alpha=alpha, labels=labels)
 
     def plot_data(self, kind: str = "effect", alpha: float = 0.05) -> pd.DataFrame:
         """The numbers behind `plot`, as a frame.
@@ -171,14 +179,17 @@ class CateResult(Result):
         effect = self._by_cell("uplift curves are of effects by cell: learner='adum'")
         return gain_frame(effect, quantile(alpha))
 
-    def _pictures(self, alpha: float) -> dict[str, Picture]:
+    def _pictures(self, alpha: float, labels: Labels) -> dict[str, Picture]:
         gains = partial(plots.uplift_plot, title="Expected uplift", ylabel="gain for each row")
         return {
             "effect": (
                 lambda: effect_frame(self._shapes(alpha)),
-                lambda ax: plots.effect_plot(self._shapes(alpha), ax=ax),
+                lambda ax: plots.effect_plot(
+                    [replace(s, name=relabelled(s.name, labels)) for s in self._shapes(alpha)],
+                    ax=ax,
+                ),
             ),
-            **super()._pictures(alpha),
+            **super()._pictures(alpha, labels),
             "uplift": (
                 lambda: self._gains(alpha),
                 lambda ax: gains(self._gains(alpha), ax=ax, alpha=alpha),

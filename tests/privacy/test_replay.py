@@ -423,13 +423,14 @@ def test_diagnostics(look: str, relation: str) -> None:
 
 
 def skeleton(value: Any) -> Any:
-    """A document without numbers, nor notes, which are words on released numbers."""
+    """A document without numbers, notes and alerts, which are words on released numbers."""
     if isinstance(value, dict):
         if "array" in value:
             return value["shape"], value["dtype"]
         if "float" in value:
             return "number"  # nan and infinity have a form of their own
-        return {key: "notes" if key == "notes" else skeleton(v) for key, v in value.items()}
+        said = ("notes", "alerts")
+        return {key: key if key in said else skeleton(v) for key, v in value.items()}
     if isinstance(value, list):
         return [skeleton(v) for v in value]
     return "number" if isinstance(value, int | float) else value

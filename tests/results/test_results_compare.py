@@ -44,7 +44,7 @@ def test_private_fits_are_read_whole() -> None:
         rows = made.frame[made.frame["fit"] == name].drop(columns="fit").reset_index(drop=True)
         pd.testing.assert_frame_equal(rows, fit.tidy().drop(columns="alerts"))
     assert made.stats.loc["R", ["n", "ε", "δ"]].tolist() == ["900", "20", "1e-05"]
-    assert made.stats.loc["AIPW", "Estimator"] == "private / linear"
+    assert made.stats.loc["AIPW", "Estimator"] == "AIPW / linear"
     assert set(made.stats["Guarantee"]) == {"proven"}
     assert "No guarantee" not in str(made)
     assert "NOT PRIVATE" not in str(made)

@@ -15,6 +15,7 @@ import numpy as np
 from draws import Draw
 from scipy.stats import norm
 
+warnings.filterwarnings("ignore", category=UserWarning, message=".*released numbers")
 LEVELS = (0.80, 0.90, 0.95)
 
 

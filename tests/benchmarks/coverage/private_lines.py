@@ -32,6 +32,10 @@ WIDTHS = 1 / 1.5, 1.5
 """The same where the paper does not say which covariates and bandwidths it took."""
 
 BASES = {"kernel": "kernel", "nn": "network"}
+NARROW = (
+    "an interval that protects nothing is narrower at every epsilon, so that it wins where width "
+    "weighs most or epsilon is large; how the paper scales privacy and width is not printed"
+)
 SGD = (
     "the paper leaves open how long SGD runs; with scikit-learn's 200 epochs the network's "
     "estimate without privacy is off by 1.2 of its standard deviations on dataset 2"
@@ -75,9 +79,9 @@ def table2() -> Iterator[Line]:
             "covariates and bandwidths of the paper are not known",
         )  # fmt: skip
         naive = table.loc[("RHC", 5735, row["epsilon"], "valid naive kernel 0.9")]
-        said = f"RHC, eps {row['epsilon']:g}, {row['level']:.0%}: valid naive half-width over ours"
+        said = f"RHC, eps {row['epsilon']:g}, {row['level']:.0%}: valid naive half-width (one fit)"
         ratio = naive["rms_std_error"] / here["rms_std_error"]
-        yield Line("Table 2", f"{said}, at most 1", nan, ratio, 0, 1.0, command)
+        yield Line("Table 2", f"{said} over ours, at most 1", nan, ratio, 0, 1.0, command)
 
 
 def table3() -> Iterator[Line]:
@@ -112,10 +116,9 @@ def figures() -> Iterator[Line]:
     for weight in budgets.WEIGHTS:
         said = f"utility above the bootstrap's, weight of privacy {weight:g}: share of budgets"
         yield Line("Figure 5", said, nan, above["bootstrap", weight], 1, 1, command)
-    first, *_, last = budgets.WEIGHTS
-    said = "the more weight privacy has, the more often above the naive interval's: difference"
-    gain = above["naive", last] - above["naive", first]
-    yield Line("Figure 5", said, nan, gain, 1e-9, 1, command)
+    for weight in budgets.WEIGHTS:
+        said = f"utility above the naive interval's, weight of privacy {weight:g}: share of budgets"
+        yield Line("Figure 5", said, nan, above["naive", weight], 1, 1, command, NARROW)
     trial = rows("trial").loc[("trial", 1000, 0.5)]["half_width"]
     yield Line(
         "Figure 6", "half-width of the difference of Guha and Reiter over PrivATE's, networks, "
