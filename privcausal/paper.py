@@ -267,9 +267,11 @@ def tm(
         Of the polynomials of every numeric modifier.
     C : float, optional
         As the paper tunes it: one over the ridge of each arm's summed loss, rows of length 1. It
-        costs log(1 + C/4) of eps for each row that changes; a C that costs all of eps is refused,
-        where Chaudhuri et al. raise the ridge, to another C. None: what a tenth of epsilon pays
-        for. A C that was chosen by the rows is not private.
+        costs log(1 + C/4) of eps for each row that changes, and noise has the rest. A C that costs
+        all of eps is refused. There Chaudhuri et al. (Algorithm 2) raise the ridge until it costs
+        eps/2, which would be another C than was asked for; one that costs less they keep, as is
+        done here. None: what a tenth of epsilon pays for. A C that was chosen by the rows is not
+        private.
 
     Returns
     -------

@@ -56,7 +56,7 @@ def test_a_row_names_what_there_is(row: list[str]) -> None:
     assert None not in found.values(), found
     for script in re.findall(r"python (tests/\S+\.py)", here):
         assert (ROOT / script).exists(), script
-    if here == "drawing":
+    if here == "drawing" or test.startswith("none: "):
         return
     path, _, function = test.strip("`").partition("::")
     source = (ROOT / path).read_text(encoding="utf-8")

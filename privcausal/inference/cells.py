@@ -495,7 +495,7 @@ def by_bound(
     from Eq. 7), and like n^(1/3) where it does not.
     """
     allowed = rows * epsilon / (8 * math.log(1 / FAILURE))
-    groups = np.arange(1.0, max(1.0, min(float(most), allowed)) + 1)
+    groups = np.arange(1.0, max(1, min(most, math.floor(allowed))) + 1)
     return int(groups[np.argmin(bound(groups, rows, epsilon, lipschitz, sigma, width))])
 
 

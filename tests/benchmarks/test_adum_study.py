@@ -35,6 +35,18 @@ def test_a_row_of_other_code_is_not_used(tmp_path: Path) -> None:
     assert adum_results.current(tmp_path / "figure2.csv")[1] == 1
 
 
+def test_a_row_compared_with_another_bound_is_not_used(tmp_path: Path) -> None:
+    """Corollary 1's bound is ours too, and no part of a method's digest."""
+    today = adum_results.corollary(10, 1.0)
+    rows = [
+        {"method": RIGHT, "epsilon": 1.0, "groups": 10, "bound": bound, "code": code(RIGHT)}
+        for bound in (float(f"{today:.5g}"), 1.01 * today)
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "bound.csv", index=False)
+    found, others = adum_results.current(tmp_path / "bound.csv")
+    assert (found["bound"].tolist(), others) == ([rows[0]["bound"]], 1)
+
+
 def test_a_digest_tells_methods_apart() -> None:
     marks = [code(method) for method in (RIGHT, MEANS, "ADUM, printed", "default", *LEARNERS)]
     assert len(set(marks)) == len(marks)

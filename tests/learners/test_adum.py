@@ -240,6 +240,14 @@ def test_a_constant_effect_is_pooled() -> None:
 # -- the number of groups ------------------------------------------------------------------------
 
 
+def test_the_bound_is_equation_7() -> None:
+    """2 L / p^2 + 4 (2 sigma^2 + L) p / n + (24 D_y)^2 p^2 / (n eps)^2, worked by hand."""
+    found = bound(np.array([10.0]), 20_000, 0.5, 4.0, 1.5, 10.0)
+    assert found == pytest.approx([0.08 + 0.017 + 0.0576])
+    # for 20,000 rows at 0.04 it holds up to some 20 groups (section 2.4.2), wherever it is least
+    assert by_bound(20_000, 0.04, 1e6, 0.0, 1e-3, 1000) == int(800 / (8 * np.log(100)))
+
+
 def test_groups_of_the_bound_have_both_regimes() -> None:
     """p grows like sqrt(n eps) where noise counts, not n eps as section 2.4.2 prints (Eq. 7).
 

@@ -463,7 +463,11 @@ def test_published_noise_is_that_of_the_theorem(base: Any, monkeypatch: pytest.M
 
     monkeypatch.setattr(noise.OperatingSystem, "gaussian", record)
     monkeypatch.setattr(published.Supremum, "of", lambda *_: 2.0)
-    printed(queries=points(), eps=3.0, base=base)
+    found = printed(queries=points(), eps=3.0, base=base)
+    if isinstance(base, NN):  # each nuisance has half of both
+        nuisances = found.budget[found.budget["stage"] == "nuisance"]
+        assert nuisances["epsilon"].to_numpy() == pytest.approx([1.5, 1.5])
+        assert nuisances["delta"].to_numpy() == pytest.approx([5e-6, 5e-6])
     n, unit = N / 2, 9.0 * 2.0**-30
     expected = 2.0 * 5 * np.sqrt(2 * np.log(n) * np.log(2 / 1e-5)) / (3.0 * n)
     assert seen[-1].scale * unit == pytest.approx(expected)
@@ -596,10 +600,24 @@ def rows_of(rows: Rows, design: Design) -> Any:
     return rows.scaled(design)
 
 
+def test_the_noise_of_the_whole_function_is_equation_19() -> None:
+    """sup rho 4 L sqrt(2 ln(2/delta)) / ((sqrt(2 pi) h)^q lambda n eps), n the second half's rows."""
+    with seeded_noise(1), pytest.warns(PrivcausalWarning, match="secret state"):
+        found = printed(base=Kernel(bandwidth=0.7, ridge=0.01), eps=3.0)
+    process, area = found.estimate.effect.process, 2 * np.pi * 0.7**2
+    expected = 0.9**2 * 4 * 8 * np.sqrt(2 * np.log(2 / 1e-5)) / (area * 0.01 * N / 2 * 3)
+    assert process.scale == pytest.approx(expected)
+    assert process.density == pytest.approx(1 / area)
+
+
 def test_algorithm_one_answers_once() -> None:
-    found = printed(noise="process", queries=points())
-    assert "Theorem 3" in found.guarantee.statement
-    assert np.isfinite(found.predict()["estimate"]).all()
+    """The answers to a batch are those of the function at its points, under the same noise."""
+    _, one_by_one = asked(4, points())
+    with seeded_noise(4):
+        found = printed(noise="process", queries=points())
+    real = printed(noise="process", queries=points())
+    assert "Theorem 3" in real.guarantee.statement
+    assert found.predict().to_numpy() == pytest.approx(one_by_one.to_numpy(), nan_ok=True)
 
 
 @pytest.mark.extra("nn")

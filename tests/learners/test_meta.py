@@ -302,6 +302,18 @@ def test_a_ledger_takes_it_as_published_only(tmp_path: Any) -> None:
     assert open_one.spent.kind == "published"
 
 
+def test_first_stages_are_released_and_free(tmp_path: Any) -> None:
+    """Remark 4: all of them, under the price of the whole."""
+    ledger = pc.Ledger(tmp_path / "a.db", "a", eps=2, allow_published=True)
+    found, new = fit(option(), ledger=ledger), study(50, seed=3)
+    spent, events = ledger.spent, len(ledger.history)
+    assert set(found.nuisances) == {"propensity", "outcome", "mu0", "mu1"}
+    for _ in range(3):  # as often as one likes
+        assert all(np.isfinite(f(new)).all() for f in found.nuisances.values())
+    assert found.nuisances["mu1"](new).corr(new["X1"]) > 0.3
+    assert (ledger.spent, len(ledger.history)) == (spent, events)
+
+
 # -- the paper's own -------------------------------------------------------------------------
 
 

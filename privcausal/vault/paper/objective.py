@@ -49,7 +49,8 @@ class PublishedLogits:
     and replacing a row, in one arm or across arms, twice that. With k = 1 or 2,
     beta = epsilon / k - log(1 + c / Lambda) and Lambda = c / (exp(a) - 1), a the lesser of
     `RIDGE_SHARE` epsilon / k and `MOST_SPENT`. With `C`, Lambda = 1 / C, and no beta is left where
-    `ridge_price` reaches epsilon.
+    `ridge_price` reaches epsilon. The paper then takes Lambda = c / (exp(epsilon / 4) - 1) and
+    beta = epsilon / 4; such a `C` is refused before it comes here.
 
     Nothing is proven for floats: the density ratio is that of a continuous b and an exact minimum.
     The digits of w tell which b of a grid can have led there (Mironov 2012), and there is no sum on
