@@ -601,7 +601,7 @@ def rows_of(rows: Rows, design: Design) -> Any:
 
 
 def test_the_noise_of_the_whole_function_is_equation_19() -> None:
-    """sup rho 4 L sqrt(2 ln(2/delta)) / ((sqrt(2 pi) h)^q lambda n eps), n the second half's rows."""
+    """sup rho 4 L sqrt(2 ln(2/delta)) / ((sqrt(2 pi) h)^q lambda n eps), n of the second half."""
     with seeded_noise(1), pytest.warns(PrivcausalWarning, match="secret state"):
         found = printed(base=Kernel(bandwidth=0.7, ridge=0.01), eps=3.0)
     process, area = found.estimate.effect.process, 2 * np.pi * 0.7**2
