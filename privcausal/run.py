@@ -216,7 +216,13 @@ def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[s
         yield (
             f"Levels of {_some(labels) if quote else 'text'} are bought, for {share:.1%} of the "
             f"budget and {sum(stage.delta for stage in bought) / PICO:.1g} of delta. Public ones "
-            "cost nothing: bounds={'ward': ['a', 'b']}."
+            f"cost nothing: bounds={{{labels[0] if quote else 'ward'!r}: ['a', 'b']}}."
+        )
+    treatment = plan.request.formula.treatment
+    if not quote and treatment not in plan.request.schema:
+        yield (
+            f"Treatment {treatment!r} is read as 0 and 1, as the file has no types. If it holds "
+            f"labels, declare them: bounds={{{treatment!r}: ['no', 'yes']}}; else pc.Binary()."
         )
 
 

@@ -181,7 +181,7 @@ _UNDECLARED = {
 
 def _undeclared(source: Source, name: str) -> Finding:
     kind = source.header.kinds[name]
-    free = _UNDECLARED.get(kind, "a fit that reads it buys its domain")
+    free = _UNDECLARED.get(kind, "a fit buys its labels; as treatment it needs two declared")
     return _whole(name, kind, "not declared", _REFUSED if kind == "other" else free)
 
 

@@ -182,19 +182,20 @@ ROW_MAPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("term", ROW_MAPS)
 def test_a_rows_values_are_the_same_bits_in_any_block(term: str) -> None:
     """Alone, with one or two others, or with all: else a row's value would tell of others."""
     formula = CausalFormula.parse(f"Y ~ T | {term}")
     design = Design(formula.terms, Schema.of(BOUNDS), full_rank=True)
     rng = np.random.default_rng(7)
-    frame: dict[str, Any] = {v: rng.uniform(*BOUNDS[v], 600) for v in "xzw"}
-    frame["g"] = rng.integers(0, 3, 600)
+    frame: dict[str, Any] = {v: rng.uniform(*BOUNDS[v], 120) for v in "xzw"}
+    frame["g"] = rng.integers(0, 3, 120)
     frame = {v: frame[v] for v in design.variables}
-    whole = design.scaled(frame, 600)
+    whole = design.scaled(frame, 120)
     for size in (1, 2, 3, 7):
         blocks = [
-            design.scaled({v: c[k : k + size] for v, c in frame.items()}, min(size, 600 - k))
-            for k in range(0, 600, size)
+            design.scaled({v: c[k : k + size] for v, c in frame.items()}, min(size, 120 - k))
+            for k in range(0, 120, size)
         ]
         assert np.concatenate(blocks).tobytes() == whole.tobytes()
