@@ -19,6 +19,7 @@ from privcausal.learners.paper.adum import PublishedADUM
 from privcausal.learners.paper.niu import TwoStage
 from privcausal.learners.paper.private import Published
 from privcausal.learners.paper.stages import FirstStage, PrivateEstimator
+from privcausal.learners.plr import PartiallyLinear
 from privcausal.learners.private import Private
 from privcausal.learners.r import Auto, R
 from privcausal.learners.tm import TM
@@ -31,7 +32,8 @@ LEARNERS: dict[str, EffectLearner] = {
 """What `privcate` takes by name."""
 
 _OTHERS: dict[str, type[Learner]] = {
-    kind.name: kind for kind in (Private, DifferenceInMeans, Published, PublishedADUM, TwoStage)
+    kind.name: kind
+    for kind in (Private, PartiallyLinear, DifferenceInMeans, Published, PublishedADUM, TwoStage)
 }
 """What stands behind a call, by the name, or its first word, that a fit keeps."""
 
@@ -114,7 +116,7 @@ def for_average(request: Request) -> Learner:
         known = ", ".join(map(repr, AVERAGES))
         raise CapabilityError(f"estimand='CATE' is no average effect; choose one of {known}")
     if request.formula.terms or isinstance(request.propensity, str):
-        return Private()
+        return PartiallyLinear() if request.estimand == "PLR" else Private()
     return DifferenceInMeans()
 
 

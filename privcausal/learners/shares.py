@@ -147,6 +147,12 @@ class BudgetShares:
     private_interactions_sizes: float = 0.03
     """As `interactions_sizes`, by the same measure. Random laws."""
 
+    # learner "plr": otherwise as "private"
+    plr_first: float = 0.12
+    """Its slope centres the scores and its mass scales them: twice `private_moments`. By hand."""
+    plr_sizes: float = 0.08
+    """A histogram of the residuals of a treatment that is a number, half of `private_sizes`."""
+
     # learner "dr"
     dr_first_sizes: float = 0.01
     """As `r_sizes`, halved: there are two. By hand."""

@@ -154,8 +154,8 @@ class Request:
 
     Attributes
     ----------
-    estimand : {"CATE", "ATE", "ATT", "ATO"}
-        The effect by covariates, or which average of it.
+    estimand : {"CATE", "ATE", "ATT", "ATO", "PLR"}
+        The effect by covariates, which average of it, or the slope of the partially linear model.
     propensity : None, float or str
         None if estimated; if known, a number in (0, 1) or a column with declared bounds.
     clip : float
@@ -235,7 +235,14 @@ class Request:
         name, domain = self.formula.treatment, self.schema.get(self.formula.treatment)
         coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
         two = isinstance(domain, Levels) and len(domain.values) == 2
-        if not (domain is None or isinstance(domain, Binary) or coded or two):
+        if self.dose or self.arms:
+            self._check_slope()
+        elif not (domain is None or isinstance(domain, Binary) or coded or two):
+            if isinstance(domain, Levels) and len(domain.labels) > 2:
+                raise SchemaError(
+                    f"treatment {name!r} must be binary: declare two labels, the reference first. "
+                    "private(..., estimand='PLR') compares several arms with the first of them"
+                )
             labels = ["no", "yes"]
             if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
                 labels = [str(number_key(end)) for end in (domain.lo, domain.hi)]
@@ -248,6 +255,38 @@ class Request:
             raise SchemaError(
                 f"outcome {self.formula.outcome!r} needs numeric bounds (lo, hi) or two labels"
             )
+
+    def _check_slope(self) -> None:
+        """What a treatment of the partially linear model that is not binary cannot have."""
+        what = "a number" if self.dose else "of several arms"
+        if self.propensity is not None:
+            raise CapabilityError(
+                f"propensity= is the chance of one of two arms, and treatment "
+                f"{self.formula.treatment!r} is {what}: leave it out"
+            )
+        if not self.formula.terms:
+            raise CapabilityError(
+                f"estimand='PLR' with a treatment that is {what} needs covariates: write "
+                "'Y ~ T | X'"
+            )
+        if self.arms and self.groups:
+            raise CapabilityError(
+                "groups= is for a treatment of two arms or a number: leave it out with several arms"
+            )
+
+    @property
+    def dose(self) -> bool:
+        """Whether the treatment is a number, of the partially linear model only."""
+        domain = self.schema.get(self.formula.treatment)
+        return self.estimand == "PLR" and isinstance(domain, Interval)
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The labels of a treatment of more than two arms, the reference first; else none."""
+        domain = self.schema.get(self.formula.treatment)
+        if self.estimand != "PLR" or not isinstance(domain, Levels) or len(domain.labels) < 3:
+            return ()
+        return domain.labels
 
     @property
     def arm_clip(self) -> float:

@@ -45,7 +45,11 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         size = f"{estimate.size} [pub]" if all_used else f"at most {estimate.size} [pub]"
     counted = estimate.size is not None and not schema.complete and complete
     coding = schema[formula.treatment]
-    arms = f"{coding.one} vs {coding.zero}" if isinstance(coding, Binary) else "1 vs 0"
+    given = f"{formula.treatment} in {_range(coding)}"
+    if not request.dose:
+        first = f"{len(request.arms)} arms vs {request.arms[0]}" if request.arms else "1 vs 0"
+        arms = f"{coding.one} vs {coding.zero}" if isinstance(coding, Binary) else first
+        given = f"{formula.treatment} ({arms})"
     effects = gates = None
     if averages is not None:
         effects = result.tidy(alpha).set_index("term").assign(mark="dp")
@@ -60,7 +64,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         estimand=words.name,
         left=(
             ("Outcome", f"{formula.effect_on} in {_range(schema[formula.outcome])}"),
-            ("Treatment", f"{formula.treatment} ({arms})"),
+            ("Treatment", given),
             ("Formula", str(formula)),
             ("Records" if trust.unit is None else "Units", size),
             *((("Complete", complete),) if counted else ()),
@@ -205,6 +209,10 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
         else f"at least {share:.0%} of that uncertainty (in variance) is noise added for privacy."
     )
     over = ESTIMANDS[request.estimand].over
+    if request.dose:
+        treatment = f"one unit more of {treatment}"
+    elif request.arms:
+        treatment = f"{treatment} {request.arms[1]} instead of {request.arms[0]}"
     shown = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
     value, low, high = alike(shown, float(row["std_error"]), digits=2)
     between = f"With {level(alpha)} confidence the change lies between {low} and {high}"

@@ -27,7 +27,7 @@ class Transform(Protocol):
 
 @dataclass(frozen=True)
 class Treatment:
-    """T - 1/2, which is +-1/2: centring halves the bound."""
+    """T - 1/2 for T in [0, 1], as 0 and 1 are: centring halves the bound."""
 
     bound: float = 0.5
 
@@ -37,7 +37,7 @@ class Treatment:
 
 @dataclass(frozen=True)
 class TreatmentResidual:
-    """T - e(x), whose size is at most 1 - clip."""
+    """T - e(x), cut to 1 - clip; of a treatment 0 or 1 it is no larger."""
 
     e: Function
     clip: float
@@ -47,7 +47,7 @@ class TreatmentResidual:
         return 1 - self.clip
 
     def __call__(self, batch: Batch) -> Vector:
-        return batch.t - self.e(batch.rows)
+        return np.clip(batch.dose - self.e(batch.rows), self.clip - 1, 1 - self.clip)
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,8 @@ class OverlapScore:
     and (T - e)^2 = h + (1 - 2e) (T - e), it is
     h (tau - c) + (T - e) u + (1 - 2e) (T - e) (tau - c), the influence function for weights h(e).
     Nothing is divided by e: |T - e| <= 1 - s and |Y - eta| <= R give
-    |score| <= (1 - s) (R + (1 - s) |c|) / scale for e in [s, 1 - s].
+    |score| <= (1 - s) (R + (1 - s) |c|) / scale for e in [s, 1 - s]. Of a treatment that is a
+    number, T - e is cut to 1 - s, and the bound is the same.
     """
 
     e: Function
@@ -304,18 +305,18 @@ class OverlapScore:
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         """The score of rows that had this treatment and outcome."""
-        left = t - self.e(rows)
+        left = np.clip(t - self.e(rows), self.clip - 1, 1 - self.clip)
         return np.asarray(left * (y - self.eta(rows) - left * self.centre) / self.scale)
 
     def __call__(self, batch: Batch) -> Vector:
-        return self.at(batch.rows, batch.t, batch.y)
+        return self.at(batch.rows, batch.dose, batch.y)
 
 
 @dataclass(frozen=True)
 class OverlapMass:
     """(T - e)^2 / scale, the R-learner's weight: of mean e (1 - e) / scale where e is right.
 
-    In [0, (1 - clip)^2 / scale].
+    In [0, (1 - clip)^2 / scale]; where T is a number, T - e is cut to 1 - clip.
     """
 
     e: Function
@@ -327,7 +328,8 @@ class OverlapMass:
         return (1 - self.clip) ** 2 / self.scale
 
     def __call__(self, batch: Batch) -> Vector:
-        return np.asarray((batch.t - self.e(batch.rows)) ** 2 / self.scale)
+        left = np.clip(batch.dose - self.e(batch.rows), self.clip - 1, 1 - self.clip)
+        return np.asarray(left**2 / self.scale)
 
 
 @dataclass(frozen=True)
