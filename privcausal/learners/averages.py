@@ -31,7 +31,7 @@ from privcausal.inference.score_cut import ArmSizes, Extremes, score_cut, score_
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.nuisances import FoldNuisances, by_fold, limited, remainder
 from privcausal.learners.shares import SHARES, Stages
-from privcausal.learners.state import FitState, is_binary
+from privcausal.learners.state import FitState, Session, is_binary
 from privcausal.request.groups import partitions
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
@@ -42,6 +42,7 @@ from privcausal.vault import (
     ArmHistogram,
     ArmSize,
     MassBalance,
+    Mechanism,
     Outcome,
     OverlapMass,
     OverlapScore,
@@ -153,7 +154,7 @@ def target(
         centre,
         by_fold(lambda s: s, scores),
         by_fold(lambda m: m, masses),
-        _of_numbers(scores[0].bound, scale) if numbers else _extremes(state, scores[0], e, outcome),
+        of_numbers(scores[0].bound, scale) if numbers else _extremes(state, scores[0], e, outcome),
         PRIORS.mass_sd,
         group_masses=True,
     )
@@ -210,8 +211,8 @@ def _extremes(state: FitState, score: Score, e: Function, outcome: Outcome) -> E
     )
 
 
-def _of_numbers(bound: float, scale: float) -> Extremes:
-    """Of a treatment that is a number, whose residual has the sd sqrt(scale) everywhere."""
+def of_numbers(bound: float, scale: float) -> Extremes:
+    """Of all rows together, whose scores weigh the outcome by 1 / sqrt(scale) and have a bound."""
     return Extremes(*(np.full((1, 1), value) for value in (bound, 1 / np.sqrt(scale), 1.0)))
 
 
@@ -307,13 +308,12 @@ def _sizes(state: FitState, target: Target, stage: StageKey) -> ArmSizes | None:
         return None
     request = session.plan.request
     numeric = isinstance(session.schema[request.formula.outcome], Interval)
-    if not (numeric or request.dose or request.arms):
+    if not (numeric or request.dose):
         session.unused(stage)
         return None
     factors, borders = target.extremes.factors, score_edges(target.score.bound)
-    if len(factors) == 1:  # the rows are in no arms, or in several
-        whole = state.session.release(stage, SizeHistogram(target.score, borders, "score sizes"))
-        return ArmSizes(whole.value[None], float(whole.noise_sd[0]), borders, factors)
+    if len(factors) == 1:
+        return row_sizes(session, stage, target.score)
     size = ArmSize(target.score, (float(factors[0]), float(factors[1])))
     histogram = ArmHistogram(size, borders[:-1], "score sizes")
     release = state.session.release(stage, histogram)
@@ -321,6 +321,15 @@ def _sizes(state: FitState, target: Target, stage: StageKey) -> ArmSizes | None:
     if state.known is not None:  # else the treatment's own moments have told
         _look_for_arms(state, counts.sum(axis=1), float(release.noise_sd[0]) * histogram.cells**0.5)
     return ArmSizes(counts, float(release.noise_sd[0]), borders, factors)
+
+
+def row_sizes(
+    session: Session, stage: StageKey, target: Transform, what: str = "score sizes"
+) -> ArmSizes:
+    """Sizes over all rows, where these are in no arms or in several."""
+    borders = score_edges(target.bound)
+    release = session.release(stage, SizeHistogram(target, borders, what))
+    return ArmSizes(release.value[None], float(release.noise_sd[0]), borders, np.ones(1))
 
 
 def _look_for_arms(state: FitState, arms: Vector, noise_sd: float) -> None:
@@ -344,7 +353,7 @@ def rough_sums(state: FitState, target: Target) -> ScoreSums:
     )
 
 
-def noise_per_cut(state: FitState, sums: ScoreSums, stage: StageKey) -> float:
+def noise_per_cut(state: FitState, sums: Mechanism, stage: StageKey) -> float:
     """Noise sd of the mean score per unit of its cut."""
     change = sums.sensitivity(state.session.plan.request.trust.neighbors)
     return state.session.noise_sd(stage, change, float(sums.units[0])) / state.population.count

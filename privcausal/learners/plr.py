@@ -8,49 +8,76 @@ The treatment may be a number within declared bounds, and is then worked on as i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from privcausal.features.functions import ArmMean, Constant, Mixture
-from privcausal.inference.average import AverageEstimate
+from privcausal.inference.average import FEW, AverageEstimate, with_design_effect
+from privcausal.inference.confounding import unrelated
+from privcausal.inference.contrasts import estimate_contrasts
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import Tail, cuts_between
-from privcausal.inference.score_cut import ArmSizes, score_edges
-from privcausal.learners.averages import Weighed, averages, held, noise_per_cut, target
+from privcausal.inference.score_cut import score_cut
+from privcausal.learners.averages import (
+    Weighed,
+    averages,
+    held,
+    noise_per_cut,
+    of_numbers,
+    row_sizes,
+    target,
+)
 from privcausal.learners.base import average_doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate, Nuisances
+from privcausal.learners.interactions import INTERACTIONS
 from privcausal.learners.nuisances import (
     RESIDUAL_SHARE,
     FoldNuisances,
     additive_nuisances,
     by_fold,
     clipped,
+    moments_of,
     nuisance_of,
+    outcomes,
     overall,
+    paired,
     product_confounding,
     remainder,
+    remainder_weight,
+    treatments,
     updated_for_effect,
 )
 from privcausal.learners.private import STAGES, Private, looked, refined
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState, Session
+from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Transformed
+from privcausal.typing import Matrix, Vector
 from privcausal.vault import (
+    ArmScores,
+    ContrastSums,
     OverlapMass,
     OverlapScore,
     ScoreSums,
-    SizeHistogram,
+    Treatment,
     TreatmentResidual,
 )
 
 FLAT = (
     "What the covariates leave of the treatment cannot be told from noise, so the slope may be far "
     "off. More rows or budget would help, or narrower bounds of the treatment."
+)
+
+FEW_IN_ARM = (
+    "An arm has too few rows to be told from none: its slope, and those it is confounded with, may "
+    "be far off. Are the labels of the data those of bounds=?"
 )
 
 MOST_VARIANCE = 0.25
@@ -80,10 +107,21 @@ class PartiallyLinear(Private):
         if request.dose:  # how far scores reach, the treatment tells
             needs[STAGES[0]] = StageWeight(STAGES[0], SHARES.private_sizes)
             needs[SIZES] = StageWeight(SIZES, SHARES.plr_sizes)
+        if request.arms:
+            weight = needs.pop(Stages.TREATMENT).weight / np.sqrt(len(request.arms) - 1)
+            needs |= {stage: StageWeight(stage, weight) for stage in arm_stages(request)}
+            for stage in INTERACTIONS:
+                needs.pop(stage, None)
+            needs[STAGES[0]] = StageWeight(STAGES[0], SHARES.private_sizes)
+            # what was for the squares is the scores', which are released with them
+            both = SHARES.private_scores + needs.pop(STAGES[2]).weight
+            needs[STAGES[1]] = StageWeight(STAGES[1], both)
         return list(needs.values())
 
     def run(self, session: Session) -> Estimate:
         request, state = session.plan.request, looked(session)
+        if request.arms:
+            return contrasts(replace(state, floor=0.0))
         if request.dose:
             state = replace(state, floor=0.0)
         state, _, partials = additive_nuisances(state)
@@ -123,9 +161,7 @@ def residual_cut(state: FitState, partials: tuple[FoldNuisances, ...]) -> tuple[
     # e is in the effective range, T anywhere in the declared one
     most = max(raw.hi - domain.lo, domain.hi - raw.lo) / domain.width
     target = by_fold(lambda p: TreatmentResidual(p.e_soft, 1 - most), partials)
-    edges = score_edges(most)
-    release = session.release(SIZES, SizeHistogram(target, edges, "|T - e|"))
-    sizes = ArmSizes(release.value[None], float(release.noise_sd[0]), edges, np.ones(1))
+    sizes = row_sizes(session, SIZES, target, "|T - e|")
     if not sizes.reach:
         session.alerts["treatment"] = FLAT
         return replace(state, most=most, mass=MOST_VARIANCE), 0.0
@@ -198,3 +234,89 @@ def in_its_units(
         ArmMean(end, whole.eta, own, theta, state.outcome.lo, state.outcome.hi) for end in ends
     )
     return out, Nuisances(own, whole.eta, low, high)
+
+
+# -- several arms -----------------------------------------------------------------------------
+
+
+def arm_stages(request: Request) -> list[StageKey]:
+    return [StageKey("nuisance", f"treatment {arm}") for arm in request.arms[1:]]
+
+
+def contrasts(state: FitState) -> Estimate:
+    """Slopes on the indicators of all arms but the first, jointly."""
+    session, request = state.session, state.session.plan.request
+    stages = arm_stages(request)
+    moments = {stage: Treatment(arm) for arm, stage in enumerate(stages, 1)}
+    # of the products of errors, which the inverse mass is applied to later
+    state, grams = moments_of(replace(state, mass=1.0), moments)
+    etas, laws = outcomes(state, grams), [treatments(state, grams, stage) for stage in stages]
+    parts = [paired(state, law, etas) for law in laws]
+    e = np.stack([own[0].e(state.rows) for own in parts], axis=1)
+    e /= np.maximum(e.sum(axis=1, keepdims=True), 1.0)
+    rows, share = state.population.count, np.diag(e.mean(axis=0)) - e.T @ e / len(e)
+    typical = float(np.trace(share))
+    name = request.formula.treatment
+    known = partial(
+        estimate_contrasts, tuple(f"{name}[T.{arm}]" for arm in request.arms[1:]),
+        model=rows * share, size=rows,
+    )  # fmt: skip
+    none = np.zeros(len(stages))
+    cut = 4 * RESIDUAL_SHARE * state.centre.bound * float(np.sqrt(typical))
+    first = ContrastSums(_arm_scores(state, parts, none), cut)
+    release = session.release(Stages.NUISANCE_RESIDUALS, first)
+    value, sd = first.split(release.value), first.split(release.noise_sd)
+    slopes = known(value, sd, centre=none, bias=0.0, remainder=none).estimate
+    slopes = np.array([held(state, slope) for slope in slopes.tolist()])
+    parts = [
+        updated_for_effect(state, own, Constant(slope))
+        for own, slope in zip(parts, slopes.tolist(), strict=True)
+    ]
+    rough = ContrastSums(_arm_scores(state, parts, slopes), 1.0)
+    extremes = of_numbers(rough.scores.bound, 1 / typical)
+    chosen = score_cut(
+        extremes, noise_per_cut(state, rough, STAGES[1]), row_sizes(session, STAGES[0], rough.scores),
+        state.look, rows, anywhere=request.tails == "any",
+    )  # fmt: skip
+    bias = chosen.bias
+    if session.beyond is not None:
+        bias += extremes.unit_most * session.beyond.lost / rows
+    sums = replace(rough, cut=chosen.at)
+    release = session.release(STAGES[1], sums)
+    value, sd = sums.split(release.value), sums.split(release.noise_sd)
+    if (np.diag(value[1]) <= FEW * np.diag(sd[1])).any():
+        session.alerts["arm"] = FEW_IN_ARM
+    doubt = _arm_remainders(state, parts, [law[0].cov for law in laws], slopes)
+    found = known(value, sd, centre=slopes, bias=bias, remainder=doubt)
+    found = replace(
+        with_design_effect(found, request.trust.max_rows), size_sd=state.population.count_sd
+    )
+    return finish(state, None, None, found, average_doubts(found))
+
+
+def _arm_scores(
+    state: FitState, parts: Sequence[tuple[FoldNuisances, ...]], centre: Vector
+) -> ArmScores:
+    folds = list(zip(*parts, strict=True))
+    es, etas = (tuple(tuple(getattr(p, of) for p in fold) for fold in folds) for of in ("e", "eta"))
+    return ArmScores(es, etas, state.outcome, centre)
+
+
+def _arm_remainders(
+    state: FitState,
+    parts: Sequence[tuple[FoldNuisances, ...]],
+    covs: Sequence[Matrix],
+    slopes: Vector,
+) -> Vector:
+    """Root mean squares of E[d_j (d_y - sum_i theta_i d_i)] for errors d, shape (J,).
+
+    The pair of arm j has d_j (d_y - theta_j d_j); errors of other arms are correlated as may be.
+    """
+    weight = remainder_weight(state, state.features, parts[0][0].e, "PLR")
+    own = [remainder(state, part, "PLR").rms for part in parts]
+    others = [
+        [abs(slope) * unrelated(weight, one, other).rms * (one is not other)
+         for other, slope in zip(covs, slopes.tolist(), strict=True)]
+        for one in covs
+    ]  # fmt: skip
+    return np.linalg.norm(np.column_stack([own, others]), axis=1)

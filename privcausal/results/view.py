@@ -245,7 +245,7 @@ def _notes(result: Result, said: Description, bought: bool) -> tuple[str, ...]:
     public = {
         "n" if request.trust.unit is None else "the number of units": estimate.size is not None,
         "bounds": not bought,
-        "clip": said.adjusts and request.propensity is None,
+        "clip": said.adjusts and request.propensity is None and not (request.dose or request.arms),
     }
     return (
         *result.alerts.values(),

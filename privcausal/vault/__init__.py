@@ -18,6 +18,7 @@ from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import opening
 from privcausal.vault.mechanisms.boosting import BoostedRegression, Boosting, Shapes
 from privcausal.vault.mechanisms.cells import CellSums, ClusterSums, public_centres
+from privcausal.vault.mechanisms.contrasts import ArmScores, ContrastSums
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
 from privcausal.vault.mechanisms.domains import Grid, LabelSelection, Magnitudes
 from privcausal.vault.mechanisms.kernel import KernelAnswers, KernelRegression, proven_lipschitz
@@ -81,8 +82,9 @@ from privcausal.vault.transforms import (
 from privcausal.vault.vault import Vault, open_vault
 
 __all__ = [
-    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmMeans", "ArmSize", "ArmSums", "BoostedRegression",
-    "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums", "Cross", "Declared",
+    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmMeans", "ArmScores", "ArmSize", "ArmSums",
+    "BoostedRegression", "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums",
+    "ContrastSums", "Cross", "Declared",
     "DeclaredFit", "Estimators", "ExactRidge", "Findings", "GivenFunction", "Gram", "Grid",
     "ImputedEffect", "KernelAnswers",
     "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",

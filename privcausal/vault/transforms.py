@@ -27,12 +27,13 @@ class Transform(Protocol):
 
 @dataclass(frozen=True)
 class Treatment:
-    """T - 1/2 for T in [0, 1], as 0 and 1 are: centring halves the bound."""
+    """T - 1/2 for T in [0, 1], or whether T is an `arm`: centring halves the bound."""
 
+    arm: int = 0
     bound: float = 0.5
 
     def __call__(self, batch: Batch) -> Vector:
-        return batch.t - 0.5
+        return (batch.t == self.arm if self.arm else batch.t) - 0.5
 
 
 @dataclass(frozen=True)
