@@ -150,8 +150,8 @@ class BudgetShares:
     # learner "plr": otherwise as "private"
     plr_first: float = 0.12
     """Its slope centres the scores and its mass scales them: twice `private_moments`. By hand."""
-    plr_sizes: float = 0.08
-    """A histogram of the residuals of a treatment that is a number, half of `private_sizes`."""
+    plr_sizes: float = 0.16
+    """Residuals of a treatment that is a number: as `private_sizes`. By hand."""
 
     # learner "dr"
     dr_first_sizes: float = 0.01
