@@ -84,7 +84,13 @@ MOST_VARIANCE = 0.25
 """Of a treatment in [0, 1] (Popoviciu 1935), where nothing is seen of it."""
 
 MASS_DOUBT = 0.1
-"""What the first look leaves unknown of the slope, as a share: 0.03 to 0.3 differ little. By hand."""
+"""What the first look leaves unknown of a slope, as a share; 0.03 to 0.3 do alike. By hand."""
+
+LEAST_MASS = 1e-3
+"""Of an arm, whose share of the rows may be next to nothing. A guard."""
+
+LEAST_SHARE = 1 / 3
+"""Of a slope, what errors of e leave at least: for more the law of the errors is too rough."""
 
 LEAST_SPREAD = 0.02
 """Of the prior of the mass, whose relative sd is known by its noise. A guard."""
@@ -132,8 +138,7 @@ class PartiallyLinear(Private):
             state, partials = clipped(state, partials)
         partials = refined(state, partials)
         state, slope, spread = first_look(state, partials)
-        tau = Constant(slope)
-        partials = updated_for_effect(state, partials, tau)
+        partials, tau = reread(state, partials, slope), Constant(slope)
         nuisances = tuple(nuisance_of(p, tau, state.outcome) for p in partials)
         aim = replace(target("PLR", state, partials, nuisances, tau), mass_spread=spread)
         scored = Weighed(nuisances, remainder(state, partials, "PLR"))
@@ -210,6 +215,23 @@ def first_look(
     return replace(state, mass=mass / rows), held(state, float(total) / mass), spread
 
 
+def reread(
+    state: FitState, partials: tuple[FoldNuisances, ...], slope: float
+) -> tuple[FoldNuisances, ...]:
+    """Nuisances read again, and their law, for this slope, less what errors of e take off it.
+
+    Where e errs by d, the slope is seen as its share E[(T - e)^2] / (E[(T - e)^2] + E[d^2]).
+    """
+    errors = 0.0
+    for part in partials:
+        for features, pair in ((state.features, part.pair), part.beyond or (None, None)):
+            if features is not None and pair is not None:
+                weight = remainder_weight(state, features, part.e_soft, "PLR")
+                errors += pair.e_error(weight) / len(partials)
+    raised = slope / max(1 - errors, LEAST_SHARE)
+    return updated_for_effect(state, partials, Constant(raised))
+
+
 def in_its_units(
     state: FitState, partials: tuple[FoldNuisances, ...], found: AverageEstimate, lost: float
 ) -> tuple[AverageEstimate, Nuisances]:
@@ -270,15 +292,14 @@ def contrasts(state: FitState) -> Estimate:
     slopes = known(value, sd, centre=none, bias=0.0, remainder=none).estimate
     slopes = np.array([held(state, slope) for slope in slopes.tolist()])
     parts = [
-        updated_for_effect(state, own, Constant(slope))
-        for own, slope in zip(parts, slopes.tolist(), strict=True)
+        reread(replace(state, mass=max(float(mass), LEAST_MASS)), own, slope)
+        for own, mass, slope in zip(parts, np.diag(share), slopes.tolist(), strict=True)
     ]
     rough = ContrastSums(_arm_scores(state, parts, slopes), 1.0)
     extremes = of_numbers(rough.scores.bound, 1 / typical)
-    chosen = score_cut(
-        extremes, noise_per_cut(state, rough, STAGES[1]), row_sizes(session, STAGES[0], rough.scores),
-        state.look, rows, anywhere=request.tails == "any",
-    )  # fmt: skip
+    sizes = row_sizes(session, STAGES[0], rough.scores)
+    noise = noise_per_cut(state, rough, STAGES[1])
+    chosen = score_cut(extremes, noise, sizes, state.look, rows, anywhere=request.tails == "any")
     bias = chosen.bias
     if session.beyond is not None:
         bias += extremes.unit_most * session.beyond.lost / rows
@@ -289,9 +310,8 @@ def contrasts(state: FitState) -> Estimate:
         session.alerts["arm"] = FEW_IN_ARM
     doubt = _arm_remainders(state, parts, [law[0].cov for law in laws], slopes)
     found = known(value, sd, centre=slopes, bias=bias, remainder=doubt)
-    found = replace(
-        with_design_effect(found, request.trust.max_rows), size_sd=state.population.count_sd
-    )
+    found = with_design_effect(found, request.trust.max_rows)
+    found = replace(found, size_sd=state.population.count_sd)
     return finish(state, None, None, found, average_doubts(found))
 
 
@@ -320,4 +340,4 @@ def _arm_remainders(
          for other, slope in zip(covs, slopes.tolist(), strict=True)]
         for one in covs
     ]  # fmt: skip
-    return np.linalg.norm(np.column_stack([own, others]), axis=1)
+    return np.asarray(np.linalg.norm(np.column_stack([own, others]), axis=1))
