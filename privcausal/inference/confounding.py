@@ -116,11 +116,12 @@ class Pair:
         e, b = self.slopes
         return float(e @ weight @ b)
 
-    def e_error(self, weight: Matrix) -> float:
-        """Mean of d_e' W d_e under the posterior."""
-        p, (e, _) = len(self.shared), self.mean
-        seconds = [cov[:p, :p] + np.outer(m[:p] - e, m[:p] - e) for _, m, cov in self._laws]
-        return float(self._weights @ [(weight * second).sum() for second in seconds])
+    @property
+    def e_cov(self) -> Matrix:
+        """Posterior covariance of beta_e, shape (p, p)."""
+        p, e = len(self.shared), self.mean[0]
+        each = [cov[:p, :p] + np.outer(m[:p] - e, m[:p] - e) for _, m, cov in self._laws]
+        return np.asarray(np.tensordot(self._weights, each, 1))
 
     def remainder(self, weight: Matrix, gap: Vector | float = 0.0) -> Remainder:
         """Law of (d_e' W + gap') (d_y - effect d_e) under the posterior.

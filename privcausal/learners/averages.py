@@ -54,9 +54,6 @@ from privcausal.vault import (
     TreatedScore,
 )
 
-NODES = 8
-"""Of the quadrature over T - e where T is a number."""
-
 
 class Score(Transform, Protocol):
     """A transform that can also be evaluated at covariates of no row."""
@@ -113,10 +110,6 @@ class Target:
         if not self.group_masses or rms == 0:
             return 1.0
         x = self.extremes
-        if len(x.chances) == 1:  # T - e is taken to be normal
-            z, chance = np.polynomial.hermite_e.hermegauss(NODES)
-            weights, chances = z[:, None] * x.weights, np.outer(chance / chance.sum(), x.chances)
-            return slope_kept(weights, weights**2, chances, cut, rms)
         left = np.stack([-x.chances[1], x.chances[0]])  # T - e
         return slope_kept(x.weights, x.weights * left, x.chances, cut, rms)
 
@@ -128,16 +121,12 @@ def target(
     nuisances: Sequence[Nuisance],
     tau: Function,
 ) -> Target:
-    """Score and mass of the ATT or the ATO, around the mean of tau(x) by the estimand's weight.
-
-    Those of the partially linear model are the ATO's, and its `tau` is a constant.
-    """
-    e, outcome, clip, soft = partials[0].e_soft, state.outcome, state.clip, state.residual_clip
-    numbers = state.session.plan.request.dose
+    """Score and mass of the ATT or the ATO, around the mean of tau(x) by the estimand's weight."""
+    e, outcome, clip, soft = partials[0].e_soft, state.outcome, state.clip, state.soft_clip
     chance = e(state.rows)
     weight = chance if estimand == "ATT" else chance * (1 - chance)
-    centre = held(state, float(np.average(tau(state.rows), weights=weight)))
-    scale = state.mass or float(np.mean(weight))
+    centre = _held(state, float(np.average(tau(state.rows), weights=weight)))
+    scale = float(np.mean(weight))
     scores: list[Score]
     masses: list[Transform]
     if estimand == "ATT":
@@ -154,7 +143,7 @@ def target(
         centre,
         by_fold(lambda s: s, scores),
         by_fold(lambda m: m, masses),
-        of_numbers(scores[0].bound, scale) if numbers else _extremes(state, scores[0], e, outcome),
+        _extremes(state, scores[0], e, outcome),
         PRIORS.mass_sd,
         group_masses=True,
     )
@@ -171,7 +160,7 @@ def average_target(
 
     Extremes are those of outcomes `within` a range, or anywhere in their bounds.
     """
-    clip, centre = state.clip, held(state, centre)
+    clip, centre = state.clip, _held(state, centre)
     scores = [Aipw(n, state.outcome, clip, Constant(centre), abs(centre)) for n in nuisances]
     masses = [MassBalance(n.e, clip) for n in nuisances]
     return Target(
@@ -195,7 +184,7 @@ def _pilot(state: FitState, nuisances: Sequence[Nuisance], tau: Function) -> Pil
     return Pilot(by_fold(lambda s: s, scores), coef)
 
 
-def held(state: FitState, centre: float) -> float:
+def _held(state: FitState, centre: float) -> float:
     """Inside the range that an effect can have."""
     reach = 2 * state.outcome.bound
     return float(np.clip(centre, -reach, reach))
@@ -209,11 +198,6 @@ def _extremes(state: FitState, score: Score, e: Function, outcome: Outcome) -> E
         np.stack([(high - low) / (2 * outcome.bound) for low, high in ends]),
         np.stack([1 - p, p]),
     )
-
-
-def of_numbers(bound: float, scale: float) -> Extremes:
-    """Of all rows together, whose scores weigh the outcome by 1 / sqrt(scale) and have a bound."""
-    return Extremes(*(np.full((1, 1), value) for value in (bound, 1 / np.sqrt(scale), 1.0)))
 
 
 # -- the release ------------------------------------------------------------------------------
@@ -306,15 +290,12 @@ def _sizes(state: FitState, target: Target, stage: StageKey) -> ArmSizes | None:
     session = state.session
     if not session.plan.has(stage):
         return None
-    request = session.plan.request
-    numeric = isinstance(session.schema[request.formula.outcome], Interval)
-    if not (numeric or request.dose):
+    if not isinstance(session.schema[session.plan.request.formula.outcome], Interval):
         session.unused(stage)
         return None
-    factors, borders = target.extremes.factors, score_edges(target.score.bound)
-    if len(factors) == 1:
-        return row_sizes(session, stage, target.score)
+    factors = target.extremes.factors
     size = ArmSize(target.score, (float(factors[0]), float(factors[1])))
+    borders = score_edges(size.bound)
     histogram = ArmHistogram(size, borders[:-1], "score sizes")
     release = state.session.release(stage, histogram)
     counts = histogram.split(release.value)
@@ -326,7 +307,7 @@ def _sizes(state: FitState, target: Target, stage: StageKey) -> ArmSizes | None:
 def row_sizes(
     session: Session, stage: StageKey, target: Transform, what: str = "score sizes"
 ) -> ArmSizes:
-    """Sizes over all rows, where these are in no arms or in several."""
+    """Sizes over all rows, whatever their arms."""
     borders = score_edges(target.bound)
     release = session.release(stage, SizeHistogram(target, borders, what))
     return ArmSizes(release.value[None], float(release.noise_sd[0]), borders, np.ones(1))

@@ -147,10 +147,6 @@ def balance(
 
 
 def _propensity(estimate: Estimate) -> Function:
-    if estimate.plan.request.dose:
-        raise CapabilityError(
-            "overlap and balance compare two arms, and the treatment is a number. Nothing was spent"
-        )
     if estimate.nuisances is None:
         raise CapabilityError(
             f"learner {estimate.plan.learner!r} released no propensity. Nothing was spent"

@@ -494,12 +494,12 @@ def remainder_weight(
     - ATT: Y - mu0 = Y - eta + e tau has mean T tau + d_b. E[(T - e)/(1 - e) | X] = d_e / (1 - e),
       and T (T - e)/(1 - e) = T. So sum(score) / sum(T) has mean
       E[T tau]/E[T] + E[d_e d_b / (1 - e)]/E[T]: w = 1 / ((1 - e) E[T]).
-    - ATO, PLR: (T - e)(Y - eta) = (T - e)(d_y + (T - e - d_e) tau + u) has mean
+    - ATO: (T - e)(Y - eta) = (T - e)(d_y + (T - e - d_e) tau + u) has mean
       E[h tau] + E[d_e d_y], and (T - e)^2 has mean E[h] + E[d_e^2], for h = Var(T | X). So the
       ratio errs by E[d_e (d_y - tau d_e)] / E[(T - e)^2] for the tau it estimates:
-      w = 1 / E[(T - e)^2], as it was released, or else taken to be 1 / E[e (1 - e)]. Of several
-      arms the sum for arm j errs by E[d_j (d_y - sum_i tau_i d_i)], and the slopes by the inverse
-      of E[(T_i - e_i)(T_j - e_j)] times that.
+      w = 1 / E[(T - e)^2], taken to be 1 / E[e (1 - e)].
+    - PLR: the same before the division, w = 1. Of several arms the mean of the score of arm j errs
+      by E[d_j (d_y - sum_i tau_i d_i)], and the slopes by E[(T - e)(T - e)']^-1 times that.
 
     Where the effect errs too, by d_tau, the ATE errs by E[d_e d_tau (1 - 2e)/(e (1 - e))] more,
     from which its ratio by the balance takes what is due to a constant d_tau; the ATT by
@@ -513,7 +513,7 @@ def _weights(state: FitState, e: Function, estimand: Estimand) -> Vector:
     """w at the synthetic rows."""
     p = e(state.rows)
     if estimand == "PLR":
-        return np.full_like(p, 1 / state.mass)
+        return np.ones_like(p)
     if estimand == "ATO":
         return np.full_like(p, 1 / np.mean(p * (1 - p)))
     if estimand == "ATT":

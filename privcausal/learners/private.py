@@ -106,6 +106,7 @@ class Private(Learner):
         nuisances = tuple(nuisance_of(p, tau, state.outcome) for p in partials)
         estimand = session.plan.request.estimand
         assert estimand != "CATE"  # by `learners.for_average`
+        assert estimand != "OLS"
         if estimand == "ATE":
             scored = weighed(state, partials, nuisances, tau, STAGES[1])
             aim = average_target(state, scored.nuisances, float(np.mean(tau(state.rows))))
@@ -121,10 +122,10 @@ def looked(session: Session) -> FitState:
     """What precedes the Gram, where outcomes are cut to the range in which they are seen."""
     state = prepare(session, linear_terms=False, looks={Stages.OUTCOME_RANGE: outcome_edges})
     state = look_at_outcome(state, Stages.OUTCOME_RANGE)
-    if state.look is None:
-        return state
-    window = state.look.window
-    return replace(state, window=Outcome(window.lo, window.hi))
+    if state.look is not None:
+        window = state.look.window
+        state = replace(state, window=Outcome(window.lo, window.hi))
+    return state
 
 
 def refined(state: FitState, additive: tuple[FoldNuisances, ...]) -> tuple[FoldNuisances, ...]:

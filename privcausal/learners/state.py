@@ -248,8 +248,8 @@ class FitState:
 
     `features` and `effect_features` are the bases of nuisances and effect, `rows` the synthetic
     population. `window` is where outcomes are cut to learn their mean, `look` the first look at the
-    outcome for averages, `floor` the clip of a rare treatment (0 where it is not binary), `mass`
-    the released mean of (T - e)^2, 0 if there is none, and `most` where T - e is cut.
+    outcome for averages, `floor` the clip of a rare treatment (0 where it is not binary), and
+    `most` where T - e is cut if T is a number.
     """
 
     session: Session
@@ -263,7 +263,6 @@ class FitState:
     window: Outcome | None = None
     look: Look | None = None
     floor: float = 0.5
-    mass: float = 0.0
     most: float = 1.0
 
     @property

@@ -18,7 +18,6 @@ from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import opening
 from privcausal.vault.mechanisms.boosting import BoostedRegression, Boosting, Shapes
 from privcausal.vault.mechanisms.cells import CellSums, ClusterSums, public_centres
-from privcausal.vault.mechanisms.contrasts import ArmScores, ContrastSums
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
 from privcausal.vault.mechanisms.domains import Grid, LabelSelection, Magnitudes
 from privcausal.vault.mechanisms.kernel import KernelAnswers, KernelRegression, proven_lipschitz
@@ -38,6 +37,7 @@ from privcausal.vault.mechanisms.scores import (
     ScoreSquares,
     ScoreSums,
 )
+from privcausal.vault.mechanisms.slopes import SlopeScores, SlopeSums
 from privcausal.vault.paper.cells import PrintedCells
 from privcausal.vault.paper.dpcate import (
     Process,
@@ -82,9 +82,9 @@ from privcausal.vault.transforms import (
 from privcausal.vault.vault import Vault, open_vault
 
 __all__ = [
-    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmMeans", "ArmScores", "ArmSize", "ArmSums",
+    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmMeans", "ArmSize", "ArmSums",
     "BoostedRegression", "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums",
-    "ContrastSums", "Cross", "Declared",
+    "Cross", "Declared",
     "DeclaredFit", "Estimators", "ExactRidge", "Findings", "GivenFunction", "Gram", "Grid",
     "ImputedEffect", "KernelAnswers",
     "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",
@@ -93,7 +93,8 @@ __all__ = [
     "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedEBM",
     "PublishedLogits", "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap",
     "ScoreSquares",
-    "ScoreSums", "SecondStage", "Shapes", "SizeHistogram", "Source", "TanhNetwork", "Transform",
+    "ScoreSums", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores",
+    "SlopeSums", "Source", "TanhNetwork", "Transform",
     "TransformProduct", "TreatedMass", "TreatedScore", "Treatment", "TreatmentResidual", "Vault",
     "Weight", "Weighting",
     "check_columns", "check_types", "file_labels", "from_table", "inspect", "open_source",

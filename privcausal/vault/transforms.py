@@ -10,8 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
+from privcausal.features.basis import squared_norm
 from privcausal.features.functions import Extended, Function, Nuisance
-from privcausal.features.rows import Rows
+from privcausal.features.rows import Features, Rows
 from privcausal.typing import Vector
 from privcausal.vault.batch import Batch
 
@@ -38,7 +39,7 @@ class Treatment:
 
 @dataclass(frozen=True)
 class TreatmentResidual:
-    """T - e(x), cut to 1 - clip; of a treatment 0 or 1 it is no larger."""
+    """T - e(x), cut to 1 - clip; where T is 0 or 1 it is no larger."""
 
     e: Function
     clip: float
@@ -94,6 +95,32 @@ class OfCovariates:
 
     def __call__(self, batch: Batch) -> Vector:
         return self.function(batch.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureNorm:
+    """w ||phi(x)|| with the features' weight w, cut to a public `bound`."""
+
+    features: Features
+    bound: float
+
+    def __call__(self, batch: Batch) -> Vector:
+        phi = batch.rows.phi(self.features)
+        return np.minimum(np.sqrt(squared_norm(phi)) * self.features.weight(phi), self.bound)
+
+
+@dataclass(frozen=True)
+class SurveyWeight:
+    """The root of a row's weight over the public `top`, or their ratio itself; in [0, 1]."""
+
+    column: str
+    top: float
+    root: bool = False
+    bound: float = 1.0
+
+    def __call__(self, batch: Batch) -> Vector:
+        share = np.clip(batch.rows.frame[self.column] / self.top, 0.0, 1.0)
+        return np.asarray(np.sqrt(share) if self.root else share)
 
 
 @dataclass(frozen=True)
@@ -288,8 +315,7 @@ class OverlapScore:
     and (T - e)^2 = h + (1 - 2e) (T - e), it is
     h (tau - c) + (T - e) u + (1 - 2e) (T - e) (tau - c), the influence function for weights h(e).
     Nothing is divided by e: |T - e| <= 1 - s and |Y - eta| <= R give
-    |score| <= (1 - s) (R + (1 - s) |c|) / scale for e in [s, 1 - s]. Of a treatment that is a
-    number, T - e is cut to 1 - s, and the bound is the same.
+    |score| <= (1 - s) (R + (1 - s) |c|) / scale for e in [s, 1 - s].
     """
 
     e: Function
@@ -306,18 +332,18 @@ class OverlapScore:
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         """The score of rows that had this treatment and outcome."""
-        left = np.clip(t - self.e(rows), self.clip - 1, 1 - self.clip)
+        left = t - self.e(rows)
         return np.asarray(left * (y - self.eta(rows) - left * self.centre) / self.scale)
 
     def __call__(self, batch: Batch) -> Vector:
-        return self.at(batch.rows, batch.dose, batch.y)
+        return self.at(batch.rows, batch.t, batch.y)
 
 
 @dataclass(frozen=True)
 class OverlapMass:
     """(T - e)^2 / scale, the R-learner's weight: of mean e (1 - e) / scale where e is right.
 
-    In [0, (1 - clip)^2 / scale]; where T is a number, T - e is cut to 1 - clip.
+    In [0, (1 - clip)^2 / scale].
     """
 
     e: Function
@@ -329,8 +355,7 @@ class OverlapMass:
         return (1 - self.clip) ** 2 / self.scale
 
     def __call__(self, batch: Batch) -> Vector:
-        left = np.clip(batch.dose - self.e(batch.rows), self.clip - 1, 1 - self.clip)
-        return np.asarray(left**2 / self.scale)
+        return np.asarray((batch.t - self.e(batch.rows)) ** 2 / self.scale)
 
 
 @dataclass(frozen=True)
