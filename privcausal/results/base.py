@@ -208,7 +208,14 @@ class Result(Printed, Exchange, Disclosed, Absent):
         if self.estimate.plan.request.mode == "paper":  # its part would tell the noise scale
             frame["privacy_share"] = np.nan
         whole = len(frame) if groups else 1  # a slope has no such range
+        if self.plan.request.estimand == "OLS":
+            whole = 0
         return within_reach(frame, self._reach, whole)
+
+    @property
+    def _lead(self) -> int:
+        """The term that a reader asks of first: the average effect, or the first slope."""
+        return int(self.plan.request.estimand == "OLS" and len(self._averages.terms) > 1)
 
     @property
     def _reach(self) -> float:
