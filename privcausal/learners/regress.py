@@ -25,6 +25,7 @@ from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import outcome_edges
 from privcausal.inference.regression import Moments, least_squares
 from privcausal.inference.score_cut import score_edges
+from privcausal.learners.alerts import listed
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, Linear, PrivateBase
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
@@ -122,6 +123,9 @@ class LeastSquares(Learner):
         state = look_at_outcome(state, Stages.OUTCOME_RANGE)
         rough = _first_fit(state)
         found = _second_fit(state, rough)
+        lost = [t for t, b in zip(found.terms, found.estimate, strict=True) if np.isnan(b)]
+        if lost:
+            session.alerts["columns"] = LOST.format(names=listed(lost))
         return Estimate(
             session.plan, session.schema, state.design, state.population, None, None, found,
             tuple(session.releases), session.vault.size, session.vault.real_noise,
@@ -147,6 +151,11 @@ class LeastSquares(Learner):
 READING = (
     "No causal reading by itself: a coefficient compares rows that differ in one column and agree "
     "in the others. It is an effect only where nothing else confounds that column."
+)
+
+LOST = (
+    "No estimate for {names}: by released numbers, noise hides what tells these columns from the "
+    "others. More rows or budget, or fewer columns, would help."
 )
 
 PROJECTION = (

@@ -254,7 +254,8 @@ class Result(Printed, Exchange, Disclosed, Absent):
         bounds: some were bought. covariates: none is left. arm: one is absent or too small.
         levels: a declared label that nobody seems to have. complete: fewer than half of the rows
         are. overlap: most rows meet the clip of propensities. clip: or an end of declared bounds.
-        nuisances: their errors are most of the variance. groups: some have no estimate.
+        nuisances: their errors are most of the variance. groups: some have no estimate. columns:
+        some coefficients have none.
         """
         declared, found = self.plan.request.schema, self.schema
         names = [n for n in found if n not in declared and not isinstance(found[n], Binary)]

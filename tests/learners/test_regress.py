@@ -99,8 +99,9 @@ def test_intervals_cover(neighbors: Any) -> None:
 
 
 def test_what_noise_hides_has_no_estimate() -> None:
-    with seeded_noise(3):
+    with seeded_noise(3), pytest.warns(pc.PrivcausalWarning, match="No estimate for"):
         fit = pc.regress("y ~ a + b + C(k)", ROWS.iloc[:60], bounds=BOUNDS, eps=0.1)
+    assert "columns" in fit.alerts
     assert fit.params.isna().any()
     assert fit.bse[fit.params.isna()].isin([np.inf]).all()
     assert "nan" in str(fit.summary()).lower() or "inf" in str(fit.summary()).lower()
