@@ -210,14 +210,18 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
         return (f"The effect of {treatment} on {outcome} was estimated by covariates.", protected)
     row = result._table(groups=False, z=quantile(alpha)).iloc[result._lead]
     share = 0.0 if np.isnan(row["privacy_share"]) else float(row["privacy_share"])
+    if request.estimand == "OLS":
+        return (
+            f"The mean of {outcome} was regressed on {_listed(result)}.",
+            f"At least {share:.0%} of the uncertainty of {row.name} (in variance) is noise added "
+            "for privacy.",
+            protected,
+        )
     noise = (
         "that counts sampling and the noise added for privacy."
         if request.mode == "paper"
         else f"at least {share:.0%} of that uncertainty (in variance) is noise added for privacy."
     )
-    if request.estimand == "OLS":
-        return (f"The mean of {outcome} was regressed on {_listed(result)}.",
-                f"Of the coefficient of {row.name}, {noise}", protected)  # fmt: skip
     over = ESTIMANDS[request.estimand].over
     shown = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
     value, low, high = alike(shown, float(row["std_error"]), digits=2)
