@@ -159,8 +159,8 @@ def estimate_coefficients(
 
 
 def _raised_meat(found: Released) -> Matrix:
-    """The meat, raised by its own noise: eigenvalues of a noisy matrix err by about sqrt(p) sd."""
+    """The meat, raised by one sd of its noise in any direction, as in `raised`."""
     assert found.meat is not None
     values, vectors = np.linalg.eigh(found.meat)
-    lift = found.meat_sd * np.sqrt(len(values))
-    return np.asarray((vectors * (np.maximum(values, 0.0) + lift)) @ vectors.T)
+    raised_by = float(np.sqrt(2.0)) * found.meat_sd
+    return np.asarray((vectors * (np.maximum(values, 0.0) + raised_by)) @ vectors.T)
