@@ -497,10 +497,13 @@ def estimate_slopes(
     The sampling covariance is the sandwich, HC0 in the regression of residuals. A cut moves the
     mean of the scores by at most `bias` in norm, so by Cauchy and Schwarz a slope by that times the
     norm of a row of the inverse; and a slope by at most the share `lost` of itself. The mean of s_j
-    errs by `remainder`, by the nuisances. `model` is sum d d' as the nuisances say.
+    errs by `remainder`, by the nuisances. `model` is sum d d' as the nuisances say: a prior.
     """
     total, mass, square = value
-    inverse = np.linalg.inv(well_conditioned(mass, model, sd[1])[0])
+    typical = max(float(np.trace(model)) / len(model), 1e-6 * size)
+    keep = 1 / (1 + float((sd[1] ** 2).mean()) / (PRIORS.mass_sd * typical) ** 2)
+    values, vectors = np.linalg.eigh(model + keep * (mass - model))
+    inverse = (vectors / np.maximum(values, PRIORS.least_mass * typical)) @ vectors.T
     left = inverse @ total
     values, vectors = np.linalg.eigh(square - np.outer(total, total) / size)
     # raised by its own noise: eigenvalues of a noisy matrix err by about sqrt(J) sd
@@ -508,9 +511,9 @@ def estimate_slopes(
     least = PRIORS.least_spread * float(np.trace(square)) / len(total)
     meat = (vectors * (np.maximum(values, max(least, 0.0)) + lift)) @ vectors.T
     sampling = inverse @ meat @ inverse / unit**2
-    privacy = inverse @ np.diag(sd[0] ** 2 + sd[1] ** 2 @ left**2) @ inverse / unit**2
+    privacy = inverse @ np.diag(sd[0] ** 2 + keep * sd[1] ** 2 @ left**2) @ inverse / unit**2
     theta = (centre + left) / unit
     clipping = size * bias * np.linalg.norm(inverse, axis=1) / unit
     clipping += lost * (np.abs(theta) + np.sqrt(np.diag(sampling + privacy)))
-    doubt = size * np.abs(inverse) @ remainder / unit
-    return AverageEstimate(terms, (), theta, sampling, privacy, clipping, doubt, size)
+    errors = size * np.abs(inverse) @ remainder / unit
+    return AverageEstimate(terms, (), theta, sampling, privacy, clipping, errors, size)

@@ -79,6 +79,14 @@ ESTIMANDS = {
         "Partially linear: the outcome is linear in the treatment, given the covariates. Where "
         "slopes differ by x, the effect is their average weighted by Var(T | x).",
     ),
+    "OLS": Words(
+        "best linear prediction",
+        "Private Linear Regression",
+        "",
+        "",
+        "",
+        "",
+    ),
 }
 
 

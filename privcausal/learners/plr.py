@@ -17,7 +17,8 @@ import numpy as np
 from privcausal.features.functions import Constant
 from privcausal.inference.average import FEW, Sums, estimate_slopes, with_design_effect
 from privcausal.inference.confounding import unrelated
-from privcausal.inference.ranges import Tail, cuts_between
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import Tail
 from privcausal.inference.score_cut import Extremes, score_cut
 from privcausal.learners import nuisances as nu
 from privcausal.learners.averages import noise_per_cut, row_sizes
@@ -40,14 +41,12 @@ UNSEEN = (
     "be far off. More rows or budget would help; are the bounds or labels those of the data?"
 )
 
-MASS_DOUBT = 0.1
-"""What the first look leaves unknown of a slope, as a share; 0.03 to 0.3 do alike. By hand."""
+RESIDUAL_REACH = 2.0
+"""Where T - e is cut if T is a number, in how far it is seen: a quarter of its tail's excess, which
+biases, is left then, and 1.5 to 3 do alike: noise grows with the square. By hand."""
 
 LEAST_SHARE = 1 / 3
 """Of a slope, what errors of e leave at least: for more the law of the errors is too rough."""
-
-LEAST_MASS = 1e-3
-"""Of an arm, whose share of the rows may be next to nothing. A guard."""
 
 SIZES = Stages.RESIDUAL_SIZES
 
@@ -69,7 +68,7 @@ class PartiallyLinear(Private):
         found[STAGES[1]] += found.pop(STAGES[2])
         found |= {STAGES[0]: SHARES.private_sizes, Stages.NUISANCE_RESIDUALS: SHARES.plr_first}
         if request.dose:
-            found[SIZES] = SHARES.plr_sizes
+            found[SIZES] = SHARES.private_sizes
         if request.arms:
             each = found.pop(Stages.TREATMENT) / np.sqrt(len(request.arms) - 1)
             found = {key: found[key] for key in found if key not in INTERACTIONS}
@@ -88,7 +87,7 @@ class PartiallyLinear(Private):
         sums = SlopeSums(_scores(state, parts, none), cut)
         first = known(*_released(state, Stages.NUISANCE_RESIDUALS, sums), none, 0.0, none)
         slopes = np.clip(first.estimate, -reach, reach)
-        masses = np.maximum(np.diag(share), LEAST_MASS).tolist()
+        masses = np.maximum(np.diag(share), PRIORS.least_mass * np.trace(share)).tolist()
         parts = [_reread(state, *one) for one in zip(parts, masses, slopes.tolist(), strict=True)]
         sums, bias = _cut(state, _scores(state, parts, slopes), float(np.trace(share)))
         value, sd = _released(state, STAGES[1], sums)
@@ -142,10 +141,8 @@ def _residual_cut(
 
     As V, the cut T - e, takes the place of both residuals, the slope errs by
     theta E[V (T - e - V)] / E[V^2]: relative to itself at most by the cut times the mean excess
-    over it, by the tail condition, over the mean square. The cut is that of least squared sum of
-    this and of the noise in the mass, which counts by what is not known yet of the slope. That
-    e(x) is learnt of a T held in its effective range is an error of e, which counts by its product
-    with one of eta.
+    over it, by the tail condition, over the mean square. That e(x) is learnt of a T held in its
+    effective range is an error of e, which counts by its product with one of eta.
     """
     session, anywhere = state.session, state.session.plan.request.tails == "any"
     domain = session.schema[session.plan.request.formula.treatment]
@@ -154,17 +151,13 @@ def _residual_cut(
     # e is in the effective range, T anywhere in the declared one
     most = max(raw.hi - domain.lo, domain.hi - raw.lo) / domain.width
     target = nu.by_fold(lambda p: TreatmentResidual(p.e_soft, 1 - most), partials)
-    sizes, rows = row_sizes(session, SIZES, target, "|T - e|"), state.population.count
+    sizes = row_sizes(session, SIZES, target, "|T - e|")
     if not sizes.reach:
         return replace(state, most=most), 0.25, 0.0  # Popoviciu (1935)
-    cuts = cuts_between(sizes.reach, most)
-    square = np.array([sizes.rms(float(cut)) ** 2 for cut in cuts])
-    beyond = float(sizes.hidden(np.array([sizes.reach]), anywhere)[1]) / rows
-    lost = cuts * beyond * Tail(sizes.reach, most, anywhere).excess(cuts) / square
-    rough = SlopeSums(_scores(replace(state, most=1.0), [partials], np.zeros(1)), 1.0)
-    noise = noise_per_cut(state, rough, STAGES[1]) * cuts**2 / square
-    best = int(np.argmin((MASS_DOUBT * noise) ** 2 + lost**2))
-    return replace(state, most=float(cuts[best])), float(square[best]), float(lost[best])
+    cut = most if anywhere else min(RESIDUAL_REACH * sizes.reach, most)
+    beyond = float(sizes.hidden(np.array([sizes.reach]), anywhere)[1]) / state.population.count
+    excess, square = float(Tail(sizes.reach, most, anywhere).excess(cut)), sizes.rms(cut) ** 2
+    return replace(state, most=cut), square, cut * beyond * excess / square
 
 
 def _scores(state: FitState, parts: Parts, centre: Vector) -> SlopeScores:
@@ -200,13 +193,9 @@ def _reread(
 
     Where e errs by d, the slope is seen as its share E[(T - e)^2] / (E[(T - e)^2] + E[d^2]).
     """
-    errors = 0.0
-    for part in partials:
-        for features, pair in ((state.features, part.pair), part.beyond or (None, None)):
-            if features is not None and pair is not None:
-                weight = nu.remainder_weight(state, features, part.e_soft, "PLR")
-                errors += float((weight * pair.e_cov).sum()) / mass / len(partials)
-    raised = slope / max(1 - errors, LEAST_SHARE)
+    weight = nu.remainder_weight(state, state.features, partials[0].e_soft, "PLR")
+    errors = [(weight * part.pair.e_cov).sum() / mass for part in partials if part.pair is not None]
+    raised = slope / max(1 - sum(errors) / len(partials), LEAST_SHARE)
     return nu.updated_for_effect(state, partials, Constant(raised))
 
 

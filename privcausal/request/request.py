@@ -154,8 +154,9 @@ class Request:
 
     Attributes
     ----------
-    estimand : {"CATE", "ATE", "ATT", "ATO", "PLR"}
-        The effect by covariates, which average of it, or the slope of the partially linear model.
+    estimand : {"CATE", "ATE", "ATT", "ATO", "PLR", "OLS"}
+        The effect by covariates, or which average of it; the slope of the partially linear model;
+        or coefficients of a linear regression.
     propensity : None, float or str
         None if estimated; if known, a number in (0, 1) or a column with declared bounds.
     clip : float
@@ -170,13 +171,15 @@ class Request:
         How far out values hidden by noise are assumed to lie when something is clipped.
     queries : Queries or None
         Public points at which the effect is wanted; None for the whole function.
+    weights : None or str
+        Column of survey weights of a regression, with declared bounds that are not negative.
     """
 
     formula: CausalFormula
     schema: Schema
     budget: Budget
     trust: Trust = Trust()
-    estimand: Literal["CATE"] | Estimand = "CATE"
+    estimand: Literal["CATE", "OLS"] | Estimand = "CATE"
     propensity: float | str | None = None
     clip: float = 0.1
     split: Split = "full"
@@ -186,9 +189,10 @@ class Request:
     below_minimum: BelowMinimum = "refuse"
     tails: Tails = "cubic"
     queries: Queries | None = None
+    weights: str | None = None
 
     def __post_init__(self) -> None:
-        if self.estimand != "CATE":
+        if self.estimand not in ("CATE", "OLS"):
             _choice("estimand", self.estimand, AVERAGES)
         _choice("mode", self.mode, ("proven", "paper"))
         _choice("below_minimum", self.below_minimum, ("refuse", "published"))
@@ -204,7 +208,10 @@ class Request:
             raise SchemaError(
                 f"propensity_clip must be a number in (0, 0.5), at least {LEAST_PROPENSITY:g}"
             )
+        if (self.estimand == "OLS") == bool(self.formula.treatment):
+            raise CapabilityError("a regression has no treatment, and every effect has one")
         self._check_propensity()
+        self._check_weights()
         self._check_domains()
         if self.trust.unit in self.formula.variables:
             raise SchemaError(f"unit column {self.trust.unit!r} cannot also be in the formula")
@@ -231,47 +238,56 @@ class Request:
                 f"{LEAST_PROPENSITY:g} from the ends"
             )
 
-    def _check_domains(self) -> None:
-        name, domain = self.formula.treatment, self.schema.get(self.formula.treatment)
-        coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
-        two = isinstance(domain, Levels) and len(domain.values) == 2
-        if self.dose or self.arms:
-            self._check_slope()
-        elif not (domain is None or isinstance(domain, Binary) or coded or two):
-            if isinstance(domain, Levels) and len(domain.labels) > 2:
-                raise SchemaError(
-                    f"treatment {name!r} must be binary: declare two labels, the reference first. "
-                    "private(..., estimand='PLR') compares several arms with the first of them"
-                )
-            labels = ["no", "yes"]
-            if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
-                labels = [str(number_key(end)) for end in (domain.lo, domain.hi)]
+    def _check_weights(self) -> None:
+        if self.weights is None:
+            return
+        domain = self.schema.get(self.weights) if isinstance(self.weights, str) else None
+        if not (isinstance(domain, Interval) and domain.lo >= 0):
             raise SchemaError(
-                f"treatment {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
-                f"declare its two labels, the reference first: bounds={{{name!r}: {labels!r}}}"
+                "weights= is the name of a column with declared bounds that are not negative, such "
+                "as bounds={'weight': (0, 5000)}"
             )
+        if self.weights in self.formula.variables:
+            raise SchemaError(f"the weights {self.weights!r} cannot also be in the formula")
+
+    def _check_domains(self) -> None:
+        if self.formula.treatment:
+            self._check_treatment()
         domain = self.schema.get(self.formula.outcome)
         if isinstance(domain, Levels) and len(domain.values) != 2:
             raise SchemaError(
                 f"outcome {self.formula.outcome!r} needs numeric bounds (lo, hi) or two labels"
             )
 
+    def _check_treatment(self) -> None:
+        name, domain = self.formula.treatment, self.schema.get(self.formula.treatment)
+        coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
+        two = isinstance(domain, Levels) and len(domain.values) == 2
+        if self.estimand == "PLR":
+            self._check_slope()
+        own = self.dose or self.arms
+        if not (own or domain is None or isinstance(domain, Binary) or coded or two):
+            labels, end = ["no", "yes"], ""
+            if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
+                labels = [str(number_key(one)) for one in (domain.lo, domain.hi)]
+            elif len(domain.values) > 2:
+                end = "; of several arms see estimand='PLR'"
+            raise SchemaError(
+                f"treatment {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
+                f"declare its two labels, the reference first: bounds={{{name!r}: {labels!r}}}"
+                + end
+            )
+
     def _check_slope(self) -> None:
-        """What a treatment of the partially linear model that is not binary cannot have."""
-        what = "a number" if self.dose else "of several arms"
-        if self.propensity is not None:
+        """What the partially linear model has not; of two arms it may have no covariates."""
+        if self.groups:
+            raise CapabilityError("estimand='PLR' has no groups; estimand='ATO' has, for two arms")
+        if not (self.dose or self.arms):
+            return
+        if self.propensity is not None or not self.formula.terms:
             raise CapabilityError(
-                f"propensity= is the chance of one of two arms, and treatment "
-                f"{self.formula.treatment!r} is {what}: leave it out"
-            )
-        if not self.formula.terms:
-            raise CapabilityError(
-                f"estimand='PLR' with a treatment that is {what} needs covariates: write "
-                "'Y ~ T | X'"
-            )
-        if self.arms and self.groups:
-            raise CapabilityError(
-                "groups= is for a treatment of two arms or a number: leave it out with several arms"
+                f"treatment {self.formula.treatment!r} is a number or of several arms: it needs "
+                "covariates, 'Y ~ T | X', and takes no propensity=, the chance of one of two arms"
             )
 
     @property
@@ -302,7 +318,7 @@ class Request:
     @property
     def needed(self) -> tuple[str, ...]:
         """Columns of which a missing value makes a row count as zero."""
-        extra = [self.propensity] if isinstance(self.propensity, str) else []
+        extra = [name for name in (self.propensity, self.weights) if isinstance(name, str)]
         return tuple(dict.fromkeys([*self.formula.variables, *extra]))
 
     @property

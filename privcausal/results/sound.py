@@ -132,11 +132,11 @@ class Checked:
         request, schema = estimate.plan.request, estimate.schema
         replace(request, schema=schema)  # checks itself
         _need(not estimate.plan.least_rows or request.trust.neighbors == "substitute")
-        known = [request.propensity] if isinstance(request.propensity, str) else []
-        columns = (*request.formula.variables, *known)
+        columns = request.needed
         _need(all(name in schema for name in columns))
-        kind = Interval if request.dose else Levels if request.arms else Binary
-        _need(isinstance(schema[request.formula.treatment], kind))
+        if request.formula.treatment:
+            kind = Interval if request.dose else Levels if request.arms else Binary
+            _need(isinstance(schema[request.formula.treatment], kind))
         _need(isinstance(schema[request.formula.outcome], Binary | Interval))
         for one in self._kept:
             if isinstance(one, Design | Coordinates | Population):

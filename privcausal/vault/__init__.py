@@ -36,6 +36,7 @@ from privcausal.vault.mechanisms.scores import (
     Regressors,
     ScoreSquares,
     ScoreSums,
+    VectorScores,
 )
 from privcausal.vault.mechanisms.slopes import SlopeScores, SlopeSums
 from privcausal.vault.paper.cells import PrintedCells
@@ -63,6 +64,7 @@ from privcausal.vault.transforms import (
     Aipw,
     ArmSize,
     ByFold,
+    FeatureNorm,
     ImputedEffect,
     MassBalance,
     OfCovariates,
@@ -72,6 +74,7 @@ from privcausal.vault.transforms import (
     OverlapRoot,
     OverlapScore,
     ResidualProduct,
+    SurveyWeight,
     Transform,
     TransformProduct,
     TreatedMass,
@@ -82,21 +85,19 @@ from privcausal.vault.transforms import (
 from privcausal.vault.vault import Vault, open_vault
 
 __all__ = [
-    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmMeans", "ArmSize", "ArmSums",
-    "BoostedRegression", "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums",
-    "Cross", "Declared",
-    "DeclaredFit", "Estimators", "ExactRidge", "Findings", "GivenFunction", "Gram", "Grid",
-    "ImputedEffect", "KernelAnswers",
+    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmMeans", "ArmSize", "ArmSums", "BoostedRegression",
+    "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums", "Cross", "Declared",
+    "DeclaredFit", "Estimators", "ExactRidge", "FeatureNorm", "Findings", "GivenFunction", "Gram",
+    "Grid", "ImputedEffect", "KernelAnswers",
     "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",
     "OfCovariates", "Outcome", "OutcomeResidual", "OverlapMass", "OverlapRoot", "OverlapScore",
     "PolynomialSums", "PrintedCells",
     "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedEBM",
     "PublishedLogits", "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap",
     "ScoreSquares",
-    "ScoreSums", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores",
-    "SlopeSums", "Source", "TanhNetwork", "Transform",
-    "TransformProduct", "TreatedMass", "TreatedScore", "Treatment", "TreatmentResidual", "Vault",
-    "Weight", "Weighting",
+    "ScoreSums", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores", "SlopeSums", "Source",
+    "SurveyWeight", "TanhNetwork", "Transform", "TransformProduct", "TreatedMass", "TreatedScore",
+    "Treatment", "TreatmentResidual", "Vault", "VectorScores", "Weight", "Weighting",
     "check_columns", "check_types", "file_labels", "from_table", "inspect", "open_source",
     "open_vault", "opening", "proven_lipschitz", "public_centres", "public_size", "read_cells",
     "read_file", "ridge_price", "simulate", "typed",

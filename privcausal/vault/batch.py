@@ -49,8 +49,8 @@ class Batch(Opaque):
     complete : Mask
         False where a needed value is missing: such a row adds the zero vector to every sum.
     y, t : Vector
-        Outcome inside its bounds; treatment 0/1, a number's place in its effective range, held in
-        [0, 1], or the position of one of several arms.
+        Outcome inside its bounds; treatment 0/1 (0 in a regression), a number's place in its
+        effective range, held in [0, 1], or the position of one of several arms.
     dose : Vector
         The same, also beyond [0, 1], inside the declared bounds.
     member : Matrix
@@ -78,8 +78,9 @@ class Batch(Opaque):
             self.y = response(request.formula, domain, self.y)
             complete &= np.isfinite(self.y)
             self.y[~complete] = domain.mid
-        self.t = self.dose = np.asarray(clean[request.formula.treatment][0], np.float64)
-        given = layout.schema[request.formula.treatment]
+        treatment = request.formula.treatment
+        self.t = np.asarray(clean[treatment][0], np.float64) if treatment else np.zeros(size)
+        self.dose, given = self.t, layout.schema.get(treatment)
         if isinstance(given, Interval):
             self.dose = (self.t - given.lo) / given.width
             self.t = np.clip(self.dose, 0.0, 1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -97,31 +96,32 @@ class SlopeSums(Mechanism):
         return "sums of scores and products"
 
     @property
-    def arms(self) -> int:
-        return len(self.scores.centre)
+    def sizes(self) -> list[int]:
+        """Numbers of scores, and of products of either kind."""
+        arms = len(self.scores.centre)
+        return [arms, arms * (arms + 1) // 2, arms * (arms + 1) // 2]
 
-    @cached_property
+    @property
     def weights(self) -> Vector:
-        products = np.sqrt(BETA2) * triangle_weights(self.arms)
-        return np.concatenate([np.ones(self.arms), products, products])
+        products = np.sqrt(BETA2) * triangle_weights(self.sizes[0])
+        return np.concatenate([np.ones(self.sizes[0]), products, products])
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return UNIT * float(np.sqrt(4 + 4 * BETA2) if neighbors == "substitute" else ROW)
 
     @property
     def units(self) -> Vector:
-        size = self.arms * (self.arms + 1) // 2
         natural = [self.cut, self.scores.reach**2, self.cut**2]
-        return np.repeat(natural, [self.arms, size, size]) / sum_scale(self.weights, ROW)
+        return np.asarray(np.repeat(natural, self.sizes) / sum_scale(self.weights, ROW))
 
     def integers(self, batch: Batch) -> Integers:
         left, score = self.scores.parts(batch)
         x = score / np.maximum(np.linalg.norm(score, axis=1, keepdims=True), self.cut)
-        u, (i, j) = left / self.scores.reach, np.triu_indices(self.arms)
+        u, (i, j) = left / self.scores.reach, np.triu_indices(self.sizes[0])
         rows = np.hstack([x, u[:, i] * u[:, j], x[:, i] * x[:, j]]).T
         return grid_sum(lambda scale: iter(rows * scale), self.weights, ROW, batch.complete)
 
     def split(self, values: Vector) -> tuple[Vector, Matrix, Matrix]:
         """Sums of s (J,), of d d' and of s s' (J, J), in natural units."""
-        total, mass, square = np.split(values, [self.arms, (len(values) + self.arms) // 2])
-        return total, symmetric(mass, self.arms), symmetric(square, self.arms)
+        total, mass, square = np.split(values, np.cumsum(self.sizes)[:2])
+        return total, symmetric(mass, len(total)), symmetric(square, len(total))
