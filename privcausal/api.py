@@ -15,14 +15,14 @@ from privcausal.learners.bases import AnyBase
 from privcausal.learners.power import Planner
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, assume
-from privcausal.request.request import Control, Trust
+from privcausal.request.request import Control, Trust, estimands_of
 from privcausal.request.schema import Schema, with_levels
 from privcausal.results import AteResult, CateResult, PlanResult
 from privcausal.results.call import cells_call
 from privcausal.results.guarantee import ledger_line
 from privcausal.results.plan import Question
 from privcausal.run import DEFAULT, Bounds, groups_of, parse, request_of, run, strict, told
-from privcausal.typing import Estimand, Frame, Neighbors
+from privcausal.typing import Estimand, Frame, Neighbors, Ratio
 from privcausal.vault import file_labels, from_table, open_source, open_vault, typed
 from privcausal.vault import inspect as look_at_rows
 
@@ -124,7 +124,7 @@ def private(
     data: Frame,
     *,
     base: str | AnyBase = "gam",
-    estimand: Estimand = "ATE",
+    estimand: Estimand | Ratio | Sequence[Estimand | Ratio] = "ATE",
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
@@ -188,10 +188,12 @@ def private(
     FormulaError, SchemaError, DataError, BudgetError, LedgerError, CapabilityError
         Before anything is spent, unless the message says otherwise.
     """
+    first, more = estimands_of(estimand)
     with open_source(data) as source:
         request = request_of(
             parse(formula, source), bounds, eps, delta, Trust(neighbors, unit, max_rows), control,
-            estimand=estimand,
+            estimand=first,
+            more=more,
             propensity=propensity,
             groups=groups_of(groups),
         )  # fmt: skip
@@ -208,7 +210,7 @@ def plan(
     width: float | None = None,
     bounds: Bounds = None,
     learner: str | Learner = "private",
-    estimand: Estimand = "ATE",
+    estimand: Estimand | Ratio | Sequence[Estimand | Ratio] = "ATE",
     base: str | AnyBase = "gam",
     delta: float = 1e-5,
     neighbors: Neighbors = "substitute",
@@ -278,10 +280,12 @@ def plan(
     average = learner == "private"
     if not average and estimand != "ATE":
         raise CapabilityError("estimand= belongs to learner='private'; `privcate` has the ATE only")
+    first, more = estimands_of(estimand)
     request = request_of(
         CausalFormula.parse(formula), bounds, question.first_epsilon, delta,
         Trust(neighbors, unit, max_rows), control,
-        estimand=estimand if average else "CATE",
+        estimand=first if average else "CATE",
+        more=more,
         propensity=propensity,
         groups=groups_of(groups),
     )  # fmt: skip

@@ -40,7 +40,9 @@ from privcausal.typing import Estimand, Matrix, Vector
 from privcausal.vault import (
     Aipw,
     ArmHistogram,
+    ArmScore,
     ArmSize,
+    JointSums,
     MassBalance,
     Outcome,
     OverlapMass,
@@ -172,6 +174,21 @@ def average_target(
     )
 
 
+def arm_targets(
+    state: FitState, nuisances: Sequence[Nuisance], mass: Transform
+) -> tuple[Target, Target]:
+    """Those of E[Y(0)] and E[Y(1)], whose difference is that of the ATE, over the ATE's `mass`."""
+    found = []
+    for arm in (0, 1):
+        means = [(n.mu1 if arm else n.mu0)(state.rows).mean() for n in nuisances]
+        centre = float(np.mean(means))
+        scores = [ArmScore(n, state.outcome, state.clip, arm, centre) for n in nuisances]
+        extremes = _extremes(state, scores[0], nuisances[0].e, state.outcome)
+        score = by_fold(lambda s: s, scores)
+        found.append(Target(centre, score, mass, extremes, PRIORS.balance_sd, group_masses=False))
+    return found[0], found[1]
+
+
 def _pilot(state: FitState, nuisances: Sequence[Nuisance], tau: Function) -> Pilot:
     z = state.rows.scaled(state.linear)
     middle = z.mean(axis=0)
@@ -236,7 +253,7 @@ def averages(
 ) -> AverageEstimate:
     """Release sums of the score times (1, z, g), and of its square; estimates with covariances."""
     request = state.session.plan.request
-    sizes = _sizes(state, target, stages[0])
+    sizes = score_sizes(state, target, stages[0])
     regressors, robust = state.regressors, request.cov_type == "HC0"
     rough = rough_sums(state, target)
     chosen = score_cut(
@@ -260,12 +277,12 @@ def averages(
         ScoreData(*sums.split(a), *squares.split(b))
         for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
     )
-    limits = _size_limits(state, sd, state.session.plan.stage(stages[1]).rows)
+    limits = size_limits(state, float(sd.outer[0, 0]), state.session.plan.stage(stages[1]).rows)
     columns = state.linear.columns
     frame = Frame(
         target.centre,
         float(np.clip(value.outer[0, 0], *limits)),
-        _points(state),
+        points(state),
         regressors.alpha * np.array([c.per_unit for c in columns]),
         bias,
         weighed.remainder,
@@ -283,7 +300,7 @@ def averages(
     return replace(with_design_effect(found, request.trust.max_rows), weight=weighed.weight)
 
 
-def _sizes(state: FitState, target: Target, stage: StageKey) -> ArmSizes | None:
+def score_sizes(state: FitState, target: Target, stage: StageKey) -> ArmSizes | None:
     """Sizes of the scores by arm; None for an outcome of two values, whose sizes are known."""
     session = state.session
     if not session.plan.has(stage):
@@ -323,13 +340,13 @@ def rough_sums(state: FitState, target: Target) -> ScoreSums:
     )
 
 
-def noise_per_cut(state: FitState, sums: ScoreSums, stage: StageKey) -> float:
+def noise_per_cut(state: FitState, sums: ScoreSums | JointSums, stage: StageKey) -> float:
     """Noise sd of the mean score per unit of its cut."""
     change = sums.sensitivity(state.session.plan.request.trust.neighbors)
     return state.session.noise_sd(stage, change, float(sums.units[0])) / state.population.count
 
 
-def _size_limits(state: FitState, sd: ScoreData, share: float) -> tuple[float, float]:
+def size_limits(state: FitState, noise_sd: float, share: float) -> tuple[float, float]:
     """Limits of the number of complete rows: the declared size, where nothing can be missing.
 
     Where no number is public, at least the noise, so that division by it is bounded.
@@ -337,13 +354,14 @@ def _size_limits(state: FitState, sd: ScoreData, share: float) -> tuple[float, f
     session = state.session
     public = session.vault.size
     if public is None or session.plan.request.trust.unit is not None:
-        return max(float(sd.outer[0, 0]), 1.0), np.inf
+        return max(noise_sd, 1.0), np.inf
     if session.schema.complete and share == 1.0:
         return float(public), float(public)
     return 1.0, public * share
 
 
-def _points(state: FitState) -> Matrix:
+def points(state: FitState) -> Matrix:
+    """Regressors a of the synthetic population."""
     z = state.rows.scaled(state.linear)
     return np.hstack([np.ones((len(z), 1)), state.regressors.alpha * z])
 

@@ -10,9 +10,10 @@ from typing import Protocol
 
 import numpy as np
 
+from privcausal.features.basis import squared_norm
 from privcausal.features.functions import Extended, Function, Nuisance
 from privcausal.features.rows import Rows
-from privcausal.typing import Vector
+from privcausal.typing import Matrix, Vector
 from privcausal.vault.batch import Batch
 
 
@@ -197,6 +198,63 @@ class Aipw:
         rows, n = batch.rows, self.nuisance
         score = rows.scratch((n.mu0, n.mu1, n.e), lambda: self._plain(rows, batch.t, batch.y))
         return self._centred(score, rows)
+
+
+@dataclass(frozen=True)
+class ArmScore:
+    """mu_t + 1(T = t) (Y - mu_t) / P(T = t | x) - centre: the doubly robust score of E[Y(t)].
+
+    The two arms' differ by the score `Aipw`. With Y, mu_t and the centre in [a, b] and
+    p = P(T = t | x) in [c, 1 - c], |.| <= R/c: for T = t it is linear in mu_t with slope
+    1 - 1/p <= 0, so its extremes a - centre + R/p and b - centre - R/p are within R/p of zero; for
+    the other arm |mu_t - centre| <= R.
+    """
+
+    nuisance: Nuisance
+    outcome: Outcome
+    clip: float
+    arm: int
+    centre: float
+
+    @property
+    def bound(self) -> float:
+        return 2 * self.outcome.bound / self.clip
+
+    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
+        """The score of rows that had this treatment and outcome."""
+        n = self.nuisance
+        e = n.e(rows)
+        mu, own, chance = (n.mu1(rows), t, e) if self.arm else (n.mu0(rows), 1 - t, 1 - e)
+        return np.asarray(mu + own * (y - mu) / chance - self.centre)
+
+    def __call__(self, batch: Batch) -> Vector:
+        return self.at(batch.rows, batch.t, batch.y)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreVector:
+    """B s for the scores s of a row and a public matrix B, shape (J, J); as a transform, its norm.
+
+    ||B s|| <= || |B| (bounds of the scores) ||.
+    """
+
+    scores: tuple[Transform, ...]
+    basis: Matrix
+
+    @property
+    def bound(self) -> float:
+        return float(np.linalg.norm(np.abs(self.basis) @ [s.bound for s in self.scores]))
+
+    def values(self, batch: Batch) -> Matrix:
+        """B s, shape (n, J)."""
+        found = [s(batch) for s in self.scores]
+        out = np.zeros((len(batch.t), len(found)))
+        for k, score in enumerate(found):  # in a fixed order, whatever the batch
+            out += score[:, None] * self.basis[:, k]
+        return out
+
+    def __call__(self, batch: Batch) -> Vector:
+        return np.sqrt(squared_norm(self.values(batch)))
 
 
 @dataclass(frozen=True)
