@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from privcausal.features.functions import Nuisance
-from privcausal.inference.average import AverageEstimate, Frame, with_design_effect
+from privcausal.inference.average import FEW, AverageEstimate, Frame, with_design_effect
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
 from privcausal.inference.joint import Asked, JointData, estimate_together, noise_shape
@@ -35,7 +37,7 @@ from privcausal.request.groups import partitions
 from privcausal.request.plan import StageKey
 from privcausal.request.request import RISKS
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import ByFold, JointSquares, JointSums, Outcome, ScoreVector, Transform
+from privcausal.vault import ByFold, JointSquares, JointSums, ScoreVector, Transform
 
 
 class One(NamedTuple):
@@ -63,26 +65,23 @@ class Cloud:
 
     state: FitState
     asked: tuple[One, ...]
-    stage: StageKey
+    nuisance: Nuisance
+    stages: Keys
 
     @cached_property
     def components(self) -> tuple[One, ...]:
         found = [one for one in self.asked if one.component]
         return tuple(sorted(found, key=lambda one: int(np.argmax(one.parts))))
 
-    def ends(self, outcome: Outcome) -> Matrix:
-        """The vectors by arm and end of the outcome's range, shape (2, 2, N, J)."""
-        rows, found = self.state.rows, []
-        for one in self.components:
-            score = one.target.score
-            first = score.transforms[0] if isinstance(score, ByFold) else score
-            both = [[first.at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]  # type: ignore[attr-defined]  # every `Score` has it
-            found.append(np.array(both))
-        return np.stack(found, axis=-1)
-
     @cached_property
     def whole(self) -> Matrix:
-        return self.ends(self.state.outcome)
+        """The vectors by arm and end of the outcome's bounds, shape (2, 2, N, J)."""
+        rows, ends, found = self.state.rows, (self.state.outcome.lo, self.state.outcome.hi), []
+        for one in self.components:
+            score = one.target.score
+            first: Any = score.transforms[0] if isinstance(score, ByFold) else score
+            found.append(np.array([[first.at(rows, t, y) for y in ends] for t in (0.0, 1.0)]))
+        return np.stack(found, axis=-1)
 
     @cached_property
     def shape(self) -> Matrix:
@@ -91,19 +90,50 @@ class Cloud:
         It holds what scores are for outcomes where they are seen, each cut as it would be alone,
         and has the least sum of variances, each in what its average has alone of noise and bias.
         """
-        look = self.state.look
-        window = self.state.outcome if look is None else Outcome(look.window.lo, look.window.hi)
-        ends, worth, cuts = self.ends(window), np.zeros((len(self.components),) * 2), {}
+        ends, worth, cuts = self.seen, np.zeros((len(self.components),) * 2), {}
         for one in self.asked:
-            own = np.abs(ends @ one.parts).max(axis=1)
-            noise = noise_per_cut(self.state, rough_sums(self.state, one.target), self.stage)
-            extremes = replace(one.target.extremes, sizes=own)
-            cut = score_cut(extremes, noise, None, None, self.state.population.count)
+            noise = noise_per_cut(self.state, rough_sums(self.state, one.target), self.stages[1])
+            cut = self.alone(np.abs(ends @ one.parts), one.target.extremes, noise)
             alone = (noise * cut.at) ** 2 + cut.bias**2 + one.remainder.rms**2
             worth += np.outer(one.parts, one.parts) / alone
             cuts[one.name] = cut.at
         most = np.array([cuts[one.name] for one in self.components])
         return noise_shape(np.clip(ends.reshape(-1, len(most)), -most, most), worth)
+
+    @cached_property
+    def seen(self) -> Matrix:
+        """The vectors at the ends of where outcomes are, shape (2, 2, N, J).
+
+        That is all of the bounds, or the means by arm and what is seen of outcomes around them.
+        """
+        look, outcome, whole = self.state.look, self.state.outcome, self.whole
+        if look is None or not look.scaled:
+            return whole
+        means = np.stack([m(self.state.rows) for m in (self.nuisance.mu0, self.nuisance.mu1)])
+        at = means[:, None] + np.array([-1.0, 1.0])[:, None] * look.reach
+        place = np.clip((at - outcome.lo) / (2 * outcome.bound), 0.0, 1.0)[..., None]
+        return np.asarray(whole[:, :1] * (1 - place) + whole[:, 1:] * place)
+
+    def alone(self, sizes: Matrix, extremes: Extremes, noise: float) -> Cut:
+        """About where a score would be cut by itself, for its sizes at the ends, (2, 2, N).
+
+        Where sizes of scores are counted, it is near the largest that can be told from noise: we
+        take normal outcomes of which `Look.reach` is three standard deviations.
+        """
+        state, look = self.state, self.state.look
+        if look is None or not look.scaled or not state.session.plan.has(self.stages[0]):
+            own = replace(extremes, sizes=sizes.max(axis=1))
+            return score_cut(own, noise, None, None, state.population.count)
+        hidden = state.session.noise_sd(self.stages[0], np.sqrt(2.0)) / state.population.count
+        chance = np.broadcast_to(extremes.chances[:, None], sizes.shape) / 2
+
+        def beyond(cut: float) -> float:
+            z = 3.0 * cut / np.maximum(sizes, 1e-12)
+            return float((chance * 2 * norm.sf(z)).sum(axis=(0, 1)).mean()) - FEW * hidden
+
+        most = float(sizes.max())
+        at = brentq(beyond, 0.0, most) if beyond(0.0) > 0 > beyond(most) else most
+        return Cut(float(at), 0.0)
 
     @cached_property
     def basis(self) -> Matrix:
@@ -123,7 +153,7 @@ class Cloud:
         return Extremes(self.norms.max(axis=1), slopes, self.components[0].target.extremes.chances)
 
     @property
-    def norm(self) -> Target:
+    def joint(self) -> Target:
         """The norm as if it were a score, to find its sizes."""
         vector = ScoreVector(tuple(one.target.score for one in self.components), self.basis)
         first = self.components[0].target
@@ -155,12 +185,12 @@ class Cloud:
 
     def frame(self, one: One, cut: Cut, rms: float, limits: tuple[float, float]) -> Frame:
         """What is known of an average beside the sums."""
-        state, own, norm = self.state, one.target.extremes, self.extremes
-        typical = np.sqrt([(x.chances * x.weights**2).sum() for x in (own, norm)])
+        state, own, whole = self.state, one.target.extremes, self.extremes
+        typical = np.sqrt([(x.chances * x.weights**2).sum() for x in (own, whole)])
         kept = 1.0
         if one.target.group_masses and rms > 0:
             left = np.stack([-own.chances[1], own.chances[0]])  # T - e
-            kept = slope_kept(norm.weights, own.weights * left, own.chances, cut.at, rms)
+            kept = slope_kept(whole.weights, own.weights * left, own.chances, cut.at, rms)
         request = state.session.plan.request
         return Frame(
             one.target.centre, 1.0, points(state), np.zeros(0), self.lost(one, cut), one.remainder,
@@ -185,12 +215,12 @@ def together(
     """
     request, session = state.session.plan.request, state.session
     asked, weight = _asked(state, partials, nuisances, tau, stages[1])
-    cloud = Cloud(state, asked, stages[1])
-    norm = cloud.norm
-    sizes = score_sizes(state, norm, stages[0])
-    assert isinstance(norm.score, ScoreVector)
+    cloud = Cloud(state, asked, nuisances[0], stages)
+    joint = cloud.joint
+    sizes = score_sizes(state, joint, stages[0])
+    assert isinstance(joint.score, ScoreVector)
     grouped = tuple(sorted({cloud.place(one) for one in asked if one.target.group_masses}))
-    sums = JointSums(norm.score, cloud.masses, grouped, state.regressors, request.trust.neighbors)
+    sums = JointSums(joint.score, cloud.masses, grouped, state.regressors, request.trust.neighbors)
     cut = score_cut(
         cloud.extremes,
         noise_per_cut(state, sums, stages[1]),
@@ -199,7 +229,7 @@ def together(
         state.population.count,
         anywhere=request.tails == "any",
     )
-    sums = replace(sums, vector=replace(norm.score, basis=cloud.basis / cut.at))
+    sums = replace(sums, vector=replace(joint.score, basis=cloud.basis / cut.at))
     squares = JointSquares(sums.vector, state.regressors)
     session.gather({stages[1]: sums, stages[2]: squares})
     first, second = session.release(stages[1], sums), session.release(stages[2], squares)
