@@ -159,10 +159,10 @@ class AverageEstimate:
         (Armstrong and Kolesar 2018, Eq. 4).
         """
         variance = np.diag(self.sampling) + np.diag(self.privacy) + self.remainder**2
-        return _covering(z, self.clipping, np.sqrt(variance))
+        return covering(z, self.clipping, np.sqrt(variance))
 
 
-def _covering(z: float, bound: Vector, sd: Vector) -> Vector:
+def covering(z: float, bound: Vector, sd: Vector) -> Vector:
     """sd times the quantile of |N(bound / sd, 1)| at the level that `z` has for |N(0, 1)|."""
     ratio = np.divide(bound, sd, out=np.full_like(sd, np.inf), where=sd > 0)
     far = ratio > FAR  # one side has all of the error

@@ -129,7 +129,7 @@ def _estimates(view: FitView) -> list[list[Block]]:
     """The average, then groups, then slopes, which say least by themselves."""
     effects, slopes = view.effects, None
     if effects is not None and view.gates is not None:
-        effects, slopes = effects.iloc[:1], effects.iloc[1:]
+        effects, slopes = effects.iloc[: view.averages], effects.iloc[view.averages :]
     shown = (
         (effects, tables.effect_grid),
         (view.gates, tables.gate_grid),

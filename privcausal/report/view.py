@@ -103,6 +103,8 @@ class FitView:
     gains : DataFrame or None
         Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
         conf_high, random.
+    averages : int
+        How many of `effects`, the first ones, are no slopes.
     uncertainty : tuple of VarianceSource
         Of the first row of `effects`.
     tails : str
@@ -165,6 +167,7 @@ class FitView:
     tails: str = ""
     parallel: str = ""
     ledger: str | None = None
+    averages: int = 1
     notes: tuple[str, ...] = ()
     serious: int = 0
     assumptions: tuple[str, ...] = ()

@@ -293,6 +293,11 @@ class Request:
         return tuple(a for a in (self.estimand, *self.more) if a in AVERAGES)
 
     @property
+    def asked(self) -> str:
+        """All estimands, in words."""
+        return ", ".join((self.estimand, *self.more))
+
+    @property
     def ratios(self) -> tuple[Ratio, ...]:
         return tuple(r for r in self.more if r in RATIOS)
 

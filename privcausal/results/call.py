@@ -47,7 +47,11 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     if len(request.schema) or request.schema.complete:
         options["bounds"] = _bounds(request.schema)
     general: list[tuple[str, Any, Any]] = [  # option, value, default
-        ("estimand", request.estimand, "CATE" if request.estimand == "CATE" else "ATE"),
+        (
+            "estimand",
+            [request.estimand, *request.more] if request.more else request.estimand,
+            "CATE" if request.estimand == "CATE" else "ATE",
+        ),
         ("neighbors", trust.neighbors, Trust().neighbors),
         ("unit", trust.unit, None),
         ("max_rows", trust.max_rows, 1),
