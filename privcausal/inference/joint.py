@@ -15,6 +15,7 @@ from privcausal.inference.average import (
     slopes_in_sums,
     with_sums,
 )
+from privcausal.inference.reconcile import terms_first
 from privcausal.typing import Matrix, Vector
 
 ROUNDS = 200
@@ -121,8 +122,7 @@ def estimate_together(
     privacy = _privacy(asked, found, sums, sd)
     sampling = _sampling(asked, found, sums, value)
     r, places = len(asked), 1 + len(groups)
-    first = np.arange(r) * places  # averages before groups
-    order = np.r_[first, np.setdiff1d(np.arange(r * places), first)]
+    order = terms_first(r, places)
     estimate, clipping, remainder = (
         np.concatenate([getattr(one, name) for one in found])[order]
         for name in ("estimate", "clipping", "remainder")

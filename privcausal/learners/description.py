@@ -67,6 +67,14 @@ MISSING = (
     "A row with a missing value adds nothing to any sum. The number of complete rows is shown as "
     "it was released, give or take two standard deviations of its noise."
 )
+TOGETHER = (
+    "The scores of a row were released as one vector, cut by its norm, with Gaussian noise of the "
+    "shape that hides it with least predicted variances; covariances are of the same releases."
+)
+RATIO = (
+    "Limits of the risk and odds ratios are their extremes over the joint confidence ellipse of "
+    "E[Y(0)] and E[Y(1)] (for the risk ratio Fieller's)."
+)
 LEFT_OUT = "Rows with a missing value were left out; how many there were is not shown."
 
 BANDS = (
@@ -93,16 +101,17 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
     """
     plan = estimate.plan
     request, words = plan.request, ESTIMANDS[plan.request.estimand]
+    every = [words, *(ESTIMANDS[name] for name in request.averages[1:])]
     banded = request.estimand == "CATE" and request.mode == "proven"
     products = _products_note(estimate)
     return Description(
         title=title,
         rows=nuisance_rows(estimate, SPLITS[request.split]),
-        reading=(words.reading,),
+        reading=tuple(dict.fromkeys(one.reading for one in every)),
         assumptions=(
             "No unmeasured confounding: given the listed covariates, who was treated does not "
             "depend on what the outcome would have been.",
-            words.overlap,
+            *dict.fromkeys(one.overlap for one in every),
             NO_INTERFERENCE,
             BOUNDED,
         ),
@@ -112,11 +121,13 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
             _propensity_text(request, estimate.clip)
             + _weight_text(estimate)
             + f"Outcome and covariates are cut to their bounds. Split: {SPLITS[request.split]}.",
-            f"Averages are ratios of noisy sums of {words.ratio}; standard errors add sampling, "
-            "privacy noise (delta method), a bound of the bias of cut scores and an allowance for "
-            "the product of the nuisances' errors. "
+            f"Averages are ratios of noisy sums of {'; of '.join(one.ratio for one in every)}; "
+            "standard errors add sampling, privacy noise (delta method), a bound of the bias of "
+            "cut scores and an allowance for the product of the nuisances' errors. "
             + "".join(f"{text} " for text in tails(estimate))
             + "Effects and limits are held within the width of the outcome's bounds.",
+            *((TOGETHER,) if request.more else ()),
+            *((RATIO,) if request.ratios else ()),
             MISSING,
         ),
         bands=(*((bands,) if banded else ()), *((products,) if products else ())),

@@ -36,6 +36,7 @@ from privcausal.results.frames import (
     budget_lines,
     check_alpha,
     critical,
+    effects_only,
     price_frame,
     quantile,
     tested,
@@ -532,13 +533,16 @@ class Result(Printed, Exchange, Disclosed, Absent):
             "coef": (
                 lambda: self._terms_table(alpha),
                 lambda ax: plots.coef_plot(
-                    named(self._terms_table(alpha)), ax=ax, alpha=alpha, slopes=self._slopes
+                    named(effects_only(self._terms_table(alpha))),
+                    ax=ax,
+                    alpha=alpha,
+                    slopes=self._slopes,
                 ),
             ),
             "gate": (
                 lambda: self._gates(alpha),
                 lambda ax: plots.gate_plot(
-                    named(self._gates(alpha)), ax=ax, alpha=alpha, overall=self.ate
+                    named(effects_only(self._gates(alpha))), ax=ax, alpha=alpha, overall=self.ate
                 ),
             ),
             "budget": (
@@ -550,7 +554,7 @@ class Result(Printed, Exchange, Disclosed, Absent):
     @property
     def _slopes(self) -> list[bool]:
         """Which of `params` are per unit of a column; the others are in the outcome's unit."""
-        terms = list(self.params.index)
+        terms = list(effects_only(self._terms_table()).index)
         return [place >= self._level_terms and "[" not in term for place, term in enumerate(terms)]
 
     @property

@@ -166,7 +166,7 @@ def _check_rest(result: Result, rest: str, names: Sequence[str]) -> None:
     if name in (*AVERAGES, *RATIOS, *RISKS):
         wanted = [*request.averages, *request.ratios, "RR" if name in RISKS else name]
         call = f"estimand={wanted!r}"
-    elif bracket or stem in request.formula.variables:
+    elif stem not in request.groups and (bracket or stem in request.formula.variables):
         call = f"groups={[*request.groups, stem]!r}"
     if not call:
         listed = ", ".join(repr(clean(term)) for term in names[:8])

@@ -126,6 +126,12 @@ def with_ratios(
     return pd.concat([frame, more.set_axis(frame.columns[[0, 1, 2, 3, 4]], axis=1)])
 
 
+def effects_only(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows but those of risks and ratios, which have no axis with effects in common."""
+    others = (*RATIOS, *RISKS)
+    return frame[[str(name).partition(":")[0] not in others for name in frame.index]]
+
+
 def tested(frame: pd.DataFrame) -> pd.Series[float]:
     """z of no effect; a ratio is 1 where the difference is 0, and has its z."""
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -56,7 +56,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
     if trust.unit is not None:
         persons = f"One {trust.unit} is one person, with at most {trust.max_rows} rows used."
     return FitView(
-        title=words.title,
+        title=words.title + ("s" if len(request.averages) > 1 else ""),
         outcome=formula.effect_on,
         treatment=formula.treatment,
         estimand=words.name,
