@@ -175,13 +175,12 @@ def estimate_difference(
         parts = _joint(value, lost, mean - window.interval.mid, sampling, privacy, noise)
     rows = float(max(value.count[:, 0].sum(), 1.0))
     names, bias = (term, *more), np.where(lost.any(axis=0), 0.0, window.bias(value.count))
-    arms = np.array(
-        [{RISKS[0]: (1, 0), RISKS[1]: (0, 1)}.get(name, (-1, 1)) for name in names], float
-    )
+    signs = {RISKS[0]: (1.0, 0.0), RISKS[1]: (0.0, 1.0)}
+    arms = np.array([signs.get(name, (-1.0, 1.0)) for name in names])
     order = terms_first(len(names), len(groups) + 1)
     sampled, noisy = (
-        _spread(arms[:, 0], control) + _spread(arms[:, 1], treated)
-        for control, treated in zip(*parts, strict=True)
+        sum((_spread(w, part[kind]) for w, part in zip(arms.T, parts, strict=True)), np.zeros(1))
+        for kind in (0, 1)
     )
     both = np.where(arms[:, :, None] == 0, 0.0, arms[:, :, None] * mean).sum(axis=1)
     shares = np.maximum(value.count[:, 1:].sum(axis=0), 0.0) / rows
