@@ -284,6 +284,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     },
     "trial": {"learner": "private", "formula": "Y ~ T"},
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
+    "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "ATO"]},
     "r": {"learner": "r"},
     "dr": {"learner": "dr"},
     "s": {"learner": "s", "base": "linear"},

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from vault_helpers import CLIP, Study, corner_rows, hostile_tables, random_rows, study, table
+from vault_helpers import (
+    CLIP,
+    Study,
+    corner_rows,
+    hostile_tables,
+    joint_scores,
+    random_rows,
+    study,
+    table,
+)
 
 from privcausal import testing
 from privcausal.features.functions import Capped, Constant, Function, Known, Mixture, Nuisance
 from privcausal.typing import Integers, Vector
 from privcausal.vault import (
     Aipw,
+    ArmScore,
     ArmSize,
     ByFold,
     ImputedEffect,
@@ -26,6 +36,7 @@ from privcausal.vault import (
     OverlapRoot,
     OverlapScore,
     ResidualProduct,
+    ScoreVector,
     TransformProduct,
     TreatedMass,
     TreatedScore,
@@ -87,6 +98,9 @@ def transforms(s: Study) -> list[Any]:
         Aipw(mixed, OUTCOME, CLIP),
         Aipw(Nuisance(known, s.nuisance.mu0, s.nuisance.mu1), OUTCOME, 0.2),
         ImputedEffect(s.nuisance, OUTCOME),
+        ArmScore(s.nuisance, OUTCOME, CLIP, 0, LO),
+        ArmScore(s.nuisance, OUTCOME, CLIP, 1, 3.0),
+        ScoreVector(joint_scores(s)[0].scores[:2], np.eye(2)),
         ArmSize(Aipw(s.nuisance, OUTCOME, CLIP), (1.0, 0.9)),
         ArmSize(OUTCOME, (0.6, 1.0)),
         MassBalance(s.e, CLIP),
@@ -147,6 +161,8 @@ def everywhere(make: Any) -> Vector:
         pytest.param(
             lambda n: Aipw(n, OUTCOME, CLIP, Constant(3.0), 3.0), id="aipw around a centre"
         ),
+        pytest.param(lambda n: ArmScore(n, OUTCOME, CLIP, 1, HI), id="treated arm"),
+        pytest.param(lambda n: ArmScore(n, OUTCOME, CLIP, 0, LO), id="control arm"),
         pytest.param(lambda n: OverlapScore(n.e, n.mu0, OUTCOME, CLIP, 3.0, 0.2), id="overlap"),
         pytest.param(lambda n: OverlapMass(n.e, CLIP, 0.2), id="overlap mass"),
         pytest.param(lambda n: TreatedScore(n.e, n.mu0, OUTCOME, CLIP, 3.0, 0.5), id="treated"),
@@ -234,17 +250,22 @@ def test_a_nuisance_that_is_not_finite_moves_nothing_beyond_the_bounds() -> None
     broken: Function = Broken()
     wrong = Nuisance(broken, broken, broken)
     names = ("cross outcome", "gram with factor", "sums, mean", "squares, mean", "sizes")
-    from privcausal.vault import Cross, Gram, ScoreSquares, ScoreSums, SizeHistogram
+    names += ("joint sums, mean", "joint squares, mean")
+    from privcausal.vault import Cross, Gram, JointSquares, ScoreSquares, ScoreSums, SizeHistogram
 
     good = mechanisms(s)
     sums: Any = good["sums, mean"]
     aipw = Aipw(wrong, OUTCOME, CLIP)
+    joint: Any = good["joint sums, mean"]
+    vector = ScoreVector((ArmScore(wrong, OUTCOME, CLIP, 1, 0.0), aipw), np.eye(2))
     bad = {
         "cross outcome": Cross(s.features, aipw, 1.0, "outcome"),
         "gram with factor": Gram(s.features, factor=TreatmentResidual(broken, CLIP)),
         "sums, mean": ScoreSums(aipw, 1.0, sums.mass, sums.regressors, "substitute"),
         "squares, mean": ScoreSquares(aipw, 1.0, sums.regressors),
         "sizes": SizeHistogram(aipw, np.array([1.0, 2.0])),
+        "joint sums, mean": replace(joint, vector=vector),
+        "joint squares, mean": JointSquares(vector, sums.regressors),
     }
     rows = random_rows(12, 4)
     with np.errstate(all="ignore"):
