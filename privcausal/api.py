@@ -149,8 +149,11 @@ def private(
         As for `privcate`: a frame, a dict of arrays, Parquet or CSV files, DuckDB, Spark.
     base : str or option object
         What nuisances are learned by: ``"gam"``, ``"linear"`` or ``"dpebm"``; see `privcate`.
-    estimand : {"ATE", "ATT", "ATO"}
-        Which average of the effect: over everyone; over the treated; or by overlap weights
+    estimand : {"ATE", "ATT", "ATO", "RR", "OR"} or sequence of these
+        Several are released together, at the charge of one, with their joint covariance; the first
+        average is the headline. ``"RR"`` and ``"OR"``, of an outcome of two values or declared as
+        0 and 1, are the ratios of E[Y(1)] and E[Y(0)], and of their odds; with them come both means
+        and the ATE. Which average of the effect: over everyone; over the treated; or by overlap weights
         e(x) (1 - e(x)) (Li, Morgan and Zaslavsky 2018), which is over those who might as well have
         been treated as not. Prefer the ATO where overlap is poor: nothing is divided by the
         propensity, so its score has the smallest range, and hardly any propensity is cut; with
@@ -251,8 +254,8 @@ def plan(
         its bounds are bought as in a fit.
     learner : str or option object
         ``"private"`` plans `privcausal.private`, any other name `privcausal.privcate`.
-    estimand : {"ATE", "ATT", "ATO"}
-        As for `private`; `privcate` has the ATE only.
+    estimand : {"ATE", "ATT", "ATO", "RR", "OR"} or sequence of these
+        As for `private`, and the widths are those of the first; `privcate` has the ATE only.
     outcome_sd : float, optional
         Standard deviation of the outcome within an arm. Default: a quarter of its declared width,
         or half of it for two labels and for bounds (0, 1), as of an outcome that is 0 or 1; the

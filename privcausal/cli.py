@@ -86,7 +86,7 @@ _SPEC_HELP = """\
 a spec file:
   formula = "visit ~ mailed | age + C(region) | income"
   eps = 1.0            # and other options of the call: learner, groups, unit, ...
-  task = "privcate"    # or "private", which also takes estimand = "ATT" or "ATO"
+  task = "privcate"    # or "private", which also takes estimand = "ATT", or a list
   complete = false     # true: no used column can have a missing value
 
   [bounds]             # public domains; what is missing here is bought with budget
