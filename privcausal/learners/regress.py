@@ -14,7 +14,7 @@ import numpy as np
 from privcausal.errors import CapabilityError
 from privcausal.features.basis import Directions, FeatureMap, Turned
 from privcausal.features.functions import Additive, Constant
-from privcausal.inference.average import AverageEstimate
+from privcausal.inference.average import AverageEstimate, with_design_effect
 from privcausal.inference.least_squares import (
     Released,
     Sizes,
@@ -240,7 +240,11 @@ def _second_fit(state: FitState, rough: _Rough) -> AverageEstimate:
     floor = PRIORS.least_square * spread.rms(2 * spread.reach) ** 2
     if request.cov_type == "HC0":
         found = _with_meat(state, rough, turned, found)
-    return estimate_coefficients(names, first, lift, found, cut.bias, count, floor)
+    bias = cut.bias
+    if session.beyond is not None:  # beyond bounds that were bought
+        bias += turned.cut * session.beyond.lost / count
+    out = estimate_coefficients(names, first, lift, found, bias, count, floor)
+    return with_design_effect(out, request.trust.max_rows)
 
 
 def _sizes(state: FitState, of: Mapping[StageKey, Transform]) -> list[Sizes]:

@@ -107,6 +107,25 @@ def test_what_noise_hides_has_no_estimate() -> None:
     assert "nan" in str(fit.summary()).lower() or "inf" in str(fit.summary()).lower()
 
 
+def test_rows_of_a_unit_may_be_alike() -> None:
+    rows = ROWS.assign(who=np.arange(len(ROWS)) // 2)
+    with zero_noise():
+        alone = pc.regress("y ~ a", rows, bounds=BOUNDS)
+        pairs = pc.regress("y ~ a", rows, bounds=BOUNDS, unit="who", max_rows=2)
+    np.testing.assert_allclose(pairs.bse, np.sqrt(2) * alone.bse, rtol=1e-6)
+
+
+def test_what_bought_bounds_cut_is_in_the_interval() -> None:
+    rows = ROWS.assign(y=np.exp(ROWS["y"].clip(-2, 4)))
+    declared = {name: domain for name, domain in BOUNDS.items() if name != "y"}
+    with seeded_noise(2):
+        fit = pc.regress("y ~ a + b", rows, bounds=declared, eps=8)
+    averages = fit.estimate.averages
+    assert averages is not None
+    assert (averages.clipping > 0).all()
+    assert "y" in fit.alerts["bounds"]
+
+
 @pytest.fixture(scope="module")
 def fit() -> pc.RegressionResult:
     with seeded_noise(5):
