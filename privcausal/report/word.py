@@ -46,7 +46,7 @@ def write_word(table: Table, path: str | os.PathLike[str]) -> None:
 
 def _add(block: Block, document: Any) -> None:
     match block:
-        case Prose():
+        case Prose() if not block.console:
             if block.heading:
                 _say(document, block.heading, bold=True)
             for paragraph in block.paragraphs:
