@@ -46,6 +46,8 @@ class Description:
         What such a claim rests on, and where it is known to fail.
     adjusts : bool
         Whether anything was adjusted for; not where a trial is taken at its word.
+    stages : tuple of (group, name)
+        What groups of stages are called, where not by their own names.
     """
 
     title: str
@@ -58,6 +60,7 @@ class Description:
     claim: str = "is claimed of this mechanism"
     doubts: tuple[str, ...] = ()
     adjusts: bool = True
+    stages: tuple[tuple[str, str], ...] = ()
 
 
 NO_INTERFERENCE = "No interference: one unit's treatment does not change another's outcome."
@@ -78,12 +81,14 @@ RATIO = (
 LEFT_OUT = "Rows with a missing value were left out; how many there were is not shown."
 
 BANDS = (
-    "Bands of the effect cover its projection, on average over x. It is that on the basis, and the "
-    "coverage is approximate."
+    "Effects by modifier are shrunken: for a group, quote its own average. Their bands cover the "
+    "projection of the effect on the basis, on average over x, and are approximate. Slopes are of "
+    "the best linear projection and not shrunken: with little budget they are mostly noise. All "
+    "agree within their uncertainty."
 )
 
 SPLITS = {
-    "full": "all rows, rho split",
+    "full": "all rows",
     "disjoint": "own half of the rows",
     "crossfit": "cross-fitted, 2 folds",
 }

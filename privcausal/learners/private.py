@@ -114,6 +114,7 @@ class Private(Learner):
         nuisances = tuple(nuisance_of(p, tau, state.outcome) for p in partials)
         request, estimand = session.plan.request, session.plan.request.estimand
         assert estimand != "CATE"  # by `learners.for_average`
+        assert estimand != "OLS"
         if request.more:
             found = together(state, partials, nuisances, tau, STAGES)
             products = max(product_confounding(state, partials, one) for one in request.averages)

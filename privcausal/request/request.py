@@ -185,8 +185,8 @@ class Request:
 
     Attributes
     ----------
-    estimand : {"CATE", "ATE", "ATT", "ATO"}
-        The effect by covariates, or which average of it.
+    estimand : {"CATE", "ATE", "ATT", "ATO", "OLS"}
+        The effect by covariates, or which average of it; or coefficients of a linear regression.
     propensity : None, float or str
         None if estimated; if known, a number in (0, 1) or a column with declared bounds.
     clip : float
@@ -203,13 +203,15 @@ class Request:
         Public points at which the effect is wanted; None for the whole function.
     more : tuple of str
         Further averages, and ratios ``"RR"`` and ``"OR"``, from the same releases.
+    weights : None or str
+        Column of survey weights of a regression, with declared bounds that are not negative.
     """
 
     formula: CausalFormula
     schema: Schema
     budget: Budget
     trust: Trust = Trust()
-    estimand: Literal["CATE"] | Estimand = "CATE"
+    estimand: Literal["CATE", "OLS"] | Estimand = "CATE"
     propensity: float | str | None = None
     clip: float = 0.1
     split: Split = "full"
@@ -220,9 +222,10 @@ class Request:
     tails: Tails = "cubic"
     queries: Queries | None = None
     more: tuple[Estimand | Ratio, ...] = ()
+    weights: str | None = None
 
     def __post_init__(self) -> None:
-        if self.estimand != "CATE":
+        if self.estimand not in ("CATE", "OLS"):
             _choice("estimand", self.estimand, AVERAGES)
         for other in self.more:
             _choice("estimand", other, (*AVERAGES, *RATIOS))
@@ -242,7 +245,10 @@ class Request:
             raise SchemaError(
                 f"propensity_clip must be a number in (0, 0.5), at least {LEAST_PROPENSITY:g}"
             )
+        if (self.estimand == "OLS") == bool(self.formula.treatment):
+            raise CapabilityError("a regression has no treatment, and every effect has one")
         self._check_propensity()
+        self._check_weights()
         self._check_domains()
         if self.trust.unit in self.formula.variables:
             raise SchemaError(f"unit column {self.trust.unit!r} cannot also be in the formula")
@@ -269,7 +275,28 @@ class Request:
                 f"{LEAST_PROPENSITY:g} from the ends"
             )
 
+    def _check_weights(self) -> None:
+        if self.weights is None:
+            return
+        domain = self.schema.get(self.weights) if isinstance(self.weights, str) else None
+        if not (isinstance(domain, Interval) and domain.lo >= 0):
+            raise SchemaError(
+                "weights= is the name of a column with declared bounds that are not negative, such "
+                "as bounds={'weight': (0, 5000)}"
+            )
+        if self.weights in self.formula.variables:
+            raise SchemaError(f"the weights {self.weights!r} cannot also be in the formula")
+
     def _check_domains(self) -> None:
+        if self.formula.treatment:
+            self._check_treatment()
+        domain = self.schema.get(self.formula.outcome)
+        if isinstance(domain, Levels) and len(domain.values) != 2:
+            raise SchemaError(
+                f"outcome {self.formula.outcome!r} needs numeric bounds (lo, hi) or two labels"
+            )
+
+    def _check_treatment(self) -> None:
         name, domain = self.formula.treatment, self.schema.get(self.formula.treatment)
         coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
         two = isinstance(domain, Levels) and len(domain.values) == 2
@@ -277,14 +304,16 @@ class Request:
             labels = ["no", "yes"]
             if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
                 labels = [str(number_key(end)) for end in (domain.lo, domain.hi)]
+            if isinstance(domain, Interval) and domain.width != 1:
+                outcome = self.formula.outcome
+                raise SchemaError(
+                    f"treatment {name!r} must be binary, and has the bounds of a number. If "
+                    f"{outcome!r} is the treatment, write {name} ~ {outcome}; if {name!r} has two "
+                    f"values, declare them, the reference first: bounds={{{name!r}: {labels!r}}}"
+                )
             raise SchemaError(
                 f"treatment {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
                 f"declare its two labels, the reference first: bounds={{{name!r}: {labels!r}}}"
-            )
-        domain = self.schema.get(self.formula.outcome)
-        if isinstance(domain, Levels) and len(domain.values) != 2:
-            raise SchemaError(
-                f"outcome {self.formula.outcome!r} needs numeric bounds (lo, hi) or two labels"
             )
 
     @property
@@ -315,7 +344,7 @@ class Request:
     @property
     def needed(self) -> tuple[str, ...]:
         """Columns of which a missing value makes a row count as zero."""
-        extra = [self.propensity] if isinstance(self.propensity, str) else []
+        extra = [name for name in (self.propensity, self.weights) if isinstance(name, str)]
         return tuple(dict.fromkeys([*self.formula.variables, *extra]))
 
     @property

@@ -77,6 +77,9 @@ class NuisanceFunction:
         return f"<released nuisance {self.name!r}: call it with new data>"
 
 
+CATE_KINDS = ("effect", "uplift")
+"""Pictures of effects that depend on covariates."""
+
 BOUGHT = (
     "Bounds were bought with noise: {}; values beyond were cut. Intervals of averages allow for "
     "the outcomes among them. They are in fit.schema, to be used again as bounds=."
@@ -248,8 +251,15 @@ class Result(Printed, Exchange, Disclosed, Absent):
         if self.estimate.plan.request.mode == "paper":  # its part would tell the noise scale
             frame["privacy_share"] = np.nan
         whole = len(frame) if groups or self.plan.request.more else 1  # a slope has no such range
+        if self.plan.request.estimand == "OLS":
+            whole = 0
         frame = within_reach(frame, self._reach, whole)
         return with_ratios(frame, found, self.plan.request.ratios, z)
+
+    @property
+    def _lead(self) -> int:
+        """The term that a reader asks of first: the average effect, or the first slope."""
+        return int(self.plan.request.estimand == "OLS" and len(self._averages.terms) > 1)
 
     @property
     def _reach(self) -> float:
@@ -288,7 +298,8 @@ class Result(Printed, Exchange, Disclosed, Absent):
         bounds: some were bought. covariates: none is left. arm: one is absent or too small.
         levels: a declared label that nobody seems to have. complete: fewer than half of the rows
         are. overlap: most rows meet the clip of propensities. clip: or an end of declared bounds.
-        nuisances: their errors are most of the variance. groups: some have no estimate.
+        nuisances: their errors are most of the variance. groups: some have no estimate. columns:
+        some coefficients have none.
         """
         declared, found = self.plan.request.schema, self.schema
         names = [n for n in found if n not in declared and not isinstance(found[n], Binary)]
@@ -520,9 +531,8 @@ class Result(Printed, Exchange, Disclosed, Absent):
         known = self._pictures(check_alpha(alpha), labels)
         if kind not in known:
             names = ", ".join(map(repr, known))
-            raise CapabilityError(
-                f"plot(kind={str(kind)[:40]!r}) is unknown; choose one of {names}"
-            )
+            kinds = "is of privcate's results" if kind in CATE_KINDS else "is unknown"
+            raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) {kinds}; choose one of {names}")
         return known[kind]
 
     def _pictures(self, alpha: float, labels: Labels) -> dict[str, Picture]:

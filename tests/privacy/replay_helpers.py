@@ -53,8 +53,8 @@ def fit(call: dict[str, Any], data: Any, frozen: Sequence[Call] | None = None) -
     with warnings.catch_warnings(record=True) as caught, testing.recorded(11, frozen) as recorder:
         warnings.simplefilter("always")
         try:
-            if learner == "private":
-                result = pc.private(call["formula"], data, **options)
+            if learner in ("private", "regress"):
+                result = getattr(pc, learner)(call["formula"], data, **options)
             else:
                 result = pc.privcate(call["formula"], data, learner=learner, **options)
         except PrivcausalError as problem:

@@ -19,6 +19,7 @@ from vault_helpers import (
     random_rows,
     study,
     table,
+    turned,
 )
 
 from privcausal import testing
@@ -29,6 +30,7 @@ from privcausal.vault import (
     ArmScore,
     ArmSize,
     ByFold,
+    FeatureNorm,
     ImputedEffect,
     MassBalance,
     Outcome,
@@ -37,6 +39,7 @@ from privcausal.vault import (
     OverlapScore,
     ResidualProduct,
     ScoreVector,
+    SurveyWeight,
     TransformProduct,
     TreatedMass,
     TreatedScore,
@@ -113,6 +116,9 @@ def transforms(s: Study) -> list[Any]:
         TreatedScore(s.e, s.nuisance.mu0, OUTCOME, CLIP, -7.0, 0.4),
         TreatedScore(Capped(s.e, 0.6), s.nuisance.mu0, OUTCOME, 0.4, -7.0, 0.4),
         TreatedMass(0.4),
+        FeatureNorm(turned(s.features, 3.0), 3.0),
+        SurveyWeight("X1", 10.0),
+        SurveyWeight("X1", 10.0, root=True),
     ]
 
 
