@@ -154,9 +154,9 @@ def private(
         average is the headline. ``"RR"`` and ``"OR"``, of an outcome of two values or declared as
         0 and 1, are the ratios of E[Y(1)] and E[Y(0)], and of their odds; with them come both means
         and the ATE. Averages of the effect are over everyone; over the treated; or by overlap
-        weights e(x) (1 - e(x)) (Li, Morgan and Zaslavsky 2018), which is over those who might as well have
-        been treated as not. Prefer the ATO where overlap is poor: nothing is divided by the
-        propensity, so its score has the smallest range, and hardly any propensity is cut; with
+        weights e(x) (1 - e(x)) (Li, Morgan and Zaslavsky 2018), which is over those who might as
+        well have been treated as not. Prefer the ATO where overlap is poor: nothing is divided by
+        the propensity, so its score has the smallest range, and hardly any propensity is cut; with
         good overlap widths are alike. It answers for a population that the treatment itself
         defines. The three coincide where the effect is the same for all, or the
         propensity is: without covariates each is the difference in means.

@@ -172,7 +172,6 @@ def _check_rest(result: Result, rest: str, names: Sequence[str]) -> None:
         listed = ", ".join(repr(clean(term)) for term in names[:8])
         raise CapabilityError(f"{clean(name)!r} is no term of this fit; it has {listed}")
     raise CapabilityError(
-        f"{clean(name)!r} was not released. A fit with {clean(call)} has it, at a price of its "
-        f"own: pc.private({clean(str(request.formula))!r}, data, eps={request.budget.epsilon:g}, "
-        f"{clean(call)})"
+        f"{clean(name)!r} was not released. It takes another fit, at a price of its own: "
+        f"pc.private(..., eps={request.budget.epsilon:g}, {clean(call)})"
     )

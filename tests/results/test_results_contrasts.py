@@ -85,7 +85,10 @@ def test_estimands_share_their_noise() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("ATT - ATE", r"estimand=\['ATE', 'ATT'\] has it, at a price of its own: pc.private"),
+        (
+            "ATT - ATE",
+            r"own: pc.private\(..., eps=4, estimand=\['ATE', 'ATT'\]\)",
+        ),
         ("ward[east] - smoker[yes]", r"groups=\['ward', 'age >= 65', 'smoker'\]"),
         ("severity", "was not released"),
         ("ward[east | nowhere]", "released are east, north"),
