@@ -40,6 +40,7 @@ from privcausal.typing import Estimand, Matrix, Vector
 from privcausal.vault import (
     Aipw,
     ArmHistogram,
+    ArmHistograms,
     ArmScore,
     ArmSize,
     JointSums,
@@ -253,7 +254,7 @@ def averages(
 ) -> AverageEstimate:
     """Release sums of the score times (1, z, g), and of its square; estimates with covariances."""
     request = state.session.plan.request
-    sizes = score_sizes(state, target, stages[0])
+    (sizes,) = score_sizes(state, [target], stages[0])
     regressors, robust = state.regressors, request.cov_type == "HC0"
     rough = rough_sums(state, target)
     chosen = score_cut(
@@ -300,23 +301,31 @@ def averages(
     return replace(with_design_effect(found, request.trust.max_rows), weight=weighed.weight)
 
 
-def score_sizes(state: FitState, target: Target, stage: StageKey) -> ArmSizes | None:
-    """Sizes of the scores by arm; None for an outcome of two values, whose sizes are known."""
+def score_sizes(
+    state: FitState, targets: Sequence[Target], stage: StageKey
+) -> list[ArmSizes] | list[None]:
+    """Sizes of each score by arm; None for an outcome of two values, whose sizes are known."""
     session = state.session
     if not session.plan.has(stage):
-        return None
+        return [None] * len(targets)
     if not isinstance(session.schema[session.plan.request.formula.outcome], Interval):
         session.unused(stage)
-        return None
-    factors = target.extremes.factors
-    size = ArmSize(target.score, (float(factors[0]), float(factors[1])))
-    borders = score_edges(size.bound)
-    histogram = ArmHistogram(size, borders[:-1], "score sizes")
-    release = state.session.release(stage, histogram)
-    counts = histogram.split(release.value)
+        return [None] * len(targets)
+    histograms = []
+    for target in targets:
+        size = ArmSize(target.score, (*map(float, target.extremes.factors),))  # type: ignore[arg-type]  # two
+        histograms.append(ArmHistogram(size, score_edges(size.bound)[:-1], "score sizes"))
+    many = len(histograms) > 1
+    release = session.release(stage, ArmHistograms(tuple(histograms)) if many else histograms[0])
+    noise_sd = float(release.noise_sd[0])
+    parts = np.split(release.value, len(histograms))
+    counts = [one.split(part) for one, part in zip(histograms, parts, strict=True)]
     if state.known is not None:  # else the treatment's own moments have told
-        _look_for_arms(state, counts.sum(axis=1), float(release.noise_sd[0]) * histogram.cells**0.5)
-    return ArmSizes(counts, float(release.noise_sd[0]), borders, factors)
+        _look_for_arms(state, counts[0].sum(axis=1), noise_sd * histograms[0].cells ** 0.5)
+    return [
+        ArmSizes(c, noise_sd, score_edges(one.target.bound), target.extremes.factors)
+        for c, one, target in zip(counts, histograms, targets, strict=True)
+    ]
 
 
 def _look_for_arms(state: FitState, arms: Vector, noise_sd: float) -> None:

@@ -71,8 +71,8 @@ MISSING = (
     "it was released, give or take two standard deviations of its noise."
 )
 TOGETHER = (
-    "The scores of a row were released as one vector, cut by its norm, with Gaussian noise of the "
-    "shape that hides it with least predicted variances; covariances are of the same releases."
+    "The scores of a row, each cut by itself, were released as one vector, with Gaussian noise of "
+    "the shape that hides it with least predicted variances; covariances are of the same releases."
 )
 RATIO = (
     "Limits of the risk and odds ratios are their extremes over the joint confidence ellipse of "

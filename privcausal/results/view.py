@@ -18,7 +18,7 @@ from privcausal.report.words import guess_sentence, odds_sentence
 from privcausal.request.plan import Plan
 from privcausal.request.request import RATIOS
 from privcausal.request.schema import Binary, Domain, Interval, Schema
-from privcausal.results.frames import cell_table, gain_frame, quantile
+from privcausal.results.frames import cell_table, effects_only, gain_frame, quantile
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text, published_doubts
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
     if averages is not None:
         effects = result.tidy(alpha).set_index("term")
         effects["mark"] = np.where(effects.index.isin(RATIOS), "post", "dp")
-        gates = result._table(groups=True, z=z) if averages.groups else None
+        gates = effects_only(result._table(groups=True, z=z)) if averages.groups else None
     persons = "One row is one person."
     if trust.unit is not None:
         persons = f"One {trust.unit} is one person, with at most {trust.max_rows} rows used."

@@ -20,7 +20,7 @@ from privcausal.vault.mechanisms.boosting import BoostedRegression, Boosting, Sh
 from privcausal.vault.mechanisms.cells import CellSums, ClusterSums, public_centres
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
 from privcausal.vault.mechanisms.domains import Grid, LabelSelection, Magnitudes
-from privcausal.vault.mechanisms.joint import JointSquares, JointSums
+from privcausal.vault.mechanisms.joint import ArmHistograms, JointSquares, JointSums
 from privcausal.vault.mechanisms.kernel import KernelAnswers, KernelRegression, proven_lipschitz
 from privcausal.vault.mechanisms.moments import (
     BINS,
@@ -87,8 +87,8 @@ from privcausal.vault.transforms import (
 from privcausal.vault.vault import Vault, open_vault
 
 __all__ = [
-    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmMeans", "ArmScore", "ArmSize", "ArmSums",
-    "BoostedRegression",
+    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore", "ArmSize",
+    "ArmSums", "BoostedRegression",
     "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums", "Cross", "Declared",
     "DeclaredFit", "Estimators", "ExactRidge", "FeatureNorm", "Findings", "GivenFunction", "Gram",
     "Grid", "ImputedEffect", "JointSquares", "JointSums", "KernelAnswers",

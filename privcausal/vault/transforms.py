@@ -259,28 +259,18 @@ class ArmScore:
 
 @dataclass(frozen=True, eq=False)
 class ScoreVector:
-    """B s for the scores s of a row and a public matrix B, shape (J, J); as a transform, its norm.
-
-    ||B s|| <= || |B| (bounds of the scores) ||.
-    """
+    """B s for the scores s of a row, each cut at its own of `cuts`, and a public B, (J, J)."""
 
     scores: tuple[Transform, ...]
+    cuts: Vector
     basis: Matrix
 
-    @property
-    def bound(self) -> float:
-        return float(np.linalg.norm(np.abs(self.basis) @ [s.bound for s in self.scores]))
-
-    def values(self, batch: Batch) -> Matrix:
-        """B s, shape (n, J)."""
-        found = [s(batch) for s in self.scores]
-        out = np.zeros((len(batch.t), len(found)))
-        for k, score in enumerate(found):  # in a fixed order, whatever the batch
-            out += score[:, None] * self.basis[:, k]
+    def __call__(self, batch: Batch) -> Matrix:
+        """Shape (n, J), summed in a fixed order, whatever the batch; NaN counts as 0."""
+        out = np.zeros((len(batch.t), len(self.cuts)))
+        for score, cut, column in zip(self.scores, self.cuts, self.basis.T, strict=True):
+            out += np.clip(np.nan_to_num(score(batch)), -cut, cut)[:, None] * column
         return out
-
-    def __call__(self, batch: Batch) -> Vector:
-        return np.sqrt(squared_norm(self.values(batch)))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from vault_helpers import (
     Study,
     corner_rows,
     hostile_tables,
-    joint_scores,
     random_rows,
     study,
     table,
@@ -103,7 +102,6 @@ def transforms(s: Study) -> list[Any]:
         ImputedEffect(s.nuisance, OUTCOME),
         ArmScore(s.nuisance, OUTCOME, CLIP, 0, LO),
         ArmScore(s.nuisance, OUTCOME, CLIP, 1, 3.0),
-        ScoreVector(joint_scores(s)[0].scores[:2], np.eye(2)),
         ArmSize(Aipw(s.nuisance, OUTCOME, CLIP), (1.0, 0.9)),
         ArmSize(OUTCOME, (0.6, 1.0)),
         MassBalance(s.e, CLIP),
@@ -263,7 +261,9 @@ def test_a_nuisance_that_is_not_finite_moves_nothing_beyond_the_bounds() -> None
     sums: Any = good["sums, mean"]
     aipw = Aipw(wrong, OUTCOME, CLIP)
     joint: Any = good["joint sums, mean"]
-    vector = ScoreVector((ArmScore(wrong, OUTCOME, CLIP, 1, 0.0), aipw), np.eye(2))
+    vector = ScoreVector(
+        (ArmScore(wrong, OUTCOME, CLIP, 1, 0.0), aipw), np.full(2, np.inf), np.eye(2)
+    )
     bad = {
         "cross outcome": Cross(s.features, aipw, 1.0, "outcome"),
         "gram with factor": Gram(s.features, factor=TreatmentResidual(broken, CLIP)),

@@ -27,6 +27,7 @@ from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.vault import (
     Aipw,
+    ArmHistograms,
     ArmScore,
     ArmSize,
     Cross,
@@ -326,7 +327,7 @@ def joint_scores(s: Study) -> tuple[ScoreVector, tuple[Any, ...], tuple[int, ...
     arms = [ArmScore(s.nuisance, s.outcome, CLIP, arm, 1.0) for arm in (0, 1)]
     (treated, of_treated, _), (overlap, of_overlap, _) = weighted_scores(s).values()
     basis = np.array([[0.1, 0, 0, 0], [-0.1, 0.2, 0, 0], [0, 0.1, 0.1, 0], [0, 0, 0.1, -0.1]])
-    vector = ScoreVector((*arms, treated, overlap), basis)
+    vector = ScoreVector((*arms, treated, overlap), np.array([60.0, 40.0, 15.0, 30.0]), basis)
     return vector, (s.balance, of_treated, of_overlap), (1, 2)
 
 
@@ -378,6 +379,8 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         vector, masses, grouped = joint_scores(s)
         found[f"joint sums, {which}"] = JointSums(vector, masses, grouped, r, s.neighbors)
         found[f"joint squares, {which}"] = JointSquares(vector, r)
+    both = found["sizes by arm"], found["arm histogram"]
+    found["joint sizes"] = ArmHistograms(both)  # type: ignore[arg-type]
     windows = Interval(-2.0, 6.0), Interval(0.0, 5.0)
     found["arm sums"] = ArmSums(windows, 0, 0, s.neighbors)
     found["arm sums of two values"] = ArmSums(windows, 0, 0, s.neighbors, squares=False)

@@ -16,6 +16,7 @@ from privcausal.vault.mechanisms.moments import symmetric, triangle_weights
 from privcausal.vault.mechanisms.scores import (
     MASS_COST,
     UNIT,
+    ArmHistogram,
     Regressors,
     cut_share,
     grid_sum,
@@ -25,9 +26,8 @@ from privcausal.vault.transforms import ScoreVector, Transform
 
 
 def cut_vector(vector: ScoreVector, batch: Batch) -> Matrix:
-    """The rows' vectors, moved towards zero onto the unit ball; NaN is 0, shape (n, J)."""
-    out = vector.values(batch)
-    out[np.isnan(out)] = 0.0
+    """The rows' vectors, moved towards zero onto the unit ball, shape (n, J)."""
+    out = vector(batch)
     return np.asarray(out / np.maximum(np.sqrt(squared_norm(out)), 1.0)[:, None])
 
 
@@ -190,3 +190,29 @@ class JointSquares(Mechanism):
         size = len(self.vector.scores)
         parts = values.reshape(1 + self.regressors.groups, -1)
         return np.stack([symmetric(part, size) for part in parts])
+
+
+@dataclass(frozen=True, eq=False)
+class ArmHistograms(Mechanism):
+    """Histograms of several numbers of each row, within each arm.
+
+    Privacy
+    -------
+    Each is an `ArmHistogram`, so squared sensitivities add up.
+    """
+
+    parts: tuple[ArmHistogram, ...]
+
+    @property
+    def query(self) -> str:
+        return f"{self.parts[0].query}, {len(self.parts)} times"
+
+    @property
+    def units(self) -> Vector:
+        return np.concatenate([part.units for part in self.parts])
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return float(np.sqrt(sum(part.sensitivity(neighbors) ** 2 for part in self.parts)))
+
+    def integers(self, batch: Batch) -> Integers:
+        return np.concatenate([part.integers(batch) for part in self.parts])
