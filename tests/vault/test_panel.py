@@ -1,4 +1,4 @@
-"""The rows that units of a panel give: one each, of their own rows alone, wherever these are kept."""
+"""The rows that units of a panel give: one each, of their own alone, wherever rows are kept."""
 
 from __future__ import annotations
 
