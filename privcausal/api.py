@@ -236,9 +236,9 @@ def did(
         The columns of units and of periods.
     periods : (before, after), optional
         Left out: the two levels that `bounds` declares for the column of periods.
-    bounds : dict or Schema, optional
-        As for `private`; (lo, hi) of the outcome bounds its change by (lo - hi, hi - lo). Left out:
-        the bounds of the change are bought.
+    bounds : dict or Schema
+        As for `private`. Those of the outcome, (lo, hi), have to be declared: they bound its change
+        by (lo - hi, hi - lo).
 
     Other parameters are those of `private`, as are results and errors. It is planned as that is:
     ``plan("Y ~ T | X", n=units, unit="id", estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.

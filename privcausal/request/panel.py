@@ -24,8 +24,7 @@ class Panel:
     time : str
         The column of periods. Its two levels in the request's schema are before and after.
     outcome : Schema
-        The domain of the outcome in a period, where that of its change in the request's schema is
-        not to be bought.
+        The domain of the outcome in a period; the request's schema has that of its change.
     """
 
     time: str
@@ -61,18 +60,20 @@ def panel_of(
         domain = Binary()
     if isinstance(domain, Levels) and len(domain.labels) == 2:
         domain = Binary(list(domain.labels))
-    if isinstance(domain, Levels):
-        raise SchemaError(f"outcome {name!r} needs numeric bounds (lo, hi) or two labels")
+    if domain is None or isinstance(domain, Levels):
+        raise SchemaError(
+            f"did needs the bounds of the outcome {name!r} in a period, which bound its change: "
+            f"bounds={{{name!r}: (lo, hi)}}, or its two labels"
+        )
     both = schema.get(time) if periods is None else Levels(periods)
     if not (isinstance(both, Levels) and len(both.values) == 2 and not both.other):
         raise SchemaError(
             f"say which two periods of {time!r} are compared, before then after: "
             "periods=(2018, 2019)"
         )
-    own = {} if domain is None else {name: domain}
     width = domain.width if isinstance(domain, Interval) else 1.0
-    change = {name: Interval(-width, width) for name in own}
-    return schema.with_columns({**change, time: both}), Panel(time, Schema(own))
+    found = {name: Interval(-width, width), time: both}
+    return schema.with_columns(found), Panel(time, Schema({name: domain}))
 
 
 def _check_columns(formula: CausalFormula, unit: Any, time: Any, groups: Sequence[str]) -> None:

@@ -168,13 +168,20 @@ def test_outcomes_of_two_values(kind: str) -> None:
     assert "change of Y in [-1,1]" in str(fit.summary())
 
 
-def test_text_periods_levels_that_are_bought_and_bounds_that_are() -> None:
+def test_text_periods_and_levels_that_are_bought() -> None:
     frame = study(3000).assign(year=lambda d: np.where(d["year"] == 2018, "spring", "autumn"))
     fit = noiseless(
-        frame, "Y ~ T | C(G)", periods=None, eps=50.0, bounds={"year": ["spring", "autumn"]}
+        frame,
+        "Y ~ T | C(G)",
+        periods=None,
+        eps=50.0,
+        bounds={"year": ["spring", "autumn"], "Y": (-5, 10)},
     )
     assert fit.schema["G"].values == ("a", "b")
     assert fit.params["ATT"] == pytest.approx(1.0, abs=0.2)
+    again = noiseless(frame, "Y ~ T | C(G)", periods=None, bounds=fit.schema)  # which is declared
+    assert "bounds" not in set(again.budget["stage"])
+    assert "change of Y in [-15,15]" in str(again.summary())
 
 
 # -- what is said --------------------------------------------------------------------------------
@@ -253,6 +260,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unit among covariates": ({"formula": "Y ~ T | id"}, "cannot also be in the formula"),
     "a group of time": ({"groups": ["year"]}, "before treatment"),
     "a group of the outcome": ({"groups": ["Y >= 1"]}, "before treatment"),
+    "no bounds": ({"bounds": {"X": (0, 1)}}, "needs the bounds of the outcome"),
     "a function": ({"formula": "I(Y + 1) ~ T"}, "takes a column as its outcome"),
     "cohorts": ({"bounds": BOUNDS | {"T": ["2004", "2006", "never"]}}, "each cohort by itself"),
     "cohorts as numbers": ({"bounds": BOUNDS | {"T": (2004, 2007)}}, "each cohort by itself"),

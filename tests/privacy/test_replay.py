@@ -189,7 +189,8 @@ PANELS: dict[str, tuple[str, Any, list[dict[str, Any]], list[dict[str, Any]]]] =
     "beyond": (FORMULA, {}, [LOW | {"Y": -1e308}, HUGE], [HUGE | {"T": 0.0}, MISSING]),
     "other years": (FORMULA, {}, [LOW, HIGH], [LOW | {"year": 7}] * 5),
     "bought": (
-        FORMULA, {"bounds": None, "eps": 40.0, "control": pc.Control(shares={"bounds": 0.5})},
+        FORMULA,
+        {"bounds": {"Y": (-2, 3)}, "eps": 40.0, "control": pc.Control(shares={"bounds": 0.5})},
         [LOW, HIGH], [HIGH | {"T": 0.0}, LOW],
     ),
 }  # fmt: skip

@@ -25,16 +25,13 @@ import numpy as np
 from privcausal.request.header import Header
 from privcausal.request.partition import sql_name
 from privcausal.request.request import Request
-from privcausal.request.schema import Binary, Domain, Interval, Levels
+from privcausal.request.schema import Binary, Domain, Levels
 from privcausal.vault.batch import RawColumn, cleaned, reads_labels
 from privcausal.vault.guard import guarded
 from privcausal.vault.sources.memory import Memory, RowSource, cut_column
 from privcausal.vault.sources.spark import Spark, column_of
 from privcausal.vault.sources.stored import STREAM, Stored, arrow_labels, arrow_numbers, texts_of
 from privcausal.vault.sources.units import Connections, stored_table
-
-ANYTHING = Interval(-(2.0**58), 2.0**58)
-"""Outcomes whose bounds nobody declared: no bounds that are bought reach so far."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class Changes:
         coded = Binary(list(arms.values)) if isinstance(arms, Levels) else arms
         domains: dict[str, Domain] = {
             panel.time: schema[panel.time],
-            formula.outcome: panel.outcome.get(formula.outcome) or ANYTHING,
+            formula.outcome: panel.outcome[formula.outcome],
             formula.treatment: coded if isinstance(coded, Binary) else Binary(),
         }
         labels = {str(request.trust.unit): True}
