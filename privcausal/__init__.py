@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "api": ("check_data", "declare_labels", "did", "from_cells", "plan", "private", "privcate"),
-    "results": ("AteResult", "CateResult", "PlanResult", "compare", "load"),
+    "api": (
+        "check_data", "declare_labels", "did", "from_cells", "plan", "private", "privcate",
+        "regress",
+    ),
+    "results": ("AteResult", "CateResult", "PlanResult", "RegressionResult", "compare", "load"),
     "auditing": ("AuditResult", "audit"),
     "accounting": ("Ledger", "TradeOff"),
     "request.request": ("Control",),
@@ -46,7 +49,9 @@ if TYPE_CHECKING:
     from privcausal.api import did as did
     from privcausal.api import from_cells as from_cells
     from privcausal.api import plan as plan
+    from privcausal.api import private as private
     from privcausal.api import privcate as privcate
+    from privcausal.api import regress as regress
     from privcausal.auditing import AuditResult as AuditResult
     from privcausal.auditing import audit as audit
     from privcausal.errors import BudgetError as BudgetError
@@ -59,7 +64,6 @@ if TYPE_CHECKING:
     from privcausal.errors import PrivcausalWarning as PrivcausalWarning
     from privcausal.errors import SchemaError as SchemaError
     from privcausal.learners import bases as bases
-    from privcausal.paper import private as private
     from privcausal.request.request import Control as Control
     from privcausal.request.schema import Binary as Binary
     from privcausal.request.schema import Interval as Interval
@@ -68,6 +72,7 @@ if TYPE_CHECKING:
     from privcausal.results import AteResult as AteResult
     from privcausal.results import CateResult as CateResult
     from privcausal.results import PlanResult as PlanResult
+    from privcausal.results import RegressionResult as RegressionResult
     from privcausal.results import compare as compare
     from privcausal.results import load as load
 

@@ -18,7 +18,7 @@ from privcausal.request.panel import panel_of
 from privcausal.request.plan import Plan, assume
 from privcausal.request.request import Control, Trust
 from privcausal.request.schema import Schema, with_levels
-from privcausal.results import AteResult, CateResult, PlanResult
+from privcausal.results import AteResult, CateResult, PlanResult, RegressionResult
 from privcausal.results.call import cells_call
 from privcausal.results.guarantee import ledger_line
 from privcausal.results.plan import Question
@@ -257,6 +257,71 @@ def did(
 
 
 @strict
+def regress(
+    formula: str,
+    data: Frame,
+    *,
+    weights: str | None = None,
+    eps: float = 1.0,
+    delta: float = 1e-5,
+    bounds: Bounds = None,
+    neighbors: Neighbors = "substitute",
+    unit: str | None = None,
+    max_rows: int = 1,
+    control: Control = DEFAULT,
+    ledger: Ledger | None = None,
+    progress: bool = False,
+) -> RegressionResult:
+    """A linear regression with private coefficients, standard errors and intervals.
+
+    Parameters
+    ----------
+    formula : str
+        ``"Y ~ X1 + C(g)"``, with an intercept; terms as for `privcate`. ``"Y ~ 1"`` is a mean.
+    data : data frame
+        As for `privcate`: a frame, a dict of arrays, Parquet or CSV files, DuckDB, Spark.
+    weights : str, optional
+        A column of survey weights with declared bounds that are not negative: weighted least
+        squares. Take ``cov_type="HC0"`` then, unless a residual's variance falls as 1 / weight.
+    eps, delta : float
+        The privacy price of everything in the result together.
+    bounds : dict or Schema, optional
+        Public domains: ``{"age": (18, 95), "ward": ["A", "B"]}``. What is missing is bought
+        privately and shows in the budget.
+    neighbors : {"substitute", "add_remove"}
+        One unit's data replaced (the number of rows is public), or added or removed.
+    unit, max_rows : str, int
+        Protect all rows of a unit, of which at most `max_rows` are used; see `privcate`.
+    control : Control
+        `cov_type`, ``"nonrobust"`` or ``"HC0"``; shares of the budget; tails.
+    ledger : Ledger, optional
+        Charged before any row is read; refuses what it has not left.
+    progress : bool
+        Whether a bar on stderr (in a notebook, below the cell) follows the stages.
+
+    Returns
+    -------
+    RegressionResult
+        Without noise it is least squares, as in statsmodels: no coefficient is shrunken. Rows
+        whose columns lie far from all others, which noise hides, count for less.
+
+    Raises
+    ------
+    FormulaError, SchemaError, DataError, BudgetError, LedgerError, CapabilityError
+        Before anything is spent, unless the message says otherwise.
+    """
+    with open_source(data) as source:
+        request = request_of(
+            parse(formula, source, regression=True), bounds, eps, delta,
+            Trust(neighbors, unit, max_rows), control,
+            estimand="OLS",
+            weights=weights,
+        )  # fmt: skip
+        asked, chosen = for_average(request), base_of("linear")
+        return run(asked, chosen, source, request, ledger, RegressionResult, progress)
+
+
+@strict
 def plan(
     formula: str,
     *,
@@ -305,7 +370,8 @@ def plan(
         A column without bounds is taken to hold numbers, or labels where the formula has C(), and
         its bounds are bought as in a fit.
     learner : str or option object
-        ``"private"`` plans `privcausal.private`, any other name `privcausal.privcate`.
+        ``"private"`` plans `privcausal.private`, ``"regress"`` the first slope of
+        `privcausal.regress`, any other name `privcausal.privcate`.
     estimand : {"ATE", "ATT", "ATO"}
         As for `private`; `privcate` has the ATE only.
     outcome_sd : float, optional
@@ -332,18 +398,19 @@ def plan(
         As the fit would on its arguments; or no eps or n reaches the width.
     """
     question = Question.of(n, eps, width, alpha, power)
-    average = learner == "private"
+    average, regression = learner == "private", learner == "regress"
     if not average and estimand != "ATE":
         raise CapabilityError("estimand= belongs to learner='private'; `privcate` has the ATE only")
+    read = CausalFormula.regression if regression else CausalFormula.parse
     request = request_of(
-        CausalFormula.parse(formula), bounds, question.first_epsilon, delta,
+        read(formula), bounds, question.first_epsilon, delta,
         Trust(neighbors, unit, max_rows), control,
-        estimand=estimand if average else "CATE",
+        estimand=estimand if average else "OLS" if regression else "CATE",
         propensity=propensity,
         groups=groups_of(groups),
     )  # fmt: skip
     planner = Planner.of(
-        for_average(request) if average else find(learner, "private"),
+        for_average(request) if average or regression else find(learner, "private", "regress"),
         base_of(base),
         request,
         assume(request, outcome_sd, r2, treated),

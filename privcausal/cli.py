@@ -86,7 +86,7 @@ _SPEC_HELP = """\
 a spec file:
   formula = "visit ~ mailed | age + C(region) | income"
   eps = 1.0            # and other options of the call: learner, groups, unit, ...
-  task = "privcate"    # or "private", which also takes estimand = "ATT" or "ATO"
+  task = "privcate"    # or "private", which takes estimand = "ATT"; or "regress"
   complete = false     # true: no used column can have a missing value
 
   [bounds]             # public domains; what is missing here is bought with budget
@@ -296,11 +296,16 @@ def _planned_options(job: FileCall, place: str) -> dict[str, Any]:
 
     defaults = inspect.signature(getattr(pc, job.task)).parameters
     known = inspect.signature(pc.plan).parameters
-    found = {"learner": "private" if job.task == "private" else "r", **job.options}
+    found = {"learner": _learner(job), **job.options}
     for name in [name for name in found if name not in known]:
         if found.pop(name) != defaults[name].default:
             raise CapabilityError(f"{place}: {name} is not at its default, and has no plan")
     return found
+
+
+def _learner(job: FileCall) -> str:
+    """By what name plans and audits know the task."""
+    return "r" if job.task == "privcate" else job.task
 
 
 def _report(chosen: argparse.Namespace) -> None:
@@ -338,7 +343,7 @@ def _audit(chosen: argparse.Namespace) -> int:
     else:
         job = _read_job(chosen.spec)
         # the spec's ledger is left alone: an audit spends nothing
-        learner = {"learner": "private" if job.task == "private" else "r"}
+        learner = {"learner": _learner(job)}
         statistic = "fits" if chosen.fits else "queries"
         options: dict[str, Any] = {**learner, **job.options, **drawn, "statistic": statistic}
         found = audit(job.formula, bounds=job.schema, **options)
@@ -380,7 +385,7 @@ def _write(write: Callable[[Path], None], path: Path, word: str) -> None:
 
 # -- the spec file ---------------------------------------------------------------------------
 
-_TASKS = ("privcate", "private")
+_TASKS = ("privcate", "private", "regress")
 _KEYS = ("formula", "task", "bounds", "complete", "ledger")
 _NOT_IN_A_FILE = {"formula", "data", "bounds", "ledger", "progress"}
 _LEDGER = ("path", "dataset", "eps", "delta")

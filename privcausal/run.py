@@ -99,10 +99,11 @@ def _is_formula(value: object) -> bool:
     return isinstance(value, str) and "~" in value
 
 
-def parse(formula: str, source: Source) -> CausalFormula:
+def parse(formula: str, source: Source, *, regression: bool = False) -> CausalFormula:
     """The formula, checked against the columns of the data."""
     header = source.header
-    return CausalFormula.parse(formula, header.names, quote=not header.untyped)
+    read = CausalFormula.regression if regression else CausalFormula.parse
+    return read(formula, header.names, quote=not header.untyped)
 
 
 def request_of(
@@ -219,7 +220,7 @@ def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[s
             f"cost nothing: bounds={{{labels[0] if quote else 'ward'!r}: ['a', 'b']}}."
         )
     treatment = plan.request.formula.treatment
-    if not quote and treatment not in plan.request.schema:
+    if treatment and not quote and treatment not in plan.request.schema:
         yield (
             f"Treatment {treatment!r} is read as 0 and 1, as the file has no types. If it holds "
             f"labels, declare them: bounds={{{treatment!r}: ['no', 'yes']}}; else pc.Binary()."

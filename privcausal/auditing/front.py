@@ -57,7 +57,8 @@ def audit(
     formula : str
         As for the fit.
     learner : str or option object
-        ``"private"`` audits `privcausal.private`, any other `privcausal.privcate`, as in `plan`.
+        ``"private"`` audits `privcausal.private`, ``"regress"`` `privcausal.regress`, any other
+        `privcausal.privcate`, as in `plan`.
     bounds : dict or Schema
         A domain for every column but a 0/1 treatment. Bounds that are bought are not audited.
     eps, delta, neighbors
@@ -284,6 +285,9 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     },
     "trial": {"learner": "private", "formula": "Y ~ T"},
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
+    "regression": {
+        "learner": "regress", "formula": "Y ~ X", "control": Control(cov_type="HC0"),
+    },
     "r": {"learner": "r"},
     "dr": {"learner": "dr"},
     "s": {"learner": "s", "base": "linear"},

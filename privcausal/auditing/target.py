@@ -63,8 +63,8 @@ def audit_target(
     options: Mapping[str, Any],
 ) -> AuditTarget:
     """The fit of a call, and invented tables for it."""
-    average = isinstance(learner, str) and learner == "private"
-    fit = api.private if average else api.privcate
+    own = {"private": api.private, "regress": api.regress}
+    fit: Any = own.get(learner, api.privcate) if isinstance(learner, str) else api.privcate
     known = [name for name in inspect.signature(fit).parameters if name not in _OWN]
     for name in options:
         if name not in known:
@@ -74,12 +74,13 @@ def audit_target(
     if isinstance(rows, bool) or not isinstance(rows, int) or not 2 <= rows <= 10_000:
         raise CapabilityError("rows is a whole number from 2 to 10000")
     schema = Schema.of(bounds)
-    domains = _domains(formula, schema, options)
+    read = CausalFormula.regression if fit is api.regress else CausalFormula.parse
+    domains = _domains(read(formula), schema, options)
     plain = [_ordinary(domains, k) for k in range(rows)]
     odd: list[Row | None] = [None] if neighbors == "add_remove" else []
     odd += _corners(domains, schema.complete)
     call = {**options, "bounds": schema, "eps": eps, "delta": delta, "neighbors": neighbors}
-    if not average:
+    if fit is api.privcate:
         call["learner"] = learner
     name = learner if isinstance(learner, str) else repr(learner)
     return AuditTarget(
@@ -90,13 +91,14 @@ def audit_target(
     )
 
 
-def _domains(formula: str, schema: Schema, options: Mapping[str, Any]) -> dict[str, Domain]:
+def _domains(
+    parsed: CausalFormula, schema: Schema, options: Mapping[str, Any]
+) -> dict[str, Domain]:
     """The declared domain of each column of a call; the treatment is 0/1 unless declared."""
-    parsed = CausalFormula.parse(formula)
-    known, groups = options.get("propensity"), options.get("groups", ())
+    known, groups = (options.get("propensity"), options.get("weights")), options.get("groups", ())
     names = [
         *parsed.variables,
-        *([known] if isinstance(known, str) else []),
+        *(name for name in known if isinstance(name, str)),
         *(parse_group(name).column for name in ([groups] if isinstance(groups, str) else groups)),
     ]
     found: dict[str, Domain] = {}

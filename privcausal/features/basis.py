@@ -179,6 +179,65 @@ class FeatureMap:
 
 
 @dataclass(frozen=True, eq=False)
+class Turned:
+    """Linear combinations of features, turn'phi of shape (k,), with weights as in `FeatureMap`.
+
+    Sums run over the features in a fixed order, so that a row's are the same in any block.
+    """
+
+    features: FeatureMap
+    turn: Matrix
+    cut: float
+
+    @property
+    def size(self) -> int:
+        return int(self.turn.shape[1])
+
+    @property
+    def reach(self) -> float:
+        """A bound of ||turn'phi||."""
+        ends = np.array([1.0, *(b.reach for b, _ in self.features.owner)])
+        return float(np.linalg.norm(np.abs(self.turn).T @ ends))
+
+    def of(self, rows: Rows) -> Matrix:
+        phi = self.features.of(rows)
+        out = np.empty((len(phi), self.size), order="F")
+        for own, coef in zip(out.T, self.turn.T, strict=True):
+            own[:] = combine(phi, coef)
+        return out
+
+    def weight(self, phi: Matrix) -> Vector:
+        return np.minimum(1.0, self.cut**2 / np.maximum(squared_norm(phi), TINY))
+
+
+TINY = 1e-300
+"""No squared norm that is divided by is less."""
+
+
+@dataclass(frozen=True, eq=False)
+class Directions:
+    """u / ||u|| of some features u: rows of norm one, and of norm zero where u is."""
+
+    features: Turned
+    cut: float = 1.0
+
+    @property
+    def size(self) -> int:
+        return self.features.size
+
+    def of(self, rows: Rows) -> Matrix:
+        u = rows.phi(self.features)
+        norm = np.sqrt(np.maximum(squared_norm(u), TINY))
+        out = np.empty_like(u, order="F")
+        for own, column in zip(out.T, u.T, strict=True):
+            np.divide(column, norm, out=own)
+        return out
+
+    def weight(self, phi: Matrix) -> Vector:
+        return np.minimum(1.0, 1.0 / np.maximum(squared_norm(phi), TINY))
+
+
+@dataclass(frozen=True, eq=False)
 class Sum:
     """constant + a function of each design column: a slope, or a table on the fine bins.
 

@@ -50,6 +50,15 @@ class Column:
             return values
         return (values - 0.5 * (self.lo + self.hi)) / (0.5 * (self.hi - self.lo))
 
+    def natural(self, scaled: Vector) -> Vector:
+        """The values that `scale` maps to these."""
+        return self.middle + scaled / self.per_unit
+
+    @property
+    def middle(self) -> float:
+        """The value that is scaled to 0."""
+        return 0.0 if self.kind == "indicator" else 0.5 * (self.lo + self.hi)
+
     @property
     def per_unit(self) -> float:
         """Scaled units per natural unit: a slope in natural units is slope x per_unit."""

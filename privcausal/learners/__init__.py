@@ -21,6 +21,7 @@ from privcausal.learners.paper.private import Published
 from privcausal.learners.paper.stages import FirstStage, PrivateEstimator
 from privcausal.learners.private import Private
 from privcausal.learners.r import Auto, R
+from privcausal.learners.regress import LeastSquares
 from privcausal.learners.tm import TM
 from privcausal.request.request import AVERAGES, Request
 
@@ -31,7 +32,8 @@ LEARNERS: dict[str, EffectLearner] = {
 """What `privcate` takes by name."""
 
 _OTHERS: dict[str, type[Learner]] = {
-    kind.name: kind for kind in (Private, DifferenceInMeans, Published, PublishedADUM, TwoStage)
+    kind.name: kind
+    for kind in (Private, DifferenceInMeans, LeastSquares, Published, PublishedADUM, TwoStage)
 }
 """What stands behind a call, by the name, or its first word, that a fit keeps."""
 
@@ -105,7 +107,7 @@ def for_effect(learner: object) -> EffectLearner:
 
 
 def for_average(request: Request) -> Learner:
-    """What `private` uses: the difference in means where there is nothing to adjust for.
+    """What `private` and `regress` use: the difference in means where nothing is adjusted for.
 
     A column of known propensities is something to adjust for: with one probability for all the
     arms are comparable as they are, with several they are not.
@@ -113,6 +115,8 @@ def for_average(request: Request) -> Learner:
     if request.estimand == "CATE":
         known = ", ".join(map(repr, AVERAGES))
         raise CapabilityError(f"estimand='CATE' is no average effect; choose one of {known}")
+    if request.estimand == "OLS":
+        return LeastSquares()
     if request.formula.terms or isinstance(request.propensity, str):
         return Private()
     return DifferenceInMeans()
@@ -132,6 +136,7 @@ __all__ = [
     "Estimate",
     "FirstStage",
     "Learner",
+    "LeastSquares",
     "Private",
     "PrivateEstimator",
     "R",

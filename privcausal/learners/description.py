@@ -46,6 +46,8 @@ class Description:
         What such a claim rests on, and where it is known to fail.
     adjusts : bool
         Whether anything was adjusted for; not where a trial is taken at its word.
+    stages : tuple of (group, name)
+        What groups of stages are called, where not by their own names.
     """
 
     title: str
@@ -58,6 +60,7 @@ class Description:
     claim: str = "is claimed of this mechanism"
     doubts: tuple[str, ...] = ()
     adjusts: bool = True
+    stages: tuple[tuple[str, str], ...] = ()
 
 
 NO_INTERFERENCE = "No interference: one unit's treatment does not change another's outcome."

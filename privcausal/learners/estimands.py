@@ -78,6 +78,14 @@ ESTIMANDS = {
         "Overlap: the average counts units as e (1 - e), so that kinds of units that were "
         "surely treated, or surely not, have no part in it.",
     ),
+    "OLS": Words(
+        "best linear prediction",
+        "Private Linear Regression",
+        "",
+        "",
+        "",
+        "",
+    ),
 }
 
 DID = replace(

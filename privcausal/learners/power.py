@@ -59,12 +59,21 @@ class Forecast:
     passes: int
 
     @property
+    def lead(self) -> int:
+        """The term that is planned for: the average effect, or a regression's first slope."""
+        return int(self.plan.request.estimand == "OLS" and len(self.terms) > 1)
+
+    @property
     def variance(self) -> Vector:
         return self.sampling + self.privacy + self.clipping + self.nuisances
 
     def half_width(self, alpha: float) -> Vector:
         """Of normal intervals at level 1 - alpha; infinite where the fit would give none."""
         return np.asarray(norm.ppf(1 - alpha / 2) * np.sqrt(self.variance))
+
+    def first(self, alpha: float) -> float:
+        """Half-width of the term that is planned for."""
+        return float(self.half_width(alpha)[self.lead])
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +110,9 @@ class Planner:
 
     @property
     def has_nuisances(self) -> bool:
-        """Whether the fit learns any: the difference in means does not."""
+        """Whether the fit learns any: the difference in means and a regression do not."""
+        if self.request.estimand == "OLS":
+            return False
         stages = self.plan(self.request.budget.epsilon).stages
         return any(stage.heading == "nuisance" for stage in stages)
 
@@ -154,7 +165,7 @@ class Planner:
         """
 
         def half_width(epsilon: float) -> float:
-            return float(self.at(rows, epsilon).half_width(alpha)[0])
+            return self.at(rows, epsilon).first(alpha)
 
         found = _search(half_width, width, 1.0, (LEAST_EPSILON, MOST_EPSILON), up)
         if found is None:
@@ -174,7 +185,7 @@ class Planner:
         """
 
         def half_width(rows: float) -> float:
-            return float(self.at(int(rows), epsilon).half_width(alpha)[0])
+            return self.at(int(rows), epsilon).first(alpha)
 
         limits = (float(LEAST_ROWS), float(MOST_ROWS))
         found = _search(half_width, width, 4000.0, limits, lambda rows: up(np.ceil(rows)))
@@ -222,7 +233,7 @@ def _nothing(rows: int, plan: Plan) -> Forecast:
     """A fit that would find nothing: all its intervals are infinite."""
     infinite, zero = np.array([np.inf]), np.zeros(1)
     asked = plan.request.estimand
-    terms = ("ATE" if asked == "CATE" else asked,)
+    terms = ({"CATE": "ATE", "OLS": "Intercept"}.get(asked, asked),)
     return Forecast(rows, plan, terms, infinite, zero, zero, zero, (), len(plan.stages))
 
 

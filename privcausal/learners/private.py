@@ -113,6 +113,7 @@ class Private(Learner):
         nuisances = tuple(nuisance_of(p, tau, state.outcome) for p in partials)
         estimand = session.plan.request.estimand
         assert estimand != "CATE"  # by `learners.for_average`
+        assert estimand != "OLS"
         if estimand == "ATE":
             scored = weighed(state, partials, nuisances, tau, STAGES[1])
             aim = average_target(state, scored.nuisances, float(np.mean(tau(state.rows))))

@@ -44,6 +44,10 @@ SECTIONS = (
     "Glossary",
 )
 
+OF_A_REGRESSION = (
+    *SECTIONS[:2], "Coefficients", *SECTIONS[3:5], "What is assumed", *SECTIONS[6:]
+)  # fmt: skip
+
 PRIORS = (0.01, 0.1, 0.5, 0.9)
 """Beliefs, held before reading, from which the report shows how far one can move."""
 
@@ -75,7 +79,7 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
         "view": view,
         "public": public,
         "alert": ALERTS[view.kind],
-        "sections": SECTIONS,
+        "sections": SECTIONS if view.treatment else OF_A_REGRESSION,
         "facts": _facts(view),
         "level": level(view.alpha),
         "interval": interval_sentence(view),
@@ -104,11 +108,12 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
     """Label, number and remark of the strip under the title."""
     facts = []
     if view.effects is not None and len(view.effects):
-        row = view.effects.iloc[0]
+        row = view.effects.iloc[view.lead]
+        of = f"average effect on {view.outcome}" if view.treatment else "the first coefficient"
         estimate, low, high = alike(
             [float(row[k]) for k in ("estimate", "conf_low", "conf_high")], float(row["std_error"])
         )
-        facts.append((str(view.effects.index[0]), estimate, f"average effect on {view.outcome}"))
+        facts.append((str(row.name), estimate, of))
         remark = (
             "sampling and privacy noise" if len(view.uncertainty) <= 2 else "all sources of error"
         )

@@ -46,7 +46,7 @@ def interval_picture(view: FitView) -> Picture | None:
     """The headline interval with sampling nested in it."""
     if view.effects is None or view.effects.empty or not view.uncertainty:
         return None
-    effect = view.effects.iloc[0]
+    effect = view.effects.iloc[view.lead]
     bars = "; ".join(
         f"{label} {' to '.join(alike([low, high], float(effect['std_error'])))}"
         for label, low, high in plots.nested(effect, view.uncertainty)
@@ -55,7 +55,10 @@ def interval_picture(view: FitView) -> Picture | None:
     more = len(view.uncertainty) > 2
     svg = _draw(
         "interval", words, (WIDE, 2.2 if more else 1.9),
-        lambda ax: plots.interval_plot(effect, view.uncertainty, ax=ax, alpha=view.alpha),
+        lambda ax: plots.interval_plot(
+            effect, view.uncertainty, ax=ax, alpha=view.alpha,
+            name="average effect" if view.treatment else f"coefficient of {effect.name}",
+        ),
     )  # fmt: skip
     caption = (
         f"The {level(view.alpha)} interval. Solid: its width if only sampling mattered. "

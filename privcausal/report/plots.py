@@ -304,6 +304,7 @@ def interval_plot(
     *,
     ax: Axes | None = None,
     alpha: float = 0.05,
+    name: str = "average effect",
 ) -> Axes:
     """The interval of one effect as nested bars: what sampling alone would give, and all.
 
@@ -331,7 +332,7 @@ def interval_plot(
     ax.set_ylim(-1.05 - 0.62 * max(0, len(bars) - 2), 1.05)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel(f"average effect ({level(alpha)} intervals; upright line: estimate)")
+    ax.set_xlabel(f"{clean(name)} ({level(alpha)} intervals; upright line: estimate)")
     return ax
 
 

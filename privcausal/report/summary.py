@@ -181,7 +181,7 @@ RHO = "rho, the price in zero-concentrated DP, adds up over releases: {:.4f} in 
 def _of_first(view: FitView) -> str:
     """Whose uncertainty it is, where there are several terms."""
     terms = [] if view.effects is None else [str(term) for term in view.effects.index]
-    return f" of {terms[0]}" if len(terms) > 1 else ""
+    return f" of {terms[view.lead]}" if len(terms) > 1 else ""
 
 
 def _total(view: FitView) -> str:

@@ -104,11 +104,12 @@ class FitView:
         Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
         conf_high, random.
     uncertainty : tuple of VarianceSource
-        Of the first row of `effects`.
+        Of the row of `effects` at `lead`.
     tails : str
         One line on what the bound of the bias of cut scores rests on; may be empty.
     parallel : str
         One line on prices in brackets, where there are any; may be empty.
+    lead : int
     alpha : float
         Intervals are at level 1 - alpha.
     guarantee : tuple of str
@@ -156,6 +157,7 @@ class FitView:
     call: str
     neighbors: Neighbors = "substitute"
     attack: pd.DataFrame | None = None
+    lead: int = 0
     alpha: float = 0.05
     gates: pd.DataFrame | None = None
     cells: pd.DataFrame | None = None

@@ -156,7 +156,7 @@ def interval_sentence(view: FitView) -> str:
     """The headline effect with its interval: ``0.0532 (95% interval 0.009 to 0.097)``."""
     if view.effects is None or view.effects.empty:
         return "no average effect was released"
-    row = view.effects.iloc[0]
+    row = view.effects.iloc[view.lead]
     estimate, low, high = alike(
         [float(row["estimate"]), float(row["conf_low"]), float(row["conf_high"])],
         float(row["std_error"]),

@@ -66,7 +66,7 @@ class CausalFormula:
     text
         As typed, with white space made even.
     outcome, treatment
-        Column names.
+        Column names; a regression has no treatment (an empty name).
     response
         The function of the outcome, as log(Y) in ``log(Y) ~ T``; None for the column itself.
     modifiers, controls
@@ -118,6 +118,22 @@ class CausalFormula:
         kept = tuple(term for term in controls if frozenset(term.factors) not in known)
         return cls(text, y, t, modifiers, kept, response)
 
+    @classmethod
+    def regression(
+        cls, text: str, columns: Sequence[str] | None = None, *, quote: bool = True
+    ) -> CausalFormula:
+        """Read ``"Y ~ X1 + C(g)"``, whose right side has terms alone; as `parse` otherwise."""
+        text = checked_text(text)
+        outcome, *parts = parts_of(tokens_of(text))
+        if len(parts) != 1:
+            raise FormulaError("a regression has no bar: write Y ~ X1 + X2")
+        if not parts[0]:
+            raise FormulaError("the right side is missing; write Y ~ X1 + X2, or Y ~ 1 for a mean")
+        y, response = _outcome(outcome)
+        names = _Placeholders((y,), columns, quote)
+        names.read(parts)
+        return cls(text, y, "", names.terms(parts[0]), (), response)
+
     @property
     def terms(self) -> tuple[Term, ...]:
         """Modifiers, then controls."""
@@ -135,7 +151,7 @@ class CausalFormula:
     @property
     def variables(self) -> tuple[str, ...]:
         """Every column the formula uses: outcome, treatment, then in order of first use."""
-        return unique((self.outcome, self.treatment, *_variables(self.terms)))
+        return unique(filter(None, (self.outcome, self.treatment, *_variables(self.terms))))
 
     @property
     def rest(self) -> tuple[str, ...]:
@@ -197,7 +213,7 @@ def _check_roles(formula: CausalFormula) -> None:
         raise FormulaError(f"{outcome!r} is both outcome and treatment; write Y ~ T | X1 + X2")
     if outcome in right:
         raise FormulaError(f"the outcome {outcome!r} is also on the right; take it out")
-    if treatment in right:
+    if treatment and treatment in right:
         raise FormulaError(
             f"the treatment {treatment!r} is also among the covariates; take it out: "
             "the effect may vary with every modifier as it is"
@@ -253,7 +269,7 @@ def _check_names(formula: CausalFormula) -> None:
 class _Placeholders:
     """The factors of one formula, and the names by which formulaic's parser knows them."""
 
-    roles: tuple[str, str]
+    roles: tuple[str, ...]
     columns: Sequence[str] | None
     quote: bool
     factors: dict[str, Factor] = field(default_factory=dict)

@@ -158,8 +158,8 @@ class Request:
 
     Attributes
     ----------
-    estimand : {"CATE", "ATE", "ATT", "ATO"}
-        The effect by covariates, or which average of it.
+    estimand : {"CATE", "ATE", "ATT", "ATO", "OLS"}
+        The effect by covariates, or which average of it; or coefficients of a linear regression.
     propensity : None, float or str
         None if estimated; if known, a number in (0, 1) or a column with declared bounds.
     clip : float
@@ -174,13 +174,15 @@ class Request:
         How far out values hidden by noise are assumed to lie when something is clipped.
     queries : Queries or None
         Public points at which the effect is wanted; None for the whole function.
+    weights : None or str
+        Column of survey weights of a regression, with declared bounds that are not negative.
     """
 
     formula: CausalFormula
     schema: Schema
     budget: Budget
     trust: Trust = Trust()
-    estimand: Literal["CATE"] | Estimand = "CATE"
+    estimand: Literal["CATE", "OLS"] | Estimand = "CATE"
     propensity: float | str | None = None
     clip: float = 0.1
     split: Split = "full"
@@ -190,9 +192,10 @@ class Request:
     below_minimum: BelowMinimum = "refuse"
     tails: Tails = "cubic"
     queries: Queries | None = None
+    weights: str | None = None
 
     def __post_init__(self) -> None:
-        if self.estimand != "CATE":
+        if self.estimand not in ("CATE", "OLS"):
             _choice("estimand", self.estimand, AVERAGES)
         _choice("mode", self.mode, ("proven", "paper"))
         _choice("below_minimum", self.below_minimum, ("refuse", "published"))
@@ -208,7 +211,10 @@ class Request:
             raise SchemaError(
                 f"propensity_clip must be a number in (0, 0.5), at least {LEAST_PROPENSITY:g}"
             )
+        if (self.estimand == "OLS") == bool(self.formula.treatment):
+            raise CapabilityError("a regression has no treatment, and every effect has one")
         self._check_propensity()
+        self._check_weights()
         self._check_domains()
         if self.trust.unit in self.formula.variables:
             raise SchemaError(f"unit column {self.trust.unit!r} cannot also be in the formula")
@@ -235,7 +241,28 @@ class Request:
                 f"{LEAST_PROPENSITY:g} from the ends"
             )
 
+    def _check_weights(self) -> None:
+        if self.weights is None:
+            return
+        domain = self.schema.get(self.weights) if isinstance(self.weights, str) else None
+        if not (isinstance(domain, Interval) and domain.lo >= 0):
+            raise SchemaError(
+                "weights= is the name of a column with declared bounds that are not negative, such "
+                "as bounds={'weight': (0, 5000)}"
+            )
+        if self.weights in self.formula.variables:
+            raise SchemaError(f"the weights {self.weights!r} cannot also be in the formula")
+
     def _check_domains(self) -> None:
+        if self.formula.treatment:
+            self._check_treatment()
+        domain = self.schema.get(self.formula.outcome)
+        if isinstance(domain, Levels) and len(domain.values) != 2:
+            raise SchemaError(
+                f"outcome {self.formula.outcome!r} needs numeric bounds (lo, hi) or two labels"
+            )
+
+    def _check_treatment(self) -> None:
         name, domain = self.formula.treatment, self.schema.get(self.formula.treatment)
         coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
         two = isinstance(domain, Levels) and len(domain.values) == 2
@@ -246,11 +273,6 @@ class Request:
             raise SchemaError(
                 f"treatment {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
                 f"declare its two labels, the reference first: bounds={{{name!r}: {labels!r}}}"
-            )
-        domain = self.schema.get(self.formula.outcome)
-        if isinstance(domain, Levels) and len(domain.values) != 2:
-            raise SchemaError(
-                f"outcome {self.formula.outcome!r} needs numeric bounds (lo, hi) or two labels"
             )
 
     @property
@@ -267,7 +289,7 @@ class Request:
     @property
     def needed(self) -> tuple[str, ...]:
         """Columns of which a missing value makes a row count as zero."""
-        extra = [self.propensity] if isinstance(self.propensity, str) else []
+        extra = [name for name in (self.propensity, self.weights) if isinstance(name, str)]
         return tuple(dict.fromkeys([*self.formula.variables, *extra]))
 
     @property

@@ -8,14 +8,16 @@ from privcausal.errors import DataError
 from privcausal.results import serial
 from privcausal.results.base import Result
 from privcausal.results.compare import compare
-from privcausal.results.fits import AteResult, CateResult
+from privcausal.results.fits import AteResult, CateResult, RegressionResult
 from privcausal.results.guarantee import Guarantee
 from privcausal.results.plan import PlanResult
 
-_KINDS: dict[str, type[Result]] = {"AteResult": AteResult, "CateResult": CateResult}
+_KINDS: dict[str, type[Result]] = {
+    kind.__name__: kind for kind in (AteResult, CateResult, RegressionResult)
+}
 
 
-def load(path: str | os.PathLike[str]) -> AteResult | CateResult:
+def load(path: str | os.PathLike[str]) -> AteResult | CateResult | RegressionResult:
     """Read a fit that `save` wrote.
 
     Raises
@@ -29,4 +31,7 @@ def load(path: str | os.PathLike[str]) -> AteResult | CateResult:
     return _KINDS[kind](**content)  # type: ignore[return-value]
 
 
-__all__ = ["AteResult", "CateResult", "Guarantee", "PlanResult", "Result", "compare", "load"]
+__all__ = [
+    "AteResult", "CateResult", "Guarantee", "PlanResult", "RegressionResult", "Result", "compare",
+    "load",
+]  # fmt: skip

@@ -208,7 +208,14 @@ class Result(Printed, Exchange, Disclosed, Absent):
         if self.estimate.plan.request.mode == "paper":  # its part would tell the noise scale
             frame["privacy_share"] = np.nan
         whole = len(frame) if groups else 1  # a slope has no such range
+        if self.plan.request.estimand == "OLS":
+            whole = 0
         return within_reach(frame, self._reach, whole)
+
+    @property
+    def _lead(self) -> int:
+        """The term that a reader asks of first: the average effect, or the first slope."""
+        return int(self.plan.request.estimand == "OLS" and len(self._averages.terms) > 1)
 
     @property
     def _reach(self) -> float:
@@ -247,7 +254,8 @@ class Result(Printed, Exchange, Disclosed, Absent):
         bounds: some were bought. covariates: none is left. arm: one is absent or too small.
         levels: a declared label that nobody seems to have. complete: fewer than half of the rows
         are. overlap: most rows meet the clip of propensities. clip: or an end of declared bounds.
-        nuisances: their errors are most of the variance. groups: some have no estimate.
+        nuisances: their errors are most of the variance. groups: some have no estimate. columns:
+        some coefficients have none.
         """
         declared, found = self.plan.request.schema, self.schema
         names = [n for n in found if n not in declared and not isinstance(found[n], Binary)]

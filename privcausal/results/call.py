@@ -35,11 +35,13 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
             ("below_minimum", request.below_minimum, "refuse"),
         ]
     else:
-        if request.estimand == "CATE":
+        if request.estimand == "OLS":
+            name = "regress"
+        elif request.estimand == "CATE":
             name, options = "privcate", {"learner": _option(learner, LEARNERS, "pc.learners")}
         control = Control(request.split, request.clip, shares, request.tails, request.cov_type)
         own = [("control", _Source(f"pc.Control({_changed(control)})"), "pc.Control()")]
-    if base != BASES["gam"]:
+    if base != BASES["gam"] and request.estimand != "OLS":
         options["base"] = _option(base, {**BASES, **OTHERS}, "pc.bases")
     options["eps"] = budget.epsilon
     if name not in ("paper.tm", "paper.adum"):
@@ -47,11 +49,12 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     if len(request.declared) or request.declared.complete:
         options["bounds"] = _bounds(request.declared)
     general: list[tuple[str, Any, Any]] = [  # option, value, default
-        ("estimand", request.estimand, "CATE" if request.estimand == "CATE" else "ATE"),
+        ("estimand", request.estimand, request.estimand if name != "private" else "ATE"),
         ("neighbors", trust.neighbors, Trust().neighbors),
         ("unit", trust.unit, None),
         ("max_rows", trust.max_rows, 1),
         ("propensity", request.propensity, None),
+        ("weights", request.weights, None),
         ("groups", list(request.groups), []),
     ]
     if trust.panel is not None:  # its unit has no most rows, and its estimand is the ATT

@@ -104,7 +104,7 @@ def _entry(name: str, fit: Any, alpha: float, groups: bool) -> Entry:
         frame, facts = _read_foreign(fit, alpha)
         return Entry(name, frame, {**facts, "Guarantee": "none"})
     frame = fit.tidy(alpha)
-    if groups and not fit.gate.empty:
+    if groups and fit._averages.groups:
         frame = pd.concat([frame, fit._group_table(alpha)], ignore_index=True)
     return Entry(name, frame, _facts(fit), fit.guarantee.kind)
 
@@ -124,7 +124,7 @@ def _estimator(fit: Result) -> str:
 
 def _facts(fit: Result) -> dict[str, str]:
     plan = fit.estimate.plan
-    share = float(fit.ate["privacy_share"].iloc[0])
+    share = float(fit._terms_table()["privacy_share"].iloc[fit._lead])
     return {
         "Outcome": plan.request.formula.effect_on,
         "Estimator": _estimator(fit),

@@ -1,4 +1,4 @@
-"""`AteResult` and `CateResult`: an average effect, and an effect tau(x), with their price."""
+"""Average effects, effects tau(x), and regressions, with their price."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from privcausal.learners.aggregates import uplift
 from privcausal.report import plots
 from privcausal.report.labels import Labels, relabelled
 from privcausal.results.base import Picture, Result
-from privcausal.results.diagnostics import Uplift
+from privcausal.results.diagnostics import Balance, Overlap, Uplift
 from privcausal.results.frames import (
     cell_table,
     effect_frame,
@@ -29,6 +29,7 @@ from privcausal.results.frames import (
 )
 from privcausal.results.guarantee import ledger_line
 from privcausal.results.interpretable import as_booster
+from privcausal.results.sensitivity import Sensitivity
 from privcausal.typing import Frame
 
 if TYPE_CHECKING:
@@ -41,6 +42,51 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, eq=False, repr=False)
 class AteResult(Result):
     """What `privcausal.private` returns."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RegressionResult(Result):
+    """What `privcausal.regress` returns; `params` are coefficients in natural units.
+
+    A coefficient that hangs on what the noise hides is NaN.
+    """
+
+    def predict(self, newdata: Frame, alpha: float = 0.05) -> pd.DataFrame:
+        """x'b at new points: estimate std_error conf_low conf_high, index of `newdata`.
+
+        For the mean of the outcome at x, as far as it is linear in the columns. Numbers outside
+        the declared bounds are cut to them; a row with a missing value is NaN.
+        """
+        z, estimate = quantile(alpha), self.estimate
+        design = estimate.design
+        rows, present, index = read_points(design, design.variables, newdata, None)
+        x = np.ones((len(rows), 1 + len(design)))
+        for j, column in enumerate(design.columns, 1):
+            x[:, j] = column.natural(rows.scaled(design)[:, j - 1])
+        spread = np.sqrt(np.einsum("ij,jk,ik->i", x, self.cov_params().to_numpy(), x))
+        frame = pd.DataFrame(with_limits(x @ self.params.to_numpy(), spread, z), index=index)
+        frame[~present] = np.nan
+        return frame
+
+    @property
+    def ate(self) -> pd.DataFrame:
+        raise CapabilityError(NO_EFFECT)
+
+    @property
+    def gate(self) -> pd.DataFrame:
+        raise CapabilityError(NO_EFFECT)
+
+    def sensitivity(self, alpha: float = 0.05) -> Sensitivity:
+        raise CapabilityError(NO_EFFECT)
+
+    def overlap(self, *_: Any, **__: Any) -> Overlap:
+        raise CapabilityError(NO_EFFECT)
+
+    def balance(self, *_: Any, **__: Any) -> Balance:
+        raise CapabilityError(NO_EFFECT)
+
+
+NO_EFFECT = "a regression has coefficients, in params; pc.private(...) gives an average effect"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -20,7 +20,6 @@ from privcausal.learners.power import (
     LEAST_ROWS,
     MOST_EPSILON,
     MOST_ROWS,
-    Forecast,
     Planner,
 )
 from privcausal.report import curves, numbers
@@ -149,20 +148,21 @@ class PlanResult(Printed):
     def _row(self, n: int, eps: float) -> dict[str, float]:
         found, alpha = self.planner.at(n, eps), self.question.alpha
         z = float(norm.ppf(1 - alpha / 2) + norm.ppf(self.question.power))
-        variance = float(found.variance[0])
+        at = found.lead
+        variance = float(found.variance[at])
         pure = found.plan.pure
         row = {
             "n": n, "eps": eps, "delta": 0.0 if pure else found.plan.request.budget.delta,
-            "rho": np.nan if pure else found.plan.rho / PICO, "half-width": _first(found, alpha),
+            "rho": np.nan if pure else found.plan.rho / PICO, "half-width": found.first(alpha),
             "detectable": z * float(np.sqrt(variance)),
-            "se_sampling": float(np.sqrt(found.sampling[0])),
-            "se_privacy": float(np.sqrt(found.privacy[0])),
-            "se_clipping": float(np.sqrt(found.clipping[0])),
-            "se_nuisances": float(np.sqrt(found.nuisances[0])),
-            "privacy_share": float(found.privacy[0]) / variance if variance < np.inf else np.nan,
+            "se_sampling": float(np.sqrt(found.sampling[at])),
+            "se_privacy": float(np.sqrt(found.privacy[at])),
+            "se_clipping": float(np.sqrt(found.clipping[at])),
+            "se_nuisances": float(np.sqrt(found.nuisances[at])),
+            "privacy_share": float(found.privacy[at]) / variance if variance < np.inf else np.nan,
         }  # fmt: skip
         if self.worst is not None:
-            row["worst_case"] = _first(self.worst.at(n, eps), alpha)
+            row["worst_case"] = self.worst.at(n, eps).first(alpha)
         return row
 
     @property
@@ -293,8 +293,8 @@ class PlanResult(Printed):
             sizes |= {round(n) for n in _between(sizes, LEAST_ROWS, MOST_ROWS)}
         rows = []
         for n, eps in product(sorted(sizes), sorted(epsilons)):
-            width = _first(self.planner.at(int(n), eps), self.question.alpha)
-            free = _first(self.planner.at(int(n), MOST_EPSILON), self.question.alpha)
+            width = self.planner.at(int(n), eps).first(self.question.alpha)
+            free = self.planner.at(int(n), MOST_EPSILON).first(self.question.alpha)
             rows.append((int(n), eps, width, free, (int(n), eps) in self.points))
         return pd.DataFrame(rows, columns=["n", "eps", "half-width", "sampling", "planned"])
 
@@ -329,11 +329,6 @@ class PlanResult(Printed):
             f"<PlanResult {self.planner.request.formula!s}: learner "
             f"{self.planner.learner.name!r}, {count} fit{'s' * (count != 1)} planned>"
         )
-
-
-def _first(found: Forecast, alpha: float) -> float:
-    """Half-width of the average effect."""
-    return float(found.half_width(alpha)[0])
 
 
 def _between(asked: Iterable[float], low: float, high: float) -> list[float]:
@@ -380,7 +375,7 @@ def _tabulated(result: PlanResult) -> Table:
     bounds = f" in [{domain.lo:.4g},{domain.hi:.4g}]" if isinstance(domain, Interval) else ""
     left = (
         ("Outcome", f"{formula.effect_on}{bounds}"),
-        ("Treatment", formula.treatment),
+        *((("Treatment", formula.treatment),) if formula.treatment else ()),
         ("Formula", str(formula)),
         ("Neighbours", request.trust.neighbors.replace("_", "/")),
     )
@@ -398,6 +393,13 @@ def _tabulated(result: PlanResult) -> Table:
         Prose((f"Assumed: {'; '.join(_assumed(result))}.",)), Rule("="), Prose((_notes(result),)),
     )  # fmt: skip
     return Table(f"Plan of a {ESTIMANDS[asked].title}", blocks)
+
+
+def _asked(result: PlanResult) -> str:
+    if result.planner.request.estimand != "OLS":
+        return "the average effect"
+    found = result.planner.at(*result.points[0])
+    return clean(found.terms[found.lead])
 
 
 def _grid(result: PlanResult, frame: pd.DataFrame) -> TableGrid:
@@ -439,7 +441,7 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
             f"{numbers.point(question.width or 0.0)}."
         )
     lines.append(
-        f"half-width: of the {numbers.level(question.alpha)} interval of the average effect; "
+        f"half-width: of the {numbers.level(question.alpha)} interval of {_asked(result)}; "
         f"detectable: the effect found with {numbers.percent(question.power)} power; sampling, "
         "privacy, bias: standard errors, the last an allowance for cut scores and errors of the "
         "nuisances; noise: the share of privacy noise in the variance."
@@ -459,14 +461,15 @@ def _assumed(result: PlanResult) -> list[str]:
     planner = result.planner
     request, assumed = planner.request, planner.assumed
     has_covariates = bool(request.formula.terms)
-    outcome = f"an outcome of standard deviation {numbers.point(assumed.outcome_sd)} within an arm"
+    within = " within an arm" if request.formula.treatment else ""
+    outcome = f"an outcome of standard deviation {numbers.point(assumed.outcome_sd)}{within}"
     if result.worst is not None:
         share = assumed.outcome_sd / assumed.width
         outcome += f" ({'a quarter' if share < 0.5 else 'half'} of its range)"
     if has_covariates:
         outcome += f", of whose variance covariates explain {numbers.percent(assumed.r2)}"
     parts = [outcome]
-    if request.propensity is None:
+    if request.propensity is None and request.formula.treatment:
         treated = f"{numbers.percent(assumed.treated)} treated"
         varies = f", with a propensity of standard deviation {PROPENSITY_SPREAD:g}"
         parts.append(treated + (varies if has_covariates else ""))

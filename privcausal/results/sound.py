@@ -132,10 +132,10 @@ class Checked:
         request, schema = estimate.plan.request, estimate.schema
         replace(request, schema=schema)  # checks itself
         _need(not estimate.plan.least_rows or request.trust.neighbors == "substitute")
-        known = [request.propensity] if isinstance(request.propensity, str) else []
-        columns = (*request.formula.variables, *known)
+        columns = request.needed
         _need(all(name in schema for name in columns))
-        _need(isinstance(schema[request.formula.treatment], Binary))
+        if request.formula.treatment:
+            _need(isinstance(schema[request.formula.treatment], Binary))
         _need(isinstance(schema[request.formula.outcome], Binary | Interval))
         for one in self._kept:
             if isinstance(one, Design | Coordinates | Population):

@@ -16,7 +16,7 @@ from privcausal.report import FitView, Shape, VarianceSource
 from privcausal.report.numbers import alike, level
 from privcausal.report.words import guess_sentence, odds_sentence
 from privcausal.request.plan import Plan
-from privcausal.request.schema import Binary, Domain, Interval, Levels
+from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.results.frames import cell_table, gain_frame, quantile
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text, published_doubts
 
@@ -44,8 +44,6 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         all_used = schema.complete or bool(complete)
         size = f"{estimate.size} [pub]" if all_used else f"at most {estimate.size} [pub]"
     counted = estimate.size is not None and not schema.complete and complete
-    coding = schema[formula.treatment]
-    arms = f"{coding.one} vs {coding.zero}" if isinstance(coding, Binary) else "1 vs 0"
     effects = gates = None
     if averages is not None:
         effects = result.tidy(alpha).set_index("term").assign(mark="dp")
@@ -64,7 +62,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         left=(
             ("Outcome", outcome if panel is None else f"change of {outcome}"),
             *((("Periods", " to ".join(panel)),) if panel else ()),
-            ("Treatment", f"{formula.treatment} ({arms})"),
+            *_arms(formula.treatment, schema),
             ("Formula", str(formula)),
             ("Records" if trust.unit is None else "Units", size),
             *((("Complete", complete),) if counted else ()),
@@ -84,7 +82,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         uncertainty=_sources(result),
         tails="".join(tails(estimate)),
         parallel=_parallel(plan),
-        budget=_with_declared(result.budget),
+        budget=_with_declared(result.budget).replace({"stage": dict(said.stages)}),
         total=_price(promise) if estimate.real else "not private",
         ledger=result.ledger_line,
         guarantee=_promise(result),
@@ -104,7 +102,16 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         call=result.call,
         versions=tuple((name, version_of(name)) for name in PACKAGES),
         alpha=alpha,
+        lead=result._lead if averages is not None else 0,
     )
+
+
+def _arms(treatment: str, schema: Schema) -> tuple[tuple[str, str], ...]:
+    if not treatment:
+        return ()
+    coding = schema[treatment]
+    arms = f"{coding.one} vs {coding.zero}" if isinstance(coding, Binary) else "1 vs 0"
+    return (("Treatment", f"{treatment} ({arms})"),)
 
 
 PACKAGES = ("privcausal", "opendp", "numpy", "formulaic")
@@ -120,7 +127,8 @@ def version_of(name: str) -> str:
 
 def _robustness(result: Result, alpha: float) -> str:
     """Of a study that rests on having measured what confounds."""
-    if result.estimate.averages is None or result.plan.request.mode == "paper":
+    request = result.plan.request
+    if result.estimate.averages is None or request.mode == "paper" or request.estimand == "OLS":
         return ""
     found = result.sensitivity(alpha)
     return "" if found.randomised else found.sentence
@@ -143,13 +151,16 @@ def _sources(result: Result) -> tuple[VarianceSource, ...]:
     found = result.estimate.averages
     if found is None or result.plan.request.mode == "paper":  # one number: see its note
         return ()
-    total = float(found.cov[0, 0])
+    at = result._lead
+    total = float(found.cov[at, at])
     parts = (
-        ("sampling", float(found.sampling[0, 0]), "who was sampled"),
-        ("privacy", float(found.privacy[0, 0]), "noise added on purpose"),
-        ("clipping", float(found.clipping[0] ** 2), "allowance for cut scores"),
-        ("nuisances", float(found.remainder[0] ** 2), "what is not known of confounding"),
+        ("sampling", float(found.sampling[at, at]), "who was sampled"),
+        ("privacy", float(found.privacy[at, at]), "noise added on purpose"),
+        ("clipping", float(found.clipping[at] ** 2), "allowance for cut scores"),
+        ("nuisances", float(found.remainder[at] ** 2), "what is not known of confounding"),
     )
+    if not np.isfinite(total):
+        return ()
     return tuple(
         VarianceSource(name, float(np.sqrt(v)), v / total, words)
         for name, v, words in parts
@@ -201,8 +212,15 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
     protected = _protected(result.guarantee)
     if estimate.averages is None:
         return (f"The effect of {treatment} on {outcome} was estimated by covariates.", protected)
-    row = result._table(groups=False, z=quantile(alpha)).iloc[0]
+    row = result._table(groups=False, z=quantile(alpha)).iloc[result._lead]
     share = 0.0 if np.isnan(row["privacy_share"]) else float(row["privacy_share"])
+    if request.estimand == "OLS":
+        return (
+            f"The mean of {outcome} was regressed on {_listed(result)}.",
+            f"At least {share:.0%} of the uncertainty of {row.name} (in variance) is noise added "
+            "for privacy.",
+            protected,
+        )
     noise = (
         "that counts sampling and the noise added for privacy."
         if request.mode == "paper"
@@ -220,6 +238,10 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
         )
     verb, size = ("raises", value) if shown[0] > 0 else ("lowers", value.lstrip("-\N{MINUS SIGN}"))
     return (f"{over}, {treatment} {verb} {outcome} by {size}.", f"{between}; {noise}", protected)
+
+
+def _listed(result: Result) -> str:
+    return ", ".join(map(str, result.plan.request.formula.terms)) or "a constant"
 
 
 def _protected(promise: Guarantee) -> str:

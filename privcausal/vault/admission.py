@@ -112,7 +112,7 @@ def check_types(header: Header, request: Request) -> None:
                 f"numbers, or declare its levels: bounds={{{name!r}: ['a', 'b']}}"
             )
     treatment = request.formula.treatment
-    if header.kinds[treatment] == "text" and request.schema.get(treatment) is None:
+    if treatment and header.kinds[treatment] == "text" and request.schema.get(treatment) is None:
         raise SchemaError(
             f"treatment {treatment!r} holds text; declare its two labels, the reference first: "
             f"bounds={{{treatment!r}: ['control', 'treated']}}"

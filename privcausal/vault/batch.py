@@ -49,7 +49,7 @@ class Batch(Opaque):
     complete : Mask
         False where a needed value is missing: such a row adds the zero vector to every sum.
     y, t : Vector
-        Outcome inside its bounds, treatment 0/1.
+        Outcome inside its bounds, treatment 0/1 (0 in a regression).
     member : Matrix
         Indicators of the declared groups, shape (n, G).
     part : Integers
@@ -75,7 +75,8 @@ class Batch(Opaque):
             self.y = response(request.formula, domain, self.y)
             complete &= np.isfinite(self.y)
             self.y[~complete] = domain.mid
-        self.t = np.asarray(clean[request.formula.treatment][0], np.float64)
+        treatment = request.formula.treatment
+        self.t = np.asarray(clean[treatment][0], np.float64) if treatment else np.zeros(size)
         known = request.propensity
         self.rows = Rows(
             {name: value for name, (value, _) in clean.items()},

@@ -86,15 +86,21 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     arms, outcomes, *uniform = _lattice(2 + len(request.columns))
     places = dict(zip(request.columns, uniform, strict=True))
     unit = request.trust.unit
-    others = [n for n in request.columns if n not in (formula.outcome, formula.treatment, unit)]
+    roles = formula.outcome, formula.treatment, unit, request.weights
+    others = [name for name in request.columns if name not in roles]
     frame = {
         name: _covariate(places[name], schema.get(name), name in formula.categorical)
         for name in others
     }
     index = _index({name: places[name] for name in others if name in formula.variables})
-    treated = arms < _propensity(request, assumed, index, frame)
-    frame[formula.treatment] = _coded(treated, schema.get(formula.treatment))
+    if formula.treatment:
+        treated = arms < _propensity(request, assumed, index, frame)
+        frame[formula.treatment] = _coded(treated, schema.get(formula.treatment))
     frame[formula.outcome] = _outcome(outcomes, index, assumed, schema.get(formula.outcome))
+    if request.weights is not None:  # all alike, at the middle of their bounds
+        domain = schema[request.weights]
+        assert isinstance(domain, Interval)
+        frame[request.weights] = np.full(POINTS, domain.mid)
     if unit is not None:
         frame[unit] = np.arange(POINTS) // request.trust.max_rows
     return frame

@@ -10,8 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
+from privcausal.features.basis import squared_norm
 from privcausal.features.functions import Extended, Function, Nuisance
-from privcausal.features.rows import Rows
+from privcausal.features.rows import Features, Rows
 from privcausal.typing import Vector
 from privcausal.vault.batch import Batch
 
@@ -93,6 +94,32 @@ class OfCovariates:
 
     def __call__(self, batch: Batch) -> Vector:
         return self.function(batch.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureNorm:
+    """w ||phi(x)|| with the features' weight w, cut to a public `bound`."""
+
+    features: Features
+    bound: float
+
+    def __call__(self, batch: Batch) -> Vector:
+        phi = batch.rows.phi(self.features)
+        return np.minimum(np.sqrt(squared_norm(phi)) * self.features.weight(phi), self.bound)
+
+
+@dataclass(frozen=True)
+class SurveyWeight:
+    """The root of a row's weight over the public `top`, or their ratio itself; in [0, 1]."""
+
+    column: str
+    top: float
+    root: bool = False
+    bound: float = 1.0
+
+    def __call__(self, batch: Batch) -> Vector:
+        share = np.clip(batch.rows.frame[self.column] / self.top, 0.0, 1.0)
+        return np.asarray(np.sqrt(share) if self.root else share)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import privcausal as pc
 from privcausal.testing import seeded_noise
 
 UNITS, EPSILONS = (5_000, 50_000), (0.5, 1.0, 4.0)
-REPETITIONS = {5_000: 120, 50_000: 40}
+REPETITIONS = {5_000: 400, 50_000: 200}
 LOST = 0.02
 """Share of units without a row of the second period."""
 

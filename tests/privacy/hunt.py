@@ -371,6 +371,8 @@ LEARNERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("adum", {"noise": "gaussian"}), ("tm", {}), ("s", {"base": "dpebm"}),
     ("dr", {"base": "dpebm"}), ("dpcate", {"base": "kernel"}),
     ("dpcate", {"base": "nn", "neighbors": "substitute"}),
+    ("regress", {"formula": "Y ~ X1 + C(G)"}),
+    ("regress", {"formula": "Y ~ X1:X2", "weights": "P"}),
 )  # fmt: skip
 
 FORMULAS = (

@@ -58,6 +58,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "ATT": {"learner": "private", "base": "linear", "estimand": "ATT"},
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
     "difference": {"learner": "private", "formula": "Y ~ T", "groups": ["G"]},
+    "regression": {
+        "learner": "regress",
+        "formula": "Y ~ X1 + C(G)",
+        "control": pc.Control(cov_type="HC0"),
+    },
     "boosted": {"learner": "s", "base": pc.bases.DPEBM(rounds=10, learning_rate=0.3)},
     "kernel": KERNEL | {"formula": "Y ~ T | X1"},
     "squared": {

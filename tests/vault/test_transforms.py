@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from vault_helpers import CLIP, Study, corner_rows, hostile_tables, random_rows, study, table
+from vault_helpers import (
+    CLIP,
+    Study,
+    corner_rows,
+    hostile_tables,
+    random_rows,
+    study,
+    table,
+    turned,
+)
 
 from privcausal import testing
 from privcausal.features.functions import Capped, Constant, Function, Known, Mixture, Nuisance
@@ -19,6 +28,7 @@ from privcausal.vault import (
     Aipw,
     ArmSize,
     ByFold,
+    FeatureNorm,
     ImputedEffect,
     MassBalance,
     Outcome,
@@ -26,6 +36,7 @@ from privcausal.vault import (
     OverlapRoot,
     OverlapScore,
     ResidualProduct,
+    SurveyWeight,
     TransformProduct,
     TreatedMass,
     TreatedScore,
@@ -99,6 +110,9 @@ def transforms(s: Study) -> list[Any]:
         TreatedScore(s.e, s.nuisance.mu0, OUTCOME, CLIP, -7.0, 0.4),
         TreatedScore(Capped(s.e, 0.6), s.nuisance.mu0, OUTCOME, 0.4, -7.0, 0.4),
         TreatedMass(0.4),
+        FeatureNorm(turned(s.features, 3.0), 3.0),
+        SurveyWeight("X1", 10.0),
+        SurveyWeight("X1", 10.0, root=True),
     ]
 
 

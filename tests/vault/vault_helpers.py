@@ -14,7 +14,7 @@ import pandas as pd
 from hypothesis import strategies as st
 
 from privcausal import testing
-from privcausal.features.basis import FeatureMap
+from privcausal.features.basis import Directions, FeatureMap, Turned
 from privcausal.features.design import Design
 from privcausal.features.functions import Additive, Nuisance
 from privcausal.features.products import Interactions, RescaledFeatures
@@ -49,6 +49,7 @@ from privcausal.vault import (
     Treatment,
     TreatmentResidual,
     Vault,
+    VectorScores,
     open_source,
     open_vault,
 )
@@ -301,6 +302,11 @@ def rescaled(f: FeatureMap) -> RescaledFeatures:
     return RescaledFeatures(f, psi, np.geomspace(0.2, 3.0, f.size + len(pairs)), 0.8)
 
 
+def turned(f: FeatureMap, cut: float = 0.8) -> Turned:
+    """Combinations of features, with a norm cut that bites."""
+    return Turned(f, np.random.default_rng(8).normal(size=(f.size, f.size)), cut)
+
+
 def weighted_scores(s: Study) -> dict[str, tuple[Any, Any, float]]:
     """Scores and masses of the ATT and the ATO, and where they are cut."""
     treated = TreatedScore(s.e, s.nuisance.mu0, s.outcome, CLIP, -3.0, 0.5)
@@ -324,6 +330,9 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         "cross by arm": Cross(f, ImputedEffect(s.nuisance, s.outcome), 8.0, "imputed", by_arm=True),
         "cross cut": Cross(f, product, 0.25 * product.bound, "product"),
         "cross stretched": Cross(rescaled(f), s.outcome, s.outcome.bound, "outcome"),
+        "gram turned": Gram(turned(f)),
+        "gram of directions": Gram(Directions(turned(f)), residual),
+        "vector scores": VectorScores(product, 0.5, Directions(turned(f)), "product"),
         "marginals": Marginals(s.design.variables, s.schema),
         "ranges": Marginals(("X1", "X2"), s.schema, 64),
         "count": Marginals((), s.schema),

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from privcausal.features.basis import FeatureMap, by_rows, columns_of, row_weights
+from privcausal.features.basis import by_rows, columns_of, row_weights
 from privcausal.features.expansions import Polynomials
 from privcausal.features.products import Interactions, RescaledFeatures
 from privcausal.features.rows import Features, Rows
@@ -112,7 +112,7 @@ class Gram(Mechanism):
     sqrt(2) 4^k, adding one by 4^k.
     """
 
-    features: FeatureMap
+    features: Features
     factor: Transform | None = None
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 
 from privcausal.features.basis import squared_norm
 from privcausal.features.design import Design
+from privcausal.features.rows import Features
 from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
@@ -247,6 +248,48 @@ class ScoreSums(Mechanism):
         """Sums of x a and x g (natural units), of a a' as a matrix, of the mass and of (q) g."""
         xa, xg, upper, q, qg = np.split(values, self._places)
         return xa, xg, symmetric(upper, self.regressors.width), float(q[0]), qg
+
+
+@dataclass(frozen=True, eq=False)
+class VectorScores(Mechanism):
+    """Sum of x v over complete rows: x a score over its cut, in [-1, 1], v a vector of features.
+
+    Privacy
+    -------
+    With the features' own weight w, ||w v|| <= C, and |x| <= 1. So a row has norm at most C, which
+    `grid_sum` checks in integers: adding one moves the sum by at most C, replacing one by 2 C.
+    """
+
+    score: Transform
+    cut: float
+    features: Features
+    what: str
+
+    @property
+    def query(self) -> str:
+        return f"{self.what}, p = {self.features.size}"
+
+    @property
+    def weights(self) -> Vector:
+        return np.ones(self.features.size)
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return (2.0 if neighbors == "substitute" else 1.0) * self.features.cut * UNIT
+
+    @property
+    def units(self) -> Vector:
+        return np.full(self.features.size, self.cut / sum_scale(self.weights, self.features.cut))
+
+    def integers(self, batch: Batch) -> Integers:
+        x = cut_share(self.score(batch), self.cut, -1.0)
+        phi = batch.rows.phi(self.features)
+        x *= self.features.weight(phi)
+
+        def columns(scale: float) -> Iterator[Vector]:
+            scaled = x * scale
+            yield from (scaled * column for column in phi.T)
+
+        return grid_sum(columns, self.weights, self.features.cut, batch.complete)
 
 
 @dataclass(frozen=True, eq=False)

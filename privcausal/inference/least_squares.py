@@ -1,0 +1,166 @@
+"""Least squares from noisy moments of bounded rows: cuts, coefficients and their covariance.
+
+Nothing is shrunken and no prior stands behind a coefficient: where the moments cannot tell a
+combination of columns from the noise, its coefficients have no estimate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from privcausal.inference.average import FEW, AverageEstimate, raised
+from privcausal.inference.ranges import Tail, cuts_between, hidden, told
+from privcausal.inference.regression import positive_part
+from privcausal.inference.score_cut import Cut
+from privcausal.typing import Matrix, Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """Noisy counts of sizes up to each of `edges`, shapes (K,); `looks` such histograms share the
+    chance that one of them shows luck."""
+
+    counts: Vector
+    noise_sd: float
+    edges: Vector
+    looks: int
+
+    def cut(self, noise_per_cut: float, rows: float, *, anywhere: bool = False) -> Cut:
+        """The cut, at or beyond what is seen, of least squared noise plus squared bound of the
+        mean excess; of all sizes of a fit, one is cut like this.
+
+        Parameters
+        ----------
+        noise_per_cut : float
+            Noise sd of a mean over the rows per unit of the cut.
+        anywhere : bool
+            Whether hidden sizes may be as large as any (no condition on their tail).
+        """
+        seen = np.flatnonzero(told(self.counts, self.noise_sd, self.looks))
+        if not len(seen):
+            return Cut(float(self.edges[-1]), 0.0)
+        last, end = int(seen[-1]), float(self.edges[-1])
+        reach = float(self.edges[last])
+        beyond, ends = self.counts[last + 1 :], self.edges[last:]
+        most = hidden(beyond, self.noise_sd, ends, 1, anywhere=anywhere)
+        cuts = cuts_between(reach, end)
+        bias = min(most / rows, 1.0) * Tail(reach, end, anywhere).excess(cuts)
+        best = int(np.argmin((noise_per_cut * cuts) ** 2 + bias**2))
+        return Cut(float(cuts[best]), float(bias[best]))
+
+    @property
+    def reach(self) -> float:
+        """How far sizes are seen; the largest edge where none are."""
+        seen = np.flatnonzero(told(self.counts, self.noise_sd, self.looks))
+        return float(self.edges[seen[-1] if len(seen) else -1])
+
+    def rms(self, cut: float) -> float:
+        """Root mean square of the sizes that are seen, cut at `cut`."""
+        seen = np.maximum(self.counts, 0.0)
+        size = np.minimum(self.edges, cut)
+        return float(np.sqrt(seen @ size**2 / max(seen.sum(), 1.0)))
+
+
+def whitening(gram: Matrix, noise_sd: float, rows: float) -> Matrix:
+    """W with W' gram W = rows x 1, as far as the noise lets it be seen, shape (p, p).
+
+    Directions that the noise hides are stretched as if they had as much as it may hide.
+    """
+    values, vectors = np.linalg.eigh(gram / rows)
+    least = FEW * noise_sd * np.sqrt(len(gram)) / rows
+    return np.asarray(vectors / np.sqrt(np.maximum(values, max(least, 1e-12 * values[-1]))))
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """Moments of whitened rows u: sums of u u', of u r and of r^2, r the residual of a first fit.
+
+    `gram_sd` is the noise sd of an entry of the Gram off its diagonal, `cross_sd` and `square_sd`
+    those of the others, `cut` that of ||u r||. `meat` is the sum of r^2 u u' (None: not released),
+    with noise sd `meat_sd`.
+    """
+
+    gram: Matrix
+    cross: Vector
+    square: float
+    gram_sd: float
+    cross_sd: float
+    square_sd: float
+    cut: float
+    meat: Matrix | None = None
+    meat_sd: float = 0.0
+
+    @cached_property
+    def solution(self) -> tuple[Vector, Matrix, Matrix]:
+        """delta, the inverse of the Gram where it can be told from noise, and the other directions.
+
+        The noise moves no eigenvalue by more than about 2 sqrt(p) sd (Wigner 1958).
+        """
+        values, vectors = np.linalg.eigh(self.gram)
+        least = max(2 * self.gram_sd * np.sqrt(len(values)), 1e-9 * float(values[-1]))
+        seen = values > least
+        inverse = (vectors[:, seen] / values[seen]) @ vectors[:, seen].T
+        return inverse @ self.cross, inverse, vectors[:, ~seen]
+
+
+def estimate_coefficients(
+    names: tuple[str, ...],
+    first: Vector,
+    lift: Matrix,
+    found: Released,
+    bias: float,
+    rows: float,
+    floor: float,
+) -> AverageEstimate:
+    """Coefficients `first` + `lift` delta, where delta solves gram delta = cross.
+
+    With delta = G^-1 b the error is G^-1 (E_b - E_G delta) plus sampling: the noise of the Gram
+    counts by what is left of the coefficients after the first fit. Where they are homoskedastic,
+    residuals have the variance s2 = sum r^2 / (n - p), and G^-1 s2 is the sampling covariance; with
+    `Released.meat` it is G^-1 meat G^-1 (HC0).
+
+    Parameters
+    ----------
+    first : Vector
+        Coefficients of the first fit, shape (k,), in natural units.
+    lift : Matrix
+        From whitened to natural coefficients, shape (k, p).
+    bias : float
+        Bound of the mean over the rows of ||u r|| beyond its cut.
+    rows : float
+        The (noisy) number of rows.
+    floor : float
+        Least mean squared residual.
+    """
+    n, p = rows, len(found.cross)
+    delta, inverse, hidden_in = found.solution
+    square = raised(found.square - float(found.cross @ delta), found.square_sd, floor * n)
+    scale = square / max(n - p, 1.0)
+    by = lift @ inverse
+    noise = (found.cross_sd**2 + found.gram_sd**2 * float(delta @ delta)) * np.eye(p)
+    noise += found.gram_sd**2 * np.outer(delta, delta)
+    sampling = scale * by @ positive_part(found.gram) @ by.T
+    if found.meat is not None:
+        sampling = by @ _raised_meat(found) @ by.T
+    clipping = bias * n * np.linalg.norm(by, axis=1)
+    estimate, privacy = first + lift @ delta, by @ noise @ by.T
+    # a coefficient that hangs on what the noise hides
+    lost = np.linalg.norm(lift @ hidden_in, axis=1)
+    unknown = lost > 1e-6 * np.linalg.norm(lift, axis=1)
+    estimate[unknown] = np.nan
+    sampling[unknown] = sampling[:, unknown] = 0.0
+    sampling[unknown, unknown] = np.inf
+    return AverageEstimate(
+        names, (), estimate, sampling, privacy, clipping, np.zeros(len(names)), n
+    )
+
+
+def _raised_meat(found: Released) -> Matrix:
+    """The meat, raised by one sd of its noise in any direction, as in `raised`."""
+    assert found.meat is not None
+    values, vectors = np.linalg.eigh(found.meat)
+    raised_by = float(np.sqrt(2.0)) * found.meat_sd
+    return np.asarray((vectors * (np.maximum(values, 0.0) + raised_by)) @ vectors.T)

@@ -1,0 +1,222 @@
+"""Linear regression: least squares without noise, and intervals that hold with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.formula.api as smf
+
+import privcausal as pc
+from privcausal.testing import seeded_noise, zero_noise
+
+BOUNDS = {"a": (0, 1), "b": (0, 20), "k": ["u", "v", "w"], "y": (-60, 60), "w": (0, 5)}
+
+
+def table(size: int, seed: int) -> pd.DataFrame:
+    """Residuals vary with `a`, and `b` is skewed."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.uniform(0, 1, size), rng.gamma(2, 1, size).clip(0, 20)
+    k = rng.choice(list("uvw"), size, p=[0.6, 0.3, 0.1])
+    y = 1 + 2 * a - b + a * b + 2 * (k == "w") + rng.normal(size=size) * (1 + a)
+    return pd.DataFrame({"a": a, "b": b, "k": k, "y": y, "w": rng.uniform(0.5, 5, size)})
+
+
+ROWS = table(3000, 1)
+
+
+def without_noise(formula: str, **options: Any) -> pc.RegressionResult:
+    with zero_noise():
+        return pc.regress(formula, ROWS, bounds=BOUNDS, **options)
+
+
+@pytest.mark.parametrize(
+    "formula", ["y ~ a + b", "y ~ a * b + C(k)", "y ~ I(b ** 2) + I(a ** 2)", "y ~ C(k):a", "y ~ 1"]
+)
+def test_without_noise_it_is_least_squares(formula: str) -> None:
+    fit, known = without_noise(formula), smf.ols(formula, ROWS).fit()
+    np.testing.assert_allclose(fit.params, known.params[fit.params.index], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-5)
+
+
+def test_without_noise_hc0_is_that_of_statsmodels() -> None:
+    """To a thousandth: what is left of a row's score after the second fit is cut where it was
+    before, and the largest few lose a little."""
+    fit = without_noise("y ~ a * b + C(k)", control=pc.Control(cov_type="HC0"))
+    known = smf.ols("y ~ a * b + C(k)", ROWS).fit(cov_type="HC0")
+    np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-3)
+
+
+@pytest.mark.parametrize("cov_type", ["nonrobust", "HC0"])
+def test_without_noise_weights_are_those_of_weighted_least_squares(cov_type: Any) -> None:
+    fit = without_noise("y ~ a + b", weights="w", control=pc.Control(cov_type=cov_type))
+    known = smf.wls("y ~ a + b", ROWS, weights=ROWS["w"]).fit(cov_type=cov_type)
+    np.testing.assert_allclose(fit.params, known.params, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(fit.bse, known.bse, rtol=1e-5 if cov_type == "nonrobust" else 1e-3)
+
+
+def test_without_noise_rows_with_missing_values_are_left_out() -> None:
+    holes = ROWS.copy()
+    holes.loc[::7, "y"] = np.nan
+    holes.loc[::11, "k"] = None
+    with zero_noise():
+        fit = pc.regress("y ~ a + C(k)", holes, bounds=BOUNDS)
+    known = smf.ols("y ~ a + C(k)", holes).fit()
+    np.testing.assert_allclose(fit.params, known.params[fit.params.index], rtol=1e-6, atol=1e-6)
+
+
+def test_a_prediction_is_that_of_statsmodels() -> None:
+    fit, known = without_noise("y ~ a + C(k)"), smf.ols("y ~ a + C(k)", ROWS).fit()
+    new = pd.DataFrame({"a": [0.2, 0.9, np.nan], "k": ["u", "w", "v"]}, index=["p", "q", "r"])
+    found = fit.predict(new)
+    wanted = known.get_prediction(new.iloc[:2]).summary_frame()
+    np.testing.assert_allclose(found["estimate"].iloc[:2], wanted["mean"], atol=1e-6)
+    np.testing.assert_allclose(found["std_error"].iloc[:2], wanted["mean_se"], rtol=1e-4)
+    assert found.loc["r"].isna().all()
+
+
+@pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
+def test_intervals_cover(neighbors: Any) -> None:
+    """Of 400 intervals of 95 %, 352 at least cover: fewer has a chance below 1e-6."""
+    truth, covered, tried = {"Intercept": 1.0, "a": 2.0, "b": -1.0, "C(k)[T.w]": 2.0}, 0, 0
+    for seed in range(100):
+        rng = np.random.default_rng([7, seed])
+        rows = table(4000, seed)
+        rows["y"] = 1 + 2 * rows.a - rows.b + 2 * (rows.k == "w") + rng.normal(size=4000)
+        with seeded_noise(seed):
+            fit = pc.regress("y ~ a + b + C(k)", rows, bounds=BOUNDS, neighbors=neighbors, eps=2)
+        limits = fit.conf_int().loc[list(truth)]
+        seen = limits.notna().all(axis=1)
+        inside = (limits[0] <= pd.Series(truth)) & (pd.Series(truth) <= limits[1])
+        covered, tried = covered + int((inside | ~seen).sum()), tried + len(truth)
+        assert seen.all()
+    assert tried == 400
+    assert covered >= 352
+
+
+def test_what_noise_hides_has_no_estimate() -> None:
+    with seeded_noise(3), pytest.warns(pc.PrivcausalWarning, match="No estimate for"):
+        fit = pc.regress("y ~ a + b + C(k)", ROWS.iloc[:60], bounds=BOUNDS, eps=0.1)
+    assert "columns" in fit.alerts
+    assert fit.params.isna().any()
+    assert fit.bse[fit.params.isna()].isin([np.inf]).all()
+    assert "nan" in str(fit.summary()).lower() or "inf" in str(fit.summary()).lower()
+
+
+def test_rows_of_a_unit_may_be_alike() -> None:
+    rows = ROWS.assign(who=np.arange(len(ROWS)) // 2)
+    with zero_noise():
+        alone = pc.regress("y ~ a", rows, bounds=BOUNDS)
+        pairs = pc.regress("y ~ a", rows, bounds=BOUNDS, unit="who", max_rows=2)
+    np.testing.assert_allclose(pairs.bse, np.sqrt(2) * alone.bse, rtol=1e-6)
+
+
+def test_what_bought_bounds_cut_is_in_the_interval() -> None:
+    rows = ROWS.assign(y=np.exp(ROWS["y"].clip(-2, 4)))
+    declared = {name: domain for name, domain in BOUNDS.items() if name != "y"}
+    with seeded_noise(2):
+        fit = pc.regress("y ~ a + b", rows, bounds=declared, eps=8)
+    averages = fit.estimate.averages
+    assert averages is not None
+    assert (averages.clipping > 0).all()
+    assert "y" in fit.alerts["bounds"]
+
+
+@pytest.fixture(scope="module")
+def fit() -> pc.RegressionResult:
+    with seeded_noise(5):
+        return pc.regress("y ~ a + b + C(k)", ROWS, bounds=BOUNDS, eps=4)
+
+
+def test_it_comes_back_from_a_file(fit: pc.RegressionResult, tmp_path: Path) -> None:
+    fit.save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json")
+    assert isinstance(again, pc.RegressionResult)
+    assert str(again.summary()) == str(fit.summary())
+    pd.testing.assert_frame_equal(again.predict(ROWS.head(3)), fit.predict(ROWS.head(3)))
+
+
+def test_its_call_makes_it_again(fit: pc.RegressionResult) -> None:
+    with seeded_noise(5):
+        made: dict[str, Any] = {"data": ROWS}
+        source = fit.call.replace("pc.regress(", "fit = pc.regress(")
+        exec(source, made)
+    assert made["fit"].params.equals(fit.params)
+
+
+def test_summary_and_report_say_what_it_is(fit: pc.RegressionResult, tmp_path: Path) -> None:
+    text = " ".join(str(fit.summary()).split())
+    assert "Private Linear Regression" in text
+    assert "Treatment" not in text
+    assert "No causal reading by itself" in text
+    assert "Variance of a:" in text
+    assert len(str(fit.summary()).splitlines()) <= 36
+    fit.report(tmp_path / "fit.html")
+    page = (tmp_path / "fit.html").read_text(encoding="utf-8")
+    assert "A regression of" in page
+    assert "Propensity" not in page
+    assert "treated" not in page
+
+
+def test_it_stands_beside_other_fits(fit: pc.RegressionResult) -> None:
+    table = pc.compare({"private": fit, "plain": smf.ols("y ~ a + b + C(k)", ROWS).fit()})
+    assert set(table.frame["term"]) == set(fit.params.index)
+    assert fit.wald_test("a = 0, b = 0").pvalue < 1e-6
+    assert fit.tidy()["term"].tolist() == list(fit.params.index)
+    assert json.loads(fit.glance().to_json())["estimand"]["0"] == "OLS"
+
+
+@pytest.mark.parametrize("name", ["ate", "gate"])
+def test_it_has_no_average_effect(fit: pc.RegressionResult, name: str) -> None:
+    with pytest.raises(pc.CapabilityError, match="has coefficients, in params"):
+        getattr(fit, name)
+    with pytest.raises(pc.CapabilityError, match="private"):
+        fit.sensitivity()
+
+
+@pytest.mark.parametrize(
+    ("formula", "options", "words"),
+    [
+        ("y ~ a | b", {}, "a regression has no bar"),
+        ("y ~ ", {}, "the right side is missing"),
+        ("y ~ y + a", {}, "also on the right"),
+        ("y ~ a", {"weights": "b", "bounds": {"a": (0, 1), "y": (0, 1)}}, "declared bounds"),
+        ("y ~ a", {"weights": "a"}, "cannot also be in the formula"),
+        ("y ~ a", {"control": pc.Control(split="crossfit")}, "leave split='full'"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_for_nothing(
+    formula: str, options: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    ledger = pc.Ledger(tmp_path / "ledger.db", "rows", eps=2, delta=1e-4)
+    with pytest.raises(pc.PrivcausalError, match=words):
+        pc.regress(formula, ROWS, **{"bounds": BOUNDS, "ledger": ledger} | options)
+    assert ledger.fits == 0
+
+
+def test_a_plan_has_the_noise_of_the_fit() -> None:
+    plan = pc.plan("y ~ a + b", n=3000, eps=4, bounds=BOUNDS, learner="regress", outcome_sd=5)
+    with seeded_noise(1):
+        fit = pc.regress("y ~ a + b", ROWS, bounds=BOUNDS, eps=4)
+    assert plan.budget["rho"].tolist() == fit.budget["rho"].tolist()
+    assert "interval of a;" in " ".join(str(plan).split())
+    assert np.isfinite(plan.table["half-width"]).all()
+
+
+def test_files_and_engines_give_the_same_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    ROWS.to_parquet(path)
+    found = []
+    for data in (ROWS, path, {name: ROWS[name].to_numpy() for name in ROWS}):
+        with seeded_noise(9):
+            fit = pc.regress(
+                "y ~ a + C(k)", data, bounds=BOUNDS, weights="w", control=pc.Control(cov_type="HC0")
+            )
+        found.append((fit.params.to_numpy(), fit.bse.to_numpy()))
+    for params, errors in found[1:]:
+        assert np.array_equal(params, found[0][0])
+        assert np.array_equal(errors, found[0][1])
