@@ -53,7 +53,7 @@ def parallel(rng: np.random.Generator, n: int) -> Drawn:
 
 
 def conditional(rng: np.random.Generator, n: int) -> Drawn:
-    """Trends and treatment both depend on the covariates: without them the bias is 1.3."""
+    """Trends and treatment both depend on the covariates: without them the bias is 1.0."""
     a, b = rng.uniform(20, 60, n), rng.beta(2, 3, n)
     g = rng.integers(0, 3, n)
     u = (a - 40) / 20
