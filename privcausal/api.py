@@ -17,7 +17,7 @@ from privcausal.request.formula import CausalFormula
 from privcausal.request.panel import panel_of
 from privcausal.request.plan import Plan, assume
 from privcausal.request.request import Control, Trust
-from privcausal.request.schema import Schema, with_levels
+from privcausal.request.schema import Binary, Schema, with_levels
 from privcausal.results import AteResult, CateResult, PlanResult, RegressionResult
 from privcausal.results.call import cells_call
 from privcausal.results.guarantee import ledger_line
@@ -555,5 +555,7 @@ def check_data(data: Frame, formula: str | None = None, bounds: Bounds = None) -
             return look_at_rows(known, domains, (*domains, *source.header.names))
         read = parse(formula, source)
         domains = with_levels(domains, read.levels)
+        if read.treatment not in domains and source.header.kinds[read.treatment] != "text":
+            domains = domains.with_columns({read.treatment: Binary()})  # as a fit reads it
         known = typed(source, lambda _: domains.label_columns(read.categorical))
         return look_at_rows(known, domains, read.variables)

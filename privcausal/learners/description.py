@@ -73,12 +73,14 @@ MISSING = (
 LEFT_OUT = "Rows with a missing value were left out; how many there were is not shown."
 
 BANDS = (
-    "Bands of the effect cover its projection, on average over x. It is that on the basis, and the "
-    "coverage is approximate."
+    "Effects by modifier are shrunken: for a group, quote its own average. Their bands cover the "
+    "projection of the effect on the basis, on average over x, and are approximate. Slopes are of "
+    "the best linear projection and not shrunken: with little budget they are mostly noise. All "
+    "agree within their uncertainty."
 )
 
 SPLITS = {
-    "full": "all rows, rho split",
+    "full": "all rows",
     "disjoint": "own half of the rows",
     "crossfit": "cross-fitted, 2 folds",
 }

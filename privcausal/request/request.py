@@ -270,6 +270,13 @@ class Request:
             labels = ["no", "yes"]
             if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
                 labels = [str(number_key(end)) for end in (domain.lo, domain.hi)]
+            if isinstance(domain, Interval) and domain.width != 1:
+                outcome = self.formula.outcome
+                raise SchemaError(
+                    f"treatment {name!r} must be binary, and has the bounds of a number. If "
+                    f"{outcome!r} is the treatment, write {name} ~ {outcome}; if {name!r} has two "
+                    f"values, declare them, the reference first: bounds={{{name!r}: {labels!r}}}"
+                )
             raise SchemaError(
                 f"treatment {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
                 f"declare its two labels, the reference first: bounds={{{name!r}: {labels!r}}}"

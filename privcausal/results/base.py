@@ -73,6 +73,9 @@ class NuisanceFunction:
         return f"<released nuisance {self.name!r}: call it with new data>"
 
 
+CATE_KINDS = ("effect", "uplift")
+"""Pictures of effects that depend on covariates."""
+
 BOUGHT = (
     "Bounds were bought with noise: {}; values beyond were cut. Intervals of averages allow for "
     "the outcomes among them. They are in fit.schema, to be used again as bounds=."
@@ -488,9 +491,8 @@ class Result(Printed, Exchange, Disclosed, Absent):
         known = self._pictures(check_alpha(alpha), labels)
         if kind not in known:
             names = ", ".join(map(repr, known))
-            raise CapabilityError(
-                f"plot(kind={str(kind)[:40]!r}) is unknown; choose one of {names}"
-            )
+            kinds = "is of privcate's results" if kind in CATE_KINDS else "is unknown"
+            raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) {kinds}; choose one of {names}")
         return known[kind]
 
     def _pictures(self, alpha: float, labels: Labels) -> dict[str, Picture]:

@@ -43,7 +43,7 @@ def test_private_fits_are_read_whole() -> None:
     for name, fit in fits.items():
         rows = made.frame[made.frame["fit"] == name].drop(columns="fit").reset_index(drop=True)
         pd.testing.assert_frame_equal(rows, fit.tidy().drop(columns="alerts"))
-    assert made.stats.loc["R", ["n", "ε", "δ"]].tolist() == ["900", "20", "1e-05"]
+    assert made.stats.loc["R", ["n", "ε", "δ"]].tolist() == ["900 ± 16", "20", "1e-05"]
     assert made.stats.loc["AIPW", "Estimator"] == "AIPW / linear"
     assert set(made.stats["Guarantee"]) == {"proven"}
     assert "No guarantee" not in str(made)
