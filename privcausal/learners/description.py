@@ -12,10 +12,10 @@ from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import INDEX
 from privcausal.learners.bases import BASES, OTHERS, AnyBase
 from privcausal.learners.estimands import (
-    ESTIMANDS,
     limit_words,
     propensity_limits,
     propensity_words,
+    words_of,
 )
 from privcausal.learners.estimate import Estimate
 from privcausal.request.plan import Plan
@@ -97,22 +97,16 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
         What the bands for the effect cover.
     """
     plan = estimate.plan
-    request, words = plan.request, ESTIMANDS[plan.request.estimand]
+    request, words = plan.request, words_of(plan.request)
     banded = request.estimand == "CATE" and request.mode == "proven"
     products = _products_note(estimate)
     return Description(
         title=title,
         rows=nuisance_rows(estimate, SPLITS[request.split]),
         reading=(words.reading,),
-        assumptions=(
-            "No unmeasured confounding: given the listed covariates, who was treated does not "
-            "depend on what the outcome would have been.",
-            words.overlap,
-            NO_INTERFERENCE,
-            BOUNDED,
-        ),
+        assumptions=(*words.identified, words.overlap, NO_INTERFERENCE, BOUNDED),
         methods=(
-            method,
+            *(*words.methods, method),
             *getattr(_base(plan), "methods", ()),
             _propensity_text(request, estimate.clip)
             + _weight_text(estimate)
