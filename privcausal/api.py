@@ -14,6 +14,7 @@ from privcausal.learners.aggregates import cell_budget, cell_request, from_exact
 from privcausal.learners.bases import AnyBase
 from privcausal.learners.power import Planner
 from privcausal.request.formula import CausalFormula
+from privcausal.request.panel import panel_of
 from privcausal.request.plan import Plan, assume
 from privcausal.request.request import Control, Trust, estimands_of
 from privcausal.request.schema import Binary, Schema, with_levels
@@ -198,6 +199,62 @@ def private(
             estimand=first,
             more=more,
             propensity=propensity,
+            groups=groups_of(groups),
+        )  # fmt: skip
+        asked, chosen = for_average(request), base_of(base)
+        return run(asked, chosen, source, request, ledger, AteResult, progress)
+
+
+@strict
+def did(
+    formula: str,
+    data: Frame,
+    *,
+    unit: str,
+    time: str,
+    periods: Sequence[Any] | None = None,
+    base: str | AnyBase = "gam",
+    eps: float = 1.0,
+    delta: float = 1e-5,
+    bounds: Bounds = None,
+    neighbors: Neighbors = "substitute",
+    groups: Sequence[str] = (),
+    control: Control = DEFAULT,
+    ledger: Ledger | None = None,
+    progress: bool = False,
+) -> AteResult:
+    """Differences in differences of two periods: the average effect on the treated.
+
+    A unit's change of outcome is one row, made in the vault, so all rows of a unit are protected.
+    Without covariates it is the difference of the arms' mean changes, with covariates the doubly
+    robust estimator for panels of Sant'Anna and Zhao (2020): the ATT of `private` on changes.
+
+    Parameters
+    ----------
+    formula : str
+        ``"outcome ~ treatment | covariates"``; the treatment is that of a row's period, and nobody
+        may have it before. Covariates and groups are those of the row before.
+    data : data frame
+        As for `private`. A unit counts if it has one row of each of both periods, with nothing
+        missing; rows of other periods are ignored, and no order matters.
+    unit, time : str
+        The columns of units and of periods.
+    periods : (before, after), optional
+        Left out: the two levels that `bounds` declares for the column of periods.
+    bounds : dict or Schema
+        As for `private`. Those of the outcome, (lo, hi), have to be declared: they bound its change
+        by (lo - hi, hi - lo).
+
+    Other parameters are those of `private`, as are results and errors. It is planned as that is:
+    ``plan("Y ~ T | X", n=units, unit="id", estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.
+    """
+    with open_source(data) as source:
+        parsed, header = parse(formula, source), source.header
+        schema = with_levels(Schema.of(bounds), parsed.levels)
+        schema, panel = panel_of(parsed, schema, header.kinds, unit, time, periods, groups)
+        request = request_of(
+            parsed, schema, eps, delta, Trust(neighbors, unit, panel=panel), control,
+            estimand="ATT",
             groups=groups_of(groups),
         )  # fmt: skip
         asked, chosen = for_average(request), base_of(base)

@@ -154,7 +154,7 @@ def run(
     """Plan, charge, fit."""
     # all that can be checked without rows
     source = typed(source, request.label_columns)
-    check_columns(source.header, request.columns)
+    check_columns(source.header, request.read)
     check_types(source.header, request)
     free = [name for name, kind in source.header.kinds.items() if kind == "bool"]
     free += [request.formula.treatment, *filter(None, [request.trust.unit])]

@@ -16,6 +16,7 @@ from privcausal.learners.estimands import (
     limit_words,
     propensity_limits,
     propensity_words,
+    words_of,
 )
 from privcausal.learners.estimate import Estimate
 from privcausal.request.plan import Plan
@@ -105,7 +106,7 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
         What the bands for the effect cover.
     """
     plan = estimate.plan
-    request, words = plan.request, ESTIMANDS[plan.request.estimand]
+    request, words = plan.request, words_of(plan.request)
     every = [words, *(ESTIMANDS[name] for name in request.averages[1:])]
     banded = request.estimand == "CATE" and request.mode == "proven"
     products = _products_note(estimate)
@@ -114,14 +115,13 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
         rows=nuisance_rows(estimate, SPLITS[request.split]),
         reading=tuple(dict.fromkeys(one.reading for one in every)),
         assumptions=(
-            "No unmeasured confounding: given the listed covariates, who was treated does not "
-            "depend on what the outcome would have been.",
+            *words.identified,
             *dict.fromkeys(one.overlap for one in every),
             NO_INTERFERENCE,
             BOUNDED,
         ),
         methods=(
-            method,
+            *(*words.methods, method),
             *getattr(_base(plan), "methods", ()),
             _propensity_text(request, estimate.clip)
             + _weight_text(estimate)

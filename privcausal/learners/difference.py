@@ -28,6 +28,7 @@ from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
 from privcausal.learners.description import BOUNDED, MISSING, NO_INTERFERENCE, RATIO, Description
+from privcausal.learners.estimands import words_of
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.shares import SHARES
 from privcausal.learners.state import Session
@@ -116,12 +117,15 @@ class DifferenceInMeans(Learner):
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:
+        request = estimate.plan.request
+        words, trial = words_of(request), request.trust.panel is None
+        same = (SAME,) if request.averages != ("ATE",) else ()
         return Description(
             title=cls.title,
             rows=(("Nuisances", "none"), ("Propensity", "one for all rows")),
-            reading=(READING, *((SAME,) if estimate.plan.request.averages != ("ATE",) else ())),
-            assumptions=(RANDOMISED, NO_INTERFERENCE, BOUNDED),
-            methods=(*METHODS, *((RATIO,) if estimate.plan.request.ratios else ())),
+            reading=(READING, *same) if trial else (words.reading,),
+            assumptions=((RANDOMISED,) if trial else words.identified) + (NO_INTERFERENCE, BOUNDED),
+            methods=(*words.methods, *METHODS, *((RATIO,) if request.ratios else ())),
             adjusts=False,
         )
 

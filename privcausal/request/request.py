@@ -11,6 +11,7 @@ from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.request.formula import CausalFormula
 from privcausal.request.groups import parse_group
 from privcausal.request.header import number_key
+from privcausal.request.panel import Panel
 from privcausal.request.schema import Binary, Interval, Levels, Schema
 from privcausal.stored import stored
 from privcausal.typing import Estimand, Neighbors, Ratio, Split
@@ -82,11 +83,12 @@ def _choice(name: str, value: Any, known: tuple[str, ...]) -> None:
 @stored
 @dataclass(frozen=True)
 class Trust:
-    """Whom the guarantee protects: the neighbour relation and the unit."""
+    """Whom the guarantee protects: the neighbour relation, and the unit; of a `panel` all rows."""
 
     neighbors: Neighbors = "substitute"
     unit: str | None = None
     max_rows: int = 1
+    panel: Panel | None = None
 
     def __post_init__(self) -> None:
         _choice("neighbors", self.neighbors, NEIGHBORS)
@@ -100,6 +102,8 @@ class Trust:
     @property
     def protected(self) -> str:
         """Whose data are protected: ``"row"``, or ``"patient_id (at most 3 rows)"``."""
+        if self.panel is not None:
+            return f"{self.unit} (all rows)"
         return "row" if self.unit is None else f"{self.unit} (at most {self.max_rows} rows)"
 
 
@@ -349,12 +353,24 @@ class Request:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column the call reads."""
+        """Every column that a row has."""
         extra = [self.trust.unit] if self.trust.unit else []
         extra += [parse_group(name).column for name in self.groups]
         return tuple(dict.fromkeys([*self.needed, *extra]))
 
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Every column of the table that the call reads: that of periods, too."""
+        panel = self.trust.panel
+        return self.columns if panel is None else (*self.columns, panel.time)
+
+    @property
+    def declared(self) -> Schema:
+        """Domains of the table's columns: of the outcome, and not of its change."""
+        panel = self.trust.panel
+        return self.schema if panel is None else self.schema.with_columns(panel.outcome.columns)
+
     def label_columns(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
         """Columns of labels in a table without types; see `Schema.label_columns`."""
         unit = [self.trust.unit] if self.trust.unit else []
-        return self.schema.label_columns([*self.formula.categorical, *unit])
+        return self.declared.label_columns([*self.formula.categorical, *unit])

@@ -322,7 +322,8 @@ class Result(Printed, Exchange, Disclosed, Absent):
         What was bought is public now. Who reuses it declares it, and pays nothing for it again.
         """
         request = self.plan.request
-        known = {n: request.schema.get(n) or self.estimate.schema.get(n) for n in request.columns}
+        declared, bought = request.declared, self.estimate.schema
+        known = {n: declared.get(n) or bought.get(n) for n in request.read}
         raw = {n: getattr(domain, "raw", domain) for n, domain in known.items() if domain}
         return Schema(raw, complete=request.schema.complete)
 

@@ -46,8 +46,8 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     options["eps"] = budget.epsilon
     if name not in ("paper.tm", "paper.adum"):
         options["delta"] = budget.delta
-    if len(request.schema) or request.schema.complete:
-        options["bounds"] = _bounds(request.schema)
+    if len(request.declared) or request.declared.complete:
+        options["bounds"] = _bounds(request.declared)
     general: list[tuple[str, Any, Any]] = [  # option, value, default
         (
             "estimand",
@@ -61,6 +61,9 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
         ("weights", request.weights, None),
         ("groups", list(request.groups), []),
     ]
+    if trust.panel is not None:  # its unit has no most rows, and its estimand is the ATT
+        name, options["time"] = "did", trust.panel.time
+        general = [line for line in general if line[0] != "estimand"]
     options |= {key: value for key, value, default in (*general, *own) if value != default}
     return _written(name, request.formula.text, _Source("data"), **options)
 

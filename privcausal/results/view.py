@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pandas as pd
@@ -11,13 +11,13 @@ import pandas as pd
 from privcausal.inference.cells import CellEffect
 from privcausal.learners import Description, describe
 from privcausal.learners.description import tails
-from privcausal.learners.estimands import ESTIMANDS
+from privcausal.learners.estimands import words_of
 from privcausal.report import FitView, Shape, VarianceSource
 from privcausal.report.numbers import alike, level
 from privcausal.report.words import guess_sentence, odds_sentence
 from privcausal.request.plan import Plan
 from privcausal.request.request import RATIOS
-from privcausal.request.schema import Binary, Domain, Interval, Schema
+from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.results.frames import cell_table, effects_only, gain_frame, quantile
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text, published_doubts
 
@@ -36,7 +36,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
     request, schema, z = plan.request, estimate.schema, quantile(alpha)
     formula, trust = request.formula, request.trust
-    averages, words, said = estimate.averages, ESTIMANDS[request.estimand], describe(estimate)
+    averages, words, said = estimate.averages, words_of(request), describe(estimate)
     cells = estimate.effect if isinstance(estimate.effect, CellEffect) else None
     bought = any(stage.heading == "bounds" for stage in plan.stages)
     complete = _complete(estimate)
@@ -52,14 +52,18 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         gates = effects_only(result._table(groups=True, z=z)) if averages.groups else None
     persons = "One row is one person."
     if trust.unit is not None:
-        persons = f"One {trust.unit} is one person, with at most {trust.max_rows} rows used."
+        used = f"at most {trust.max_rows} rows used" if trust.panel is None else "all of its rows"
+        persons = f"One {trust.unit} is one person, with {used}."
+    outcome = f"{formula.effect_on} in {_range(schema[formula.outcome])}"
+    panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
     return FitView(
         title=words.title + ("s" if len(request.averages) > 1 else ""),
         outcome=formula.effect_on,
         treatment=formula.treatment,
         estimand=words.name,
         left=(
-            ("Outcome", f"{formula.effect_on} in {_range(schema[formula.outcome])}"),
+            ("Outcome", outcome if panel is None else f"change of {outcome}"),
+            *((("Periods", " to ".join(panel)),) if panel else ()),
             *_arms(formula.treatment, schema),
             ("Formula", str(formula)),
             ("Records" if trust.unit is None else "Units", size),
@@ -225,7 +229,7 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
         if request.mode == "paper"
         else f"at least {share:.0%} of that uncertainty (in variance) is noise added for privacy."
     )
-    over = ESTIMANDS[request.estimand].over
+    over = words_of(request).over
     shown = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
     value, low, high = alike(shown, float(row["std_error"]), digits=2)
     between = f"With {level(alpha)} confidence the change lies between {low} and {high}"

@@ -112,7 +112,7 @@ def test_other_released_numbers_give_other_warnings() -> None:
 
 def test_a_warning_by_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = sys.modules["privcausal.vault.batch"]
-    clean = batch._clean
+    clean = batch.cleaned
 
     def telling(column: Any, domain: Any) -> Any:
         values, present = clean(column, domain)
@@ -120,6 +120,6 @@ def test_a_warning_by_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> N
             warnings.warn("high values", pc.PrivcausalWarning, stacklevel=2)
         return values, present
 
-    monkeypatch.setattr(batch, "_clean", telling)
+    monkeypatch.setattr(batch, "cleaned", telling)
     first, second = both("clip")
     assert first.warned != second.warned

@@ -24,6 +24,7 @@ from vault_helpers import (
     rescaled,
     study,
     table,
+    turned,
 )
 
 from privcausal import testing
@@ -110,6 +111,18 @@ def outlaid(s: Study, c: Clean) -> Matrix:
     return both * np.minimum(c.w, laid.cut / np.linalg.norm(both, axis=1))[:, None]
 
 
+def whitened(s: Study, c: Clean, product: Vector) -> dict[str, Vector]:
+    """Sums of combinations of features, by their definition."""
+    u = c.phi @ turned(s.features).turn
+    norm = np.linalg.norm(u, axis=1)
+    along, weight = u / norm[:, None], np.minimum(1, (turned(s.features).cut / norm) ** 2)
+    return {
+        "gram turned": upper((u.T * weight) @ u),
+        "gram of directions": upper((along.T * (c.t - c.e) ** 2) @ along),
+        "vector scores": along.T @ cut(product, 0.5),
+    }
+
+
 def half_open(values: Vector, edges: Vector) -> Vector:
     """Counts in cells that are closed above, but for the last, which holds its lower border."""
     at = np.where(values >= edges[-1], len(edges), np.searchsorted(edges, values, side="left"))
@@ -145,6 +158,7 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         "cross by arm": np.concatenate([cross(imputed, arm) for arm in arms]),
         "cross cut": cross(cut(product, 0.25 * largest)),
         "cross stretched": outlaid(s, c).T @ (c.y - 2.0),
+        **whitened(s, c, product),
         "marginals": np.concatenate(histograms),
         "ranges": np.concatenate(
             [
