@@ -16,14 +16,14 @@ from privcausal.learners.power import Planner
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panel import panel_of
 from privcausal.request.plan import Plan, assume
-from privcausal.request.request import Control, Trust
+from privcausal.request.request import Control, Trust, estimands_of
 from privcausal.request.schema import Binary, Schema, with_levels
 from privcausal.results import AteResult, CateResult, PlanResult, RegressionResult
 from privcausal.results.call import cells_call
 from privcausal.results.guarantee import ledger_line
 from privcausal.results.plan import Question
 from privcausal.run import DEFAULT, Bounds, groups_of, parse, request_of, run, strict, told
-from privcausal.typing import Estimand, Frame, Neighbors
+from privcausal.typing import Estimand, Frame, Neighbors, Ratio
 from privcausal.vault import file_labels, from_table, open_source, open_vault, typed
 from privcausal.vault import inspect as look_at_rows
 
@@ -125,7 +125,7 @@ def private(
     data: Frame,
     *,
     base: str | AnyBase = "gam",
-    estimand: Estimand = "ATE",
+    estimand: Estimand | Ratio | Sequence[Estimand | Ratio] = "ATE",
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
@@ -150,11 +150,14 @@ def private(
         As for `privcate`: a frame, a dict of arrays, Parquet or CSV files, DuckDB, Spark.
     base : str or option object
         What nuisances are learned by: ``"gam"``, ``"linear"`` or ``"dpebm"``; see `privcate`.
-    estimand : {"ATE", "ATT", "ATO"}
-        Which average of the effect: over everyone; over the treated; or by overlap weights
-        e(x) (1 - e(x)) (Li, Morgan and Zaslavsky 2018), which is over those who might as well have
-        been treated as not. Prefer the ATO where overlap is poor: nothing is divided by the
-        propensity, so its score has the smallest range, and hardly any propensity is cut; with
+    estimand : {"ATE", "ATT", "ATO", "RR", "OR"} or sequence of these
+        Several are released together, at the charge of one, with their joint covariance; the first
+        average is the headline. ``"RR"`` and ``"OR"``, of an outcome of two values or declared as
+        0 and 1, are the ratios of E[Y(1)] and E[Y(0)], and of their odds; with them come both means
+        and the ATE. Averages of the effect are over everyone; over the treated; or by overlap
+        weights e(x) (1 - e(x)) (Li, Morgan and Zaslavsky 2018), which is over those who might as
+        well have been treated as not. Prefer the ATO where overlap is poor: nothing is divided by
+        the propensity, so its score has the smallest range, and hardly any propensity is cut; with
         good overlap widths are alike. It answers for a population that the treatment itself
         defines. The three coincide where the effect is the same for all, or the
         propensity is: without covariates each is the difference in means.
@@ -189,10 +192,12 @@ def private(
     FormulaError, SchemaError, DataError, BudgetError, LedgerError, CapabilityError
         Before anything is spent, unless the message says otherwise.
     """
+    first, more = estimands_of(estimand)
     with open_source(data) as source:
         request = request_of(
             parse(formula, source), bounds, eps, delta, Trust(neighbors, unit, max_rows), control,
-            estimand=estimand,
+            estimand=first,
+            more=more,
             propensity=propensity,
             groups=groups_of(groups),
         )  # fmt: skip
@@ -330,7 +335,7 @@ def plan(
     width: float | None = None,
     bounds: Bounds = None,
     learner: str | Learner = "private",
-    estimand: Estimand = "ATE",
+    estimand: Estimand | Ratio | Sequence[Estimand | Ratio] = "ATE",
     base: str | AnyBase = "gam",
     delta: float = 1e-5,
     neighbors: Neighbors = "substitute",
@@ -372,8 +377,8 @@ def plan(
     learner : str or option object
         ``"private"`` plans `privcausal.private`, ``"regress"`` the first slope of
         `privcausal.regress`, any other name `privcausal.privcate`.
-    estimand : {"ATE", "ATT", "ATO"}
-        As for `private`; `privcate` has the ATE only.
+    estimand : {"ATE", "ATT", "ATO", "RR", "OR"} or sequence of these
+        As for `private`, and the widths are those of the first; `privcate` has the ATE only.
     outcome_sd : float, optional
         Standard deviation of the outcome within an arm. Default: a quarter of its declared width,
         or half of it for two labels and for bounds (0, 1), as of an outcome that is 0 or 1; the
@@ -401,11 +406,13 @@ def plan(
     average, regression = learner == "private", learner == "regress"
     if not average and estimand != "ATE":
         raise CapabilityError("estimand= belongs to learner='private'; `privcate` has the ATE only")
+    first, more = estimands_of(estimand)
     read = CausalFormula.regression if regression else CausalFormula.parse
     request = request_of(
         read(formula), bounds, question.first_epsilon, delta,
         Trust(neighbors, unit, max_rows), control,
-        estimand=estimand if average else "OLS" if regression else "CATE",
+        estimand=first if average else "OLS" if regression else "CATE",
+        more=more,
         propensity=propensity,
         groups=groups_of(groups),
     )  # fmt: skip

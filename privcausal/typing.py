@@ -33,5 +33,8 @@ Split: TypeAlias = Literal["full", "disjoint", "crossfit"]
 Estimand: TypeAlias = Literal["ATE", "ATT", "ATO"]
 """Which average of the effect: over all, over the treated, or by overlap weights e (1 - e)."""
 
+Ratio: TypeAlias = Literal["RR", "OR"]
+"""Of the mean outcomes under treatment and control: risk ratio or odds ratio."""
+
 Frame: TypeAlias = Any
 """Any data frame that narwhals can read, or a mapping of column names to arrays."""

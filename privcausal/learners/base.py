@@ -346,7 +346,7 @@ def nuisance_alert(found: AverageEstimate) -> dict[str, str]:
 
 def _divides(state: FitState, found: AverageEstimate) -> bool:
     """Whether the average divides by an estimated propensity."""
-    return found.terms[0] == "ATE" and state.known is None
+    return "ATE" in found.terms and state.known is None
 
 
 def _ends(state: FitState) -> dict[str, float]:

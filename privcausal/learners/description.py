@@ -12,6 +12,7 @@ from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import INDEX
 from privcausal.learners.bases import BASES, OTHERS, AnyBase
 from privcausal.learners.estimands import (
+    ESTIMANDS,
     limit_words,
     propensity_limits,
     propensity_words,
@@ -70,6 +71,14 @@ MISSING = (
     "A row with a missing value adds nothing to any sum. The number of complete rows is shown as "
     "it was released, give or take two standard deviations of its noise."
 )
+TOGETHER = (
+    "The scores of a row, each cut by itself, were released as one vector, with Gaussian noise of "
+    "the shape that hides it with least predicted variances; covariances are of the same releases."
+)
+RATIO = (
+    "Limits of the risk and odds ratios are their extremes over the joint confidence ellipse of "
+    "E[Y(0)] and E[Y(1)] (for the risk ratio Fieller's)."
+)
 LEFT_OUT = "Rows with a missing value were left out; how many there were is not shown."
 
 BANDS = (
@@ -98,24 +107,32 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
     """
     plan = estimate.plan
     request, words = plan.request, words_of(plan.request)
+    every = [words, *(ESTIMANDS[name] for name in request.averages[1:])]
     banded = request.estimand == "CATE" and request.mode == "proven"
     products = _products_note(estimate)
     return Description(
         title=title,
         rows=nuisance_rows(estimate, SPLITS[request.split]),
-        reading=(words.reading,),
-        assumptions=(*words.identified, words.overlap, NO_INTERFERENCE, BOUNDED),
+        reading=tuple(dict.fromkeys(one.reading for one in every)),
+        assumptions=(
+            *words.identified,
+            *dict.fromkeys(one.overlap for one in every),
+            NO_INTERFERENCE,
+            BOUNDED,
+        ),
         methods=(
             *(*words.methods, method),
             *getattr(_base(plan), "methods", ()),
             _propensity_text(request, estimate.clip)
             + _weight_text(estimate)
             + f"Outcome and covariates are cut to their bounds. Split: {SPLITS[request.split]}.",
-            f"Averages are ratios of noisy sums of {words.ratio}; standard errors add sampling, "
-            "privacy noise (delta method), a bound of the bias of cut scores and an allowance for "
-            "the product of the nuisances' errors. "
+            f"Averages are ratios of noisy sums of {'; of '.join(one.ratio for one in every)}; "
+            "standard errors add sampling, privacy noise (delta method), a bound of the bias of "
+            "cut scores and an allowance for the product of the nuisances' errors. "
             + "".join(f"{text} " for text in tails(estimate))
             + "Effects and limits are held within the width of the outcome's bounds.",
+            *((TOGETHER,) if request.more else ()),
+            *((RATIO,) if request.ratios else ()),
             MISSING,
         ),
         bands=(*((bands,) if banded else ()), *((products,) if products else ())),

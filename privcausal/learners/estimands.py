@@ -115,8 +115,9 @@ def words_of(request: Request) -> Words:
 def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
     """Limits of an estimated propensity in the score: only what it divides by is cut far."""
     soft = min(PRIORS.residual_clip, clip)
-    low = clip if request.estimand in ("CATE", "ATE") else soft
-    high = soft if request.estimand == "ATO" else clip
+    asked = {request.estimand, *request.averages}
+    low = clip if asked & {"CATE", "ATE"} else soft
+    high = soft if asked == {"ATO"} else clip
     return low, 1 - high
 
 

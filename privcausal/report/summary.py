@@ -133,7 +133,8 @@ def _estimates(view: FitView, full: bool) -> list[list[Block]]:
     """
     effects, slopes = view.effects, None
     if effects is not None and (view.gates is not None or view.shapes):
-        effects, slopes = effects.iloc[:1], effects.iloc[1:] if full or not view.shapes else None
+        first, rest = effects.iloc[: view.averages], effects.iloc[view.averages :]
+        effects, slopes = first, rest if full or not view.shapes else None
     shown = (
         (effects, tables.effect_grid),
         (view.gates, tables.gate_grid),

@@ -14,9 +14,12 @@ from privcausal.request.header import number_key
 from privcausal.request.panel import Panel
 from privcausal.request.schema import Binary, Interval, Levels, Schema
 from privcausal.stored import stored
-from privcausal.typing import Estimand, Neighbors, Split
+from privcausal.typing import Estimand, Neighbors, Ratio, Split
 
 AVERAGES: tuple[Estimand, ...] = get_args(Estimand)
+RATIOS: tuple[Ratio, ...] = get_args(Ratio)
+RISKS = ("E[Y(0)]", "E[Y(1)]")
+"""The mean outcomes that ratios are of, as results name them."""
 NEIGHBORS: tuple[Neighbors, ...] = ("substitute", "add_remove")
 Mode = Literal["proven", "paper"]
 BelowMinimum = Literal["refuse", "published"]
@@ -151,6 +154,34 @@ class Queries:
         return max((len(values) for values in self.columns.values()), default=1)
 
 
+def estimands_of(
+    asked: object,
+) -> tuple[Literal["CATE"] | Estimand, tuple[Estimand | Ratio, ...]]:
+    """The first average asked for, and what else; ratios bring their difference, the ATE.
+
+    Raises
+    ------
+    CapabilityError
+        An unknown name, a name given twice, or none.
+    """
+    if asked == "CATE":
+        return "CATE", ()  # which is refused by name
+    names = [asked] if isinstance(asked, str) else asked
+    if not isinstance(names, Sequence) or not names:
+        raise CapabilityError("estimand is a name or a list of names, such as ['ATE', 'ATT']")
+    known = (*AVERAGES, *RATIOS)
+    for name in names:
+        _choice("estimand", name, known)
+    if len(set(names)) < len(names):
+        raise CapabilityError("an estimand is asked for twice: name each once")
+    ratios = [name for name in names if name in RATIOS]
+    averages = [name for name in names if name in AVERAGES]
+    if ratios and "ATE" not in averages:
+        averages.append("ATE")
+    first, *more = averages
+    return first, (*more, *ratios)
+
+
 @stored
 @dataclass(frozen=True)
 class Request:
@@ -174,6 +205,8 @@ class Request:
         How far out values hidden by noise are assumed to lie when something is clipped.
     queries : Queries or None
         Public points at which the effect is wanted; None for the whole function.
+    more : tuple of str
+        Further averages, and ratios ``"RR"`` and ``"OR"``, from the same releases.
     weights : None or str
         Column of survey weights of a regression, with declared bounds that are not negative.
     """
@@ -192,11 +225,16 @@ class Request:
     below_minimum: BelowMinimum = "refuse"
     tails: Tails = "cubic"
     queries: Queries | None = None
+    more: tuple[Estimand | Ratio, ...] = ()
     weights: str | None = None
 
     def __post_init__(self) -> None:
         if self.estimand not in ("CATE", "OLS"):
             _choice("estimand", self.estimand, AVERAGES)
+        for other in self.more:
+            _choice("estimand", other, (*AVERAGES, *RATIOS))
+        if self.more and self.cov_type != "nonrobust":
+            raise CapabilityError("cov_type='HC0' is about slopes: several estimands have none")
         _choice("mode", self.mode, ("proven", "paper"))
         _choice("below_minimum", self.below_minimum, ("refuse", "published"))
         if self.mode == "proven" and self.below_minimum != "refuse":
@@ -281,6 +319,20 @@ class Request:
                 f"treatment {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
                 f"declare its two labels, the reference first: bounds={{{name!r}: {labels!r}}}"
             )
+
+    @property
+    def averages(self) -> tuple[Estimand, ...]:
+        """The averages asked for, the first one first."""
+        return tuple(a for a in (self.estimand, *self.more) if a in AVERAGES)
+
+    @property
+    def asked(self) -> str:
+        """All estimands, in words."""
+        return ", ".join((self.estimand, *self.more))
+
+    @property
+    def ratios(self) -> tuple[Ratio, ...]:
+        return tuple(r for r in self.more if r in RATIOS)
 
     @property
     def arm_clip(self) -> float:

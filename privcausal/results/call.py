@@ -49,7 +49,11 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     if len(request.declared) or request.declared.complete:
         options["bounds"] = _bounds(request.declared)
     general: list[tuple[str, Any, Any]] = [  # option, value, default
-        ("estimand", request.estimand, request.estimand if name != "private" else "ATE"),
+        (
+            "estimand",
+            [request.estimand, *request.more] if request.more else request.estimand,
+            request.estimand if name != "private" else "ATE",
+        ),
         ("neighbors", trust.neighbors, Trust().neighbors),
         ("unit", trust.unit, None),
         ("max_rows", trust.max_rows, 1),

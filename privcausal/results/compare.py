@@ -128,7 +128,7 @@ def _facts(fit: Result) -> dict[str, str]:
     return {
         "Outcome": plan.request.formula.effect_on,
         "Estimator": _estimator(fit),
-        "Estimand": plan.request.estimand,
+        "Estimand": plan.request.asked,
         "n": _rows(fit),
         "ε": stat_text(fit, "epsilon") or "",
         "δ": stat_text(fit, "delta") or "",
