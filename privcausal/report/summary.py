@@ -215,7 +215,7 @@ def _notes(view: FitView, full: bool) -> list[Block]:
 def _brief_notes(view: FitView) -> list[str]:
     """First sentences; what is serious in two lines, if need be by how many others there are."""
     brief = [first_sentence(note) for note in view.notes]
-    serious, others = brief[: view.serious], brief[view.serious :]
+    serious, others = brief[: view.serious], list(dict.fromkeys(brief[view.serious :]))
     width = LINE if len(serious) > 1 else 2 * LINE
     lines = [shorten(sentence, width, placeholder=" ...") for sentence in serious]
     if len(lines) > 2:
