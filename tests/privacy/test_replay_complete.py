@@ -41,6 +41,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "x": {"learner": "x", "groups": ["G"]},
     "private": {"learner": "private", "base": "linear"},
     "difference": {"learner": "private", "formula": "Y ~ T"},
+    "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "ATO"]},
     "regression": {
         "learner": "regress",
         "formula": "Y ~ X1 + C(G)",
