@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "api": ("check_data", "declare_labels", "from_cells", "plan", "private", "privcate", "regress"),
+    "api": (
+        "check_data", "declare_labels", "did", "from_cells", "plan", "private", "privcate",
+        "regress",
+    ),
     "results": ("AteResult", "CateResult", "PlanResult", "RegressionResult", "compare", "load"),
     "auditing": ("AuditResult", "audit"),
     "accounting": ("Ledger", "TradeOff"),
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from privcausal.accounting import TradeOff as TradeOff
     from privcausal.api import check_data as check_data
     from privcausal.api import declare_labels as declare_labels
+    from privcausal.api import did as did
     from privcausal.api import from_cells as from_cells
     from privcausal.api import plan as plan
     from privcausal.api import private as private

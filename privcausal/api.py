@@ -14,15 +14,16 @@ from privcausal.learners.aggregates import cell_budget, cell_request, from_exact
 from privcausal.learners.bases import AnyBase
 from privcausal.learners.power import Planner
 from privcausal.request.formula import CausalFormula
+from privcausal.request.panel import panel_of
 from privcausal.request.plan import Plan, assume
-from privcausal.request.request import Control, Trust
-from privcausal.request.schema import Schema, with_levels
+from privcausal.request.request import Control, Trust, estimands_of
+from privcausal.request.schema import Binary, Schema, with_levels
 from privcausal.results import AteResult, CateResult, PlanResult, RegressionResult
 from privcausal.results.call import cells_call
 from privcausal.results.guarantee import ledger_line
 from privcausal.results.plan import Question
 from privcausal.run import DEFAULT, Bounds, groups_of, parse, request_of, run, strict, told
-from privcausal.typing import Estimand, Frame, Neighbors
+from privcausal.typing import Estimand, Frame, Neighbors, Ratio
 from privcausal.vault import file_labels, from_table, open_source, open_vault, typed
 from privcausal.vault import inspect as look_at_rows
 
@@ -124,7 +125,7 @@ def private(
     data: Frame,
     *,
     base: str | AnyBase = "gam",
-    estimand: Estimand = "ATE",
+    estimand: Estimand | Ratio | Sequence[Estimand | Ratio] = "ATE",
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
@@ -149,11 +150,14 @@ def private(
         As for `privcate`: a frame, a dict of arrays, Parquet or CSV files, DuckDB, Spark.
     base : str or option object
         What nuisances are learned by: ``"gam"``, ``"linear"`` or ``"dpebm"``; see `privcate`.
-    estimand : {"ATE", "ATT", "ATO"}
-        Which average of the effect: over everyone; over the treated; or by overlap weights
-        e(x) (1 - e(x)) (Li, Morgan and Zaslavsky 2018), which is over those who might as well have
-        been treated as not. Prefer the ATO where overlap is poor: nothing is divided by the
-        propensity, so its score has the smallest range, and hardly any propensity is cut; with
+    estimand : {"ATE", "ATT", "ATO", "RR", "OR"} or sequence of these
+        Several are released together, at the charge of one, with their joint covariance; the first
+        average is the headline. ``"RR"`` and ``"OR"``, of an outcome of two values or declared as
+        0 and 1, are the ratios of E[Y(1)] and E[Y(0)], and of their odds; with them come both means
+        and the ATE. Averages of the effect are over everyone; over the treated; or by overlap
+        weights e(x) (1 - e(x)) (Li, Morgan and Zaslavsky 2018), which is over those who might as
+        well have been treated as not. Prefer the ATO where overlap is poor: nothing is divided by
+        the propensity, so its score has the smallest range, and hardly any propensity is cut; with
         good overlap widths are alike. It answers for a population that the treatment itself
         defines. The three coincide where the effect is the same for all, or the
         propensity is: without covariates each is the difference in means.
@@ -188,11 +192,69 @@ def private(
     FormulaError, SchemaError, DataError, BudgetError, LedgerError, CapabilityError
         Before anything is spent, unless the message says otherwise.
     """
+    first, more = estimands_of(estimand)
     with open_source(data) as source:
         request = request_of(
             parse(formula, source), bounds, eps, delta, Trust(neighbors, unit, max_rows), control,
-            estimand=estimand,
+            estimand=first,
+            more=more,
             propensity=propensity,
+            groups=groups_of(groups),
+        )  # fmt: skip
+        asked, chosen = for_average(request), base_of(base)
+        return run(asked, chosen, source, request, ledger, AteResult, progress)
+
+
+@strict
+def did(
+    formula: str,
+    data: Frame,
+    *,
+    unit: str,
+    time: str,
+    periods: Sequence[Any] | None = None,
+    base: str | AnyBase = "gam",
+    eps: float = 1.0,
+    delta: float = 1e-5,
+    bounds: Bounds = None,
+    neighbors: Neighbors = "substitute",
+    groups: Sequence[str] = (),
+    control: Control = DEFAULT,
+    ledger: Ledger | None = None,
+    progress: bool = False,
+) -> AteResult:
+    """Differences in differences of two periods: the average effect on the treated.
+
+    A unit's change of outcome is one row, made in the vault, so all rows of a unit are protected.
+    Without covariates it is the difference of the arms' mean changes, with covariates the doubly
+    robust estimator for panels of Sant'Anna and Zhao (2020): the ATT of `private` on changes.
+
+    Parameters
+    ----------
+    formula : str
+        ``"outcome ~ treatment | covariates"``; the treatment is that of a row's period, and nobody
+        may have it before. Covariates and groups are those of the row before.
+    data : data frame
+        As for `private`. A unit counts if it has one row of each of both periods, with nothing
+        missing; rows of other periods are ignored, and no order matters.
+    unit, time : str
+        The columns of units and of periods.
+    periods : (before, after), optional
+        Left out: the two levels that `bounds` declares for the column of periods.
+    bounds : dict or Schema
+        As for `private`. Those of the outcome, (lo, hi), have to be declared: they bound its change
+        by (lo - hi, hi - lo).
+
+    Other parameters are those of `private`, as are results and errors. It is planned as that is:
+    ``plan("Y ~ T | X", n=units, unit="id", estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.
+    """
+    with open_source(data) as source:
+        parsed, header = parse(formula, source), source.header
+        schema = with_levels(Schema.of(bounds), parsed.levels)
+        schema, panel = panel_of(parsed, schema, header.kinds, unit, time, periods, groups)
+        request = request_of(
+            parsed, schema, eps, delta, Trust(neighbors, unit, panel=panel), control,
+            estimand="ATT",
             groups=groups_of(groups),
         )  # fmt: skip
         asked, chosen = for_average(request), base_of(base)
@@ -273,7 +335,7 @@ def plan(
     width: float | None = None,
     bounds: Bounds = None,
     learner: str | Learner = "private",
-    estimand: Estimand = "ATE",
+    estimand: Estimand | Ratio | Sequence[Estimand | Ratio] = "ATE",
     base: str | AnyBase = "gam",
     delta: float = 1e-5,
     neighbors: Neighbors = "substitute",
@@ -315,8 +377,8 @@ def plan(
     learner : str or option object
         ``"private"`` plans `privcausal.private`, ``"regress"`` the first slope of
         `privcausal.regress`, any other name `privcausal.privcate`.
-    estimand : {"ATE", "ATT", "ATO"}
-        As for `private`; `privcate` has the ATE only.
+    estimand : {"ATE", "ATT", "ATO", "RR", "OR"} or sequence of these
+        As for `private`, and the widths are those of the first; `privcate` has the ATE only.
     outcome_sd : float, optional
         Standard deviation of the outcome within an arm. Default: a quarter of its declared width,
         or half of it for two labels and for bounds (0, 1), as of an outcome that is 0 or 1; the
@@ -344,11 +406,13 @@ def plan(
     average, regression = learner == "private", learner == "regress"
     if not average and estimand != "ATE":
         raise CapabilityError("estimand= belongs to learner='private'; `privcate` has the ATE only")
+    first, more = estimands_of(estimand)
     read = CausalFormula.regression if regression else CausalFormula.parse
     request = request_of(
         read(formula), bounds, question.first_epsilon, delta,
         Trust(neighbors, unit, max_rows), control,
-        estimand=estimand if average else "OLS" if regression else "CATE",
+        estimand=first if average else "OLS" if regression else "CATE",
+        more=more,
         propensity=propensity,
         groups=groups_of(groups),
     )  # fmt: skip
@@ -498,5 +562,7 @@ def check_data(data: Frame, formula: str | None = None, bounds: Bounds = None) -
             return look_at_rows(known, domains, (*domains, *source.header.names))
         read = parse(formula, source)
         domains = with_levels(domains, read.levels)
+        if read.treatment not in domains and source.header.kinds[read.treatment] != "text":
+            domains = domains.with_columns({read.treatment: Binary()})  # as a fit reads it
         known = typed(source, lambda _: domains.label_columns(read.categorical))
         return look_at_rows(known, domains, read.variables)

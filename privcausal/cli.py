@@ -86,7 +86,7 @@ _SPEC_HELP = """\
 a spec file:
   formula = "visit ~ mailed | age + C(region) | income"
   eps = 1.0            # and other options of the call: learner, groups, unit, ...
-  task = "privcate"    # or "private", which takes estimand = "ATT"; or "regress"
+  task = "privcate"    # or "private" (estimand = "ATT", or a list), or "regress"
   complete = false     # true: no used column can have a missing value
 
   [bounds]             # public domains; what is missing here is bought with budget

@@ -56,6 +56,7 @@ HERE = os.path.join(os.path.dirname(__file__), "")  # not of a folder beside it
 
 MOVED = {
     **{name: f"control=pc.Control({name}=...)" for name in DEFAULT.__dataclass_fields__},
+    "learner": "pc.privcate(..., learner=...); here base= says what nuisances are learned by",
     "queries": "learner=pc.learners.DPCATE(queries=...)",
     "mode": "pc.paper, which has a call for each published mechanism",
     "weighting": "it in pc.paper.dpebm: proven boosting hands on no weights of rows",
@@ -153,7 +154,7 @@ def run(
     """Plan, charge, fit."""
     # all that can be checked without rows
     source = typed(source, request.label_columns)
-    check_columns(source.header, request.columns)
+    check_columns(source.header, request.read)
     check_types(source.header, request)
     free = [name for name, kind in source.header.kinds.items() if kind == "bool"]
     free += [request.formula.treatment, *filter(None, [request.trust.unit])]
@@ -223,7 +224,8 @@ def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[s
     if treatment and not quote and treatment not in plan.request.schema:
         yield (
             f"Treatment {treatment!r} is read as 0 and 1, as the file has no types. If it holds "
-            f"labels, declare them: bounds={{{treatment!r}: ['no', 'yes']}}; else pc.Binary()."
+            f"labels, declare them: bounds={{{treatment!r}: ['no', 'yes']}}; if not, declare that: "
+            f"bounds={{{treatment!r}: pc.Binary()}}."
         )
 
 

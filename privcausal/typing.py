@@ -34,5 +34,8 @@ Estimand: TypeAlias = Literal["ATE", "ATT", "ATO", "PLR"]
 """Which average of the effect: over all, over the treated, by overlap weights e (1 - e); or the
 slope of the partially linear model, whose treatment may be a number or have several arms."""
 
+Ratio: TypeAlias = Literal["RR", "OR"]
+"""Of the mean outcomes under treatment and control: risk ratio or odds ratio."""
+
 Frame: TypeAlias = Any
 """Any data frame that narwhals can read, or a mapping of column names to arrays."""

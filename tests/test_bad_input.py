@@ -252,8 +252,9 @@ UNKNOWN: dict[str, Case] = {
         CapabilityError,
         "estimand='LATE' is unknown; choose one of 'ATE', 'ATT', 'ATO'",
     ),
-    "estimand of another type": (ate(estimand=["ATE"]), CapabilityError, "of type list is unknown"),
-    "estimand None": (ate(estimand=None), CapabilityError, "estimand=None is unknown"),
+    "estimand of another type": (ate(estimand=5), CapabilityError, "a name or a list of names"),
+    "estimand None": (ate(estimand=None), CapabilityError, "a name or a list of names"),
+    "estimands that are none": (ate(estimand=[]), CapabilityError, "estimand"),
     "estimand by covariates": (ate(estimand="CATE"), CapabilityError, "is no average effect"),
     "an estimand the paper does not know": (
         lambda ledger: pc.paper.private("Y ~ T | X1", {}, estimand="ATO", ledger=ledger),

@@ -6,7 +6,7 @@ allowances for cut scores and for the nuisances' remainder.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -122,6 +122,8 @@ class AverageEstimate:
     cut scores, and `remainder` is the root mean square of the bias by nuisance errors, shape (m,).
     No row weighs more than `weight` times what it does in a difference of means. `size_sd` is the
     noise of the number of complete rows, `size`, and `treated` the share of them (released too).
+    `shares` are the groups' in the rows or masses, with the noise sd of their sums; empty in files
+    of former versions.
     """
 
     terms: tuple[str, ...]
@@ -135,6 +137,8 @@ class AverageEstimate:
     weight: float = np.inf
     size_sd: float = np.nan
     treated: float = np.nan
+    shares: Vector = field(default_factory=lambda: np.zeros(0))
+    shares_sd: Vector = field(default_factory=lambda: np.zeros(0))
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -155,10 +159,10 @@ class AverageEstimate:
         (Armstrong and Kolesar 2018, Eq. 4).
         """
         variance = np.diag(self.sampling) + np.diag(self.privacy) + self.remainder**2
-        return _covering(z, self.clipping, np.sqrt(variance))
+        return covering(z, self.clipping, np.sqrt(variance))
 
 
-def _covering(z: float, bound: Vector, sd: Vector) -> Vector:
+def covering(z: float, bound: Vector, sd: Vector) -> Vector:
     """sd times the quantile of |N(bound / sd, 1)| at the level that `z` has for |N(0, 1)|."""
     ratio = np.divide(bound, sd, out=np.full_like(sd, np.inf), where=sd > 0)
     far = ratio > FAR  # one side has all of the error
@@ -188,6 +192,19 @@ def estimate_averages(
     Where groups partition the rows, the sums are first made to agree, so that the average is that
     of the groups' effects by their sizes.
     """
+    return with_sums(terms, groups, value, sd, frame, robust=robust)[0]
+
+
+def with_sums(
+    terms: tuple[str, ...],
+    groups: tuple[str, ...],
+    value: ScoreData,
+    sd: ScoreData,
+    frame: Frame,
+    *,
+    robust: bool = False,
+) -> tuple[AverageEstimate, Sums]:
+    """`estimate_averages`, and the sums as they were used."""
     sums = _sums(value, sd, frame)
     value, sd, frame, mass, mass_sd = sums.value, sums.sd, sums.frame, sums.mass, sums.mass_sd
     mean = float(value.score[0]) / mass
@@ -209,13 +226,15 @@ def estimate_averages(
         size_sd=float(sd.outer[0, 0]),
     )  # fmt: skip
     if not groups:
-        return out
+        return out, sums
     found = _with_groups(out, groups, sums)
-    return found if sums.noise is None else _joint(found, mean, lift[:, 0], sums, sums.noise)
+    if sums.noise is None:
+        return found, sums
+    return _joint(found, mean, lift[:, 0], sums, sums.noise), sums
 
 
 @dataclass(frozen=True, eq=False)
-class _Noise:
+class GroupNoise:
     """Noise covariances of sums over all rows and the groups, shape (1 + G, 1 + G).
 
     `size` is for masses where groups have them, else counts; the sums satisfy `identities`.
@@ -227,7 +246,7 @@ class _Noise:
 
 
 @dataclass(frozen=True, eq=False)
-class _Sums:
+class Sums:
     """Sums and mass as they are used; `noise` is None where no groups partition the rows."""
 
     value: ScoreData
@@ -235,12 +254,20 @@ class _Sums:
     frame: Frame
     mass: float
     mass_sd: float
-    noise: _Noise | None = None
+    noise: GroupNoise | None = None
+
+    def share(self, found: AverageEstimate) -> Vector:
+        """Of the groups in the rows, or their masses, shape (G,); of no use where not estimated."""
+        seen = np.isfinite(found.estimate[len(found.terms) :])
+        rows = np.where(seen, self.value.group_size, 1.0)
+        if self.frame.group_masses:
+            return np.asarray(self.frame.kept * rows / self.mass)
+        return np.asarray(rows / self.frame.size)
 
 
-def _sums(value: ScoreData, sd: ScoreData, frame: Frame) -> _Sums:
+def _sums(value: ScoreData, sd: ScoreData, frame: Frame) -> Sums:
     """The sums; where groups partition the rows, theirs add up to those over all rows."""
-    plain = _Sums(value, sd, frame, *shrunken_mass(value.mass, sd.mass, frame))
+    plain = Sums(value, sd, frame, *shrunken_mass(value.mass, sd.mass, frame))
     if frame.parts is None:
         return plain
     total, total_sd = _total_size(value, sd, frame)
@@ -273,7 +300,7 @@ def _sums(value: ScoreData, sd: ScoreData, frame: Frame) -> _Sums:
         sd, score=np.r_[score_sd[0], sd.score[1:]], group_score=score_sd[1:],
         group_size=_sd(size_cov)[1:], square=float(square_sd[0]), group_square=square_sd[1:],
     )  # fmt: skip
-    return _Sums(value, sd, frame, mass, mass_sd, _Noise(score_cov, size_cov, identities))
+    return Sums(value, sd, frame, mass, mass_sd, GroupNoise(score_cov, size_cov, identities))
 
 
 def _total_size(value: ScoreData, sd: ScoreData, frame: Frame) -> tuple[float, float]:
@@ -382,7 +409,7 @@ def _meat(
     return np.asarray(max(variance - explained, PRIORS.least_unexplained * variance) * model)
 
 
-def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: _Sums) -> AverageEstimate:
+def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: Sums) -> AverageEstimate:
     """The same with the groups; one too small to see is NaN.
 
     Without masses of their own, groups have the mean mass of all rows, M / n. A group's effect is
@@ -416,17 +443,38 @@ def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: _Sums) -> 
         out.terms, groups, estimate, sampling, privacy,
         np.r_[out.clipping, np.full(k, frame.clipping)],
         np.r_[out.remainder, np.full(k, frame.remainder.rms)], out.size, size_sd=out.size_sd,
+        shares=sums.value.group_size / (sums.mass / kept if frame.group_masses else frame.size),
+        shares_sd=sums.sd.group_size / (sums.mass / kept if frame.group_masses else frame.size),
     )  # fmt: skip
 
 
 def _joint(
-    found: AverageEstimate, mean: float, by_score: Vector, sums: _Sums, noise: _Noise
+    found: AverageEstimate, mean: float, by_score: Vector, sums: Sums, noise: GroupNoise
 ) -> AverageEstimate:
     """The same with covariances between groups and terms, where the sums were made to agree.
 
     Privacy is by the delta method (in S_g / (n_g M / n) the noise of n counts too), sampling by
     `joint_sampling`. `mean` is the average less the centre, `by_score` the terms' slopes in the sum
     of all scores.
+    """
+    m = len(found.terms)
+    score, size, by_mass = slopes_in_sums(found, mean, by_score, sums)
+    privacy = score @ noise.score @ score.T + size @ noise.size @ size.T
+    privacy += sums.mass_sd**2 * np.outer(by_mass, by_mass)
+    privacy[:m, :m] = found.privacy[:m, :m]
+    sampling = joint_sampling(
+        found.sampling[:m, :m], np.diag(found.sampling)[m:], sums.share(found), noise.identities
+    )
+    return replace(found, sampling=sampling, privacy=privacy)
+
+
+def slopes_in_sums(
+    found: AverageEstimate, mean: float, by_score: Vector, sums: Sums
+) -> tuple[Matrix, Matrix, Vector]:
+    """Derivatives of the terms and groups in the sums of scores and sizes, and in the mass.
+
+    Sums are over all rows, then the groups: shape (m + G, 1 + G) twice, and (m + G,). Where groups
+    have masses, the first size is the mass.
     """
     frame, mass = sums.frame, sums.mass
     m, k = len(found.terms), len(found.groups)
@@ -448,13 +496,7 @@ def _joint(
     else:
         size[m:, 0] = own / whole
         by_mass[0], by_mass[m:] = -mean / mass, -own / mass
-    privacy = score @ noise.score @ score.T + size @ noise.size @ size.T
-    privacy += sums.mass_sd**2 * np.outer(by_mass, by_mass)
-    privacy[:m, :m] = found.privacy[:m, :m]
-    sampling = joint_sampling(
-        found.sampling[:m, :m], np.diag(found.sampling)[m:], rows / whole, noise.identities
-    )
-    return replace(found, sampling=sampling, privacy=privacy)
+    return score, size, by_mass
 
 
 def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> tuple[Matrix, float]:
@@ -475,14 +517,14 @@ def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> tuple[Mat
     return np.asarray(back @ held @ back.T), keep
 
 
-Sums = tuple[Vector, Matrix, Matrix]
+VectorSums = tuple[Vector, Matrix, Matrix]
 """Of the scores s, of d d' and of s s', for residuals d of several treatments."""
 
 
 def estimate_slopes(
     terms: tuple[str, ...],
-    value: Sums,
-    sd: Sums,
+    value: VectorSums,
+    sd: VectorSums,
     centre: Vector,
     bias: float,
     remainder: Vector,

@@ -23,8 +23,9 @@ from privcausal.inference.ranges import (
     pulled,
     told,
 )
-from privcausal.inference.reconcile import joint_sampling, reconcile, upheld
+from privcausal.inference.reconcile import joint_sampling, reconcile, terms_first, upheld
 from privcausal.request.groups import Partitions
+from privcausal.request.request import RISKS
 from privcausal.request.schema import Interval, least_width
 from privcausal.typing import Mask, Matrix, Vector
 
@@ -154,45 +155,67 @@ def estimate_difference(
     window: Window,
     bounds: Interval,
     noise: JointNoise | None = None,
+    more: tuple[str, ...] = (),
 ) -> AverageEstimate:
     """Treated minus control mean, overall and in each group, with the parts of its variance.
 
     A group with too few rows to see in one of its arms has no estimate. The mean of an arm with too
     few rows is the middle of the bounds, give or take half their width. `value` and `sd` are sums
     and noise sds of their entries; with `noise`, of sums made to agree, covariances between the
-    average and groups follow.
+    average and groups follow. `more` are further names of the difference, or `RISKS`, the means of
+    the arms; each has its own groups.
     """
     mean, sampling, privacy = _means(value, sd, window.interval)
     lost = unseen(value, sd)
     mean[lost], sampling[lost], privacy[lost] = np.nan, np.inf, 0.0
     arms = lost[:, 0]
     mean[arms, 0], sampling[arms, 0], privacy[arms, 0] = bounds.mid, 0.0, 0.25 * bounds.width**2
-    size = len(groups) + 1
-    sampled, noisy = np.diag(sampling.sum(axis=0)), np.diag(privacy.sum(axis=0))
+    parts = [(np.diag(s), np.diag(p)) for s, p in zip(sampling, privacy, strict=True)]
     if noise is not None:
-        sampled, noisy = _joint(value, lost, mean - window.interval.mid, sampling, privacy, noise)
+        parts = _joint(value, lost, mean - window.interval.mid, sampling, privacy, noise)
     rows = float(max(value.count[:, 0].sum(), 1.0))
+    names, bias = (term, *more), np.where(lost.any(axis=0), 0.0, window.bias(value.count))
+    signs = {RISKS[0]: (1.0, 0.0), RISKS[1]: (0.0, 1.0)}
+    arms = np.array([signs.get(name, (-1.0, 1.0)) for name in names])
+    order = terms_first(len(names), len(groups) + 1)
+    sampled, noisy = (
+        sum((_spread(w, part[kind]) for w, part in zip(arms.T, parts, strict=True)), np.zeros(1))
+        for kind in (0, 1)
+    )
+    both = np.where(arms[:, :, None] == 0, 0.0, arms[:, :, None] * mean).sum(axis=1)
+    shares = np.maximum(value.count[:, 1:].sum(axis=0), 0.0) / rows
     return AverageEstimate(
-        (term,),
-        groups,
-        mean[1] - mean[0],
-        sampled,
-        noisy,
-        np.where(lost.any(axis=0), 0.0, window.bias(value.count)),
-        np.zeros(size),
+        names,
+        groups if not more else tuple(f"{name}:{g}" for name in names for g in groups),
+        both.ravel()[order],
+        sampled[np.ix_(order, order)],
+        noisy[np.ix_(order, order)],
+        np.tile(bias, len(names))[order],
+        np.zeros(len(order)),
         rows,
         size_sd=float(np.linalg.norm(sd.count[:, 0])),
         treated=float(np.clip(value.count[1, 0] / rows, 0.0, 1.0)),
+        shares=np.tile(shares, len(names)),
+        shares_sd=np.tile(np.linalg.norm(sd.count[:, 1:], axis=0) / rows, len(names)),
     )
+
+
+def _spread(weight: Vector, cov: Matrix) -> Matrix:
+    """Covariance of multiples of one arm's means, (R P, R P); an arm of weight 0 has none."""
+    finite = np.where(np.isfinite(cov), cov, 0.0)
+    out = np.kron(np.outer(weight, weight), finite)
+    lost = np.kron(weight != 0, ~np.isfinite(np.diag(cov)))
+    out[lost, lost] = np.inf
+    return np.asarray(out)
 
 
 def _joint(
     value: ArmTotals, lost: Mask, mean: Matrix, sampling: Matrix, privacy: Matrix, noise: JointNoise
-) -> tuple[Matrix, Matrix]:
-    """Sampling and privacy covariances of the differences; the arms share no row."""
+) -> list[tuple[Matrix, Matrix]]:
+    """Sampling and privacy covariances of each arm's means; the arms share no row."""
     lost = lost | np.r_[False, lost[:, 1:].any(axis=0)]
     rows = np.where(lost, 1.0, value.count)
-    sampled = noisy = np.zeros((rows.shape[1],) * 2)
+    found = []
     for arm in (0, 1):
         by_total = np.where(lost[arm], 0.0, 1.0 / rows[arm])
         by_count = np.where(lost[arm], 0.0, -mean[arm] / rows[arm])
@@ -201,9 +224,8 @@ def _joint(
         np.fill_diagonal(own, privacy[arm])
         variances = np.where(lost[arm, 1:], np.inf, sampling[arm, 1:])
         first, share = sampling[arm, :1, None], rows[arm, 1:] / rows[arm, 0]
-        sampled = sampled + joint_sampling(first, variances, share, noise.identities)
-        noisy = noisy + own
-    return sampled, noisy
+        found.append((joint_sampling(first, variances, share, noise.identities), own))
+    return found
 
 
 def _means(value: ArmTotals, sd: ArmTotals, window: Interval) -> tuple[Matrix, Matrix, Matrix]:

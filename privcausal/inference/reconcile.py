@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privcausal.request.groups import Partitions
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Integers, Matrix, Vector
 
 
 def reconcile(reading: Vector, sd: Vector, identities: Matrix) -> tuple[Vector, Matrix]:
@@ -56,6 +56,12 @@ def upheld(parts: Partitions, size: Vector, sd: Vector, few: float) -> Matrix:
     """
     rest, noise = parts.identities @ size, np.sqrt(parts.identities**2 @ sd**2)
     return parts.identities[parts.certain | (np.abs(rest) <= few * noise)]
+
+
+def terms_first(terms: int, places: int) -> Integers:
+    """The order of terms before their groups, of arrays that have each term with its own groups."""
+    first = np.arange(terms) * places
+    return np.asarray(np.r_[first, np.setdiff1d(np.arange(terms * places), first)])
 
 
 def joint_sampling(terms: Matrix, groups: Vector, share: Vector, identities: Matrix) -> Matrix:

@@ -18,9 +18,14 @@ ABSENT = "Hardly any row has the label {labels} of {name}: is it spelt as in the
 ALL_ABSENT = "Hardly any row has one of the declared labels of {name}: are they right?"
 
 CLIPPED = (
-    "Most rows have {name} at an end of its bounds, {end:g}, or near it. By a noisy count: are the "
-    "bounds in its units? What lies beyond was cut."
+    "About {share:.0%} of the rows have {name} at {end:g}, an end of its bounds, or near it. What "
+    "lies beyond is cut, and no interval allows for that: are the bounds wide enough, and in its "
+    "units?"
 )
+
+MANY, MOST, PILED = 0.2, 0.5, 4.0
+"""Shares of the rows at an end that are told of: the first if they are so many times those in the
+cell beside it, as where values pile up, the second in any case."""
 
 MOST_NAMES, LONGEST_NAME = 3, 24
 """Of a list of names in a sentence: a warning has three lines."""
@@ -63,15 +68,18 @@ def _absent(name: str, own: Levels, counts: Vector, noise_sd: float) -> Alerts:
 def _clipped(
     name: str, declared: Interval, own: Interval, counts: Vector, noise_sd: float
 ) -> Alerts:
-    """Bounds at which most rows seem to be, as where the column has other units.
+    """Bounds at which rows pile up, as where these are narrow or the column has other units.
 
     Not an end at 0, where many a count or an amount is; nor the ends of a column of two values.
     """
     spread, ends = FEW * noise_sd * float(np.sqrt(len(counts))), counts[[0, -1]]
     if ends.min() > FEW * noise_sd and counts[1:-1].sum() <= spread:
         return ()
-    most = ends > 0.5 * counts.sum() + spread
-    for end, kept, there in ((declared.lo, own.lo, most[0]), (declared.hi, own.hi, most[1])):
-        if there and end == kept != 0:
-            return (("clip", CLIPPED.format(name=listed([name]), end=end)),)
+    rows = max(float(counts.sum()), 1.0)
+    piled = ends > PILED * np.maximum(counts[[1, -2]], FEW * noise_sd)
+    told = (ends > MOST * rows + spread) | (piled & (ends > MANY * rows + spread))
+    for end, kept, at in ((declared.lo, own.lo, 0), (declared.hi, own.hi, 1)):
+        if told[at] and end == kept != 0:
+            share = min(float(ends[at]) / rows, 1.0)
+            return (("clip", CLIPPED.format(share=share, name=listed([name]), end=end)),)
     return ()

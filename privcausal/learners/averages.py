@@ -40,6 +40,8 @@ from privcausal.typing import Estimand, Matrix, Vector
 from privcausal.vault import (
     Aipw,
     ArmHistogram,
+    ArmHistograms,
+    ArmScore,
     ArmSize,
     MassBalance,
     Mechanism,
@@ -174,6 +176,21 @@ def average_target(
     )
 
 
+def arm_targets(
+    state: FitState, nuisances: Sequence[Nuisance], mass: Transform
+) -> tuple[Target, Target]:
+    """Those of E[Y(0)] and E[Y(1)], whose difference is that of the ATE, over the ATE's `mass`."""
+    found = []
+    for arm in (0, 1):
+        means = [(n.mu1 if arm else n.mu0)(state.rows).mean() for n in nuisances]
+        centre = float(np.mean(means))
+        scores = [ArmScore(n, state.outcome, state.clip, arm, centre) for n in nuisances]
+        extremes = _extremes(state, scores[0], nuisances[0].e, state.outcome)
+        score = by_fold(lambda s: s, scores)
+        found.append(Target(centre, score, mass, extremes, PRIORS.balance_sd, group_masses=False))
+    return found[0], found[1]
+
+
 def _pilot(state: FitState, nuisances: Sequence[Nuisance], tau: Function) -> Pilot:
     z = state.rows.scaled(state.linear)
     middle = z.mean(axis=0)
@@ -238,7 +255,7 @@ def averages(
 ) -> AverageEstimate:
     """Release sums of the score times (1, z, g), and of its square; estimates with covariances."""
     request = state.session.plan.request
-    sizes = _sizes(state, target, stages[0])
+    (sizes,) = score_sizes(state, [target], stages[0])
     regressors, robust = state.regressors, request.cov_type == "HC0"
     rough = rough_sums(state, target)
     chosen = score_cut(
@@ -262,12 +279,12 @@ def averages(
         ScoreData(*sums.split(a), *squares.split(b))
         for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
     )
-    limits = _size_limits(state, sd, state.session.plan.stage(stages[1]).rows)
+    limits = size_limits(state, float(sd.outer[0, 0]), state.session.plan.stage(stages[1]).rows)
     columns = state.linear.columns
     frame = Frame(
         target.centre,
         float(np.clip(value.outer[0, 0], *limits)),
-        _points(state),
+        points(state),
         regressors.alpha * np.array([c.per_unit for c in columns]),
         bias,
         weighed.remainder,
@@ -285,23 +302,31 @@ def averages(
     return replace(with_design_effect(found, request.trust.max_rows), weight=weighed.weight)
 
 
-def _sizes(state: FitState, target: Target, stage: StageKey) -> ArmSizes | None:
-    """Sizes of the scores by arm; None for an outcome of two values, whose sizes are known."""
+def score_sizes(
+    state: FitState, targets: Sequence[Target], stage: StageKey
+) -> list[ArmSizes] | list[None]:
+    """Sizes of each score by arm; None for an outcome of two values, whose sizes are known."""
     session = state.session
     if not session.plan.has(stage):
-        return None
+        return [None] * len(targets)
     if not isinstance(session.schema[session.plan.request.formula.outcome], Interval):
         session.unused(stage)
-        return None
-    factors = target.extremes.factors
-    size = ArmSize(target.score, (float(factors[0]), float(factors[1])))
-    borders = score_edges(size.bound)
-    histogram = ArmHistogram(size, borders[:-1], "score sizes")
-    release = state.session.release(stage, histogram)
-    counts = histogram.split(release.value)
+        return [None] * len(targets)
+    histograms = []
+    for target in targets:
+        size = ArmSize(target.score, (*map(float, target.extremes.factors),))  # type: ignore[arg-type]  # two
+        histograms.append(ArmHistogram(size, score_edges(size.bound)[:-1], "score sizes"))
+    many = len(histograms) > 1
+    release = session.release(stage, ArmHistograms(tuple(histograms)) if many else histograms[0])
+    noise_sd = float(release.noise_sd[0])
+    parts = np.split(release.value, len(histograms))
+    counts = [one.split(part) for one, part in zip(histograms, parts, strict=True)]
     if state.known is not None:  # else the treatment's own moments have told
-        _look_for_arms(state, counts.sum(axis=1), float(release.noise_sd[0]) * histogram.cells**0.5)
-    return ArmSizes(counts, float(release.noise_sd[0]), borders, factors)
+        _look_for_arms(state, counts[0].sum(axis=1), noise_sd * histograms[0].cells ** 0.5)
+    return [
+        ArmSizes(c, noise_sd, score_edges(one.target.bound), target.extremes.factors)
+        for c, one, target in zip(counts, histograms, targets, strict=True)
+    ]
 
 
 def row_sizes(
@@ -340,7 +365,7 @@ def noise_per_cut(state: FitState, sums: Mechanism, stage: StageKey) -> float:
     return state.session.noise_sd(stage, change, float(sums.units[0])) / state.population.count
 
 
-def _size_limits(state: FitState, sd: ScoreData, share: float) -> tuple[float, float]:
+def size_limits(state: FitState, noise_sd: float, share: float) -> tuple[float, float]:
     """Limits of the number of complete rows: the declared size, where nothing can be missing.
 
     Where no number is public, at least the noise, so that division by it is bounded.
@@ -348,13 +373,14 @@ def _size_limits(state: FitState, sd: ScoreData, share: float) -> tuple[float, f
     session = state.session
     public = session.vault.size
     if public is None or session.plan.request.trust.unit is not None:
-        return max(float(sd.outer[0, 0]), 1.0), np.inf
+        return max(noise_sd, 1.0), np.inf
     if session.schema.complete and share == 1.0:
         return float(public), float(public)
     return 1.0, public * share
 
 
-def _points(state: FitState) -> Matrix:
+def points(state: FitState) -> Matrix:
+    """Regressors a of the synthetic population."""
     z = state.rows.scaled(state.linear)
     return np.hstack([np.ones((len(z), 1)), state.regressors.alpha * z])
 

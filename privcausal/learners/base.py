@@ -258,8 +258,9 @@ COMPLETE_ALERT = (
 )
 
 UNSEEN_NOTE = (
-    "One arm has too few rows to be told from none: is it coded 0 and 1? By released numbers its "
-    "outcomes are those of a model, and if it is empty the interval of the effect means nothing."
+    "One arm has too few rows to be told from none: is it coded 0 and 1? Other values count as "
+    "missing. If the arm is empty, the interval of the effect means nothing: its outcomes are "
+    "those of a model."
 )
 
 
@@ -346,7 +347,7 @@ def nuisance_alert(found: AverageEstimate) -> dict[str, str]:
 
 def _divides(state: FitState, found: AverageEstimate) -> bool:
     """Whether the average divides by an estimated propensity."""
-    return found.terms[0] == "ATE" and state.known is None
+    return "ATE" in found.terms and state.known is None
 
 
 def _ends(state: FitState) -> dict[str, float]:

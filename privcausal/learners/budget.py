@@ -244,6 +244,7 @@ def make_plan(
     undeclared: Undeclared,
 ) -> Plan:
     """Integer budgets for every stage; their sum never exceeds what (eps, delta) allows."""
+    _check_ratios(request, undeclared)
     selection = _selection_delta(request, undeclared)
     budget = request.budget
     failing = sum(need.failing for need in needs)
@@ -270,6 +271,18 @@ def make_plan(
     else:
         stages += _in_parts(wanted, shares, left)
     return Plan(request, learner, base, tuple(stages), total, gdp=True)
+
+
+def _check_ratios(request: Request, undeclared: Undeclared) -> None:
+    """Refuse ratios of what are no risks."""
+    name = request.formula.outcome
+    domain = request.schema.get(name)
+    wide = isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)
+    if request.ratios and (wide or name in (*undeclared.numbers, *undeclared.labels)):
+        raise CapabilityError(
+            f"{request.ratios[0]} is of risks: outcome {name!r} must be declared as two labels, or "
+            f"as 0 and 1: bounds={{{name!r}: (0, 1)}}"
+        )
 
 
 def _selection_delta(request: Request, undeclared: Undeclared) -> int:

@@ -16,6 +16,7 @@ from privcausal.learners.estimands import (
     limit_words,
     propensity_limits,
     propensity_words,
+    words_of,
 )
 from privcausal.learners.estimate import Estimate
 from privcausal.request.plan import Plan
@@ -70,15 +71,25 @@ MISSING = (
     "A row with a missing value adds nothing to any sum. The number of complete rows is shown as "
     "it was released, give or take two standard deviations of its noise."
 )
+TOGETHER = (
+    "The scores of a row, each cut by itself, were released as one vector, with Gaussian noise of "
+    "the shape that hides it with least predicted variances; covariances are of the same releases."
+)
+RATIO = (
+    "Limits of the risk and odds ratios are their extremes over the joint confidence ellipse of "
+    "E[Y(0)] and E[Y(1)] (for the risk ratio Fieller's)."
+)
 LEFT_OUT = "Rows with a missing value were left out; how many there were is not shown."
 
 BANDS = (
-    "Bands of the effect cover its projection, on average over x. It is that on the basis, and the "
-    "coverage is approximate."
+    "Effects by modifier are shrunken: for a group, quote its own average. Their bands cover the "
+    "projection of the effect on the basis, on average over x, and are approximate. Slopes are of "
+    "the best linear projection and not shrunken: with little budget they are mostly noise. All "
+    "agree within their uncertainty."
 )
 
 SPLITS = {
-    "full": "all rows, rho split",
+    "full": "all rows",
     "disjoint": "own half of the rows",
     "crossfit": "cross-fitted, 2 folds",
 }
@@ -95,31 +106,33 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
         What the bands for the effect cover.
     """
     plan = estimate.plan
-    request, words = plan.request, ESTIMANDS[plan.request.estimand]
+    request, words = plan.request, words_of(plan.request)
+    every = [words, *(ESTIMANDS[name] for name in request.averages[1:])]
     banded = request.estimand == "CATE" and request.mode == "proven"
     products = _products_note(estimate)
     return Description(
         title=title,
         rows=nuisance_rows(estimate, SPLITS[request.split]),
-        reading=(words.reading,),
+        reading=tuple(dict.fromkeys(one.reading for one in every)),
         assumptions=(
-            "No unmeasured confounding: given the listed covariates, who was treated does not "
-            "depend on what the outcome would have been.",
-            words.overlap,
+            *words.identified,
+            *dict.fromkeys(one.overlap for one in every),
             NO_INTERFERENCE,
             BOUNDED,
         ),
         methods=(
-            method,
+            *(*words.methods, method),
             *getattr(_base(plan), "methods", ()),
             _propensity_text(request, estimate.clip)
             + _weight_text(estimate)
             + f"Outcome and covariates are cut to their bounds. Split: {SPLITS[request.split]}.",
-            f"Averages are ratios of noisy sums of {words.ratio}; standard errors add sampling, "
-            "privacy noise (delta method), a bound of the bias of cut scores and an allowance for "
-            "the product of the nuisances' errors. "
+            f"Averages are ratios of noisy sums of {'; of '.join(one.ratio for one in every)}; "
+            "standard errors add sampling, privacy noise (delta method), a bound of the bias of "
+            "cut scores and an allowance for the product of the nuisances' errors. "
             + "".join(f"{text} " for text in tails(estimate))
             + "Effects and limits are held within the width of the outcome's bounds.",
+            *((TOGETHER,) if request.more else ()),
+            *((RATIO,) if request.ratios else ()),
             MISSING,
         ),
         bands=(*((bands,) if banded else ()), *((products,) if products else ())),

@@ -192,7 +192,7 @@ def open_look(
     published = estimate.kind == "published"
     with open_source(frame) as opened:
         source = typed(opened, plan.request.label_columns)
-        check_columns(source.header, plan.request.columns)
+        check_columns(source.header, plan.request.read)
         check_types(source.header, plan.request)
         yield open_vault(source, plan, ledger, secrets.token_hex(8), published=published)
 

@@ -27,13 +27,14 @@ from privcausal.inference.ranges import Window, heights
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
-from privcausal.learners.description import BOUNDED, MISSING, NO_INTERFERENCE, Description
+from privcausal.learners.description import BOUNDED, MISSING, NO_INTERFERENCE, RATIO, Description
+from privcausal.learners.estimands import words_of
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.shares import SHARES
 from privcausal.learners.state import Session
 from privcausal.request.groups import partitions, resolve_groups
 from privcausal.request.plan import Plan, StageKey
-from privcausal.request.request import Request
+from privcausal.request.request import RISKS, Request
 from privcausal.request.schema import Interval
 from privcausal.vault import ArmHistogram, ArmSums, Outcome, OutcomeResidual
 
@@ -100,7 +101,8 @@ class DifferenceInMeans(Learner):
         value, sd = (ArmTotals(*sums.split(part)) for part in (release.value, release.noise_sd))
         value, sd, noise = agreed(value, sd, partitions(groups, schema, request.needed))
         labels = tuple(g.label for g in groups)
-        found = estimate_difference(request.estimand, labels, value, sd, cut, bounds, noise)
+        more = (*request.averages[1:], *(RISKS if request.ratios else ()))
+        found = estimate_difference(request.estimand, labels, value, sd, cut, bounds, noise, more)
         if session.beyond is not None:
             bias = session.beyond.bias(value.count)
             found = replace(found, clipping=found.clipping + bias)
@@ -115,12 +117,15 @@ class DifferenceInMeans(Learner):
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:
+        request = estimate.plan.request
+        words, trial = words_of(request), request.trust.panel is None
+        same = (SAME,) if request.averages != ("ATE",) else ()
         return Description(
             title=cls.title,
             rows=(("Nuisances", "none"), ("Propensity", "one for all rows")),
-            reading=(READING, *((SAME,) if estimate.plan.request.estimand != "ATE" else ())),
-            assumptions=(RANDOMISED, NO_INTERFERENCE, BOUNDED),
-            methods=METHODS,
+            reading=(READING, *same) if trial else (words.reading,),
+            assumptions=((RANDOMISED,) if trial else words.identified) + (NO_INTERFERENCE, BOUNDED),
+            methods=(*words.methods, *METHODS, *((RATIO,) if request.ratios else ())),
             adjusts=False,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from privcausal.inference.priors import PRIORS
 from privcausal.request.request import Request
@@ -20,6 +20,10 @@ class Words:
         How a sentence about the effect begins; what the averages are ratios of.
     reading, overlap : str
         What a causal reading needs, and what is assumed of overlap.
+    identified : tuple of str
+        What else is assumed, for a difference of the arms to be an effect.
+    methods : tuple of str
+        What was done before anything else.
     """
 
     name: str
@@ -28,6 +32,11 @@ class Words:
     ratio: str
     reading: str
     overlap: str
+    identified: tuple[str, ...] = (
+        "No unmeasured confounding: given the listed covariates, who was treated does not depend "
+        "on what the outcome would have been.",
+    )
+    methods: tuple[str, ...] = ()
 
 
 _READING = "Causal reading: no unmeasured confounding, overlap, no interference."
@@ -89,12 +98,36 @@ ESTIMANDS = {
     ),
 }
 
+DID = replace(
+    ESTIMANDS["ATT"],
+    name="average treatment effect on the treated, by differences in differences",
+    title="Private Difference in Differences",
+    ratio="doubly robust scores of changes, by the number of treated",
+    reading="Causal reading: parallel trends of units with the same covariates, no anticipation, "
+    "no interference. Each treated unit has untreated ones like it.",
+    identified=(
+        "Conditional parallel trends: had they not been treated, treated units would on average "
+        "have changed as untreated ones with the same listed covariates did.",
+        "No anticipation: treatment changes no outcome of the period before it.",
+    ),
+    methods=(
+        "Differences in differences (Sant'Anna and Zhao 2020): a unit's change of outcome between "
+        "two periods is one row, missing where it has not one row of each or was treated before.",
+    ),
+)
+
+
+def words_of(request: Request) -> Words:
+    """How results speak of what a call asks for."""
+    return ESTIMANDS[request.estimand] if request.trust.panel is None else DID
+
 
 def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
     """Limits of an estimated propensity in the score: only what it divides by is cut far."""
     soft = min(PRIORS.residual_clip, clip)
-    low = clip if request.estimand in ("CATE", "ATE") else soft
-    high = soft if request.estimand in ("ATO", "PLR") else clip
+    asked = {request.estimand, *request.averages}
+    low = clip if asked & {"CATE", "ATE"} else soft
+    high = soft if asked in ({"ATO"}, {"PLR"}) else clip
     return low, 1 - high
 
 

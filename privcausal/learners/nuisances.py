@@ -29,8 +29,8 @@ from privcausal.inference.regression import Moments, Posterior
 from privcausal.learners.shares import Stages
 from privcausal.learners.state import FitState, Grams, complements, gram_of, off_diagonal_sd
 from privcausal.request.plan import StageKey
-from privcausal.request.request import LEAST_PROPENSITY
-from privcausal.typing import Estimand, Matrix, Vector
+from privcausal.request.request import LEAST_PROPENSITY, RISKS
+from privcausal.typing import Matrix, Vector
 from privcausal.vault import (
     ByFold,
     Cross,
@@ -43,7 +43,7 @@ from privcausal.vault import (
     Transform,
     Treatment,
     TreatmentResidual,
-)
+)  # fmt: skip
 
 F = TypeVar("F")
 
@@ -377,7 +377,7 @@ def mixed(first: Function, second: Function) -> Function:
 def remainder(
     state: FitState,
     parts: Sequence[FoldNuisances],
-    estimand: Estimand = "ATE",
+    estimand: str = "ATE",
     tau: Effect | None = None,
 ) -> Remainder:
     """Bias of an average by the errors of both nuisances, over the synthetic population.
@@ -399,7 +399,7 @@ def over_folds(found: Sequence[Remainder]) -> Remainder:
 
 
 def _remainder(
-    state: FitState, part: FoldNuisances, estimand: Estimand, tau: Effect | None
+    state: FitState, part: FoldNuisances, estimand: str, tau: Effect | None
 ) -> Remainder:
     """Law of E[w (d_e + g) d_b], w as in `remainder_weight`, for both kinds of features.
 
@@ -407,12 +407,12 @@ def _remainder(
     fitted ones. What no feature can express gets the sd `Priors.unseen_confounding` times what
     fitted interactions confound, as other shapes confound where products do. Where the limits leave
     adjustment to the mean outcome, it gets that times each of its coefficients. Where the effect
-    errs by d_tau, the ATE errs by E[w g (1 - 2e) d_tau] more.
+    errs by d_tau, the ATE errs by E[w g (1 - 2e) d_tau] more, E[Y(1)] by E[w g (1 - e) d_tau].
     """
     found = Remainder(0.0, 0.0)
     if part.pair is None and part.beyond is None:
         return found
-    e = part.e if estimand == "ATE" else part.e_soft
+    e = part.e_soft if estimand in ("ATT", "ATO") else part.e
     weigh = _weights(state, e, estimand)
     g = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0) - e(state.rows)
     if part.pair is not None:
@@ -427,10 +427,12 @@ def _remainder(
         weight, gap = _averaged(state, psi, weigh, g)
         unseen = PRIORS.unseen_confounding * abs(joint.confounding(weight))
         found = found + joint.remainder(weight, gap) + Remainder(0.0, unseen)
-    if tau is not None and estimand == "ATE":
-        # the ratio by the balance takes off what a constant error of the effect does
-        lost = weigh * g * (1 - 2 * e(state.rows))
-        found = found + Remainder(0.0, tau.mean_sd(state.rows, lost - lost.mean()))
+    if tau is not None and e is part.e:
+        p = e(state.rows)
+        lost = weigh * g * {RISKS[0]: p, RISKS[1]: 1 - p}.get(estimand, 1 - 2 * p)
+        if estimand == "ATE":  # its ratio by the balance takes off what a constant error does
+            lost = lost - lost.mean()
+        found = found + Remainder(0.0, tau.mean_sd(state.rows, lost))
     return found
 
 
@@ -462,9 +464,7 @@ def _move(state: FitState, pair: Pair) -> Matrix:
     return state.rows.memo((state.features, pair.e.gram), moved)
 
 
-def product_confounding(
-    state: FitState, parts: Sequence[FoldNuisances], estimand: Estimand
-) -> float:
+def product_confounding(state: FitState, parts: Sequence[FoldNuisances], estimand: str) -> float:
     """Most that the fitted interactions can confound: root of E[w e_psi^2] E[w b_psi^2].
 
     e_psi = psi'beta_e and b_psi = psi'(beta_y - tau beta_e), w as for the remainder; the mean over
@@ -482,7 +482,7 @@ def product_confounding(
 
 
 def remainder_weight(
-    state: FitState, features: Features, e: Function, estimand: Estimand = "ATE"
+    state: FitState, features: Features, e: Function, estimand: str = "ATE"
 ) -> Matrix:
     """W = E[w phi phi'] over the synthetic population: how errors enter an average's score.
 
@@ -490,7 +490,8 @@ def remainder_weight(
     effect tau be right. Then with d_b = d_y - tau d_e the mean of each score errs by E[w d_e d_b]:
 
     - ATE: Y - mu_T has mean d_b in both arms, as mu_T = eta + (T - e) tau; and
-      E[(T - e)/(e (1 - e)) | X] = d_e / (e (1 - e)). So w = 1 / (e (1 - e)).
+      E[(T - e)/(e (1 - e)) | X] = d_e / (e (1 - e)). So w = 1 / (e (1 - e)). Of it 1 / e is that
+      of E[Y(1)], and 1 / (1 - e) that of E[Y(0)].
     - ATT: Y - mu0 = Y - eta + e tau has mean T tau + d_b. E[(T - e)/(1 - e) | X] = d_e / (1 - e),
       and T (T - e)/(1 - e) = T. So sum(score) / sum(T) has mean
       E[T tau]/E[T] + E[d_e d_b / (1 - e)]/E[T]: w = 1 / ((1 - e) E[T]).
@@ -509,7 +510,7 @@ def remainder_weight(
     return np.asarray((phi.T * _weights(state, e, estimand)) @ phi / len(phi))
 
 
-def _weights(state: FitState, e: Function, estimand: Estimand) -> Vector:
+def _weights(state: FitState, e: Function, estimand: str) -> Vector:
     """w at the synthetic rows."""
     p = e(state.rows)
     if estimand == "PLR":
@@ -518,4 +519,6 @@ def _weights(state: FitState, e: Function, estimand: Estimand) -> Vector:
         return np.full_like(p, 1 / np.mean(p * (1 - p)))
     if estimand == "ATT":
         return np.asarray(1 / ((1 - np.minimum(p, 1 - state.clip)) * np.mean(p)))
+    if estimand in RISKS:
+        return np.asarray(1 / (p if estimand == RISKS[1] else 1 - p))
     return np.asarray(1 / (p * (1 - p)))

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.features.functions import Constant
-from privcausal.inference.average import FEW, Sums, estimate_slopes, with_design_effect
+from privcausal.inference.average import FEW, VectorSums, estimate_slopes, with_design_effect
 from privcausal.inference.confounding import unrelated
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import Tail
@@ -168,7 +168,7 @@ def _scores(state: FitState, parts: Parts, centre: Vector) -> SlopeScores:
     return SlopeScores(e, eta, state.outcome, centre, cut)
 
 
-def _released(state: FitState, stage: StageKey, sums: SlopeSums) -> tuple[Sums, Sums]:
+def _released(state: FitState, stage: StageKey, sums: SlopeSums) -> tuple[VectorSums, VectorSums]:
     """Sums and their noise sds."""
     release = state.session.release(stage, sums)
     return sums.split(release.value), sums.split(release.noise_sd)

@@ -15,6 +15,7 @@ from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.interactions import INTERACTIONS, interaction_needs, refine
+from privcausal.learners.joint import together
 from privcausal.learners.nuisances import (
     FoldNuisances,
     additive_nuisances,
@@ -104,9 +105,15 @@ class Private(Learner):
         partials = refined(state, partials)
         tau = residual_effect(state, grams, partials)
         nuisances = tuple(nuisance_of(p, tau, state.outcome) for p in partials)
-        estimand = session.plan.request.estimand
+        request, estimand = session.plan.request, session.plan.request.estimand
         assert estimand != "CATE"  # by `learners.for_average`
         assert estimand != "OLS"
+        if request.more:
+            found = together(state, partials, nuisances, tau, STAGES)
+            products = max(product_confounding(state, partials, one) for one in request.averages)
+            return finish(
+                state, None, shown(partials, nuisances), found, average_doubts(found, products)
+            )
         if estimand == "ATE":
             scored = weighed(state, partials, nuisances, tau, STAGES[1])
             aim = average_target(state, scored.nuisances, float(np.mean(tau(state.rows))))

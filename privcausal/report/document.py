@@ -90,7 +90,7 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
             "shapes": pictures.shape_pictures(view),
             "groups": pictures.gate_picture(view),
             "gains": pictures.gain_picture(view),
-            "budget": pictures.budget_picture(view),
+            "budget": None if public else pictures.budget_picture(view),
             "attack": pictures.attack_picture(view),
         },
         "hidden_shapes": len(view.shapes) - len(view.shapes[: pictures.MOST_SHAPES]),

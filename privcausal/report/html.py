@@ -58,7 +58,7 @@ def _html_parts(block: Block) -> Iterator[str]:
             yield "</table>"
         case TableGrid():
             yield grid_html(block)
-        case Prose():
+        case Prose() if not block.console:
             if block.heading:
                 yield f"<p><strong>{escape_html(block.heading)}</strong></p>"
             yield from (f"<p>{escape_html(paragraph)}</p>" for paragraph in block.paragraphs)
@@ -122,7 +122,7 @@ def _markdown_parts(block: Block) -> Iterator[str]:
         case TableGrid():
             yield f"*{escape_markdown(block.caption)}*"
             yield _pipes(block.columns, block.rows)
-        case Prose():
+        case Prose() if not block.console:
             if block.heading:
                 yield f"**{escape_markdown(block.heading)}**"
             # a dash or a number in front would begin a list

@@ -13,7 +13,7 @@ from privcausal.report.words import clean, cut
 PREAMBLE = r"% \usepackage{booktabs}; UTF-8 (names outside the Latin script: XeLaTeX or LuaLaTeX)"
 
 ESCAPES = {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}", "~": r"$\sim$", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}",
     "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     # after a row's \\ these two would be read as its argument
@@ -29,7 +29,10 @@ MINUS = re.compile(r"(?<![\w.])-(?=\d|inf\b)")
 POWER = re.compile(r"(?<![\w.])(\d(?:\.\d+)?)e([+-]\d+)(?![\w.])")
 """A number in scientific notation, as ``number`` writes it; its sign stands before it."""
 
-LONG = 34
+FRACTION = re.compile(r"1/x\$?\\textasciicircum\{\}(\d+)")
+"""How tails fall, as the summary writes it."""
+
+LONG = 30
 """A value of the head with more characters gets a line of its own, which may wrap."""
 
 NAME = 48
@@ -51,13 +54,13 @@ def render_latex(table: Table) -> str:
     alert = _alert(table)
     title = rf"\textbf{{{escape_latex(table.title)}}}\par\medskip"
     body = [line for block in table.blocks for line in _lines(block)]
-    return _joined(r"\begin{center}", *alert, title, *body, *alert, r"\end{center}")
+    return _joined(r"\begin{center}\small", *alert, title, *body, *alert, r"\end{center}")
 
 
 def render_float(table: Table, caption: str, label: str) -> str:
     """A floating `table`, its caption above: to be cited by `label` where there is one."""
     alert = _alert(table)
-    head = [r"\begin{table}[htbp]", r"\centering", rf"\caption{{{escape_latex(caption)}}}"]
+    head = [r"\begin{table}[htbp]", r"\centering\small", rf"\caption{{{escape_latex(caption)}}}"]
     head += [rf"\label{{{label}}}"] if label else []
     alone = sum(isinstance(block, TableGrid) for block in table.blocks) == 1
     body: list[str] = []
@@ -83,11 +86,13 @@ def _lines(block: Block) -> Iterator[str]:
             yield rf"\emph{{{escape_latex(block.caption)}}}\par"
             for part in _parts(block):
                 yield from _tabular(part)
-        case Prose():
+        case Prose() if not block.console:
             yield r"\begin{minipage}{\linewidth}\footnotesize\raggedright"
             if block.heading:
                 yield rf"\emph{{{escape_latex(block.heading)}}}\par"
-            yield from (POWER.sub(_power, escape_latex(p)) + r"\par" for p in block.paragraphs)
+            for paragraph in block.paragraphs:
+                text = POWER.sub(_power, escape_latex(paragraph))
+                yield FRACTION.sub(r"$1/x^{\1}$", text) + r"\par"
             yield r"\end{minipage}\par\smallskip"
 
 

@@ -9,6 +9,8 @@ WORKS = {
     "coefficients when some regressors are not always observed. JASA 89, 846-866.",
     "Difference in means": "Neyman, J. (1923, 1990). On the application of probability theory to "
     "agricultural experiments. Statistical Science 5, 465-472.",
+    "Differences in differences": "Sant'Anna, P. H. C. and Zhao, J. (2020). Doubly robust "
+    "difference-in-differences estimators. Journal of Econometrics 219, 101-122.",
     "R-learner": "Nie, X. and Wager, S. (2021). Quasi-oracle estimation of heterogeneous treatment "
     "effects. Biometrika 108, 299-319.",
     "DR-learner": "Kennedy, E. H. (2023). Towards optimal doubly robust estimation of "

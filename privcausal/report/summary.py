@@ -120,16 +120,21 @@ def tabulate(view: FitView, *, full: bool) -> Table:
     if view.guarantee:
         prices.append([Prose((f"Guarantee: {' '.join(view.guarantee)}",))])
     head = [Pairs("The analysis", view.left, view.right)]
-    parts = (head, _ruled(_estimates(view)), _ruled(prices), _notes(view, full))
+    parts = (head, _ruled(_estimates(view, full)), _ruled(prices), _notes(view, full))
     blocks = [block for part in parts if part for block in (Rule("="), *part)]
     return Table(view.title, tuple(blocks), ALERTS[view.kind])
 
 
-def _estimates(view: FitView) -> list[list[Block]]:
-    """The average, then groups, then slopes, which say least by themselves."""
+def _estimates(view: FitView, full: bool) -> list[list[Block]]:
+    """The average, then groups, then slopes, which say least by themselves.
+
+    Slopes wait for the whole summary where the effect is told by modifier: they are not shrunken,
+    and beside curves that are they read as another answer.
+    """
     effects, slopes = view.effects, None
-    if effects is not None and view.gates is not None:
-        effects, slopes = effects.iloc[:1], effects.iloc[1:]
+    if effects is not None and (view.gates is not None or view.shapes):
+        first, rest = effects.iloc[: view.averages], effects.iloc[view.averages :]
+        effects, slopes = first, rest if full or not view.shapes else None
     shown = (
         (effects, tables.effect_grid),
         (view.gates, tables.gate_grid),
@@ -204,13 +209,13 @@ def _notes(view: FitView, full: bool) -> list[Block]:
     known = [f"[{mark}] {meaning}" for mark, meaning in MARKS.items() if f"[{mark}]" in shown]
     lines = [f"Notes: {' '.join(numbered)}"] if numbered and full else numbered
     lines = lines + ([f"Marks: {', '.join(known)}."] if known else [])
-    return [Prose((*lines, *(() if full else (MORE,))))]
+    return [Prose(tuple(lines)), *([] if full else [Prose((MORE,), console=True)])]
 
 
 def _brief_notes(view: FitView) -> list[str]:
     """First sentences; what is serious in two lines, if need be by how many others there are."""
     brief = [first_sentence(note) for note in view.notes]
-    serious, others = brief[: view.serious], brief[view.serious :]
+    serious, others = brief[: view.serious], list(dict.fromkeys(brief[view.serious :]))
     width = LINE if len(serious) > 1 else 2 * LINE
     lines = [shorten(sentence, width, placeholder=" ...") for sentence in serious]
     if len(lines) > 2:

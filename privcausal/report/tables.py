@@ -73,10 +73,11 @@ class TableGrid:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """Paragraphs, wrapped; under a heading they are indented."""
+    """Paragraphs, wrapped; under a heading they are indented. `console`: in plain text only."""
 
     paragraphs: tuple[str, ...]
     heading: str = ""
+    console: bool = False
 
 
 Block: TypeAlias = Rule | Pairs | TableGrid | Prose

@@ -103,6 +103,8 @@ class FitView:
     gains : DataFrame or None
         Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
         conf_high, random.
+    averages : int
+        How many of `effects`, the first ones, are no slopes.
     uncertainty : tuple of VarianceSource
         Of the row of `effects` at `lead`.
     tails : str
@@ -167,6 +169,7 @@ class FitView:
     tails: str = ""
     parallel: str = ""
     ledger: str | None = None
+    averages: int = 1
     notes: tuple[str, ...] = ()
     serious: int = 0
     assumptions: tuple[str, ...] = ()

@@ -14,11 +14,11 @@ from privcausal.report.words import clean
 HEAVY, LIGHT = 8, 4
 """Rules above and below a table, and within it, in eighths of a point."""
 
-PAGE, EM, WIDEST = 432, 6.2, 44
+PAGE, EM, WIDEST = 432, 5.6, 44
 """Width of the text and of a letter, in points; letters in a line of a cell at most."""
 
 SMALL = 9
-"""Size of notes, in points."""
+"""Size of tables and notes, in points."""
 
 
 def write_word(table: Table, path: str | os.PathLike[str]) -> None:
@@ -46,7 +46,7 @@ def write_word(table: Table, path: str | os.PathLike[str]) -> None:
 
 def _add(block: Block, document: Any) -> None:
     match block:
-        case Prose():
+        case Prose() if not block.console:
             if block.heading:
                 _say(document, block.heading, bold=True)
             for paragraph in block.paragraphs:
@@ -86,13 +86,20 @@ def _table(
 
 
 def _fit_widths(table: Any, rows: Sequence[tuple[str, ...]]) -> None:
-    """Columns as wide as their text is long, up to `WIDEST`: short words are never broken."""
+    """Columns as wide as their text is long, up to `WIDEST`: short words are never broken.
+
+    Heads, in the first row, go on as many lines as they have words.
+    """
     from docx.shared import Pt
 
     table.autofit = False
-    longest = [min(max(map(len, column)), WIDEST) + 2 for column in zip(*rows, strict=True)]
+    head, *others = rows
+    columns = zip([max(map(len, name.split()), default=0) for name in head], *(
+        map(len, row) for row in others), strict=True)  # fmt: skip
+    longest = [min(max(column), WIDEST) + 2 for column in columns]
     for place, length in enumerate(longest):
         width = Pt(PAGE * length / max(sum(longest), PAGE / EM))
+        table.columns[place].width = width  # LibreOffice reads these, Word those of the cells
         for row in table.rows:
             row.cells[place].width = width
 
@@ -102,7 +109,7 @@ def _write(cell: Any, text: str, column: TableColumn) -> None:
     from docx.shared import Pt
 
     paragraph = cell.paragraphs[0]
-    paragraph.text = clean(text)
+    paragraph.add_run(clean(text)).font.size = Pt(SMALL)
     paragraph.alignment = getattr(WD_ALIGN_PARAGRAPH, column.align.upper())
     paragraph.paragraph_format.space_after = Pt(0)
 

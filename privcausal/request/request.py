@@ -11,11 +11,15 @@ from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.request.formula import CausalFormula
 from privcausal.request.groups import parse_group
 from privcausal.request.header import number_key
+from privcausal.request.panel import Panel
 from privcausal.request.schema import Binary, Interval, Levels, Schema
 from privcausal.stored import stored
-from privcausal.typing import Estimand, Neighbors, Split
+from privcausal.typing import Estimand, Neighbors, Ratio, Split
 
 AVERAGES: tuple[Estimand, ...] = get_args(Estimand)
+RATIOS: tuple[Ratio, ...] = get_args(Ratio)
+RISKS = ("E[Y(0)]", "E[Y(1)]")
+"""The mean outcomes that ratios are of, as results name them."""
 NEIGHBORS: tuple[Neighbors, ...] = ("substitute", "add_remove")
 Mode = Literal["proven", "paper"]
 BelowMinimum = Literal["refuse", "published"]
@@ -79,11 +83,12 @@ def _choice(name: str, value: Any, known: tuple[str, ...]) -> None:
 @stored
 @dataclass(frozen=True)
 class Trust:
-    """Whom the guarantee protects: the neighbour relation and the unit."""
+    """Whom the guarantee protects: the neighbour relation, and the unit; of a `panel` all rows."""
 
     neighbors: Neighbors = "substitute"
     unit: str | None = None
     max_rows: int = 1
+    panel: Panel | None = None
 
     def __post_init__(self) -> None:
         _choice("neighbors", self.neighbors, NEIGHBORS)
@@ -97,6 +102,8 @@ class Trust:
     @property
     def protected(self) -> str:
         """Whose data are protected: ``"row"``, or ``"patient_id (at most 3 rows)"``."""
+        if self.panel is not None:
+            return f"{self.unit} (all rows)"
         return "row" if self.unit is None else f"{self.unit} (at most {self.max_rows} rows)"
 
 
@@ -147,6 +154,34 @@ class Queries:
         return max((len(values) for values in self.columns.values()), default=1)
 
 
+def estimands_of(
+    asked: object,
+) -> tuple[Literal["CATE"] | Estimand, tuple[Estimand | Ratio, ...]]:
+    """The first average asked for, and what else; ratios bring their difference, the ATE.
+
+    Raises
+    ------
+    CapabilityError
+        An unknown name, a name given twice, or none.
+    """
+    if asked == "CATE":
+        return "CATE", ()  # which is refused by name
+    names = [asked] if isinstance(asked, str) else asked
+    if not isinstance(names, Sequence) or not names:
+        raise CapabilityError("estimand is a name or a list of names, such as ['ATE', 'ATT']")
+    known = (*AVERAGES, *RATIOS)
+    for name in names:
+        _choice("estimand", name, known)
+    if len(set(names)) < len(names):
+        raise CapabilityError("an estimand is asked for twice: name each once")
+    ratios = [name for name in names if name in RATIOS]
+    averages = [name for name in names if name in AVERAGES]
+    if ratios and "ATE" not in averages:
+        averages.append("ATE")
+    first, *more = averages
+    return first, (*more, *ratios)
+
+
 @stored
 @dataclass(frozen=True)
 class Request:
@@ -171,6 +206,8 @@ class Request:
         How far out values hidden by noise are assumed to lie when something is clipped.
     queries : Queries or None
         Public points at which the effect is wanted; None for the whole function.
+    more : tuple of str
+        Further averages, and ratios ``"RR"`` and ``"OR"``, from the same releases.
     weights : None or str
         Column of survey weights of a regression, with declared bounds that are not negative.
     """
@@ -189,11 +226,16 @@ class Request:
     below_minimum: BelowMinimum = "refuse"
     tails: Tails = "cubic"
     queries: Queries | None = None
+    more: tuple[Estimand | Ratio, ...] = ()
     weights: str | None = None
 
     def __post_init__(self) -> None:
         if self.estimand not in ("CATE", "OLS"):
             _choice("estimand", self.estimand, AVERAGES)
+        for other in self.more:
+            _choice("estimand", other, (*AVERAGES, *RATIOS))
+        if self.more and self.cov_type != "nonrobust":
+            raise CapabilityError("cov_type='HC0' is about slopes: several estimands have none")
         _choice("mode", self.mode, ("proven", "paper"))
         _choice("below_minimum", self.below_minimum, ("refuse", "published"))
         if self.mode == "proven" and self.below_minimum != "refuse":
@@ -263,7 +305,7 @@ class Request:
         name, domain = self.formula.treatment, self.schema.get(self.formula.treatment)
         coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
         two = isinstance(domain, Levels) and len(domain.values) == 2
-        if self.estimand == "PLR":
+        if "PLR" in (self.estimand, *self.more):
             self._check_slope()
         own = self.dose or self.arms
         if not (own or domain is None or isinstance(domain, Binary) or coded or two):
@@ -272,6 +314,13 @@ class Request:
                 labels = [str(number_key(one)) for one in (domain.lo, domain.hi)]
             elif len(domain.values) > 2:
                 end = "; of several arms see estimand='PLR'"
+            if isinstance(domain, Interval) and domain.width != 1:
+                outcome = self.formula.outcome
+                raise SchemaError(
+                    f"treatment {name!r} must be binary, and has the bounds of a number. If "
+                    f"{outcome!r} is the treatment, write {name} ~ {outcome}; if {name!r} has two "
+                    f"values, declare them, the reference first: bounds={{{name!r}: {labels!r}}}"
+                )
             raise SchemaError(
                 f"treatment {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
                 f"declare its two labels, the reference first: bounds={{{name!r}: {labels!r}}}"
@@ -280,8 +329,10 @@ class Request:
 
     def _check_slope(self) -> None:
         """What the partially linear model has not; of two arms it may have no covariates."""
-        if self.groups:
-            raise CapabilityError("estimand='PLR' has no groups; estimand='ATO' has, for two arms")
+        if self.groups or self.more:
+            raise CapabilityError(
+                "estimand='PLR' has no groups, and is asked for alone; for two arms 'ATO' has both"
+            )
         if not (self.dose or self.arms):
             return
         if self.propensity is not None or not self.formula.terms:
@@ -305,6 +356,20 @@ class Request:
         return domain.labels
 
     @property
+    def averages(self) -> tuple[Estimand, ...]:
+        """The averages asked for, the first one first."""
+        return tuple(a for a in (self.estimand, *self.more) if a in AVERAGES)
+
+    @property
+    def asked(self) -> str:
+        """All estimands, in words."""
+        return ", ".join((self.estimand, *self.more))
+
+    @property
+    def ratios(self) -> tuple[Ratio, ...]:
+        return tuple(r for r in self.more if r in RATIOS)
+
+    @property
     def arm_clip(self) -> float:
         """c with e in [c, 1 - c]: from the known propensity if there is one."""
         if self.propensity is None:
@@ -323,12 +388,24 @@ class Request:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column the call reads."""
+        """Every column that a row has."""
         extra = [self.trust.unit] if self.trust.unit else []
         extra += [parse_group(name).column for name in self.groups]
         return tuple(dict.fromkeys([*self.needed, *extra]))
 
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Every column of the table that the call reads: that of periods, too."""
+        panel = self.trust.panel
+        return self.columns if panel is None else (*self.columns, panel.time)
+
+    @property
+    def declared(self) -> Schema:
+        """Domains of the table's columns: of the outcome, and not of its change."""
+        panel = self.trust.panel
+        return self.schema if panel is None else self.schema.with_columns(panel.outcome.columns)
+
     def label_columns(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
         """Columns of labels in a table without types; see `Schema.label_columns`."""
         unit = [self.trust.unit] if self.trust.unit else []
-        return self.schema.label_columns([*self.formula.categorical, *unit])
+        return self.declared.label_columns([*self.formula.categorical, *unit])

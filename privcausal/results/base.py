@@ -27,6 +27,7 @@ from privcausal.report.summary import TIDY
 from privcausal.request.request import Budget
 from privcausal.request.schema import Binary, Domain, Interval, Schema
 from privcausal.results import serial
+from privcausal.results.contrasts import Contrasts, contrasts_of
 from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
 from privcausal.results.disclosure import Disclosed
 from privcausal.results.exchange import Absent, Exchange, wald
@@ -35,8 +36,11 @@ from privcausal.results.frames import (
     budget_lines,
     check_alpha,
     critical,
+    effects_only,
     price_frame,
     quantile,
+    tested,
+    with_ratios,
     within_reach,
 )
 from privcausal.results.guarantee import Guarantee, guarantee_of, ledger_line
@@ -72,6 +76,9 @@ class NuisanceFunction:
     def __repr__(self) -> str:
         return f"<released nuisance {self.name!r}: call it with new data>"
 
+
+CATE_KINDS = ("effect", "uplift")
+"""Pictures of effects that depend on covariates."""
 
 BOUGHT = (
     "Bounds were bought with noise: {}; values beyond were cut. Intervals of averages allow for "
@@ -143,8 +150,8 @@ class Result(Printed, Exchange, Disclosed, Absent):
 
     @property
     def zvalues(self) -> pd.Series[float]:
-        """Estimate over standard error."""
-        return (self.params / self.bse).rename("statistic")
+        """Estimate over standard error; a ratio is 1 where the ATE is 0, and has its z."""
+        return tested(self._terms_table()).rename("statistic")
 
     @property
     def pvalues(self) -> pd.Series[float]:
@@ -172,7 +179,41 @@ class Result(Printed, Exchange, Disclosed, Absent):
         CapabilityError
             An unknown term, or a hypothesis that is not linear or follows from the others.
         """
-        return wald(self.params, self.cov_params(), hypotheses)
+        cov = self.cov_params()
+        return wald(self.params[cov.index], cov, hypotheses)
+
+    def contrast(
+        self, asked: str | Sequence[str], alpha: float = 0.05, simultaneous: bool = False
+    ) -> Contrasts:
+        """Linear contrasts of the fit's terms and groups, from what was released: free.
+
+        Parameters
+        ----------
+        asked : str or sequence of str
+            Expressions in the names of `params` and `gate`: ``"ward[east] - ward[west]"``,
+            ``"0.5*ATE + 0.5*ATT"``, ``"ATT:ward[east] - ATT"``. ``ward[east | west]`` is the effect
+            in both wards together: the mean of theirs by released shares of the rows (for ATT and
+            ATO, of the masses).
+        alpha : float
+            1 - level.
+        simultaneous : bool
+            True: limits that cover all contrasts together, by the maximum of |z| under their joint
+            covariance, as in `conf_int`.
+
+        Returns
+        -------
+        Contrasts
+            `str()`, `.summary()`, `.frame`, `.to_frame()`, `.as_latex()`: estimate, standard
+            error, z, p value and limits. Covariances of groups are released ones where the groups
+            partition the rows, or the fit has several estimands; else they are taken as zero.
+
+        Raises
+        ------
+        CapabilityError
+            What is asked for was not released; the message has the call that would release it. Or
+            no average was released, or the expression is not linear.
+        """
+        return contrasts_of(self, asked, check_alpha(alpha), simultaneous)
 
     def conf_int(self, alpha: float = 0.05, simultaneous: bool = False) -> pd.DataFrame:
         """Normal confidence limits, columns 0 (low) and 1 (high) as in statsmodels.
@@ -195,6 +236,8 @@ class Result(Printed, Exchange, Disclosed, Absent):
         cov, terms = found.cov, len(found.terms)
         alone = np.diag(np.diag(cov))
         alone[:terms, :terms] = cov[:terms, :terms]
+        if self.plan.request.more:  # all are released
+            alone = cov
         z = critical(alone, alpha, simultaneous=simultaneous)
         frames = [self._table(groups=False, z=z)]
         if simultaneous and found.groups:
@@ -207,10 +250,11 @@ class Result(Printed, Exchange, Disclosed, Absent):
         frame = average_frame(found, z, groups=groups)
         if self.estimate.plan.request.mode == "paper":  # its part would tell the noise scale
             frame["privacy_share"] = np.nan
-        whole = len(frame) if groups else 1  # a slope has no such range
+        whole = len(frame) if groups or self.plan.request.more else 1  # a slope has no such range
         if self.plan.request.estimand == "OLS":
             whole = 0
-        return within_reach(frame, self._reach, whole)
+        frame = within_reach(frame, self._reach, whole)
+        return with_ratios(frame, found, self.plan.request.ratios, z)
 
     @property
     def _lead(self) -> int:
@@ -278,7 +322,8 @@ class Result(Printed, Exchange, Disclosed, Absent):
         What was bought is public now. Who reuses it declares it, and pays nothing for it again.
         """
         request = self.plan.request
-        known = {n: request.schema.get(n) or self.estimate.schema.get(n) for n in request.columns}
+        declared, bought = request.declared, self.estimate.schema
+        known = {n: declared.get(n) or bought.get(n) for n in request.read}
         raw = {n: getattr(domain, "raw", domain) for n, domain in known.items() if domain}
         return Schema(raw, complete=request.schema.complete)
 
@@ -293,7 +338,7 @@ class Result(Printed, Exchange, Disclosed, Absent):
         return pd.DataFrame(
             [
                 {
-                    "learner": plan.learner, "base": plan.base, "estimand": plan.request.estimand,
+                    "learner": plan.learner, "base": plan.base, "estimand": plan.request.asked,
                     "n": np.nan if size is None else size, "epsilon": promise.epsilon,
                     "delta": promise.delta, "rho": promise.rho, "neighbors": promise.neighbors,
                     "guarantee": promise.kind, "alerts": ", ".join(self.alerts),
@@ -487,9 +532,8 @@ class Result(Printed, Exchange, Disclosed, Absent):
         known = self._pictures(check_alpha(alpha), labels)
         if kind not in known:
             names = ", ".join(map(repr, known))
-            raise CapabilityError(
-                f"plot(kind={str(kind)[:40]!r}) is unknown; choose one of {names}"
-            )
+            kinds = "is of privcate's results" if kind in CATE_KINDS else "is unknown"
+            raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) {kinds}; choose one of {names}")
         return known[kind]
 
     def _pictures(self, alpha: float, labels: Labels) -> dict[str, Picture]:
@@ -500,13 +544,16 @@ class Result(Printed, Exchange, Disclosed, Absent):
             "coef": (
                 lambda: self._terms_table(alpha),
                 lambda ax: plots.coef_plot(
-                    named(self._terms_table(alpha)), ax=ax, alpha=alpha, slopes=self._slopes
+                    named(effects_only(self._terms_table(alpha))),
+                    ax=ax,
+                    alpha=alpha,
+                    slopes=self._slopes,
                 ),
             ),
             "gate": (
                 lambda: self._gates(alpha),
                 lambda ax: plots.gate_plot(
-                    named(self._gates(alpha)), ax=ax, alpha=alpha, overall=self.ate
+                    named(effects_only(self._gates(alpha))), ax=ax, alpha=alpha, overall=self.ate
                 ),
             ),
             "budget": (
@@ -518,8 +565,13 @@ class Result(Printed, Exchange, Disclosed, Absent):
     @property
     def _slopes(self) -> list[bool]:
         """Which of `params` are per unit of a column; the others are in the outcome's unit."""
-        terms = list(self.params.index)
-        return [place > 0 and "[" not in term for place, term in enumerate(terms)]
+        terms = list(effects_only(self._terms_table()).index)
+        return [place >= self._level_terms and "[" not in term for place, term in enumerate(terms)]
+
+    @property
+    def _level_terms(self) -> int:
+        """How many of `params`, the first ones, are averages of an effect and no slopes."""
+        return len(self.params) if self.plan.request.more else 1
 
     @property
     def methods(self) -> str:
@@ -537,6 +589,6 @@ class Result(Printed, Exchange, Disclosed, Absent):
 
 def _tidied(frame: pd.DataFrame) -> pd.DataFrame:
     """Broom's columns of a table of estimates, with tests of no effect."""
-    z = frame["estimate"] / frame["std_error"]
+    z = tested(frame)
     frame = frame.assign(statistic=z, p_value=2 * norm.sf(np.abs(z)))
     return frame.reset_index()[list(TIDY)]

@@ -46,10 +46,14 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     options["eps"] = budget.epsilon
     if name not in ("paper.tm", "paper.adum"):
         options["delta"] = budget.delta
-    if len(request.schema) or request.schema.complete:
-        options["bounds"] = _bounds(request.schema)
+    if len(request.declared) or request.declared.complete:
+        options["bounds"] = _bounds(request.declared)
     general: list[tuple[str, Any, Any]] = [  # option, value, default
-        ("estimand", request.estimand, request.estimand if name != "private" else "ATE"),
+        (
+            "estimand",
+            [request.estimand, *request.more] if request.more else request.estimand,
+            request.estimand if name != "private" else "ATE",
+        ),
         ("neighbors", trust.neighbors, Trust().neighbors),
         ("unit", trust.unit, None),
         ("max_rows", trust.max_rows, 1),
@@ -57,6 +61,9 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
         ("weights", request.weights, None),
         ("groups", list(request.groups), []),
     ]
+    if trust.panel is not None:  # its unit has no most rows, and its estimand is the ATT
+        name, options["time"] = "did", trust.panel.time
+        general = [line for line in general if line[0] != "estimand"]
     options |= {key: value for key, value, default in (*general, *own) if value != default}
     return _written(name, request.formula.text, _Source("data"), **options)
 

@@ -128,14 +128,20 @@ def _facts(fit: Result) -> dict[str, str]:
     return {
         "Outcome": plan.request.formula.effect_on,
         "Estimator": _estimator(fit),
-        "Estimand": plan.request.estimand,
-        "n": stat_text(fit, "N") or "private",
+        "Estimand": plan.request.asked,
+        "n": _rows(fit),
         "ε": stat_text(fit, "epsilon") or "",
         "δ": stat_text(fit, "delta") or "",
         "Neighbours": stat_text(fit, "neighbors") or "",
         "Privacy noise": numbers.percent(share) if math.isfinite(share) else "",
         "Guarantee": stat_text(fit, "guarantee") or "",
     }
+
+
+def _rows(fit: Result) -> str:
+    """Complete rows, as other packages count them: released, where some may be incomplete."""
+    found = dict(fit._view().left).get("Complete", "")
+    return found.partition(",")[0].removesuffix(" [dp]") or stat_text(fit, "N") or "private"
 
 
 def _with_chosen(entries: Sequence[Entry], terms: Sequence[str] | Mapping[str, str]) -> list[Entry]:
@@ -169,6 +175,8 @@ def _notes(named: Mapping[str, Any]) -> list[str]:
     if private:
         notes.append("Those of private fits include the privacy noise, whose part of the first "
                      "term's variance is shown.")  # fmt: skip
+    if any(p.plan.request.estimand == "CATE" and len(p.params) > 1 for p in private.values()):
+        notes.append("Below the ATE of a fit by covariates stand slopes of how it varies.")
     if others:
         notes.append(f"No guarantee covers {', '.join(others)}: made without this package.")
     return notes + _together(list(private.values()))

@@ -39,7 +39,7 @@ _MEANT = {
     "see conf_int(alpha=0.05)": "confint conf_int_ ate_interval effect_interval coef__interval",
     "see pvalues": "pvalue pval",
     "see zvalues": "tstat t_stat tstats",
-    "see wald_test('x = 0')": "t_test f_test wald linear_hypothesis",
+    "see contrast('x - z') and wald_test('x = 0')": "t_test f_test wald linear_hypothesis",
     "see summary(), tidy() and glance()": "summary2 summary_frame",
     "see summary().as_latex(label=...), .as_html() and .as_markdown()": (
         "to_latex as_latex to_html as_html to_markdown as_text"
@@ -203,7 +203,7 @@ def wald(params: pd.Series[float], cov: pd.DataFrame, hypotheses: Any) -> Contra
     """
     from statsmodels.stats.contrast import ContrastResults
 
-    matrix, values = _linear(list(params.index), hypotheses)
+    matrix, values = linear(list(params.index), hypotheses)
     distance = matrix @ params.to_numpy() - values
     spread = matrix @ cov.to_numpy() @ matrix.T
     if not 0 < np.linalg.matrix_rank(matrix) == len(matrix):
@@ -219,8 +219,8 @@ def wald(params: pd.Series[float], cov: pd.DataFrame, hypotheses: Any) -> Contra
     )
 
 
-def _linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
-    """R, shape (k, m), and q, shape (k,)."""
+def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
+    """R, shape (k, m), and q, shape (k,), of hypotheses as for `Result.wald_test`."""
     from formulaic.utils.constraints import LinearConstraints
 
     if isinstance(hypotheses, (list, tuple)) and all(isinstance(h, str) for h in hypotheses):

@@ -14,14 +14,19 @@ from privcausal.errors import CapabilityError
 from privcausal.features.rows import Rows
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.cells import CellEffect
+from privcausal.inference.contrasts import ratio_limits
 from privcausal.inference.effect import ArmPolynomials, Effect
 from privcausal.inference.population import Population
 from privcausal.learners import Estimate
 from privcausal.report import Shape
 from privcausal.report.tables import budget_prices
 from privcausal.request.partition import Axis, CutAxis, LevelAxis, Product, RegularAxis
+from privcausal.request.request import RATIOS, RISKS
 from privcausal.request.schema import Interval, Levels
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.typing import Integers, Matrix, Ratio, Vector
+
+RISK = "E[Y("
+"""In the names of mean outcomes (`request.RISKS`)."""
 
 _DRAWS = 20_000
 _PUBLIC_SEED = 7_071  # quadrature points of the simultaneous critical value; public
@@ -93,11 +98,49 @@ def within_reach(frame: pd.DataFrame, reach: float, rows: int) -> pd.DataFrame:
     """
     value, low, high = (frame[c].to_numpy(copy=True) for c in ("estimate", "conf_low", "conf_high"))
     at = slice(rows)
-    outside = (low[at] > reach) | (high[at] < -reach)
-    low[at] = np.where(outside, -reach, np.clip(low[at], -reach, reach))
-    high[at] = np.where(outside, reach, np.clip(high[at], -reach, reach))
-    value[at] = np.clip(value[at], -reach, reach)
+    # risks are no differences
+    least = np.where([RISK in str(name) for name in frame.index[at]], 0.0, -reach)
+    outside = (low[at] > reach) | (high[at] < least)
+    low[at] = np.where(outside, least, np.clip(low[at], least, reach))
+    high[at] = np.where(outside, reach, np.clip(high[at], least, reach))
+    value[at] = np.clip(value[at], least, reach)
     return frame.assign(estimate=value, conf_low=low, conf_high=high)
+
+
+def with_ratios(
+    frame: pd.DataFrame, found: AverageEstimate, ratios: Sequence[Ratio], z: float
+) -> pd.DataFrame:
+    """The same with a row for each ratio of risks, of all rows or of each group; see `ratios`."""
+    names = [*found.terms, *found.groups]
+    control = [n for n in frame.index if n.partition(":")[0] == RISKS[0]]
+    rows = {
+        name.replace(RISKS[0], ratio, 1): ratio_limits(
+            found, (names.index(name), names.index(name.replace(*RISKS, 1))), ratio, z
+        )
+        for ratio in ratios
+        for name in control
+    }
+    if not rows:
+        return frame
+    more = pd.DataFrame(rows.values(), index=pd.Index(rows, name="term"))
+    return pd.concat([frame, more.set_axis(frame.columns[[0, 1, 2, 3, 4]], axis=1)])
+
+
+def effects_only(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows but those of risks and ratios, which have no axis with effects in common."""
+    others = (*RATIOS, *RISKS)
+    return frame[[str(name).partition(":")[0] not in others for name in frame.index]]
+
+
+def tested(frame: pd.DataFrame) -> pd.Series[float]:
+    """z of no effect; a ratio is 1 where the difference is 0, and has its z."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        z = frame["estimate"] / frame["std_error"]
+    for name in frame.index:
+        ratio, colon, group = str(name).partition(":")
+        if ratio in RATIOS and f"ATE{colon}{group}" in z.index:
+            z[name] = z[f"ATE{colon}{group}"]
+    return z
 
 
 def budget_lines(releases: Sequence[Release], delta: float) -> pd.DataFrame:

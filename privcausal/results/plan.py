@@ -380,8 +380,12 @@ def _tabulated(result: PlanResult) -> Table:
         ("Neighbours", request.trust.neighbors.replace("_", "/")),
     )
     # a learner of effects by covariates has the plain average
-    asked = "ATE" if request.estimand == "CATE" else request.estimand
-    right: tuple[Pair, ...] = (("Estimand", asked), ("Estimator", learner.title or learner.name))
+    first = "ATE" if request.estimand == "CATE" else request.estimand
+    asked = "ATE" if request.estimand == "CATE" else request.asked
+    right: tuple[Pair, ...] = (
+        ("Estimand", asked),
+        ("Estimator", learner.title or learner.name),
+    )
     if planner.has_nuisances:
         right += (
             ("Nuisances", f"{planner.base.name}, {SPLITS[request.split]}"),
@@ -392,7 +396,7 @@ def _tabulated(result: PlanResult) -> Table:
         Prose(_reading(result, frame)), Rule("-"),
         Prose((f"Assumed: {'; '.join(_assumed(result))}.",)), Rule("="), Prose((_notes(result),)),
     )  # fmt: skip
-    return Table(f"Plan of a {ESTIMANDS[asked].title}", blocks)
+    return Table(f"Plan of a {ESTIMANDS[first].title}", blocks)
 
 
 def _asked(result: PlanResult) -> str:

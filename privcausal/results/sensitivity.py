@@ -192,5 +192,6 @@ def sensitivity_of(result: Result, alpha: float) -> Sensitivity:
         scale_of(float(found.sampling[0, 0]), found.size, max_rows),
         alpha,
         result.guarantee.kind,
-        request.propensity is not None or not describe(result.estimate).adjusts,
+        request.propensity is not None
+        or not (request.trust.panel is not None or describe(result.estimate).adjusts),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pandas as pd
@@ -11,13 +11,14 @@ import pandas as pd
 from privcausal.inference.cells import CellEffect
 from privcausal.learners import Description, describe
 from privcausal.learners.description import tails
-from privcausal.learners.estimands import ESTIMANDS
+from privcausal.learners.estimands import words_of
 from privcausal.report import FitView, Shape, VarianceSource
 from privcausal.report.numbers import alike, level
 from privcausal.report.words import guess_sentence, odds_sentence
 from privcausal.request.plan import Plan
+from privcausal.request.request import RATIOS
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
-from privcausal.results.frames import cell_table, gain_frame, quantile
+from privcausal.results.frames import cell_table, effects_only, gain_frame, quantile
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text, published_doubts
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
     request, schema, z = plan.request, estimate.schema, quantile(alpha)
     formula, trust = request.formula, request.trust
-    averages, words, said = estimate.averages, ESTIMANDS[request.estimand], describe(estimate)
+    averages, words, said = estimate.averages, words_of(request), describe(estimate)
     cells = estimate.effect if isinstance(estimate.effect, CellEffect) else None
     bought = any(stage.heading == "bounds" for stage in plan.stages)
     complete = _complete(estimate)
@@ -46,18 +47,23 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
     counted = estimate.size is not None and not schema.complete and complete
     effects = gates = None
     if averages is not None:
-        effects = result.tidy(alpha).set_index("term").assign(mark="dp")
-        gates = result._table(groups=True, z=z) if averages.groups else None
+        effects = result.tidy(alpha).set_index("term")
+        effects["mark"] = np.where(effects.index.isin(RATIOS), "post", "dp")
+        gates = effects_only(result._table(groups=True, z=z)) if averages.groups else None
     persons = "One row is one person."
     if trust.unit is not None:
-        persons = f"One {trust.unit} is one person, with at most {trust.max_rows} rows used."
+        used = f"at most {trust.max_rows} rows used" if trust.panel is None else "all of its rows"
+        persons = f"One {trust.unit} is one person, with {used}."
+    outcome = f"{formula.effect_on} in {_range(schema[formula.outcome])}"
+    panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
     return FitView(
-        title=words.title,
+        title=words.title + ("s" if len(request.averages) > 1 else ""),
         outcome=formula.effect_on,
         treatment=formula.treatment,
         estimand=words.name,
         left=(
-            ("Outcome", f"{formula.effect_on} in {_range(schema[formula.outcome])}"),
+            ("Outcome", outcome if panel is None else f"change of {outcome}"),
+            *((("Periods", " to ".join(panel)),) if panel else ()),
             *_arms(formula.treatment, schema),
             ("Formula", str(formula)),
             ("Records" if trust.unit is None else "Units", size),
@@ -65,12 +71,13 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
             ("Bounds", "bought privately" if bought else "declared [pub]"),
         ),
         right=(
-            ("Estimand", request.estimand),
+            ("Estimand", request.asked),
             ("Estimator", said.title),
             *said.rows,
             ("Neighbours", trust.neighbors.replace("_", "/")),
         ),
         effects=effects,
+        averages=result._level_terms,
         gates=gates,
         cells=None if cells is None else cell_table(cells, z),
         gains=None if cells is None else gain_frame(cells, z),
@@ -227,7 +234,7 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
         if request.mode == "paper"
         else f"at least {share:.0%} of that uncertainty (in variance) is noise added for privacy."
     )
-    over = ESTIMANDS[request.estimand].over
+    over = words_of(request).over
     if request.dose:
         treatment = f"one unit more of {treatment}"
     elif request.arms:
@@ -272,12 +279,32 @@ def _notes(result: Result, said: Description, bought: bool) -> tuple[str, ...]:
     }
     return (
         *result.alerts.values(),
+        *_unlimited(result),
         *_declared_public([name for name, is_public in public.items() if is_public]),
         *said.reading,
         *said.bands,
         *said.notes,
         *estimate.notes,
     )
+
+
+def _unlimited(result: Result) -> tuple[str, ...]:
+    """Which ratios have no limit on a side."""
+    if not result.plan.request.ratios:
+        return ()
+    frame = result._terms_table()
+    low, high = frame["conf_low"], frame["conf_high"]
+    ends = {"lower": low.index[low <= 0], "upper": high.index[np.isposinf(high)]}
+    open_ = [
+        f"{name} has no {side} limit"
+        for name in result.plan.request.ratios
+        for side, terms in ends.items()
+        if name in terms
+    ]
+    return (UNLIMITED.format(listed=" and ".join(open_)),) if open_ else ()
+
+
+UNLIMITED = "{listed}: a risk of 0, or for odds of 1, is within what the noise allows."
 
 
 def _declared_public(names: list[str]) -> tuple[str, ...]:

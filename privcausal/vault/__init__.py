@@ -20,6 +20,7 @@ from privcausal.vault.mechanisms.boosting import BoostedRegression, Boosting, Sh
 from privcausal.vault.mechanisms.cells import CellSums, ClusterSums, public_centres
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
 from privcausal.vault.mechanisms.domains import Grid, LabelSelection, Magnitudes
+from privcausal.vault.mechanisms.joint import ArmHistograms, JointSquares, JointSums
 from privcausal.vault.mechanisms.kernel import KernelAnswers, KernelRegression, proven_lipschitz
 from privcausal.vault.mechanisms.moments import (
     BINS,
@@ -62,6 +63,7 @@ from privcausal.vault.sources.files import read_file
 from privcausal.vault.sources.labelled import file_labels
 from privcausal.vault.transforms import (
     Aipw,
+    ArmScore,
     ArmSize,
     ByFold,
     FeatureNorm,
@@ -74,6 +76,7 @@ from privcausal.vault.transforms import (
     OverlapRoot,
     OverlapScore,
     ResidualProduct,
+    ScoreVector,
     SurveyWeight,
     Transform,
     TransformProduct,
@@ -85,19 +88,21 @@ from privcausal.vault.transforms import (
 from privcausal.vault.vault import Vault, open_vault
 
 __all__ = [
-    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmMeans", "ArmSize", "ArmSums", "BoostedRegression",
+    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore", "ArmSize",
+    "ArmSums", "BoostedRegression",
     "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums", "Cross", "Declared",
     "DeclaredFit", "Estimators", "ExactRidge", "FeatureNorm", "Findings", "GivenFunction", "Gram",
-    "Grid", "ImputedEffect", "KernelAnswers",
+    "Grid", "ImputedEffect", "JointSquares", "JointSums", "KernelAnswers",
     "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",
     "OfCovariates", "Outcome", "OutcomeResidual", "OverlapMass", "OverlapRoot", "OverlapScore",
     "PolynomialSums", "PrintedCells",
     "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedEBM",
     "PublishedLogits", "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap",
     "ScoreSquares",
-    "ScoreSums", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores", "SlopeSums", "Source",
-    "SurveyWeight", "TanhNetwork", "Transform", "TransformProduct", "TreatedMass", "TreatedScore",
-    "Treatment", "TreatmentResidual", "Vault", "VectorScores", "Weight", "Weighting",
+    "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores",
+    "SlopeSums", "Source", "SurveyWeight", "TanhNetwork", "Transform", "TransformProduct",
+    "TreatedMass", "TreatedScore", "Treatment", "TreatmentResidual", "Vault", "VectorScores",
+    "Weight", "Weighting",
     "check_columns", "check_types", "file_labels", "from_table", "inspect", "open_source",
     "open_vault", "opening", "proven_lipschitz", "public_centres", "public_size", "read_cells",
     "read_file", "ridge_price", "simulate", "typed",

@@ -104,7 +104,7 @@ def check_columns(header: Header, names: Sequence[str]) -> None:
 def check_types(header: Header, request: Request) -> None:
     """Numeric bounds need numeric columns: data types are public, so this may be said."""
     for name in request.columns:
-        domain = request.schema.get(name)
+        domain = request.declared.get(name)
         text = header.kinds[name] == "text" and name not in header.objects
         if isinstance(domain, Interval) and text:
             raise SchemaError(
@@ -130,7 +130,7 @@ def admit(source: Source, plan: Plan) -> None:
 
 
 def _check_order(rows: RowSource, request: Request) -> None:
-    """Parts of the rows and rows of a unit are known by position."""
+    """Parts of the rows and rows of a unit are known by position, unless all are made one."""
     if isinstance(rows, Spark):
         if request.split != "full" and request.trust.unit is None:
             raise CapabilityError(
@@ -138,6 +138,8 @@ def _check_order(rows: RowSource, request: Request) -> None:
                 "are computed again must not change their part: name the unit of each row, "
                 "unit='patient_id', or a column that is different in every row, with max_rows=1"
             )
+        return
+    if request.trust.panel is not None:
         return
     if not rows.ordered and (request.split != "full" or request.trust.unit is not None):
         what = "unit=" if request.split == "full" else f"split={request.split!r}"
@@ -150,8 +152,7 @@ def _check_order(rows: RowSource, request: Request) -> None:
 
 def _check_same(rows: RowSource, request: Request) -> None:
     """Each sum computes a Spark DataFrame anew, so that nothing in it may be drawn by lot."""
-    unit = () if request.trust.unit is None else (request.trust.unit,)
-    if isinstance(rows, Spark) and not rows.repeats((*request.columns, *unit)):
+    if isinstance(rows, Spark) and not rows.repeats(request.read):
         raise CapabilityError(
             "the Spark DataFrame is computed anew for each sum, and its plan may give other rows "
             "each time: it has rand() or another function that is not deterministic, or a limit, "

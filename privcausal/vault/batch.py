@@ -67,7 +67,7 @@ class Batch(Opaque):
         self, columns: Mapping[str, RawColumn], part: Integers, keep: Mask, layout: Layout
     ) -> None:
         size = len(part)
-        clean = {name: _clean(columns[name], layout.schema[name]) for name in layout.variables}
+        clean = {name: cleaned(columns[name], layout.schema[name]) for name in layout.variables}
         complete = keep.copy()
         for name in layout.needed:
             complete &= clean[name][1]
@@ -137,7 +137,7 @@ def reads_labels(domain: Domain, kind: Kind) -> bool:
     return isinstance(domain, Levels) or kind == "text" or domain.labels is not None
 
 
-def _clean(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]:
+def cleaned(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]:
     """Values inside `domain`, and which were present."""
     if isinstance(domain, Interval):
         return _clean_interval(column, domain)

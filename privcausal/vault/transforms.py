@@ -13,7 +13,7 @@ import numpy as np
 from privcausal.features.basis import squared_norm
 from privcausal.features.functions import Extended, Function, Nuisance
 from privcausal.features.rows import Features, Rows
-from privcausal.typing import Vector
+from privcausal.typing import Matrix, Vector
 from privcausal.vault.batch import Batch
 
 
@@ -225,6 +225,53 @@ class Aipw:
         rows, n = batch.rows, self.nuisance
         score = rows.scratch((n.mu0, n.mu1, n.e), lambda: self._plain(rows, batch.t, batch.y))
         return self._centred(score, rows)
+
+
+@dataclass(frozen=True)
+class ArmScore:
+    """mu_t + 1(T = t) (Y - mu_t) / P(T = t | x) - centre: the doubly robust score of E[Y(t)].
+
+    The two arms' differ by the score `Aipw`. With Y, mu_t and the centre in [a, b] and
+    p = P(T = t | x) in [c, 1 - c], |.| <= R/c: for T = t it is linear in mu_t with slope
+    1 - 1/p <= 0, so its extremes a - centre + R/p and b - centre - R/p are within R/p of zero; for
+    the other arm |mu_t - centre| <= R.
+    """
+
+    nuisance: Nuisance
+    outcome: Outcome
+    clip: float
+    arm: int
+    centre: float
+
+    @property
+    def bound(self) -> float:
+        return 2 * self.outcome.bound / self.clip
+
+    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
+        """The score of rows that had this treatment and outcome."""
+        n = self.nuisance
+        e = n.e(rows)
+        mu, own, chance = (n.mu1(rows), t, e) if self.arm else (n.mu0(rows), 1 - t, 1 - e)
+        return np.asarray(mu + own * (y - mu) / chance - self.centre)
+
+    def __call__(self, batch: Batch) -> Vector:
+        return self.at(batch.rows, batch.t, batch.y)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreVector:
+    """B s for the scores s of a row, each cut at its own of `cuts`, and a public B, (J, J)."""
+
+    scores: tuple[Transform, ...]
+    cuts: Vector
+    basis: Matrix
+
+    def __call__(self, batch: Batch) -> Matrix:
+        """Shape (n, J), summed in a fixed order, whatever the batch; NaN counts as 0."""
+        out = np.zeros((len(batch.t), len(self.cuts)))
+        for score, cut, column in zip(self.scores, self.cuts, self.basis.T, strict=True):
+            out += np.clip(np.nan_to_num(score(batch)), -cut, cut)[:, None] * column
+        return out
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from privcausal.vault.paper.dpcate import Process, PublishedAnswers, PublishedPr
 from privcausal.vault.paper.objective import PublishedLogits
 from privcausal.vault.paper.private import PublishedAte
 from privcausal.vault.passes import Passes, Progress, Watch
+from privcausal.vault.sources.panel import changes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,6 +96,8 @@ def open_vault(
             )
         charges = [Exit(plan, source_of_noise).planned(stage) for stage in plan.stages]
         ledger.charge(run, charges, published=paper or published)
+    if plan.request.trust.panel is not None:
+        source = Source(changes(source.rows, plan.request))
     return Vault(source, plan, source_of_noise, watch)
 
 

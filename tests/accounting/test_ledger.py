@@ -429,7 +429,7 @@ amounts = st.builds(
 
 
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.lists(amounts, min_size=1, max_size=3), max_size=5))
 def test_spent_is_the_sum_of_the_charges(tmp_path_factory, charge, fits):

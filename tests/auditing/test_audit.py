@@ -179,6 +179,7 @@ def test_whole_fits_see_narrow_noise(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not pc.audit(**call, statistic="fits").passes
 
 
+@pytest.mark.slow
 def test_black_box(monkeypatch: pytest.MonkeyPatch) -> None:
     """An output's number, of real fits; with hardly any noise it tells all."""
     call = {**CALL, "formula": "Y ~ T", "rows": 300, "eps": 0.3, "trials": 80, "level": LEVEL}

@@ -116,6 +116,14 @@ SENSITIVITY = (
         (c.audit_of_groups, ADD),
     ),
     Mutant(
+        "joint scores: a row replaced costs no more", f"{_BOX}.joint:JointSums._norm",
+        "4 * self._c2", "self._c2", (c.audit, "together", SUB),
+    ),
+    Mutant(
+        "joint squares: a row replaced costs no more", f"{_BOX}.joint:JointSquares.sensitivity",
+        "np.sqrt(2.0)", "1.0", (c.audit, "together", SUB),
+    ),
+    Mutant(
         "cells: a row replaced costs no more", f"{_BOX}.cells:CellSums.l1_sensitivity",
         "2.0 if", "1.0 if", (c.audit, "adum, count and sum", SUB),
     ),

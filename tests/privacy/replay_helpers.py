@@ -53,7 +53,7 @@ def fit(call: dict[str, Any], data: Any, frozen: Sequence[Call] | None = None) -
     with warnings.catch_warnings(record=True) as caught, testing.recorded(11, frozen) as recorder:
         warnings.simplefilter("always")
         try:
-            if learner in ("private", "regress"):
+            if learner in ("private", "regress", "did"):
                 result = getattr(pc, learner)(call["formula"], data, **options)
             else:
                 result = pc.privcate(call["formula"], data, learner=learner, **options)
@@ -86,7 +86,7 @@ def selected(pair: Pair, data: Any, column: str) -> list[str]:
         kept = []
         for name, value in zip(map(label_key, data[unit]), cells, strict=True):
             met[name] += 1
-            if name is not None and met[name] <= pair.call["max_rows"]:
+            if name is not None and met[name] <= pair.call.get("max_rows", 1):
                 kept.append(value)
         cells = kept
     return sorted({key for v in cells if (key := label_key(v)) is not None})

@@ -102,7 +102,12 @@ def test_the_booster_keeps_its_promise(trials: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["no clip", "no centring", pytest.param("noise halved", marks=pytest.mark.slow)]
+    "kind",
+    [
+        "no clip",
+        pytest.param("no centring", marks=pytest.mark.slow),
+        pytest.param("noise halved", marks=pytest.mark.slow),
+    ],
 )
 def test_planted_faults_fail_the_audit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     claim, ends = Claim(), (0.0, 1.0)

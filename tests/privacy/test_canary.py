@@ -508,7 +508,7 @@ STEPS = [
     "privcausal.vault.sources.memory.labels",
     "privcausal.vault.passes.first_rows",
     "privcausal.vault.passes.dealt",
-    "privcausal.vault.batch._clean",
+    "privcausal.vault.batch.cleaned",
     "privcausal.vault.batch.group_mask",
     "privcausal.vault.batch._clean_interval",
     "privcausal.vault.mechanisms.moments.Marginals.integers",

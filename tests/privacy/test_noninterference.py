@@ -275,14 +275,14 @@ def test_a_log_line_of_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> 
     from privcausal.vault import batch
 
     one, two = neighbours("substitute", [*ordinary(9, 1), LOW], HIGH)
-    clean = batch._clean
+    clean = batch.cleaned
 
     def telling(column: Any, domain: Any) -> Any:
         values, present = clean(column, domain)
         logging.getLogger("privcausal").debug("up to %s", values.max())
         return values, present
 
-    monkeypatch.setattr(batch, "_clean", telling)
+    monkeypatch.setattr(batch, "cleaned", telling)
     first, second = both(call("r", "substitute"), one, two)
     assert first.logged != second.logged
 

@@ -35,8 +35,8 @@ def made(kind: str, relation: str) -> tuple[Any, Recorder]:
     formula, learner = options.pop("formula"), options.pop("learner")
     data = frame(ordinary(80, 1))
     with testing.recorded_system() as recorder:
-        if learner == "private":
-            return pc.private(formula, data, neighbors=relation, **options), recorder
+        if learner in ("private", "regress"):
+            return getattr(pc, learner)(formula, data, neighbors=relation, **options), recorder
         return pc.privcate(formula, data, learner=learner, neighbors=relation, **options), recorder
 
 

@@ -172,6 +172,59 @@ def test_estimands(estimand: str, split: str, relation: str) -> None:
     check(Pair("known", known, *neighbours(relation, [*rows, LOW], HIGH)), texts=True)
 
 
+def years(*units: tuple[str | None, list[dict[str, Any]]]) -> pd.DataFrame:
+    """Rows of units, each with its year; the treatment of the first row is 0 unless it says so."""
+    rows = [{"year": 2018 + k % 2, **row} for _, own in units for k, row in enumerate(own)]
+    names = [name for name, own in units for _ in own]
+    return frame(rows, pid=names, year=[row["year"] for row in rows])
+
+
+PANELS: dict[str, tuple[str, Any, list[dict[str, Any]], list[dict[str, Any]]]] = {
+    "ends": (FORMULA, {}, [LOW, HIGH], [HIGH | {"T": 0.0}, LOW]),
+    "trends alone": ("Y ~ T", {}, [LOW, HIGH], [HIGH | {"T": 0.0}, LOW]),
+    "no change": (FORMULA, {}, [LOW, HIGH], [MISSING, MISSING]),
+    "many rows": (FORMULA, {}, [LOW, HIGH], [HIGH | {"T": 0.0}, LOW] * 20),
+    "one row": ("Y ~ T", {}, [LOW, HIGH], [LOW]),
+    "treated before": (FORMULA, {}, [LOW, HIGH], [HIGH, HIGH]),
+    "beyond": (FORMULA, {}, [LOW | {"Y": -1e308}, HUGE], [HUGE | {"T": 0.0}, MISSING]),
+    "other years": (FORMULA, {}, [LOW, HIGH], [LOW | {"year": 7}] * 5),
+    "bought": (
+        FORMULA,
+        {"bounds": {"Y": (-2, 3)}, "eps": 40.0, "control": pc.Control(shares={"bounds": 0.5})},
+        [LOW, HIGH], [HIGH | {"T": 0.0}, LOW],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("kind", PANELS)
+def test_differences_in_differences(kind: str, split: str, relation: str) -> None:
+    """All rows of a unit, of any number, are one row of bounded numbers."""
+    formula, more, old, new = PANELS[kind]
+    if (formula == "Y ~ T" or kind == "bought") and split != "full":
+        pytest.skip("without nuisances, or tried elsewhere")
+    options = call(
+        learner="did", formula=formula, unit="pid", time="year", periods=(2018, 2019),
+        neighbors=relation, control=pc.Control(split=split),
+    )  # fmt: skip
+    many = 150 if kind == "bought" else N
+    first, second = ordinary(many, 7), ordinary(many, 8)
+    units = [
+        (f"u{k}", [a | {"T": 0.0}, b]) for k, (a, b) in enumerate(zip(first, second, strict=True))
+    ]
+    if kind == "bought":
+        new = [row | {"G": "b"} for row in new]
+    with_new = years(*units[:9], ("x", new), *units[9:])
+    one = years(*units, ("x", old)) if relation == "substitute" else years(*units)
+    report = check(Pair(kind, options | more, one, with_new), texts=True)
+    if kind in ("ends", "trends alone") and relation == "substitute":
+        assert report.share > 0.05
+    nobody = years(*units, (None, [HIGH, LOW]))
+    check(Pair("rows of nobody", options | more, years(*units), nobody))
+
+
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("pair", range(4))

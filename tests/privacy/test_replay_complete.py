@@ -41,6 +41,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "x": {"learner": "x", "groups": ["G"]},
     "private": {"learner": "private", "base": "linear"},
     "difference": {"learner": "private", "formula": "Y ~ T"},
+    "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "ATO"]},
+    "regression": {
+        "learner": "regress",
+        "formula": "Y ~ X1 + C(G)",
+        "control": pc.Control(cov_type="HC0"),
+    },
     "adum": {"learner": "adum"},
     "adum, kmeans": {"learner": pc.learners.ADUM(partition="kmeans", cells=3, rounds=2)},
     "tm": {"learner": "tm"},
@@ -245,7 +251,7 @@ def test_every_learner_and_base_is_on_the_list() -> None:
     learners = {
         c["learner"] if isinstance(c["learner"], str) else c["learner"].name for c in chosen
     }
-    assert learners == {*LEARNERS, "private"}
+    assert learners == {*LEARNERS, "private", "regress"}
     bases = {b if isinstance(b, str) else b.name for b in (c.get("base", "gam") for c in chosen)}
     assert bases | {*ELSEWHERE} >= {*BASES, *OTHERS} - PAPER
 

@@ -51,6 +51,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
     "complete": (call(), lambda: rows(chance=0.7).assign(T=lambda d: d["T"] + 1)),
     "clip": (call(), lambda: rows().assign(X=lambda d: 100 + d["X"])),
     "clip of the outcome": (call(learner="r"), lambda: rows().assign(Y=lambda d: 50 + d["Y"])),
+    "columns": (call(learner="regress", formula="Y ~ X + C(G)", eps=0.1), lambda: rows(60)),
     "overlap": (call(eps=8.0), lambda: rows(20_000, 0.5, 0.49)),
     "nuisances": (
         call(formula=CLINIC.formula, bounds=CLINIC.bounds, eps=0.5), lambda: CLINIC.frame
@@ -111,7 +112,7 @@ def test_other_released_numbers_give_other_warnings() -> None:
 
 def test_a_warning_by_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = sys.modules["privcausal.vault.batch"]
-    clean = batch._clean
+    clean = batch.cleaned
 
     def telling(column: Any, domain: Any) -> Any:
         values, present = clean(column, domain)
@@ -119,6 +120,6 @@ def test_a_warning_by_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> N
             warnings.warn("high values", pc.PrivcausalWarning, stacklevel=2)
         return values, present
 
-    monkeypatch.setattr(batch, "_clean", telling)
+    monkeypatch.setattr(batch, "cleaned", telling)
     first, second = both("clip")
     assert first.warned != second.warned

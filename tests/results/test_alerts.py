@@ -132,7 +132,7 @@ def test_values_cut_at_zero_are_no_clip_but_an_outcome_in_other_units_is() -> No
     assert "clip" not in told(frame, "Y ~ T | X", bounds=BOUNDS | {"X": (0, 1)}, eps=4.0).alerts
     for formula in ("Y ~ T | X", "Y ~ T"):
         found = told(rows().assign(Y=lambda d: 50 + d["Y"]), formula).alerts["clip"]
-        assert "'Y' at an end of its bounds, 4," in found
+        assert "'Y' at 4, an end of its bounds," in found
 
 
 def test_names_of_any_length_and_number_fit_three_lines() -> None:

@@ -57,7 +57,7 @@ def test_every_output_has_them_and_the_formula_stays(tmp_path: Path) -> None:
     _, fit = fits()
     fit.report(tmp_path / "report.html", labels=LABELS)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    summary = fit.summary(labels=LABELS)
+    summary = fit.summary(full=True, labels=LABELS)
     table = pc.compare({"one": fit}, groups=True, labels=LABELS)
     for text in (str(summary), summary.as_latex(), summary.as_html(), page, str(table)):
         flat = " ".join(text.split())
@@ -65,7 +65,7 @@ def test_every_output_has_them_and_the_formula_stays(tmp_path: Path) -> None:
         assert "Recovery in points" in flat
         assert "C(ward)[T." not in flat.replace("C(ward) |", "")
     assert "recovery ~ programme" in str(summary)
-    assert "C(ward)[T.north]" in str(fit.summary())
+    assert "C(ward)[T.north]" in str(fit.summary(full=True))
     for kind in ("coef", "gate", "effect"):
         made = np.ravel(fit.plot(kind, labels=LABELS))
         words = [t.get_text() for ax in made for t in (*ax.get_yticklabels(), *ax.texts)]

@@ -18,7 +18,7 @@ import privcausal as pc
 from privcausal.errors import DataError
 from privcausal.vault import Findings
 from privcausal.vault.admission import open_source
-from privcausal.vault.batch import _clean
+from privcausal.vault.batch import cleaned
 from privcausal.vault.check_data import BANNER, FINE, MOST_LINES
 
 SCHEMA = pc.Schema(
@@ -158,7 +158,7 @@ def test_findings_are_what_the_vault_does(values, domain):
         isinstance(domain, pc.Binary) and domain.labels is None and not text
     )
     column = source.rows.column("x", as_labels=not number)
-    clean, present = _clean(column, domain)
+    clean, present = cleaned(column, domain)
     assert sorted(i for (_, p), at in found.items() if _is_missing(p) for i in at) == (
         np.flatnonzero(~present).tolist()
     )

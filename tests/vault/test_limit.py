@@ -17,6 +17,7 @@ from vault_helpers import (
     RELATIONS,
     Study,
     answers,
+    joint_scores,
     mechanisms,
     needs_groups,
     random_rows,
@@ -24,6 +25,7 @@ from vault_helpers import (
     rescaled,
     study,
     table,
+    turned,
 )
 
 from privcausal import testing
@@ -110,6 +112,48 @@ def outlaid(s: Study, c: Clean) -> Matrix:
     return both * np.minimum(c.w, laid.cut / np.linalg.norm(both, axis=1))[:, None]
 
 
+def whitened(s: Study, c: Clean, product: Vector) -> dict[str, Vector]:
+    """Sums of combinations of features, by their definition."""
+    u = c.phi @ turned(s.features).turn
+    norm = np.linalg.norm(u, axis=1)
+    along, weight = u / norm[:, None], np.minimum(1, (turned(s.features).cut / norm) ** 2)
+    return {
+        "gram turned": upper((u.T * weight) @ u),
+        "gram of directions": upper((along.T * (c.t - c.e) ** 2) @ along),
+        "vector scores": along.T @ cut(product, 0.5),
+    }
+
+
+def together(s: Study, c: Clean) -> dict[str, Vector]:
+    """Sums of vectors of scores, each cut by itself and the vector to norm one."""
+    vector, _, _ = joint_scores(s)
+    eta, odds = s.additive(4, -2.0, 6.0)(c.rows), np.where(c.t == 1, 1.0, -c.e / (1 - c.e))
+    scores = [
+        c.mu0 + (c.t == 0) * (c.y - c.mu0) / (1 - c.e) - 1,
+        c.mu1 + (c.t == 1) * (c.y - c.mu1) / c.e - 1,
+        (odds * (c.y - c.mu0) + 3 * c.t) / 0.5,
+        (c.t - c.e) * (c.y - eta - 2 * (c.t - c.e)) / 0.2,
+    ]
+    x = np.stack([np.clip(v, -b, b) for v, b in zip(scores, vector.cuts, strict=True)], 1)
+    x = x @ vector.basis.T
+    x /= np.maximum(np.linalg.norm(x, axis=1), 1.0)[:, None]
+    masses = [
+        np.where(c.t == 1, (1 - c.e) / c.e, c.e / (1 - c.e)),
+        c.t / 0.5,
+        np.where(c.t == 1, 1 - c.e, c.e) ** 2 / 0.2,
+    ]
+    squares = np.stack([x[:, i] * x[:, j] for i, j in zip(*np.triu_indices(4), strict=True)], 1)
+    found = {}
+    for which, g in (("mean", np.zeros((c.n, 0))), ("groups", c.g)):
+        places = np.hstack([np.ones((c.n, 1)), g])
+        by_group = [g.sum(axis=0), *(q @ g for q in masses[1:])]
+        found[f"joint sums, {which}"] = np.concatenate(
+            [(x.T @ places).ravel(), [c.n], [q.sum() for q in masses], *by_group]
+        )
+        found[f"joint squares, {which}"] = (places.T @ squares).ravel()
+    return found
+
+
 def half_open(values: Vector, edges: Vector) -> Vector:
     """Counts in cells that are closed above, but for the last, which holds its lower border."""
     at = np.where(values >= edges[-1], len(edges), np.searchsorted(edges, values, side="left"))
@@ -145,6 +189,7 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         "cross by arm": np.concatenate([cross(imputed, arm) for arm in arms]),
         "cross cut": cross(cut(product, 0.25 * largest)),
         "cross stretched": outlaid(s, c).T @ (c.y - 2.0),
+        **whitened(s, c, product),
         "marginals": np.concatenate(histograms),
         "ranges": np.concatenate(
             [
@@ -199,6 +244,8 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
             weighted = [(a[arm] / own[arm, None]).sum(axis=0) for arm in arms]
             plain = [a[arm].sum(axis=0) for arm in arms]
             found[f"arm means, {which}"] = np.r_[plain[0], weighted[0], plain[1], weighted[1]]
+    found |= together(s, c)
+    found["joint sizes"] = np.concatenate([found["sizes by arm"], found["arm histogram"]])
     outcomes = [cut(c.y[arms[0]] - 2.0, 4.0), cut(c.y[arms[1]] - 2.5, 2.5)]
     places = [np.hstack([np.ones((arm.sum(), 1)), c.g[arm]]) for arm in arms]
     kinds = [[y, np.ones_like(y), y**2] for y in outcomes]

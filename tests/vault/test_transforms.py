@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from privcausal.features.functions import Capped, Constant, Function, Known, Mix
 from privcausal.typing import Integers, Vector
 from privcausal.vault import (
     Aipw,
+    ArmScore,
     ArmSize,
     ByFold,
     FeatureNorm,
@@ -36,6 +37,7 @@ from privcausal.vault import (
     OverlapRoot,
     OverlapScore,
     ResidualProduct,
+    ScoreVector,
     SurveyWeight,
     TransformProduct,
     TreatedMass,
@@ -98,6 +100,8 @@ def transforms(s: Study) -> list[Any]:
         Aipw(mixed, OUTCOME, CLIP),
         Aipw(Nuisance(known, s.nuisance.mu0, s.nuisance.mu1), OUTCOME, 0.2),
         ImputedEffect(s.nuisance, OUTCOME),
+        ArmScore(s.nuisance, OUTCOME, CLIP, 0, LO),
+        ArmScore(s.nuisance, OUTCOME, CLIP, 1, 3.0),
         ArmSize(Aipw(s.nuisance, OUTCOME, CLIP), (1.0, 0.9)),
         ArmSize(OUTCOME, (0.6, 1.0)),
         MassBalance(s.e, CLIP),
@@ -161,6 +165,8 @@ def everywhere(make: Any) -> Vector:
         pytest.param(
             lambda n: Aipw(n, OUTCOME, CLIP, Constant(3.0), 3.0), id="aipw around a centre"
         ),
+        pytest.param(lambda n: ArmScore(n, OUTCOME, CLIP, 1, HI), id="treated arm"),
+        pytest.param(lambda n: ArmScore(n, OUTCOME, CLIP, 0, LO), id="control arm"),
         pytest.param(lambda n: OverlapScore(n.e, n.mu0, OUTCOME, CLIP, 3.0, 0.2), id="overlap"),
         pytest.param(lambda n: OverlapMass(n.e, CLIP, 0.2), id="overlap mass"),
         pytest.param(lambda n: TreatedScore(n.e, n.mu0, OUTCOME, CLIP, 3.0, 0.5), id="treated"),
@@ -248,17 +254,24 @@ def test_a_nuisance_that_is_not_finite_moves_nothing_beyond_the_bounds() -> None
     broken: Function = Broken()
     wrong = Nuisance(broken, broken, broken)
     names = ("cross outcome", "gram with factor", "sums, mean", "squares, mean", "sizes")
-    from privcausal.vault import Cross, Gram, ScoreSquares, ScoreSums, SizeHistogram
+    names += ("joint sums, mean", "joint squares, mean")
+    from privcausal.vault import Cross, Gram, JointSquares, ScoreSquares, ScoreSums, SizeHistogram
 
     good = mechanisms(s)
     sums: Any = good["sums, mean"]
     aipw = Aipw(wrong, OUTCOME, CLIP)
+    joint: Any = good["joint sums, mean"]
+    vector = ScoreVector(
+        (ArmScore(wrong, OUTCOME, CLIP, 1, 0.0), aipw), np.full(2, np.inf), np.eye(2)
+    )
     bad = {
         "cross outcome": Cross(s.features, aipw, 1.0, "outcome"),
         "gram with factor": Gram(s.features, factor=TreatmentResidual(broken, CLIP)),
         "sums, mean": ScoreSums(aipw, 1.0, sums.mass, sums.regressors, "substitute"),
         "squares, mean": ScoreSquares(aipw, 1.0, sums.regressors),
         "sizes": SizeHistogram(aipw, np.array([1.0, 2.0])),
+        "joint sums, mean": replace(joint, vector=vector),
+        "joint squares, mean": JointSquares(vector, sums.regressors),
     }
     rows = random_rows(12, 4)
     with np.errstate(all="ignore"):

@@ -27,11 +27,15 @@ from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.vault import (
     Aipw,
+    ArmHistograms,
+    ArmScore,
     ArmSize,
     Cross,
     Gram,
     Grid,
     ImputedEffect,
+    JointSquares,
+    JointSums,
     Magnitudes,
     Marginals,
     MassBalance,
@@ -43,6 +47,7 @@ from privcausal.vault import (
     ResidualProduct,
     ScoreSquares,
     ScoreSums,
+    ScoreVector,
     SizeHistogram,
     TreatedMass,
     TreatedScore,
@@ -317,6 +322,15 @@ def weighted_scores(s: Study) -> dict[str, tuple[Any, Any, float]]:
     }
 
 
+def joint_scores(s: Study) -> tuple[ScoreVector, tuple[Any, ...], tuple[int, ...]]:
+    """Scores of both arms, the treated and the overlap as one vector, and their masses."""
+    arms = [ArmScore(s.nuisance, s.outcome, CLIP, arm, 1.0) for arm in (0, 1)]
+    (treated, of_treated, _), (overlap, of_overlap, _) = weighted_scores(s).values()
+    basis = np.array([[0.1, 0, 0, 0], [-0.1, 0.2, 0, 0], [0, 0.1, 0.1, 0], [0, 0, 0.1, -0.1]])
+    vector = ScoreVector((*arms, treated, overlap), np.array([60.0, 40.0, 15.0, 30.0]), basis)
+    return vector, (s.balance, of_treated, of_overlap), (1, 2)
+
+
 def mechanisms(s: Study) -> dict[str, Mechanism]:
     """Every additive mechanism over cleaned rows, with public functions that reach their limits."""
     f, e = s.features, s.e
@@ -360,6 +374,13 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         found[f"squares with meat, {which}"] = ScoreSquares(score, cut, r, meat=True)
         if "groups" not in which:
             found[f"arm means, {which}"] = ArmMeans(e, CLIP, r)
+    for which in ("mean", "groups"):
+        r = regressors(s, which)
+        vector, masses, grouped = joint_scores(s)
+        found[f"joint sums, {which}"] = JointSums(vector, masses, grouped, r, s.neighbors)
+        found[f"joint squares, {which}"] = JointSquares(vector, r)
+    both = found["sizes by arm"], found["arm histogram"]
+    found["joint sizes"] = ArmHistograms(both)  # type: ignore[arg-type]
     windows = Interval(-2.0, 6.0), Interval(0.0, 5.0)
     found["arm sums"] = ArmSums(windows, 0, 0, s.neighbors)
     found["arm sums of two values"] = ArmSums(windows, 0, 0, s.neighbors, squares=False)

@@ -121,13 +121,13 @@ class Spark(RowSource):
     def units(self, unit: str) -> int:
         """Number of units, public under substitution."""
         if unit not in self._units:
-            names = self._of_units(unit).select(_column(unit))
+            names = self._of_units(unit).select(column_of(unit))
             self._units[unit] = int(shielded(lambda: names.distinct().count(), _FAILED))
         return self._units[unit]
 
     def repeats(self, names: Sequence[str]) -> bool:
         """Whether these columns are the same each time they are computed, by the query's plan."""
-        found = shielded(lambda: repeatable(self._frame.select(*map(_column, names))), _UNPLANNED)
+        found = shielded(lambda: repeatable(self._frame.select(*map(column_of, names))), _UNPLANNED)
         return bool(found)
 
     def sums(
@@ -144,7 +144,7 @@ class Spark(RowSource):
             for one another, so the sum is the same each time.
         """
         frame = self._frame if unit is None else self._first(unit, max_rows, order)
-        asked = [_column(name).alias(f"c{at}") for at, (name, _) in enumerate(job.columns)]
+        asked = [column_of(name).alias(f"c{at}") for at, (name, _) in enumerate(job.columns)]
         partial = frame.select(*asked).mapInArrow(carried_out(job, rows), "sums binary")
         total = ExactSum(job.size)
         for (packed,) in shielded(partial.collect, _FAILED):
@@ -156,7 +156,7 @@ class Spark(RowSource):
     ) -> tuple[tuple[str, ...], Integers]:
         """The labels of a column and their exact counts, for noise and a threshold."""
         frame = self._frame if unit is None else self._first(unit, max_rows, order)
-        found = shielded(frame.groupBy(_column(name)).count().collect, _FAILED)
+        found = shielded(frame.groupBy(column_of(name)).count().collect, _FAILED)
         counts: dict[str, int] = {}
         for value, count in found:
             key = label_key(value)
@@ -168,7 +168,7 @@ class Spark(RowSource):
         """Rows that name their unit."""
         from pyspark.sql import functions
 
-        column = _column(unit)
+        column = column_of(unit)
         named = column.isNotNull()
         if dict(self._frame.dtypes)[unit] in ("float", "double"):
             named = named & ~functions.isnan(column)
@@ -178,9 +178,9 @@ class Spark(RowSource):
         from pyspark.sql import Window, functions
 
         rank = "rank of privcausal"
-        window = Window.partitionBy(_column(unit)).orderBy(*map(_column, order))
+        window = Window.partitionBy(column_of(unit)).orderBy(*map(column_of, order))
         ranked = self._of_units(unit).withColumn(rank, functions.row_number().over(window))
-        return ranked.where(_column(rank) <= max_rows)
+        return ranked.where(column_of(rank) <= max_rows)
 
     # -- what only rows that are held here can do ---------------------------------------------
 
@@ -234,7 +234,7 @@ def _header(frame: Any) -> Header:
     if len(set(names)) < len(names):
         raise DataError("two columns of the data have one name; rename one")
     readable = [f.name for f in frame.schema.fields if _is_readable(f.dataType)]
-    schema = to_arrow_schema(frame.select(*map(_column, readable)).schema)
+    schema = to_arrow_schema(frame.select(*map(column_of, readable)).schema)
     known = header(nw.from_native(schema.empty_table(), eager_only=True))
     kinds = {name: known.kinds.get(name, "other") for name in names}
     return Header(kinds, integers=known.integers)
@@ -251,7 +251,7 @@ _READABLE = {
 }  # fmt: skip
 
 
-def _column(name: str) -> Any:
+def column_of(name: str) -> Any:
     from pyspark.sql import functions
 
     return functions.col("`" + name.replace("`", "``") + "`")

@@ -102,11 +102,11 @@ class Units(Opaque):
                         FROM given LEFT JOIN {units} USING (unit)))
             ORDER BY place
             """
-        _store(self._work, "marks", ranked, self._names())
+        stored_table(self._work, "marks", ranked, self._names())
         # with its database goes the memory that ranking took
         kept = self._opened.new()
         marks = _read(lambda: self._batches(self._work.table("marks")))
-        _store(kept, "marks", "FROM given", (marks.schema, marks))
+        stored_table(kept, "marks", "FROM given", (marks.schema, marks))
         self._work.close()
         self._work = None
         return Marks(kept, self._batches)
@@ -118,7 +118,7 @@ class Units(Opaque):
             # of rows that stream in DuckDB knows no number: the table is to be looked up in
             work.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
             each = "SELECT DISTINCT unit FROM given WHERE unit IS NOT NULL"
-            _store(work, "units", each, self._names())
+            stored_table(work, "units", each, self._names())
             self._work = work
 
     def _deal(self, parts: Parts) -> None:
@@ -135,10 +135,10 @@ class Units(Opaque):
                     part = pa.array(parts(batch.column(1).to_pylist()), pa.int8())
                     yield pa.record_batch([batch.column(0), part], schema)
 
-            _store(self._work, "dealt", "FROM given", (schema, dealt()))
+            stored_table(self._work, "dealt", "FROM given", (schema, dealt()))
 
 
-def _store(connection: Any, table: str, query: str, given: Stream) -> None:
+def stored_table(connection: Any, table: str, query: str, given: Stream) -> None:
     """A new table of what a query gives over the stream `given`."""
     import pyarrow as pa
 

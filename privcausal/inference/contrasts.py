@@ -1,0 +1,137 @@
+"""Linear contrasts of released averages, and ratios of two risks: functions of their joint law."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from privcausal.inference.average import AverageEstimate, covering
+from privcausal.typing import Matrix, Vector
+
+ANGLES = 720
+"""Points of an ellipse at which a ratio's extremes are first looked for."""
+
+
+class Contrasted(NamedTuple):
+    """Estimates of contrasts, standard errors, bounds of the bias, and covariance of the noise."""
+
+    estimate: Vector
+    sd: Vector
+    bias: Vector
+    cov: Matrix
+
+    def half_widths(self, z: float) -> Vector:
+        """As `AverageEstimate.half_widths`."""
+        return covering(z, self.bias, self.sd)
+
+
+def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contrasted:
+    """Sums of the averages by `weights`, shape (k, m).
+
+    Sampling and noise by their joint covariance. How biases of two averages go together is not
+    known: the bound of cut scores, and the root mean square of what nuisances leave, of a sum is
+    at most the sum of theirs (Minkowski). `more` are further sds, of weights that were released,
+    shape (k,), which are added likewise.
+    """
+    joint = found.sampling + found.privacy
+    seen = np.isfinite(found.estimate) & np.isfinite(np.diag(joint))
+    known = np.where(np.outer(seen, seen), joint, 0.0)
+    lost = (weights[:, ~seen] != 0).any(axis=1)
+    size = np.abs(weights)
+    cov = weights @ known @ weights.T
+    estimate = weights @ np.where(seen, found.estimate, 0.0)
+    noise = np.sqrt(np.maximum(np.diag(cov), 0.0)) + more
+    sd = np.hypot(noise, size @ found.remainder)
+    return Contrasted(
+        np.where(lost, np.nan, estimate), np.where(lost, np.inf, sd), size @ found.clipping, cov
+    )
+
+
+class RatioLimits(NamedTuple):
+    """Estimate of a ratio, standard error and limits, which may be 0 and infinite."""
+
+    estimate: float
+    std_error: float
+    low: float
+    high: float
+    privacy_share: float
+
+
+def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: float) -> RatioLimits:
+    """Limits of E[Y(1)] / E[Y(0)], or of the ratio of their odds, by the joint law of both.
+
+    They are the ratio's extremes over the risks within `z` standard errors of the released ones
+    (an ellipse), which for the plain ratio are Fieller's (1954) limits and hold however few events
+    there are. Where a risk within reach is 0 (or, for odds, 1) there is no limit on that side. The
+    standard error is by the delta method.
+
+    Parameters
+    ----------
+    at : (int, int)
+        Places of E[Y(0)] and E[Y(1)] in `found`.
+    kind : {"RR", "OR"}
+    """
+    rows = list(at)
+    risk, privacy = found.estimate[rows], found.privacy[np.ix_(rows, rows)]
+    # twice the squared bounds of bias: of any difference of the two they are no less than its own
+    bias = found.remainder[rows] ** 2 + 2 * found.clipping[rows] ** 2
+    cov = found.sampling[np.ix_(rows, rows)] + privacy + np.diag(bias)
+    none = RatioLimits(np.nan, np.nan, 0.0, np.inf, np.nan)
+    if not (np.isfinite(risk).all() and np.isfinite(cov).all()):
+        return none
+    log: Callable[[Vector], float] = _log_odds_ratio if kind == "OR" else _log_ratio
+    low, high = _extremes(log, risk, cov, z)
+    if not ((risk > 0) & ((risk < 1) | (kind == "RR"))).all():
+        return none._replace(low=float(np.exp(low)), high=float(np.exp(high)))
+    slope = np.array([-1.0, 1.0]) / (risk * (1 - risk) if kind == "OR" else risk)
+    variance, value = float(slope @ cov @ slope), float(np.exp(log(risk)))
+    share = float(slope @ privacy @ slope) / variance if variance > 0 else np.nan
+    return RatioLimits(
+        value, value * float(np.sqrt(variance)), float(np.exp(low)), float(np.exp(high)), share
+    )
+
+
+def _log_ratio(risk: Vector) -> float:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        control, treated = np.log(np.maximum(risk, 0.0))
+        return float(treated - control)
+
+
+def _log_odds_ratio(risk: Vector) -> float:
+    return _log_ratio(risk) - _log_ratio(1 - risk)
+
+
+def _extremes(
+    log: Callable[[Vector], float], risk: Vector, cov: Matrix, z: float
+) -> tuple[float, float]:
+    """Least and largest logarithm over the ellipse; both risks of it may be 0, or 1."""
+    values, vectors = np.linalg.eigh(cov)
+    root = z * vectors * np.sqrt(np.maximum(values, 0.0))
+    reach = np.sqrt((root**2).sum(axis=1))
+
+    def at(angle: float) -> float:
+        return log(risk + root @ np.array([np.cos(angle), np.sin(angle)]))
+
+    low, high = risk - reach, risk + reach
+    odds = log is _log_odds_ratio
+    no_low = low[1] <= 0 or (odds and high[0] >= 1)
+    no_high = low[0] <= 0 or (odds and high[1] >= 1)
+    step = 2 * np.pi / ANGLES
+    angles = np.arange(ANGLES) * step
+    found = np.array([at(angle) for angle in angles]) if not (no_low and no_high) else angles
+
+    def best(sign: float) -> float:
+        inside = np.where(np.isfinite(found), sign * found, np.inf)
+        middle = float(angles[int(np.argmin(inside))])
+        near = minimize_scalar(
+            lambda angle: sign * at(angle),
+            bounds=(middle - step, middle + step),
+            method="bounded",
+            options={"xatol": 1e-10},
+        )
+        return sign * min(float(near.fun), float(inside.min()))
+
+    return -np.inf if no_low else best(1.0), np.inf if no_high else best(-1.0)

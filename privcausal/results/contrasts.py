@@ -1,0 +1,177 @@
+"""Questions asked later of a fit: linear contrasts of what it released, for nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from privcausal.errors import CapabilityError
+from privcausal.inference.contrasts import contrasted
+from privcausal.report.summary import Printed, Summary
+from privcausal.report.tables import Prose, Rule, Table, effect_grid
+from privcausal.report.words import ALERTS, clean
+from privcausal.request.request import AVERAGES, RATIOS, RISKS
+from privcausal.results.exchange import linear
+from privcausal.results.frames import critical, quantile
+
+if TYPE_CHECKING:
+    from privcausal.inference.average import AverageEstimate
+    from privcausal.results.base import Result
+    from privcausal.typing import Kind, Vector
+
+FREE = "Computed from what the fit released: no further price."
+TOGETHER = "The limits cover all contrasts together (maximum of |z|); p values are of each alone."
+
+
+@dataclass(frozen=True, eq=False)
+class Contrasts(Printed):
+    """What `fit.contrast` returns.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        A row for each contrast: estimate std_error statistic p_value conf_low conf_high.
+    simultaneous : bool
+        Whether the limits cover all contrasts together.
+    kind : str
+        Of the fit's guarantee.
+    """
+
+    frame: pd.DataFrame
+    alpha: float
+    simultaneous: bool
+    kind: Kind
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of `frame`."""
+        return self.frame.copy()
+
+    def summary(self) -> Summary:
+        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
+        grid = effect_grid(self.frame.assign(mark="post"), self.alpha)
+        said = f"{FREE} {TOGETHER}" if self.simultaneous else FREE
+        blocks = (Rule("="), grid, Rule("="), Prose((said,)))
+        return Summary(Table("Contrasts", blocks, ALERTS[self.kind]))
+
+    def as_latex(self, caption: str | None = None, label: str = "") -> str:
+        """As of a fit's summary."""
+        return self.summary().as_latex(caption, label)
+
+    def __repr__(self) -> str:
+        return f"<Contrasts: {', '.join(map(str, self.frame.index))}>"
+
+
+def contrasts_of(
+    result: Result, asked: str | Sequence[str], alpha: float, simultaneous: bool
+) -> Contrasts:
+    """As for `Result.contrast`."""
+    texts = [asked] if isinstance(asked, str) else asked
+    plain = isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts)
+    if not plain or not texts or not all(text.strip() for text in texts):
+        raise CapabilityError("a contrast is text such as 'ward[east] - ward[west]', or a list")
+    found = result._averages
+    rows = [_row(result, found, text) for text in texts]
+    matrix, more, values = (np.array(part) for part in zip(*rows, strict=True))
+    told = contrasted(found, matrix, more)
+    z = max(critical(told.cov, alpha, simultaneous=simultaneous), quantile(alpha))
+    half = told.half_widths(z)
+    std_error = np.hypot(told.sd, told.bias)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        statistic = (told.estimate - values) / std_error
+    frame = pd.DataFrame(
+        {
+            "estimate": told.estimate, "std_error": std_error, "statistic": statistic,
+            "p_value": 2 * norm.sf(np.abs(statistic)),
+            "conf_low": told.estimate - half, "conf_high": told.estimate + half,
+        },
+        index=pd.Index([" ".join(text.split()) for text in texts], name="contrast"),
+    )  # fmt: skip
+    return Contrasts(frame, alpha, simultaneous, result.guarantee.kind)
+
+
+def _row(result: Result, found: AverageEstimate, text: str) -> tuple[Vector, float, float]:
+    """Weights of the terms and groups, the noise sd of released weights, and the value tested."""
+    names = [*found.terms, *found.groups]
+    unions = _unions(found, text)
+    known = sorted([*names, *unions], key=len, reverse=True)
+    pattern = "|".join(rf"(?<![\w`]){re.escape(name)}(?![\w`\[])" for name in known)
+    quoted = re.sub(pattern, lambda match: f"`{match[0]}`", text.replace("`", ""))
+    _check_rest(result, re.sub(r"`[^`]*`", " ", quoted), names)
+    # backticks let any name stand in an expression; the parser knows them by place
+    matrix, values = linear([*names, *unions], quoted)
+    if len(matrix) != 1:
+        raise CapabilityError(f"{clean(text)!r} is more than one contrast: give a list")
+    own, of_unions = np.split(matrix[0], [len(names)])
+    if not matrix.any():
+        raise CapabilityError(f"{clean(text)!r} holds no term of the fit")
+    more = 0.0
+    for weight, (members, shares, shares_sd) in zip(of_unions, unions.values(), strict=True):
+        own[members] += weight * shares / shares.sum()
+        middle = float(found.estimate[members] @ shares) / shares.sum()
+        away = (found.estimate[members] - middle) * shares_sd / shares.sum()
+        more += abs(weight) * float(np.linalg.norm(away))
+    return own, more, float(values[0])
+
+
+Union = tuple[list[int], "Vector", "Vector"]
+"""Places of groups, and their shares of the rows or masses with noise sds."""
+
+
+def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
+    """The unions of levels that are named, as ``ward[east | west]``."""
+    m = len(found.terms)
+    levels: dict[str, dict[str, int]] = {}
+    for place, name in enumerate(found.groups):
+        stem, bracket, label = name.partition("[")
+        if bracket and label.endswith("]"):
+            levels.setdefault(stem, {})[label[:-1]] = place
+    unions: dict[str, Union] = {}
+    for stem in sorted(levels, key=len, reverse=True):
+        for match in re.finditer(rf"(?<!\w){re.escape(stem)}\[([^\[\]]*\|[^\[\]]*)\]", text):
+            labels = [label.strip() for label in match[1].split("|")]
+            lacking = [label for label in labels if label not in levels[stem]]
+            if lacking or len(set(labels)) < len(labels):
+                raise CapabilityError(
+                    f"{clean(match[0])!r}: name levels of {clean(stem)}, each once; released are "
+                    f"{', '.join(map(clean, levels[stem]))}"
+                )
+            if not len(found.shares):
+                raise CapabilityError("this fit was saved without the groups' shares: fit it again")
+            places = [levels[stem][label] for label in labels]
+            shares = np.maximum(found.shares[places], 0.0)
+            unions[match[0]] = [m + place for place in places], shares, found.shares_sd[places]
+    return unions
+
+
+def _check_rest(result: Result, rest: str, names: Sequence[str]) -> None:
+    """Refuse names that were not released, with the call that would release them."""
+    request = result.plan.request
+    unknown = re.search(r"[^\W\d][\w.]*(?:\[[^\]]*\]?)*(?::[\w.]+(?:\[[^\]]*\])?)?", rest)
+    unknown = None if unknown and re.fullmatch(r"[eE]", unknown[0]) else unknown
+    if unknown is None:
+        return
+    name = unknown[0]
+    stem, bracket, _ = name.rpartition(":")[2].partition("[")
+    call = ""
+    if name in request.ratios:
+        raise CapabilityError(
+            f"{name} is a ratio, and contrasts are linear: conf_int() has its limits"
+        )
+    if name in (*AVERAGES, *RATIOS, *RISKS):
+        wanted = [*request.averages, *request.ratios, "RR" if name in RISKS else name]
+        call = f"estimand={wanted!r}"
+    elif stem not in request.groups and (bracket or stem in request.formula.variables):
+        call = f"groups={[*request.groups, stem]!r}"
+    if not call:
+        listed = ", ".join(repr(clean(term)) for term in names[:8])
+        raise CapabilityError(f"{clean(name)!r} is no term of this fit; it has {listed}")
+    raise CapabilityError(
+        f"{clean(name)!r} was not released. It takes another fit, at a price of its own: "
+        f"pc.private(..., eps={request.budget.epsilon:g}, {clean(call)})"
+    )
