@@ -30,8 +30,9 @@ Kind: TypeAlias = Literal["proven", "published", "none"]
 
 Split: TypeAlias = Literal["full", "disjoint", "crossfit"]
 
-Estimand: TypeAlias = Literal["ATE", "ATT", "ATO"]
-"""Which average of the effect: over all, over the treated, or by overlap weights e (1 - e)."""
+Estimand: TypeAlias = Literal["ATE", "ATT", "ATO", "PLR"]
+"""Which average of the effect: over all, over the treated, by overlap weights e (1 - e); or the
+slope of the partially linear model, whose treatment may be a number or have several arms."""
 
 Ratio: TypeAlias = Literal["RR", "OR"]
 """Of the mean outcomes under treatment and control: risk ratio or odds ratio."""

@@ -116,6 +116,13 @@ class Pair:
         e, b = self.slopes
         return float(e @ weight @ b)
 
+    @property
+    def e_cov(self) -> Matrix:
+        """Posterior covariance of beta_e, shape (p, p)."""
+        p, e = len(self.shared), self.mean[0]
+        each = [cov[:p, :p] + np.outer(m[:p] - e, m[:p] - e) for _, m, cov in self._laws]
+        return np.asarray(np.tensordot(self._weights, each, 1))
+
     def remainder(self, weight: Matrix, gap: Vector | float = 0.0) -> Remainder:
         """Law of (d_e' W + gap') (d_y - effect d_e) under the posterior.
 

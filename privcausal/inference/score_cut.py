@@ -32,9 +32,9 @@ def score_edges(bound: float) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class ArmSizes:
-    """Noisy counts of |score| x factor of the row's arm, up to each of `edges` (K,), shape (2, K).
+    """Noisy counts of |score| x factor of the row's arm, up to each of `edges` (K,), shape (A, K).
 
-    The two `factors` are in (0, 1].
+    There are A = 2 arms, or one for all rows; their `factors` are in (0, 1].
     """
 
     counts: Matrix
@@ -44,8 +44,8 @@ class ArmSizes:
 
     @property
     def _looked(self) -> tuple[tuple[Vector, float], ...]:
-        pooled = self.counts.sum(axis=0), float(np.sqrt(2.0)) * self.noise_sd
-        return (self.counts[0], self.noise_sd), (self.counts[1], self.noise_sd), pooled
+        pooled = self.counts.sum(axis=0), float(np.sqrt(len(self.counts))) * self.noise_sd
+        return (*((counts, self.noise_sd) for counts in self.counts), pooled)
 
     @cached_property
     def reach(self) -> float:
@@ -67,12 +67,12 @@ class ArmSizes:
             first = int(np.searchsorted(self.edges, start, side="right"))
             ends = np.r_[start, self.edges[first:]]
             found.append(hidden(counts[first:], noise_sd, ends, LOOKS, anywhere=anywhere))
-        return np.array(found[:2]), found[2]
+        return np.array(found[:-1]), found[-1]
 
 
 @dataclass(frozen=True, eq=False)
 class Extremes:
-    """What the scores of a synthetic population could be, by arm, shape (2, N) each.
+    """What the scores of a synthetic population could be, by arm, shape (A, N) each.
 
     `sizes` are the largest |score| for outcomes within their bounds, `weights` the slopes of the
     score in the outcome, `chances` the probabilities of the arms.
@@ -84,12 +84,12 @@ class Extremes:
 
     @property
     def shares(self) -> Vector:
-        """Of the arms among the rows, shape (2,)."""
+        """Of the arms among the rows, shape (A,)."""
         return np.asarray(self.chances.mean(axis=1))
 
     @property
     def largest(self) -> Vector:
-        """By arm, shape (2,)."""
+        """By arm, shape (A,)."""
         return np.asarray(self.sizes.max(axis=1))
 
     @property
@@ -185,10 +185,11 @@ def _tails(
     def bias(cut: float) -> float:
         each = [float(law.excess(cut * f)) / f for law, f in zip(laws, factors, strict=True)]
         # as many hidden rows as there may be, where they weigh most
-        dear = int(np.argmax(each))
-        first = min(most[dear], both)
-        second = min(most[1 - dear], both - first)
-        by_tail = float(first * each[dear] + second * each[1 - dear]) / rows
+        left, lost = both, 0.0
+        for arm in np.argsort(np.negative(each), kind="stable").tolist():
+            own = min(float(most[arm]), left)
+            left, lost = left - own, lost + own * each[arm]
+        by_tail = lost / rows
         return min(by_tail, extremes.excess(cut)) if within.all() else by_tail
 
     return float((reach / factors).max()), float((ends / factors).max()), bias
@@ -224,7 +225,7 @@ def slope_kept(weights: Matrix, slopes: Matrix, chances: Matrix, cut: float, rms
         inside = 1 - 2 * norm.sf(x)
         # E min((z / x)^2, 1) for a standard normal z
         square = (inside - 2 * x * norm.pdf(x)) / x**2 + 2 * norm.sf(x)
-        return float((chances * square).mean() * 2 - (rms / cut) ** 2)
+        return float((chances * square).mean() * len(chances) - (rms / cut) ** 2)
 
     scale = np.log(cut / np.abs(weights).max())
     low, high = scale - 12.0, scale + 12.0

@@ -19,6 +19,7 @@ from privcausal.learners.paper.adum import PublishedADUM
 from privcausal.learners.paper.niu import TwoStage
 from privcausal.learners.paper.private import Published
 from privcausal.learners.paper.stages import FirstStage, PrivateEstimator
+from privcausal.learners.plr import PartiallyLinear
 from privcausal.learners.private import Private
 from privcausal.learners.r import Auto, R
 from privcausal.learners.regress import LeastSquares
@@ -31,9 +32,11 @@ LEARNERS: dict[str, EffectLearner] = {
 }  # fmt: skip
 """What `privcate` takes by name."""
 
+_PRINTED = (Published, PublishedADUM, TwoStage)
+
 _OTHERS: dict[str, type[Learner]] = {
     kind.name: kind
-    for kind in (Private, DifferenceInMeans, LeastSquares, Published, PublishedADUM, TwoStage)
+    for kind in (Private, PartiallyLinear, DifferenceInMeans, LeastSquares, *_PRINTED)
 }
 """What stands behind a call, by the name, or its first word, that a fit keeps."""
 
@@ -118,7 +121,7 @@ def for_average(request: Request) -> Learner:
     if request.estimand == "OLS":
         return LeastSquares()
     if request.formula.terms or isinstance(request.propensity, str):
-        return Private()
+        return PartiallyLinear() if request.estimand == "PLR" else Private()
     return DifferenceInMeans()
 
 

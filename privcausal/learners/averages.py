@@ -31,7 +31,7 @@ from privcausal.inference.score_cut import ArmSizes, Extremes, score_cut, score_
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.nuisances import FoldNuisances, by_fold, limited, remainder
 from privcausal.learners.shares import SHARES, Stages
-from privcausal.learners.state import FitState, is_binary
+from privcausal.learners.state import FitState, Session, is_binary
 from privcausal.request.groups import partitions
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
@@ -43,13 +43,14 @@ from privcausal.vault import (
     ArmHistograms,
     ArmScore,
     ArmSize,
-    JointSums,
     MassBalance,
+    Mechanism,
     Outcome,
     OverlapMass,
     OverlapScore,
     ScoreSquares,
     ScoreSums,
+    SizeHistogram,
     Transform,
     TreatedMass,
     TreatedScore,
@@ -328,6 +329,15 @@ def score_sizes(
     ]
 
 
+def row_sizes(
+    session: Session, stage: StageKey, target: Transform, what: str = "score sizes"
+) -> ArmSizes:
+    """Sizes over all rows, whatever their arms."""
+    borders = score_edges(target.bound)
+    release = session.release(stage, SizeHistogram(target, borders, what))
+    return ArmSizes(release.value[None], float(release.noise_sd[0]), borders, np.ones(1))
+
+
 def _look_for_arms(state: FitState, arms: Vector, noise_sd: float) -> None:
     """Note an arm that is far from what the known propensities promise, and may be empty."""
     assert state.known is not None
@@ -349,7 +359,7 @@ def rough_sums(state: FitState, target: Target) -> ScoreSums:
     )
 
 
-def noise_per_cut(state: FitState, sums: ScoreSums | JointSums, stage: StageKey) -> float:
+def noise_per_cut(state: FitState, sums: Mechanism, stage: StageKey) -> float:
     """Noise sd of the mean score per unit of its cut."""
     change = sums.sensitivity(state.session.plan.request.trust.neighbors)
     return state.session.noise_sd(stage, change, float(sums.units[0])) / state.population.count

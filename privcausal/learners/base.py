@@ -226,11 +226,12 @@ def shown(partials: tuple[FoldNuisances, ...], nuisances: tuple[Nuisance, ...]) 
 def finish(
     state: FitState,
     effect: Effect | None,
-    nuisances: Nuisances,
+    nuisances: Nuisances | None,
     found: AverageEstimate | None,
     notes: tuple[str, ...] = (),
 ) -> Estimate:
-    session, e = state.session, nuisances.propensity(state.rows)
+    session = state.session
+    e = np.full(1, np.nan) if nuisances is None else nuisances.propensity(state.rows)
     cut = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
     alerts = _alerts(state, found, cut)
     if found is not None:

@@ -101,11 +101,11 @@ def as_coded(schema: Schema, request: Request) -> Schema:
     """Treatment and a two-label outcome as 0/1."""
     changed = {}
     treatment = schema.get(request.formula.treatment)
-    if isinstance(treatment, Interval):
+    if isinstance(treatment, Interval) and not request.dose:
         changed[request.formula.treatment] = Binary()
     for name in (request.formula.treatment, request.formula.outcome):
         domain = schema.get(name)
-        if isinstance(domain, Levels):
+        if isinstance(domain, Levels) and not (name == request.formula.treatment and request.arms):
             changed[name] = Binary(list(domain.values))
     return schema.with_columns(changed)
 

@@ -171,6 +171,8 @@ def _propensity_text(request: Request, clip: float) -> str:
         return f"Propensities are known, from column {request.propensity!r}. "
     if request.propensity is not None:
         return f"The propensity is known to be {request.propensity:g}. "
+    if request.dose or request.arms:
+        return "Nothing is divided by a propensity, and none is cut. "
     low, high = propensity_limits(request, clip)
     soft = min(PRIORS.residual_clip, clip)
     if (low, high) == (soft, 1 - soft):

@@ -78,6 +78,16 @@ ESTIMANDS = {
         "Overlap: the average counts units as e (1 - e), so that kinds of units that were "
         "surely treated, or surely not, have no part in it.",
     ),
+    "PLR": Words(
+        "partially linear effect",
+        "Private Partially Linear Effect",
+        "With all else equal",
+        "residual products (T - e)(Y - eta), by (T - e)^2",
+        "Causal reading: no unmeasured confounding, no interference. The effect is the same for "
+        "all x, or else an average that counts units by Var(T | x); for two arms it is the ATO.",
+        "Partially linear: the outcome is linear in the treatment, given the covariates. Where "
+        "slopes differ by x, the effect is their average weighted by Var(T | x).",
+    ),
     "OLS": Words(
         "best linear prediction",
         "Private Linear Regression",
@@ -117,7 +127,7 @@ def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
     soft = min(PRIORS.residual_clip, clip)
     asked = {request.estimand, *request.averages}
     low = clip if asked & {"CATE", "ATE"} else soft
-    high = soft if asked == {"ATO"} else clip
+    high = soft if asked in ({"ATO"}, {"PLR"}) else clip
     return low, 1 - high
 
 
@@ -126,6 +136,8 @@ def propensity_words(request: Request, clip: float) -> str:
     if request.propensity is not None:
         column = isinstance(request.propensity, str)
         return f"known, {'column ' if column else ''}{request.propensity}"
+    if request.dose or request.arms:
+        return "mean of the treatment" if request.dose else "one for each arm"
     low, high = propensity_limits(request, clip)
     return f"clipped to [{limit_words(low)}, {limit_words(high)}]"
 

@@ -65,7 +65,7 @@ def refine(
     psi = interactions(state, partials)
     if psi is None:
         return partials
-    soft = state.soft_clip
+    soft = state.residual_clip
     # the nuisance of a fold's rows was learned on the other folds': those are its own residuals
     own = partials[::-1]
     treatment = by_fold(lambda p: TreatmentResidual(p.e_soft, soft), own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -69,19 +69,31 @@ def additive_nuisances(state: FitState) -> tuple[FitState, Grams, tuple[FoldNuis
 
     One pass over the rows serves all three.
     """
-    crosses: dict[StageKey, Mechanism] = {Stages.OUTCOME: _outcome_cross(state)}
-    if state.known is None:
-        crosses[Stages.TREATMENT] = Cross(state.features, Treatment(), 0.5, "treatment")
-    state, grams = gram_of(state, crosses)
+    state, grams = moments_of(state, {Stages.TREATMENT: Treatment()} if state.known is None else {})
     return state, grams, _partial(state, grams)
+
+
+def moments_of(state: FitState, treatments: Mapping[StageKey, Transform]) -> tuple[FitState, Grams]:
+    """The Gram, in one pass with what will be asked of the outcome and of each treatment."""
+    crosses: dict[StageKey, Mechanism] = {Stages.OUTCOME: _outcome_cross(state)}
+    for stage, target in treatments.items():
+        crosses[stage] = Cross(state.features, target, target.bound, stage.query)
+    return gram_of(state, crosses)
 
 
 def _partial(state: FitState, grams: Grams) -> tuple[FoldNuisances, ...]:
     known = state.known
     if known is not None:
-        etas = _outcomes(state, grams)
+        etas = outcomes(state, grams)
         return tuple(FoldNuisances(known, known, _mean(state, eta.mean), None) for eta in etas)
-    es, etas = _treatments(state, grams), _outcomes(state, grams)
+    numbers = state.session.plan.request.dose
+    es = _means(state, grams, Stages.TREATMENT, 0.5) if numbers else treatments(state, grams)
+    return paired(state, es, outcomes(state, grams))
+
+
+def paired(
+    state: FitState, es: Sequence[Posterior], etas: Sequence[Posterior]
+) -> tuple[FoldNuisances, ...]:
     found = []
     for e, eta in zip(es, etas, strict=True):
         assert e.regression is not None
@@ -164,9 +176,11 @@ def _crosses(
     return [(g, cross, sd) for g, (cross, sd, _) in zip(grams.outside, found, strict=True)]
 
 
-def _treatments(state: FitState, grams: Grams) -> list[Posterior]:
+def treatments(
+    state: FitState, grams: Grams, stage: StageKey = Stages.TREATMENT
+) -> list[Posterior]:
     found = []
-    for gram, cross, sd in _crosses(state, grams, Stages.TREATMENT):
+    for gram, cross, sd in _crosses(state, grams, stage):
         share = 0.5 + float(cross[0]) / max(float(gram.value[0, 0]), 1e-9)
         # Var(T) over the most that it can be; a rare treatment's propensity varies less, too
         most = share * (1 - share) / PRIORS.even_variance
@@ -193,11 +207,16 @@ def _outcome_cross(state: FitState) -> Cross:
     return Cross(state.features, target, outcome.bound, "outcome")
 
 
-def _outcomes(state: FitState, grams: Grams) -> list[Posterior]:
-    half, found = state.centre.bound, []
+def outcomes(state: FitState, grams: Grams) -> list[Posterior]:
+    return _means(state, grams, Stages.OUTCOME, state.centre.bound)
+
+
+def _means(state: FitState, grams: Grams, stage: StageKey, half: float) -> list[Posterior]:
+    """Of a number within `half` of the middle of its range."""
+    found = []
     weights = state.features.weight(state.rows.phi(state.features))
     relative = float(weights.mean() / weights.min())
-    for gram, cross, sd in _crosses(state, grams, Stages.OUTCOME):
+    for gram, cross, sd in _crosses(state, grams, stage):
         most = _most_variance(cross[0], sd, gram, half, relative)
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.outcome_noise_sd**2 * most)
         size = PRIORS.outcome_sd**2 * most / _slope_variance(state.features)
@@ -480,6 +499,8 @@ def remainder_weight(
       E[h tau] + E[d_e d_y], and (T - e)^2 has mean E[h] + E[d_e^2], for h = Var(T | X). So the
       ratio errs by E[d_e (d_y - tau d_e)] / E[(T - e)^2] for the tau it estimates:
       w = 1 / E[(T - e)^2], taken to be 1 / E[e (1 - e)].
+    - PLR: the same before the division, w = 1. Of several arms the mean of the score of arm j errs
+      by E[d_j (d_y - sum_i tau_i d_i)], and the slopes by E[(T - e)(T - e)']^-1 times that.
 
     Where the effect errs too, by d_tau, the ATE errs by E[d_e d_tau (1 - 2e)/(e (1 - e))] more,
     from which its ratio by the balance takes what is due to a constant d_tau; the ATT by
@@ -492,6 +513,8 @@ def remainder_weight(
 def _weights(state: FitState, e: Function, estimand: str) -> Vector:
     """w at the synthetic rows."""
     p = e(state.rows)
+    if estimand == "PLR":
+        return np.ones_like(p)
     if estimand == "ATO":
         return np.full_like(p, 1 / np.mean(p * (1 - p)))
     if estimand == "ATT":

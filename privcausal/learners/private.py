@@ -17,6 +17,7 @@ from privcausal.learners.estimate import Estimate
 from privcausal.learners.interactions import INTERACTIONS, interaction_needs, refine
 from privcausal.learners.joint import together
 from privcausal.learners.nuisances import (
+    FoldNuisances,
     additive_nuisances,
     clipped,
     nuisance_of,
@@ -26,6 +27,7 @@ from privcausal.learners.nuisances import (
 )
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import (
+    FitState,
     Session,
     is_binary,
     look_at_outcome,
@@ -98,18 +100,9 @@ class Private(Learner):
         return needs
 
     def run(self, session: Session) -> Estimate:
-        looks = {Stages.OUTCOME_RANGE: outcome_edges}
-        state = prepare(session, linear_terms=False, looks=looks)
-        state = look_at_outcome(state, Stages.OUTCOME_RANGE)
-        if state.look is not None:
-            window = state.look.window
-            state = replace(state, window=Outcome(window.lo, window.hi))
-        state, grams, partials = additive_nuisances(state)
+        state, grams, partials = additive_nuisances(looked(session))
         state, partials = clipped(state, partials)
-        if session.plan.has(Stages.TREATMENT_INTERACTIONS):
-            additive, partials = partials, refine(state, partials)
-            if partials is additive:  # the covariates have no products
-                session.unused(*INTERACTIONS)
+        partials = refined(state, partials)
         tau = residual_effect(state, grams, partials)
         nuisances = tuple(nuisance_of(p, tau, state.outcome) for p in partials)
         request, estimand = session.plan.request, session.plan.request.estimand
@@ -130,3 +123,23 @@ class Private(Learner):
         found = averages(state, aim, scored, STAGES, estimand)
         notes = average_doubts(found, product_confounding(state, partials, estimand))
         return finish(state, None, shown(partials, nuisances), found, notes)
+
+
+def looked(session: Session) -> FitState:
+    """What precedes the Gram, where outcomes are cut to the range in which they are seen."""
+    state = prepare(session, linear_terms=False, looks={Stages.OUTCOME_RANGE: outcome_edges})
+    state = look_at_outcome(state, Stages.OUTCOME_RANGE)
+    if state.look is not None:
+        window = state.look.window
+        state = replace(state, window=Outcome(window.lo, window.hi))
+    return state
+
+
+def refined(state: FitState, additive: tuple[FoldNuisances, ...]) -> tuple[FoldNuisances, ...]:
+    """The same with interactions, where they are planned."""
+    if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
+        return additive
+    partials = refine(state, additive)
+    if partials is additive:  # the covariates have no products
+        state.session.unused(*INTERACTIONS)
+    return partials

@@ -148,6 +148,10 @@ class BudgetShares:
     private_interactions_sizes: float = 0.03
     """As `interactions_sizes`, by the same measure. Random laws."""
 
+    # learner "plr": otherwise as "private"
+    plr_first: float = 0.12
+    """Its slope centres the scores and its mass scales them: twice `private_moments`. By hand."""
+
     # learner "dr"
     dr_first_sizes: float = 0.01
     """As `r_sizes`, halved: there are two. By hand."""

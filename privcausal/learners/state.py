@@ -48,7 +48,7 @@ from privcausal.learners.shares import Stages
 from privcausal.request.groups import Group, parse_group, resolve_groups
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
-from privcausal.request.schema import Interval, Levels, Schema
+from privcausal.request.schema import Interval, Levels, Schema, Transformed
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault import (
     Gram,
@@ -165,6 +165,9 @@ class Session:
             domain = self.schema[name]
             assert isinstance(domain, Interval)
             found[name] = effective_range(c, sd, domain, len(names))
+            if name == self.plan.request.formula.treatment:  # read as it is, beyond that range too
+                self.look_at(name, c, sd)
+                found[name] = Transformed(found[name].lo, found[name].hi, domain)
         self.schema = self.schema.with_columns(found)
 
     def _buy_intervals(self, names: tuple[str, ...]) -> dict[str, Interval]:
@@ -221,7 +224,7 @@ def range_needs(request: Request, weight: float) -> list[StageWeight]:
 
 
 def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
-    """Covariates whose declared bounds may be narrowed.
+    """Covariates, and a treatment that is a number, whose declared bounds may be narrowed.
 
     Not those of groups, nor a known propensity, nor those of a term whose options fix points in the
     range (the knots of a spline).
@@ -233,7 +236,8 @@ def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
     fixed |= {parse_group(text).column for text in request.groups}
     if isinstance(request.propensity, str):  # what is known is not to be changed
         fixed.add(request.propensity)
-    names = dict.fromkeys(v for f in factors for v in f.variables)
+    treatment = (formula.treatment,) if request.dose else ()
+    names = dict.fromkeys((*(v for f in factors for v in f.variables), *treatment))
     declared = (v for v in names if isinstance(request.schema.get(v), Interval))
     return tuple(v for v in declared if v not in fixed and isinstance(schema[v], Interval))
 
@@ -244,7 +248,8 @@ class FitState:
 
     `features` and `effect_features` are the bases of nuisances and effect, `rows` the synthetic
     population. `window` is where outcomes are cut to learn their mean, `look` the first look at the
-    outcome for averages, and `floor` the clip of a rare treatment.
+    outcome for averages, `floor` the clip of a rare treatment (0 where it is not binary), and
+    `most` where T - e is cut if T is a number.
     """
 
     session: Session
@@ -258,6 +263,7 @@ class FitState:
     window: Outcome | None = None
     look: Look | None = None
     floor: float = 0.5
+    most: float = 1.0
 
     @property
     def centre(self) -> Outcome:
@@ -278,6 +284,11 @@ class FitState:
     def soft_clip(self) -> float:
         """The same where nothing is divided by e."""
         return min(PRIORS.residual_clip, self.clip)
+
+    @property
+    def residual_clip(self) -> float:
+        """s with T - e in [s - 1, 1 - s]: by the limits of e, or cut there where T is a number."""
+        return 1 - self.most if self.session.plan.request.dose else self.soft_clip
 
     @property
     def regressors(self) -> Regressors:

@@ -189,8 +189,9 @@ class Request:
 
     Attributes
     ----------
-    estimand : {"CATE", "ATE", "ATT", "ATO", "OLS"}
-        The effect by covariates, or which average of it; or coefficients of a linear regression.
+    estimand : {"CATE", "ATE", "ATT", "ATO", "PLR", "OLS"}
+        The effect by covariates, or which average of it; the slope of the partially linear model;
+        or coefficients of a linear regression.
     propensity : None, float or str
         None if estimated; if known, a number in (0, 1) or a column with declared bounds.
     clip : float
@@ -304,10 +305,15 @@ class Request:
         name, domain = self.formula.treatment, self.schema.get(self.formula.treatment)
         coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
         two = isinstance(domain, Levels) and len(domain.values) == 2
-        if not (domain is None or isinstance(domain, Binary) or coded or two):
-            labels = ["no", "yes"]
+        if "PLR" in (self.estimand, *self.more):
+            self._check_slope()
+        own = self.dose or self.arms
+        if not (own or domain is None or isinstance(domain, Binary) or coded or two):
+            labels, end = ["no", "yes"], ""
             if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
-                labels = [str(number_key(end)) for end in (domain.lo, domain.hi)]
+                labels = [str(number_key(one)) for one in (domain.lo, domain.hi)]
+            elif len(domain.values) > 2:
+                end = "; of several arms see estimand='PLR'"
             if isinstance(domain, Interval) and domain.width != 1:
                 outcome = self.formula.outcome
                 raise SchemaError(
@@ -318,7 +324,36 @@ class Request:
             raise SchemaError(
                 f"treatment {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
                 f"declare its two labels, the reference first: bounds={{{name!r}: {labels!r}}}"
+                + end
             )
+
+    def _check_slope(self) -> None:
+        """What the partially linear model has not; of two arms it may have no covariates."""
+        if self.groups or self.more:
+            raise CapabilityError(
+                "estimand='PLR' has no groups, and is asked for alone; for two arms 'ATO' has both"
+            )
+        if not (self.dose or self.arms):
+            return
+        if self.propensity is not None or not self.formula.terms:
+            raise CapabilityError(
+                f"treatment {self.formula.treatment!r} is a number or of several arms: it needs "
+                "covariates, 'Y ~ T | X', and takes no propensity=, the chance of one of two arms"
+            )
+
+    @property
+    def dose(self) -> bool:
+        """Whether the treatment is a number, of the partially linear model only."""
+        domain = self.schema.get(self.formula.treatment)
+        return self.estimand == "PLR" and isinstance(domain, Interval)
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The labels of a treatment of more than two arms, the reference first; else none."""
+        domain = self.schema.get(self.formula.treatment)
+        if self.estimand != "PLR" or not isinstance(domain, Levels) or len(domain.labels) < 3:
+            return ()
+        return domain.labels
 
     @property
     def averages(self) -> tuple[Estimand, ...]:

@@ -263,9 +263,9 @@ class Result(Printed, Exchange, Disclosed, Absent):
 
     @property
     def _reach(self) -> float:
-        """The largest effect there can be: the width of the outcome's bounds."""
+        """The largest effect there can be: the width of the outcome's bounds; of a number, any."""
         request = self.estimate.plan.request
-        if request.mode == "paper":
+        if request.mode == "paper" or request.dose:
             return float("inf")
         domain = self.estimate.schema[request.formula.outcome]
         return domain.width if isinstance(domain, Interval) else 1.0

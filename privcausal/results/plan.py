@@ -473,7 +473,9 @@ def _assumed(result: PlanResult) -> list[str]:
     if has_covariates:
         outcome += f", of whose variance covariates explain {numbers.percent(assumed.r2)}"
     parts = [outcome]
-    if request.propensity is None and request.formula.treatment:
+    if request.dose or request.arms:
+        parts.append("a treatment spread evenly over its bounds or arms")
+    elif request.propensity is None and request.formula.treatment:
         treated = f"{numbers.percent(assumed.treated)} treated"
         varies = f", with a propensity of standard deviation {PROPENSITY_SPREAD:g}"
         parts.append(treated + (varies if has_covariates else ""))

@@ -135,7 +135,8 @@ class Checked:
         columns = request.needed
         _need(all(name in schema for name in columns))
         if request.formula.treatment:
-            _need(isinstance(schema[request.formula.treatment], Binary))
+            kind = Interval if request.dose else Levels if request.arms else Binary
+            _need(isinstance(schema[request.formula.treatment], kind))
         _need(isinstance(schema[request.formula.outcome], Binary | Interval))
         for one in self._kept:
             if isinstance(one, Design | Coordinates | Population):

@@ -112,8 +112,13 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
 def _arms(treatment: str, schema: Schema) -> tuple[tuple[str, str], ...]:
     if not treatment:
         return ()
-    coding = schema[treatment]
-    arms = f"{coding.one} vs {coding.zero}" if isinstance(coding, Binary) else "1 vs 0"
+    coding, arms = schema[treatment], "1 vs 0"
+    if isinstance(coding, Interval):
+        return (("Treatment", f"{treatment} in {_range(getattr(coding, 'raw', coding))}"),)
+    if isinstance(coding, Levels):
+        arms = f"{len(coding.labels)} arms vs {coding.labels[0]}"
+    if isinstance(coding, Binary):
+        arms = f"{coding.one} vs {coding.zero}"
     return (("Treatment", f"{treatment} ({arms})"),)
 
 
@@ -230,6 +235,10 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
         else f"at least {share:.0%} of that uncertainty (in variance) is noise added for privacy."
     )
     over = words_of(request).over
+    if request.dose:
+        treatment = f"one unit more of {treatment}"
+    elif request.arms:
+        treatment = f"{treatment} {request.arms[1]} instead of {request.arms[0]}"
     shown = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
     value, low, high = alike(shown, float(row["std_error"]), digits=2)
     between = f"With {level(alpha)} confidence the change lies between {low} and {high}"
@@ -266,7 +275,7 @@ def _notes(result: Result, said: Description, bought: bool) -> tuple[str, ...]:
     public = {
         "n" if request.trust.unit is None else "the number of units": estimate.size is not None,
         "bounds": not bought,
-        "clip": said.adjusts and request.propensity is None,
+        "clip": said.adjusts and request.propensity is None and not (request.dose or request.arms),
     }
     return (
         *result.alerts.values(),

@@ -39,6 +39,7 @@ from privcausal.vault.mechanisms.scores import (
     ScoreSums,
     VectorScores,
 )
+from privcausal.vault.mechanisms.slopes import SlopeScores, SlopeSums
 from privcausal.vault.paper.cells import PrintedCells
 from privcausal.vault.paper.dpcate import (
     Process,
@@ -98,9 +99,10 @@ __all__ = [
     "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedEBM",
     "PublishedLogits", "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap",
     "ScoreSquares",
-    "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram", "Source", "SurveyWeight",
-    "TanhNetwork", "Transform", "TransformProduct", "TreatedMass", "TreatedScore", "Treatment",
-    "TreatmentResidual", "Vault", "VectorScores", "Weight", "Weighting",
+    "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores",
+    "SlopeSums", "Source", "SurveyWeight", "TanhNetwork", "Transform", "TransformProduct",
+    "TreatedMass", "TreatedScore", "Treatment", "TreatmentResidual", "Vault", "VectorScores",
+    "Weight", "Weighting",
     "check_columns", "check_types", "file_labels", "from_table", "inspect", "open_source",
     "open_vault", "opening", "proven_lipschitz", "public_centres", "public_size", "read_cells",
     "read_file", "ridge_price", "simulate", "typed",

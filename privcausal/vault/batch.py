@@ -49,7 +49,10 @@ class Batch(Opaque):
     complete : Mask
         False where a needed value is missing: such a row adds the zero vector to every sum.
     y, t : Vector
-        Outcome inside its bounds, treatment 0/1 (0 in a regression).
+        Outcome inside its bounds; treatment 0/1 (0 in a regression), a number's place in its
+        effective range, held in [0, 1], or the position of one of several arms.
+    dose : Vector
+        The same, also beyond [0, 1], inside the declared bounds.
     member : Matrix
         Indicators of the declared groups, shape (n, G).
     part : Integers
@@ -58,7 +61,7 @@ class Batch(Opaque):
         Rows of the part, complete or not, of which no unit has more than it may.
     """
 
-    __slots__ = ("chosen", "complete", "member", "part", "rows", "t", "y")
+    __slots__ = ("chosen", "complete", "dose", "member", "part", "rows", "t", "y")
 
     def __init__(
         self, columns: Mapping[str, RawColumn], part: Integers, keep: Mask, layout: Layout
@@ -77,6 +80,10 @@ class Batch(Opaque):
             self.y[~complete] = domain.mid
         treatment = request.formula.treatment
         self.t = np.asarray(clean[treatment][0], np.float64) if treatment else np.zeros(size)
+        self.dose, given = self.t, layout.schema.get(treatment)
+        if isinstance(given, Interval):
+            self.dose = (self.t - given.lo) / given.width
+            self.t = np.clip(self.dose, 0.0, 1.0)
         known = request.propensity
         self.rows = Rows(
             {name: value for name, (value, _) in clean.items()},
@@ -97,6 +104,7 @@ class Batch(Opaque):
         view: Batch = object.__new__(Batch)
         view.rows, view.y, view.t, view.member = self.rows, self.y, self.t, self.member
         chosen = self.part == part
+        view.dose = self.dose
         view.part, view.complete, view.chosen = (
             self.part, self.complete & chosen, self.chosen & chosen,
         )  # fmt: skip

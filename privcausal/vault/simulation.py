@@ -93,9 +93,12 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
         for name in others
     }
     index = _index({name: places[name] for name in others if name in formula.variables})
-    if formula.treatment:
+    given = schema.get(formula.treatment)
+    if request.dose or request.arms:  # spread evenly
+        frame[formula.treatment] = _covariate(arms, given, False)
+    elif formula.treatment:
         treated = arms < _propensity(request, assumed, index, frame)
-        frame[formula.treatment] = _coded(treated, schema.get(formula.treatment))
+        frame[formula.treatment] = _coded(treated, given)
     frame[formula.outcome] = _outcome(outcomes, index, assumed, schema.get(formula.outcome))
     if request.weights is not None:  # all alike, at the middle of their bounds
         domain = schema[request.weights]

@@ -28,17 +28,18 @@ class Transform(Protocol):
 
 @dataclass(frozen=True)
 class Treatment:
-    """T - 1/2, which is +-1/2: centring halves the bound."""
+    """T - 1/2 for T in [0, 1], or whether T is an `arm`: centring halves the bound."""
 
+    arm: int = 0
     bound: float = 0.5
 
     def __call__(self, batch: Batch) -> Vector:
-        return batch.t - 0.5
+        return (batch.t == self.arm if self.arm else batch.t) - 0.5
 
 
 @dataclass(frozen=True)
 class TreatmentResidual:
-    """T - e(x), whose size is at most 1 - clip."""
+    """T - e(x), cut to 1 - clip; where T is 0 or 1 it is no larger."""
 
     e: Function
     clip: float
@@ -48,7 +49,7 @@ class TreatmentResidual:
         return 1 - self.clip
 
     def __call__(self, batch: Batch) -> Vector:
-        return batch.t - self.e(batch.rows)
+        return np.clip(batch.dose - self.e(batch.rows), self.clip - 1, 1 - self.clip)
 
 
 @dataclass(frozen=True)

@@ -225,6 +225,29 @@ def test_differences_in_differences(kind: str, split: str, relation: str) -> Non
     check(Pair("rows of nobody", options | more, years(*units), nobody))
 
 
+SLOPES: dict[str, Any] = {"two arms": {}, "a number": (0, 1), "several arms": ["0", "1", "2"]}
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("treatment", SLOPES)
+def test_slopes(treatment: str, split: str, relation: str) -> None:
+    declared = {"T": SLOPES[treatment]} if SLOPES[treatment] else {}
+    options = call(
+        learner="private", estimand="PLR", control=pc.Control(split=split), neighbors=relation,
+        bounds=BOUNDS | declared,
+    )  # fmt: skip
+    rows = ordinary(N, 11)
+    for old, new in ((LOW, HIGH), (HIGH, LOW | {"T": 0.0}), (LOW, HUGE | {"T": 2.0})):
+        one, two = neighbours(relation, [*rows, old], new)
+        if treatment == "several arms":
+            one, two = (d.assign(T=d["T"].map("{:.0f}".format)) for d in (one, two))
+        report = check(Pair("slopes", options, one, two))
+        assert report.error is None
+        assert "sums of scores and products" in report.reached
+
+
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("pair", range(4))

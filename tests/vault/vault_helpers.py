@@ -49,6 +49,8 @@ from privcausal.vault import (
     ScoreSums,
     ScoreVector,
     SizeHistogram,
+    SlopeScores,
+    SlopeSums,
     TreatedMass,
     TreatedScore,
     Treatment,
@@ -379,6 +381,11 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         vector, masses, grouped = joint_scores(s)
         found[f"joint sums, {which}"] = JointSums(vector, masses, grouped, r, s.neighbors)
         found[f"joint squares, {which}"] = JointSquares(vector, r)
+    eta = s.additive(4, -2.0, 6.0)
+    for label, arms_, cut in (("two arms", 1, 0.0), ("a number", 1, 0.4), ("arms", 3, 0.0)):
+        slopes = SlopeScores(((e,) * arms_,), ((eta,) * arms_,), s.outcome, np.ones(arms_), cut)
+        found[f"slopes of {label}"] = SlopeSums(slopes, 0.3 * slopes.bound)
+        found[f"sizes of slopes of {label}"] = SizeHistogram(slopes, np.array([0.1, slopes.bound]))
     both = found["sizes by arm"], found["arm histogram"]
     found["joint sizes"] = ArmHistograms(both)  # type: ignore[arg-type]
     windows = Interval(-2.0, 6.0), Interval(0.0, 5.0)
