@@ -42,6 +42,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "private": {"learner": "private", "base": "linear"},
     "difference": {"learner": "private", "formula": "Y ~ T"},
     "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "ATO"]},
+    "slope": {"learner": "private", "base": "linear", "estimand": "PLR"},
     "regression": {
         "learner": "regress",
         "formula": "Y ~ X1 + C(G)",

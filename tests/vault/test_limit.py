@@ -154,6 +154,30 @@ def together(s: Study, c: Clean) -> dict[str, Vector]:
     return found
 
 
+def slope_sums(s: Study, c: Clean) -> dict[str, Vector]:
+    """Scores of partially linear models and products, by their definition."""
+    eta = s.additive(4, -2.0, 6.0)(c.rows)
+    found = {}
+    for label, arms, cut_at in (("two arms", 1, 0.0), ("a number", 1, 0.4), ("arms", 3, 0.0)):
+        e = np.stack([c.e] * arms, axis=1)
+        if cut_at:
+            d = np.clip(c.t[:, None] - e, -cut_at, cut_at)
+        else:
+            d = (c.t[:, None] == np.arange(1, arms + 1)) - e / np.maximum(
+                e.sum(axis=1, keepdims=True), 1
+            )
+        score = d * (c.y - eta - d.sum(axis=1))[:, None]
+        reach = cut_at or (1.0 if arms == 1 else np.sqrt(2))
+        bound = reach * (8 + reach * np.sqrt(arms))
+        norm = np.linalg.norm(score, axis=1)
+        x = score * np.minimum(1, 0.3 * bound / np.maximum(norm, 1e-300))[:, None]
+        found[f"slopes of {label}"] = np.r_[x.sum(axis=0), upper(d.T @ d), upper(x.T @ x)]
+        found[f"sizes of slopes of {label}"] = np.histogram(
+            np.minimum(norm, bound), [0, 0.1, bound]
+        )[0]
+    return found
+
+
 def half_open(values: Vector, edges: Vector) -> Vector:
     """Counts in cells that are closed above, but for the last, which holds its lower border."""
     at = np.where(values >= edges[-1], len(edges), np.searchsorted(edges, values, side="left"))
@@ -244,7 +268,7 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
             weighted = [(a[arm] / own[arm, None]).sum(axis=0) for arm in arms]
             plain = [a[arm].sum(axis=0) for arm in arms]
             found[f"arm means, {which}"] = np.r_[plain[0], weighted[0], plain[1], weighted[1]]
-    found |= together(s, c)
+    found |= together(s, c) | slope_sums(s, c)
     found["joint sizes"] = np.concatenate([found["sizes by arm"], found["arm histogram"]])
     outcomes = [cut(c.y[arms[0]] - 2.0, 4.0), cut(c.y[arms[1]] - 2.5, 2.5)]
     places = [np.hstack([np.ones((arm.sum(), 1)), c.g[arm]]) for arm in arms]

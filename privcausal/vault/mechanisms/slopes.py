@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privcausal.features.basis import combine, squared_norm
 from privcausal.features.functions import Function
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
@@ -46,7 +47,7 @@ class SlopeScores:
         return self.reach * away
 
     def __call__(self, batch: Batch) -> Vector:
-        return np.asarray(np.linalg.norm(self.parts(batch)[1], axis=1))
+        return np.sqrt(squared_norm(self.parts(batch)[1]))
 
     def parts(self, batch: Batch) -> tuple[Matrix, Matrix]:
         """d and s, shape (n, J) each."""
@@ -54,9 +55,10 @@ class SlopeScores:
         if self.cut:
             left = np.clip(batch.dose[:, None] - e, -self.cut, self.cut)
         else:
-            e /= np.maximum(e.sum(axis=1, keepdims=True), 1.0)
+            e /= np.maximum(combine(e, np.ones(e.shape[1])), 1.0)[:, None]
             left = (batch.t[:, None] == np.arange(1, len(self.centre) + 1)) - e
-        rest = batch.y[:, None] - _by_fold(self.etas, batch) - (left @ self.centre)[:, None]
+        # in a fixed order, as any block must give a row the same bits
+        rest = batch.y[:, None] - _by_fold(self.etas, batch) - combine(left, self.centre)[:, None]
         return left, left * rest
 
 
@@ -116,7 +118,7 @@ class SlopeSums(Mechanism):
 
     def integers(self, batch: Batch) -> Integers:
         left, score = self.scores.parts(batch)
-        x = score / np.maximum(np.linalg.norm(score, axis=1, keepdims=True), self.cut)
+        x = score / np.maximum(np.sqrt(squared_norm(score)), self.cut)[:, None]
         u, (i, j) = left / self.scores.reach, np.triu_indices(self.sizes[0])
         rows = np.hstack([x, u[:, i] * u[:, j], x[:, i] * x[:, j]]).T
         return grid_sum(lambda scale: iter(rows * scale), self.weights, ROW, batch.complete)
