@@ -23,6 +23,7 @@ PAGE = Path(__file__).parents[1] / "vignettes" / "explanation" / "r-learner.md"
 TEXT, CONSTANTS = PAGE.read_text(encoding="utf-8").split("\n## Constants\n")
 PRIVATE = (
     "private_", "dr_", "arms_", "x_", "dpcate_", "networks_", "boosted_", "regress_", "trial_",
+    "plr_",
 )  # fmt: skip
 """What begins the names of other learners' shares."""
 
