@@ -150,7 +150,7 @@ def private(
         As for `privcate`: a frame, a dict of arrays, Parquet or CSV files, DuckDB, Spark.
     base : str or option object
         What nuisances are learned by: ``"gam"``, ``"linear"`` or ``"dpebm"``; see `privcate`.
-    estimand : {"ATE", "ATT", "ATO", "RR", "OR"} or sequence of these
+    estimand : {"ATE", "ATT", "ATO", "PLR", "RR", "OR"} or sequence of these
         Several are released together, at the charge of one, with their joint covariance; the first
         average is the headline. ``"RR"`` and ``"OR"``, of an outcome of two values or declared as
         0 and 1, are the ratios of E[Y(1)] and E[Y(0)], and of their odds; with them come both means
@@ -160,7 +160,9 @@ def private(
         the propensity, so its score has the smallest range, and hardly any propensity is cut; with
         good overlap widths are alike. It answers for a population that the treatment itself
         defines. The three coincide where the effect is the same for all, or the
-        propensity is: without covariates each is the difference in means.
+        propensity is: without covariates each is the difference in means. ``"PLR"``, alone, is the
+        slope of the partially linear model Y = theta T + g(X) + u (Robinson 1988): of two arms the
+        ATO; per unit of a treatment with declared bounds; or of each declared arm but the first.
     eps, delta : float
         The privacy price of everything in the result together.
     bounds : dict or Schema, optional
@@ -377,7 +379,7 @@ def plan(
     learner : str or option object
         ``"private"`` plans `privcausal.private`, ``"regress"`` the first slope of
         `privcausal.regress`, any other name `privcausal.privcate`.
-    estimand : {"ATE", "ATT", "ATO", "RR", "OR"} or sequence of these
+    estimand : {"ATE", "ATT", "ATO", "PLR", "RR", "OR"} or sequence of these
         As for `private`, and the widths are those of the first; `privcate` has the ATE only.
     outcome_sd : float, optional
         Standard deviation of the outcome within an arm. Default: a quarter of its declared width,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import eigh
 from scipy.stats import ncx2, norm
 
 from privcausal.inference.confounding import Remainder
@@ -544,8 +545,9 @@ def estimate_slopes(
     total, mass, square = value
     typical = max(float(np.trace(model)) / len(model), 1e-6 * size)
     keep = 1 / (1 + float((sd[1] ** 2).mean()) / (PRIORS.mass_sd * typical) ** 2)
-    values, vectors = np.linalg.eigh(model + keep * (mass - model))
-    inverse = (vectors / np.maximum(values, PRIORS.least_mass * typical)) @ vectors.T
+    prior = model + 1e-3 * typical * np.eye(len(model))
+    values, vectors = eigh(model + keep * (mass - model), prior)
+    inverse = (vectors / np.maximum(values, PRIORS.eigenvalues[0])) @ vectors.T
     left = inverse @ total
     values, vectors = np.linalg.eigh(square - np.outer(total, total) / size)
     # raised by its own noise: eigenvalues of a noisy matrix err by about sqrt(J) sd
