@@ -286,7 +286,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "trial": {"learner": "private", "formula": "Y ~ T"},
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
     "PLR": {"learner": "private", "base": "linear", "estimand": "PLR"},
-    "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "ATO"]},
+    "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "RR"]},
     "regression": {
         "learner": "regress", "formula": "Y ~ X", "control": Control(cov_type="HC0"),
     },

@@ -33,6 +33,13 @@ Where it is below one, tables with more columns reach more, or the bound of a pr
 row of one column; it is never above.
 """
 
+EXACT_IN = {
+    ("regression", "moments"): 0.6, ("regression", "histogram of sizes"): 0.7,
+    ("regression", "residual"): 0.4, ("regression", "sums of squared"): 0.2,
+    ("PLR", "sums of scores"): 0.55,
+}  # fmt: skip
+"""The same where a case is easier than others: of eight rows its cuts are far above any row."""
+
 
 @pytest.mark.sample(7)
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -45,7 +52,8 @@ def test_nothing_is_refuted_and_the_tables_are_hard(case: str, relation: Any) ->
     if case.startswith("r, "):
         return  # the odd row is in one part of the rows, and other queries do not see it
     for line in found.lines:
-        shares = [share for words, share in EXACT.items() if line.query.startswith(words)]
+        own = {words: share for (name, words), share in EXACT_IN.items() if name == case}
+        shares = [share for words, share in (EXACT | own).items() if line.query.startswith(words)]
         least = min(shares, default=0.65)
         assert line.exact >= least * line.claimed, line
 

@@ -468,11 +468,11 @@ LEDGER = (
     Mutant(
         "a fit is charged when it is done (refund on error)", "vault.vault:open_vault",
         "        ledger.charge(run, charges, published=paper or published)\n"
-        "    return Vault(source, plan, source_of_noise, watch)",
-        "        pass\n    vault = Vault(source, plan, source_of_noise, watch)\n"
+        "    if plan",
+        "        pass\n    Vault(source, plan, source_of_noise, watch)\n"
         "    if ledger is not None:\n"
         "        ledger.charge(run, charges)\n"
-        "    return vault",
+        "    if plan",
         (c.fits_are_charged_before_rows_are_read,),
     ),
     Mutant(
