@@ -10,7 +10,6 @@ the rows. A method that is slow has fewer fits, and their number is printed.
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -52,6 +51,8 @@ class Study(NamedTuple):
     draw: Callable[[int], Drawn]
     bounds: dict[str, tuple[float, float]]
     estimand: str = "ATE"
+    scale: tuple[float, float] | None = None
+    """Centre and unit of outcomes that Asiaee and Aryan's code declares public."""
 
     @property
     def x(self) -> list[str]:
@@ -82,7 +83,7 @@ def ihdp() -> Study | None:
         return Drawn(frame, float((raw[4] - raw[3]).mean()))
 
     bounds = {name: (-6, 6) if k < 6 else (0, 1) for k, name in enumerate(names)}
-    return Study(draw, {"y": (-20, 80), **bounds})
+    return Study(draw, {"y": (-20, 80), **bounds}, scale=(12.12, 15.43))
 
 
 NUMBERS = {"dtotord": (0, 20), "cigar": (0, 98), "drink": (0, 98), "wtgain": (0, 98),
@@ -147,7 +148,7 @@ def lalonde(observed: bool) -> Study | None:
               "marr": flag, "nodegree": flag, "re74": money, "re75": money}  # fmt: skip
     frame = rows.rename(columns={"re78": "y"}).assign(t=rows["treat"].astype(int))
     drawn = Drawn(frame[[*bounds, "t"]].reset_index(drop=True), float(arms[1] - arms[0]))
-    return Study(lambda seed: drawn, bounds, "ATT" if observed else "ATE")
+    return Study(lambda seed: drawn, bounds, "ATT" if observed else "ATE", (5300.76, 6624.04))
 
 
 def wages() -> Study | None:
@@ -277,9 +278,10 @@ def causal_moments(study: Study, drawn: Drawn, eps: float, rng: Rng) -> Limits:
 
     Shares and sums of outcomes by arm and bin get Gaussian noise; each imputation draws moments
     about them, rows of the product model with these moments, and AIPW on these rows; Rubin's rules.
-    Unlike in their code bins are of equal width within declared bounds, ten of its standard units
-    span the outcome's bounds, the residuals' scale is one unit instead of the rows' own standard
-    deviation, and noise is that of the exact formula. `SYNTHETIC` rows, where theirs has 10n.
+    Outcomes are centred and scaled by the constants that their code calls public, else so that ten
+    units span the bounds. Unlike there, bins are of equal width within declared bounds, the scale
+    of residuals is one unit instead of the rows' own standard deviation, noise is that of the exact
+    formula, and there are `SYNTHETIC` rows instead of 10n.
     """
     groups = []
     for name in study.x:
@@ -288,8 +290,8 @@ def causal_moments(study: Study, drawn: Drawn, eps: float, rng: Rng) -> Limits:
         place = np.floor((drawn.frame[name].to_numpy() - low) / (high - low) * k)
         groups.append(np.eye(k)[np.clip(place, 0, k - 1).astype(int)])
     low, high = study.bounds["y"]
-    unit = (high - low) / (2 * CUT)
-    y = (drawn.frame["y"].clip(low, high).to_numpy() - (low + high) / 2) / unit
+    centre, unit = study.scale or ((low + high) / 2, (high - low) / (2 * CUT))
+    y = ((drawn.frame["y"].to_numpy() - centre) / unit).clip(-CUT, CUT)
     phi = np.column_stack([np.ones(len(y)), *groups])
     arms = np.eye(2)[drawn.frame["t"]]
     moments = np.array([[a @ phi, (a * y) @ phi] for a in arms.T]) / len(y)
@@ -432,6 +434,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one fit at eps 1, writes nothing")
     parser.add_argument("--data", choices=STUDIES, action="append", help="these alone")
+    parser.add_argument("--method", choices=[*AVERAGES, "regress"], help="this alone")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     for name in options.data or STUDIES:
@@ -442,6 +445,8 @@ def main() -> None:
         rows: list[tuple[Any, ...]] = []
         for eps in (1.0,) if options.quick else EPSILONS:
             for method in METHODS[study.estimand]:
+                if options.method not in (None, method):
+                    continue
                 fits = 1 if options.quick else FITS
                 made = list(cell(name, study, method, eps, fits))
                 rows += made
@@ -453,15 +458,16 @@ def main() -> None:
 
 
 def store(new: pd.DataFrame) -> None:
-    """The rows, in place of those of the same data; and the table of all."""
+    """The rows, in place of those of the same data and methods; and the table of all."""
     OUT.mkdir(exist_ok=True)
     file = OUT / "rivals.csv"
     if file.exists():
-        old = pd.read_csv(file)
-        new = pd.concat([old[~old["data"].isin(new["data"])], new], ignore_index=True)
-    new["data"] = pd.Categorical(new["data"], list(STUDIES))
-    new = new.sort_values("data", kind="stable").astype({"data": str})
-    new.to_csv(file, index=False, float_format="%.6g", quoting=csv.QUOTE_MINIMAL)
+        old = pd.read_csv(file).set_index(["data", "method"])
+        kept = old.drop(index=new.set_index(["data", "method"]).index, errors="ignore")
+        new = pd.concat([kept.reset_index()[list(COLUMNS)], new])
+    place = {name: k for k, name in enumerate([*STUDIES, "regress", *AVERAGES])}
+    new = new.sort_values(["data", "method", "eps", "seed"], key=lambda c: c.map(place).fillna(c))
+    new.to_csv(file, index=False, float_format="%.6g")
     (OUT / "results.md").write_text(results(summary(new)), encoding="utf-8")
 
 
