@@ -6,6 +6,7 @@ allowances for cut scores and for the nuisances' remainder.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -124,7 +125,8 @@ class AverageEstimate:
     No row weighs more than `weight` times what it does in a difference of means. `size_sd` is the
     noise of the number of complete rows, `size`, and `treated` the share of them (released too).
     `shares` are the groups' in the rows or masses, with the noise sd of their sums; empty in files
-    of former versions.
+    of former versions. Of an instrument's slopes cut scores move the estimates by `moved` times a
+    vector of norm at most 1, shape (m, k).
     """
 
     terms: tuple[str, ...]
@@ -140,6 +142,7 @@ class AverageEstimate:
     treated: float = np.nan
     shares: Vector = field(default_factory=lambda: np.zeros(0))
     shares_sd: Vector = field(default_factory=lambda: np.zeros(0))
+    moved: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -543,17 +546,9 @@ def estimate_slopes(
     errs by `remainder`, by the nuisances. `model` is sum d d' as the nuisances say: a prior.
     """
     total, mass, square = value
-    typical = max(float(np.trace(model)) / len(model), 1e-6 * size)
-    keep = 1 / (1 + float((sd[1] ** 2).mean()) / (PRIORS.mass_sd * typical) ** 2)
-    prior = model + 1e-3 * typical * np.eye(len(model))
-    values, vectors = eigh(model + keep * (mass - model), prior)
-    inverse = (vectors / np.maximum(values, PRIORS.eigenvalues[0])) @ vectors.T
+    inverse, keep = _inverse(mass, sd[1], model, size)
     left = inverse @ total
-    values, vectors = np.linalg.eigh(square - np.outer(total, total) / size)
-    # raised by its own noise: eigenvalues of a noisy matrix err by about sqrt(J) sd
-    lift = float(sd[2].mean()) * np.sqrt(len(total))
-    least = PRIORS.least_spread * float(np.trace(square)) / len(total)
-    meat = (vectors * (np.maximum(values, max(least, 0.0)) + lift)) @ vectors.T
+    meat = _spread(total, square, sd[2], size)
     sampling = inverse @ meat @ inverse / unit**2
     privacy = inverse @ np.diag(sd[0] ** 2 + keep * sd[1] ** 2 @ left**2) @ inverse / unit**2
     theta = (centre + left) / unit
@@ -561,3 +556,67 @@ def estimate_slopes(
     clipping += lost * (np.abs(theta) + np.sqrt(np.diag(sampling + privacy)))
     errors = size * np.abs(inverse) @ remainder / unit
     return AverageEstimate(terms, (), theta, sampling, privacy, clipping, errors, size)
+
+
+def _inverse(mass: Matrix, noise_sd: Matrix, model: Matrix, size: float) -> tuple[Matrix, float]:
+    """Inverse of the sum d d', shrunk towards the `model`, and the share of it that is kept."""
+    typical = max(float(np.trace(model)) / len(model), 1e-6 * size)
+    keep = 1 / (1 + float((noise_sd**2).mean()) / (PRIORS.mass_sd * typical) ** 2)
+    prior = model + 1e-3 * typical * np.eye(len(model))
+    values, vectors = eigh(model + keep * (mass - model), prior)
+    return (vectors / np.maximum(values, PRIORS.eigenvalues[0])) @ vectors.T, keep
+
+
+def _spread(total: Vector, square: Matrix, noise_sd: Matrix, size: float) -> Matrix:
+    """Covariance of the sum of s, raised by its own noise."""
+    values, vectors = np.linalg.eigh(square - np.outer(total, total) / size)
+    # eigenvalues of a noisy matrix err by about sqrt(J) sd
+    lift = float(noise_sd.mean()) * np.sqrt(len(total))
+    least = PRIORS.least_spread * float(np.trace(square)) / len(total)
+    return np.asarray((vectors * (np.maximum(values, max(least, 0.0)) + lift)) @ vectors.T)
+
+
+REDUCED = ("LATE", "reduced form", "first stage")
+"""The ratio of the slopes of the outcome and of the treatment on an instrument, and these."""
+
+
+def estimate_reduced(
+    value: VectorSums,
+    sd: VectorSums,
+    centre: tuple[float, float],
+    bias: float,
+    remainder: Vector,
+    *,
+    model: float,
+    size: float,
+    units: Sequence[float],
+) -> AverageEstimate:
+    """The LATE, reduced form and first stage, from scores d (Y - eta - c (T - e)), k d (T - e).
+
+    `centre` is (c, k), `remainder` the root mean square errors of the means of d (Y - eta) and of
+    d (T - e), `units` the widths that the instrument and the treatment were divided by. Else as
+    `estimate_slopes`. The noise of sum d^2 is in both alike, and not in their ratio, whose row is
+    by the delta method: for its limits see `contrasts.late_limits`.
+    """
+    total, mass, square = value
+    inverse, keep = _inverse(mass, sd[1], np.array([[model]]), size)
+    (c, k), (by, taken) = centre, units
+    back = np.array([[1.0, c / k], [0.0, taken / k]]) * float(inverse[0, 0]) / by
+    reduced, first = back @ total
+    late = reduced / first if first else 0.0
+    by_first = np.array([1.0, -late]) / (first or 1e-300)
+    all_ = np.vstack([by_first, np.eye(2)])
+    errors = size * float(inverse[0, 0]) / by * remainder * np.array([1.0, taken])
+    back, errors = all_ @ back, np.abs(all_) @ errors
+    # in units in which both are alike, or the floor of the larger would be the other's
+    unit = np.sqrt(np.maximum(np.diag(square), np.diag(sd[2])))
+    units_ = np.outer(unit, unit)
+    spread = units_ * _spread(total / unit, square / units_, sd[2] / units_, size)
+    sampling = back @ spread @ back.T
+    common = np.array([0.0, reduced, first]) * np.sqrt(keep) * float(inverse[0, 0] * sd[1][0, 0])
+    privacy = back @ np.diag(sd[0] ** 2) @ back.T + np.outer(common, common)
+    moved = size * bias * back
+    return AverageEstimate(
+        REDUCED, (), np.array([late, reduced, first]), sampling, privacy,
+        np.linalg.norm(moved, axis=1), errors, size, moved=moved,
+    )  # fmt: skip
