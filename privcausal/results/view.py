@@ -246,7 +246,11 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
     between = f"With {level(alpha)} confidence the change lies between {low} and {high}"
     if not shown[1] * shown[2] > 0:  # nobody may say which way
         if np.isinf(shown[1]):
-            between = f"With {level(alpha)} confidence nothing can be said of the change"
+            return (
+                f"{over}, nothing can be said of the effect of {treatment} on {outcome}: at "
+                f"{level(alpha)} the instrument may move nobody.",
+                protected,
+            )
         return (
             f"{over}, the data do not settle whether {treatment} raises or lowers {outcome}.",
             f"{between}, and our best guess is {value}; {noise}",
