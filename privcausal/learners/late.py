@@ -16,15 +16,10 @@ import numpy as np
 from scipy.stats import norm
 
 from privcausal.features.functions import Additive, Function
-from privcausal.inference.average import (
-    FEW,
-    AverageEstimate,
-    VectorSums,
-    estimate_reduced,
-    with_design_effect,
-)
+from privcausal.inference.average import FEW, AverageEstimate, with_design_effect
 from privcausal.inference.contrasts import late_limits
 from privcausal.inference.regression import Posterior
+from privcausal.inference.slopes import VectorSums, estimate_reduced
 from privcausal.learners import nuisances as nu
 from privcausal.learners.base import average_doubts, finish
 from privcausal.learners.bases import PrivateBase

@@ -15,11 +15,12 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.features.functions import Constant
-from privcausal.inference.average import FEW, VectorSums, estimate_slopes, with_design_effect
+from privcausal.inference.average import FEW, with_design_effect
 from privcausal.inference.confounding import unrelated
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import Tail
 from privcausal.inference.score_cut import Extremes, score_cut
+from privcausal.inference.slopes import VectorSums, estimate_slopes
 from privcausal.learners import nuisances as nu
 from privcausal.learners.averages import noise_per_cut, row_sizes
 from privcausal.learners.base import average_doubts, finish, shown

@@ -12,11 +12,12 @@ from scipy.stats import norm
 from privcausal.accounting import PICO, Release, epsilon_of
 from privcausal.errors import CapabilityError
 from privcausal.features.rows import Rows
-from privcausal.inference.average import REDUCED, AverageEstimate
+from privcausal.inference.average import AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.contrasts import late_limits, ratio_limits
 from privcausal.inference.effect import ArmPolynomials, Effect
 from privcausal.inference.population import Population
+from privcausal.inference.slopes import REDUCED
 from privcausal.learners import Estimate
 from privcausal.report import Shape
 from privcausal.report.tables import budget_prices
