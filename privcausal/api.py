@@ -150,7 +150,7 @@ def private(
         As for `privcate`: a frame, a dict of arrays, Parquet or CSV files, DuckDB, Spark.
     base : str or option object
         What nuisances are learned by: ``"gam"``, ``"linear"`` or ``"dpebm"``; see `privcate`.
-    estimand : {"ATE", "ATT", "ATO", "PLR", "RR", "OR"} or sequence of these
+    estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR"} or sequence of these
         Several are released together, at the charge of one, with their joint covariance; the first
         average is the headline. ``"RR"`` and ``"OR"``, of an outcome of two values or declared as
         0 and 1, are the ratios of E[Y(1)] and E[Y(0)], and of their odds; with them come both means
@@ -163,6 +163,9 @@ def private(
         propensity is: without covariates each is the difference in means. ``"PLR"``, alone, is the
         slope of the partially linear model Y = theta T + g(X) + u (Robinson 1988): of two arms the
         ATO; per unit of a treatment with declared bounds; or of each declared arm but the first.
+        ``"LATE"``, alone, is the effect by the instrument Z of ``"Y ~ T | X | T ~ Z"``: two-stage
+        least squares, with limits of Anderson and Rubin (1949), infinite where the first stage may
+        be zero. Treatment and instrument are 0/1, of two labels, or have declared bounds.
     eps, delta : float
         The privacy price of everything in the result together.
     bounds : dict or Schema, optional
@@ -173,7 +176,8 @@ def private(
     unit, max_rows : str, int
         Protect all rows of a unit, of which at most `max_rows` are used; see `privcate`.
     propensity : float or str, optional
-        Known treatment probability (a trial): a number, or a column with declared bounds. The
+        Known treatment probability (a trial), or the instrument's: a number, or a column with
+        declared bounds. The
         difference in means needs none, so a number changes nothing there; with a column the
         doubly robust score weighs by it.
     groups : sequence of str
@@ -379,7 +383,7 @@ def plan(
     learner : str or option object
         ``"private"`` plans `privcausal.private`, ``"regress"`` the first slope of
         `privcausal.regress`, any other name `privcausal.privcate`.
-    estimand : {"ATE", "ATT", "ATO", "PLR", "RR", "OR"} or sequence of these
+    estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR"} or sequence of these
         As for `private`, and the widths are those of the first; `privcate` has the ATE only.
     outcome_sd : float, optional
         Standard deviation of the outcome within an arm. Default: a quarter of its declared width,

@@ -22,8 +22,8 @@ from privcausal.testing import seeded_noise
 PAGE = Path(__file__).parents[1] / "vignettes" / "explanation" / "r-learner.md"
 TEXT, CONSTANTS = PAGE.read_text(encoding="utf-8").split("\n## Constants\n")
 PRIVATE = (
-    "private_", "dr_", "arms_", "x_", "dpcate_", "networks_", "boosted_", "plr_", "regress_",
-    "trial_",
+    "private_", "dr_", "arms_", "x_", "dpcate_", "networks_", "boosted_", "plr_", "late_",
+    "regress_", "trial_",
 )  # fmt: skip
 """What begins the names of other learners' shares."""
 

@@ -287,6 +287,9 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
     "PLR": {"learner": "private", "base": "linear", "estimand": "PLR"},
     "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "RR"]},
+    "LATE": {
+        "learner": "private", "base": "linear", "estimand": "LATE", "formula": "Y ~ T | X | T ~ Z",
+    },
     "regression": {
         "learner": "regress", "formula": "Y ~ X", "control": Control(cov_type="HC0"),
     },

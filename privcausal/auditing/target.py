@@ -94,7 +94,7 @@ def audit_target(
 def _domains(
     parsed: CausalFormula, schema: Schema, options: Mapping[str, Any]
 ) -> dict[str, Domain]:
-    """The declared domain of each column of a call; the treatment is 0/1 unless declared."""
+    """The declared domain of each column; treatment and instrument are 0/1 unless declared."""
     known, groups = (options.get("propensity"), options.get("weights")), options.get("groups", ())
     names = [
         *parsed.variables,
@@ -104,7 +104,7 @@ def _domains(
     found: dict[str, Domain] = {}
     for name in dict.fromkeys(names):
         domain = schema.get(name)
-        if domain is None and name != parsed.treatment:
+        if domain is None and name not in (parsed.treatment, parsed.instrument):
             raise CapabilityError(
                 f"an audit needs a declared domain of {name!r}, to invent rows at its ends: write "
                 f"bounds={{{name!r}: (lo, hi)}}, or its levels"

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import eigh
 from scipy.stats import ncx2, norm
 
 from privcausal.inference.confounding import Remainder
@@ -124,7 +123,8 @@ class AverageEstimate:
     No row weighs more than `weight` times what it does in a difference of means. `size_sd` is the
     noise of the number of complete rows, `size`, and `treated` the share of them (released too).
     `shares` are the groups' in the rows or masses, with the noise sd of their sums; empty in files
-    of former versions.
+    of former versions. Of an instrument's slopes cut scores move the estimates by `moved` times a
+    vector of norm at most 1, shape (m, k).
     """
 
     terms: tuple[str, ...]
@@ -140,6 +140,7 @@ class AverageEstimate:
     treated: float = np.nan
     shares: Vector = field(default_factory=lambda: np.zeros(0))
     shares_sd: Vector = field(default_factory=lambda: np.zeros(0))
+    moved: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -516,48 +517,3 @@ def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> tuple[Mat
     held = (vectors * np.clip(values, *PRIORS.eigenvalues)) @ vectors.T
     back = np.linalg.inv(factor)
     return np.asarray(back @ held @ back.T), keep
-
-
-VectorSums = tuple[Vector, Matrix, Matrix]
-"""Of the scores s, of d d' and of s s', for residuals d of several treatments."""
-
-
-def estimate_slopes(
-    terms: tuple[str, ...],
-    value: VectorSums,
-    sd: VectorSums,
-    centre: Vector,
-    bias: float,
-    remainder: Vector,
-    *,
-    model: Matrix,
-    size: float,
-    lost: float = 0.0,
-    unit: float = 1.0,
-) -> AverageEstimate:
-    """theta = c + (sum d d')^-1 sum s for scores centred at c, over the treatments' unit.
-
-    The sampling covariance is the sandwich, HC0 in the regression of residuals. A cut moves the
-    mean of the scores by at most `bias` in norm, so by Cauchy and Schwarz a slope by that times the
-    norm of a row of the inverse; and a slope by at most the share `lost` of itself. The mean of s_j
-    errs by `remainder`, by the nuisances. `model` is sum d d' as the nuisances say: a prior.
-    """
-    total, mass, square = value
-    typical = max(float(np.trace(model)) / len(model), 1e-6 * size)
-    keep = 1 / (1 + float((sd[1] ** 2).mean()) / (PRIORS.mass_sd * typical) ** 2)
-    prior = model + 1e-3 * typical * np.eye(len(model))
-    values, vectors = eigh(model + keep * (mass - model), prior)
-    inverse = (vectors / np.maximum(values, PRIORS.eigenvalues[0])) @ vectors.T
-    left = inverse @ total
-    values, vectors = np.linalg.eigh(square - np.outer(total, total) / size)
-    # raised by its own noise: eigenvalues of a noisy matrix err by about sqrt(J) sd
-    lift = float(sd[2].mean()) * np.sqrt(len(total))
-    least = PRIORS.least_spread * float(np.trace(square)) / len(total)
-    meat = (vectors * (np.maximum(values, max(least, 0.0)) + lift)) @ vectors.T
-    sampling = inverse @ meat @ inverse / unit**2
-    privacy = inverse @ np.diag(sd[0] ** 2 + keep * sd[1] ** 2 @ left**2) @ inverse / unit**2
-    theta = (centre + left) / unit
-    clipping = size * bias * np.linalg.norm(inverse, axis=1) / unit
-    clipping += lost * (np.abs(theta) + np.sqrt(np.diag(sampling + privacy)))
-    errors = size * np.abs(inverse) @ remainder / unit
-    return AverageEstimate(terms, (), theta, sampling, privacy, clipping, errors, size)

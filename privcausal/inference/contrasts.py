@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 
 from privcausal.inference.average import AverageEstimate, covering
 from privcausal.typing import Matrix, Vector
@@ -92,6 +92,48 @@ def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: floa
     return RatioLimits(
         value, value * float(np.sqrt(variance)), float(np.exp(low)), float(np.exp(high)), share
     )
+
+
+def late_limits(found: AverageEstimate, z: float) -> tuple[float, float]:
+    """Limits of Anderson and Rubin (1949) for the ratio of an instrument's slopes.
+
+    They hold every theta at which reduced form - theta first stage is within `z` standard errors
+    of 0, the bound of cut scores and the remainder included; which holds however weak the
+    instrument is. Where a first stage of 0 is within reach, there is no limit.
+    """
+    slopes = slice(1, 3)
+    estimate, joint = found.estimate[slopes], (found.sampling + found.privacy)[slopes, slopes]
+    moved, remainder = found.moved[slopes], found.remainder[slopes]
+    if not (np.isfinite(estimate).all() and np.isfinite(joint).all()):
+        return -np.inf, np.inf
+    scale = np.sqrt(np.maximum(np.diag(found.cov)[slopes], 1e-300))
+
+    def beyond(angle: Vector) -> Vector:
+        """How far cos(angle) reduced - sin(angle) first, in their sds, is outside of its limits."""
+        weight = np.column_stack([np.cos(angle), -np.sin(angle)]) / scale
+        variance = np.maximum(((weight @ joint) * weight).sum(axis=1), 0.0)
+        spread = np.sqrt(variance + (np.abs(weight) @ remainder) ** 2)
+        limit = covering(z, np.linalg.norm(weight @ moved, axis=1), spread)
+        return np.asarray(np.abs(weight @ estimate) - limit)
+
+    # theta is tan(angle) by the sds' ratio, and has no end where the right angle is not beyond
+    if beyond(np.array([np.pi / 2]))[0] <= 0:
+        return -np.inf, np.inf
+    middle = float(np.arctan2(*(estimate / scale * np.sign(estimate[1]))))
+    low, high = (_end(beyond, middle, end) for end in (-np.pi / 2, np.pi / 2))
+    ratio = float(scale[0] / scale[1])
+    return ratio * float(np.tan(low)), ratio * float(np.tan(high))
+
+
+def _end(beyond: Callable[[Vector], Vector], inside: float, outside: float) -> float:
+    """The furthest angle that is not beyond, between one that is not and one that is."""
+    angles = np.linspace(inside, outside, ANGLES)
+    held = beyond(angles) <= 0
+    if not held[0]:  # without spread
+        return inside
+    last = int(np.flatnonzero(held)[-1])
+    near, far = angles[last : last + 2]
+    return float(brentq(lambda angle: float(beyond(np.array([angle]))[0]), near, far, xtol=1e-14))
 
 
 def _log_ratio(risk: Vector) -> float:

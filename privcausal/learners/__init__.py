@@ -15,6 +15,7 @@ from privcausal.learners.difference import DifferenceInMeans
 from privcausal.learners.dpcate import DPCATE
 from privcausal.learners.dr import DR
 from privcausal.learners.estimate import Estimate
+from privcausal.learners.late import LocalAverage
 from privcausal.learners.paper.adum import PublishedADUM
 from privcausal.learners.paper.niu import TwoStage
 from privcausal.learners.paper.private import Published
@@ -36,7 +37,7 @@ _PRINTED = (Published, PublishedADUM, TwoStage)
 
 _OTHERS: dict[str, type[Learner]] = {
     kind.name: kind
-    for kind in (Private, PartiallyLinear, DifferenceInMeans, LeastSquares, *_PRINTED)
+    for kind in (Private, PartiallyLinear, LocalAverage, DifferenceInMeans, LeastSquares, *_PRINTED)
 }
 """What stands behind a call, by the name, or its first word, that a fit keeps."""
 
@@ -120,6 +121,8 @@ def for_average(request: Request) -> Learner:
         raise CapabilityError(f"estimand='CATE' is no average effect; choose one of {known}")
     if request.estimand == "OLS":
         return LeastSquares()
+    if request.estimand == "LATE":
+        return LocalAverage()
     if request.formula.terms or isinstance(request.propensity, str):
         return PartiallyLinear() if request.estimand == "PLR" else Private()
     return DifferenceInMeans()

@@ -71,7 +71,7 @@ def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclare
         if name in request.schema or name == request.trust.unit:
             continue
         kind = header.kinds[name]
-        if name == formula.treatment or kind == "bool":
+        if name in (formula.treatment, formula.instrument) or kind == "bool":
             free[name] = Binary()
         elif kind == "text" or name in formula.categorical:
             labels.append(name)
@@ -98,12 +98,12 @@ def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclare
 
 
 def as_coded(schema: Schema, request: Request) -> Schema:
-    """Treatment and a two-label outcome as 0/1."""
-    changed = {}
+    """Treatment, instrument and a two-label outcome as 0/1."""
+    changed: dict[str, Binary] = {}
     treatment = schema.get(request.formula.treatment)
-    if isinstance(treatment, Interval) and not request.dose:
+    if isinstance(treatment, Interval) and not request.per_unit:
         changed[request.formula.treatment] = Binary()
-    for name in (request.formula.treatment, request.formula.outcome):
+    for name in (request.formula.treatment, request.formula.instrument, request.formula.outcome):
         domain = schema.get(name)
         if isinstance(domain, Levels) and not (name == request.formula.treatment and request.arms):
             changed[name] = Binary(list(domain.values))

@@ -129,8 +129,8 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
             f"Averages are ratios of noisy sums of {'; of '.join(one.ratio for one in every)}; "
             "standard errors add sampling, privacy noise (delta method), a bound of the bias of "
             "cut scores and an allowance for the product of the nuisances' errors. "
-            + "".join(f"{text} " for text in tails(estimate))
-            + "Effects and limits are held within the width of the outcome's bounds.",
+            + " ".join((*tails(estimate), *((BOUNDED_EFFECT,) if request.bounded else ()))),
+            *((LIMITS,) if request.formula.instrument else ()),
             *((TOGETHER,) if request.more else ()),
             *((RATIO,) if request.ratios else ()),
             MISSING,
@@ -154,6 +154,14 @@ def _base(plan: Plan) -> AnyBase | None:
     return {**BASES, **OTHERS}.get(plan.base)
 
 
+BOUNDED_EFFECT = "Effects and limits are held within the width of the outcome's bounds."
+LIMITS = (
+    "Limits of the LATE are those of Anderson and Rubin: every value at which reduced form less "
+    "value times first stage is within its own limits of 0, noise and allowances included. They "
+    "hold however weak the instrument is, and there are none where a first stage of 0 is possible."
+)
+
+
 def sums_method(title: str, base: str) -> str:
     """How an effect was computed from sums, by a learner of this title."""
     return (
@@ -171,7 +179,7 @@ def _propensity_text(request: Request, clip: float) -> str:
         return f"Propensities are known, from column {request.propensity!r}. "
     if request.propensity is not None:
         return f"The propensity is known to be {request.propensity:g}. "
-    if request.dose or request.arms:
+    if not request.divides:
         return "Nothing is divided by a propensity, and none is cut. "
     low, high = propensity_limits(request, clip)
     soft = min(PRIORS.residual_clip, clip)

@@ -88,6 +88,22 @@ ESTIMANDS = {
         "Partially linear: the outcome is linear in the treatment, given the covariates. Where "
         "slopes differ by x, the effect is their average weighted by Var(T | x).",
     ),
+    "LATE": Words(
+        "local average treatment effect",
+        "Private Local Average Treatment Effect",
+        "On average over those whom the instrument moves",
+        "residual products (Z - m)(Y - eta) and (Z - m)(T - e), by (Z - m)^2",
+        "Causal reading: given the covariates, the instrument is as good as random, acts on the "
+        "outcome through the treatment alone, and moves nobody's treatment the other way.",
+        "Relevance: the instrument moves the treatment. The limits hold however little it does.",
+        (
+            "Exclusion: the instrument changes the outcome through the treatment alone.",
+            "Independence: given the listed covariates, the instrument does not depend on what the "
+            "outcome and the treatment would have been.",
+            "Monotonicity: the instrument moves nobody's treatment the other way. The average "
+            "counts those whom it moves by Var(Z | x), and of a number by each of its units.",
+        ),
+    ),
     "OLS": Words(
         "best linear prediction",
         "Private Linear Regression",
@@ -137,7 +153,10 @@ def propensity_words(request: Request, clip: float) -> str:
         column = isinstance(request.propensity, str)
         return f"known, {'column ' if column else ''}{request.propensity}"
     if request.dose or request.arms:
-        return "mean of the treatment" if request.dose else "one for each arm"
+        of = "instrument" if request.formula.instrument else "treatment"
+        return f"mean of the {of}" if request.dose else "one for each arm"
+    if request.formula.instrument:
+        return "of the instrument"
     low, high = propensity_limits(request, clip)
     return f"clipped to [{limit_words(low)}, {limit_words(high)}]"
 

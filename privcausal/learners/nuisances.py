@@ -85,9 +85,9 @@ def _partial(state: FitState, grams: Grams) -> tuple[FoldNuisances, ...]:
     known = state.known
     if known is not None:
         etas = outcomes(state, grams)
-        return tuple(FoldNuisances(known, known, _mean(state, eta.mean), None) for eta in etas)
+        return tuple(FoldNuisances(known, known, mean(state, eta.mean), None) for eta in etas)
     numbers = state.session.plan.request.dose
-    es = _means(state, grams, Stages.TREATMENT, 0.5) if numbers else treatments(state, grams)
+    es = means(state, grams, Stages.TREATMENT, 0.5) if numbers else treatments(state, grams)
     return paired(state, es, outcomes(state, grams))
 
 
@@ -106,7 +106,7 @@ def from_pair(state: FitState, joint: Pair) -> FoldNuisances:
     coef, eta = joint.mean
     e = Additive(state.features, coef, 0.5, state.clip, 1 - state.clip)
     soft = replace(e, lo=state.soft_clip, hi=1 - state.soft_clip)
-    return FoldNuisances(e, soft, _mean(state, eta), joint)
+    return FoldNuisances(e, soft, mean(state, eta), joint)
 
 
 def clipped(
@@ -208,10 +208,10 @@ def _outcome_cross(state: FitState) -> Cross:
 
 
 def outcomes(state: FitState, grams: Grams) -> list[Posterior]:
-    return _means(state, grams, Stages.OUTCOME, state.centre.bound)
+    return means(state, grams, Stages.OUTCOME, state.centre.bound)
 
 
-def _means(state: FitState, grams: Grams, stage: StageKey, half: float) -> list[Posterior]:
+def means(state: FitState, grams: Grams, stage: StageKey, half: float) -> list[Posterior]:
     """Of a number within `half` of the middle of its range."""
     found = []
     weights = state.features.weight(state.rows.phi(state.features))
@@ -242,7 +242,7 @@ def _most_variance(
     return away * (2 * half - away)
 
 
-def _mean(state: FitState, coef: Vector) -> Function:
+def mean(state: FitState, coef: Vector) -> Function:
     outcome = state.centre
     middle = 0.5 * (outcome.lo + outcome.hi)
     return Additive(state.features, coef, middle, outcome.lo, outcome.hi)

@@ -15,11 +15,12 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.features.functions import Constant
-from privcausal.inference.average import FEW, VectorSums, estimate_slopes, with_design_effect
+from privcausal.inference.average import FEW, with_design_effect
 from privcausal.inference.confounding import unrelated
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import Tail
 from privcausal.inference.score_cut import Extremes, score_cut
+from privcausal.inference.slopes import VectorSums, estimate_slopes
 from privcausal.learners import nuisances as nu
 from privcausal.learners.averages import noise_per_cut, row_sizes
 from privcausal.learners.base import average_doubts, finish, shown
@@ -34,7 +35,7 @@ from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Transformed
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import SlopeScores, SlopeSums, Treatment, TreatmentResidual
+from privcausal.vault import InstrumentScores, SlopeScores, SlopeSums, Treatment, TreatmentResidual
 
 UNSEEN = (
     "What covariates leave of the treatment, or of an arm, cannot be told from noise: slopes may "
@@ -85,12 +86,12 @@ class PartiallyLinear(Private):
         # as far as half the range of outcomes, by the typical residual
         cut = 4 * nu.RESIDUAL_SHARE * state.centre.bound * float(np.sqrt(np.trace(share)))
         sums = SlopeSums(_scores(state, parts, none), cut)
-        first = known(*_released(state, Stages.NUISANCE_RESIDUALS, sums), none, 0.0, none)
+        first = known(*released(state, Stages.NUISANCE_RESIDUALS, sums), none, 0.0, none)
         slopes = np.clip(first.estimate, -reach, reach)
         masses = np.maximum(np.diag(share), PRIORS.least_mass * np.trace(share)).tolist()
         parts = [_reread(state, *one) for one in zip(parts, masses, slopes.tolist(), strict=True)]
-        sums, bias = _cut(state, _scores(state, parts, slopes), float(np.trace(share)))
-        value, sd = _released(state, STAGES[1], sums)
+        sums, bias = cut_sums(state, _scores(state, parts, slopes), float(np.trace(share)))
+        value, sd = released(state, STAGES[1], sums)
         if (np.diag(value[1]) <= FEW * np.diag(sd[1])).any():
             session.alerts["treatment"] = UNSEEN
         unit = domain.width if isinstance(domain, Interval) else 1.0
@@ -126,7 +127,7 @@ def _learnt(state: FitState) -> tuple[FitState, Parts, Matrix, float]:
         return state, parts, np.diag(e.mean(axis=0)) - e.T @ e / len(e), lost
     state, _, partials = nu.additive_nuisances(state)
     if request.dose:
-        state, mass, lost = _residual_cut(state, partials)
+        state, mass, lost = residual_cut(state, partials)
     else:
         state, partials = nu.clipped(state, partials)
         chance = partials[0].e_soft(state.rows)
@@ -134,7 +135,7 @@ def _learnt(state: FitState) -> tuple[FitState, Parts, Matrix, float]:
     return state, [refined(state, partials)], np.full((1, 1), mass), lost
 
 
-def _residual_cut(
+def residual_cut(
     state: FitState, partials: tuple[nu.FoldNuisances, ...]
 ) -> tuple[FitState, float, float]:
     """Where T - e is cut if T is a number, its mean square, and what that does to the slope.
@@ -145,13 +146,14 @@ def _residual_cut(
     effective range is an error of e, which counts by its product with one of eta.
     """
     session, anywhere = state.session, state.session.plan.request.tails == "any"
-    domain = session.schema[session.plan.request.formula.treatment]
+    domain = session.schema[session.plan.request.formula.assigned]
     assert isinstance(domain, Interval)
     raw = domain.raw if isinstance(domain, Transformed) else domain
     # e is in the effective range, T anywhere in the declared one
+    of = "Z - m" if session.plan.request.formula.instrument else "T - e"
     most = max(raw.hi - domain.lo, domain.hi - raw.lo) / domain.width
     target = nu.by_fold(lambda p: TreatmentResidual(p.e_soft, 1 - most), partials)
-    sizes = row_sizes(session, SIZES, target, "|T - e|")
+    sizes = row_sizes(session, SIZES, target, f"|{of}|")
     if not sizes.reach:
         return replace(state, most=most), 0.25, 0.0  # Popoviciu (1935)
     cut = most if anywhere else min(RESIDUAL_REACH * sizes.reach, most)
@@ -168,13 +170,15 @@ def _scores(state: FitState, parts: Parts, centre: Vector) -> SlopeScores:
     return SlopeScores(e, eta, state.outcome, centre, cut)
 
 
-def _released(state: FitState, stage: StageKey, sums: SlopeSums) -> tuple[VectorSums, VectorSums]:
+def released(state: FitState, stage: StageKey, sums: SlopeSums) -> tuple[VectorSums, VectorSums]:
     """Sums and their noise sds."""
     release = state.session.release(stage, sums)
     return sums.split(release.value), sums.split(release.noise_sd)
 
 
-def _cut(state: FitState, scores: SlopeScores, typical: float) -> tuple[SlopeSums, float]:
+def cut_sums(
+    state: FitState, scores: SlopeScores | InstrumentScores, typical: float
+) -> tuple[SlopeSums, float]:
     """The sums with a cut, and the most that their mean is moved; `typical` is E|T - e|^2."""
     rough, rows = SlopeSums(scores, 1.0), state.population.count
     sizes = row_sizes(state.session, STAGES[0], scores)

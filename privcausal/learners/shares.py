@@ -30,6 +30,7 @@ class Stages:
     OUTCOME_RANGE = StageKey("nuisance", "outcome range")
     PROPENSITY = StageKey("nuisance", "propensity")
     TREATMENT = StageKey("nuisance", "treatment")
+    INSTRUMENT = StageKey("nuisance", "instrument")
     OUTCOME = StageKey("nuisance", "outcome")
     TREATMENT_INTERACTIONS = StageKey("nuisance", "treatment interactions")
     INTERACTION_SIZES = StageKey("nuisance", "residual sizes")
@@ -151,6 +152,10 @@ class BudgetShares:
     # learner "plr": otherwise as "private"
     plr_first: float = 0.12
     """Its slope centres the scores and its mass scales them: twice `private_moments`. By hand."""
+
+    # learner "late": otherwise as "plr"
+    late_treatment: float = 0.31
+    """Of the treatment, next to the instrument's `private_treatment`: alike. By hand."""
 
     # learner "dr"
     dr_first_sizes: float = 0.01

@@ -165,7 +165,7 @@ class Session:
             domain = self.schema[name]
             assert isinstance(domain, Interval)
             found[name] = effective_range(c, sd, domain, len(names))
-            if name == self.plan.request.formula.treatment:  # read as it is, beyond that range too
+            if name in _of_slopes(self.plan.request):  # read as it is, beyond that range too
                 self.look_at(name, c, sd)
                 found[name] = Transformed(found[name].lo, found[name].hi, domain)
         self.schema = self.schema.with_columns(found)
@@ -224,7 +224,7 @@ def range_needs(request: Request, weight: float) -> list[StageWeight]:
 
 
 def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
-    """Covariates, and a treatment that is a number, whose declared bounds may be narrowed.
+    """Covariates, treatment and instrument that are numbers, whose declared bounds may be narrowed.
 
     Not those of groups, nor a known propensity, nor those of a term whose options fix points in the
     range (the knots of a spline).
@@ -236,10 +236,15 @@ def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
     fixed |= {parse_group(text).column for text in request.groups}
     if isinstance(request.propensity, str):  # what is known is not to be changed
         fixed.add(request.propensity)
-    treatment = (formula.treatment,) if request.dose else ()
-    names = dict.fromkeys((*(v for f in factors for v in f.variables), *treatment))
+    names = dict.fromkeys((*(v for f in factors for v in f.variables), *_of_slopes(request)))
     declared = (v for v in names if isinstance(request.schema.get(v), Interval))
     return tuple(v for v in declared if v not in fixed and isinstance(schema[v], Interval))
+
+
+def _of_slopes(request: Request) -> tuple[str, ...]:
+    """The treatment and the instrument, where they are numbers."""
+    taken = (request.formula.treatment,) if request.per_unit else ()
+    return tuple(dict.fromkeys((*taken, request.formula.assigned) if request.dose else taken))
 
 
 @dataclass(frozen=True, eq=False)

@@ -117,7 +117,8 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
         remark = (
             "sampling and privacy noise" if len(view.uncertainty) <= 2 else "all sources of error"
         )
-        facts.append((f"{level(view.alpha)} interval", f"{low} to {high}", remark))
+        limits = f"{low} to {high}" if math.isfinite(row["conf_low"]) else "no limits"
+        facts.append((f"{level(view.alpha)} interval", limits, remark))
     slack = f"failure chance {chance(view.delta)}" if view.delta else "pure, without failure chance"
     if view.kind == "none":
         return [*facts, ("Privacy", "none", "test noise source")]

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from privcausal.report import plots, tables
 from privcausal.report.numbers import alike, amounts, level, percent
 from privcausal.report.tables import TableGrid
@@ -47,6 +49,8 @@ def interval_picture(view: FitView) -> Picture | None:
     if view.effects is None or view.effects.empty or not view.uncertainty:
         return None
     effect = view.effects.iloc[view.lead]
+    if not np.isfinite(effect["conf_high"] - effect["conf_low"]):
+        return None
     bars = "; ".join(
         f"{label} {' to '.join(alike([low, high], float(effect['std_error'])))}"
         for label, low, high in plots.nested(effect, view.uncertainty)

@@ -466,6 +466,8 @@ def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame) -> None:
     low, high = finite(frame["conf_low"]), finite(frame["conf_high"])
     ax.axvline(0, **ZERO)
     ax.hlines(places, low, high, color=BLUE, linewidth=1.6, zorder=3)
+    for place in places[np.isinf(np.asarray(frame["conf_high"], dtype=float))]:  # from end to end
+        ax.axhline(place, color=BLUE, linewidth=1.6, linestyle=":", zorder=3)
     ax.plot(
         finite(frame["estimate"]), places, "o", color=BLUE, markersize=6.5,
         markeredgecolor="white", zorder=4,

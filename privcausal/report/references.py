@@ -11,6 +11,9 @@ WORKS = {
     "agricultural experiments. Statistical Science 5, 465-472.",
     "Differences in differences": "Sant'Anna, P. H. C. and Zhao, J. (2020). Doubly robust "
     "difference-in-differences estimators. Journal of Econometrics 219, 101-122.",
+    "Anderson and Rubin": "Anderson, T. W. and Rubin, H. (1949). Estimation of the parameters of a "
+    "single equation in a complete system of stochastic equations. Annals of Mathematical "
+    "Statistics 20, 46-63.",
     "R-learner": "Nie, X. and Wager, S. (2021). Quasi-oracle estimation of heterogeneous treatment "
     "effects. Biometrika 108, 299-319.",
     "DR-learner": "Kennedy, E. H. (2023). Towards optimal doubly robust estimation of "

@@ -161,4 +161,6 @@ def interval_sentence(view: FitView) -> str:
         [float(row["estimate"]), float(row["conf_low"]), float(row["conf_high"])],
         float(row["std_error"]),
     )
+    if np.isinf(row["conf_high"] - row["conf_low"]):
+        return f"{estimate} (no limits at {level(view.alpha)})"
     return f"{estimate} ({level(view.alpha)} interval {low} to {high})"

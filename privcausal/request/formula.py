@@ -27,6 +27,7 @@ from privcausal.request.tokens import (
     is_plain,
     parts_of,
     tokens_of,
+    with_instrument,
 )
 from privcausal.stored import stored
 
@@ -69,6 +70,8 @@ class CausalFormula:
         Column names; a regression has no treatment (an empty name).
     response
         The function of the outcome, as log(Y) in ``log(Y) ~ T``; None for the column itself.
+    instrument
+        The column Z of a last part ``| T ~ Z``; else an empty name.
     modifiers, controls
         Terms of the second and the third part; either may be empty.
     """
@@ -79,6 +82,7 @@ class CausalFormula:
     modifiers: tuple[Term, ...] = ()
     controls: tuple[Term, ...] = ()
     response: Factor | None = None
+    instrument: str = ""
 
     def __post_init__(self) -> None:
         _check_roles(self)
@@ -108,15 +112,16 @@ class CausalFormula:
             For everything else, with what to write instead.
         """
         text = checked_text(text)
-        outcome, treatment, *covariates = parts_of(tokens_of(text))
+        tokens, *stage = with_instrument(tokens_of(text))
+        outcome, treatment, *covariates = parts_of(tokens)
         y, response = _outcome(outcome)
-        t = bare(treatment, "treatment")
-        names = _Placeholders((y, t), columns, quote)
+        t, z = bare(treatment, "treatment"), _instrument(treatment, *stage)
+        names = _Placeholders((y, t, z) if z else (y, t), columns, quote)
         names.read(covariates)
         modifiers, controls = (names.terms(part) for part in [*covariates, [], []][:2])
         known = {frozenset(term.factors) for term in modifiers}
         kept = tuple(term for term in controls if frozenset(term.factors) not in known)
-        return cls(text, y, t, modifiers, kept, response)
+        return cls(text, y, t, modifiers, kept, response, z)
 
     @classmethod
     def regression(
@@ -135,6 +140,14 @@ class CausalFormula:
         return cls(text, y, "", names.terms(parts[0]), (), response)
 
     @property
+    def assigned(self) -> str:
+        """What is compared given the covariates: the instrument if there is one, or the treatment.
+
+        A regression has neither.
+        """
+        return self.instrument or self.treatment
+
+    @property
     def terms(self) -> tuple[Term, ...]:
         """Modifiers, then controls."""
         return self.modifiers + self.controls
@@ -151,7 +164,8 @@ class CausalFormula:
     @property
     def variables(self) -> tuple[str, ...]:
         """Every column the formula uses: outcome, treatment, then in order of first use."""
-        return unique(filter(None, (self.outcome, self.treatment, *_variables(self.terms))))
+        roles = self.outcome, self.treatment, self.instrument
+        return unique(filter(None, (*roles, *_variables(self.terms))))
 
     @property
     def rest(self) -> tuple[str, ...]:
@@ -204,6 +218,15 @@ def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:
     return factor.variables[0], factor
 
 
+def _instrument(treatment: Sequence[Token], left: Sequence[Token], right: Sequence[Token]) -> str:
+    """The column Z of the part ``T ~ Z``."""
+    if not left and not right:
+        return ""
+    if list(left) != list(treatment):
+        raise FormulaError("the last part is the first stage, treatment ~ instrument: | T ~ Z")
+    return bare(right, "instrument")
+
+
 # Checks of the whole
 
 
@@ -213,6 +236,11 @@ def _check_roles(formula: CausalFormula) -> None:
         raise FormulaError(f"{outcome!r} is both outcome and treatment; write Y ~ T | X1 + X2")
     if outcome in right:
         raise FormulaError(f"the outcome {outcome!r} is also on the right; take it out")
+    instrument = formula.instrument
+    if instrument and instrument in (outcome, treatment, *right):
+        raise FormulaError(
+            f"the instrument {instrument!r} has another role; write Y ~ T | X | T ~ Z"
+        )
     if treatment and treatment in right:
         raise FormulaError(
             f"the treatment {treatment!r} is also among the covariates; take it out: "

@@ -189,9 +189,9 @@ class Request:
 
     Attributes
     ----------
-    estimand : {"CATE", "ATE", "ATT", "ATO", "PLR", "OLS"}
-        The effect by covariates, or which average of it; the slope of the partially linear model;
-        or coefficients of a linear regression.
+    estimand : {"CATE", "ATE", "ATT", "ATO", "PLR", "LATE", "OLS"}
+        The effect by covariates, or which average of it; the slope of the partially linear model,
+        or by an instrument; or coefficients of a linear regression.
     propensity : None, float or str
         None if estimated; if known, a number in (0, 1) or a column with declared bounds.
     clip : float
@@ -302,12 +302,22 @@ class Request:
             )
 
     def _check_treatment(self) -> None:
-        name, domain = self.formula.treatment, self.schema.get(self.formula.treatment)
+        if (self.estimand == "LATE") != bool(self.formula.instrument):
+            raise CapabilityError(
+                "an instrument goes with pc.private(..., estimand='LATE'), and that with one: "
+                "write 'Y ~ T | X1 + X2 | T ~ Z'"
+            )
+        if {"PLR", "LATE"} & {self.estimand, *self.more}:
+            self._check_slope()
+        self._check_arms("treatment", self.formula.treatment, own=self.per_unit or self.arms)
+        if self.formula.instrument:
+            self._check_arms("instrument", self.formula.instrument, own=self.dose)
+
+    def _check_arms(self, role: str, name: str, *, own: object) -> None:
+        """Two arms, unless a number or several are its `own` domain."""
+        domain = self.schema.get(name)
         coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
         two = isinstance(domain, Levels) and len(domain.values) == 2
-        if "PLR" in (self.estimand, *self.more):
-            self._check_slope()
-        own = self.dose or self.arms
         if not (own or domain is None or isinstance(domain, Binary) or coded or two):
             labels, end = ["no", "yes"], ""
             if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
@@ -317,12 +327,12 @@ class Request:
             if isinstance(domain, Interval) and domain.width != 1:
                 outcome = self.formula.outcome
                 raise SchemaError(
-                    f"treatment {name!r} must be binary, and has the bounds of a number. If "
+                    f"{role} {name!r} must be binary, and has the bounds of a number. If "
                     f"{outcome!r} is the treatment, write {name} ~ {outcome}; if {name!r} has two "
                     f"values, declare them, the reference first: bounds={{{name!r}: {labels!r}}}"
                 )
             raise SchemaError(
-                f"treatment {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
+                f"{role} {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
                 f"declare its two labels, the reference first: bounds={{{name!r}: {labels!r}}}"
                 + end
             )
@@ -330,22 +340,41 @@ class Request:
     def _check_slope(self) -> None:
         """What the partially linear model has not; of two arms it may have no covariates."""
         if self.groups or self.more:
+            also = "; for two arms 'ATO' has both" if self.estimand == "PLR" else ""
             raise CapabilityError(
-                "estimand='PLR' has no groups, and is asked for alone; for two arms 'ATO' has both"
+                f"estimand={self.estimand!r} has no groups, and is asked for alone{also}"
             )
         if not (self.dose or self.arms):
             return
         if self.propensity is not None or not self.formula.terms:
             raise CapabilityError(
-                f"treatment {self.formula.treatment!r} is a number or of several arms: it needs "
-                "covariates, 'Y ~ T | X', and takes no propensity=, the chance of one of two arms"
+                f"{self.formula.assigned!r} is a number or of several arms: it needs covariates, "
+                "'Y ~ T | X', and takes no propensity=, the chance of one of two arms"
             )
 
     @property
     def dose(self) -> bool:
-        """Whether the treatment is a number, of the partially linear model only."""
-        domain = self.schema.get(self.formula.treatment)
-        return self.estimand == "PLR" and isinstance(domain, Interval)
+        """Whether what is compared, the treatment or its instrument, is a number."""
+        return self._is_number(self.formula.assigned)
+
+    @property
+    def per_unit(self) -> bool:
+        """Whether the treatment is a number, so that effects are of one unit more."""
+        return self._is_number(self.formula.treatment)
+
+    def _is_number(self, name: str) -> bool:
+        slope = self.estimand in ("PLR", "LATE")
+        return slope and isinstance(self.schema.get(name), Interval)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether effects and their limits are held within the width of the outcome's bounds."""
+        return not (self.mode == "paper" or self.per_unit or self.estimand == "LATE")
+
+    @property
+    def divides(self) -> bool:
+        """Whether a score of an estimated propensity may divide by it."""
+        return not (self.dose or self.arms or self.estimand == "LATE")
 
     @property
     def arms(self) -> tuple[str, ...]:

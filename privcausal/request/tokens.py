@@ -127,12 +127,26 @@ def parts_of(tokens: Sequence[Token]) -> list[list[Token]]:
         raise FormulaError("brackets do not match or are nested too deep; count ( and )")
     if separators[:1] != "~":
         raise FormulaError("the outcome and ~ are missing; write Y ~ T | X1 + X2")
-    if "~" in separators[1:] or len(separators) > 3:
+    if separators not in ("~", "~|", "~||"):
         raise FormulaError("there is more than one ~ or two |; write Y ~ T | X1 + X2 | W")
     return parts
 
 
-def bare(part: Sequence[Token], role: Literal["outcome", "treatment"]) -> str:
+def with_instrument(tokens: Sequence[Token]) -> tuple[list[Token], list[Token], list[Token]]:
+    """A formula, and both sides of a last part ``| T ~ Z``; these are empty where there is none."""
+    separators, depth = [], 0
+    for k, (kind, text) in enumerate(tokens):
+        depth += {"(": 1, ")": -1}.get(text, 0) if kind == "operator" else 0
+        if kind == "operator" and text in "~|" and depth == 0:
+            separators.append(k)
+    texts = "".join(tokens[k].text for k in separators)
+    if len(texts) < 3 or not texts.endswith("|~"):
+        return list(tokens), [], []
+    bar, tilde = separators[-2:]
+    return list(tokens[:bar]), list(tokens[bar + 1 : tilde]), list(tokens[tilde + 1 :])
+
+
+def bare(part: Sequence[Token], role: Literal["outcome", "treatment", "instrument"]) -> str:
     if not part:
         raise FormulaError(f"the {role} is missing; write Y ~ T | X1 + X2")
     if len(part) == 1 and part[0].kind == "name":
@@ -141,6 +155,8 @@ def bare(part: Sequence[Token], role: Literal["outcome", "treatment"]) -> str:
         advice = "write its name and declare its labels, bounds={'T': pc.Binary(['no', 'yes'])}"
     elif role == "treatment":
         advice = "write covariates after a bar, Y ~ T | X1 + X2"
+    elif role == "instrument":
+        advice = "of several, take one, or an index of them that is fixed beforehand"
     else:
         advice = "transform it beforehand, as a column with bounds of its own"
     raise FormulaError(f"the {role} must be one column name; {advice}")

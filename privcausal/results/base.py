@@ -150,7 +150,7 @@ class Result(Printed, Exchange, Disclosed, Absent):
 
     @property
     def zvalues(self) -> pd.Series[float]:
-        """Estimate over standard error; a ratio is 1 where the ATE is 0, and has its z."""
+        """Estimate over standard error; ratios have the ATE's, the LATE has the reduced form's."""
         return tested(self._terms_table()).rename("statistic")
 
     @property
@@ -265,7 +265,7 @@ class Result(Printed, Exchange, Disclosed, Absent):
     def _reach(self) -> float:
         """The largest effect there can be: the width of the outcome's bounds; of a number, any."""
         request = self.estimate.plan.request
-        if request.mode == "paper" or request.dose:
+        if not request.bounded:
             return float("inf")
         domain = self.estimate.schema[request.formula.outcome]
         return domain.width if isinstance(domain, Interval) else 1.0

@@ -99,6 +99,11 @@ def _row(result: Result, found: AverageEstimate, text: str) -> tuple[Vector, flo
     """Weights of the terms and groups, the noise sd of released weights, and the value tested."""
     names = [*found.terms, *found.groups]
     unions = _unions(found, text)
+    for ratio in (*result.plan.request.ratios, "LATE"):
+        if re.search(rf"\b{ratio}\b", text) and (ratio != "LATE" or "LATE" in names):
+            raise CapabilityError(
+                f"{ratio} is a ratio, and contrasts are linear: conf_int() has its limits"
+            )
     known = sorted([*names, *unions], key=len, reverse=True)
     pattern = "|".join(rf"(?<![\w`]){re.escape(name)}(?![\w`\[])" for name in known)
     quoted = re.sub(pattern, lambda match: f"`{match[0]}`", text.replace("`", ""))
@@ -159,10 +164,6 @@ def _check_rest(result: Result, rest: str, names: Sequence[str]) -> None:
     name = unknown[0]
     stem, bracket, _ = name.rpartition(":")[2].partition("[")
     call = ""
-    if name in request.ratios:
-        raise CapabilityError(
-            f"{name} is a ratio, and contrasts are linear: conf_int() has its limits"
-        )
     if name in (*AVERAGES, *RATIOS, *RISKS):
         wanted = [*request.averages, *request.ratios, "RR" if name in RISKS else name]
         call = f"estimand={wanted!r}"

@@ -14,9 +14,10 @@ from privcausal.errors import CapabilityError
 from privcausal.features.rows import Rows
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.contrasts import ratio_limits
+from privcausal.inference.contrasts import late_limits, ratio_limits
 from privcausal.inference.effect import ArmPolynomials, Effect
 from privcausal.inference.population import Population
+from privcausal.inference.slopes import REDUCED
 from privcausal.learners import Estimate
 from privcausal.report import Shape
 from privcausal.report.tables import budget_prices
@@ -110,7 +111,13 @@ def within_reach(frame: pd.DataFrame, reach: float, rows: int) -> pd.DataFrame:
 def with_ratios(
     frame: pd.DataFrame, found: AverageEstimate, ratios: Sequence[Ratio], z: float
 ) -> pd.DataFrame:
-    """The same with a row for each ratio of risks, of all rows or of each group; see `ratios`."""
+    """The same with a row for each ratio of risks, of all rows or of each group; see `ratios`.
+
+    That of an instrument's slopes, the LATE, has its own limits.
+    """
+    if found.terms == REDUCED and len(frame):
+        frame.loc["LATE", ["conf_low", "conf_high"]] = late_limits(found, z)
+        return frame
     names = [*found.terms, *found.groups]
     control = [n for n in frame.index if n.partition(":")[0] == RISKS[0]]
     rows = {
@@ -127,19 +134,22 @@ def with_ratios(
 
 
 def effects_only(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows but those of risks and ratios, which have no axis with effects in common."""
-    others = (*RATIOS, *RISKS)
+    """The rows but those of what effects are ratios of, and of ratios, with no axis in common."""
+    others = (*RATIOS, *RISKS, *REDUCED[1:])
     return frame[[str(name).partition(":")[0] not in others for name in frame.index]]
 
 
 def tested(frame: pd.DataFrame) -> pd.Series[float]:
-    """z of no effect; a ratio is 1 where the difference is 0, and has its z."""
+    """z of no effect; a ratio is 1 where the difference is 0, and has its z, the LATE that of the
+    reduced form (Anderson and Rubin's test)."""
     with np.errstate(invalid="ignore", divide="ignore"):
         z = frame["estimate"] / frame["std_error"]
     for name in frame.index:
         ratio, colon, group = str(name).partition(":")
         if ratio in RATIOS and f"ATE{colon}{group}" in z.index:
             z[name] = z[f"ATE{colon}{group}"]
+    if REDUCED[1] in z.index:
+        z["LATE"] = z[REDUCED[1]]
     return z
 
 

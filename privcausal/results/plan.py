@@ -473,7 +473,9 @@ def _assumed(result: PlanResult) -> list[str]:
     if has_covariates:
         outcome += f", of whose variance covariates explain {numbers.percent(assumed.r2)}"
     parts = [outcome]
-    if request.dose or request.arms:
+    if request.formula.instrument:
+        parts.append("an instrument, spread evenly, that moves the treatment by half its range")
+    elif request.dose or request.arms:
         parts.append("a treatment spread evenly over its bounds or arms")
     elif request.propensity is None and request.formula.treatment:
         treated = f"{numbers.percent(assumed.treated)} treated"

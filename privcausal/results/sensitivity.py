@@ -183,6 +183,8 @@ def sensitivity_of(result: Result, alpha: float) -> Sensitivity:
             "release"
         )
     request, row = result.plan.request, result._terms_table(alpha).iloc[0]
+    if request.formula.instrument:
+        raise CapabilityError("sensitivity is not computed of the effect by an instrument")
     max_rows = 1 if request.trust.unit is None else request.trust.max_rows
     return Sensitivity(
         str(found.terms[0]),

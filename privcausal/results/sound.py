@@ -134,9 +134,12 @@ class Checked:
         _need(not estimate.plan.least_rows or request.trust.neighbors == "substitute")
         columns = request.needed
         _need(all(name in schema for name in columns))
-        if request.formula.treatment:
-            kind = Interval if request.dose else Levels if request.arms else Binary
-            _need(isinstance(schema[request.formula.treatment], kind))
+        formula = request.formula
+        if formula.treatment:
+            kind = Interval if request.per_unit else Levels if request.arms else Binary
+            _need(isinstance(schema[formula.treatment], kind))
+        if formula.instrument:
+            _need(isinstance(schema[formula.instrument], Interval if request.dose else Binary))
         _need(isinstance(schema[request.formula.outcome], Binary | Interval))
         for one in self._kept:
             if isinstance(one, Design | Coordinates | Population):

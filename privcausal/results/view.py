@@ -48,7 +48,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
     effects = gates = None
     if averages is not None:
         effects = result.tidy(alpha).set_index("term")
-        effects["mark"] = np.where(effects.index.isin(RATIOS), "post", "dp")
+        effects["mark"] = np.where(effects.index.isin([*RATIOS, "LATE"]), "post", "dp")
         gates = effects_only(result._table(groups=True, z=z)) if averages.groups else None
     persons = "One row is one person."
     if trust.unit is not None:
@@ -65,6 +65,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
             ("Outcome", outcome if panel is None else f"change of {outcome}"),
             *((("Periods", " to ".join(panel)),) if panel else ()),
             *_arms(formula.treatment, schema),
+            *((("Instrument", formula.instrument),) if formula.instrument else ()),
             ("Formula", str(formula)),
             ("Records" if trust.unit is None else "Units", size),
             *((("Complete", complete),) if counted else ()),
@@ -136,7 +137,8 @@ def version_of(name: str) -> str:
 def _robustness(result: Result, alpha: float) -> str:
     """Of a study that rests on having measured what confounds."""
     request = result.plan.request
-    if result.estimate.averages is None or request.mode == "paper" or request.estimand == "OLS":
+    bare = request.mode == "paper" or request.estimand in ("OLS", "LATE")
+    if result.estimate.averages is None or bare:
         return ""
     found = result.sensitivity(alpha)
     return "" if found.randomised else found.sentence
@@ -235,7 +237,7 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
         else f"at least {share:.0%} of that uncertainty (in variance) is noise added for privacy."
     )
     over = words_of(request).over
-    if request.dose:
+    if request.per_unit:
         treatment = f"one unit more of {treatment}"
     elif request.arms:
         treatment = f"{treatment} {request.arms[1]} instead of {request.arms[0]}"
@@ -243,6 +245,12 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
     value, low, high = alike(shown, float(row["std_error"]), digits=2)
     between = f"With {level(alpha)} confidence the change lies between {low} and {high}"
     if not shown[1] * shown[2] > 0:  # nobody may say which way
+        if np.isinf(shown[1]):
+            return (
+                f"{over}, nothing can be said of the effect of {treatment} on {outcome}: at "
+                f"{level(alpha)} the instrument may move nobody.",
+                protected,
+            )
         return (
             f"{over}, the data do not settle whether {treatment} raises or lowers {outcome}.",
             f"{between}, and our best guess is {value}; {noise}",
@@ -275,7 +283,7 @@ def _notes(result: Result, said: Description, bought: bool) -> tuple[str, ...]:
     public = {
         "n" if request.trust.unit is None else "the number of units": estimate.size is not None,
         "bounds": not bought,
-        "clip": said.adjusts and request.propensity is None and not (request.dose or request.arms),
+        "clip": said.adjusts and request.propensity is None and request.divides,
     }
     return (
         *result.alerts.values(),

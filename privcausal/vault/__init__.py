@@ -39,7 +39,7 @@ from privcausal.vault.mechanisms.scores import (
     ScoreSums,
     VectorScores,
 )
-from privcausal.vault.mechanisms.slopes import SlopeScores, SlopeSums
+from privcausal.vault.mechanisms.slopes import InstrumentScores, SlopeScores, SlopeSums
 from privcausal.vault.paper.cells import PrintedCells
 from privcausal.vault.paper.dpcate import (
     Process,
@@ -78,6 +78,7 @@ from privcausal.vault.transforms import (
     ResidualProduct,
     ScoreVector,
     SurveyWeight,
+    Taken,
     Transform,
     TransformProduct,
     TreatedMass,
@@ -92,7 +93,7 @@ __all__ = [
     "ArmSums", "BoostedRegression",
     "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums", "Cross", "Declared",
     "DeclaredFit", "Estimators", "ExactRidge", "FeatureNorm", "Findings", "GivenFunction", "Gram",
-    "Grid", "ImputedEffect", "JointSquares", "JointSums", "KernelAnswers",
+    "Grid", "ImputedEffect", "InstrumentScores", "JointSquares", "JointSums", "KernelAnswers",
     "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",
     "OfCovariates", "Outcome", "OutcomeResidual", "OverlapMass", "OverlapRoot", "OverlapScore",
     "PolynomialSums", "PrintedCells",
@@ -100,7 +101,7 @@ __all__ = [
     "PublishedLogits", "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap",
     "ScoreSquares",
     "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores",
-    "SlopeSums", "Source", "SurveyWeight", "TanhNetwork", "Transform", "TransformProduct",
+    "SlopeSums", "Source", "SurveyWeight", "Taken", "TanhNetwork", "Transform", "TransformProduct",
     "TreatedMass", "TreatedScore", "Treatment", "TreatmentResidual", "Vault", "VectorScores",
     "Weight", "Weighting",
     "check_columns", "check_types", "file_labels", "from_table", "inspect", "open_source",

@@ -111,12 +111,13 @@ def check_types(header: Header, request: Request) -> None:
                 f"column {name!r} holds text but has numeric bounds; convert the column to "
                 f"numbers, or declare its levels: bounds={{{name!r}: ['a', 'b']}}"
             )
-    treatment = request.formula.treatment
-    if treatment and header.kinds[treatment] == "text" and request.schema.get(treatment) is None:
-        raise SchemaError(
-            f"treatment {treatment!r} holds text; declare its two labels, the reference first: "
-            f"bounds={{{treatment!r}: ['control', 'treated']}}"
-        )
+    for name in filter(None, (request.formula.treatment, request.formula.instrument)):
+        if header.kinds[name] == "text" and request.schema.get(name) is None:
+            role = "treatment" if name == request.formula.treatment else "instrument"
+            raise SchemaError(
+                f"{role} {name!r} holds text; declare its two labels, the reference first: "
+                f"bounds={{{name!r}: ['control', 'treated']}}"
+            )
 
 
 def admit(source: Source, plan: Plan) -> None:

@@ -53,6 +53,8 @@ class Batch(Opaque):
         effective range, held in [0, 1], or the position of one of several arms.
     dose : Vector
         The same, also beyond [0, 1], inside the declared bounds.
+    taken : Vector
+        The treatment where `t` and `dose` are of its instrument; as `dose`.
     member : Matrix
         Indicators of the declared groups, shape (n, G).
     part : Integers
@@ -61,7 +63,7 @@ class Batch(Opaque):
         Rows of the part, complete or not, of which no unit has more than it may.
     """
 
-    __slots__ = ("chosen", "complete", "dose", "member", "part", "rows", "t", "y")
+    __slots__ = ("chosen", "complete", "dose", "member", "part", "rows", "t", "taken", "y")
 
     def __init__(
         self, columns: Mapping[str, RawColumn], part: Integers, keep: Mask, layout: Layout
@@ -78,12 +80,17 @@ class Batch(Opaque):
             self.y = response(request.formula, domain, self.y)
             complete &= np.isfinite(self.y)
             self.y[~complete] = domain.mid
-        treatment = request.formula.treatment
-        self.t = np.asarray(clean[treatment][0], np.float64) if treatment else np.zeros(size)
-        self.dose, given = self.t, layout.schema.get(treatment)
-        if isinstance(given, Interval):
-            self.dose = (self.t - given.lo) / given.width
+
+        def placed(name: str) -> Vector:
+            """Values, or where they are in the range of a number."""
+            values, domain = np.asarray(clean[name][0], np.float64), layout.schema[name]
+            return (values - domain.lo) / domain.width if isinstance(domain, Interval) else values
+
+        formula = request.formula
+        self.dose = self.t = placed(formula.assigned) if formula.assigned else np.zeros(size)
+        if isinstance(layout.schema.get(formula.assigned), Interval):
             self.t = np.clip(self.dose, 0.0, 1.0)
+        self.taken = placed(formula.treatment) if formula.instrument else self.dose
         known = request.propensity
         self.rows = Rows(
             {name: value for name, (value, _) in clean.items()},
@@ -104,7 +111,7 @@ class Batch(Opaque):
         view: Batch = object.__new__(Batch)
         view.rows, view.y, view.t, view.member = self.rows, self.y, self.t, self.member
         chosen = self.part == part
-        view.dose = self.dose
+        view.dose, view.taken = self.dose, self.taken
         view.part, view.complete, view.chosen = (
             self.part, self.complete & chosen, self.chosen & chosen,
         )  # fmt: skip

@@ -86,19 +86,26 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     arms, outcomes, *uniform = _lattice(2 + len(request.columns))
     places = dict(zip(request.columns, uniform, strict=True))
     unit = request.trust.unit
-    roles = formula.outcome, formula.treatment, unit, request.weights
+    roles = formula.outcome, formula.treatment, formula.instrument, unit, request.weights
     others = [name for name in request.columns if name not in roles]
     frame = {
         name: _covariate(places[name], schema.get(name), name in formula.categorical)
         for name in others
     }
     index = _index({name: places[name] for name in others if name in formula.variables})
-    given = schema.get(formula.treatment)
+    name = formula.assigned
     if request.dose or request.arms:  # spread evenly
-        frame[formula.treatment] = _covariate(arms, given, False)
-    elif formula.treatment:
+        frame[name] = _covariate(arms, schema.get(name), False)
+    elif name:
         treated = arms < _propensity(request, assumed, index, frame)
-        frame[formula.treatment] = _coded(treated, given)
+        frame[name] = _coded(treated, schema.get(name))
+    if formula.instrument:  # half of the treatment's range is the instrument's
+        place = arms if request.dose else np.asarray(treated, np.float64)
+        given, own = schema.get(formula.treatment), places[formula.treatment]
+        taken = (place + own) / 2 if request.per_unit else own < 0.25 + place / 2
+        frame[formula.treatment] = (
+            _covariate(taken, given, False) if request.per_unit else _coded(taken, given)
+        )
     frame[formula.outcome] = _outcome(outcomes, index, assumed, schema.get(formula.outcome))
     if request.weights is not None:  # all alike, at the middle of their bounds
         domain = schema[request.weights]

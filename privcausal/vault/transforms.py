@@ -38,6 +38,16 @@ class Treatment:
 
 
 @dataclass(frozen=True)
+class Taken:
+    """As `Treatment`, of the treatment that an instrument moves."""
+
+    bound: float = 0.5
+
+    def __call__(self, batch: Batch) -> Vector:
+        return np.clip(batch.taken, 0.0, 1.0) - 0.5
+
+
+@dataclass(frozen=True)
 class TreatmentResidual:
     """T - e(x), cut to 1 - clip; where T is 0 or 1 it is no larger."""
 

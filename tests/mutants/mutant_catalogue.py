@@ -124,6 +124,10 @@ SENSITIVITY = (
         "np.sqrt(2.0)", "1.0", (c.audit, "together", SUB),
     ),
     Mutant(
+        "slopes: a row replaced costs no more", f"{_BOX}.slopes:SlopeSums.sensitivity",
+        "np.sqrt(4 + 4 * BETA2)", "ROW", (c.audit, "LATE", SUB),
+    ),
+    Mutant(
         "cells: a row replaced costs no more", f"{_BOX}.cells:CellSums.l1_sensitivity",
         "2.0 if", "1.0 if", (c.audit, "adum, count and sum", SUB),
     ),

@@ -43,6 +43,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "difference": {"learner": "private", "formula": "Y ~ T"},
     "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "ATO"]},
     "slope": {"learner": "private", "base": "linear", "estimand": "PLR"},
+    "instrument": {
+        "learner": "private",
+        "base": "linear",
+        "estimand": "LATE",
+        "formula": "Y ~ T | C(G) | T ~ X1",
+    },
     "regression": {
         "learner": "regress",
         "formula": "Y ~ X1 + C(G)",

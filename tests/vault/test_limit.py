@@ -175,6 +175,23 @@ def slope_sums(s: Study, c: Clean) -> dict[str, Vector]:
         found[f"sizes of slopes of {label}"] = np.histogram(
             np.minimum(norm, bound), [0, 0.1, bound]
         )[0]
+    return found | instrument_sums(s, c)
+
+
+def instrument_sums(s: Study, c: Clean) -> dict[str, Vector]:
+    """Scores by an instrument, which here is the treatment itself."""
+    eta, taken = s.additive(4, -2.0, 6.0)(c.rows), s.additive(5, 0.0, 1.0)(c.rows)
+    found = {}
+    for label, reach in (("an instrument", 1.0), ("an instrument that is cut", 0.4)):
+        d, moved = np.clip(c.t - c.e, -reach, reach), np.clip(c.t - taken, -0.9, 0.9)
+        score = np.stack([d * (c.y - eta - 0.7 * moved), d * 3 * moved], axis=1)
+        bound = reach * np.hypot(8 + 0.7 * 0.9, 3 * 0.9)
+        norm = np.linalg.norm(score, axis=1)
+        x = score * np.minimum(1, 0.3 * bound / np.maximum(norm, 1e-300))[:, None]
+        found[f"slopes by {label}"] = np.r_[x.sum(axis=0), d @ d, upper(x.T @ x)]
+        found[f"sizes of slopes by {label}"] = np.histogram(
+            np.minimum(norm, bound), [0, 0.1, bound]
+        )[0]
     return found
 
 

@@ -34,6 +34,7 @@ from privcausal.vault import (
     Gram,
     Grid,
     ImputedEffect,
+    InstrumentScores,
     JointSquares,
     JointSums,
     Magnitudes,
@@ -386,6 +387,13 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         slopes = SlopeScores(((e,) * arms_,), ((eta,) * arms_,), s.outcome, np.ones(arms_), cut)
         found[f"slopes of {label}"] = SlopeSums(slopes, 0.3 * slopes.bound)
         found[f"sizes of slopes of {label}"] = SizeHistogram(slopes, np.array([0.1, slopes.bound]))
+    taken = s.additive(5, 0.0, 1.0)
+    for label, cut in (("an instrument", 0.0), ("an instrument that is cut", 0.4)):
+        by = InstrumentScores(
+            ((e,),), ((taken,),), ((eta,),), s.outcome, centre=0.7, scale=3.0, most=0.9, cut=cut
+        )
+        found[f"slopes by {label}"] = SlopeSums(by, 0.3 * by.bound)
+        found[f"sizes of slopes by {label}"] = SizeHistogram(by, np.array([0.1, by.bound]))
     both = found["sizes by arm"], found["arm histogram"]
     found["joint sizes"] = ArmHistograms(both)  # type: ignore[arg-type]
     windows = Interval(-2.0, 6.0), Interval(0.0, 5.0)

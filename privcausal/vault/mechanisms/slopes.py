@@ -37,6 +37,11 @@ class SlopeScores:
     cut: float = 0.0
 
     @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of residuals d and of scores s."""
+        return len(self.centre), len(self.centre)
+
+    @property
     def reach(self) -> float:
         """D."""
         return self.cut or (1.0 if len(self.centre) == 1 else float(np.sqrt(2)))
@@ -62,6 +67,51 @@ class SlopeScores:
         return left, left * rest
 
 
+@dataclass(frozen=True, eq=False)
+class InstrumentScores:
+    """d (Y - eta - c (T - e)) and d (T - e) times `scale`, for d = Z - m; as a transform, the norm.
+
+    As in `SlopeScores`, |d| <= D: 1 for Z of 0 and 1, else where it is cut. With |Y - eta| <= R and
+    |T - e| <= `most`, the norm is at most D times that of (R + |c| most, scale most). The functions
+    are by fold: one m, one e and one eta.
+    """
+
+    ms: tuple[Functions, ...]
+    es: tuple[Functions, ...]
+    etas: tuple[Functions, ...]
+    outcome: Outcome
+    centre: float
+    scale: float
+    most: float
+    cut: float = 0.0
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of residuals d and of scores."""
+        return 1, 2
+
+    @property
+    def reach(self) -> float:
+        """D."""
+        return self.cut or 1.0
+
+    @property
+    def bound(self) -> float:
+        away = 2 * self.outcome.bound + abs(self.centre) * self.most
+        return self.reach * float(np.hypot(away, self.scale * self.most))
+
+    def __call__(self, batch: Batch) -> Vector:
+        return np.sqrt(squared_norm(self.parts(batch)[1]))
+
+    def parts(self, batch: Batch) -> tuple[Matrix, Matrix]:
+        """d, shape (n, 1), and both scores, shape (n, 2)."""
+        left = batch.dose[:, None] - _by_fold(self.ms, batch)
+        left = np.clip(left, -self.reach, self.reach)
+        taken = np.clip(batch.taken[:, None] - _by_fold(self.es, batch), -self.most, self.most)
+        rest = batch.y[:, None] - _by_fold(self.etas, batch) - self.centre * taken
+        return left, left * np.hstack([rest, self.scale * taken])
+
+
 def _by_fold(folds: tuple[Functions, ...], batch: Batch) -> Matrix:
     """Each row's values by its own fold's functions, shape (n, J)."""
     each = [np.stack([f(batch.rows) for f in functions], axis=1) for functions in folds]
@@ -79,7 +129,8 @@ ROW = float(np.sqrt(1 + 2 * BETA2))
 class SlopeSums(Mechanism):
     """Sums of s, and of the upper triangles of d d' and s s', over complete rows.
 
-    s is shortened to the norm `cut` where it is longer; x is s over the cut, and u is d over D.
+    d and s are of treatments or of an instrument. s is shortened to the norm `cut` where it is
+    longer; x is s over the cut, and u is d over D.
 
     Privacy
     -------
@@ -90,7 +141,7 @@ class SlopeSums(Mechanism):
     row whose norm is larger (a fault).
     """
 
-    scores: SlopeScores
+    scores: SlopeScores | InstrumentScores
     cut: float
 
     @property
@@ -100,13 +151,13 @@ class SlopeSums(Mechanism):
     @property
     def sizes(self) -> list[int]:
         """Numbers of scores, and of products of either kind."""
-        arms = len(self.scores.centre)
-        return [arms, arms * (arms + 1) // 2, arms * (arms + 1) // 2]
+        left, scores = self.scores.sizes
+        return [scores, left * (left + 1) // 2, scores * (scores + 1) // 2]
 
     @property
     def weights(self) -> Vector:
-        products = np.sqrt(BETA2) * triangle_weights(self.sizes[0])
-        return np.concatenate([np.ones(self.sizes[0]), products, products])
+        products = [np.sqrt(BETA2) * triangle_weights(size) for size in self.scores.sizes]
+        return np.concatenate([np.ones(self.sizes[0]), *products])
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return UNIT * float(np.sqrt(4 + 4 * BETA2) if neighbors == "substitute" else ROW)
@@ -119,11 +170,15 @@ class SlopeSums(Mechanism):
     def integers(self, batch: Batch) -> Integers:
         left, score = self.scores.parts(batch)
         x = score / np.maximum(np.sqrt(squared_norm(score)), self.cut)[:, None]
-        u, (i, j) = left / self.scores.reach, np.triu_indices(self.sizes[0])
-        rows = np.hstack([x, u[:, i] * u[:, j], x[:, i] * x[:, j]]).T
+        u = left / self.scores.reach
+        products = [
+            one[:, i] * one[:, j] for one in (u, x) for i, j in [np.triu_indices(one.shape[1])]
+        ]
+        rows = np.hstack([x, *products]).T
         return grid_sum(lambda scale: iter(rows * scale), self.weights, ROW, batch.complete)
 
     def split(self, values: Vector) -> tuple[Vector, Matrix, Matrix]:
-        """Sums of s (J,), of d d' and of s s' (J, J), in natural units."""
+        """Sums of s (K,), of d d' (J, J) and of s s' (K, K), in natural units."""
         total, mass, square = np.split(values, np.cumsum(self.sizes)[:2])
-        return total, symmetric(mass, len(total)), symmetric(square, len(total))
+        left, scores = self.scores.sizes
+        return total, symmetric(mass, left), symmetric(square, scores)
