@@ -4,8 +4,8 @@
 ``--quick`` makes one fit of some cells and writes nothing. Files are read from ``../shared/data``
 and, for LaLonde, from the package causaldata (``pip install privcausal[docs]``); what is not there
 is skipped. Laws and bounds were fixed before any cell was run, and ours were not changed after; two
-rivals were, once single fits or IHDP had been seen: sufficient statistics got dp-statsmodels' repair
-and variances, causal moments their authors' scales. A slow method has fewer fits, as printed.
+rivals were, when single fits or IHDP were seen: sufficient statistics (dp-statsmodels' repair
+and variances) and causal moments (authors' scales). A slow method has fewer fits, as printed.
 """
 
 from __future__ import annotations
