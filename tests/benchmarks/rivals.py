@@ -69,7 +69,7 @@ def ihdp() -> Study | None:
 
     Covariates 1 to 6 are standardised in the public file, so six standard deviations bound them;
     the rest are indicators (14 has codes 1 and 2). The outcome is simulated and has no range of
-    its own: -20 to 80 leaves room.
+    its own: -20 to 80 was chosen when summaries of two replications had been seen.
     """
     files = [DATA / "ihdp" / f"ihdp_npci_{k}.csv" for k in range(1, 11)]
     if not all(file.exists() for file in files):
