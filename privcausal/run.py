@@ -86,9 +86,10 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
                 f"{call.__name__}('Y ~ T | X', data)"
             )
         if len(data) > len(first):
+            instead = "write bounds=..., eps=..." if "data" in first else "it takes no data"
             raise CapabilityError(
                 f"{call.__name__} takes {' and '.join(first)} by position, and all else by name: "
-                "write bounds=..., eps=..."
+                + instead
             )
         Schema.of(options.get("bounds"))  # first: it may have changed places with the data
         return call(*data, **options)

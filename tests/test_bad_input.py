@@ -248,9 +248,9 @@ UNKNOWN: dict[str, Case] = {
     "base": (ate(base="forest"), CapabilityError, "base 'forest' is unknown; choose one of 'gam'"),
     "base of another type": (ate(base=None), CapabilityError, "base of type NoneType"),
     "estimand": (
-        ate(estimand="LATE"),
+        ate(estimand="MEAN"),
         CapabilityError,
-        "estimand='LATE' is unknown; choose one of 'ATE', 'ATT', 'ATO'",
+        "estimand='MEAN' is unknown; choose one of 'ATE', 'ATT', 'ATO'",
     ),
     "estimand of another type": (ate(estimand=5), CapabilityError, "a name or a list of names"),
     "estimand None": (ate(estimand=None), CapabilityError, "a name or a list of names"),

@@ -760,7 +760,7 @@ PLANS: dict[str, Case] = {
         for t in (0, 1, -1, np.nan, "0")
     },
     "learner": (plan(learner="z"), CapabilityError, "unknown"),
-    "estimand": (plan(estimand="LATE"), CapabilityError, "unknown"),
+    "estimand": (plan(estimand="MEAN"), CapabilityError, "unknown"),
     "estimand of privcate": (plan(learner="r", estimand="ATT"), CapabilityError, "belongs to"),
     "formula": (plan(formula="Y ~"), FormulaError, "treatment is missing"),
     "outcome bounds": (plan(bounds={"Y": (1, 0)}), SchemaError, "reversed"),

@@ -325,7 +325,7 @@ class Design:
                     raise FormulaError(
                         f"term {owner.name!r} is not finite everywhere on the declared bounds of "
                         f"{', '.join(map(self._bounded, owner.variables))}; declare bounds on "
-                        "which it is"
+                        "which it is" + (", or write log1p" if "log(" in owner.name else "")
                     )
                 out[j] = float(column.min()), float(column.max())
         return out

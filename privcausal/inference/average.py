@@ -160,8 +160,26 @@ class AverageEstimate:
         is has the quantile of |N(b, 1)| as its critical value, b the bound in standard errors
         (Armstrong and Kolesar 2018, Eq. 4).
         """
+        return covering(z, self.clipping, self._sd)
+
+    @property
+    def z(self) -> Vector:
+        """Of no effect, shape (m,): beyond `z` of `half_widths` where its interval is without 0."""
+        return z_value(self.estimate, self.clipping, self._sd)
+
+    @property
+    def _sd(self) -> Vector:
         variance = np.diag(self.sampling) + np.diag(self.privacy) + self.remainder**2
-        return covering(z, self.clipping, np.sqrt(variance))
+        return np.asarray(np.sqrt(variance))
+
+
+def z_value(estimate: Vector, bound: Vector, sd: Vector) -> Vector:
+    """z with the p value of the test that `covering` inverts: P(|N(bound, sd^2)| >= |estimate|)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio, far = np.abs(estimate) / sd, bound / sd
+        p = ncx2.sf(ratio**2, 1, far**2)
+        z = np.where(p > 1e-250, norm.isf(p / 2), np.maximum(ratio - far, 0.0))
+    return np.asarray(np.sign(estimate) * np.where(bound == 0, ratio, z))
 
 
 def covering(z: float, bound: Vector, sd: Vector) -> Vector:

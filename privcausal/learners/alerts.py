@@ -15,6 +15,10 @@ SEEN = 6.0
 """Noise standard deviations by which a label of usual frequency must stand out."""
 
 ABSENT = "Hardly any row has the label {labels} of {name}: is it spelt as in the data?"
+UNDECLARED = (
+    "About {share:.0%} of the rows have none of the declared labels of {name}: they are in no "
+    "level, and no group of it. Declare the rest, or write pc.Levels([...], other=True)."
+)
 ALL_ABSENT = "Hardly any row has one of the declared labels of {name}: are they right?"
 
 CLIPPED = (
@@ -23,7 +27,7 @@ CLIPPED = (
     "units?"
 )
 
-MANY, MOST, PILED = 0.2, 0.5, 4.0
+MANY, MOST, PILED = 0.1, 0.5, 4.0
 """Shares of the rows at an end that are told of: the first if they are so many times those in the
 cell beside it, as where values pile up, the second in any case."""
 
@@ -54,15 +58,18 @@ def domain_alerts(
 
 
 def _absent(name: str, own: Levels, counts: Vector, noise_sd: float) -> Alerts:
-    """Labels that nobody seems to have, where usual ones would be seen."""
+    """Labels that nobody seems to have, where usual ones would be seen; and others' share."""
     labels = own.values  # nobody need have the level "other"
     if counts.sum() < SEEN * len(labels) * noise_sd:
         return ()
     seen = counts[: len(labels)] > FEW * noise_sd
     absent = [label for label, there in zip(labels, seen, strict=True) if not there]
     said = ABSENT if seen.any() else ALL_ABSENT
-    told = said.format(name=listed([name]), labels=listed(absent))
-    return (("levels", told),) if absent else ()
+    told = [said.format(name=listed([name]), labels=listed(absent))] if absent else []
+    rows, others = float(counts.sum()), float(counts[-1])  # the last cell is of any other label
+    if seen.any() and not own.other and others > MANY * rows + FEW * noise_sd:
+        told.append(UNDECLARED.format(share=others / rows, name=listed([name])))
+    return (("levels", " ".join(told)),) if told else ()
 
 
 def _clipped(
@@ -70,10 +77,11 @@ def _clipped(
 ) -> Alerts:
     """Bounds at which rows pile up, as where these are narrow or the column has other units.
 
-    Not an end at 0, where many a count or an amount is; nor the ends of a column of two values.
+    Not an end at 0, where many a count or an amount is; nor the ends of a column of two values,
+    which have codes that differ by one.
     """
     spread, ends = FEW * noise_sd * float(np.sqrt(len(counts))), counts[[0, -1]]
-    if ends.min() > FEW * noise_sd and counts[1:-1].sum() <= spread:
+    if declared.width == 1 and counts[1:-1].sum() <= spread:
         return ()
     rows = max(float(counts.sum()), 1.0)
     piled = ends > PILED * np.maximum(counts[[1, -2]], FEW * noise_sd)

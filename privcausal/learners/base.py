@@ -258,9 +258,9 @@ COMPLETE_ALERT = (
 )
 
 UNSEEN_NOTE = (
-    "One arm has too few rows to be told from none: is it coded 0 and 1? Other values count as "
-    "missing. If the arm is empty, the interval of the effect means nothing: its outcomes are "
-    "those of a model."
+    "One arm has too few rows to be told from none: is it coded 0 and 1, or by declared labels? "
+    "Other values count as missing. If the arm is empty, the interval of the effect means nothing: "
+    "its outcomes are those of a model."
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import INDEX
 from privcausal.learners.bases import BASES, OTHERS, AnyBase
 from privcausal.learners.estimands import (
-    ESTIMANDS,
+    Words,
     limit_words,
     propensity_limits,
     propensity_words,
@@ -107,13 +108,13 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
     """
     plan = estimate.plan
     request, words = plan.request, words_of(plan.request)
-    every = [words, *(ESTIMANDS[name] for name in request.averages[1:])]
+    every = [words, *(words_of(request, name) for name in request.averages[1:])]
     banded = request.estimand == "CATE" and request.mode == "proven"
     products = _products_note(estimate)
     return Description(
         title=title,
         rows=nuisance_rows(estimate, SPLITS[request.split]),
-        reading=tuple(dict.fromkeys(one.reading for one in every)),
+        reading=_readings(request, every),
         assumptions=(
             *words.identified,
             *dict.fromkeys(one.overlap for one in every),
@@ -128,7 +129,8 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
             + f"Outcome and covariates are cut to their bounds. Split: {SPLITS[request.split]}.",
             f"Averages are ratios of noisy sums of {'; of '.join(one.ratio for one in every)}; "
             "standard errors add sampling, privacy noise (delta method), a bound of the bias of "
-            "cut scores and an allowance for the product of the nuisances' errors. "
+            "cut scores and an allowance for the product of the nuisances' errors. z and P are "
+            "those of the test that intervals invert, for which that bias has an unknown sign. "
             + " ".join((*tails(estimate), *((BOUNDED_EFFECT,) if request.bounded else ()))),
             *((LIMITS,) if request.formula.instrument else ()),
             *((TOGETHER,) if request.more else ()),
@@ -137,6 +139,14 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
         ),
         bands=(*((bands,) if banded else ()), *((products,) if products else ())),
     )
+
+
+def _readings(request: Request, every: Sequence[Words]) -> tuple[str, ...]:
+    """Each with the name of its estimand, where there are several."""
+    if len({one.reading for one in every}) == 1:
+        return (every[0].reading,)
+    named = zip(request.averages, every, strict=True)
+    return tuple(f"{name}: {one.reading}" for name, one in named)
 
 
 def nuisance_rows(estimate: Estimate, rows: str) -> Rows:

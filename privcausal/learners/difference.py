@@ -41,8 +41,8 @@ from privcausal.vault import ArmHistogram, ArmSums, Outcome, OutcomeResidual
 WINDOW, SUMS = StageKey("effect", "outcome"), StageKey("effect", "sums")
 
 UNSEEN = (
-    "An arm has too few rows to be told from the noise. Of its mean only the bounds of the outcome "
-    "are used."
+    "An arm has too few rows to be told from the noise: is it coded 0 and 1, or by declared "
+    "labels? Of its mean only the bounds of the outcome are used."
 )
 
 

@@ -133,9 +133,21 @@ DID = replace(
 )
 
 
-def words_of(request: Request) -> Words:
-    """How results speak of what a call asks for."""
-    return ESTIMANDS[request.estimand] if request.trust.panel is None else DID
+def words_of(request: Request, estimand: str = "") -> Words:
+    """How results speak of what a call asks for: of its first estimand, or another."""
+    if request.trust.panel is not None:
+        return DID
+    words = ESTIMANDS[estimand or request.estimand]
+    if request.propensity is None or request.formula.instrument:
+        return words
+    reading = words.reading.replace("no unmeasured confounding, overlap,", KNOWN).replace(
+        "no unmeasured confounding,", KNOWN
+    )
+    return replace(words, reading=reading, identified=(ASSIGNED,))
+
+
+KNOWN = "treatment given with the propensity that was stated,"
+ASSIGNED = "Each unit was treated by chance, with the propensity that was stated."
 
 
 def propensity_limits(request: Request, clip: float) -> tuple[float, float]:

@@ -155,7 +155,7 @@ READING = (
 
 LOST = (
     "No estimate for {names}: by released numbers, noise hides what tells these columns from the "
-    "others. More rows or budget, or fewer columns, would help."
+    "others. More rows or budget, fewer columns, or products of scale(x) in place of x would help."
 )
 
 PROJECTION = (

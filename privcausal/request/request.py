@@ -26,6 +26,8 @@ BelowMinimum = Literal["refuse", "published"]
 Tails = Literal["cubic", "any"]
 SPLITS: tuple[Split, ...] = ("full", "disjoint", "crossfit")
 FOLDS = 2
+MOST_CODES = 10
+"""A number with bounds further apart is no code of two arms."""
 LEAST_PROPENSITY = 1e-6
 """Nearer to 0 or 1, scores that divide by it are useless and their bounds nearly overflow."""
 
@@ -326,10 +328,17 @@ class Request:
                 end = "; of several arms see estimand='PLR'"
             if isinstance(domain, Interval) and domain.width != 1:
                 outcome = self.formula.outcome
+                two_values = (
+                    "."
+                    if domain.width > MOST_CODES
+                    else (
+                        f"; if {name!r} has two values, declare them, the reference first: "
+                        f"bounds={{{name!r}: {labels!r}}}"
+                    )
+                )
                 raise SchemaError(
                     f"{role} {name!r} must be binary, and has the bounds of a number. If "
-                    f"{outcome!r} is the treatment, write {name} ~ {outcome}; if {name!r} has two "
-                    f"values, declare them, the reference first: bounds={{{name!r}: {labels!r}}}"
+                    f"{outcome!r} is the treatment, write {name} ~ {outcome}{two_values}"
                 )
             raise SchemaError(
                 f"{role} {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "

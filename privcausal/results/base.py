@@ -150,7 +150,11 @@ class Result(Printed, Exchange, Disclosed, Absent):
 
     @property
     def zvalues(self) -> pd.Series[float]:
-        """Estimate over standard error; ratios have the ATE's, the LATE has the reduced form's."""
+        """z of no effect, with the p value of the test that the intervals invert.
+
+        Estimate over standard error, but that the allowance for clipping counts as a bias of
+        unknown sign, and not as a variance. Ratios have the ATE's, the LATE has the reduced form's.
+        """
         return tested(self._terms_table()).rename("statistic")
 
     @property
@@ -280,12 +284,12 @@ class Result(Printed, Exchange, Disclosed, Absent):
         `privacy_share` is at least what privacy makes of the variance: the noise on the averages'
         own sums. That on the moments of nuisances widens their allowance, and is not told apart.
         """
-        return self._terms_table().iloc[:1]
+        return _plain(self._terms_table().iloc[:1])
 
     @property
     def gate(self) -> pd.DataFrame:
         """Average effects of the declared groups, a row each; columns as `ate`."""
-        return self._table(groups=True, z=quantile(0.05))
+        return _plain(self._table(groups=True, z=quantile(0.05)))
 
     def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
         """broom's columns: term estimate std_error statistic p_value conf_low conf_high; alerts."""
@@ -542,7 +546,7 @@ class Result(Printed, Exchange, Disclosed, Absent):
 
         return {
             "coef": (
-                lambda: self._terms_table(alpha),
+                lambda: _plain(self._terms_table(alpha)),
                 lambda ax: plots.coef_plot(
                     named(effects_only(self._terms_table(alpha))),
                     ax=ax,
@@ -551,7 +555,7 @@ class Result(Printed, Exchange, Disclosed, Absent):
                 ),
             ),
             "gate": (
-                lambda: self._gates(alpha),
+                lambda: _plain(self._gates(alpha)),
                 lambda ax: plots.gate_plot(
                     named(effects_only(self._gates(alpha))), ax=ax, alpha=alpha, overall=self.ate
                 ),
@@ -585,6 +589,10 @@ class Result(Printed, Exchange, Disclosed, Absent):
                 "no groups were declared: fit with groups=['region', 'age >= 65']"
             )
         return frame
+
+
+def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.drop(columns="statistic")
 
 
 def _tidied(frame: pd.DataFrame) -> pd.DataFrame:

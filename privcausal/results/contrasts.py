@@ -12,6 +12,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from privcausal.errors import CapabilityError
+from privcausal.inference.average import z_value
 from privcausal.inference.contrasts import contrasted
 from privcausal.report.summary import Printed, Summary
 from privcausal.report.tables import Prose, Rule, Table, effect_grid
@@ -82,8 +83,7 @@ def contrasts_of(
     z = max(critical(told.cov, alpha, simultaneous=simultaneous), quantile(alpha))
     half = told.half_widths(z)
     std_error = np.hypot(told.sd, told.bias)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        statistic = (told.estimate - values) / std_error
+    statistic = z_value(told.estimate - values, told.bias, told.sd)
     frame = pd.DataFrame(
         {
             "estimate": told.estimate, "std_error": std_error, "statistic": statistic,
@@ -170,7 +170,8 @@ def _check_rest(result: Result, rest: str, names: Sequence[str]) -> None:
     elif stem not in request.groups and (bracket or stem in request.formula.variables):
         call = f"groups={[*request.groups, stem]!r}"
     if not call:
-        listed = ", ".join(repr(clean(term)) for term in names[:8])
+        near = [term for term in names if name in term] or list(names)
+        listed = ", ".join(repr(clean(term)) for term in near[:8]) + ", ..." * (len(near) > 8)
         raise CapabilityError(f"{clean(name)!r} is no term of this fit; it has {listed}")
     raise CapabilityError(
         f"{clean(name)!r} was not released. It takes another fit, at a price of its own: "

@@ -65,7 +65,7 @@ def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
 
 
 def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataFrame:
-    """estimate std_error conf_low conf_high privacy_share, a row for each term or group."""
+    """estimate std_error conf_low conf_high privacy_share statistic, by term or group."""
     m = len(found.terms)
     names, at = (found.groups, slice(m, None)) if groups else (found.terms, slice(0, m))
     estimate, half = found.estimate[at], found.half_widths(z)[at]
@@ -80,6 +80,7 @@ def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataF
             "conf_low": estimate - half,
             "conf_high": estimate + half,
             "privacy_share": share,
+            "statistic": found.z[at],
         },
         index=pd.Index(names, name="term"),
     )
@@ -142,8 +143,7 @@ def effects_only(frame: pd.DataFrame) -> pd.DataFrame:
 def tested(frame: pd.DataFrame) -> pd.Series[float]:
     """z of no effect; a ratio is 1 where the difference is 0, and has its z, the LATE that of the
     reduced form (Anderson and Rubin's test)."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        z = frame["estimate"] / frame["std_error"]
+    z = frame["statistic"].copy()
     for name in frame.index:
         ratio, colon, group = str(name).partition(":")
         if ratio in RATIOS and f"ATE{colon}{group}" in z.index:

@@ -372,7 +372,7 @@ def _tabulated(result: PlanResult) -> Table:
     planner, frame = result.planner, result.table
     request, learner, formula = planner.request, planner.learner, planner.request.formula
     domain = request.schema.get(formula.outcome)
-    bounds = f" in [{domain.lo:.4g},{domain.hi:.4g}]" if isinstance(domain, Interval) else ""
+    bounds = f" in [{domain.lo:.6g},{domain.hi:.6g}]" if isinstance(domain, Interval) else ""
     left = (
         ("Outcome", f"{formula.effect_on}{bounds}"),
         *((("Treatment", formula.treatment),) if formula.treatment else ()),

@@ -57,7 +57,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
     outcome = f"{formula.effect_on} in {_range(schema[formula.outcome])}"
     panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
     return FitView(
-        title=words.title + ("s" if len(request.averages) > 1 else ""),
+        title="Private Average Treatment Effects" if len(request.averages) > 1 else words.title,
         outcome=formula.effect_on,
         treatment=formula.treatment,
         estimand=words.name,
@@ -153,7 +153,7 @@ def _price(promise: Guarantee) -> str:
 
 def _range(domain: Domain) -> str:
     if isinstance(domain, Interval):
-        return f"[{domain.lo:.4g},{domain.hi:.4g}]"
+        return f"[{domain.lo:.6g},{domain.hi:.6g}]"
     return "[0,1]" if domain == Binary() else "two labels"
 
 

@@ -170,6 +170,7 @@ def test_a_question_that_depends_on_a_row_is_seen(monkeypatch: pytest.MonkeyPatc
 # -- whole fits ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_whole_fits() -> None:
     """Later queries depend on earlier noise; each fit is played again on the neighbour."""
     call = {**CALL, "formula": "Y ~ T", "rows": 6, "eps": 150.0, "trials": 60}
@@ -180,6 +181,7 @@ def test_whole_fits() -> None:
     assert 0.3 < found.lines[0].bound <= found.lines[0].claimed
 
 
+@pytest.mark.slow
 def test_whole_fits_see_narrow_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     call = {**CALL, "formula": "Y ~ T", "rows": 6, "eps": 1.0, "trials": 60}
     with monkeypatch.context() as patch:

@@ -27,6 +27,7 @@ def test_it_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(found).startswith("ok")
 
 
+@pytest.mark.slow
 def test_fits_are_replayed_and_audited(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = {name: selftest.CASES[name] for name in ("trial", "adum, count and sum")}
     monkeypatch.setattr(selftest, "CASES", cases)

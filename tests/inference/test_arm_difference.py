@@ -63,6 +63,7 @@ def test_two_values_need_no_squares(rate: float) -> None:
 
 
 @pytest.mark.parametrize("squares", [True, False])
+@pytest.mark.slow
 def test_stated_variance_is_that_of_the_noise(squares: bool) -> None:
     """4,000 draws of noise alone: their variance is the stated one within five sd of itself."""
     rng = np.random.default_rng(3)

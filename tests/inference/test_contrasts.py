@@ -131,6 +131,7 @@ def test_limits_allow_for_cut_scores() -> None:
     assert cut.low < plain.low < plain.high < cut.high
 
 
+@pytest.mark.slow
 def test_ratios_cover_where_events_are_few() -> None:
     """Noisy normal risks of which the control's is two standard errors above zero."""
     rng = np.random.default_rng(3)

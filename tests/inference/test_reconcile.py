@@ -229,6 +229,7 @@ def have_covariance(errors: Any, cov: Any) -> None:
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", ["count", "public", "masses"])
 @pytest.mark.parametrize("small", [noise(6.0, 4.0, 8.0, 5.0), noise(2.0, 25.0, 8.0, 5.0)])
+@pytest.mark.slow
 def test_privacy_is_the_joint_covariance_of_the_noise(kind: str, small: ScoreData) -> None:
     """Standardised errors of the average and the groups: mean square 1 in every direction.
 
@@ -341,6 +342,7 @@ def test_arms_agree_with_their_groups_and_variances_fall() -> None:
     assert np.linalg.eigvalsh(found.cov).min() > -1e-12
 
 
+@pytest.mark.slow
 def test_noise_of_arms_is_as_stated() -> None:
     """As for scores: 1,500 draws in every direction of the joint covariance."""
     value, sd = arms(), arm_noise(6.0, 8.0, 20.0)

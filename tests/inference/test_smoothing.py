@@ -93,6 +93,7 @@ def test_noise_has_the_predicted_covariance() -> None:
     assert np.cov(shapes.T) == pytest.approx(cov, abs=6 * np.sqrt(2 / draws) * cov.max())
 
 
+@pytest.mark.slow
 def test_totals_have_the_predicted_error() -> None:
     """And none of the constant that the rounds start from."""
     draws = 800

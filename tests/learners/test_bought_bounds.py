@@ -81,6 +81,7 @@ def test_sparse_amounts_are_covered(call: str) -> None:
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("call", ["difference", "private"])
 @pytest.mark.parametrize("law", [rare, sparse, skewed, visits])
+@pytest.mark.slow
 def test_what_few_rows_hide_is_covered_or_refused(call: str, law: Any) -> None:
     assert misses(call, law, 4000) <= MISSED
 

@@ -365,6 +365,7 @@ def test_scores_are_those_of_the_weight(weight: Any) -> None:
 
 
 @pytest.mark.extra("nn")
+@pytest.mark.slow
 def test_the_networks_hessian_and_jacobian_are_exact() -> None:
     """Against central differences of the loss and of the output."""
     import torch

@@ -78,6 +78,7 @@ def test_without_covariates_it_is_walds_ratio() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_intervals_cover(kind: str) -> None:
     """Of 40 fits, at most 5 miss (a chance of 2e-3 at 95 %)."""
     missed = 0

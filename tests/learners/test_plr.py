@@ -70,6 +70,7 @@ def test_without_noise_it_is_least_squares(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TREATMENTS)
+@pytest.mark.slow
 def test_intervals_cover(kind: str) -> None:
     """Of 40 fits, at most 5 miss (a chance of 2e-3 at 95 %)."""
     truth = np.array([0.5, 1.0, -0.4] if kind == "several arms" else [0.5])

@@ -558,6 +558,7 @@ def test_the_mechanism_has_a_floor_of_rows() -> None:
 
 
 @pytest.mark.skipif(not RHC.exists(), reason=f"needs {RHC.name}, which is not shipped")
+@pytest.mark.slow
 def test_half_widths_on_rhc_are_those_of_table_2_within_a_factor() -> None:
     """With nine tenths of the budget for the effect, as the paper's Table 1 has it.
 

@@ -115,6 +115,7 @@ def test_the_covariance_is_positive_and_that_of_the_parts() -> None:
     assert correlation > 0.6
 
 
+@pytest.mark.slow
 def test_noise_has_the_covariance_that_is_stated() -> None:
     """Fits of one table whose noise differs in the last stage only."""
     drawn, stated = [], []

@@ -248,6 +248,7 @@ PARTS = 6
 @pytest.mark.sample(11)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("kind", CALLS)
+@pytest.mark.slow
 def test_a_fault_at_every_step_shows_nothing(kind: str, part: int, tmp_path: Path) -> None:
     kept, swallowed, handed = [], [], frozenset({"data", "frame"})
     kinds, planted_in = faults(), list(enumerate(steps()[kind].items()))[part::PARTS]

@@ -198,6 +198,7 @@ def test_without_noise_it_is_the_formula() -> None:
     assert np.isnan(first.noise_sd).all() and np.isnan(second.charge.noise_sd)
 
 
+@pytest.mark.slow
 def test_real_noise_has_the_published_law() -> None:
     """400 draws pass a KS test at 1e-6, and fail it where the scale is three times off.
 

@@ -386,6 +386,7 @@ def test_the_basis_has_the_gaussian_kernel_to_the_stated_error(
 DRAWS, DELTA = 10_000, 1e-5
 
 
+@pytest.mark.slow
 def test_audit_of_the_function_at_epsilon_one() -> None:
     """10,000 releases on each of two tiny neighbours, whose functions lie as far apart as can be.
 

@@ -119,6 +119,7 @@ def test_at_kinks_every_sum_stands_alone() -> None:
     check_sums_stand_alone(300, 60)
 
 
+@pytest.mark.slow
 def test_gradients_are_the_same_on_every_instruction_set(tmp_path: Path) -> None:
     path = tmp_path / "points.npz"
     network_checks.save_points(path)

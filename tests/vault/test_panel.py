@@ -99,6 +99,7 @@ def same(one: tuple[Any, ...], two: tuple[Any, ...]) -> bool:
 
 @given(rows=ROWS, order=st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
+@pytest.mark.slow
 def test_a_units_row_is_of_its_own_rows_alone_and_in_no_order(rows: Any, order: Any) -> None:
     """So a neighbour differs in one row: adding, removing or replacing a unit leaves the others."""
     whole = derived(table(rows))

@@ -78,6 +78,7 @@ def test_a_version_without_its_place_is_refused() -> None:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.slow
 def test_the_printed_error_of_the_r_learner(seed: int) -> None:
     """Setup A, 4,000 rows, epsilon 4: the authors' repository has 0.234; interpret today 1.3 to 8.
 

@@ -58,6 +58,7 @@ def test_the_oracle_is_right_and_rows_lie_within_their_bounds(kind: str) -> None
             assert (values.isin(public) if labels else values.between(*public)).all()
 
 
+@pytest.mark.slow
 def test_confounding_moves_the_plain_difference_where_it_should() -> None:
     """... and by lot it does not: the bias of a difference in means, in oracle half-widths."""
     for kind in ("confounding linear", "confounding products", "confounding transforms"):
