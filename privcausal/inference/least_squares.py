@@ -13,7 +13,7 @@ import numpy as np
 
 from privcausal.inference.average import FEW, AverageEstimate, raised
 from privcausal.inference.ranges import Tail, cuts_between, hidden, told
-from privcausal.inference.regression import positive_part
+from privcausal.inference.regression import positive_part, signal_share
 from privcausal.inference.score_cut import Cut
 from privcausal.typing import Matrix, Vector
 
@@ -144,7 +144,7 @@ def estimate_coefficients(
     noise += found.gram_sd**2 * np.outer(delta, delta)
     sampling = scale * by @ positive_part(found.gram) @ by.T
     if found.meat is not None:
-        sampling = by @ _raised_meat(found) @ by.T
+        sampling = by @ _shrunken_meat(found, scale) @ by.T
     clipping = bias * n * np.linalg.norm(by, axis=1)
     estimate, privacy = first + lift @ delta, by @ noise @ by.T
     # a coefficient that hangs on what the noise hides
@@ -158,9 +158,17 @@ def estimate_coefficients(
     )
 
 
-def _raised_meat(found: Released) -> Matrix:
-    """The meat, raised by one sd of its noise in any direction, as in `raised`."""
+def _shrunken_meat(found: Released, scale: float) -> Matrix:
+    """The meat, shrunken towards the homoskedastic `scale` gram, and raised by one sd of its noise.
+
+    What the meat has beyond that is kept by the share of its mean square that noise does not
+    explain; of the noise the root of that share is left in any direction (its posterior sd).
+    """
     assert found.meat is not None
-    values, vectors = np.linalg.eigh(found.meat)
-    raised_by = float(np.sqrt(2.0)) * found.meat_sd
-    return np.asarray((vectors * (np.maximum(values, 0.0) + raised_by)) @ vectors.T)
+    model = scale * positive_part(found.gram)
+    gap = found.meat - model
+    noise = np.full_like(gap, found.meat_sd**2) + np.diag(np.full(len(gap), found.meat_sd**2))
+    upper = np.triu_indices(len(gap))
+    keep = signal_share(gap[upper], float(noise[upper].mean()))
+    raised_by = float(np.sqrt(2 * keep)) * found.meat_sd
+    return positive_part(model + keep * gap) + raised_by * np.eye(len(gap))
