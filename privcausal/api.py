@@ -163,6 +163,8 @@ def private(
         propensity is: without covariates each is the difference in means. ``"PLR"``, alone, is the
         slope of the partially linear model Y = theta T + g(X) + u (Robinson 1988): of two arms the
         ATO; per unit of a treatment with declared bounds; or of each declared arm but the first.
+        Several declared arms, ``bounds={"T": ["none", "low", "high"]}``, also have an ATE, alone:
+        each arm's effect against the first, and all mean outcomes, in all rows and in groups.
         ``"LATE"``, alone, is the effect by the instrument Z of ``"Y ~ T | X | T ~ Z"``: two-stage
         least squares, with limits of Anderson and Rubin (1949), infinite where the first stage may
         be zero. Treatment and instrument are 0/1, of two labels, or have declared bounds.

@@ -287,6 +287,10 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
     "PLR": {"learner": "private", "base": "linear", "estimand": "PLR"},
     "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "RR"]},
+    "several arms": {
+        "learner": "private", "base": "linear",
+        "bounds": {"Y": (0, 1), "X": (0, 1), "T": ["a", "b", "c"]},
+    },
     "LATE": {
         "learner": "private", "base": "linear", "estimand": "LATE", "formula": "Y ~ T | X | T ~ Z",
     },

@@ -110,7 +110,9 @@ class Extremes:
     @property
     def _typical(self) -> Vector:
         weighed = (self.chances * np.abs(self.weights)).mean(axis=1)
-        return np.asarray(np.maximum(weighed / np.maximum(self.shares, 1e-12), 1e-12))
+        typical = np.maximum(weighed / np.maximum(self.shares, 1e-12), 1e-12)
+        # scores of one arm's mean have no outcomes of the other
+        return np.asarray(np.where(weighed > 0, typical, typical.max()))
 
     def excess(self, cut: float) -> float:
         """Most that the mean of the scores can lose by a cut, whatever the outcomes."""

@@ -34,7 +34,7 @@ from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState, Session, is_binary
 from privcausal.request.groups import partitions
 from privcausal.request.plan import StageKey
-from privcausal.request.request import Request
+from privcausal.request.request import RISKS, Request
 from privcausal.request.schema import Interval
 from privcausal.typing import Estimand, Matrix, Vector
 from privcausal.vault import (
@@ -45,6 +45,7 @@ from privcausal.vault import (
     ArmSize,
     MassBalance,
     Mechanism,
+    OfArm,
     Outcome,
     OverlapMass,
     OverlapScore,
@@ -94,6 +95,8 @@ class Target:
         Whether groups are weighed by their own mass; else by their rows.
     pilot : Pilot or None
         What scores are centred at for the slopes.
+    arm : int
+        The arm that counts as treated.
     """
 
     centre: float
@@ -103,6 +106,7 @@ class Target:
     mass_spread: float
     group_masses: bool
     pilot: Pilot | None = None
+    arm: int = 1
 
     def kept(self, cut: float, rms: float) -> float:
         """Share of the slope in a constant effect that a cut leaves; all of it for the ATE.
@@ -182,13 +186,37 @@ def arm_targets(
     """Those of E[Y(0)] and E[Y(1)], whose difference is that of the ATE, over the ATE's `mass`."""
     found = []
     for arm in (0, 1):
-        means = [(n.mu1 if arm else n.mu0)(state.rows).mean() for n in nuisances]
-        centre = float(np.mean(means))
-        scores = [ArmScore(n, state.outcome, state.clip, arm, centre) for n in nuisances]
+        scores, centre = _arm_scores(state, nuisances, arm)
         extremes = _extremes(state, scores[0], nuisances[0].e, state.outcome)
         score = by_fold(lambda s: s, scores)
         found.append(Target(centre, score, mass, extremes, PRIORS.balance_sd, group_masses=False))
     return found[0], found[1]
+
+
+SAME = 1e-6
+"""Prior sd of a mass that counts rows, as their size does."""
+
+
+def one_arm_target(
+    state: FitState,
+    nuisances: Sequence[Nuisance],
+    arm: int,
+    mass: Transform,
+    within: Outcome | None = None,
+) -> Target:
+    """That of the mean outcome in one of several arms, of which all others are the control."""
+    scores, centre = _arm_scores(state, nuisances, 1)
+    extremes = _extremes(state, scores[0], nuisances[0].e, within or state.outcome)
+    score = by_fold(lambda s: OfArm(s, arm), scores)
+    return Target(centre, score, mass, extremes, SAME, group_masses=False, arm=arm)
+
+
+def _arm_scores(
+    state: FitState, nuisances: Sequence[Nuisance], arm: int
+) -> tuple[list[ArmScore], float]:
+    means = [(n.mu1 if arm else n.mu0)(state.rows).mean() for n in nuisances]
+    centre = float(np.mean(means))
+    return [ArmScore(n, state.outcome, state.clip, arm, centre) for n in nuisances], centre
 
 
 def _pilot(state: FitState, nuisances: Sequence[Nuisance], tau: Function) -> Pilot:
@@ -314,8 +342,10 @@ def score_sizes(
         return [None] * len(targets)
     histograms = []
     for target in targets:
-        size = ArmSize(target.score, (*map(float, target.extremes.factors),))  # type: ignore[arg-type]  # two
-        histograms.append(ArmHistogram(size, score_edges(size.bound)[:-1], "score sizes"))
+        factors = (*map(float, target.extremes.factors),)
+        size = ArmSize(target.score, factors, target.arm)  # type: ignore[arg-type]  # two
+        edges = score_edges(size.bound)[:-1]
+        histograms.append(ArmHistogram(size, edges, "score sizes", target.arm))
     many = len(histograms) > 1
     release = session.release(stage, ArmHistograms(tuple(histograms)) if many else histograms[0])
     noise_sd = float(release.noise_sd[0])
@@ -398,6 +428,7 @@ def weighed(
     nuisances: tuple[Nuisance, ...],
     tau: Effect,
     stage: StageKey,
+    arm: tuple[int, Transform] | None = None,
 ) -> Weighed:
     """Nuisances with the limits of least predicted squared error, and the law of their bias.
 
@@ -416,28 +447,33 @@ def weighed(
         The effect that is known already.
     stage : StageKey
         Of the scores.
+    arm : (int, Transform), optional
+        One of several arms, whose mean outcome is wanted, and the mass of its score; else the ATE.
     """
     if partials[0].pair is None:
         return Weighed(nuisances, remainder(state, partials))
     share = float(np.mean([p.e(state.rows).mean() for p in partials]))
     centre, found, best = float(np.mean(tau(state.rows))), None, np.inf
+    window = state.look.window if state.look is not None else state.outcome
+    within = Outcome(window.lo, window.hi)
     for factor in FACTORS:
-        parts = tuple(limited(p, share / factor, 1 - (1 - share) / factor) for p in partials)
+        most = 1 - (1 - share) / factor if arm is None else 1.0
+        parts = tuple(limited(p, share / factor, most) for p in partials)
         scored = tuple(replace(n, e=p.e) for n, p in zip(nuisances, parts, strict=True))
-        rest = remainder(state, parts, tau=tau)
-        loss = rest.rms**2 + _noise(state, scored, centre, stage)
+        if arm is None:
+            aim = average_target(state, scored, centre, within=within)
+        else:
+            aim = one_arm_target(state, scored, *arm, within)
+        rest = remainder(state, parts, "ATE" if arm is None else RISKS[1], tau)
+        loss = rest.rms**2 + _noise(state, aim, stage)
         if found is None or loss < best:
             best, found = loss, Weighed(scored, rest, factor)
     assert found is not None
     return found
 
 
-def _noise(
-    state: FitState, nuisances: tuple[Nuisance, ...], centre: float, stage: StageKey
-) -> float:
-    """Squared noise and bias of the best cut, for outcomes anywhere where they are seen."""
-    window = state.look.window if state.look is not None else state.outcome
-    target = average_target(state, nuisances, centre, within=Outcome(window.lo, window.hi))
+def _noise(state: FitState, target: Target, stage: StageKey) -> float:
+    """Squared noise and bias of the best cut, whatever the sizes within what scores could be."""
     noise = noise_per_cut(state, rough_sums(state, target), stage)
     cut = score_cut(target.extremes, noise, None, None, state.population.count)
     return float((noise * cut.at) ** 2 + cut.bias**2)

@@ -76,6 +76,10 @@ TOGETHER = (
     "The scores of a row, each cut by itself, were released as one vector, with Gaussian noise of "
     "the shape that hides it with least predicted variances; covariances are of the same releases."
 )
+SEVERAL = (
+    "Each arm has a propensity and a mean outcome of its own, learned from it and all others "
+    "together; effects are differences of the arms' doubly robust means (Cattaneo 2010)."
+)
 RATIO = (
     "Limits of the risk and odds ratios are their extremes over the joint confidence ellipse of "
     "E[Y(0)] and E[Y(1)] (for the risk ratio Fieller's)."
@@ -133,7 +137,8 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
             "those of the test that intervals invert, for which that bias has an unknown sign. "
             + " ".join((*tails(estimate), *((BOUNDED_EFFECT,) if request.bounded else ()))),
             *((LIMITS,) if request.formula.instrument else ()),
-            *((TOGETHER,) if request.more else ()),
+            *((SEVERAL,) if request.arms and request.jointly else ()),
+            *((TOGETHER,) if request.jointly else ()),
             *((RATIO,) if request.ratios else ()),
             MISSING,
         ),

@@ -63,13 +63,18 @@ def together(
     tau: Effect,
     stages: Keys,
 ) -> AverageEstimate:
-    """All averages of the request, and the risks that its ratios are of, with their covariance.
+    """All averages of the request, and the risks that its ratios are of, with their covariance."""
+    asked, weight = _asked(state, partials, nuisances, tau, stages[1])
+    return replace(released(state, asked, stages), weight=weight)
+
+
+def released(state: FitState, asked: Sequence[One], stages: Keys) -> AverageEstimate:
+    """Averages from one release of the scores of their components, with their covariance.
 
     Each component is cut as it would be alone, by sizes of its own. Then a row's cut scores are
     released as one vector, with noise of the shape that hides all that they can be.
     """
     request, session = state.session.plan.request, state.session
-    asked, weight = _asked(state, partials, nuisances, tau, stages[1])
     chosen = _chosen(state, asked, stages)
     scores = _vector(state, asked, chosen)
     masses = tuple({id(one.target.mass): one.target.mass for one in asked}.values())
@@ -99,7 +104,7 @@ def together(
         )  # fmt: skip
         rows.append(Asked(one.name, one.parts @ back, 1 + k, frame))
     found = estimate_together(rows, tuple(g.label for g in state.groups), value, sd)
-    return replace(with_design_effect(found, request.trust.max_rows), weight=weight)
+    return with_design_effect(found, request.trust.max_rows)
 
 
 def _components(asked: Sequence[One]) -> list[int]:
@@ -137,11 +142,13 @@ def _vector(state: FitState, asked: Sequence[One], chosen: Sequence[Chosen]) -> 
     at these or at the ends of the outcome's bounds: the shape holds what scores are there.
     """
     components, found = _components(asked), []
+    arms = range(len(state.session.plan.request.arms) or 2)
     for k in components:
-        score = asked[k].target.score
-        first: Any = score.transforms[0] if isinstance(score, ByFold) else score
-        ends = (state.outcome.lo, state.outcome.hi)
-        found.append([[first.at(state.rows, t, y) for t in (0.0, 1.0)] for y in ends])
+        aim = asked[k].target
+        first: Any = aim.score.transforms[0] if isinstance(aim.score, ByFold) else aim.score
+        treated = [float(arm == aim.arm) for arm in arms]
+        ends = state.outcome.lo, state.outcome.hi
+        found.append([[first.at(state.rows, t, y) for t in treated] for y in ends])
     low, high = np.moveaxis(np.array(found), 0, -1)  # (2, N, J) each
     cuts = np.array([chosen[k].cut for k in components])
     slope = np.where(high == low, np.inf, high - low)

@@ -36,6 +36,7 @@ from privcausal.vault import (
     Cross,
     Gram,
     Mechanism,
+    OfArm,
     Outcome,
     OutcomeResidual,
     ResidualProduct,
@@ -270,7 +271,23 @@ RESIDUAL_SHARE = 0.25
 bought: (T - e)(Y - eta) is mostly below half the residual's size."""
 
 
-def residual_effect(state: FitState, grams: Grams, partials: tuple[FoldNuisances, ...]) -> Effect:
+def residual_cross(
+    state: FitState, partials: tuple[FoldNuisances, ...], arm: int | None = None
+) -> Cross:
+    """Sum of w (T - e)(Y - eta) phi with a public cut; of several arms, with one against others."""
+    target = residual_product(state, partials)
+    if arm is not None:
+        target = OfArm(target, arm)
+    cut = 2 * RESIDUAL_SHARE * state.centre.bound
+    return Cross(state.effect_features, target, cut, "residual product")
+
+
+def residual_effect(
+    state: FitState,
+    grams: Grams,
+    partials: tuple[FoldNuisances, ...],
+    asked: tuple[StageKey, Cross] | None = None,
+) -> Effect:
     """tau(x) minimising sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
 
     A first look, with a public cut and no correction for the nuisances' errors (for these see
@@ -279,11 +296,8 @@ def residual_effect(state: FitState, grams: Grams, partials: tuple[FoldNuisances
     error of the propensity are of second order.
     """
     features, bound = state.effect_features, state.centre.bound
-    cut = 2 * RESIDUAL_SHARE * bound
-    target = residual_product(state, partials)
-    release = state.session.release(
-        Stages.NUISANCE_RESIDUALS, Cross(features, target, cut, "residual product")
-    )
+    stage, cross = asked or (Stages.NUISANCE_RESIDUALS, residual_cross(state, partials))
+    release, cut = state.session.release(stage, cross), cross.cut
     gram, gram_sd, mean_weight = weights_gram(state, grams, partials, Stages.NUISANCE_WEIGHTS)
     noise_var = (0.5 * cut) ** 2 / mean_weight
     found = Moments(gram, release.value, gram_sd, float(release.noise_sd[0]), noise_var)

@@ -27,15 +27,15 @@ from privcausal.learners.base import average_doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.interactions import INTERACTIONS
 from privcausal.learners.private import STAGES, Private, looked, refined
+from privcausal.learners.several import by_arm, treatment_stages, treatments
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState, Session
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Transformed
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import InstrumentScores, SlopeScores, SlopeSums, Treatment, TreatmentResidual
+from privcausal.vault import InstrumentScores, SlopeScores, SlopeSums, TreatmentResidual
 
 UNSEEN = (
     "What covariates leave of the treatment, or of an arm, cannot be told from noise: slopes may "
@@ -71,9 +71,7 @@ class PartiallyLinear(Private):
         if request.dose:
             found[SIZES] = SHARES.private_sizes
         if request.arms:
-            each = found.pop(Stages.TREATMENT) / np.sqrt(len(request.arms) - 1)
-            found = {key: found[key] for key in found if key not in INTERACTIONS}
-            found |= dict.fromkeys(_arm_stages(request), each)
+            found = by_arm(found, {Stages.TREATMENT: treatment_stages(request)[1:]})
         return [StageWeight(key, weight) for key, weight in found.items()]
 
     def run(self, session: Session) -> Estimate:
@@ -108,17 +106,14 @@ class PartiallyLinear(Private):
         return finish(state, None, shown(parts[0], arms), found, notes)
 
 
-def _arm_stages(request: Request) -> list[StageKey]:
-    return [StageKey("nuisance", f"treatment {arm}") for arm in request.arms[1:]]
-
-
 def _learnt(state: FitState) -> tuple[FitState, Parts, Matrix, float]:
     """Nuisances by arm, E[(T - e)(T - e)'] as they say, and what the cut of T - e takes off."""
     request, lost = state.session.plan.request, 0.0
     if request.dose or request.arms:
         state = replace(state, floor=0.0)
     if request.arms:
-        stages = {stage: Treatment(arm) for arm, stage in enumerate(_arm_stages(request), 1)}
+        stages = treatments(request)
+        stages.pop(next(iter(stages)))  # of the reference
         state, grams = nu.moments_of(state, stages)
         etas = nu.outcomes(state, grams)
         parts = [nu.paired(state, nu.treatments(state, grams, stage), etas) for stage in stages]

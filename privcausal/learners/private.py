@@ -25,6 +25,7 @@ from privcausal.learners.nuisances import (
     remainder,
     residual_effect,
 )
+from privcausal.learners.several import arm_effects, several_needs
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import (
     FitState,
@@ -95,11 +96,17 @@ class Private(Learner):
                     SHARES.private_interactions_outcome,
                     SHARES.private_interactions_sizes,
                 )
+        if request.estimand == "ATE" and request.arms:
+            return several_needs(request, needs)
         if base.released_weights:
             needs.append(StageWeight(Stages.NUISANCE_WEIGHTS, SHARES.private_weights))
         return needs
 
     def run(self, session: Session) -> Estimate:
+        if session.plan.request.arms:
+            state = looked(session)
+            found, notes = arm_effects(state, STAGES)
+            return finish(state, None, None, found, (*notes, *average_doubts(found)))
         state, grams, partials = additive_nuisances(looked(session))
         state, partials = clipped(state, partials)
         partials = refined(state, partials)

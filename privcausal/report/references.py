@@ -7,6 +7,8 @@ from privcausal.report.view import FitView
 WORKS = {
     "AIPW": "Robins, J. M., Rotnitzky, A. and Zhao, L. P. (1994). Estimation of regression "
     "coefficients when some regressors are not always observed. JASA 89, 846-866.",
+    "Cattaneo": "Cattaneo, M. D. (2010). Efficient semiparametric estimation of multi-valued "
+    "treatment effects under ignorability. Journal of Econometrics 155, 138-154.",
     "Difference in means": "Neyman, J. (1923, 1990). On the application of probability theory to "
     "agricultural experiments. Statistical Science 5, 465-472.",
     "Differences in differences": "Sant'Anna, P. H. C. and Zhao, J. (2020). Doubly robust "

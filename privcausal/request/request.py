@@ -311,6 +311,8 @@ class Request:
             )
         if {"PLR", "LATE"} & {self.estimand, *self.more}:
             self._check_slope()
+        if self.dose or self.arms:
+            self._check_adjusted()
         self._check_arms("treatment", self.formula.treatment, own=self.per_unit or self.arms)
         if self.formula.instrument:
             self._check_arms("instrument", self.formula.instrument, own=self.dose)
@@ -325,7 +327,7 @@ class Request:
             if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
                 labels = [str(number_key(one)) for one in (domain.lo, domain.hi)]
             elif len(domain.values) > 2:
-                end = "; of several arms see estimand='PLR'"
+                end = "; several arms go with estimand='ATE' or 'PLR' of pc.private"
             if isinstance(domain, Interval) and domain.width != 1:
                 outcome = self.formula.outcome
                 two_values = (
@@ -347,14 +349,20 @@ class Request:
             )
 
     def _check_slope(self) -> None:
-        """What the partially linear model has not; of two arms it may have no covariates."""
+        """What the partially linear model and an instrument's slope have not."""
         if self.groups or self.more:
             also = "; for two arms 'ATO' has both" if self.estimand == "PLR" else ""
             raise CapabilityError(
                 f"estimand={self.estimand!r} has no groups, and is asked for alone{also}"
             )
-        if not (self.dose or self.arms):
-            return
+
+    def _check_adjusted(self) -> None:
+        """What a treatment that is a number, or of several arms, needs; two arms do without."""
+        if self.more:
+            raise CapabilityError(
+                f"treatment {self.formula.treatment!r} has several arms: their estimand='ATE' is "
+                "asked for alone"
+            )
         if self.propensity is not None or not self.formula.terms:
             raise CapabilityError(
                 f"{self.formula.assigned!r} is a number or of several arms: it needs covariates, "
@@ -383,15 +391,22 @@ class Request:
     @property
     def divides(self) -> bool:
         """Whether a score of an estimated propensity may divide by it."""
-        return not (self.dose or self.arms or self.estimand == "LATE")
+        several = bool(self.arms) and self.estimand == "PLR"
+        return not (self.dose or several or self.estimand == "LATE")
 
     @property
     def arms(self) -> tuple[str, ...]:
         """The labels of a treatment of more than two arms, the reference first; else none."""
         domain = self.schema.get(self.formula.treatment)
-        if self.estimand != "PLR" or not isinstance(domain, Levels) or len(domain.labels) < 3:
+        asked = self.mode == "proven" and self.estimand in ("ATE", "PLR")
+        if not asked or not isinstance(domain, Levels) or len(domain.labels) < 3:
             return ()
         return domain.labels
+
+    @property
+    def jointly(self) -> bool:
+        """Whether all terms are averages, from one release of their scores."""
+        return bool(self.more) or (bool(self.arms) and self.estimand == "ATE")
 
     @property
     def averages(self) -> tuple[Estimand, ...]:

@@ -240,7 +240,7 @@ class Result(Printed, Exchange, Disclosed, Absent):
         cov, terms = found.cov, len(found.terms)
         alone = np.diag(np.diag(cov))
         alone[:terms, :terms] = cov[:terms, :terms]
-        if self.plan.request.more:  # all are released
+        if self.plan.request.jointly:  # all are released
             alone = cov
         z = critical(alone, alpha, simultaneous=simultaneous)
         frames = [self._table(groups=False, z=z)]
@@ -254,10 +254,10 @@ class Result(Printed, Exchange, Disclosed, Absent):
         frame = average_frame(found, z, groups=groups)
         if self.estimate.plan.request.mode == "paper":  # its part would tell the noise scale
             frame["privacy_share"] = np.nan
-        whole = len(frame) if groups or self.plan.request.more else 1  # a slope has no such range
+        whole = len(frame) if groups or self.plan.request.jointly else 1  # of slopes there is none
         if self.plan.request.estimand == "OLS":
             whole = 0
-        frame = within_reach(frame, self._reach, whole)
+        frame = within_reach(frame, self._reach, whole, self._outcomes)
         return with_ratios(frame, found, self.plan.request.ratios, z)
 
     @property
@@ -268,11 +268,16 @@ class Result(Printed, Exchange, Disclosed, Absent):
     @property
     def _reach(self) -> float:
         """The largest effect there can be: the width of the outcome's bounds; of a number, any."""
-        request = self.estimate.plan.request
-        if not request.bounded:
+        if not self.plan.request.bounded:
             return float("inf")
-        domain = self.estimate.schema[request.formula.outcome]
-        return domain.width if isinstance(domain, Interval) else 1.0
+        low, high = self._outcomes
+        return high - low
+
+    @property
+    def _outcomes(self) -> tuple[float, float]:
+        """The bounds of the outcome, and so of its means."""
+        domain = self.estimate.schema[self.plan.request.formula.outcome]
+        return (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
 
     def _terms_table(self, alpha: float = 0.05) -> pd.DataFrame:
         return self._table(groups=False, z=quantile(alpha))
@@ -281,10 +286,12 @@ class Result(Printed, Exchange, Disclosed, Absent):
     def ate(self) -> pd.DataFrame:
         """The average effect: estimate std_error conf_low conf_high privacy_share, one row.
 
+        Of several arms a row each, but for the reference.
+
         `privacy_share` is at least what privacy makes of the variance: the noise on the averages'
         own sums. That on the moments of nuisances widens their allowance, and is not told apart.
         """
-        return _plain(self._terms_table().iloc[:1])
+        return _plain(self._terms_table().iloc[: max(len(self.plan.request.arms) - 1, 1)])
 
     @property
     def gate(self) -> pd.DataFrame:
@@ -575,7 +582,7 @@ class Result(Printed, Exchange, Disclosed, Absent):
     @property
     def _level_terms(self) -> int:
         """How many of `params`, the first ones, are averages of an effect and no slopes."""
-        return len(self.params) if self.plan.request.more else 1
+        return len(self.params) if self.plan.request.jointly else 1
 
     @property
     def methods(self) -> str:

@@ -26,8 +26,8 @@ from privcausal.request.request import RATIOS, RISKS
 from privcausal.request.schema import Interval, Levels
 from privcausal.typing import Integers, Matrix, Ratio, Vector
 
-RISK = "E[Y("
-"""In the names of mean outcomes (`request.RISKS`)."""
+MEAN = "E[Y("
+"""How names of mean outcomes begin (`request.RISKS`, or an arm's)."""
 
 _DRAWS = 20_000
 _PUBLIC_SEED = 7_071  # quadrature points of the simultaneous critical value; public
@@ -92,20 +92,23 @@ def with_limits(estimate: Vector, spread: Vector, z: float) -> dict[str, Vector]
     return {"estimate": estimate, "std_error": spread, "conf_low": low, "conf_high": high}
 
 
-def within_reach(frame: pd.DataFrame, reach: float, rows: int) -> pd.DataFrame:
-    """The first `rows` with estimates and limits in [-reach, reach], where their truths are known
-    to be.
+def within_reach(
+    frame: pd.DataFrame, reach: float, rows: int, outcomes: tuple[float, float] = (0.0, 1.0)
+) -> pd.DataFrame:
+    """The first `rows` with estimates and limits where their truths are known to be.
+
+    Effects are in [-reach, reach], mean outcomes in the range of `outcomes`.
 
     An interval that lies outside was wrong: it becomes the whole range. So none covers less.
     """
     value, low, high = (frame[c].to_numpy(copy=True) for c in ("estimate", "conf_low", "conf_high"))
     at = slice(rows)
-    # risks are no differences
-    least = np.where([RISK in str(name) for name in frame.index[at]], 0.0, -reach)
-    outside = (low[at] > reach) | (high[at] < least)
-    low[at] = np.where(outside, least, np.clip(low[at], least, reach))
-    high[at] = np.where(outside, reach, np.clip(high[at], least, reach))
-    value[at] = np.clip(value[at], least, reach)
+    mean = np.array([str(name).startswith(MEAN) for name in frame.index[at]], bool)
+    least, most = np.where(mean, outcomes[0], -reach), np.where(mean, outcomes[1], reach)
+    outside = (low[at] > most) | (high[at] < least)
+    low[at] = np.where(outside, least, np.clip(low[at], least, most))
+    high[at] = np.where(outside, most, np.clip(high[at], least, most))
+    value[at] = np.clip(value[at], least, most)
     return frame.assign(estimate=value, conf_low=low, conf_high=high)
 
 
@@ -136,8 +139,10 @@ def with_ratios(
 
 def effects_only(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows but those of what effects are ratios of, and of ratios, with no axis in common."""
-    others = (*RATIOS, *RISKS, *REDUCED[1:])
-    return frame[[str(name).partition(":")[0] not in others for name in frame.index]]
+    others = (*RATIOS, *REDUCED[1:])
+    names = [str(name) for name in frame.index]
+    kept = [not n.startswith(MEAN) and n.partition(":")[0] not in others for n in names]
+    return frame[kept]
 
 
 def tested(frame: pd.DataFrame) -> pd.Series[float]:

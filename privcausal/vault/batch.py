@@ -108,13 +108,20 @@ class Batch(Opaque):
 
     def only(self, part: int) -> Batch:
         """The same rows, of which only those in `part` count."""
+        view, chosen = self._view(), self.part == part
+        view.complete, view.chosen = self.complete & chosen, self.chosen & chosen
+        return view
+
+    def of_arm(self, arm: int) -> Batch:
+        """The same rows, treated where they are in one of several arms."""
+        view = self._view()
+        view.t = np.asarray(self.t == arm, np.float64)
+        return view
+
+    def _view(self) -> Batch:
         view: Batch = object.__new__(Batch)
-        view.rows, view.y, view.t, view.member = self.rows, self.y, self.t, self.member
-        chosen = self.part == part
-        view.dose, view.taken = self.dose, self.taken
-        view.part, view.complete, view.chosen = (
-            self.part, self.complete & chosen, self.chosen & chosen,
-        )  # fmt: skip
+        for name in Batch.__slots__:
+            setattr(view, name, getattr(self, name))
         return view
 
 

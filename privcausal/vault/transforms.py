@@ -28,13 +28,34 @@ class Transform(Protocol):
 
 @dataclass(frozen=True)
 class Treatment:
-    """T - 1/2 for T in [0, 1], or whether T is an `arm`: centring halves the bound."""
+    """T - 1/2 for T in [0, 1]: centring halves the bound."""
 
-    arm: int = 0
     bound: float = 0.5
 
     def __call__(self, batch: Batch) -> Vector:
-        return (batch.t == self.arm if self.arm else batch.t) - 0.5
+        return batch.t - 0.5
+
+
+@dataclass(frozen=True)
+class OfArm:
+    """A transform for two arms, of one of several arms against all others; its bound is the same.
+
+    Every row has a treatment of 0 or 1 then, as that transform asks.
+    """
+
+    transform: Transform
+    arm: int
+
+    @property
+    def bound(self) -> float:
+        return self.transform.bound
+
+    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
+        """The score of rows that were in the arm (1) or not (0) and had this outcome."""
+        return np.asarray(self.transform.at(rows, t, y))  # type: ignore[attr-defined]  # of a score
+
+    def __call__(self, batch: Batch) -> Vector:
+        return self.transform(batch.of_arm(self.arm))
 
 
 @dataclass(frozen=True)
@@ -288,11 +309,14 @@ class ScoreVector:
 class ArmSize:
     """|score| times a public number of the row's arm, in [0, 1]: controls', then treated's.
 
+    Of several arms the treated are those in `arm`, and all others are controls.
+
     |.| <= the score's bound.
     """
 
     score: Transform
     factors: tuple[float, float]
+    arm: int = 1
 
     @property
     def bound(self) -> float:
@@ -300,7 +324,7 @@ class ArmSize:
 
     def __call__(self, batch: Batch) -> Vector:
         control, treated = self.factors
-        return np.abs(self.score(batch)) * np.where(batch.t == 1, treated, control)
+        return np.abs(self.score(batch)) * np.where(batch.t == self.arm, treated, control)
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ def test_a_treatment_without_variation_gives_no_error(value: float) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"estimand": "ATE"}, "must be binary.*estimand='PLR'"),
+        ({"estimand": "ATT"}, "must be binary.*estimand='ATE' or 'PLR'"),
         ({"estimand": "PLR", "propensity": 0.5}, "takes no propensity"),
         ({"estimand": "PLR", "formula": "Y ~ T"}, "needs covariates"),
         ({"estimand": "PLR", "groups": ["X1 >= 0"]}, "no groups"),

@@ -42,6 +42,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "private": {"learner": "private", "base": "linear"},
     "difference": {"learner": "private", "formula": "Y ~ T"},
     "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "ATO"]},
+    "several arms": {
+        "learner": "private",
+        "base": "linear",
+        "formula": "Y ~ G | X1",
+        "bounds": {"Y": (0, 1), "X1": (0, 1), "G": ["a", "b", "c"]},
+    },
     "slope": {"learner": "private", "base": "linear", "estimand": "PLR"},
     "instrument": {
         "learner": "private",

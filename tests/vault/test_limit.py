@@ -226,6 +226,7 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         "gram": gram(c.w),
         "gram with factor": gram(c.w * (c.t - c.e) ** 2),
         "cross treatment": cross(c.t - 0.5),
+        "cross of an arm": cross(arms[0] - 0.5),
         "cross outcome": cross(c.y - 2.0),
         "cross by arm": np.concatenate([cross(imputed, arm) for arm in arms]),
         "cross cut": cross(cut(product, 0.25 * largest)),
@@ -248,6 +249,14 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
             ]
         ),
     }
+    # of the control arm against the other, as of a treatment
+    own = np.abs(c.mu1 + arms[0] * (c.y - c.mu1) / c.e - 1.0)
+    found["sizes of an arm"] = np.concatenate(
+        [
+            half_open(own[arm] * factor, edges[:-1])
+            for arm, factor in zip(arms[::-1], (0.5, 1.0), strict=True)
+        ]
+    )
     balance = np.where(c.t == 1, (1 - c.e) / c.e, c.e / (1 - c.e))
     for slopes, groups, which in (
         (False, False, "mean"),

@@ -40,6 +40,7 @@ from privcausal.vault import (
     Magnitudes,
     Marginals,
     MassBalance,
+    OfArm,
     OfCovariates,
     Outcome,
     OverlapMass,
@@ -358,6 +359,11 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
             OfCovariates(e, 1.0), np.array([0.1, 0.3, 0.5, 0.7, 0.9]), "propensity"
         ),
     }
+    found["cross of an arm"] = Cross(f, OfArm(Treatment(), 0), 0.5, "treatment")
+    control = ArmSize(OfArm(ArmScore(s.nuisance, s.outcome, CLIP, 1, 1.0), 0), (0.5, 1.0), 0)
+    found["sizes of an arm"] = ArmHistogram(
+        control, control.bound * 0.5 ** np.arange(1, 8)[::-1], "score sizes", 0
+    )
     arms = ArmSize(s.aipw, (1.0, 0.25))
     borders = arms.bound * 0.5 ** np.arange(1, 8)[::-1]
     found["sizes by arm"] = ArmHistogram(arms, borders, "score sizes")

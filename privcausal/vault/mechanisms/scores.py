@@ -359,7 +359,7 @@ class ScoreSquares(Mechanism):
 
 @dataclass(frozen=True, eq=False)
 class ArmHistogram(Mechanism):
-    """Counts of a number of each row in public cells, within each arm.
+    """Counts of a number of each row in public cells, in an `arm` and out of it.
 
     The cells are (-inf, edges[0]], (edges[k], edges[k + 1]], the last of these open, and
     [edges[-1], inf). Where the number was cut to the edges, the outer cells hold what was cut.
@@ -374,6 +374,7 @@ class ArmHistogram(Mechanism):
     target: Transform
     edges: Vector
     what: str
+    arm: int = 1
 
     @property
     def query(self) -> str:
@@ -394,7 +395,7 @@ class ArmHistogram(Mechanism):
         value = self.target(batch)
         inner = np.searchsorted(self.edges, value, side="left")
         cell = np.where(value >= self.edges[-1], len(self.edges), inner)
-        at = np.where(batch.t == 1, self.cells, 0) + cell
+        at = np.where(batch.t == self.arm, self.cells, 0) + cell
         counted = batch.complete & ~np.isnan(value)
         return np.bincount(at[counted], minlength=2 * self.cells).astype(np.int64)
 
