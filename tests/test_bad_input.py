@@ -877,3 +877,11 @@ def test_without_noise_and_without_a_complete_row(learner: str, neighbors: Any) 
             fit(rows)
         with testing.seeded_noise(1):
             assert fit(rows).bse.notna().all()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"cov_type": "HC1"}, {"split": "half"}, {"tails": "none"}, {"propensity_clip": 0.5}]
+)
+def test_a_detail_is_refused_where_it_is_written(wrong: dict[str, Any]) -> None:
+    with pytest.raises(pc.PrivcausalError, match=next(iter(wrong))):
+        pc.Control(**wrong)

@@ -130,6 +130,11 @@ class Control:
         rarely narrow.
     cov_type : {"nonrobust", "HC0"}
         Covariance of the best linear projection; HC0 releases its meat.
+
+    Raises
+    ------
+    CapabilityError, SchemaError
+        A choice that there is not, or a clip outside (0, 0.5).
     """
 
     split: Split = "full"
@@ -137,6 +142,19 @@ class Control:
     shares: Mapping[str, float] | None = None
     tails: Tails = "cubic"
     cov_type: Literal["nonrobust", "HC0"] = "nonrobust"
+
+    def __post_init__(self) -> None:
+        _check_details(self.split, self.propensity_clip, self.tails, self.cov_type)
+
+
+def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
+    _choice("split", split, SPLITS)
+    _choice("cov_type", cov_type, ("nonrobust", "HC0"))
+    _choice("tails", tails, ("cubic", "any"))
+    if not (isinstance(clip, int | float) and LEAST_PROPENSITY <= clip < 0.5):
+        raise SchemaError(
+            f"propensity_clip must be a number in (0, 0.5), at least {LEAST_PROPENSITY:g}"
+        )
 
 
 @stored
@@ -245,13 +263,7 @@ class Request:
                 "below_minimum='published' belongs to published mechanisms: what is proven holds "
                 "for any number of rows"
             )
-        _choice("split", self.split, SPLITS)
-        _choice("cov_type", self.cov_type, ("nonrobust", "HC0"))
-        _choice("tails", self.tails, ("cubic", "any"))
-        if not (isinstance(self.clip, int | float) and LEAST_PROPENSITY <= self.clip < 0.5):
-            raise SchemaError(
-                f"propensity_clip must be a number in (0, 0.5), at least {LEAST_PROPENSITY:g}"
-            )
+        _check_details(self.split, self.clip, self.tails, self.cov_type)
         if (self.estimand == "OLS") == bool(self.formula.treatment):
             raise CapabilityError("a regression has no treatment, and every effect has one")
         self._check_propensity()

@@ -27,8 +27,7 @@ Terms = Sequence[str] | Mapping[str, str] | None
 
 
 def compare(
-    fits: Mapping[str, Any] | Sequence[Any],
-    *,
+    *fits: Any,
     terms: Terms = None,
     statistic: Statistic = "std_error",
     groups: bool = False,
@@ -43,11 +42,11 @@ def compare(
 
     Parameters
     ----------
-    fits : mapping from names to fits, or sequence of fits
+    *fits : fits, or one sequence of them, or a mapping from names to fits
         Results of `private`, `privcate`, `from_cells` and `load`; results of statsmodels and
         pyfixest; whatever follows the maketables protocol; frames with broom's columns (term
-        estimate std_error, and p_value conf_low conf_high where there are such). A sequence is
-        numbered (1), (2), ...
+        estimate std_error, and p_value conf_low conf_high where there are such). Without names
+        they are numbered (1), (2), ...
     terms : sequence of str, or mapping, optional
         Terms to show, in this order; a mapping gives them names, and terms of one name share a
         row: ``{"ATE": "effect", "programme": "effect"}``. All are shown unless given.
@@ -79,12 +78,13 @@ def compare(
         raise CapabilityError(
             f"statistic={str(statistic)[:40]!r} is unknown; choose one of {known}"
         )
-    if isinstance(fits, Mapping):
-        named = {str(name): fit for name, fit in fits.items()}
-    elif isinstance(fits, Sequence) and not isinstance(fits, str | bytes):
-        named = {f"({place})": fit for place, fit in enumerate(fits, 1)}
+    given: Any = fits[0] if len(fits) == 1 else fits
+    if isinstance(given, Mapping):
+        named = {str(name): fit for name, fit in given.items()}
+    elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        named = {f"({place})": fit for place, fit in enumerate(given, 1)}
     else:
-        raise CapabilityError('compare takes several fits: {"DR": fit, "R": other}, or a list')
+        raise CapabilityError('compare takes several fits: one, other, or {"DR": one, "R": other}')
     if not named:
         raise CapabilityError("there is nothing to compare: give at least one fit")
     # as handed to maketables a fit shows less of itself

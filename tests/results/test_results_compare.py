@@ -55,6 +55,13 @@ def test_private_fits_are_read_whole() -> None:
     assert made.stats.loc["R", "Privacy noise"] == f"{100 * share:.0f}%"
 
 
+def test_fits_may_be_listed_or_not() -> None:
+    one, other = proven(), proven_average()
+    assert str(pc.compare(one, other)) == str(pc.compare([one, other]))
+    with pytest.raises(pc.CapabilityError, match="takes several fits"):
+        pc.compare(one)
+
+
 def test_fits_of_one_data_set_have_a_price_together() -> None:
     one, two = proven(), proven_average()
     rho = round(sum(fit.budget["rho"].sum() for fit in (one, two)) * 1e12)
