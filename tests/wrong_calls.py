@@ -769,7 +769,6 @@ PLANS: dict[str, Case] = {
     "shares as a list": (plan(control=pc.Control(shares=[1])), BudgetError, "a dict"),
     "groups": (plan(groups=["X1"]), SchemaError, "X1 >= 65"),
     "neighbors": (plan(neighbors="both"), CapabilityError, "neighbors"),
-    "split": (plan(control=pc.Control(split="half")), CapabilityError, "split"),
     "max_rows": (plan(max_rows=5), BudgetError, "needs unit="),
 }
 
