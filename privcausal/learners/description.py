@@ -160,7 +160,7 @@ def nuisance_rows(estimate: Estimate, rows: str) -> Rows:
     # some bases are the effect's only, and say what the nuisances were learned by
     by = getattr(_base(plan), "nuisances", plan.base)
     return (
-        ("Nuisances", f"{by}, {rows}"),
+        ("Nuisances", f"{by}, {rows}" if plan.request.formula.terms else "none"),
         ("Propensity", propensity_words(plan.request, estimate.clip)),
     )
 

@@ -28,7 +28,7 @@ from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
 from privcausal.learners.description import BOUNDED, MISSING, NO_INTERFERENCE, RATIO, Description
-from privcausal.learners.estimands import words_of
+from privcausal.learners.estimands import BY_LOT, RANDOMISED, words_of
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.shares import SHARES
 from privcausal.learners.state import Session
@@ -123,26 +123,16 @@ class DifferenceInMeans(Learner):
         return Description(
             title=cls.title,
             rows=(("Nuisances", "none"), ("Propensity", "one for all rows")),
-            reading=(READING, *same) if trial else (words.reading,),
+            reading=(BY_LOT, *same) if trial else (words.reading,),
             assumptions=((RANDOMISED,) if trial else words.identified) + (NO_INTERFERENCE, BOUNDED),
             methods=(*words.methods, *METHODS, *((RATIO,) if request.ratios else ())),
             adjusts=False,
         )
 
 
-READING = (
-    "Causal reading: treatment given at random, no interference. One probability holds for all "
-    "rows, and nothing is adjusted for."
-)
-
 SAME = (
     "Without covariates ATE, ATT and ATO are one number. Where one probability decides for all, "
     "the same difference in means estimates all three."
-)
-
-RANDOMISED = (
-    "Randomised treatment: chance decided who was treated, with one probability for all. Nothing "
-    "was adjusted for, so in a study that observed treatment this is no causal effect."
 )
 
 METHODS = (

@@ -138,6 +138,8 @@ def words_of(request: Request, estimand: str = "") -> Words:
     if request.trust.panel is not None:
         return DID
     words = ESTIMANDS[estimand or request.estimand]
+    if request.arms and not request.formula.terms:
+        return replace(words, reading=BY_LOT, identified=(RANDOMISED,))
     if request.propensity is None or request.formula.instrument:
         return words
     reading = words.reading.replace("no unmeasured confounding, overlap,", KNOWN).replace(
@@ -148,6 +150,14 @@ def words_of(request: Request, estimand: str = "") -> Words:
 
 KNOWN = "treatment given with the propensity that was stated,"
 ASSIGNED = "Each unit was treated by chance, with the propensity that was stated."
+BY_LOT = (
+    "Causal reading: treatment given at random, no interference. One probability holds for all "
+    "rows, and nothing is adjusted for."
+)
+RANDOMISED = (
+    "Randomised treatment: chance decided who was treated, with one probability for all. Nothing "
+    "was adjusted for, so in a study that observed treatment this is no causal effect."
+)
 
 
 def propensity_limits(request: Request, clip: float) -> tuple[float, float]:

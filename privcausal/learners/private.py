@@ -65,8 +65,11 @@ class Private(Learner):
     }
 
     def top(self, request: Request) -> Mapping[str, float]:
-        """A known propensity leaves half of the nuisances' stages out, and what they cost."""
-        if request.propensity is None:
+        """A known propensity leaves half of the nuisances' stages out, and what they cost.
+
+        Without covariates they are numbers, and no functions.
+        """
+        if request.propensity is None and request.formula.terms:
             return self.shares
         known = SHARES.private_nuisance_known, SHARES.private_effect_known
         return {**self.shares, "nuisance": known[0], "effect": known[1]}

@@ -375,7 +375,8 @@ class Request:
                 f"treatment {self.formula.treatment!r} has several arms: their estimand='ATE' is "
                 "asked for alone"
             )
-        if self.propensity is not None or not self.formula.terms:
+        adjusted = self.formula.terms or self.estimand == "ATE"
+        if self.propensity is not None or not adjusted:
             raise CapabilityError(
                 f"{self.formula.assigned!r} is a number or of several arms: it needs covariates, "
                 "'Y ~ T | X', and takes no propensity=, the chance of one of two arms"

@@ -37,7 +37,7 @@ def study(n: int, seed: int = 0) -> pd.DataFrame:
 
 
 def fit(data: pd.DataFrame, **options: Any) -> Any:
-    return pc.private(FORMULA, data, **{"bounds": BOUNDS} | options)
+    return pc.private(options.pop("formula", FORMULA), data, **{"bounds": BOUNDS} | options)
 
 
 def uncut(extremes: Extremes, *_: Any, **__: Any) -> Cut:
@@ -106,6 +106,21 @@ def test_effects_are_differences_of_the_arms() -> None:
     assert found.ate.index.tolist() == ["T[T.b]", "T[T.c]"]
 
 
+def test_without_covariates_and_noise_it_is_the_difference_in_means() -> None:
+    """The AIPW score of constants: shares and means of the arms, which errors of either leave."""
+    data = study(20_000)
+    data["T"] = np.random.default_rng(1).permutation(data["T"])
+    with zero_noise():
+        found = fit(data, formula="Y ~ T")
+    means = data.groupby("T")["Y"].mean()
+    assert found.params.iloc[:2].to_numpy() == pytest.approx(means[1:] - means["a"], abs=2e-3)
+    plain = np.sqrt(
+        (data.groupby("T")["Y"].var() / data.groupby("T").size()).to_numpy() @ [1, 1, 0]
+    )
+    assert np.sqrt(found.estimate.averages.sampling[0, 0]) == pytest.approx(plain, rel=0.05)
+    assert "Causal reading: treatment given at random" in str(found.summary())
+
+
 def test_what_results_say(tmp_path: Any) -> None:
     with seeded_noise(0):
         found = fit(study(2000), groups="site")
@@ -143,7 +158,6 @@ def test_an_arm_that_many_are_hardly_ever_in_is_told() -> None:
     ("options", "match"),
     [
         ({"propensity": 0.5}, "takes no propensity"),
-        ({"formula": "Y ~ T"}, "needs covariates"),
         ({"estimand": ["ATE", "ATT"]}, "asked for alone"),
         ({"estimand": ["ATE", "RR"]}, "asked for alone"),
         ({"estimand": "ATO"}, "must be binary"),
