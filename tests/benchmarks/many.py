@@ -1,6 +1,6 @@
 """Coverage and widths of several estimands from one charge, against each asked alone.
 
-    python tests/benchmarks/many.py --reps 60      # every cell; prints a line each
+    python tests/benchmarks/many.py --reps 200     # every cell; prints a line each
     python tests/benchmarks/many.py --quick        # two repetitions of the small cells
 
 Three laws, fixed before anything was run: `mild` (a number, mild confounding), `confounded` (the
@@ -123,7 +123,7 @@ def kind(name: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--reps", type=int, default=60)
+    parser.add_argument("--reps", type=int, default=200)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
