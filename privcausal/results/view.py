@@ -222,7 +222,8 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
     protected = _protected(result.guarantee)
     if estimate.averages is None:
         return (f"The effect of {treatment} on {outcome} was estimated by covariates.", protected)
-    row = result._table(groups=False, z=quantile(alpha)).iloc[result._lead]
+    table = result._table(groups=False, z=quantile(alpha))
+    row = table.iloc[result._lead]
     share = 0.0 if np.isnan(row["privacy_share"]) else float(row["privacy_share"])
     if request.estimand == "OLS":
         return (
@@ -254,10 +255,30 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
         return (
             f"{over}, the data do not settle whether {treatment} raises or lowers {outcome}.",
             f"{between}, and our best guess is {value}; {noise}",
+            *_other_arms(result, table),
             protected,
         )
     verb, size = ("raises", value) if shown[0] > 0 else ("lowers", value.lstrip("-\N{MINUS SIGN}"))
-    return (f"{over}, {treatment} {verb} {outcome} by {size}.", f"{between}; {noise}", protected)
+    return (
+        f"{over}, {treatment} {verb} {outcome} by {size}.",
+        f"{between}; {noise}",
+        *_other_arms(result, table),
+        protected,
+    )
+
+
+def _other_arms(result: Result, table: pd.DataFrame) -> tuple[str, ...]:
+    """Effects of the arms that the first sentence is not about."""
+    request, found = result.plan.request, []
+    for place, arm in enumerate(request.arms[2:], 1):
+        row = table.iloc[place]
+        shown = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
+        value, low, high = alike(shown, float(row["std_error"]), digits=2)
+        found.append(
+            f"{request.formula.treatment} {arm} instead of {request.arms[0]}: {value}, between "
+            f"{low} and {high}."
+        )
+    return tuple(found)
 
 
 def _listed(result: Result) -> str:

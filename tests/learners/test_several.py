@@ -132,7 +132,9 @@ def test_what_results_say(tmp_path: Any) -> None:
     assert pc.load(tmp_path / "fit.json").params.equals(found.params)
     assert found.sensitivity().term == "T[T.b]"
     found.report(tmp_path / "report.html")
-    assert "T[T.c]" in (tmp_path / "report.html").read_text("utf-8")
+    report = (tmp_path / "report.html").read_text("utf-8")
+    assert "T b instead of a" in report
+    assert "T c instead of a: " in report
     plan = pc.plan(FORMULA, n=2000, bounds=BOUNDS, estimand="ATE")
     assert (plan.table["half-width"] > 0).all()
 
