@@ -69,13 +69,6 @@ class AbsHistogram:
         """Share of scores below `cut`."""
         return float(np.interp(cut, self.edges, np.cumsum(self.counts) / self.total))
 
-    def quantile(self, share: float) -> float:
-        """The least border with at least this share of scores below; the widest if silent."""
-        if self.silent:
-            return float(self.edges[-1])
-        seen = np.cumsum(self.counts) >= share * self.total
-        return float(self.edges[int(np.argmax(seen))])
-
     @property
     def reach(self) -> float:
         """Upper border of the last bin that stands out."""
@@ -107,6 +100,14 @@ def threshold_for_effect(
         PRIORS.cut_noise * (noise_per_cut * m) ** 2 + (bias * sizes.excess(m)) ** 2 for m in grid
     ]
     return float(grid[int(np.argmin(loss))])
+
+
+def cut_of_least_error(sizes: AbsHistogram, noise_per_cut: float) -> tuple[float, float]:
+    """Cut of least squared noise and squared bias (`unseen_bias`), and that bias."""
+    grid = np.geomspace(sizes.edges[2], sizes.edges[-1], CUTS)
+    bias = np.array([unseen_bias(sizes, m) for m in grid])
+    best = int(np.argmin((noise_per_cut * grid) ** 2 + bias**2))
+    return float(grid[best]), float(bias[best])
 
 
 def unseen_bias(sizes: AbsHistogram, cut: float) -> float:

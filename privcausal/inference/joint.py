@@ -47,7 +47,7 @@ def noise_shape(points: Matrix, weights: Matrix) -> Matrix:
         moments = (x.T * law) @ x
         moments += THIN * np.trace(moments) * np.eye(len(moments))
         shape = matrix_power(moments, 0.5)
-        reach = np.einsum("ij,jk,ik->i", x, np.linalg.inv(shape), x)
+        reach = (x @ np.linalg.inv(shape) * x).sum(axis=1)
         law = law * np.maximum(reach, 0.0)
         law /= law.sum()
     return np.asarray(inverse @ (shape * reach.max()) @ inverse)

@@ -76,10 +76,6 @@ class Priors:
     """The same of products with curvatures: rarer. Random laws."""
     kinds_pull: float = 0.25
     """As `nuisance_pull`, for the variance of a kind."""
-    residual_range: float = 1.5
-    """Outcome residuals are cut here at the widest, in outcomes: few are larger. Random laws."""
-    residuals_uncut: float = 0.98
-    """Share of residuals that the cut leaves, by their histogram: the rest biases less. By hand."""
     interaction_norm_quantile: float = 0.8
     """As `norm_quantile`: products have heavier tails than their noise is worth. Random laws."""
 

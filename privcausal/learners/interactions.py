@@ -16,12 +16,20 @@ import numpy as np
 
 from privcausal.features.products import Interactions
 from privcausal.features.rows import Rows
+from privcausal.inference.clipping import cut_of_least_error
 from privcausal.inference.confounding import Pair
 from privcausal.inference.population import population_gram
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, Prior, Regression, fit
 from privcausal.learners.budget import StageWeight
-from privcausal.learners.nuisances import FoldNuisances, by_fold, extended, read_sizes, sizes_of
+from privcausal.learners.nuisances import (
+    FoldNuisances,
+    by_fold,
+    cross_noise,
+    extended,
+    read_sizes,
+    sizes_of,
+)
 from privcausal.learners.shares import Stages
 from privcausal.learners.state import FitState, complements
 from privcausal.request.plan import StageKey
@@ -80,14 +88,27 @@ def refine(
     )  # fmt: skip
     sizes = read_sizes(state, sizing, Stages.INTERACTION_SIZES)
     spread = spread or _outcome_spread(state, partials)
-    cut = min(sizes.quantile(PRIORS.residuals_uncut), PRIORS.residual_range * half)
+    cut, lost = cut_of_least_error(sizes, _noise_per_cut(state, psi))
     ys = _regressions(
         state, psi, Stages.OUTCOME_INTERACTIONS,
         Cross(psi, outcome, cut, Stages.OUTCOME_INTERACTIONS.query),
         noise_var=(PRIORS.outcome_noise_sd * half) ** 2, spread=spread,
+        lost=lost,
     )  # fmt: skip
     pairs = [Pair(e, y, np.full(psi.size, True)) for e, y in zip(es, ys, strict=True)]
     return tuple(extended(p, psi, pair) for p, pair in zip(partials, pairs, strict=True))
+
+
+def _noise_per_cut(state: FitState, psi: Interactions) -> float:
+    """Noise sd of a mean outcome along one direction of psi, per unit of the residuals' cut.
+
+    Without shrinkage its mean square is that of a cross moment times the mean eigenvalue of
+    E[psi psi']^-1. What a cut takes off is of the same unit.
+    """
+    moments = population_gram(psi, state.rows, 1.0, np.ones(len(state.rows)))
+    inverse = np.linalg.pinv(moments, rcond=1e-6, hermitian=True)
+    noise = cross_noise(state, Stages.OUTCOME_INTERACTIONS, psi.cut)
+    return noise * float(np.sqrt(np.trace(inverse) / psi.size)) / state.population.count
 
 
 def _outcome_spread(state: FitState, partials: tuple[FoldNuisances, ...]) -> float:
@@ -193,17 +214,21 @@ def _regressions(
     *,
     noise_var: float,
     spread: float,
+    lost: float = 0.0,
 ) -> list[Regression]:
     """Of a nuisance's residuals for each fold, from prior variance of noise and additive part's sd.
 
-    There is one variance for products of pairs and one for curved products.
+    There is one variance for products of pairs and one for curved products. A cut may take any
+    function of the covariates of root mean square `lost` off: by Cauchy and Schwarz a moment
+    v'E[psi h] is at most that times the root of v'E[psi psi']v, and errs by as much.
     """
     releases = state.session.moments(stage, order)
     ones, found = np.ones(len(state.rows)), []
     noise_sd = float(releases[0].noise_sd[0])
     for cross, sd, share in complements([r.value for r in releases], noise_sd):
-        gram = population_gram(psi, state.rows, state.population.count * share, ones)
-        moments = Moments(gram, cross, 0.0, sd, noise_var)
+        rows = state.population.count * share
+        gram = population_gram(psi, state.rows, rows, ones)
+        moments = Moments(gram, cross, 0.0, sd, noise_var, lost**2 * rows * gram)
         regression = fit(moments, _prior(psi, spread)).regression
         assert regression is not None
         found.append(regression)

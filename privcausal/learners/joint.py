@@ -161,13 +161,15 @@ def _vector(state: FitState, asked: Sequence[One], chosen: Sequence[Chosen]) -> 
         worth += np.outer(one.parts, one.parts) / (
             own.noise**2 + own.bias**2 + one.remainder.rms**2
         )
-    basis = np.linalg.inv(np.linalg.cholesky(noise_shape(all_[::THINNED], worth)))
+    some = all_[:: max(THINNED, len(all_) // MOST)]
+    basis = np.linalg.inv(np.linalg.cholesky(noise_shape(some, worth)))
     basis /= max(1.0, float(np.linalg.norm(all_ @ basis.T, axis=1).max()))
     return ScoreVector(tuple(asked[k].target.score for k in components), cuts, basis)
 
 
-THINNED = 4
-"""Of so many points one finds the shape; it is then scaled to hold them all."""
+THINNED, MOST = 4, 10_000
+"""One of so many points, and about so many at most, find the shape; it is then scaled to hold all
+of them."""
 
 
 def _asked(

@@ -275,9 +275,7 @@ def residual_cross(
     state: FitState, partials: tuple[FoldNuisances, ...], arm: int | None = None
 ) -> Cross:
     """Sum of w (T - e)(Y - eta) phi with a public cut; of several arms, with one against others."""
-    target = residual_product(state, partials)
-    if arm is not None:
-        target = OfArm(target, arm)
+    target = residual_product(state, partials, arm)
     cut = 2 * RESIDUAL_SHARE * state.centre.bound
     return Cross(state.effect_features, target, cut, "residual product")
 
@@ -306,10 +304,17 @@ def residual_effect(
     return as_effect(state, base.effect(found, features, constant, cut**2 / 40))
 
 
-def residual_product(state: FitState, partials: tuple[FoldNuisances, ...]) -> Transform:
-    """(T - e)(Y - eta), each row by its own fold's nuisances."""
+def residual_product(
+    state: FitState, partials: tuple[FoldNuisances, ...], arm: int | None = None
+) -> Transform:
+    """(T - e)(Y - eta), each row by its own fold's nuisances; T is one of several arms, or T."""
     soft = state.soft_clip
-    return by_fold(lambda p: ResidualProduct(p.e_soft, p.eta, state.outcome, soft), partials)
+
+    def product(part: FoldNuisances) -> Transform:
+        found = ResidualProduct(part.e_soft, part.eta, state.outcome, soft)
+        return found if arm is None else OfArm(found, arm)
+
+    return by_fold(product, partials)
 
 
 def as_effect(state: FitState, posterior: Posterior) -> Effect:

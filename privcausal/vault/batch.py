@@ -91,6 +91,8 @@ class Batch(Opaque):
         if isinstance(layout.schema.get(formula.assigned), Interval):
             self.t = np.clip(self.dose, 0.0, 1.0)
         self.taken = placed(formula.treatment) if formula.instrument else self.dose
+        if request.arms:  # a label that is none of them is no arm
+            complete &= self.t >= 0
         known = request.propensity
         self.rows = Rows(
             {name: value for name, (value, _) in clean.items()},
@@ -115,7 +117,7 @@ class Batch(Opaque):
     def of_arm(self, arm: int) -> Batch:
         """The same rows, treated where they are in one of several arms."""
         view = self._view()
-        view.t = np.asarray(self.t == arm, np.float64)
+        view.dose = view.t = np.asarray(self.t == arm, np.float64)
         return view
 
     def _view(self) -> Batch:

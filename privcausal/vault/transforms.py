@@ -40,10 +40,11 @@ class Treatment:
 class OfArm:
     """A transform for two arms, of one of several arms against all others; its bound is the same.
 
-    Every row has a treatment of 0 or 1 then, as that transform asks.
+    Every row has a treatment of 0 or 1 then, as that transform asks. It is none that is kept for
+    the rows (as `Aipw` is), where the arm would not tell one from another.
     """
 
-    transform: Transform
+    transform: Treatment | ResidualProduct | ArmScore
     arm: int
 
     @property
@@ -52,7 +53,8 @@ class OfArm:
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         """The score of rows that were in the arm (1) or not (0) and had this outcome."""
-        return np.asarray(self.transform.at(rows, t, y))  # type: ignore[attr-defined]  # of a score
+        assert isinstance(self.transform, ArmScore)
+        return self.transform.at(rows, t, y)
 
     def __call__(self, batch: Batch) -> Vector:
         return self.transform(batch.of_arm(self.arm))

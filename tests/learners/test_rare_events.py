@@ -57,3 +57,34 @@ def test_rows_that_weigh_little_may_hold_the_events() -> None:
     weights = np.r_[np.full(100, 0.2), np.ones(900)]
     most = nuisances._most_variance(weights @ events, 0.0, gram, 0.5, weights.mean() / 0.2)
     assert most >= events.var() - 1e-12
+
+
+CELLS = {(0, 0): (0.31, 0.175, 0.012), (0, 1): (0.49, 0.38, 0.065),
+         (1, 0): (0.05, 0.043, 0.003), (1, 1): (0.15, 0.10, 0.016)}  # fmt: skip
+"""By two covariates: their share, the propensity, and the share of controls with an amount."""
+
+
+def test_confounded_amounts_that_are_mostly_none() -> None:
+    """A cut of residuals that takes all amounts off is no sign of products of covariates.
+
+    Treatment takes a quarter of the amounts off. Rows and noise are seeded: it fails never or always.
+    """
+    shares, chance, some = np.array(list(CELLS.values())).T
+    truth = -0.25 * float(shares @ some) * float(np.exp(-2 + 0.7**2 / 2))
+    missed, errors = 0, []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        cell = rng.choice(4, 90_000, p=shares)
+        x = np.array(list(CELLS))[cell]
+        t = rng.random(len(cell)) < chance[cell]
+        has = rng.random(len(cell)) < some[cell] * np.where(t, 0.75, 1.0)
+        y = np.minimum(has * rng.lognormal(-2, 0.7, len(cell)), 14)
+        frame = pd.DataFrame({"Y": y, "T": t.astype(int), "X1": x[:, 0], "X2": x[:, 1]})
+        bounds = {"Y": (0, 14), "X1": (0, 1), "X2": (0, 1)}
+        with seeded_noise(seed):
+            fit = pc.private("Y ~ T | X1 + X2", frame, eps=1, bounds=bounds)
+        low, high = fit.conf_int().loc["ATE"]
+        missed += not low <= truth <= high
+        errors.append(fit.params["ATE"] - truth)
+    assert missed <= 1
+    assert abs(np.mean(errors)) < 0.0015

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from unittest import mock
 
@@ -146,6 +147,25 @@ def test_limits_of_a_mean_are_in_the_bounds_of_the_outcome() -> None:
     means = limits.loc[["E[Y(a)]", "E[Y(b)]", "E[Y(c)]"]].to_numpy()
     assert ((means >= 92) & (means <= 108)).all()
     assert (limits.loc["T[T.b]"].abs() <= 16).all()
+
+
+@pytest.mark.parametrize("estimand", ["ATE", "PLR"])
+def test_a_label_that_was_not_declared_is_missing(estimand: str) -> None:
+    data = study(4000)
+    other = data["X1"] > 0.3
+    found = []
+    for label in ("z", None):
+        with zero_noise():
+            found.append(fit(data.assign(T=data["T"].mask(other, label)), estimand=estimand).params)
+    pd.testing.assert_series_equal(*found)
+
+
+def test_many_arms_take_no_minutes() -> None:
+    data = study(2000).assign(T=np.random.default_rng(0).choice(list("abcdefghijkl"), 2000))
+    start = time.process_time()
+    with seeded_noise(0):
+        fit(data, bounds=BOUNDS | {"T": list("abcdefghijkl")})
+    assert time.process_time() - start < 20
 
 
 def test_an_arm_that_many_are_hardly_ever_in_is_told() -> None:
