@@ -114,9 +114,7 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
             [float(row[k]) for k in ("estimate", "conf_low", "conf_high")], float(row["std_error"])
         )
         facts.append((str(row.name), estimate, of))
-        remark = (
-            "sampling and privacy noise" if len(view.uncertainty) <= 2 else "all sources of error"
-        )
+        remark = "all sources of error" if view.more else "sampling and privacy noise"
         limits = f"{low} to {high}" if math.isfinite(row["conf_low"]) else "no limits"
         facts.append((f"{level(view.alpha)} interval", limits, remark))
     slack = f"failure chance {chance(view.delta)}" if view.delta else "pure, without failure chance"
@@ -125,7 +123,7 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
     return [*facts, (f"Privacy ({view.kind})", f"ε = {view.epsilon:.3g}", slack)]
 
 
-PLAIN = {"clipping": "cut values", "nuisances": "confounding"}
+PLAIN = {"nuisances": "confounding"}
 
 
 def _plain(sources: Sequence[VarianceSource], *, public: bool) -> list[VarianceSource]:
