@@ -408,7 +408,7 @@ def test_a_fit_that_is_paid_for_is_saved_even_if_its_report_fails(here, capsys, 
     assert "the report r.html could not be written" in said.err
     assert "wrote the report" not in said.err
     assert "Private Average Treatment Effect" in said.out
-    assert pc.load("f.json").ate.shape == (1, 5)
+    assert pc.load("f.json").ate.shape == (1, 6)
 
 
 def test_only_our_own_warnings_are_shown(here, capsys, monkeypatch):

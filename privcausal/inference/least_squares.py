@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from privcausal.inference.average import FEW, AverageEstimate, raised
-from privcausal.inference.ranges import Tail, cuts_between, hidden, told
+from privcausal.inference.ranges import ERROR, LUCK, Tail, cuts_between, hidden, told
 from privcausal.inference.regression import positive_part, signal_share
 from privcausal.inference.score_cut import Cut
 from privcausal.typing import Matrix, Vector
@@ -54,7 +54,15 @@ class Sizes:
     @property
     def reach(self) -> float:
         """How far sizes are seen; the largest edge where none are."""
-        seen = np.flatnonzero(told(self.counts, self.noise_sd, self.looks))
+        return self._seen(ERROR)
+
+    @property
+    def sure(self) -> float:
+        """The same without cells that one fit in a thousand sees by luck."""
+        return self._seen(LUCK)
+
+    def _seen(self, error: float) -> float:
+        seen = np.flatnonzero(told(self.counts, self.noise_sd, self.looks, error))
         return float(self.edges[seen[-1] if len(seen) else -1])
 
     def rms(self, cut: float) -> float:
@@ -72,6 +80,11 @@ def whitening(gram: Matrix, noise_sd: float, rows: float) -> Matrix:
     values, vectors = np.linalg.eigh(gram / rows)
     least = FEW * noise_sd * np.sqrt(len(gram)) / rows
     return np.asarray(vectors / np.sqrt(np.maximum(values, max(least, 1e-12 * values[-1]))))
+
+
+def least_seen(gram_sd: float, size: int) -> float:
+    """The least eigenvalue of a Gram (size, size) that can be told from its noise (Wigner 1958)."""
+    return float(2 * gram_sd * np.sqrt(size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,12 +108,9 @@ class Released:
 
     @cached_property
     def solution(self) -> tuple[Vector, Matrix, Matrix]:
-        """delta, the inverse of the Gram where it can be told from noise, and the other directions.
-
-        The noise moves no eigenvalue by more than about 2 sqrt(p) sd (Wigner 1958).
-        """
+        """delta, the inverse of the Gram where noise leaves it seen, and the other directions."""
         values, vectors = np.linalg.eigh(self.gram)
-        least = max(2 * self.gram_sd * np.sqrt(len(values)), 1e-9 * float(values[-1]))
+        least = max(least_seen(self.gram_sd, len(values)), 1e-9 * float(values[-1]))
         seen = values > least
         inverse = (vectors[:, seen] / values[seen]) @ vectors[:, seen].T
         return inverse @ self.cross, inverse, vectors[:, ~seen]

@@ -17,7 +17,6 @@ import numpy as np
 from privcausal.features.functions import Capped, Constant, Function, LinearFunction, Nuisance
 from privcausal.features.rows import Rows
 from privcausal.inference.average import (
-    FEW,
     AverageEstimate,
     Frame,
     ScoreData,
@@ -260,10 +259,17 @@ def averages_needs(request: Request) -> list[StageWeight]:
         StageWeight(STAGES[0], SHARES.average_sizes),
     ]
     return [
-        *([] if is_binary(request) else looks),
+        *(arm_needs(request) if is_binary(request) else looks),
         StageWeight(STAGES[1], SHARES.average_scores),
         StageWeight(STAGES[2], SHARES.average_squares),
     ]
+
+
+def arm_needs(request: Request) -> list[StageWeight]:
+    """Counts of the arms, which show whether a known propensity is right."""
+    if request.propensity is None:
+        return []
+    return [StageWeight(STAGES[0], SHARES.known_arms)]
 
 
 class Weighed(NamedTuple):
@@ -333,26 +339,34 @@ def averages(
 def score_sizes(
     state: FitState, targets: Sequence[Target], stage: StageKey
 ) -> list[ArmSizes] | list[None]:
-    """Sizes of each score by arm; None for an outcome of two values, whose sizes are known."""
+    """Sizes of each score by arm; None for an outcome of two values, whose sizes are known.
+
+    If the propensity is known, they count the arms too, which is all that two values need.
+    """
     session = state.session
     if not session.plan.has(stage):
         return [None] * len(targets)
-    if not isinstance(session.schema[session.plan.request.formula.outcome], Interval):
+    two_valued = not isinstance(session.schema[session.plan.request.formula.outcome], Interval)
+    if two_valued and state.known is None:
         session.unused(stage)
         return [None] * len(targets)
     histograms = []
-    for target in targets:
+    for target in targets[:1] if two_valued else targets:
         factors = (*map(float, target.extremes.factors),)
         size = ArmSize(target.score, factors, target.arm)  # type: ignore[arg-type]  # two
-        edges = score_edges(size.bound)[:-1]
+        edges = score_edges(size.bound)[-1:] if two_valued else score_edges(size.bound)[:-1]
         histograms.append(ArmHistogram(size, edges, "score sizes", target.arm))
     many = len(histograms) > 1
     release = session.release(stage, ArmHistograms(tuple(histograms)) if many else histograms[0])
     noise_sd = float(release.noise_sd[0])
     parts = np.split(release.value, len(histograms))
     counts = [one.split(part) for one, part in zip(histograms, parts, strict=True)]
-    if state.known is not None:  # else the treatment's own moments have told
-        _look_for_arms(state, counts[0].sum(axis=1), noise_sd * histograms[0].cells ** 0.5)
+    if state.known is not None:  # else the treatment's own moments have shown them
+        declared = float(np.mean(state.known(state.rows)))
+        arms_sd = noise_sd * histograms[0].cells ** 0.5
+        session.look_at_arms(counts[0].sum(axis=1), arms_sd, declared)
+    if two_valued:
+        return [None] * len(targets)
     return [
         ArmSizes(c, noise_sd, score_edges(one.target.bound), target.extremes.factors)
         for c, one, target in zip(counts, histograms, targets, strict=True)
@@ -366,14 +380,6 @@ def row_sizes(
     borders = score_edges(target.bound)
     release = session.release(stage, SizeHistogram(target, borders, what))
     return ArmSizes(release.value[None], float(release.noise_sd[0]), borders, np.ones(1))
-
-
-def _look_for_arms(state: FitState, arms: Vector, noise_sd: float) -> None:
-    """Note an arm that is far from what the known propensities promise, and may be empty."""
-    assert state.known is not None
-    e = float(np.mean(state.known(state.rows)))
-    promised = np.array([1 - e, e]) * state.population.count
-    state.session.unseen |= bool((arms + FEW * noise_sd < 0.5 * promised).any())
 
 
 def rough_sums(state: FitState, target: Target) -> ScoreSums:

@@ -99,6 +99,9 @@ class DifferenceInMeans(Learner):
         sums = replace(rough, windows=(cut.interval, cut.interval))
         release = session.release(SUMS, sums)
         value, sd = (ArmTotals(*sums.split(part)) for part in (release.value, release.noise_sd))
+        if isinstance(request.propensity, float):
+            sds = float(sd.count[:, 0].max())
+            session.look_at_arms(value.count[:, 0], sds, request.propensity)
         value, sd, noise = agreed(value, sd, partitions(groups, schema, request.needed))
         labels = tuple(g.label for g in groups)
         more = (*request.averages[1:], *(RISKS if request.ratios else ()))

@@ -9,7 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.inference.ranges import outcome_edges
-from privcausal.learners.averages import Weighed, average_target, averages, target, weighed
+from privcausal.learners.averages import (
+    Weighed,
+    arm_needs,
+    average_target,
+    averages,
+    target,
+    weighed,
+)
 from privcausal.learners.base import Learner, average_doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
@@ -90,6 +97,8 @@ class Private(Learner):
                 StageWeight(Stages.OUTCOME_RANGE, SHARES.private_range),
                 StageWeight(sizes, SHARES.private_sizes),
             ]
+        else:
+            needs += arm_needs(request)
         if request.propensity is None:
             needs.append(StageWeight(Stages.TREATMENT, SHARES.private_treatment))
             if base.interactions:

@@ -5,6 +5,7 @@ What ``smf.ols("Y ~ X", data).fit()`` gives, privately.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -19,6 +20,7 @@ from privcausal.inference.least_squares import (
     Released,
     Sizes,
     estimate_coefficients,
+    least_seen,
     whitening,
 )
 from privcausal.inference.priors import PRIORS
@@ -227,7 +229,7 @@ def _second_fit(state: FitState, rough: _Rough) -> AverageEstimate:
     anywhere, count = request.tails == "any", max(state.population.count, 1.0)
     norm = FeatureNorm(turned, turned.reach)
     far, spread = _sizes(state, {FAR: norm, Stages.RESIDUAL_SIZES: residual})
-    turned = replace(turned, cut=norm.bound if anywhere else far.reach)
+    turned = replace(turned, cut=norm.bound if anywhere else _norm_cut(state, far, turned.size))
     # how far one row moves the normal equations, along a vector of norm one
     score = TransformProduct(FeatureNorm(turned, turned.cut), residual)
     (scores,) = _sizes(state, {Stages.SCORE_SIZES: score})
@@ -246,6 +248,23 @@ def _second_fit(state: FitState, rough: _Rough) -> AverageEstimate:
         bias += turned.cut * session.beyond.lost / count
     out = estimate_coefficients(names, first, lift, found, bias, count, floor)
     return with_design_effect(out, request.trust.max_rows)
+
+
+def _norm_cut(state: FitState, far: Sizes, size: int) -> float:
+    """Where rows' norms are clipped: as far as any are seen.
+
+    The Gram's noise grows with the square of that. Where it would hide rows of usual norm in all
+    directions, cells that luck may have shown do not count.
+    """
+    session, cut = state.session, far.reach
+    change = math.sqrt(2.0) if session.plan.request.trust.neighbors == "substitute" else 1.0
+    noise = session.noise_sd(MOMENTS, change) * cut**2
+    hidden = least_seen(noise, size) > MOST_LOST * state.population.count
+    return far.sure if hidden else cut
+
+
+MOST_LOST = 0.5
+"""Share of the rows that the noise of a whitened Gram may hide in any direction."""
 
 
 def _sizes(state: FitState, of: Mapping[StageKey, Transform]) -> list[Sizes]:

@@ -106,6 +106,8 @@ class BudgetShares:
     """A look at the outcome, so that loose bounds cost little. Building half."""
     average_sizes: float = 0.12
     """Sizes of scores by arm; the bound of the bias falls with its noise. Building half."""
+    known_arms: float = 0.01
+    """Of a known propensity: at n = 5,000 and eps = 1 arms are counted to 1 % of the rows."""
     average_scores: float = 0.66
     """The estimate itself. Building half."""
     average_squares: float = 0.14

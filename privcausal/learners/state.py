@@ -41,14 +41,15 @@ from privcausal.inference.ranges import (
     read_look,
     rounded,
 )
-from privcausal.learners.alerts import domain_alerts
+from privcausal.learners.alerts import NO_LEVEL, allocation_alert, domain_alerts, listed
 from privcausal.learners.bases import Base, PrivateBase, moment_base
 from privcausal.learners.budget import StageWeight, Undeclared
+from privcausal.learners.estimate import Alerts
 from privcausal.learners.shares import Stages
 from privcausal.request.groups import Group, parse_group, resolve_groups
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
-from privcausal.request.schema import Interval, Levels, Schema, Transformed
+from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault import (
     Gram,
@@ -137,7 +138,21 @@ class Session:
     def look_at(self, name: str, counts: Vector, noise_sd: float) -> None:
         """Note what a released histogram of a column tells of its declared domain."""
         declared = self.plan.request.schema.get(name)
-        for code, told in domain_alerts(name, declared, self.schema[name], counts, noise_sd):
+        self.note(domain_alerts(name, declared, self.schema[name], counts, noise_sd))
+
+    def look_at_arms(self, counts: Vector, noise_sd: float, declared: float) -> None:
+        """Note where noisy counts of both arms contradict a known propensity."""
+        for rows in counts:
+            self.look_for(float(rows), noise_sd)
+        if self.unseen:
+            return
+        name = self.plan.request.formula.assigned
+        coding = self.schema[name]
+        arm = coding.one if isinstance(coding, Binary) else "1"
+        self.note(allocation_alert(name, arm, counts, noise_sd, declared))
+
+    def note(self, alerts: Alerts) -> None:
+        for code, told in alerts:
             self.alerts[code] = " ".join(filter(None, (self.alerts.get(code), told)))
 
     def buy_bounds(self) -> None:
@@ -210,6 +225,8 @@ class Session:
         key, trust = Stages.levels(name), self.plan.request.trust
         delta = self.plan.stage(key).delta / 1e12
         chosen = self.release(key, LabelSelection(name, trust.max_rows, delta))
+        if not chosen.labels:
+            self.note((("levels", NO_LEVEL.format(name=listed([name]))),))
         return Levels(chosen.labels or ("other",), other=True)
 
 

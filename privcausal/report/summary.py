@@ -146,7 +146,8 @@ def _estimates(view: FitView, full: bool) -> list[list[Block]]:
     ]
     if view.shapes:
         lines = tuple(f"{clean(shape.name)}: {shape_line(shape)}" for shape in view.shapes)
-        found.append([Prose(lines, "Effect by modifier [post]")])
+        lead = (view.variation,) if view.variation else ()
+        found.append([Prose((*lead, *lines), "Effect by modifier [post]")])
     return found
 
 

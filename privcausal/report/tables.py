@@ -15,6 +15,7 @@ import numpy as np
 
 from privcausal.report import numbers
 from privcausal.report.view import Shape, VarianceSource
+from privcausal.report.words import clean
 from privcausal.typing import Vector
 
 if TYPE_CHECKING:
@@ -105,9 +106,13 @@ ESTIMATE_COLUMNS = (
 
 
 def effect_grid(effects: pd.DataFrame, alpha: float) -> TableGrid:
-    """Coefficients: estimate, standard error, bound of the bias, p value and limits."""
+    """Coefficients: estimate, standard error, bound of the bias, p value and limits.
+
+    An index with a name other than "term" says what the effects are on.
+    """
+    on = effects.index.name if effects.index.name not in (None, "term", "contrast") else ""
     columns = (
-        TableColumn("", "left", "term"),
+        TableColumn(clean(on), "left", "term"),
         TableColumn("", "left", "origin"),
         *ESTIMATE_COLUMNS,
         TableColumn("p-value"),
@@ -141,11 +146,13 @@ def gate_grid(gates: pd.DataFrame, alpha: float) -> TableGrid:
         *limit_columns(alpha),
         TableColumn("privacy", words="variance due to privacy noise"),
     )
-    rows = tuple(
-        (name, *estimates(row, BIASED), numbers.percent(_real(row, "privacy_share")))
-        for name, row in _records(gates)
-    )
+    rows = tuple((name, *estimates(row, BIASED), _privacy(row)) for name, row in _records(gates))
     return TableGrid("Average effect by group", columns, rows, gates)
+
+
+def _privacy(row: Mapping[str, object]) -> str:
+    share = _real(row, "privacy_share")
+    return "--" if math.isnan(share) else numbers.percent(share)
 
 
 def cell_grid(cells: pd.DataFrame, alpha: float) -> TableGrid:
@@ -338,7 +345,10 @@ def _shape_row(shape: Shape, index: int) -> tuple[str, ...]:
 
 
 def estimates(row: Mapping[str, object], names: Sequence[str] = ESTIMATES) -> tuple[str, ...]:
-    """Estimate, standard error and limits with equal decimals."""
+    """Estimate, standard error and limits with equal decimals; limits alone if there is no more."""
+    if math.isnan(_real(row, "estimate")):
+        ends = [_real(row, name) for name in names[-2:]]
+        return (*("--" for _ in names[:-2]), *numbers.alike(ends, (ends[1] - ends[0]) / 4))
     return numbers.alike([_real(row, name) for name in names], _real(row, "std_error"))
 
 

@@ -103,6 +103,8 @@ class FitView:
     gains : DataFrame or None
         Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
         conf_high, random.
+    variation : str
+        Whether the effect varies by `shapes`, in a sentence; may be empty.
     averages : int
         How many of `effects`, the first ones, are no slopes.
     uncertainty : tuple of VarianceSource
@@ -166,6 +168,7 @@ class FitView:
     gates: pd.DataFrame | None = None
     cells: pd.DataFrame | None = None
     shapes: tuple[Shape, ...] = ()
+    variation: str = ""
     gains: pd.DataFrame | None = None
     uncertainty: tuple[VarianceSource, ...] = ()
     bias: str = ""

@@ -9,7 +9,7 @@ import math
 import numbers
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
@@ -36,6 +36,13 @@ _CODINGS = ({"0", "1"}, {"False", "True"})
 class Interval:
     """Every number from `lo` to `hi`; values outside are clipped.
 
+    Parameters
+    ----------
+    lo, hi : float
+    natural : bool
+        Whether values beyond cannot occur (a household of less than one person). The fit then does
+        not ask whether the bounds are too narrow if many rows are at an end.
+
     Raises
     ------
     SchemaError
@@ -45,6 +52,7 @@ class Interval:
 
     lo: float
     hi: float
+    natural: bool = field(default=False, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         problem = _interval_problem(self.lo, self.hi)
@@ -52,6 +60,7 @@ class Interval:
             raise SchemaError(problem)
         object.__setattr__(self, "lo", float(self.lo))
         object.__setattr__(self, "hi", float(self.hi))
+        object.__setattr__(self, "natural", bool(self.natural))
 
     @property
     def width(self) -> float:
@@ -390,8 +399,8 @@ def _from_mapping(value: Mapping[str, Any]) -> Domain:
     keys = set(value)
     if keys == {"lo", "hi", "raw"}:
         return Transformed(value["lo"], value["hi"], Interval(*value["raw"]))
-    if keys == {"lo", "hi"}:
-        return Interval(value["lo"], value["hi"])
+    if {"lo", "hi"} <= keys <= {"lo", "hi", "natural"}:
+        return Interval(value["lo"], value["hi"], natural=value.get("natural", False))
     if not ("labels" in keys and keys <= {"labels", "ref", "other"}):
         raise SchemaError(
             "a table has the keys lo and hi, or labels (with ref, other); "

@@ -24,7 +24,7 @@ from privcausal.report.labels import Labels, check_labels, relabelled, with_labe
 from privcausal.report.references import methods_text
 from privcausal.report.summary import TIDY
 from privcausal.request.request import Budget
-from privcausal.request.schema import Binary, Domain, Interval, Schema
+from privcausal.request.schema import Domain, Interval, Levels, Schema
 from privcausal.results import serial
 from privcausal.results.contrasts import Contrasts, contrasts_of
 from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
@@ -86,6 +86,11 @@ BOUGHT = (
 
 
 GROUPS = "Too few rows for an estimate are in {names}. By a noisy count, there may be none."
+
+
+def _has_range(domain: Domain) -> bool:
+    """Whether it was bought; of a factor without a level another alert says so."""
+    return isinstance(domain, Interval) or (isinstance(domain, Levels) and bool(domain.values))
 
 
 def _domain(domain: Domain) -> str:
@@ -319,15 +324,16 @@ class Result(Printed, Exchange, Disclosed, Absent):
         """What is serious of this fit, a sentence by code; from released numbers only.
 
         bounds: some were bought. covariates: none is left. arm: one is absent or too small.
-        levels: a declared label that nobody seems to have. complete: fewer than half of the rows
+        allocation: a known propensity that counts of the arms contradict. levels: a declared label
+        that nobody seems to have, or a factor without any. complete: fewer than half of the rows
         are. overlap: most rows meet the clip of propensities. clip: or an end of declared bounds.
         nuisances: their errors are most of the variance. groups: some have no estimate. columns:
         some coefficients have none.
         """
         declared, found = self.plan.request.schema, self.schema
-        names = [n for n in found if n not in declared and not isinstance(found[n], Binary)]
+        names = [n for n in found if n not in declared and _has_range(found[n])]
         bought = [f"{name} {_domain(found[name])}" for name in names]
-        told = {"bounds": BOUGHT.format(", ".join(bought))} if self._bought else {}
+        told = {"bounds": BOUGHT.format(", ".join(bought))} if bought and self._bought else {}
         told |= dict(self.estimate.alerts)
         averages = self.estimate.averages
         if averages is not None and averages.unseen:

@@ -143,6 +143,8 @@ def _bounds(schema: Schema) -> _Source:
 
 def _domain(domain: Interval | Levels | Binary) -> str:
     if isinstance(domain, Interval):
+        if domain.natural:
+            return f"pc.Interval({domain.lo!r}, {domain.hi!r}, natural=True)"
         return repr((domain.lo, domain.hi))
     if isinstance(domain, Levels):
         return repr(list(domain.labels))

@@ -20,6 +20,7 @@ from privcausal.results.base import Result
 from privcausal.results.exchange import ForMaketables, stat_text
 from privcausal.results.frames import check_alpha, quantile
 from privcausal.results.guarantee import price_text
+from privcausal.results.view import outcome_name
 
 Facts = dict[str, str]
 
@@ -49,7 +50,8 @@ def compare(
         they are numbered (1), (2), ...
     terms : sequence of str, or mapping, optional
         Terms to show, in this order; a mapping gives them names, and terms of one name share a
-        row: ``{"ATE": "effect", "programme": "effect"}``. All are shown unless given.
+        row: ``{"ATE": "effect", "programme": "effect"}``. Unless given, all are shown but the
+        slopes of a fit by covariates, which say how the effect varies, and are mostly noise.
     statistic : {"std_error", "conf_int", "p_value"}
         What stands below each estimate.
     groups : bool
@@ -89,7 +91,8 @@ def compare(
         raise CapabilityError("there is nothing to compare: give at least one fit")
     # as handed to maketables a fit shows less of itself
     named = {n: fit.fit if isinstance(fit, ForMaketables) else fit for n, fit in named.items()}
-    entries = [_entry(name, fit, alpha, groups) for name, fit in named.items()]
+    slopes = terms is not None
+    entries = [_entry(name, fit, alpha, groups, slopes) for name, fit in named.items()]
     if terms is not None:
         entries = _with_chosen(entries, terms)
     if labels is not None:
@@ -99,11 +102,13 @@ def compare(
     return compared(entries, title, statistic, alpha, _notes(named))
 
 
-def _entry(name: str, fit: Any, alpha: float, groups: bool) -> Entry:
+def _entry(name: str, fit: Any, alpha: float, groups: bool, slopes: bool) -> Entry:
     if not isinstance(fit, Result):
         frame, facts = _read_foreign(fit, alpha)
         return Entry(name, frame, {**facts, "Guarantee": "none"})
     frame = fit.tidy(alpha)
+    if fit.plan.request.estimand == "CATE" and not slopes:
+        frame = frame.iloc[: fit._level_terms]
     if groups and fit._averages.groups:
         frame = pd.concat([frame, fit._group_table(alpha)], ignore_index=True)
     return Entry(name, frame, _facts(fit), fit.guarantee.kind)
@@ -126,7 +131,7 @@ def _facts(fit: Result) -> dict[str, str]:
     plan = fit.estimate.plan
     share = float(fit._terms_table()["privacy_share"].iloc[fit._lead])
     return {
-        "Outcome": plan.request.formula.effect_on,
+        "Outcome": outcome_name(plan.request, fit.estimate.schema),
         "Estimator": _estimator(fit),
         "Estimand": plan.request.asked,
         "n": _rows(fit),
@@ -175,8 +180,6 @@ def _notes(named: Mapping[str, Any]) -> list[str]:
     if private:
         notes.append("Those of private fits include the privacy noise, whose part of the first "
                      "term's variance is shown.")  # fmt: skip
-    if any(p.plan.request.estimand == "CATE" and len(p.params) > 1 for p in private.values()):
-        notes.append("Below the ATE of a fit by covariates stand slopes of how it varies.")
     if others:
         notes.append(f"No guarantee covers {', '.join(others)}: made without this package.")
     return notes + _together(list(private.values()))

@@ -142,8 +142,9 @@ class CateResult(Result):
                 "others were not paid for. Leave queries= out to release the whole function"
             )
         frame = pd.DataFrame(with_limits(effect(rows), effect.sd(rows), z), index=index)
+        frame = within_reach(frame, self._reach, len(frame))
         frame[~present] = np.nan
-        return within_reach(frame, self._reach, len(frame))
+        return frame
 
     @property
     def cells(self) -> pd.DataFrame:

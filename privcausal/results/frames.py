@@ -75,7 +75,7 @@ def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataF
         {
             "estimate": estimate,
             "std_error": se,
-            "max_bias": found.clipping[at],
+            "max_bias": np.where(np.isfinite(se), found.clipping[at], np.nan),
             "conf_low": estimate - half,
             "conf_high": estimate + half,
             "privacy_share": share,
@@ -98,13 +98,14 @@ def within_reach(
 
     Effects are in [-reach, reach], mean outcomes in the range of `outcomes`.
 
-    An interval that lies outside was wrong: it becomes the whole range. So none covers less.
+    An interval that lies outside was wrong, and where there is no estimate nothing else is known:
+    it becomes the whole range. So none covers less.
     """
     value, low, high = (frame[c].to_numpy(copy=True) for c in ("estimate", "conf_low", "conf_high"))
     at = slice(rows)
     mean = np.array([str(name).startswith(MEAN) for name in frame.index[at]], bool)
     least, most = np.where(mean, outcomes[0], -reach), np.where(mean, outcomes[1], reach)
-    outside = (low[at] > most) | (high[at] < least)
+    outside = (low[at] > most) | (high[at] < least) | np.isnan(value[at])
     low[at] = np.where(outside, least, np.clip(low[at], least, most))
     high[at] = np.where(outside, most, np.clip(high[at], least, most))
     value[at] = np.clip(value[at], least, most)

@@ -30,7 +30,7 @@ from privcausal.request.plan import LEVELS, PROPENSITY_SPREAD
 from privcausal.request.schema import Interval
 from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
-from privcausal.results.view import NEIGHBORS
+from privcausal.results.view import NEIGHBORS, outcome_name
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
@@ -374,7 +374,7 @@ def _tabulated(result: PlanResult) -> Table:
     domain = request.schema.get(formula.outcome)
     bounds = f" in [{domain.lo:.6g},{domain.hi:.6g}]" if isinstance(domain, Interval) else ""
     left = (
-        ("Outcome", f"{formula.effect_on}{bounds}"),
+        ("Outcome", f"{outcome_name(request, planner.schema)}{bounds}"),
         *((("Treatment", formula.treatment),) if formula.treatment else ()),
         ("Formula", str(formula)),
         ("Neighbours", request.trust.neighbors.replace("_", "/")),

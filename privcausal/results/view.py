@@ -16,10 +16,11 @@ from privcausal.report import FitView, Shape, VarianceSource
 from privcausal.report.numbers import alike, level
 from privcausal.report.words import guess_sentence, odds_sentence
 from privcausal.request.plan import Plan
-from privcausal.request.request import RATIOS
+from privcausal.request.request import RATIOS, Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.results.frames import cell_table, effects_only, gain_frame, quantile
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text, published_doubts
+from privcausal.results.variation import variation
 
 if TYPE_CHECKING:
     from privcausal.learners.estimate import Estimate
@@ -44,21 +45,26 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
     if estimate.size is not None:
         all_used = schema.complete or bool(complete)
         size = f"{estimate.size} [pub]" if all_used else f"at most {estimate.size} [pub]"
+    named = outcome_name(request, schema)
     counted = estimate.size is not None and not schema.complete and complete
     effects = gates = None
     if averages is not None:
         effects = result.tidy(alpha).set_index("term")
+        if named != formula.effect_on:
+            effects.index.name = named
         effects["mark"] = np.where(effects.index.isin([*RATIOS, "LATE"]), "post", "dp")
         gates = effects_only(result._table(groups=True, z=z)) if averages.groups else None
     persons = "One row is one person."
     if trust.unit is not None:
         used = f"at most {trust.max_rows} rows used" if trust.panel is None else "all of its rows"
         persons = f"One {trust.unit} is one person, with {used}."
-    outcome = f"{formula.effect_on} in {_range(schema[formula.outcome])}"
+    outcome = named
+    if named == formula.effect_on:
+        outcome += f" in {_range(schema[formula.outcome])}"
     panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
     return FitView(
         title="Private Average Treatment Effects" if len(request.averages) > 1 else words.title,
-        outcome=formula.effect_on,
+        outcome=named,
         treatment=formula.treatment,
         estimand=words.name,
         left=(
@@ -83,6 +89,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         cells=None if cells is None else cell_table(cells, z),
         gains=None if cells is None else gain_frame(cells, z),
         shapes=shapes,
+        variation=variation(result, shapes, alpha) if shapes else "",
         uncertainty=_sources(result),
         bias=_bias(result, z),
         tails="".join(tails(estimate)),
@@ -109,6 +116,14 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         alpha=alpha,
         lead=result._lead if averages is not None else 0,
     )
+
+
+def outcome_name(request: Request, schema: Schema) -> str:
+    """What the effect is on: of an outcome of two labels, the probability of the second."""
+    name, domain = request.formula.effect_on, schema[request.formula.outcome]
+    if isinstance(domain, Binary) and domain.labels is not None:
+        return f"P({name} = {domain.one!r})"
+    return name
 
 
 def _arms(treatment: str, schema: Schema) -> tuple[tuple[str, str], ...]:
@@ -155,7 +170,7 @@ def _price(promise: Guarantee) -> str:
 def _range(domain: Domain) -> str:
     if isinstance(domain, Interval):
         return f"[{domain.lo:.6g},{domain.hi:.6g}]"
-    return "[0,1]" if domain == Binary() else "two labels"
+    return "[0,1]"
 
 
 def _sources(result: Result) -> tuple[VarianceSource, ...]:
@@ -229,7 +244,8 @@ def _attack(promise: Guarantee) -> pd.DataFrame | None:
 def _headline(result: Result, alpha: float) -> tuple[str, ...]:
     estimate = result.estimate
     request = estimate.plan.request
-    outcome, treatment = request.formula.effect_on, request.formula.treatment
+    outcome = outcome_name(request, estimate.schema)
+    treatment = request.formula.treatment
     protected = _protected(result.guarantee)
     if estimate.averages is None:
         return (f"The effect of {treatment} on {outcome} was estimated by covariates.", protected)
@@ -370,6 +386,8 @@ def _complete(estimate: Estimate) -> str:
         size = found.size / share
         sd = float(np.sqrt(found.size_sd**2 + found.size * (1 - share))) / share
         treated = "" if np.isnan(found.treated) else f", {found.treated:.0%} treated"
+    if estimate.size is not None:  # which is public, and holds them all
+        size = min(size, estimate.size)
     return f"{size:.0f} ± {2 * sd:.0f}{treated} [dp]" if sd > 0 else ""
 
 

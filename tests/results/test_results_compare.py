@@ -41,8 +41,12 @@ class Feols:
 def test_private_fits_are_read_whole() -> None:
     fits = {"R": proven(), "AIPW": proven_average()}
     made = pc.compare(fits)
+    assert made.frame["term"].tolist() == ["ATE", "ATE"], (
+        "slopes are shown where they are asked for"
+    )
+    whole = pc.compare(fits, terms=list(proven().params.index))
     for name, fit in fits.items():
-        rows = made.frame[made.frame["fit"] == name].drop(columns="fit").reset_index(drop=True)
+        rows = whole.frame[whole.frame["fit"] == name].drop(columns="fit").reset_index(drop=True)
         pd.testing.assert_frame_equal(rows, fit.tidy().drop(columns="alerts"))
     assert made.stats.loc["R", ["ε", "δ"]].tolist() == ["20", "1e-05"]
     # of complete rows, as it was released
