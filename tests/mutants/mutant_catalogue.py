@@ -203,11 +203,11 @@ ROWS = (
     ),
     Mutant(
         "objects named by the first equal one", "features.columns:_is_plain",
-        "and not _holds_objects(series)", "", (c.labels_are_of_their_own_cell,),
+        "and not holds_objects(series)", "", (c.labels_are_of_their_own_cell,),
     ),
     Mutant(
         "objects taken for texts by their first values", "features.columns:_is_plain",
-        "same and not _holds_objects(series)", "same or _holds_objects(series)",
+        "same and not holds_objects(series)", "same or holds_objects(series)",
         (c.labels_are_of_their_own_cell,),
     ),
     Mutant(
