@@ -422,13 +422,18 @@ LEARNERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("dpcate", {"base": "nn", "neighbors": "substitute"}),
     ("regress", {"formula": "Y ~ X1 + C(G)"}),
     ("regress", {"formula": "Y ~ X1:X2", "weights": "P"}),
-    ("did", {"formula": "Y ~ T"}), ("did", {"formula": "Y ~ T | X1 + C(G)", "base": "linear"}),
 )  # fmt: skip
 
 FORMULAS = (
     "Y ~ T | X1 + C(G)", "Y ~ T | X1 + C(G)", "Y ~ T | C(G)", "Y ~ T | X1", "Y ~ T | X1 | X2 + G",
     "Y ~ T | X1 + X2 + C(G)", "Y ~ T | X1:C(G) + X2", "Y ~ T | np.exp(X1) + X2",
 )  # fmt: skip
+
+
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"formula": "Y ~ T"}, {"formula": "Y ~ T | X1 + C(G)", "base": "linear"},
+)  # fmt: skip
+"""Calls of `did`."""
 
 
 @dataclass(frozen=True)
@@ -451,10 +456,11 @@ class Case:
 
 def draw(number: int) -> Case:
     """The case of this number."""
-    rng = np.random.default_rng([20_261_122, number])
+    rng, own = (np.random.default_rng([20_261_122, number, *more]) for more in ((), (1,)))
     source = str(rng.choice(list(SOURCES)))
-    types = {name: _type(rng, name, source) for name in ["Y", "T", "X1", "X2", "G", "P", "W", "U"]}
-    call = _call(rng, source)
+    types = {name: _type(rng, name, source) for name in ("Y", "T", "X1", "X2", "G", "P")}
+    types |= {name: _type(own, name, source) for name in ("W", "U")}
+    call = _call(rng, own, source)
     if call["learner"] == "did":
         types["T"] = DTYPES["float64"]
     size = int(rng.choice([1, 2, 12, 40, 130]))
@@ -464,8 +470,8 @@ def draw(number: int) -> Case:
     one[WHO] = [i // 2 if rng.random() < 0.95 else None for i in range(size)]
     one["W"] = [i % 2 for i in range(size)]  # the periods of a unit's two rows
     if call["learner"] == "did":  # in the first of which few are treated
-        one["T"][::2] = [0.0 if rng.random() < 0.95 else 1.0 for _ in one["T"][::2]]
-    two = _neighbour(rng, types, one, call)
+        one["T"][::2] = [0.0 if own.random() < 0.95 else 1.0 for _ in one["T"][::2]]
+    two = _neighbour(rng, own, types, one, call)
     for table in (one, two):
         named = UNITS[types["U"].name][1]
         table["U"] = [None if unit is None else named(unit) for unit in table[WHO]]
@@ -497,8 +503,10 @@ def _type(rng: Rng, name: str, source: str) -> Dtype:
     return found
 
 
-def _call(rng: Rng, source: str) -> dict[str, Any]:
+def _call(rng: Rng, own: Rng, source: str) -> dict[str, Any]:
     learner, options = LEARNERS[rng.integers(len(LEARNERS))]
+    if own.random() < 0.08:
+        learner, options = "did", CHANGES[own.integers(2)]
     call: dict[str, Any] = {"learner": learner, **options}
     if "base" in call:
         call["base"] = _bases(call["base"])
@@ -513,13 +521,13 @@ def _call(rng: Rng, source: str) -> dict[str, Any]:
     call["bounds"] = _bounds(rng)
     if learner in ("private", "r", "s") and rng.random() < 0.3:
         call["split"] = str(rng.choice(["disjoint", "crossfit"]))
-    if learner == "did" or rng.random() < 0.4:
-        call |= {"unit": "U", "max_rows": int(rng.choice([1, 2]))}
+    if rng.random() < 0.25 or learner == "did" or own.random() < 0.2:
+        call |= {"unit": "U", "max_rows": int(own.choice([1, 2]))}
         if learner == "did":
             del call["max_rows"]
             call |= {"time": "W", "periods": (0, 1)}
-        if source == "CSV" and rng.random() < 0.5:  # what is declared says nothing of units
-            call["bounds"]["U"] = [(0, 1), ["0", "1"]][rng.integers(2)]
+        if source == "CSV" and own.random() < 0.5:  # what is declared says nothing of units
+            call["bounds"]["U"] = [(0, 1), ["0", "1"]][own.integers(2)]
     if learner == "private" and rng.random() < 0.3:
         call["groups"] = [["X1 >= 0"], ["G == 'a'"], ["G"]][rng.integers(3)]
     return call
@@ -540,7 +548,9 @@ def _bounds(rng: Rng) -> dict[str, Any]:
     return declared
 
 
-def _neighbour(rng: Rng, types: dict[str, Dtype], one: Table, call: dict[str, Any]) -> Table:
+def _neighbour(
+    rng: Rng, own: Rng, types: dict[str, Dtype], one: Table, call: dict[str, Any]
+) -> Table:
     """The table with the cells of one unit's rows drawn anew, or with its rows gone."""
     size = len(one["Y"])
     # parts of the rows go by position where there are no units: then only the last row may leave
@@ -549,7 +559,7 @@ def _neighbour(rng: Rng, types: dict[str, Dtype], one: Table, call: dict[str, An
     turns = [i for i, cell in enumerate(one["G"]) if not isinstance(cell, str)]
     if turns and not fixed and rng.random() < 0.7:
         at = turns[0]  # the first of another type
-    if call.get("unit") == "U" and not fixed and rng.random() < 0.5:
+    if call.get("unit") == "U" and not fixed and own.random() < 0.5:
         at = 0  # of units that are taken for one, the first has the rows that count
     rows = [at]
     if call.get("unit") == "U" and one[WHO][at] is not None:
@@ -557,8 +567,8 @@ def _neighbour(rng: Rng, types: dict[str, Dtype], one: Table, call: dict[str, An
     if call["neighbors"] == "add_remove":
         return {name: [v for i, v in enumerate(c) if i not in rows] for name, c in one.items()}
     two = {name: list(cells) for name, cells in one.items()}
-    if not fixed and one[WHO][at] is not None and rng.random() < 0.5:
-        new = size + int(rng.integers(50))  # a unit that is not in the table comes in its place
+    if not fixed and one[WHO][at] is not None and own.random() < 0.5:
+        new = size + int(own.integers(50))  # a unit that is not in the table comes in its place
         for i in rows:
             two[WHO][i] = new
     for name in ("Y", "T", "X1", "X2", "G", "P"):
