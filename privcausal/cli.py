@@ -492,8 +492,9 @@ def _label_columns(job: FileCall, place: str, names: Sequence[str]) -> dict[str,
     from privcausal.request.formula import CausalFormula
 
     formula = CausalFormula.parse(job.formula, names, quote=False)
-    asked = [*formula.categorical, job.options.get("unit")]
-    found = job.schema.label_columns([name for name in asked if isinstance(name, str)])
+    found, unit = job.schema.label_columns(formula.categorical), job.options.get("unit")
+    if isinstance(unit, str):  # units are told apart by what is written, whatever is declared
+        found[unit] = frozenset()
     unsure = [name for name in formula.variables if name not in job.schema and name not in found]
     if unsure:
         _say(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -99,10 +99,17 @@ def _as_objects(array: Any) -> Any:
     return pd.Series(array, dtype=object)
 
 
-# pandas would call a column of objects text or not by its values, and refuse half a character
+def _as_texts(array: Any) -> Any:
+    """Kept by pandas itself: Arrow would refuse half a character, whose escape is another text."""
+    import pandas as pd
+
+    return pd.array(array.astype(object), dtype=pd.StringDtype("python"))
+
+
+# pandas would call a column of objects text or not by its values
 _READ_AS: dict[str, Callable[[Any], Any]] = {
     "O": _as_objects,
-    "U": lambda array: np.char.decode(np.char.encode(array, "utf-8", "backslashreplace"), "utf-8"),
+    "U": _as_texts,
 }
 
 
@@ -120,11 +127,11 @@ def header(frame: Any) -> Header:
     kinds = {name: _kind(dtype) for name, dtype in frame.schema.items()}
     text = (name for name, kind in kinds.items() if kind == "text")
     whole = frozenset(n for n, dtype in frame.schema.items() if dtype.is_integer())
-    objects = frozenset(name for name in text if _holds_objects(frame[name]))
+    objects = frozenset(name for name in text if holds_objects(frame[name]))
     return Header(kinds, objects, integers=whole)
 
 
-def _holds_objects(series: Any) -> bool:
+def holds_objects(series: Any) -> bool:
     import narwhals as nw
 
     # narwhals decides by the values whether a pandas column of objects is text: ask for the type
@@ -181,12 +188,24 @@ def labels(series: Any) -> tuple[Integers, tuple[str, ...]]:
         # equal values may have different labels: True equals 1, and an instant is the same in all
         # time zones. In a hash table the first would name the others, so each is read by itself
         values = [value if type(value) is str else label_key(value) for value in values]
-    return named(*pd.factorize(np.fromiter(values, dtype=object, count=len(values))))
+    return named(*distinct(values))
 
 
-def named(codes: Integers, values: Iterable[Any]) -> tuple[Integers, tuple[str, ...]]:
+def distinct(values: Sequence[Any]) -> tuple[Integers, list[Any]]:
+    """Codes of shape (n,) into the values that differ, in the order in which they are met.
+
+    By Python's own equality: pandas takes half a character for the quoted text that stands for it.
+    """
+    place: dict[Any, int] = {}
+    codes = np.fromiter((place.setdefault(v, len(place)) for v in values), np.int64, len(values))
+    return codes, list(place)
+
+
+def named(
+    codes: Integers, values: Iterable[Any], key: Callable[[Any], str | None] = label_key
+) -> tuple[Integers, tuple[str, ...]]:
     """Codes into the labels of these distinct values; -1 stays missing."""
-    keys = [label_key(value) for value in values]
+    keys = [key(value) for value in values]
     names = tuple(dict.fromkeys(key for key in keys if key is not None))
     position = {name: i for i, name in enumerate(names)}
     lookup = np.array([-1 if key is None else position[key] for key in keys] + [-1], np.int64)
@@ -199,4 +218,4 @@ def _is_plain(series: Any) -> bool:
 
     dtype = series.dtype
     same = dtype.is_numeric() or isinstance(dtype, nw.String | nw.Boolean)
-    return same and not _holds_objects(series)
+    return same and not holds_objects(series)

@@ -41,6 +41,8 @@ class Header:
     first row stands in for one: messages quote only names that the caller wrote."""
     integers: frozenset[str] = frozenset()
     """Numeric columns of an integer type."""
+    inexact: frozenset[str] = frozenset()
+    """Columns that are read as floats, though their type tells more numbers apart."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,11 +130,11 @@ def _key(value: Any) -> str | None:
         if isinstance(value, kinds):
             return text(value)
     # by name, since importing pandas takes time
-    known = type(value).__name__ in ("Period", "Interval") and _library(value) == "pandas"
+    known = type(value).__name__ in ("Period", "Interval") and library(value) == "pandas"
     return str(value) if known else None
 
 
-def _library(value: object) -> str:
+def library(value: object) -> str:
     return type(value).__module__.partition(".")[0]
 
 
@@ -152,7 +154,7 @@ def _is_missing(value: Any) -> bool:
 
 def _dated(value: Any) -> str | None:
     # a subclass may have a text of its own
-    return str(value) if _library(value) in ("datetime", "numpy", "pandas", "uuid") else None
+    return str(value) if library(value) in ("datetime", "numpy", "pandas", "uuid") else None
 
 
 # in this order: to Python a bool is an int, and to NumPy a time span is one

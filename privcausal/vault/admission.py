@@ -85,7 +85,7 @@ def public_size(source: Source, request: Request) -> int | None:
         return source.rows.size()
     if isinstance(source.rows, Spark | Stored):
         return source.rows.units(request.trust.unit)
-    codes = source.rows.column(request.trust.unit, as_labels=True).codes
+    codes = source.rows.column(request.trust.unit, as_labels="units").codes
     assert codes is not None
     return len(np.unique(codes[codes >= 0]))  # a categorical column has labels that no row has
 
@@ -102,7 +102,15 @@ def check_columns(header: Header, names: Sequence[str]) -> None:
 
 
 def check_types(header: Header, request: Request) -> None:
-    """Numeric bounds need numeric columns: data types are public, so this may be said."""
+    """Numeric bounds need numeric columns: data types are public, so this may be said.
+
+    And a unit's column needs a type whose values are all told apart.
+    """
+    if request.trust.unit in header.inexact:
+        raise DataError(
+            f"unit column {request.trust.unit!r} is a decimal of more than 38 digits, which DuckDB "
+            "reads as a float: two units could become one. Write the column as text"
+        )
     for name in request.columns:
         domain = request.declared.get(name)
         text = header.kinds[name] == "text" and name not in header.objects

@@ -144,7 +144,7 @@ class Passes(Opaque):
         names: tuple[str, ...] = ()
         keep = np.ones(size, bool)
         if trust.unit is not None:
-            column = rows.column(trust.unit, as_labels=True)
+            column = rows.column(trust.unit, as_labels="units")
             codes, names = column.codes, column.labels
             assert codes is not None
             keep = first_rows(codes, trust.max_rows)

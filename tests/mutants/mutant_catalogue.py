@@ -203,11 +203,11 @@ ROWS = (
     ),
     Mutant(
         "objects named by the first equal one", "features.columns:_is_plain",
-        "and not _holds_objects(series)", "", (c.labels_are_of_their_own_cell,),
+        "and not holds_objects(series)", "", (c.labels_are_of_their_own_cell,),
     ),
     Mutant(
         "objects taken for texts by their first values", "features.columns:_is_plain",
-        "same and not _holds_objects(series)", "same or _holds_objects(series)",
+        "same and not holds_objects(series)", "same or holds_objects(series)",
         (c.labels_are_of_their_own_cell,),
     ),
     Mutant(
@@ -257,6 +257,27 @@ ROWS = (
     Mutant(
         "any number of rows of a unit in a file", "vault.sources.units:Units.marks",
         "rank <= {int(max_rows)}", "rank >= 0", (c.replay_of_units_in_a_file, SUB),
+    ),
+    Mutant(
+        "decimals name units by their floats", "vault.sources.keys:_decimal",
+        "\"\".join(map(str, digits))", "str(int(float(value)))",
+        (c.units_stay_apart, "decimals"),
+    ),
+    Mutant(
+        "a number and its text are one unit", "vault.sources.keys:unit_key",
+        "not mixed or kind == \"text\" or found is None", "True", (c.units_stay_apart, "objects"),
+    ),
+    Mutant(
+        "units of a file go by labels", "vault.sources.stored:Stored._names",
+        "\"units\"", "True", (c.units_stay_apart, "Parquet"),
+    ),
+    Mutant(
+        "units of a panel go by labels", "vault.sources.panel:Changes.of",
+        "\"units\"", "True", (c.units_stay_apart, "panel"),
+    ),
+    Mutant(
+        "codes with one text are one unit", "vault.sources.labelled:Labelled.typed",
+        "Memory(table, self._of_units)", "Memory(table)", (c.units_stay_apart, "labelled"),
     ),
     Mutant(
         "values outside their bounds stay", "vault.batch:_clean_interval",

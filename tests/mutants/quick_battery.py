@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -253,6 +254,42 @@ def labels_are_of_their_own_cell() -> None:
         codes, names = labels(open_frame(pd.DataFrame({"x": values}))["x"])
         told = [None if code < 0 else names[code] for code in codes]
         assert told == [label_key(value) for value in values]
+
+
+def units_stay_apart(held: str) -> None:
+    """One unit takes another's place, beside one that a float, a text or a label makes the same."""
+    import pyarrow as pa
+    import pyarrow.parquet
+    import pyreadstat
+
+    near = {"objects": [1, "1", True], "labelled": [1.0, 2.0, 3.0]}
+    one, same, other = near.get(held) or map(Decimal, (2**53, 2**53 + 1, 7))
+    rest = [type(one)(k) for k in range(10, 40)]
+    call: dict[str, Any] = {
+        "formula": "Y ~ T", "learner": "private", "eps": 1.0, "bounds": {"Y": (0, 1)}, "unit": "id",
+    }  # fmt: skip
+    if held == "panel":
+        call |= {"learner": "did", "time": "year", "periods": (0, 1)}
+    tables: list[Any] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for first, y in ((one, 0.0), (other, 1.0)):
+            made = pd.DataFrame({"id": pd.Series([first, same, *rest], dtype=object), "year": 1})
+            made["Y"] = [y, 1.0, *np.tile([0.0, 1.0], 15)]
+            made["T"] = [1.0, 1.0, *np.tile([0.0, 1.0, 1.0], 10)]
+            if held == "panel":
+                made = pd.concat([made.assign(year=0, Y=0.0, T=0.0), made], ignore_index=True)
+            if held == "Parquet":
+                columns = {name: pa.array(made[name]) for name in ("Y", "T")}
+                columns["id"] = pa.array(made["id"], pa.decimal128(38, 0))
+                made = Path(folder) / f"{y}.parquet"
+                pa.parquet.write_table(pa.table(columns), made)
+            if held == "labelled":
+                texts = {1: "North", 2: "North", 3: "South", **{k: f"c{k}" for k in range(10, 40)}}
+                file, made = Path(folder) / f"{y}.dta", made.astype(float)
+                pyreadstat.write_dta(made, file, variable_value_labels={"id": texts})
+                made, call["bounds"] = file, pc.declare_labels(file, ["id"], {"Y": (0, 1)})
+            tables.append(made)
+        replayed(Pair(held, call, *tables))
 
 
 def missing_cells_change_no_others() -> None:

@@ -9,8 +9,9 @@ A case is drawn by its number: types of the columns, what their cells hold, the 
 Both tables are fitted, the second on the answers that the first one got. Then the queries must be
 the same to the letter, each exact answer may move by no more than its stated sensitivity, and the
 error, the warnings and every byte of the saved fit must be alike. Looks (overlap, balance) follow
-where the fit has them. Cases are not chosen, and none is left out: some end in an error, which both
-tables then have in common.
+where the fit has them. Which rows are of one unit is drawn first, and then each unit has a value of
+its own in the unit's column, whatever its type. Cases are not chosen, and none is left out: some
+end in an error, which both tables then have in common.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from replay_helpers import Pair, check, same_look
+from replay_helpers import WHO, Pair, check, same_look
 
 import privcausal as pc
 
@@ -174,6 +175,50 @@ DTYPES = {
     )
 }  # fmt: skip
 
+
+def _words(unit: int) -> str:
+    return f"{unit // 4}{('', '.0', 'e0', ' ')[unit % 4]}"
+
+
+HALF = ("\udc80", "\\udc80", "'\\udc80'")
+"""Half a character, and what is written for it."""
+
+SEVERAL: tuple[Any, ...] = (
+    1, "1", True, 1.0, Decimal(1), Fraction(1), b"1", bytearray(b"1"), *HALF, "\x1fint 1", 10**400,
+    10**5000, Decimal(2**53), Decimal(2**53 + 1), 2**53, 2**53 + 1, b"\x80", b"\x81", "\ufffd",
+    *INSTANT[:1], datetime(2020, 1, 1), pd.Timestamp(1), pd.Timestamp(2), date(2020, 1, 1),
+    UUID(int=1), timedelta(1), pd.Period("2020", "Y-DEC"), pd.Period("2020", "Y-JUN"),
+    "a\0b", "a\0c",
+)  # fmt: skip
+"""What one column of objects may have beside another, each of them another unit."""
+
+UNIT_LEVELS = pd.Index([value for k in range(1200) for value in (k, str(k))], dtype=object)
+
+UNITS: dict[str, tuple[Dtype, Callable[[int], Any]]] = {
+    name: (Dtype(name, _whole, True, arrow, made), cell)
+    for name, arrow, made, cell in (
+        ("text", "string", "str", lambda k: f"u{k}"),
+        ("category", "dictionary", "unit category", str),
+        ("words of numbers", "large_string", "string", _words),
+        ("Int64", "int64", "Int64", lambda k: 2**53 + k),
+        ("UInt64", "uint64", "UInt64", lambda k: 2**64 - 1 - k),
+        ("float64", "float64", "float64", lambda k: k / 2),
+        ("long decimal", "long decimal", None, lambda k: Decimal(2**53 + k)),
+        ("decimal", "decimal", None, lambda k: Decimal(k).scaleb(-2)),
+        ("object", None, "object", lambda k: SEVERAL[k] if k < len(SEVERAL) else f"u{k}"),
+        ("decimals", None, "object", lambda k: Decimal(2**53 + k)),
+        ("bytes", None, "object", lambda k: b"%d" % (k // 2) + bytes([128 + k % 2])),
+        ("half texts", None, "object", lambda k: HALF[k % 3] + f"{k // 3}"),
+        ("long numbers", None, "object", lambda k: 10**5000 + k),
+        ("instants", None, "object", lambda k: pd.Timestamp(k, tz="UTC")),
+        ("several categories", None, "unit category", lambda k: UNIT_LEVELS[k]),
+    )
+}
+"""Types of a column of units, and the value of each unit: no two have the same."""
+
+WRITTEN = ("text", "words of numbers", "Int64", "long decimal", "long decimal")
+"""Those that a file of texts tells apart."""
+
 NUMBERS = (
     "float64", "float64", "float64", "float32", "int64", "Int64", "UInt64", "int8", "bool",
     "boolean", "decimal", "object", "texts, then objects",
@@ -210,6 +255,9 @@ def _pandas_column(dtype: Dtype, cells: Cells) -> pd.Series:
         levels: list[Any] = known if dtype.name == "category" else [2, 1, 0, 7]
         codes = [-1 if v is None else levels.index(v) for v in cells]
         return pd.Series(pd.Categorical.from_codes(codes, levels))
+    if made == "unit category":
+        codes = [-1 if v is None else UNIT_LEVELS.get_loc(v) for v in cells]
+        return pd.Series(pd.Categorical.from_codes(codes, UNIT_LEVELS))
     if made == "object category":
         at = {id(level): code for code, level in enumerate(LEVELS)}
         return pd.Series(pd.Categorical.from_codes([at.get(id(v), -1) for v in cells], LEVELS))
@@ -227,7 +275,8 @@ def _arrow_type(name: str) -> Any:
     import pyarrow as pa
 
     made = {
-        "decimal": pa.decimal128(12, 2), "dictionary": pa.dictionary(pa.int32(), pa.string()),
+        "decimal": pa.decimal128(12, 2), "long decimal": pa.decimal128(38, 0),
+        "dictionary": pa.dictionary(pa.int32(), pa.string()),
         "timestamp": pa.timestamp("us"), "zone": pa.timestamp("us", "Europe/Berlin"),
         "list": pa.list_(pa.int64()), "bool": pa.bool_(),
     }  # fmt: skip
@@ -381,6 +430,12 @@ FORMULAS = (
 )  # fmt: skip
 
 
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"formula": "Y ~ T"}, {"formula": "Y ~ T | X1 + C(G)", "base": "linear"},
+)  # fmt: skip
+"""Calls of `did`."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One call and two neighbouring tables, by the number that draws them."""
@@ -401,18 +456,30 @@ class Case:
 
 def draw(number: int) -> Case:
     """The case of this number."""
-    rng = np.random.default_rng([20_261_122, number])
+    rng, own = (np.random.default_rng([20_261_122, number, *more]) for more in ((), (1,)))
     source = str(rng.choice(list(SOURCES)))
-    types = {name: _type(rng, name, source) for name in ("Y", "T", "X1", "X2", "G", "P", "U")}
-    call = _call(rng, source)
+    types = {name: _type(rng, name, source) for name in ("Y", "T", "X1", "X2", "G", "P")}
+    types |= {name: _type(own, name, source) for name in ("W", "U")}
+    call = _call(rng, own, source)
+    if call["learner"] == "did":
+        types["T"] = DTYPES["float64"]
     size = int(rng.choice([1, 2, 12, 40, 130]))
     if types["G"].name == "texts, then objects" and rng.random() < 0.8:
         size = 130
     one = {name: cells_of(dtype, rng, size) for name, dtype in types.items()}
-    one["U"] = [f"u{i // 2}" if rng.random() < 0.95 else None for i in range(size)]
-    two = _neighbour(rng, types, one, call)
+    one[WHO] = [i // 2 if rng.random() < 0.95 else None for i in range(size)]
+    one["W"] = [i % 2 for i in range(size)]  # the periods of a unit's two rows
+    if call["learner"] == "did":  # in the first of which few are treated
+        one["T"][::2] = [0.0 if own.random() < 0.95 else 1.0 for _ in one["T"][::2]]
+    two = _neighbour(rng, own, types, one, call)
+    for table in (one, two):
+        named = UNITS[types["U"].name][1]
+        table["U"] = [None if unit is None else named(unit) for unit in table[WHO]]
     if source == "CSV":
-        one, two = ({n: [*map(_as_word, cells)] for n, cells in t.items()} for t in (one, two))
+        one, two = (
+            {n: cells if n == WHO else [*map(_as_word, cells)] for n, cells in t.items()}
+            for t in (one, two)
+        )
     if rng.random() < 0.5:  # what is added may also be what leaves
         one, two = two, one
     look = [None, None, "overlap", "balance"][rng.integers(4)]
@@ -421,9 +488,10 @@ def draw(number: int) -> Case:
 
 def _type(rng: Rng, name: str, source: str) -> Dtype:
     if name == "U":
-        return (
-            DTYPES[str(rng.choice(["text", "category"]))] if source in TYPED else DTYPES["object"]
-        )
+        known = [n for n, (made, _) in UNITS.items() if made.arrow or source not in TYPED]
+        return UNITS[str(rng.choice(WRITTEN if source == "CSV" else known))][0]
+    if name == "W":
+        return DTYPES["float64"]
     choice = LABELS if name == "G" else NUMBERS
     if rng.random() < 0.03:
         choice = RARELY
@@ -435,8 +503,10 @@ def _type(rng: Rng, name: str, source: str) -> Dtype:
     return found
 
 
-def _call(rng: Rng, source: str) -> dict[str, Any]:
+def _call(rng: Rng, own: Rng, source: str) -> dict[str, Any]:
     learner, options = LEARNERS[rng.integers(len(LEARNERS))]
+    if own.random() < 0.08:
+        learner, options = "did", CHANGES[own.integers(2)]
     call: dict[str, Any] = {"learner": learner, **options}
     if "base" in call:
         call["base"] = _bases(call["base"])
@@ -451,8 +521,13 @@ def _call(rng: Rng, source: str) -> dict[str, Any]:
     call["bounds"] = _bounds(rng)
     if learner in ("private", "r", "s") and rng.random() < 0.3:
         call["split"] = str(rng.choice(["disjoint", "crossfit"]))
-    if rng.random() < 0.25:
-        call |= {"unit": "U", "max_rows": int(rng.choice([1, 2]))}
+    if rng.random() < 0.25 or learner == "did" or own.random() < 0.2:
+        call |= {"unit": "U", "max_rows": int(own.choice([1, 2]))}
+        if learner == "did":
+            del call["max_rows"]
+            call |= {"time": "W", "periods": (0, 1)}
+        if source == "CSV" and own.random() < 0.5:  # what is declared says nothing of units
+            call["bounds"]["U"] = [(0, 1), ["0", "1"]][own.integers(2)]
     if learner == "private" and rng.random() < 0.3:
         call["groups"] = [["X1 >= 0"], ["G == 'a'"], ["G"]][rng.integers(3)]
     return call
@@ -473,7 +548,9 @@ def _bounds(rng: Rng) -> dict[str, Any]:
     return declared
 
 
-def _neighbour(rng: Rng, types: dict[str, Dtype], one: Table, call: dict[str, Any]) -> Table:
+def _neighbour(
+    rng: Rng, own: Rng, types: dict[str, Dtype], one: Table, call: dict[str, Any]
+) -> Table:
     """The table with the cells of one unit's rows drawn anew, or with its rows gone."""
     size = len(one["Y"])
     # parts of the rows go by position where there are no units: then only the last row may leave
@@ -482,12 +559,18 @@ def _neighbour(rng: Rng, types: dict[str, Dtype], one: Table, call: dict[str, An
     turns = [i for i, cell in enumerate(one["G"]) if not isinstance(cell, str)]
     if turns and not fixed and rng.random() < 0.7:
         at = turns[0]  # the first of another type
+    if call.get("unit") == "U" and not fixed and own.random() < 0.5:
+        at = 0  # of units that are taken for one, the first has the rows that count
     rows = [at]
-    if call.get("unit") == "U" and one["U"][at] is not None:
-        rows = [i for i in range(size) if one["U"][i] == one["U"][at]]
+    if call.get("unit") == "U" and one[WHO][at] is not None:
+        rows = [i for i in range(size) if one[WHO][i] == one[WHO][at]]
     if call["neighbors"] == "add_remove":
         return {name: [v for i, v in enumerate(c) if i not in rows] for name, c in one.items()}
     two = {name: list(cells) for name, cells in one.items()}
+    if not fixed and one[WHO][at] is not None and own.random() < 0.5:
+        new = size + int(own.integers(50))  # a unit that is not in the table comes in its place
+        for i in rows:
+            two[WHO][i] = new
     for name in ("Y", "T", "X1", "X2", "G", "P"):
         for i in rows:
             if rng.random() < 0.8:
@@ -522,7 +605,7 @@ def hunted(number: int) -> str:
 
         def held(table: Table) -> Any:
             drawn()
-            return SOURCES[case.source](case.types, table)
+            return SOURCES[case.source](case.types, {n: table[n] for n in case.types})
 
         pair = Pair(case.words, case.call, case.one, case.two, held=held)
         found = check(pair)

@@ -23,6 +23,9 @@ from privcausal.testing import Call
 ROUNDING = 1 + 2.0**-40
 """The vault raises every noise scale by this, for the rounding of the floats behind it."""
 
+WHO = "whose row"
+"""A column that no source has: which rows are of one unit, where the unit's own may hide it."""
+
 NEVER = -(2**60)
 """A noisy count that passes no threshold."""
 
@@ -82,9 +85,10 @@ def selected(pair: Pair, data: Any, column: str) -> list[str]:
     cells = list(data[column])
     unit = pair.call.get("unit")
     if unit is not None:
-        met: Counter[str | None] = Counter()
+        met: Counter[Any] = Counter()
         kept = []
-        for name, value in zip(map(label_key, data[unit]), cells, strict=True):
+        units = data[WHO] if WHO in data else map(label_key, data[unit])
+        for name, value in zip(units, cells, strict=True):
             met[name] += 1
             if name is not None and met[name] <= pair.call.get("max_rows", 1):
                 kept.append(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hunt import draw, hunted
@@ -31,6 +32,31 @@ def test_the_hunt_sees_labels_that_another_row_gave(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(columns, "_is_plain", lambda series: str(series.dtype) == "String")
     # of some twenty, many of which are refused or say the same
     assert any(outcome(n).startswith("departed") for n in range(CASES) if draws_objects(n))
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_hunt_sees_units_that_share_a_name(
+    streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the fault that units go by the labels of their cells."""
+    from privcausal.features.columns import labels
+    from privcausal.vault.batch import RawColumn
+    from privcausal.vault.sources import memory, stored
+
+    def by_labels(series: Any) -> RawColumn:
+        codes, names = labels(series)
+        return RawColumn(codes=codes, labels=names)
+
+    monkeypatch.setattr(memory, "unit_codes", by_labels)
+    monkeypatch.setattr(stored, "arrow_units", stored.arrow_labels)
+    assert any(outcome(n).startswith("departed") for n in range(CASES) if has_units(n, streamed))
+
+
+def has_units(number: int, streamed: bool) -> bool:
+    case = draw(number)
+    return "unit" in case.call and streamed == (
+        case.source in ("Parquet", "LazyFrame", "DuckDB", "CSV")
+    )
 
 
 def draws_objects(number: int) -> bool:

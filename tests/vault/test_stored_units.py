@@ -35,14 +35,19 @@ from privcausal.vault.sources.memory import Memory
 SHARES, ENTROPY = (0.25, 0.5, 0.25), 2**100 + 9
 
 NAMES: dict[str, tuple[Any, list[Any]]] = {
-    "text": (pa.string(), ["a", "b", "", "ü,\"'", "3", None]),
+    "text": (pa.string(), ["a", "b", "", "ü,\"'", "3", "a\0b", "a\0c", "\x1fint 3", None]),
     "coded": (pa.dictionary(pa.int8(), pa.string()), ["a", "b", None]),
     "whole": (pa.int64(), [0, -3, 2**53, 2**53 + 1, None]),
     "unsigned": (pa.uint64(), [0, 2**64 - 1, 2**64 - 2, None]),
     "double": (pa.float64(), [0.0, -0.0, 0.1, 3.0, math.nan, math.inf, None]),
     "single": (pa.float32(), [0.5, 0.1, math.nan, None]),
+    "half": (pa.float16(), [np.float16(v) for v in (0.5, 0.1, math.nan)]),
     "bool": (pa.bool_(), [True, False, None]),
     "decimal": (pa.decimal128(9, 2), [Decimal("1.00"), Decimal("1.5"), None]),
+    "long decimal": (
+        pa.decimal128(38, 4),
+        [Decimal(2**53), Decimal(2**53 + 1), Decimal(10**34 - 1), Decimal(10**34 - 2), None],
+    ),
 }
 """Arrow types of a column of names, and values of each."""
 
@@ -82,7 +87,7 @@ def found_in(file: Any, most: int, block: int, of_units: Any = dealt_parts) -> t
 
 def found_by(memory: Any, most: int) -> tuple[Any, Any]:
     """The same by the functions that rows in memory go through."""
-    column = memory.column("pid", as_labels=True)
+    column = memory.column("pid", as_labels="units")
     part = dealt(
         memory.size(), SHARES, neighbors="substitute", entropy=ENTROPY,
         units=column.codes, names=column.labels,
@@ -94,7 +99,7 @@ def assert_same(file: Any, memory: Any, most: int, block: int) -> None:
     (keep, part), (expected, where) = found_in(file, most, block), found_by(memory, most)
     assert np.array_equal(keep, expected)
     assert np.array_equal(part[keep], where[keep])
-    assert file.units("pid") == len(memory.column("pid", as_labels=True).labels)
+    assert file.units("pid") == len(memory.column("pid", as_labels="units").labels)
     whole = found_in(file, most, block, None)
     assert np.array_equal(whole[0], expected)
     assert not whole[1].any()
@@ -120,18 +125,25 @@ def test_the_rows_that_count_are_those_of_memory(
 
 
 @given(
-    names=st.lists(st.sampled_from(["a", "3", "3.0", "NA", "", "x y", "nan"]), min_size=1),
+    names=st.lists(
+        st.sampled_from(
+            ["a", "3", "3.0", "03", str(2**53), str(2**53 + 1), "NA", "", "x y", "nan"]
+        ),
+        min_size=1,
+    ),
+    known=st.sampled_from([{"pid": frozenset(["3"])}, {"pid": frozenset()}, {}]),
     most=st.integers(1, 3),
 )
 @settings(max_examples=12, deadline=None)
-def test_names_in_csv_are_read_as_the_vault_reads_them(names: list[str], most: int) -> None:
-    """A declared number may be written in two ways, and some words mean that there is none."""
-    labels = {"pid": frozenset(["3"])}
+def test_names_in_csv_are_those_that_are_written(names: list[str], known: Any, most: int) -> None:
+    """Whatever is declared for the column, if anything; and some words mean that there is none."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "t.csv"
         pd.DataFrame({"pid": names, "x": 1}).to_csv(file, index=False)
-        streamed = open_path(file).typed(lambda _: labels)
-        assert_same(streamed, Memory(read_file(file, lambda _: labels)), most, 7)
+        streamed = open_path(file).typed(lambda _: known)
+        whole = Memory(read_file(file, lambda _: {"pid": frozenset()}))
+        assert_same(streamed, whole, most, 7)
+        assert streamed.units("pid") == len(set(names) - {"NA", "", "nan"})
 
 
 @pytest.mark.parametrize("kind", ["whole", "text"])

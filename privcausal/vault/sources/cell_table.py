@@ -17,7 +17,7 @@ from privcausal.request.partition import STEPS
 from privcausal.request.schema import Binary, Interval
 from privcausal.typing import Frame, Integers, Matrix, Vector
 from privcausal.vault.batch import RawColumn
-from privcausal.vault.sources.memory import Blocks, RowSource, Wanted
+from privcausal.vault.sources.memory import AsLabels, Blocks, RowSource, Wanted
 
 COLUMNS = ("cell", "arm", "count", "sum")
 
@@ -231,7 +231,7 @@ class Aggregates(RowSource):
         """The number of rows is not known here; there is something, at least."""
         return 1
 
-    def column(self, name: str, *, as_labels: bool) -> RawColumn:
+    def column(self, name: str, *, as_labels: AsLabels) -> RawColumn:
         raise self._refused()
 
     def blocks(self, wanted: Wanted, rows: int) -> Blocks:

@@ -10,6 +10,7 @@ import glob
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +163,16 @@ def open_path(path: str | os.PathLike[str]) -> RowSource:
 
 
 def _open_parquet(files: Sequence[Path], opened: Connections) -> Stored:
-    _check_alike([_parquet_schema(file) for file in files], files)
+    schemas = [_parquet_schema(file) for file in files]
+    _check_alike(schemas, files)
     paths = ", ".join(_literals(files))
     scan = f"SELECT * FROM read_parquet([{paths}], hive_partitioning=false)"
     relation = _opened(lambda: opened.new().sql(scan), files, "Parquet")
-    return Stored(relation, opened, ordered=True)
+    made = Stored(relation, opened, ordered=True)
+    read_as = zip(relation.columns, map(str, relation.types), strict=True)
+    cut = {n for n, kind in read_as if kind == "DOUBLE" and schemas[0][n].startswith("decimal")}
+    made.header = replace(made.header, inexact=frozenset(cut))
+    return made
 
 
 def _files(text: str) -> list[Path]:

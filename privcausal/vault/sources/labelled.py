@@ -48,7 +48,10 @@ class Labelled(Memory):
         super().__init__(table)
 
     def typed(self, labels: LabelColumns) -> Memory:
-        """The same rows, with texts for codes in columns of which such a text is declared."""
+        """The same rows, with texts for codes in columns of which such a text is declared.
+
+        Two codes may have one text, so units go by their codes.
+        """
         known = labels(self.header.names)
         table = self._frame.to_native()
         for name, texts in self._texts.items():
@@ -56,7 +59,7 @@ class Labelled(Memory):
             if declared & set(texts.values()):
                 column = _worded(self._frame[name], texts, declared)
                 table = table.set_column(table.column_names.index(name), name, column)
-        return Memory(table)
+        return Memory(table, self._of_units)
 
 
 def _worded(series: Any, texts: Mapping[str, str], declared: Collection[str]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -12,9 +12,13 @@ from privcausal.request.header import Header, LabelColumns
 from privcausal.typing import Frame, Integers
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.guard import Opaque
+from privcausal.vault.sources.keys import unit_codes
 
-Wanted: TypeAlias = Sequence[tuple[str, bool]]
-"""Names of columns, and whether each is read as labels."""
+AsLabels: TypeAlias = bool | Literal["units"]
+"""Whether a column is read as labels; "units": as exact names of units, one for each value."""
+
+Wanted: TypeAlias = Sequence[tuple[str, AsLabels]]
+"""Names of columns, and how each is read."""
 
 Blocks: TypeAlias = Iterator[tuple[slice, Mapping[str, RawColumn]]]
 
@@ -43,7 +47,7 @@ class RowSource(Opaque):
         """Number of rows: private under add_remove, so only the vault may ask."""
         raise NotImplementedError
 
-    def column(self, name: str, *, as_labels: bool) -> RawColumn:
+    def column(self, name: str, *, as_labels: AsLabels) -> RawColumn:
         """A whole column."""
         raise NotImplementedError
 
@@ -73,24 +77,28 @@ class RowSource(Opaque):
 class Memory(RowSource):
     """A table held in memory, read column by column as numbers or as labels."""
 
-    __slots__ = ("_cache", "_frame", "_size", "header")
+    __slots__ = ("_cache", "_frame", "_of_units", "_size", "header")
     ordered = True
     held = True
 
-    def __init__(self, data: Frame) -> None:
+    def __init__(self, data: Frame, of_units: Any = None) -> None:
         self._frame: Any = open_frame(data)
+        # units are told apart by what the columns held before words were put for codes
+        self._of_units: Any = self._frame if of_units is None else of_units
         self._size: int = self._frame.shape[0]
-        self._cache: dict[tuple[str, bool], RawColumn] = {}
+        self._cache: dict[tuple[str, AsLabels], RawColumn] = {}
         self.header: Header = header(self._frame)
 
     def size(self) -> int:
         return self._size
 
-    def column(self, name: str, *, as_labels: bool) -> RawColumn:
+    def column(self, name: str, *, as_labels: AsLabels) -> RawColumn:
         key = (name, as_labels)
         if key not in self._cache:
             series = self._frame[name]
-            if as_labels:
+            if as_labels == "units":
+                self._cache[key] = unit_codes(self._of_units[name])
+            elif as_labels:
                 codes, texts = labels(series)
                 self._cache[key] = RawColumn(codes=codes, labels=texts)
             else:

@@ -28,9 +28,9 @@ from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Levels
 from privcausal.vault.batch import RawColumn, cleaned, reads_labels
 from privcausal.vault.guard import guarded
-from privcausal.vault.sources.memory import Memory, RowSource, cut_column
+from privcausal.vault.sources.memory import AsLabels, Memory, RowSource, cut_column
 from privcausal.vault.sources.spark import Spark, column_of
-from privcausal.vault.sources.stored import STREAM, Stored, arrow_labels, arrow_numbers, texts_of
+from privcausal.vault.sources.stored import STREAM, Stored, arrow_column, texts_of
 from privcausal.vault.sources.units import Connections, stored_table
 
 
@@ -43,11 +43,11 @@ class Changes:
     domains : mapping
         Of period, outcome and treatment, in this order, by which these are cleaned.
     labels : mapping
-        All columns that are read, the unit's first, and whether each is read as labels.
+        All columns that are read, the unit's first, and how each is read.
     """
 
     domains: Mapping[str, Domain]
-    labels: Mapping[str, bool]
+    labels: Mapping[str, AsLabels]
 
     @classmethod
     def of(cls, request: Request, header: Header) -> Changes:
@@ -60,7 +60,7 @@ class Changes:
             formula.outcome: panel.outcome[formula.outcome],
             formula.treatment: coded if isinstance(coded, Binary) else Binary(),
         }
-        labels = {str(request.trust.unit): True}
+        labels: dict[str, AsLabels] = {str(request.trust.unit): "units"}
         for name in request.read:
             domain, kind = domains.get(name, schema.get(name)), header.kinds[name]
             bought = kind == "text" or (kind != "bool" and name in formula.categorical)
@@ -158,7 +158,7 @@ def _on_spark(rows: Spark, how: Changes) -> Spark:
     def inside(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             columns = {
-                name: arrow_labels(array) if as_labels else RawColumn(numbers=arrow_numbers(array))
+                name: arrow_column(array, as_labels)
                 for array, (name, as_labels) in zip(batch.columns, labels, strict=True)
             }
             yield how.record(columns)

@@ -21,8 +21,8 @@ from privcausal.typing import Integers
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, dealt
 from privcausal.vault.exit import ExactSum, RawMechanism, Together
 from privcausal.vault.guard import shielded
-from privcausal.vault.sources.memory import Blocks, RowSource, Wanted, cut_column
-from privcausal.vault.sources.stored import arrow_labels, arrow_numbers
+from privcausal.vault.sources.memory import AsLabels, Blocks, RowSource, Wanted, cut_column
+from privcausal.vault.sources.stored import arrow_column
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class RemoteSum:
     layout : Layout, optional
         How rows are cleaned; None for a mechanism over raw columns.
     unit : str, optional
-        The column of labels that names the unit of each row.
+        The column that names the unit of each row.
     """
 
     mechanism: Together | RawMechanism
@@ -56,9 +56,9 @@ class RemoteSum:
         return len(self.mechanism.units)
 
     @property
-    def columns(self) -> tuple[tuple[str, bool], ...]:
+    def columns(self) -> tuple[tuple[str, AsLabels], ...]:
         """All columns that it reads, the unit's last."""
-        return self.wanted if self.unit is None else (*self.wanted, (self.unit, True))
+        return self.wanted if self.unit is None else (*self.wanted, (self.unit, "units"))
 
     def integers(
         self,
@@ -184,7 +184,7 @@ class Spark(RowSource):
 
     # -- what only rows that are held here can do ---------------------------------------------
 
-    def column(self, name: str, *, as_labels: bool) -> RawColumn:
+    def column(self, name: str, *, as_labels: AsLabels) -> RawColumn:
         self._refused()
 
     def blocks(self, wanted: Wanted, rows: int) -> Blocks:
@@ -209,7 +209,7 @@ def carried_out(job: RemoteSum, rows: int) -> Callable[[Iterator[Any]], Iterator
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
             for batch in batches:
                 columns = [
-                    arrow_labels(array) if as_labels else RawColumn(numbers=arrow_numbers(array))
+                    arrow_column(array, as_labels)
                     for array, (_, as_labels) in zip(batch.columns, job.columns, strict=True)
                 ]
                 for first in range(0, batch.num_rows, rows):

@@ -19,7 +19,8 @@ from privcausal.request.partition import sql_name
 from privcausal.typing import Integers
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.guard import Unreadable, shielded
-from privcausal.vault.sources.memory import Blocks, RowSource, Wanted, cut_column
+from privcausal.vault.sources.keys import arrow_units
+from privcausal.vault.sources.memory import AsLabels, Blocks, RowSource, Wanted, cut_column
 from privcausal.vault.sources.units import Connections, Marks, Parts, Stream, Units
 
 STREAM = 1 << 17
@@ -115,13 +116,13 @@ class Stored(RowSource):
                 stop = start + batch.num_rows
                 names = batch.column(0)
                 if not plain:
-                    names = texts_of(self._raw(unit, names, True))
+                    names = texts_of(self._raw(unit, names, "units"))
                 yield pa.record_batch([pa.array(np.arange(start, stop)), names], schema)
                 start = stop
 
         return schema, batches()
 
-    def column(self, name: str, *, as_labels: bool) -> RawColumn:
+    def column(self, name: str, *, as_labels: AsLabels) -> RawColumn:
         blocks = (columns[name] for _, columns in self.blocks([(name, as_labels)], STREAM))
         if not as_labels:
             numbers = [block.numbers for block in blocks if block.numbers is not None]
@@ -160,10 +161,11 @@ class Stored(RowSource):
         while (batch := _read(lambda: next(reader, None))) is not None:
             yield batch
 
-    def _raw(self, name: str, array: Any, as_labels: bool) -> RawColumn:
-        if self._known is not None:
-            array = typed_column(array, self._known.get(name))
-        return arrow_labels(array) if as_labels else RawColumn(numbers=arrow_numbers(array))
+    def _raw(self, name: str, array: Any, as_labels: AsLabels) -> RawColumn:
+        if self._known is not None:  # names of units are texts as written, whatever is declared
+            known = frozenset[str]() if as_labels == "units" else self._known.get(name)
+            array = typed_column(array, known)
+        return arrow_column(array, as_labels)
 
     def typed(self, labels: LabelColumns) -> Stored:
         """A table of texts with the types that its formula and schema give it."""
@@ -184,13 +186,13 @@ class Stored(RowSource):
 
     def counted(self, statement: str, wanted: Wanted) -> Integers | None:
         """The query's rows, where SQL reads its columns as the vault does: of a CSV file never."""
-        if not all(self._reads_alike(name, labels) for name, labels in wanted):
+        if not all(self._reads_alike(name, labels=bool(labels)) for name, labels in wanted):
             return None
         found = _read(lambda: self._relation.query("data", statement))
         rows = _read(found.fetchall)  # none at all, where no row is complete
         return np.array(rows, dtype=np.int64).reshape(len(rows), len(found.columns))
 
-    def _reads_alike(self, name: str, labels: bool) -> bool:
+    def _reads_alike(self, name: str, *, labels: bool) -> bool:
         """Whether SQL reads the column's numbers, or labels, as the vault does."""
         if self._known is not None:
             return False
@@ -258,6 +260,13 @@ def _relation_header(relation: Any) -> Header:
     if len(set(names)) < len(names):
         raise DataError("two columns of the data have one name; rename one")
     return header(nw.from_native(relation.limit(0).to_arrow_table(), eager_only=True))
+
+
+def arrow_column(array: Any, as_labels: AsLabels) -> RawColumn:
+    """A batch's column as it is asked for."""
+    if as_labels == "units":
+        return arrow_units(array)
+    return arrow_labels(array) if as_labels else RawColumn(numbers=arrow_numbers(array))
 
 
 def arrow_numbers(array: Any) -> Any:

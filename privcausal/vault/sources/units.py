@@ -16,6 +16,7 @@ from privcausal.errors import DataError
 from privcausal.typing import Integers, Mask
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.guard import Opaque, Unreadable, shielded
+from privcausal.vault.sources.keys import text_key
 from privcausal.vault.sources.memory import Blocks
 
 Parts: TypeAlias = Callable[[Sequence[str]], Integers]
@@ -132,7 +133,7 @@ class Units(Opaque):
 
             def dealt() -> Iterator[Any]:
                 for batch in names:
-                    part = pa.array(parts(batch.column(1).to_pylist()), pa.int8())
+                    part = pa.array(parts([*map(text_key, batch.column(1).to_pylist())]), pa.int8())
                     yield pa.record_batch([batch.column(0), part], schema)
 
             stored_table(self._work, "dealt", "FROM given", (schema, dealt()))
