@@ -64,7 +64,7 @@ def weak_promise(epsilon: float, delta: float, size: int | None) -> tuple[str, .
             f"eps={at_most(epsilon)} is above {USUAL_EPSILON:g}: what is released may tell almost "
             "surely whether a person's data were used. Common choices are 0.1 to 4."
         )
-    if size is not None and delta * size >= 1:
+    if size and delta >= 1 / size:
         said.append(
             f"delta={at_most(delta, DELTA_DIGITS)} is not below 1/n, with n = {size:,}: even the "
             "data of one person, drawn by lot and published, would keep such a promise. Choose "

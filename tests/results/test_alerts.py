@@ -312,6 +312,8 @@ def test_a_report_says_what_a_promise_is_not_worth(tmp_path: Path) -> None:
         (10.0, 1e-4, 9_999, []), (10.0, 1e-4, None, []), (10.01, 0.0, 400, ["eps=10.01 "]),
         (1.0, 1e-4, 10_000, ["delta=0.0001 is not below 1/n, with n = 10,000"]),
         (1.0, 1e-5, 100_000, ["delta=1e-05 is not below 1/n, with n = 100,000"]),
+        (1.0, 1 / 10_015, 10_015, ["delta=9.99e-05 is not below 1/n, with n = 10,015"]),
+        (1.0, 1e-5, 0, []),
         (1.0, 1.001e-4, 400, ["delta=0.000101 is above 0.0001"]),
         (11.0, 0.5, None, ["eps=11 is", "delta=0.5 is above"]),
     ],
