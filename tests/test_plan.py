@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from scipy.stats import norm
 
 import privcausal as pc
 from privcausal import cli
@@ -37,7 +38,7 @@ SMALL: dict[str, Any] = {"bounds": {"Y": (0, 10), "X": (0, 1)}, "outcome_sd": 2.
 
 COLUMNS = [
     "n", "eps", "delta", "rho", "half-width", "detectable", "se_sampling", "se_privacy",
-    "se_clipping", "se_nuisances", "privacy_share",
+    "se_nuisances", "max_bias", "privacy_share",
 ]  # fmt: skip
 
 
@@ -179,9 +180,11 @@ def test_the_worst_case_is_shown_unless_the_outcome_is_stated():
 
 def test_detectable_effect():
     row = small(n=4000, alpha=0.1, power=0.9).table.iloc[0]
-    se = np.sqrt(sum(row[name] ** 2 for name in COLUMNS[6:10]))
-    assert row["half-width"] == pytest.approx(1.644854 * se, rel=1e-6)
-    assert row["detectable"] == pytest.approx((1.644854 + 1.281552) * se, rel=1e-6)
+    se = np.sqrt(sum(row[name] ** 2 for name in COLUMNS[6:9]))
+    half, bias = row["half-width"], row["max_bias"]
+    # the quantile of |N(bias, se^2)|
+    assert norm.sf((half - bias) / se) + norm.sf((half + bias) / se) == pytest.approx(0.1)
+    assert row["detectable"] == pytest.approx(half + 1.281552 * se, rel=1e-6)
     assert row["privacy_share"] == pytest.approx(row["se_privacy"] ** 2 / se**2)
 
 

@@ -119,12 +119,14 @@ class AverageEstimate:
     """Names, estimates and the parts of their covariance, in natural units.
 
     `terms` (the average effect, then slopes) come before the groups. `clipping` bounds the bias of
-    cut scores, and `remainder` is the root mean square of the bias by nuisance errors, shape (m,).
+    clipped scores, and `remainder` is the root mean square of the bias by nuisance errors, shape
+    (m,). The standard error has the random parts, `remainder` among them; `clipping` is a bias of
+    unknown sign, and counts in intervals and p values only.
     No row weighs more than `weight` times what it does in a difference of means. `size_sd` is the
     noise of the number of complete rows, `size`, and `treated` the share of them (released too).
     `shares` are the groups' in the rows or masses, with the noise sd of their sums; empty in files
-    of former versions. Of an instrument's slopes cut scores move the estimates by `moved` times a
-    vector of norm at most 1, shape (m, k).
+    of former versions. Of coefficients and an instrument's slopes, clipped scores move the
+    estimates by `moved` times a vector of norm at most 1, shape (m, k).
     """
 
     terms: tuple[str, ...]
@@ -150,36 +152,36 @@ class AverageEstimate:
 
     @property
     def cov(self) -> Matrix:
-        bias = self.clipping**2 + self.remainder**2
-        return np.asarray(self.sampling + self.privacy + np.diag(bias))
+        """Covariance of the random parts; that of biases by nuisances is not known, and is 0."""
+        return np.asarray(self.sampling + self.privacy + np.diag(self.remainder**2))
+
+    @property
+    def sd(self) -> Vector:
+        """Standard errors, shape (m,)."""
+        variance = np.diag(self.sampling) + np.diag(self.privacy) + self.remainder**2
+        return np.asarray(np.sqrt(variance))
 
     def half_widths(self, z: float) -> Vector:
         """Half-widths of intervals with critical value `z` for no bias, shape (m,).
 
-        The bias of cut scores is fixed, and at most `clipping`. An interval that covers whatever it
-        is has the quantile of |N(b, 1)| as its critical value, b the bound in standard errors
-        (Armstrong and Kolesar 2018, Eq. 4).
+        The bias of clipped scores is fixed, and at most `clipping`. An interval that covers
+        whatever it is has the quantile of |N(b, 1)| as its critical value, b the bound in standard
+        errors (Armstrong and Kolesar 2018, Eq. 4).
         """
-        return covering(z, self.clipping, self._sd)
+        return covering(z, self.clipping, self.sd)
 
     @property
-    def z(self) -> Vector:
-        """Of no effect, shape (m,): beyond `z` of `half_widths` where its interval is without 0."""
-        return z_value(self.estimate, self.clipping, self._sd)
-
-    @property
-    def _sd(self) -> Vector:
-        variance = np.diag(self.sampling) + np.diag(self.privacy) + self.remainder**2
-        return np.asarray(np.sqrt(variance))
+    def p(self) -> Vector:
+        """Of no effect, shape (m,)."""
+        return p_value(self.estimate, self.clipping, self.sd)
 
 
-def z_value(estimate: Vector, bound: Vector, sd: Vector) -> Vector:
-    """z with the p value of the test that `covering` inverts: P(|N(bound, sd^2)| >= |estimate|)."""
+def p_value(estimate: Vector, bound: Vector, sd: Vector) -> Vector:
+    """P(|N(bound, sd^2)| >= |estimate|): the test that `covering` inverts."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio, far = np.abs(estimate) / sd, bound / sd
-        p = ncx2.sf(ratio**2, 1, far**2)
-        z = np.where(p > 1e-250, norm.isf(p / 2), np.maximum(ratio - far, 0.0))
-    return np.asarray(np.sign(estimate) * np.where(bound == 0, ratio, z))
+        p = norm.sf(ratio - far) + norm.sf(ratio + far)
+    return np.asarray(p)
 
 
 def covering(z: float, bound: Vector, sd: Vector) -> Vector:

@@ -32,9 +32,10 @@ def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contras
     """Sums of the averages by `weights`, shape (k, m).
 
     Sampling and noise by their joint covariance. How biases of two averages go together is not
-    known: the bound of cut scores, and the root mean square of what nuisances leave, of a sum is
-    at most the sum of theirs (Minkowski). `more` are further sds, of weights that were released,
-    shape (k,), which are added likewise.
+    known: the bound for clipped scores, and the root mean square of the bias by nuisances, of a sum
+    is at most the sum of theirs (Minkowski). If one vector of clipped scores moves all estimates,
+    the bound of a sum is the largest move along it. `more` are further sds, of weights that were
+    released, shape (k,), which are added likewise.
     """
     joint = found.sampling + found.privacy
     seen = np.isfinite(found.estimate) & np.isfinite(np.diag(joint))
@@ -45,16 +46,17 @@ def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contras
     estimate = weights @ np.where(seen, found.estimate, 0.0)
     noise = np.sqrt(np.maximum(np.diag(cov), 0.0)) + more
     sd = np.hypot(noise, size @ found.remainder)
-    return Contrasted(
-        np.where(lost, np.nan, estimate), np.where(lost, np.inf, sd), size @ found.clipping, cov
-    )
+    joined = found.moved.size > 0
+    bias = np.linalg.norm(weights @ found.moved, axis=1) if joined else size @ found.clipping
+    return Contrasted(np.where(lost, np.nan, estimate), np.where(lost, np.inf, sd), bias, cov)
 
 
 class RatioLimits(NamedTuple):
-    """Estimate of a ratio, standard error and limits, which may be 0 and infinite."""
+    """Estimate of a ratio, standard error, bound of the bias, and limits (0 and infinite too)."""
 
     estimate: float
     std_error: float
+    max_bias: float
     low: float
     high: float
     privacy_share: float
@@ -77,9 +79,9 @@ def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: floa
     rows = list(at)
     risk, privacy = found.estimate[rows], found.privacy[np.ix_(rows, rows)]
     # twice the squared bounds of bias: of any difference of the two they are no less than its own
-    bias = found.remainder[rows] ** 2 + 2 * found.clipping[rows] ** 2
-    cov = found.sampling[np.ix_(rows, rows)] + privacy + np.diag(bias)
-    none = RatioLimits(np.nan, np.nan, 0.0, np.inf, np.nan)
+    random = found.sampling[np.ix_(rows, rows)] + privacy + np.diag(found.remainder[rows] ** 2)
+    cov = random + 2 * np.diag(found.clipping[rows] ** 2)
+    none = RatioLimits(np.nan, np.nan, np.nan, 0.0, np.inf, np.nan)
     if not (np.isfinite(risk).all() and np.isfinite(cov).all()):
         return none
     log: Callable[[Vector], float] = _log_odds_ratio if kind == "OR" else _log_ratio
@@ -87,11 +89,13 @@ def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: floa
     if not ((risk > 0) & ((risk < 1) | (kind == "RR"))).all():
         return none._replace(low=float(np.exp(low)), high=float(np.exp(high)))
     slope = np.array([-1.0, 1.0]) / (risk * (1 - risk) if kind == "OR" else risk)
-    variance, value = float(slope @ cov @ slope), float(np.exp(log(risk)))
+    variance, value = float(slope @ random @ slope), float(np.exp(log(risk)))
     share = float(slope @ privacy @ slope) / variance if variance > 0 else np.nan
+    bias = value * float(np.abs(slope) @ found.clipping[rows])
     return RatioLimits(
-        value, value * float(np.sqrt(variance)), float(np.exp(low)), float(np.exp(high)), share
-    )
+        value, value * float(np.sqrt(variance)), bias, float(np.exp(low)), float(np.exp(high)),
+        share,
+    )  # fmt: skip
 
 
 def late_limits(found: AverageEstimate, z: float) -> tuple[float, float]:
@@ -106,7 +110,8 @@ def late_limits(found: AverageEstimate, z: float) -> tuple[float, float]:
     moved, remainder = found.moved[slopes], found.remainder[slopes]
     if not (np.isfinite(estimate).all() and np.isfinite(joint).all()):
         return -np.inf, np.inf
-    scale = np.sqrt(np.maximum(np.diag(found.cov)[slopes], 1e-300))
+    bound = found.clipping[slopes] ** 2
+    scale = np.sqrt(np.maximum(np.diag(found.cov)[slopes] + bound, 1e-300))
 
     def beyond(angle: Vector) -> Vector:
         """How far cos(angle) reduced - sin(angle) first, in their sds, is outside of its limits."""

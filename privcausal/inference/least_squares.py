@@ -145,7 +145,7 @@ def estimate_coefficients(
     sampling = scale * by @ positive_part(found.gram) @ by.T
     if found.meat is not None:
         sampling = by @ _shrunken_meat(found, scale) @ by.T
-    clipping = bias * n * np.linalg.norm(by, axis=1)
+    moved = bias * n * by
     estimate, privacy = first + lift @ delta, by @ noise @ by.T
     # a coefficient that hangs on what the noise hides
     lost = np.linalg.norm(lift @ hidden_in, axis=1)
@@ -154,8 +154,9 @@ def estimate_coefficients(
     sampling[unknown] = sampling[:, unknown] = 0.0
     sampling[unknown, unknown] = np.inf
     return AverageEstimate(
-        names, (), estimate, sampling, privacy, clipping, np.zeros(len(names)), n
-    )
+        names, (), estimate, sampling, privacy, np.linalg.norm(moved, axis=1),
+        np.zeros(len(names)), n, moved=moved,
+    )  # fmt: skip
 
 
 def _shrunken_meat(found: Released, scale: float) -> Matrix:

@@ -285,12 +285,12 @@ PRODUCTS_NOTE = (
 )
 
 
-MOST_CLIPPING = 0.25
-"""Share of an average's variance by the bound for cut scores above which the result says so."""
+MOST_CLIPPING = 0.5
+"""Bound of the bias by clipping, in standard errors, above which the result says so."""
 
 CLIPPING_NOTE = (
-    "What cut scores may hide is {share:.0%} of the variance of the {estimand}. More rows or "
-    "budget, or narrower bounds of the outcome, would help."
+    "Clipping the scores may bias the {estimand} by up to {share:.1f} standard errors. More rows "
+    "or budget, or narrower bounds of the outcome, would help."
 )
 
 
@@ -310,7 +310,7 @@ def average_doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, 
     if not (np.isfinite(total) and total > 0):
         return ()
     estimand, notes = found.terms[0], []
-    cut = float(found.clipping[0]) ** 2 / total
+    cut = float(found.clipping[0]) / np.sqrt(total)
     if cut > MOST_CLIPPING:
         notes.append(CLIPPING_NOTE.format(share=cut, estimand=estimand))
     if products > MOST_PRODUCTS * np.sqrt(total):

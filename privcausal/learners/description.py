@@ -132,9 +132,10 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
             + _weight_text(estimate)
             + f"Outcome and covariates are cut to their bounds. Split: {SPLITS[request.split]}.",
             f"Averages are ratios of noisy sums of {'; of '.join(one.ratio for one in every)}; "
-            "standard errors add sampling, privacy noise (delta method), a bound of the bias of "
-            "cut scores and an allowance for the product of the nuisances' errors. z and P are "
-            "those of the test that intervals invert, for which that bias has an unknown sign. "
+            "standard errors add sampling, privacy noise (delta method) and the product of the "
+            "nuisances' errors. Clipping the scores causes a bias of unknown sign, which is "
+            "bounded; intervals and p values are those of a normal estimate with the largest bias "
+            "(Armstrong and Kolesár 2018). "
             + " ".join((*tails(estimate), *((BOUNDED_EFFECT,) if request.bounded else ()))),
             *((LIMITS,) if request.formula.instrument else ()),
             *((SEVERAL,) if request.arms and request.jointly else ()),

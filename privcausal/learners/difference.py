@@ -140,8 +140,10 @@ METHODS = (
     "exactly on an integer grid; discrete Gaussian noise (OpenDP) was added to each sum. "
     "Everything after that is post-processing.",
     "Means of the arms are ratios of noisy sums; standard errors add the sampling variance of "
-    "Welch (HC2 in the regression on treatment), privacy noise (delta method) and, where a noisy "
-    "histogram of the outcome showed that its bounds are wide, an allowance for what was cut.",
+    "Welch (HC2 in the regression on treatment) and privacy noise (delta method). If a noisy "
+    "histogram of the outcome showed that its bounds are wide, outcomes were clipped to a narrower "
+    "interval; intervals and p values allow for the largest bias that this can cause (Armstrong "
+    "and Kolesár 2018).",
     MISSING,
 )
 

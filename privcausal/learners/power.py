@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from privcausal.accounting import Release
 from privcausal.errors import BudgetError, CapabilityError
+from privcausal.inference.average import covering
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase
 from privcausal.learners.budget import Undeclared, resolve_domains
@@ -40,6 +41,8 @@ PRECISION = 0.004
 @dataclass(frozen=True, eq=False)
 class Forecast:
     """Predicted variances of the estimates of one fit, by source, shape (m,) each.
+
+    `clipping` are squared bounds of the bias, and no part of the variance.
 
     Attributes
     ----------
@@ -66,11 +69,17 @@ class Forecast:
 
     @property
     def variance(self) -> Vector:
-        return self.sampling + self.privacy + self.clipping + self.nuisances
+        return self.sampling + self.privacy + self.nuisances
+
+    @property
+    def bias(self) -> Vector:
+        return np.asarray(np.sqrt(self.clipping))
 
     def half_width(self, alpha: float) -> Vector:
-        """Of normal intervals at level 1 - alpha; infinite where the fit would give none."""
-        return np.asarray(norm.ppf(1 - alpha / 2) * np.sqrt(self.variance))
+        """Of intervals at level 1 - alpha; infinite where the fit would give none."""
+        finite, z = np.isfinite(self.variance), float(norm.ppf(1 - alpha / 2))
+        sd = np.sqrt(np.where(finite, self.variance, 0.0))
+        return np.where(finite, covering(z, self.bias, sd), np.inf)
 
     def first(self, alpha: float) -> float:
         """Half-width of the term that is planned for."""

@@ -179,8 +179,9 @@ METHODS = (
     "first fit leaves are released on narrow cuts. The rows were read through sums of bounded row "
     "vectors only, computed exactly on an integer grid; discrete Gaussian noise (OpenDP) was added "
     "to each sum.",
-    "No coefficient is shrunken. Standard errors add sampling, the noise of both sides of the "
-    "normal equations, and bounds of what cut residuals and far rows bias.",
+    "No coefficient is shrunken. Standard errors add sampling and the noise of both sides of the "
+    "normal equations. Intervals and p values allow for the largest bias that clipped residuals "
+    "and far rows can cause (Armstrong and Kolesár 2018).",
 )
 
 

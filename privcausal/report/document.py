@@ -113,9 +113,7 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
             [float(row[k]) for k in ("estimate", "conf_low", "conf_high")], float(row["std_error"])
         )
         facts.append((str(row.name), estimate, of))
-        remark = (
-            "sampling and privacy noise" if len(view.uncertainty) <= 2 else "all sources of error"
-        )
+        remark = "all sources of error" if view.more else "sampling and privacy noise"
         limits = f"{low} to {high}" if math.isfinite(row["conf_low"]) else "no limits"
         facts.append((f"{level(view.alpha)} interval", limits, remark))
     slack = f"failure chance {chance(view.delta)}" if view.delta else "pure, without failure chance"
@@ -124,7 +122,7 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
     return [*facts, (f"Privacy ({view.kind})", f"ε = {at_most(view.epsilon)}", slack)]
 
 
-PLAIN = {"clipping": "cut values", "nuisances": "confounding"}
+PLAIN = {"nuisances": "confounding"}
 
 
 def _plain(sources: Sequence[VarianceSource], *, public: bool) -> list[VarianceSource]:

@@ -55,11 +55,6 @@ def noise(value: float) -> str:
     return "" if math.isnan(value) else number(value, 3)
 
 
-def statistic(value: float) -> str:
-    """A z value: two decimals while it is small."""
-    return fixed(value, 2) if abs(value) < 1000 else number(value, 3)
-
-
 def p_value(value: float) -> str:
     """Three decimals; below 0.001 the exact value is of no use."""
     if math.isnan(value):

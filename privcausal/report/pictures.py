@@ -57,7 +57,7 @@ def interval_picture(view: FitView) -> Picture | None:
         for label, low, high in plots.nested(effect, view.uncertainty)
     )
     words = f"Nested bars: the estimate is {interval_sentence(view)}. Intervals by source: {bars}."
-    more = len(view.uncertainty) > 2
+    more = view.more
     svg = _draw(
         "interval", words, (WIDE, 2.2 if more else 1.9),
         lambda ax: plots.interval_plot(

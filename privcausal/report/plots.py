@@ -342,9 +342,11 @@ def nested(
 ) -> list[tuple[str, float, float]]:
     """Intervals (label, low, high): the first source alone, with the second, and all together."""
     estimate, low, high = (float(effect[k]) for k in ("estimate", "conf_low", "conf_high"))
-    total = math.sqrt(sum(s.std_error**2 for s in sources)) or 1.0
+    bias = float(effect["max_bias"])
+    total = math.sqrt(sum(s.std_error**2 for s in sources) + bias**2) or 1.0
     bars, names, variance = [], [], 0.0
-    for source in sources[: min(2, len(sources) - 1)] if sources else ():
+    apart = len(sources) if bias > 0 else len(sources) - 1
+    for source in sources[: max(min(2, apart), 0)]:
         variance += source.std_error**2
         names.append(source.label)
         kept = math.sqrt(variance) / total

@@ -154,9 +154,9 @@ def _estimates(view: FitView, full: bool) -> list[list[Block]]:
 def _short_prices(view: FitView) -> list[list[Block]]:
     """Where the uncertainty comes from and what the budget went to, a line each."""
     sources = {source.label: source.share for source in view.uncertainty}
-    lines = [f"Variance{_of_first(view)}: {_shares(sources)}."] if sources else []
+    lines = [f"Std err{_of_first(view)}: {_shares(sources)} of its variance."] if sources else []
     stages = tables.stage_shares(view.budget)
-    lines += [view.tails] if view.tails and sources else []
+    lines += [line for line in (view.bias, view.tails) if line and sources]
     lines += [f"Budget: {_shares(stages)}."] if len(stages) > 1 else []
     return [[Prose((*lines, _total(view)))]]
 
@@ -177,7 +177,8 @@ def _whole_prices(view: FitView) -> list[list[Block]]:
     ]
     if view.uncertainty:
         grid = tables.source_grid(view.uncertainty, _of_first(view))
-        found.insert(0, [grid, *([Prose((view.tails,))] if view.tails else [])])
+        lines = tuple(line for line in (view.bias, view.tails) if line)
+        found.insert(0, [grid, *([Prose(lines)] if lines else [])])
     return found
 
 
@@ -234,10 +235,12 @@ MORE = "summary(full=True): every release, and the notes in full."
 
 Statistic: TypeAlias = Literal["std_error", "conf_int", "p_value"]
 
-TIDY = ("term", "estimate", "std_error", "statistic", "p_value", "conf_low", "conf_high")
+TIDY = (
+    "term", "estimate", "std_error", "max_bias", "statistic", "p_value", "conf_low", "conf_high",
+)  # fmt: skip
 
 BELOW: dict[str, str] = {
-    "std_error": "Standard errors in parentheses",
+    "std_error": "Standard errors in parentheses{bias}",
     "conf_int": "{level} confidence intervals in brackets",
     "p_value": "p values in parentheses",
 }
@@ -275,8 +278,8 @@ class Comparison(Summary):
     Attributes
     ----------
     frame : DataFrame
-        A row per fit and term, unrounded: fit term estimate std_error statistic p_value conf_low
-        conf_high.
+        A row per fit and term, unrounded: fit term estimate std_error max_bias statistic p_value
+        conf_low conf_high.
     stats : DataFrame
         A row per fit: what stands below the estimates, as text.
     alpha : float
@@ -325,7 +328,9 @@ def compared(
         index=pd.Index([entry.name for entry in entries], name="fit"),
     )
     grid = _grid(entries, statistic, labels, frame)
-    said = " ".join([f"{BELOW[statistic].format(level=numbers.level(alpha))}.", *notes])
+    bias = IN_BRACES if _biased(entries, statistic) else ""
+    below = BELOW[statistic].format(level=numbers.level(alpha), bias=bias)
+    said = " ".join([f"{below}.", *notes])
     blocks = (Rule("="), grid, Rule("="), Prose((f"Notes: {said}",)))
     return Comparison(Table(title, blocks, _alert(entries)), frame, stats, alpha)
 
@@ -354,10 +359,11 @@ def _grid(
     )
     cells = [_cells(entry.terms, statistic) for entry in entries]
     terms = list(dict.fromkeys(str(term) for term in frame["term"]))
+    lines = 3 if _biased(entries, statistic) else 2
     rows = [
-        (name, *(column.get(term, ("", ""))[line] for column in cells))
+        (name, *(column.get(term, ("", "", ""))[line] for column in cells))
         for term in terms
-        for line, name in enumerate((term, ""))
+        for line, name in enumerate((term, "", "")[:lines])
     ]
     facts = [
         line
@@ -369,17 +375,26 @@ def _grid(
     )
 
 
-def _cells(terms: pd.DataFrame, statistic: Statistic) -> dict[str, tuple[str, str]]:
-    """The estimate of each term, and what stands below it."""
+IN_BRACES = ", the largest bias that clipping can cause in braces"
+
+
+def _biased(entries: Sequence[Entry], statistic: Statistic) -> bool:
+    """Whether standard errors do not say all: limits and p values allow for the bias."""
+    return statistic == "std_error" and any((e.terms["max_bias"] > 0).any() for e in entries)
+
+
+def _cells(terms: pd.DataFrame, statistic: Statistic) -> dict[str, tuple[str, str, str]]:
+    """The estimate of each term, and what stands on the two lines below it."""
     found = {}
-    for row in terms.to_dict("records"):
-        spread, p = float(row["std_error"]), float(row["p_value"])
-        values = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
-        estimate, error, low, high = numbers.alike([values[0], spread, *values[1:]], spread)
+    for record in terms.to_dict("records"):
+        row: dict[str, Any] = {str(name): value for name, value in record.items()}
+        p = float(row["p_value"])
+        estimate, error, bias, low, high = tables.estimates(row, tables.BIASED)
         below = {
             "std_error": f"({error})",
             "conf_int": f"[{low}, {high}]",
             "p_value": f"({numbers.p_value(p)})",
         }
-        found[str(row["term"])] = (estimate, below[statistic])
+        braces = f"{{{bias}}}" if row["max_bias"] > 0 else ""
+        found[str(row["term"])] = (estimate, below[statistic], braces)
     return found

@@ -96,27 +96,31 @@ class Table:
 # -- grids ----------------------------------------------------------------------------------------
 
 ESTIMATES = ("estimate", "std_error", "conf_low", "conf_high")
+BIASED = ("estimate", "std_error", "max_bias", "conf_low", "conf_high")
+
+ESTIMATE_COLUMNS = (
+    TableColumn("estimate"),
+    TableColumn("std err", words="standard error"),
+    TableColumn("max bias", words="largest bias that clipping can cause"),
+)
 
 
 def effect_grid(effects: pd.DataFrame, alpha: float) -> TableGrid:
-    """Coefficients: estimate, standard error, z, p and limits."""
+    """Coefficients: estimate, standard error, bound of the bias, p value and limits."""
     columns = (
         TableColumn("", "left", "term"),
         TableColumn("", "left", "origin"),
-        TableColumn("estimate"),
-        TableColumn("std err", words="standard error"),
-        TableColumn("z"),
-        TableColumn("P>|z|", words="p value"),
+        *ESTIMATE_COLUMNS,
+        TableColumn("p-value"),
         *limit_columns(alpha),
     )
     rows = tuple(
         (
             name,
             f"[{row['mark']}]",
-            *estimates(row)[:2],
-            numbers.statistic(_real(row, "statistic")),
+            *estimates(row, BIASED)[:3],
             numbers.p_value(_real(row, "p_value")),
-            *estimates(row)[2:],
+            *estimates(row, BIASED)[3:],
         )
         for name, row in _records(effects)
     )
@@ -134,13 +138,12 @@ def gate_grid(gates: pd.DataFrame, alpha: float) -> TableGrid:
     """Group averages; the last column tells how much of the variance is privacy noise."""
     columns = (
         TableColumn("Groups [dp]", "left", "group"),
-        TableColumn("estimate"),
-        TableColumn("std err", words="standard error"),
+        *ESTIMATE_COLUMNS,
         *limit_columns(alpha),
         TableColumn("privacy", words="variance due to privacy noise"),
     )
     rows = tuple(
-        (name, *estimates(row), numbers.percent(_real(row, "privacy_share")))
+        (name, *estimates(row, BIASED), numbers.percent(_real(row, "privacy_share")))
         for name, row in _records(gates)
     )
     return TableGrid("Average effect by group", columns, rows, gates)
@@ -335,9 +338,9 @@ def _shape_row(shape: Shape, index: int) -> tuple[str, ...]:
     return (point if isinstance(point, str) else numbers.point(point), *values)
 
 
-def estimates(row: Mapping[str, object]) -> tuple[str, ...]:
+def estimates(row: Mapping[str, object], names: Sequence[str] = ESTIMATES) -> tuple[str, ...]:
     """Estimate, standard error and limits with equal decimals."""
-    return numbers.alike([_real(row, name) for name in ESTIMATES], _real(row, "std_error"))
+    return numbers.alike([_real(row, name) for name in names], _real(row, "std_error"))
 
 
 def gain_grid(gains: pd.DataFrame, most: int = 11) -> TableGrid:

@@ -20,9 +20,9 @@ Pair: TypeAlias = tuple[str, str]
 
 KINDS: tuple[Kind, ...] = ("proven", "published", "none")
 EFFECT_COLUMNS = (
-    "estimate", "std_error", "statistic", "p_value", "conf_low", "conf_high", "mark",
+    "estimate", "std_error", "max_bias", "p_value", "conf_low", "conf_high", "mark",
 )  # fmt: skip
-GATE_COLUMNS = ("estimate", "std_error", "conf_low", "conf_high", "privacy_share")
+GATE_COLUMNS = ("estimate", "std_error", "max_bias", "conf_low", "conf_high", "privacy_share")
 CELL_COLUMNS = ("treated", "control", "estimate", "std_error", "conf_low", "conf_high")
 BUDGET_COLUMNS = (
     "stage", "query", "mechanism", "neighbors", "sensitivity",
@@ -106,7 +106,9 @@ class FitView:
     averages : int
         How many of `effects`, the first ones, are no slopes.
     uncertainty : tuple of VarianceSource
-        Of the row of `effects` at `lead`.
+        Of the standard error of the row of `effects` at `lead`.
+    bias : str
+        What clipping may bias that row, and how its interval allows for it; may be empty.
     tails : str
         One line on what the bound of the bias of cut scores rests on; may be empty.
     parallel : str
@@ -166,6 +168,7 @@ class FitView:
     shapes: tuple[Shape, ...] = ()
     gains: pd.DataFrame | None = None
     uncertainty: tuple[VarianceSource, ...] = ()
+    bias: str = ""
     tails: str = ""
     parallel: str = ""
     ledger: str | None = None
@@ -187,6 +190,11 @@ class FitView:
         _need("gates", self.gates, GATE_COLUMNS)
         _need("cells", self.cells, CELL_COLUMNS)
         _need("budget", self.budget, BUDGET_COLUMNS)
+
+    @property
+    def more(self) -> bool:
+        """Whether the interval counts more than sampling and privacy noise."""
+        return len(self.uncertainty) > 2 or bool(self.bias)
 
 
 def _need(name: str, frame: pd.DataFrame | None, columns: tuple[str, ...]) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 
 from privcausal.errors import CapabilityError
 from privcausal.features.functions import Function
@@ -135,33 +134,43 @@ class Result(Printed, Exchange, Disclosed, Absent):
 
     @property
     def bse(self) -> pd.Series[float]:
-        """Standard errors: sampling, privacy noise, and allowances for clipping and nuisances.
+        """Standard errors: sampling, privacy noise, and the estimation error of the nuisances.
 
-        The allowance for nuisances is the root mean square of the bias that their errors leave;
-        that for clipping bounds the bias of cut scores.
+        The last is the root mean square of the bias that errors of the nuisances leave. The bias
+        of clipped scores is not random: `max_bias` bounds it.
         """
         return self._terms_table()["std_error"]
 
+    @property
+    def max_bias(self) -> pd.Series[float]:
+        r"""The most that clipped scores can bias each estimate; 0 where nothing was clipped.
+
+        Intervals and p values allow for it: with b = max_bias / bse, the interval at level
+        1 - alpha is the estimate plus and minus c * bse, where c is the 1 - alpha quantile of
+        \|N(b, 1)\|, and the p value is P(\|N(b, 1)\| >= \|estimate\| / bse) (Armstrong and
+        Kolesár 2018, Eq. 4). If b is 0, these are the usual normal ones.
+        """
+        return self._terms_table()["max_bias"]
+
     def cov_params(self) -> pd.DataFrame:
-        """Covariance of `params`, shape (m, m)."""
+        """Covariance of `params`, shape (m, m); the diagonal is `bse` squared."""
         terms = pd.Index(self._averages.terms, name="term")
         cov = self._averages.cov[: len(terms), : len(terms)]
         return pd.DataFrame(cov, index=terms, columns=terms)
 
     @property
     def zvalues(self) -> pd.Series[float]:
-        """z of no effect, with the p value of the test that the intervals invert.
+        """Estimates over standard errors.
 
-        Estimate over standard error, but that the allowance for clipping counts as a bias of
-        unknown sign, and not as a variance. Ratios have the ATE's, the LATE has the reduced form's.
+        Ratios have that of the ATE, the LATE has that of the reduced form. Where scores were
+        clipped, `pvalues` allow for the bias, and are larger than normal tails of these.
         """
-        return tested(self._terms_table()).rename("statistic")
+        return tested(self._terms_table())["statistic"]
 
     @property
     def pvalues(self) -> pd.Series[float]:
-        """Two-sided normal p-values of no effect."""
-        z = self.zvalues
-        return pd.Series(2 * norm.sf(np.abs(z)), index=z.index, name="p_value")
+        """Two-sided p values of no effect, of the test that intervals invert: see `max_bias`."""
+        return tested(self._terms_table())["p_value"]
 
     def wald_test(self, hypotheses: Any) -> ContrastResults:
         """A Wald test that linear hypotheses about `params` hold together, as in statsmodels.
@@ -176,7 +185,7 @@ class Result(Printed, Exchange, Disclosed, Absent):
         -------
         statsmodels.stats.contrast.ContrastResults
             `statistic`, chi-squared with `df_denom` degrees of freedom, and `pvalue`. Its variance
-            is that of `cov_params`, with noise and allowances.
+            is that of `cov_params`; the p value allows for the largest bias that `max_bias` admits.
 
         Raises
         ------
@@ -184,7 +193,7 @@ class Result(Printed, Exchange, Disclosed, Absent):
             An unknown term, or a hypothesis that is not linear or follows from the others.
         """
         cov = self.cov_params()
-        return wald(self.params[cov.index], cov, hypotheses)
+        return wald(self.params[cov.index], cov, self.max_bias[cov.index], hypotheses)
 
     def contrast(
         self, asked: str | Sequence[str], alpha: float = 0.05, simultaneous: bool = False
@@ -208,8 +217,9 @@ class Result(Printed, Exchange, Disclosed, Absent):
         -------
         Contrasts
             `str()`, `.summary()`, `.frame`, `.to_frame()`, `.as_latex()`: estimate, standard
-            error, z, p value and limits. Covariances of groups are released ones where the groups
-            partition the rows, or the fit has several estimands; else they are taken as zero.
+            error, bound of the bias, p value and limits. Covariances of groups are released ones
+            where the groups partition the rows, or the fit has several estimands; else they are
+            taken as zero.
 
         Raises
         ------
@@ -220,11 +230,10 @@ class Result(Printed, Exchange, Disclosed, Absent):
         return contrasts_of(self, asked, check_alpha(alpha), simultaneous)
 
     def conf_int(self, alpha: float = 0.05, simultaneous: bool = False) -> pd.DataFrame:
-        """Normal confidence limits, columns 0 (low) and 1 (high) as in statsmodels.
+        """Confidence limits, columns 0 (low) and 1 (high) as in statsmodels.
 
-        At 95 % and above: estimate plus and minus normal quantile times `bse`. Below, the noise
-        counts by its level, but the allowances for clipping and nuisances as they do at 95 %: a
-        bias is the same in every sample, and a lower level forgives nothing of it.
+        The estimate plus and minus c times `bse`. The factor c is the normal quantile if nothing
+        was clipped, and larger otherwise, to cover the bias: see `max_bias`.
 
         Parameters
         ----------
@@ -284,9 +293,9 @@ class Result(Printed, Exchange, Disclosed, Absent):
 
     @property
     def ate(self) -> pd.DataFrame:
-        """The average effect: estimate std_error conf_low conf_high privacy_share, one row.
+        """The average effect: estimate std_error max_bias conf_low conf_high privacy_share.
 
-        Of several arms a row each, but for the reference.
+        One row; with several arms one for each but the reference.
 
         `privacy_share` is at least what privacy makes of the variance: the noise on the averages'
         own sums. That on the moments of nuisances widens their allowance, and is not told apart.
@@ -299,7 +308,10 @@ class Result(Printed, Exchange, Disclosed, Absent):
         return _plain(self._table(groups=True, z=quantile(0.05)))
 
     def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
-        """broom's columns: term estimate std_error statistic p_value conf_low conf_high; alerts."""
+        """broom's columns, with the bound of the bias and the codes of alerts.
+
+        term estimate std_error max_bias statistic p_value conf_low conf_high alerts
+        """
         return _tidied(self._terms_table(alpha)).assign(alerts=", ".join(self.alerts))
 
     @property
@@ -534,8 +546,8 @@ class Result(Printed, Exchange, Disclosed, Absent):
         Returns
         -------
         DataFrame
-            ``"coef"`` and ``"gate"``: estimate std_error conf_low conf_high privacy_share, a row
-            for each term or group. ``"budget"``: stage query currency price share.
+            ``"coef"`` and ``"gate"``: estimate std_error max_bias conf_low conf_high privacy_share,
+            a row for each term or group. ``"budget"``: stage query currency price share.
         """
         return self._picture(kind, alpha)[0]()
 
@@ -599,11 +611,9 @@ class Result(Printed, Exchange, Disclosed, Absent):
 
 
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.drop(columns="statistic")
+    return frame.drop(columns="p_value")
 
 
 def _tidied(frame: pd.DataFrame) -> pd.DataFrame:
     """Broom's columns of a table of estimates, with tests of no effect."""
-    z = tested(frame)
-    frame = frame.assign(statistic=z, p_value=2 * norm.sf(np.abs(z)))
-    return frame.reset_index()[list(TIDY)]
+    return tested(frame).reset_index()[list(TIDY)]

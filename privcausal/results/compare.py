@@ -287,7 +287,7 @@ def _frame(fit: pd.DataFrame, alpha: float) -> tuple[pd.DataFrame, Facts]:
 def _tidy(
     terms: Any, estimate: Any, std_error: Any, alpha: float, p_value: Any, low: Any, high: Any
 ) -> pd.DataFrame:
-    """Broom's columns; what is absent follows from the normal law."""
+    """Columns `TIDY`; what is absent follows from the normal law."""
     value, spread = (np.asarray(v, dtype=float) for v in (estimate, std_error))
     half = quantile(alpha) * spread
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -297,7 +297,7 @@ def _tidy(
         normal if given is None else np.asarray(given, dtype=float)
         for given, normal in ((low, value - half), (high, value + half))
     ]
-    columns = ([str(t) for t in terms], value, spread, z, p, *ends)
+    columns = ([str(t) for t in terms], value, spread, np.zeros(len(value)), z, p, *ends)
     return pd.DataFrame(dict(zip(TIDY, columns, strict=True)))
 
 

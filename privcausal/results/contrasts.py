@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 
 from privcausal.errors import CapabilityError
-from privcausal.inference.average import z_value
+from privcausal.inference.average import p_value
 from privcausal.inference.contrasts import contrasted
 from privcausal.prices import as_typed
 from privcausal.report.summary import Printed, Summary
@@ -38,7 +37,7 @@ class Contrasts(Printed):
     Attributes
     ----------
     frame : DataFrame
-        A row for each contrast: estimate std_error statistic p_value conf_low conf_high.
+        A row for each contrast: estimate std_error max_bias statistic p_value conf_low conf_high.
     simultaneous : bool
         Whether the limits cover all contrasts together.
     kind : str
@@ -83,12 +82,13 @@ def contrasts_of(
     told = contrasted(found, matrix, more)
     z = max(critical(told.cov, alpha, simultaneous=simultaneous), quantile(alpha))
     half = told.half_widths(z)
-    std_error = np.hypot(told.sd, told.bias)
-    statistic = z_value(told.estimate - values, told.bias, told.sd)
+    away = told.estimate - values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistic = away / told.sd
     frame = pd.DataFrame(
         {
-            "estimate": told.estimate, "std_error": std_error, "statistic": statistic,
-            "p_value": 2 * norm.sf(np.abs(statistic)),
+            "estimate": told.estimate, "std_error": told.sd, "max_bias": told.bias,
+            "statistic": statistic, "p_value": p_value(away, told.bias, told.sd),
             "conf_low": told.estimate - half, "conf_high": told.estimate + half,
         },
         index=pd.Index([" ".join(text.split()) for text in texts], name="contrast"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
+from scipy.stats import ncx2
 
 from privcausal.errors import CapabilityError
 from privcausal.prices import DELTA_DIGITS, at_most
@@ -198,9 +199,13 @@ class Absent:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
 
-def wald(params: pd.Series[float], cov: pd.DataFrame, hypotheses: Any) -> ContrastResults:
+def wald(
+    params: pd.Series[float], cov: pd.DataFrame, bound: pd.Series[float], hypotheses: Any
+) -> ContrastResults:
     """(R b - q)' (R V R')^-1 (R b - q), chi-squared with as many degrees of freedom as rows of R.
 
+    Where biases within `bound` are possible, the p value is of the noncentral chi-squared law whose
+    noncentrality they can cause at most: each by itself, and in sum by the triangle inequality.
     `hypotheses` as for `Result.wald_test`.
     """
     from statsmodels.stats.contrast import ContrastResults
@@ -212,13 +217,17 @@ def wald(params: pd.Series[float], cov: pd.DataFrame, hypotheses: Any) -> Contra
         raise CapabilityError(
             "a hypothesis follows from the others, or holds no term: leave it out"
         )
-    statistic = np.nan
+    statistic, away, rank = np.nan, 0.0, len(matrix)
     if np.isfinite(spread).all():
         statistic = float(distance @ np.linalg.solve(spread, distance))
-    rank = len(matrix)
-    return ContrastResults(
+        lengths = np.sqrt((matrix * np.linalg.solve(spread, matrix)).sum(axis=0))
+        away = float(lengths @ bound.to_numpy()) ** 2
+    found = ContrastResults(
         chi2=statistic, df_denom=rank, statistic=statistic, distribution="chi2", distargs=(rank,)
     )
+    if away > 0:
+        found.pvalue = float(ncx2.sf(statistic, rank, away))
+    return found
 
 
 def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:

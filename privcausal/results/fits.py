@@ -12,6 +12,7 @@ import pandas as pd
 from privcausal.errors import CapabilityError
 from privcausal.features.points import read_points
 from privcausal.inference.cells import CellEffect
+from privcausal.inference.contrasts import contrasted
 from privcausal.inference.effect import Answers, ArmPolynomials, Effect
 from privcausal.learners.aggregates import uplift
 from privcausal.report import plots
@@ -52,19 +53,26 @@ class RegressionResult(Result):
     """
 
     def predict(self, newdata: Frame, alpha: float = 0.05) -> pd.DataFrame:
-        """x'b at new points: estimate std_error conf_low conf_high, index of `newdata`.
+        """x'b at new points: estimate std_error max_bias conf_low conf_high, index of `newdata`.
 
         For the mean of the outcome at x, as far as it is linear in the columns. Numbers outside
         the declared bounds are cut to them; a row with a missing value is NaN.
         """
-        z, estimate = quantile(alpha), self.estimate
+        estimate = self.estimate
         design = estimate.design
         rows, present, index = read_points(design, design.variables, newdata, None)
         x = np.ones((len(rows), 1 + len(design)))
         for j, column in enumerate(design.columns, 1):
             x[:, j] = column.natural(rows.scaled(design)[:, j - 1])
-        spread = np.sqrt(np.einsum("ij,jk,ik->i", x, self.cov_params().to_numpy(), x))
-        frame = pd.DataFrame(with_limits(x @ self.params.to_numpy(), spread, z), index=index)
+        found = contrasted(self._averages, x, np.zeros(len(x)))
+        half = found.half_widths(quantile(alpha))
+        frame = pd.DataFrame(
+            {
+                "estimate": found.estimate, "std_error": found.sd, "max_bias": found.bias,
+                "conf_low": found.estimate - half, "conf_high": found.estimate + half,
+            },
+            index=index,
+        )  # fmt: skip
         frame[~present] = np.nan
         return frame
 

@@ -65,22 +65,21 @@ def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
 
 
 def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataFrame:
-    """estimate std_error conf_low conf_high privacy_share statistic, by term or group."""
+    """estimate std_error max_bias conf_low conf_high privacy_share p_value, by term or group."""
     m = len(found.terms)
     names, at = (found.groups, slice(m, None)) if groups else (found.terms, slice(0, m))
-    estimate, half = found.estimate[at], found.half_widths(z)[at]
-    variance = np.diag(found.cov)[at]
-    se = np.sqrt(variance)
-    share, known = np.full(len(variance), np.nan), np.isfinite(variance) & (variance > 0)
-    share[known] = np.diag(found.privacy)[at][known] / variance[known]
+    estimate, se, half = found.estimate[at], found.sd[at], found.half_widths(z)[at]
+    share, known = np.full(len(se), np.nan), np.isfinite(se) & (se > 0)
+    share[known] = np.diag(found.privacy)[at][known] / se[known] ** 2
     return pd.DataFrame(
         {
             "estimate": estimate,
             "std_error": se,
+            "max_bias": found.clipping[at],
             "conf_low": estimate - half,
             "conf_high": estimate + half,
             "privacy_share": share,
-            "statistic": found.z[at],
+            "p_value": found.p[at],
         },
         index=pd.Index(names, name="term"),
     )
@@ -134,7 +133,7 @@ def with_ratios(
     if not rows:
         return frame
     more = pd.DataFrame(rows.values(), index=pd.Index(rows, name="term"))
-    return pd.concat([frame, more.set_axis(frame.columns[[0, 1, 2, 3, 4]], axis=1)])
+    return pd.concat([frame, more.set_axis(frame.columns[:-1], axis=1)])
 
 
 def effects_only(frame: pd.DataFrame) -> pd.DataFrame:
@@ -145,17 +144,22 @@ def effects_only(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[kept]
 
 
-def tested(frame: pd.DataFrame) -> pd.Series[float]:
-    """z of no effect; a ratio is 1 where the difference is 0, and has its z, the LATE that of the
-    reduced form (Anderson and Rubin's test)."""
-    z = frame["statistic"].copy()
+def tested(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same with `statistic`, the estimate in standard errors, and `p_value`, of no effect.
+
+    A ratio is 1 exactly if the difference is 0, and has the test of the difference. The LATE has
+    the test of the reduced form (Anderson and Rubin).
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        frame = frame.assign(statistic=frame["estimate"] / frame["std_error"])
+    columns = ["statistic", "p_value"]
     for name in frame.index:
         ratio, colon, group = str(name).partition(":")
-        if ratio in RATIOS and f"ATE{colon}{group}" in z.index:
-            z[name] = z[f"ATE{colon}{group}"]
-    if REDUCED[1] in z.index:
-        z["LATE"] = z[REDUCED[1]]
-    return z
+        if ratio in RATIOS and f"ATE{colon}{group}" in frame.index:
+            frame.loc[name, columns] = frame.loc[f"ATE{colon}{group}", columns]
+    if REDUCED[1] in frame.index:
+        frame.loc["LATE", columns] = frame.loc[REDUCED[1], columns]
+    return frame
 
 
 def budget_lines(releases: Sequence[Release], delta: float) -> pd.DataFrame:

@@ -138,28 +138,28 @@ class PlanResult(Printed):
     def table(self) -> pd.DataFrame:
         """A row per n and epsilon, for the average effect.
 
-        Columns n eps delta rho half-width detectable se_sampling se_privacy se_clipping
-        se_nuisances privacy_share, and worst_case where no `outcome_sd` was stated: the half-width
-        for the most variable outcome within its bounds. `detectable` is the smallest effect whose
-        interval leaves out zero with the power asked for; `privacy_share` is of the variance. An
-        interval is infinite where the fit would find nothing. In pure epsilon rho is NaN.
+        Columns n eps delta rho half-width detectable se_sampling se_privacy se_nuisances max_bias
+        privacy_share, and worst_case where no `outcome_sd` was stated: the half-width for the most
+        variable outcome within its bounds. `detectable` is the smallest effect whose interval
+        leaves out zero with the power asked for, if clipping causes no bias; `max_bias` bounds that
+        bias, and the half-width allows for it. `privacy_share` is of the variance. An interval is
+        infinite where the fit would find nothing. In pure epsilon rho is NaN.
         """
         return pd.DataFrame([self._row(n, eps) for n, eps in self.points])
 
     def _row(self, n: int, eps: float) -> dict[str, float]:
         found, alpha = self.planner.at(n, eps), self.question.alpha
-        z = float(norm.ppf(1 - alpha / 2) + norm.ppf(self.question.power))
-        at = found.lead
+        at, half = found.lead, found.first(alpha)
         variance = float(found.variance[at])
         pure = found.plan.pure
         row = {
             "n": n, "eps": eps, "delta": 0.0 if pure else found.plan.request.budget.delta,
-            "rho": np.nan if pure else found.plan.rho / PICO, "half-width": found.first(alpha),
-            "detectable": z * float(np.sqrt(variance)),
+            "rho": np.nan if pure else found.plan.rho / PICO, "half-width": half,
+            "detectable": half + float(norm.ppf(self.question.power) * np.sqrt(variance)),
             "se_sampling": float(np.sqrt(found.sampling[at])),
             "se_privacy": float(np.sqrt(found.privacy[at])),
-            "se_clipping": float(np.sqrt(found.clipping[at])),
             "se_nuisances": float(np.sqrt(found.nuisances[at])),
+            "max_bias": float(found.bias[at]),
             "privacy_share": float(found.privacy[at]) / variance if variance < np.inf else np.nan,
         }  # fmt: skip
         if self.worst is not None:
@@ -426,13 +426,12 @@ def _grid(result: PlanResult, frame: pd.DataFrame) -> TableGrid:
         "detectable": TableColumn("detectable", words=f"effect detectable with {power} power"),
         "se_sampling": TableColumn("sampling", words="standard error, sampling"),
         "se_privacy": TableColumn("privacy", words="standard error, privacy noise"),
-        "allowance": TableColumn("bias", words="standard error, allowance for bias"),
-        "privacy_share": TableColumn("noise", words="share of privacy noise in the variance"),
+        "se_nuisances": TableColumn("nuisances", words="standard error, errors of nuisances"),
+        "max_bias": TableColumn("max bias", words="largest bias that clipping can cause"),
         "worst_case": TableColumn("worst", words="half-width for the most variable outcome"),
     }
-    shown = frame.assign(allowance=np.hypot(frame["se_clipping"], frame["se_nuisances"]))
-    names = [name for name in heads if name in shown.columns]
-    cells = [[_cell(name, float(value)) for value in shown[name]] for name in names]
+    names = [name for name in heads if name in frame.columns]
+    cells = [[_cell(name, float(value)) for value in frame[name]] for name in names]
     columns = tuple(heads[name] for name in names)
     return TableGrid("Planned intervals", columns, tuple(zip(*cells, strict=True)), frame)
 
@@ -442,7 +441,7 @@ def _cell(name: str, value: float) -> str:
         return f"{value:,.0f}"
     if name == "eps":
         return at_most(value)
-    return numbers.percent(value) if name == "privacy_share" else numbers.number(value, 3)
+    return numbers.number(value, 3)
 
 
 def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
@@ -457,8 +456,8 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
     lines.append(
         f"half-width: of the {numbers.level(question.alpha)} interval of {_asked(result)}; "
         f"detectable: the effect found with {numbers.percent(question.power)} power; sampling, "
-        "privacy, bias: standard errors, the last an allowance for cut scores and errors of the "
-        "nuisances; noise: the share of privacy noise in the variance."
+        "privacy, nuisances: standard errors, the last of errors of the nuisances; max bias: the "
+        "most that clipping can bias."
     )
     if result.worst is not None:
         lines.append(

@@ -86,6 +86,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         gains=None if cells is None else gain_frame(cells, z),
         shapes=shapes,
         uncertainty=_sources(result),
+        bias=_bias(result, z),
         tails="".join(tails(estimate)),
         parallel=_parallel(plan),
         budget=_with_declared(result.budget).replace({"stage": dict(said.stages)}),
@@ -168,7 +169,6 @@ def _sources(result: Result) -> tuple[VarianceSource, ...]:
     parts = (
         ("sampling", float(found.sampling[at, at]), "who was sampled"),
         ("privacy", float(found.privacy[at, at]), "noise added on purpose"),
-        ("clipping", float(found.clipping[at] ** 2), "allowance for cut scores"),
         ("nuisances", float(found.remainder[at] ** 2), "what is not known of confounding"),
     )
     if not np.isfinite(total):
@@ -178,6 +178,17 @@ def _sources(result: Result) -> tuple[VarianceSource, ...]:
         for name, v, words in parts
         if v > 0
     )
+
+
+BIAS = "Interval{of}: estimate ± {factor:.2f} std err, not {normal:.2f}: clipping may bias it."
+
+
+def _bias(result: Result, z: float) -> str:
+    found, at = result.estimate.averages, result._lead
+    if found is None or not 0 < found.clipping[at] < np.inf or not 0 < found.sd[at] < np.inf:
+        return ""
+    of = f" of {found.terms[at]}" if len(found.terms) + len(found.groups) > 1 else ""
+    return BIAS.format(of=of, factor=found.half_widths(z)[at] / found.sd[at], normal=z)
 
 
 def _with_declared(budget: pd.DataFrame) -> pd.DataFrame:

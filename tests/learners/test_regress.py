@@ -155,7 +155,7 @@ def test_summary_and_report_say_what_it_is(fit: pc.RegressionResult, tmp_path: P
     assert "Private Linear Regression" in text
     assert "Treatment" not in text
     assert "No causal reading by itself" in text
-    assert "Variance of a:" in text
+    assert "Std err of a:" in text
     assert len(str(fit.summary()).splitlines()) <= 36
     fit.report(tmp_path / "fit.html")
     page = (tmp_path / "fit.html").read_text(encoding="utf-8")

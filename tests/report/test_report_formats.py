@@ -79,7 +79,7 @@ def test_latex_escapes_leave_no_command(text: str) -> None:
 def test_latex_protects_what_follows_a_row() -> None:
     assert escape_latex("[dp] *x") == "{[}dp] {*}x"
     latex = summarize(
-        ate_view(effects=effects({"*": (-0.1, 0.05, -2.0, 0.05, -0.2, 0.0)}))
+        ate_view(effects=effects({"*": (-0.1, 0.05, 0.0, 0.05, -0.2, 0.0)}))
     ).as_latex()
     assert "{*} & {[}dp] & $-$0.1000" in latex
 
@@ -166,7 +166,7 @@ def test_empty_parts_leave_no_trace() -> None:
 
 
 def test_a_long_table_in_latex_is_several_between_which_a_page_may_end() -> None:
-    terms = {f"X{i}": (0.1, 0.05, 2.0, 0.05, 0.0, 0.2) for i in range(60)}
+    terms = {f"X{i}": (0.1, 0.05, 0.0, 0.05, 0.0, 0.2) for i in range(60)}
     latex = summarize(ate_view(effects=effects(terms))).as_latex()
     parts = [part.split(r"\end{tabular}")[0] for part in latex.split(r"\begin{tabular}")[2:]]
     assert len(parts) == 3

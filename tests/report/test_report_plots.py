@@ -119,7 +119,7 @@ def test_gaps_and_infinities_do_not_break_a_plot() -> None:
     frame = pd.DataFrame(dict.fromkeys(FOREST, odd))
     report.gate_plot(frame).figure.canvas.draw()
     report.coef_plot(frame).figure.canvas.draw()
-    lost = frame.assign(std_error=odd).iloc[0]
+    lost = frame.assign(std_error=odd, max_bias=odd).iloc[0]
     report.interval_plot(lost, ate_view().uncertainty).figure.canvas.draw()
 
 

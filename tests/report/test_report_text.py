@@ -49,7 +49,7 @@ def test_text_keeps_to_its_columns(name: str) -> None:
 def test_an_average_takes_thirty_lines_at_most() -> None:
     text = str(summarize(ate_view()))
     assert len(text.splitlines()) <= 30
-    assert "Variance: sampling 37%, privacy 63%." in text.splitlines()
+    assert "Std err: sampling 37%, privacy 63% of its variance." in text.splitlines()
     assert "[1] n, bounds and clip are declared public." in text.splitlines()
 
 
@@ -72,7 +72,7 @@ def test_long_formula_wraps_and_is_not_cut() -> None:
 
 def test_a_long_name_goes_on_below() -> None:
     name = "C(a_column_with_a_long_name_indeed)[T.level_nine]"
-    summary = summarize(ate_view(effects=effects({name: (0.1, 0.05, 2.0, 0.05, 0.0, 0.2)})))
+    summary = summarize(ate_view(effects=effects({name: (0.1, 0.05, 0.0, 0.05, 0.0, 0.2)})))
     lines = [line.split()[0] for line in str(summary).splitlines() if line]
     start = next(i for i, part in enumerate(lines) if part.startswith("C("))
     assert "".join(lines[start : start + 3]).startswith(name)
@@ -121,7 +121,7 @@ def views(draw: st.DrawFn) -> FitView:
         index=[name for name, _ in terms],
         columns=list(EFFECT_COLUMNS[:-1]),
     ).assign(mark=draw(st.sampled_from(["dp", "[post]"])))
-    groups = draw(st.lists(st.tuples(*[reals] * 5), max_size=2))
+    groups = draw(st.lists(st.tuples(*[reals] * 6), max_size=2))
     lines = draw(st.lists(st.tuples(names, names, names, reals, reals, reals), max_size=3))
     budget = pd.DataFrame(
         [(a, b, c, "substitute", 1.0, sd, abs(rho), abs(eps), 0.0, 1.0, False)

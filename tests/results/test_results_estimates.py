@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from results_fits import EPSILON, FORMULA, SIZE, fit, points, proven, variant
+from scipy.optimize import brentq
 from scipy.stats import norm
 from statsmodels.base.model import LikelihoodModelResults
 
@@ -50,17 +51,32 @@ def test_z_p_and_limits_are_statsmodels(fitted: Any) -> None:
         None, fitted.params.to_numpy(), fitted.cov_params().to_numpy(), use_t=False
     )
     assert fitted.bse.to_numpy() == pytest.approx(model.bse, rel=1e-12)
-    cut = fitted.estimate.averages.clipping[: len(fitted.params)] > 0
-    assert fitted.zvalues[~cut].to_numpy() == pytest.approx(model.tvalues[~cut], rel=1e-12)
-    assert fitted.pvalues[~cut].to_numpy() == pytest.approx(model.pvalues[~cut], rel=1e-12)
-    assert fitted.pvalues.to_numpy() == pytest.approx(2 * norm.sf(np.abs(fitted.zvalues)))
+    assert fitted.zvalues.to_numpy() == pytest.approx(model.tvalues, rel=1e-12)
     for alpha in (0.01, 0.05, 0.4):
         limits = fitted.conf_int(alpha)
         assert list(limits.columns) == [0, 1]
-        theirs = model.conf_int(alpha)
-        assert limits[~cut].to_numpy() == pytest.approx(theirs[~cut], rel=1e-12)
-        # where scores are cut an interval covers whatever that hides, by the folded normal
-        assert (np.diff(limits)[:, 0] >= np.diff(theirs)[:, 0] * 0.9).all()
+        half, z = np.diff(limits)[:, 0] / 2, norm.ppf(1 - alpha / 2)
+        assert (half >= z * fitted.bse * (1 - 1e-12)).all()
+        assert (half <= z * fitted.bse + fitted.max_bias).all()
+
+
+def test_every_interval_and_p_value_follows_from_the_printed_columns(fitted: Any) -> None:
+    """As R's RDHonest does: a folded normal quantile at the bias in standard errors."""
+    table = fitted.tidy(alpha=0.1)
+    assert (table["max_bias"] > 0).any()
+    assert table["max_bias"].tolist() == fitted.max_bias.tolist()
+    for row in table.itertuples():
+        b, t = row.max_bias / row.std_error, abs(row.estimate) / row.std_error
+
+        def beyond(c: float, b: float = b) -> float:
+            return float(norm.sf(c - b) + norm.sf(c + b))
+
+        c = brentq(lambda c: beyond(c) - 0.1, 0, 50)
+        assert row.conf_high - row.estimate == pytest.approx(c * row.std_error, rel=1e-6)
+        assert row.estimate - row.conf_low == pytest.approx(c * row.std_error, rel=1e-6)
+        assert row.p_value == pytest.approx(beyond(t), rel=1e-9)
+        assert row.statistic == pytest.approx(row.estimate / row.std_error, rel=1e-12)
+        assert (row.p_value < 0.1) == (row.conf_low * row.conf_high > 0)
 
 
 def test_simultaneous_limits_are_wider_and_hold_the_groups(fitted: Any) -> None:
@@ -69,7 +85,8 @@ def test_simultaneous_limits_are_wider_and_hold_the_groups(fitted: Any) -> None:
     width = joint[1] - joint[0]
     assert (width[single.index] > single[1] - single[0]).all()
     z = float(norm.ppf(1 - 0.025 / len(joint)))
-    assert (width[single.index] <= 2 * z * fitted.bse * 1.01).all(), "no wider than Bonferroni's"
+    most = z * fitted.bse * 1.01 + fitted.max_bias
+    assert (width[single.index] <= 2 * most).all(), "no wider than Bonferroni's"
     assert joint.equals(fitted.conf_int(simultaneous=True)), "no chance in it"
 
 
@@ -88,7 +105,7 @@ def test_alpha_is_checked(alpha: Any) -> None:
 
 def test_ate_is_the_first_term_with_its_share_of_privacy(fitted: Any) -> None:
     assert list(fitted.ate.columns) == [
-        "estimate", "std_error", "conf_low", "conf_high", "privacy_share",
+        "estimate", "std_error", "max_bias", "conf_low", "conf_high", "privacy_share",
     ]  # fmt: skip
     row = fitted.ate.loc["ATE"]
     assert len(fitted.ate) == 1
@@ -115,8 +132,8 @@ def test_no_groups_no_rows() -> None:
 def test_tidy_has_brooms_columns(fitted: Any) -> None:
     tidy = fitted.tidy(alpha=0.1)
     assert list(tidy.columns) == [
-        "term", "estimate", "std_error", "statistic", "p_value", "conf_low", "conf_high",
-        "alerts",
+        "term", "estimate", "std_error", "max_bias", "statistic", "p_value", "conf_low",
+        "conf_high", "alerts",
     ]  # fmt: skip
     assert tidy["term"].tolist() == list(fitted.params.index)
     assert tidy["statistic"].tolist() == fitted.zvalues.tolist()

@@ -14,7 +14,7 @@ from scipy.stats import chi2, norm
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, SchemaError
-from privcausal.inference.average import covering, z_value
+from privcausal.inference.average import covering, p_value
 from privcausal.results.exchange import HINTS
 from privcausal.testing import seeded_noise
 
@@ -22,10 +22,9 @@ from privcausal.testing import seeded_noise
 def test_a_wald_test_of_one_term_is_its_z_test() -> None:
     fit = proven()
     found = fit.wald_test("age = 0")
-    # z counts what cut scores hide as a bias, a Wald test as a variance
-    assert found.statistic == pytest.approx(fit.zvalues["age"] ** 2, rel=0.1)
-    assert found.statistic == pytest.approx((fit.params["age"] / fit.bse["age"]) ** 2)
-    shifted = fit.wald_test(f"ATE = {fit.params['ATE'] - 1.96 * fit.bse['ATE']:.9f}")
+    assert found.statistic == pytest.approx(fit.zvalues["age"] ** 2)
+    assert found.pvalue == pytest.approx(fit.pvalues["age"], rel=1e-6)
+    shifted = fit.wald_test(f"ATE = {fit.conf_int().loc['ATE', 0]:.9f}")
     assert shifted.pvalue == pytest.approx(0.05, abs=1e-3)
 
 
@@ -39,7 +38,8 @@ def test_a_wald_test_of_several_terms() -> None:
         found = fit.wald_test(hypotheses)
         assert found.statistic == pytest.approx(statistic)
         assert found.df_denom == len(slopes)
-        assert found.pvalue == pytest.approx(chi2.sf(statistic, len(slopes)))
+        # biases within their bounds make a chi-squared larger, and a p value smaller than it says
+        assert 1 >= found.pvalue > chi2.sf(statistic, len(slopes))
     south, west = slopes[1:3]
     found = fit.wald_test(f"{south} = {west}")
     spread = cov.loc[south, south] + cov.loc[west, west] - 2 * cov.loc[south, west]
@@ -125,7 +125,7 @@ def test_p_values_agree_with_the_intervals(bias: float) -> None:
     """No effect is rejected at a level if and only if the interval of that level is without it."""
     estimates = np.linspace(-8, 8, 81) + 0.05
     one = np.ones_like(estimates)
-    p = 2 * norm.sf(np.abs(z_value(estimates, bias * one, one)))
+    p = p_value(estimates, bias * one, one)
     for level in (0.1, 0.05, 1e-4):
         half = covering(float(norm.isf(level / 2)), bias * one, one)
         assert ((np.abs(estimates) > half) == (p < level)).all()

@@ -95,7 +95,7 @@ def test_a_proven_summary_says_all_that_matters(make: Any) -> None:
     ):  # fmt: skip
         assert words in text, words
     short = str(fit.summary())
-    for words in ("Neighbours:", "Variance", "Budget: ", "Guarantee: (20, 1e-05)-DP"):
+    for words in ("Neighbours:", "Std err", "Budget: ", "Guarantee: (20, 1e-05)-DP"):
         assert words in short, words
 
 
@@ -122,7 +122,7 @@ def test_summary_in_three_formats(fitted: Any) -> None:
 def test_without_averages_the_summary_stands() -> None:
     text = str(variant("no averages").summary())
     assert "Effect by modifier" in text
-    assert "P>|z|" not in text
+    assert "p-value" not in text
 
 
 # -- plots -----------------------------------------------------------------------------------

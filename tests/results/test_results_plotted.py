@@ -53,7 +53,9 @@ def test_shapes_are_drawn_from_their_frame() -> None:
 def test_forests_are_drawn_from_their_frame(kind: str) -> None:
     fit = variant("r on linear")
     frame = fit.plot_data(kind, alpha=0.2)
-    assert list(frame.columns)[:4] == ["estimate", "std_error", "conf_low", "conf_high"]
+    assert list(frame.columns)[:5] == [
+        "estimate", "std_error", "max_bias", "conf_low", "conf_high",
+    ]  # fmt: skip
     axes = np.ravel(fit.plot(kind, alpha=0.2))
     drawn = [line.get_xdata() for ax in axes for line in ax.lines if line.get_marker() == "o"]
     # slopes have axes of their own, below that of what is in the outcome's unit
