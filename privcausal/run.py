@@ -163,7 +163,9 @@ def run(
     schema, undeclared = resolve_domains(request, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
-    warn_of_weak(plan, None if plan.pure else public_size(source, request))
+    # to count units, rows must be read: their number is held against delta in the summary
+    counts = not plan.pure and request.trust.unit is None
+    warn_of_weak(plan, public_size(source, request) if counts else None)
     warn(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
     with stage_bar([stage.name for stage in plan.stages], progress) as watch:
         try:
