@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from privcausal.accounting import weak_promise
 from privcausal.errors import CapabilityError
 from privcausal.features.points import declare_queries
 from privcausal.learners import ADUM, Learner, base_of, find, for_average, for_effect
@@ -22,7 +23,18 @@ from privcausal.results import AteResult, CateResult, PlanResult, RegressionResu
 from privcausal.results.call import cells_call
 from privcausal.results.guarantee import ledger_line
 from privcausal.results.plan import Question
-from privcausal.run import DEFAULT, Bounds, groups_of, parse, request_of, run, strict, told
+from privcausal.run import (
+    DEFAULT,
+    Bounds,
+    groups_of,
+    parse,
+    request_of,
+    run,
+    strict,
+    told,
+    warn,
+    warn_of_weak,
+)
 from privcausal.typing import Estimand, Frame, Neighbors, Ratio
 from privcausal.vault import file_labels, from_table, open_source, open_vault, typed
 from privcausal.vault import inspect as look_at_rows
@@ -431,7 +443,9 @@ def plan(
         assume(request, outcome_sd, r2, treated),
     )
     worst = planner.worst() if outcome_sd is None else None
-    return PlanResult(planner, question, question.points(planner), worst)
+    found = PlanResult(planner, question, question.points(planner), worst)
+    warn(found.weak)
+    return found
 
 
 def from_cells(
@@ -491,9 +505,11 @@ def from_cells(
     if noise is not None:
         if ledger is not None:
             raise CapabilityError("a table with noise costs nothing more: leave ledger= out")
+        warn(weak_promise(budget.epsilon, budget.delta, None))
         estimate = from_noisy(asked, table, noise)
         return told(CateResult(estimate, cells_call(asked, noise)))
     plan = asked.plan()
+    warn_of_weak(plan, None)
     vault = open_vault(from_table(table, asked.header), plan, ledger, secrets.token_hex(8))
     estimate = from_exact(asked, plan, vault, table.rounding)
     return told(CateResult(estimate, cells_call(asked, None), ledger_line(ledger)))

@@ -29,6 +29,7 @@ from privcausal.errors import (
     PrivcausalWarning,
     SchemaError,
 )
+from privcausal.prices import at_least, at_most
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
@@ -283,9 +284,9 @@ def _plan(chosen: argparse.Namespace) -> None:
     ledger = job.open_ledger() if path is not None and path.exists() else None
     if ledger is not None:
         for row in plan.fits(ledger).to_dict("records"):
-            left = f"can pay; eps {row['left']:.2f} would be left"
+            left = f"can pay; eps {at_least(row['left'])} would be left"
             answer = left if row["affordable"] else "cannot pay"
-            print(f"n {row['n']:,}, eps {row['eps']:g}: ledger {ledger.dataset!r} {answer}")
+            print(f"n {row['n']:,}, eps {at_most(row['eps'])}: ledger {ledger.dataset!r} {answer}")
     if chosen.plot is not None:
         _write(plan.plot().figure.savefig, chosen.plot, "plot")
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
 import secrets
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from privcausal.accounting import BudgetExhaustedError
+from privcausal.accounting import BudgetExhaustedError, weak_promise
 from privcausal.accounting.charge import PICO
 from privcausal.errors import (
     BudgetError,
@@ -33,6 +32,7 @@ from privcausal.learners.bases import AnyBase
 from privcausal.learners.budget import Undeclared, resolve_domains
 from privcausal.learners.power import LEAST_EPSILON, Planner
 from privcausal.learners.shares import Stages
+from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import numbers
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, assume
@@ -163,8 +163,10 @@ def run(
     schema, undeclared = resolve_domains(request, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
-    for text in _forewarned(plan, undeclared.labels, quote=not source.header.untyped):
-        warnings.warn(text, PrivcausalWarning, stacklevel=_outside())
+    # to count units, rows must be read: their number is held against delta in the summary
+    counts = not plan.pure and request.trust.unit is None
+    warn_of_weak(plan, public_size(source, request) if counts else None)
+    warn(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
     with stage_bar([stage.name for stage in plan.stages], progress) as watch:
         try:
             vault = open_vault(source, plan, ledger, secrets.token_hex(8), watch)
@@ -181,6 +183,18 @@ def run(
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(under="ignore"):
             estimate = learner.fit(plan, vault, schema, undeclared, base)
     return told(result(estimate, call_text(learner, base, request), ledger_line(ledger)))
+
+
+def warn(texts: Iterable[str]) -> None:
+    """Warnings on the user's line."""
+    for text in texts:
+        warnings.warn(text, PrivcausalWarning, stacklevel=_outside())
+
+
+def warn_of_weak(plan: Plan, size: int | None) -> None:
+    """Warn of a promise that is worth little; `size` is the public number of rows or units."""
+    budget = plan.request.budget
+    warn(weak_promise(budget.epsilon, 0.0 if plan.pure else budget.delta, size))
 
 
 def told(result: ResultT) -> ResultT:
@@ -216,9 +230,10 @@ def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[s
     bought = [plan.stage(key) for key in map(Stages.levels, labels) if plan.has(key)]
     if bought:
         share = sum(stage.rho for stage in bought) / plan.rho
+        delta = sum(stage.delta for stage in bought) / PICO
         yield (
             f"Levels of {_some(labels) if quote else 'text'} are bought, for {share:.1%} of the "
-            f"budget and {sum(stage.delta for stage in bought) / PICO:.1g} of delta. Public ones "
+            f"budget and {at_most(delta, 1)} of delta. Public ones "
             f"cost nothing: bounds={{{labels[0] if quote else 'ward'!r}: ['a', 'b']}}."
         )
     treatment = plan.request.formula.treatment
@@ -262,7 +277,7 @@ def _with_plan(
     `asked` is the epsilon of the refused fit, whose planner may fail; `rows` their public number,
     or None where it is private, and then nothing is planned.
     """
-    left = math.floor(100 * refused.payable) / 100
+    left = float(at_least(refused.payable))  # as the refusal tells it
     if rows is None or not LEAST_EPSILON <= left < asked:
         return refused
     try:
@@ -271,8 +286,8 @@ def _with_plan(
     except PrivcausalError:  # what has no plan is refused without one
         return refused
     return BudgetExhaustedError(
-        f"{refused} With eps={left:g} the planned 95% half-width is {numbers.number(smaller, 2)} "
-        f"(now {numbers.number(now, 2)}).",
+        f"{refused} With eps={as_typed(left)} the planned 95% half-width is "
+        f"{numbers.number(smaller, 2)} (now {numbers.number(now, 2)}).",
         refused.requested,
         refused.remaining,
         refused.payable,

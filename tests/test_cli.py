@@ -83,7 +83,7 @@ def test_demo_prints_a_summary_and_writes_the_report(tmp_path):
     assert "Private Conditional Average Treatment Effect" in done.stdout
     assert "ward[north]" in done.stdout
     assert "Records:                     800 [pub]" in done.stdout
-    assert "(1.00, 1e-05)-DP, proven" in done.stdout
+    assert "(1, 1e-05)-DP, proven" in done.stdout
     assert "wrote the report report.html" in done.stderr
     assert "true average effect is 6.80" in done.stderr
     page = (tmp_path / "report.html").read_text()
@@ -93,7 +93,7 @@ def test_demo_prints_a_summary_and_writes_the_report(tmp_path):
 
 def test_demo_takes_its_budget_and_its_place(here, capsys):
     assert cli.main(["demo", "--rows", "400", "--eps", "3", "--out", "there.html"]) == 0
-    assert "(3.00, 1e-05)-DP" in capsys.readouterr().out
+    assert "(3, 1e-05)-DP" in capsys.readouterr().out
     assert (here / "there.html").exists()
 
 
@@ -560,7 +560,7 @@ def test_a_ledger_is_verified(here, capsys, frame):
     pc.private("recovery ~ programme", frame, bounds={"recovery": (0, 100)}, ledger=ledger)
     assert cli.main(["ledger", "verify", "study.db"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("ledger 'clinic' is whole: 2 charges, eps 1.00 of 2.00 spent")
+    assert out.startswith("ledger 'clinic' is whole: 2 charges, eps 1 of 2 spent")
     (here / "study.db").write_bytes((here / "study.db").read_bytes()[:-3000])
     assert cli.main(["ledger", "verify", "study.db"]) == 2
     assert "LedgerError: study.db" in capsys.readouterr().err

@@ -4,7 +4,7 @@ No value of a row is ever seen in this room.
 """
 
 from privcausal.accounting.charge import PICO, Charge, Cost, Release, pico
-from privcausal.accounting.conversion import epsilon_of, noise_multiplier, rho_of
+from privcausal.accounting.conversion import epsilon_of, noise_multiplier, rho_of, weak_promise
 from privcausal.accounting.ledger import BudgetExhaustedError, Ledger, Spent
 from privcausal.accounting.subsampled import multiplier_for_replaced
 from privcausal.accounting.total import Events, Remaining, delta_after, total_epsilon
@@ -29,4 +29,5 @@ __all__ = [
     "pico",
     "rho_of",
     "total_epsilon",
+    "weak_promise",
 ]

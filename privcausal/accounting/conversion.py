@@ -17,6 +17,7 @@ from typing import Any
 from privcausal.accounting.charge import PICO, is_number
 from privcausal.accounting.gaussian import EVENTS, delta_of, epsilon_at
 from privcausal.errors import BudgetError
+from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 
 MIN_EPSILON = 1e-6
 """Below this an epsilon buys noise only; it is a mistake, such as delta in its place."""
@@ -48,6 +49,35 @@ def check_delta(delta: float) -> float:
     return float(delta)
 
 
+USUAL_EPSILON, USUAL_DELTA = 10.0, 1e-4
+"""Of a promise that is worth something; beyond them a fit is warned of."""
+
+
+def weak_promise(epsilon: float, delta: float, size: int | None) -> tuple[str, ...]:
+    """What a promise is not worth, a sentence or two each; empty where it is worth something.
+
+    `size` is the public number of rows or units, or None; a `delta` of 0 promises without a slack.
+    """
+    said = []
+    if epsilon > USUAL_EPSILON:
+        said.append(
+            f"eps={at_most(epsilon)} is above {USUAL_EPSILON:g}: what is released may tell almost "
+            "surely whether a person's data were used. Common choices are 0.1 to 4."
+        )
+    if size and delta >= 1 / size:
+        said.append(
+            f"delta={at_most(delta, DELTA_DIGITS)} is not below 1/n, with n = {size:,}: even the "
+            "data of one person, drawn by lot and published, would keep such a promise. Choose "
+            "delta far below 1/n."
+        )
+    elif delta > USUAL_DELTA:
+        said.append(
+            f"delta={at_most(delta, DELTA_DIGITS)} is above {USUAL_DELTA:g}: with that chance the "
+            "promise may fail altogether. Choose delta far below 1 over the number of people."
+        )
+    return tuple(said)
+
+
 def epsilon_of(rho_pico: int, delta: float, gdp: bool = False) -> float:
     """Epsilon at `delta` of a total of `rho_pico` 1e-12; 0.0 for nothing spent.
 
@@ -72,7 +102,7 @@ def rho_of(epsilon: float, delta: float, gdp: bool = False) -> int:
     rho = largest_rho(check_epsilon(epsilon), check_delta(delta), gdp)
     if rho == 0:
         raise BudgetError(
-            f"epsilon={epsilon:g} at delta={delta:g} buys less than rho = 1e-12, "
+            f"epsilon={as_typed(epsilon)} at delta={as_typed(delta)} buys less than rho = 1e-12, "
             "the smallest amount that is counted; ask for a larger epsilon"
         )
     return rho

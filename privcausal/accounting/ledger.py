@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from privcausal.accounting.charge import PICO, Charge, Cost, exact, pico
@@ -14,6 +12,7 @@ from privcausal.accounting.entries import check_same, header_of, lines_of
 from privcausal.accounting.store import Book, Store
 from privcausal.accounting.total import Events, Remaining, remaining, total_epsilon, within
 from privcausal.errors import BudgetError, LedgerError
+from privcausal.prices import DELTA_DIGITS, at_least, at_most
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -233,9 +232,9 @@ class Ledger:
         label = ", published" if spent.kind == "published" else ""
         left = remaining(_events(book), self.epsilon, self.delta)
         return (
-            f"eps {_shown(spent.epsilon)} of {_shown(self.epsilon)} spent at "
-            f"delta={self.delta:g} in {fits} fit{'s' * (fits != 1)}{label}; "
-            f"a next fit may have {_shown(max(left.epsilon, left.pure_epsilon), ROUND_FLOOR)}"
+            f"eps {at_most(spent.epsilon)} of {at_most(self.epsilon)} spent at "
+            f"delta={at_most(self.delta, DELTA_DIGITS)} in {fits} fit{'s' * (fits != 1)}{label}; "
+            f"a next fit may have {at_least(max(left.epsilon, left.pure_epsilon))}"
         )
 
     def _spent(self, book: Book) -> Spent:
@@ -286,7 +285,7 @@ class Ledger:
         # without any delta beside its own no epsilon would help: rho is converted at that
         converts = asked.converted or (asked.delta > 0 and before.converted)
         if asked.delta + int(converts) > pico(left.delta):
-            wanted = f"delta {'above ' * converts}{asked.delta / PICO:.3g}"
+            wanted = f"delta {'above ' * converts}{at_most(asked.delta / PICO, DELTA_DIGITS)}"
             lines += _without_delta(wanted, left, self.delta)
         else:
             # its own delta is paid first: rho is converted at what is then left
@@ -301,23 +300,23 @@ class Ledger:
 def _without_delta(wanted: str, left: Remaining, cap: float) -> list[str]:
     spent = float(exact(cap) - exact(left.delta))
     return [
-        f"Requested  {wanted}    Remaining  delta {left.delta:.3g}",
-        f"Delta is what lacks, not eps: of the cap's {cap:g}, {spent:.3g} is spent. Pure epsilon "
-        "takes none.",
+        f"Requested  {wanted}    Remaining  delta {at_least(left.delta, DELTA_DIGITS)}",
+        f"Delta is what lacks, not eps: of the cap's {at_most(cap, DELTA_DIGITS)}, "
+        f"{at_most(spent, DELTA_DIGITS)} is spent. Pure epsilon takes none.",
     ]
 
 
 def _why(asked: Events, rest: Remaining, cap: float) -> str:
     if asked.pure:
         return "as pure epsilon"
-    at = "" if rest.delta == cap else f" at the delta of {rest.delta:.3g} that is left"
+    left = at_least(rest.delta, DELTA_DIGITS)
+    at = "" if rest.delta == cap else f" at the delta of {left} that is left"
     return f"what the cap's rho leaves{at}"
 
 
 def _comparison(requested: float, payable: float, why: str) -> str:
     """What was asked, rounded up, beside what is left in the same currency, rounded down."""
-    asked, most = _shown(requested, ROUND_CEILING), _shown(payable, ROUND_FLOOR)
-    return f"Requested  eps {asked}    Remaining  eps {most} ({why})"
+    return f"Requested  eps {at_most(requested)}    Remaining  eps {at_least(payable)} ({why})"
 
 
 def _costs(book: Book) -> list[Cost]:
@@ -332,12 +331,3 @@ def _events(book: Book) -> Events:
 
 def _fits(book: Book) -> int:
     return len({line["run"] for line in book.lines})
-
-
-def _shown(amount: float, rounding: str = ROUND_HALF_EVEN) -> str:
-    """Two decimals, or two digits where the amount is small."""
-    if not math.isfinite(amount):
-        return str(amount)
-    exact = Decimal(repr(amount))
-    places = max(2, 1 - exact.adjusted()) if exact else 2
-    return str(exact.quantize(Decimal(1).scaleb(-places), rounding))

@@ -27,6 +27,7 @@ from privcausal.accounting.charge import is_number, pico
 from privcausal.accounting.conversion import MAX_RHO, profile
 from privcausal.accounting.gaussian import deltas_of, gaussian_delta, gaussian_mu
 from privcausal.errors import BudgetError
+from privcausal.prices import at_most
 from privcausal.stored import stored
 from privcausal.typing import Vector
 
@@ -175,7 +176,7 @@ class TradeOff:
         return float(max(0.0, slopes.max(initial=0.0))) * (1 + MARGIN)
 
     def __repr__(self) -> str:
-        pairs = ", ".join(f"{self.epsilon(d):.3g} at delta={d:g}" for d in (1e-6, 1e-5))
+        pairs = ", ".join(f"{at_most(self.epsilon(d))} at delta={d:g}" for d in (1e-6, 1e-5))
         return f"TradeOff(epsilon {pairs})"
 
 

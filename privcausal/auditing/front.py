@@ -22,6 +22,7 @@ from privcausal.errors import CapabilityError
 from privcausal.learners import ADUM, DPCATE
 from privcausal.learners.boosting import DPEBM
 from privcausal.learners.options import Kernel
+from privcausal.prices import as_typed
 from privcausal.request.request import Control
 from privcausal.testing import Call
 from privcausal.typing import Neighbors
@@ -233,7 +234,7 @@ def _as_epsilon(line: Line, result: Any) -> list[Line]:
         return []
     budget = result.estimate.plan.request.budget
     exact, bound = (_epsilon_of(mu, budget.delta) for mu in (line.exact, line.bound))
-    name = f"epsilon at delta={budget.delta:g}"
+    name = f"epsilon at delta={as_typed(budget.delta)}"
     return [Line(name, "epsilon", budget.epsilon, exact, bound, line.trials)]
 
 
@@ -255,7 +256,7 @@ def _outputs(statistic: Statistic, target: AuditTarget, trials: int, level: floa
     delta = answers.result.guarantee.delta
     # on which table the number is larger is not known: both ways are tried
     bound = max(epsilon_bound(a, b, level / 2, delta) for a, b in ((one, two), (two, one)))
-    name = f"the statistic, epsilon at delta={delta:g}"
+    name = f"the statistic, epsilon at delta={as_typed(delta)}"
     return [Line(name, "epsilon", budget.epsilon, math.nan, bound, trials)]
 
 

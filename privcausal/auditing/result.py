@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from privcausal.auditing.bounds import Measure
+from privcausal.prices import at_least, at_most
 from privcausal.report import Pairs, Prose, Rule, Summary, Table, TableColumn, TableGrid
 
 if TYPE_CHECKING:
@@ -128,9 +129,9 @@ class AuditResult:
 
 
 def _cells(line: Line) -> tuple[str, ...]:
-    exact = "" if line.exact != line.exact else f"{line.exact:.4f}"
+    exact = "" if line.exact != line.exact else at_least(line.exact)
     mark = "" if line.holds else "FAILS"
     return (
-        line.query, line.measure, f"{line.claimed:.4f}", exact, f"{line.bound:.4f}",
+        line.query, line.measure, at_most(line.claimed), exact, at_least(line.bound),
         f"{line.trials}", mark,
     )  # fmt: skip

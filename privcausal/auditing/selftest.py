@@ -37,6 +37,7 @@ from privcausal.accounting import (
 from privcausal.auditing.bounds import epsilon_bound, mu_bound
 from privcausal.auditing.front import CASES, audit_case
 from privcausal.errors import LedgerError
+from privcausal.prices import at_least, at_most
 from privcausal.testing import drawn_noise
 from privcausal.typing import Neighbors
 
@@ -147,13 +148,14 @@ def _audited_noise(law: Any, bound: Callable[..., float]) -> str:
     _need(right <= 1, f"claimed 1, shown {right:.3f}: REFUTED")
     _need(right >= 0.7, f"the audit shows {right:.3f} of 1 only: it sees too little")
     _need(wrong > 1, f"noise {narrow} times too narrow was not seen")
-    return f"claimed 1, at least {right:.2f}; noise {narrow} times too narrow: {wrong:.2f}"
+    least, refuted = at_least(right, 3), at_least(wrong, 3)
+    return f"claimed 1, at least {least}; noise {narrow} times too narrow: {refuted}"
 
 
 def _audited_fit() -> str:
     found = audit_case("trial", "substitute", trials=4_000, level=LEVEL)
     whole = found.lines[-2]
-    words = f"claimed mu {whole.claimed:.2f}, at least {whole.bound:.2f}"
+    words = f"claimed mu {at_most(whole.claimed)}, at least {at_least(whole.bound)}"
     _need(found.passes, f"{words}: REFUTED")
     _need(whole.bound > 0.6 * whole.claimed, f"{words}: the audit sees too little")
     return words

@@ -13,6 +13,7 @@ from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.features.design import design_of
 from privcausal.features.points import read_queries
 from privcausal.learners.shares import SHARES, Stages
+from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request.factors import LABELLED, Factor
 from privcausal.request.groups import numeric_group, parse_group, resolve_groups
 from privcausal.request.header import Header
@@ -251,7 +252,8 @@ def make_plan(
     if failing and failing >= exact(budget.delta) * PICO:
         raise BudgetError(
             f"delta is too small for learner {learner!r} with neighbors={request.trust.neighbors!r}"
-            f": {failing / PICO:g} of it pays for the chance that a proof fails; ask for more"
+            f": {at_most(failing / PICO, DELTA_DIGITS)} of it pays for the chance that a proof "
+            "fails; ask for more"
         )
     spent = selection * len(undeclared.labels) + failing
     total = rho_of(budget.epsilon, delta_after(budget.delta, spent), gdp=True)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 from privcausal.accounting.charge import is_number
 from privcausal.accounting.tradeoff import TradeOff
 from privcausal.errors import CapabilityError
+from privcausal.prices import pair
 from privcausal.typing import Matrix, Vector
 
 RANGES = {"bandwidth": (1e-3, 1e3), "ridge": (1e-6, 1e6)}
@@ -160,10 +161,9 @@ class Given:
         """What is declared of them, in a sentence."""
         if self.price is None:
             return "The nuisances were handed in, and are declared to be public."
-        epsilon, delta = self.price
         return (
             "The nuisances were handed in, and are declared to be private by themselves, at "
-            f"({epsilon:g}, {delta:g})-DP, which is not in this budget."
+            f"{pair(*self.price)}-DP, which is not in this budget."
         )
 
 

@@ -21,6 +21,7 @@ from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase
 from privcausal.learners.budget import Undeclared, resolve_domains
 from privcausal.learners.estimate import Estimate
+from privcausal.prices import as_typed
 from privcausal.request.header import Header, Kind
 from privcausal.request.plan import Assumptions, Plan
 from privcausal.request.request import Request
@@ -200,8 +201,8 @@ class Planner:
         found = _search(half_width, width, 4000.0, limits, lambda rows: up(np.ceil(rows)))
         if found is None:
             raise BudgetError(
-                f"no n up to {MOST_ROWS:,} gives a half-width of {width:.4g} at eps={epsilon:g}; "
-                "ask for a wider interval or a larger eps"
+                f"no n up to {MOST_ROWS:,} gives a half-width of {width:.4g} at "
+                f"eps={as_typed(epsilon)}; ask for a wider interval or a larger eps"
             )
         return int(found)
 

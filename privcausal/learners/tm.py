@@ -24,6 +24,7 @@ from privcausal.learners.description import LEFT_OUT, MISSING, Description
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.paper import refuse_published
 from privcausal.learners.state import Session, outcome_of
+from privcausal.prices import as_typed, at_most
 from privcausal.request.partition import Coordinates
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
@@ -190,6 +191,6 @@ def _check_published(request: Request, c: float | None) -> None:
         )
     if c is not None and ridge_price(c, request.trust.neighbors) >= request.budget.epsilon:
         raise CapabilityError(
-            f"C={c:g} leaves nothing of eps={request.budget.epsilon:g}: a ridge of 1/C costs "
-            f"{ridge_price(c, request.trust.neighbors):.3g} of it; take a smaller C"
+            f"C={c:g} leaves nothing of eps={as_typed(request.budget.epsilon)}: a ridge of 1/C "
+            f"costs {at_most(ridge_price(c, request.trust.neighbors))} of it; take a smaller C"
         )

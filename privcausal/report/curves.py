@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privcausal.report.numbers import level, percent, point
+from privcausal.prices import at_most
+from privcausal.report.numbers import level, percent
 from privcausal.report.plots import (
     BLUE,
     GREY,
@@ -58,7 +59,7 @@ def plan_plot(
         line = plan[plan[other] == value]
         color, marker = LINES[number % len(LINES)]
         x, width = finite(line[by]), finite(line["half-width"])
-        name = f"n = {value:,.0f}" if other == "n" else f"eps = {point(value)}"
+        name = f"n = {value:,.0f}" if other == "n" else f"eps = {at_most(value)}"
         ax.plot(x, width, color=color, linewidth=1.8, zorder=3)
         asked = line["planned"].to_numpy(dtype=bool)
         ax.plot(
@@ -99,7 +100,7 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         )
         ax.plot(
             x[best], utility[best], marker, color=color, markersize=8, markeredgecolor="white",
-            label=f"privacy weighs {percent(weight)}: best at eps {sign} {point(x[best])}",
+            label=f"privacy weighs {percent(weight)}: best at eps {sign} {at_most(x[best])}",
             zorder=4,
         )  # fmt: skip
     ax.set_xscale("log")

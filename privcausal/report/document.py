@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from privcausal.errors import CapabilityError
+from privcausal.prices import at_most, chance, odds
 from privcausal.report import pictures, tables
 from privcausal.report.html import grid_html
-from privcausal.report.numbers import alike, chance, level
+from privcausal.report.numbers import alike, level
 from privcausal.report.tables import TableColumn, TableGrid
 from privcausal.report.view import FitView, VarianceSource
 from privcausal.report.words import (
     ALERTS,
     ODDS,
-    belief,
     clean,
     first_sentence,
     interval_sentence,
-    odds,
 )
 from privcausal.typing import Neighbors
 
@@ -120,7 +119,7 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
     slack = f"failure chance {chance(view.delta)}" if view.delta else "pure, without failure chance"
     if view.kind == "none":
         return [*facts, ("Privacy", "none", "test noise source")]
-    return [*facts, (f"Privacy ({view.kind})", f"ε = {view.epsilon:.3g}", slack)]
+    return [*facts, (f"Privacy ({view.kind})", f"ε = {at_most(view.epsilon)}", slack)]
 
 
 PLAIN = {"nuisances": "confounding"}
@@ -160,7 +159,7 @@ def odds_grid(epsilon: float, neighbors: Neighbors) -> TableGrid:
         TableColumn("at least", words="can fall to"),
         TableColumn("at most", words="can rise to"),
     )
-    rows = tuple((odds(p), odds(belief(p, -epsilon)), odds(belief(p, epsilon))) for p in PRIORS)
+    rows = tuple((odds(p), odds(p, -epsilon), odds(p, epsilon)) for p in PRIORS)
     return TableGrid(f"Belief that {ODDS[neighbors]}, as odds", columns, rows)
 
 
@@ -192,7 +191,7 @@ def _environment() -> Environment:
     # both are written by this package, from escaped text only
     environment.filters["table"] = lambda grid: Markup(grid_html(grid))
     environment.filters["drawn"] = lambda picture: Markup(picture.svg)
-    environment.filters["chance"] = chance
+    environment.filters |= {"chance": chance, "at_most": at_most}
     environment.filters["percent"] = lambda share: (
         f"{100 * share:.0f}%" if math.isfinite(share) else "an unknown share"
     )

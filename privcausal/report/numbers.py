@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import SupportsFloat
 
 WIDEST = 9
@@ -50,25 +50,6 @@ def alike(values: Sequence[float], spread: float, digits: int = 3) -> tuple[str,
     return tuple(number(v, min(4, max(2, 2 + math.floor(ratio)))) for v in values)
 
 
-def amounts(values: Iterable[float]) -> tuple[str, ...]:
-    """Prices in one column: equal decimals, and no spent amount that looks free."""
-    spent = [float(v) for v in values]
-    paid = [v for v in spent if math.isfinite(v) and v > 0]
-    if not paid:
-        return tuple(_blank_nan(v, 4) for v in spent)
-    needed = max(1 - math.floor(math.log10(max(paid))), -math.floor(math.log10(min(paid))))
-    decimals = min(6, max(2, needed))
-    return tuple(_blank_nan(v, decimals) for v in spent)
-
-
-def _blank_nan(value: float, decimals: int) -> str:
-    if math.isnan(value):
-        return ""
-    text = fixed(value, decimals) if abs(value) < 1e6 else number(value, 3)
-    vanished = value != 0 and text.strip("-0.") == ""
-    return number(value, 2) if vanished else text
-
-
 def noise(value: float) -> str:
     """A noise level; blank where there was none to tell of."""
     return "" if math.isnan(value) else number(value, 3)
@@ -90,11 +71,6 @@ def percent(share: float) -> str:
     if 0.995 < share < 1:
         return ">99%"
     return f"{100 * share:.0f}%" if abs(share) < 1e6 else number(share, 3)
-
-
-def chance(value: float) -> str:
-    """A small chance in words: ``"1 in 100,000"``."""
-    return f"1 in {round(1 / value):,}" if 1e-9 <= value < 0.5 else f"{value:.3g}"
 
 
 def count(value: float) -> str:

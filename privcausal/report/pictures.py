@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privcausal.prices import column
 from privcausal.report import plots, tables
-from privcausal.report.numbers import alike, amounts, level, percent
+from privcausal.report.numbers import alike, level, percent
 from privcausal.report.tables import TableGrid
 from privcausal.report.view import Check, FitView, Shape
 from privcausal.report.words import clean, interval_sentence, shape_line
@@ -167,7 +168,7 @@ def budget_picture(view: FitView) -> Picture | None:
     total = float(prices.sum()) or 1.0
     spent = "; ".join(
         f"{stage} {text} ({percent(price / total)})"
-        for stage, text, price in zip(lines["stage"], amounts(list(prices)), prices, strict=True)
+        for stage, text, price in zip(lines["stage"], column(prices), prices, strict=True)
     )
     words = f"Bars: the price of each release in {currency}: {clean(spent)}."
     svg = _draw(

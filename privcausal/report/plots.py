@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from privcausal.errors import CapabilityError, DataError
-from privcausal.report.numbers import alike, amounts, level, percent
+from privcausal.prices import column
+from privcausal.report.numbers import alike, level, percent
 from privcausal.report.tables import budget_prices
 from privcausal.report.view import Shape, VarianceSource
 from privcausal.report.words import clean, cut
@@ -401,7 +402,7 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax, places = row_axes(ax, names, grid=False)
     ax.barh(places, prices, height=0.55, color=BLUE, edgecolor=INK, linewidth=0.6, zorder=2)
     total = float(prices.sum()) or 1.0
-    for place, price, text in zip(places, prices, amounts(list(prices)), strict=True):
+    for place, price, text in zip(places, prices, column(prices), strict=True):
         label = f"{text} ({percent(price / total)})" if price else "free"
         # a column of its own beside the bars, where no bar is too short or too long for it
         ax.annotate(

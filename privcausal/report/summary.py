@@ -9,6 +9,7 @@ from textwrap import shorten, wrap
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from privcausal.errors import CapabilityError
+from privcausal.prices import at_most
 from privcausal.report import numbers, tables
 from privcausal.report.html import render_html, render_markdown
 from privcausal.report.latex import render_float, render_latex
@@ -169,7 +170,7 @@ def _whole_prices(view: FitView) -> list[list[Block]]:
     """The same by source and by release."""
     noise = tables.only_mechanism(view.budget)
     said = [_total(view), *([f"Noise: {noise}."] if noise else [])]
-    said += [RHO.format(view.rho)] if view.rho > 0 else []
+    said += [RHO.format(at_most(view.rho))] if view.rho > 0 else []
     if view.parallel:
         said.append(view.parallel)
     found: list[list[Block]] = [
@@ -182,7 +183,7 @@ def _whole_prices(view: FitView) -> list[list[Block]]:
     return found
 
 
-RHO = "rho, the price in zero-concentrated DP, adds up over releases: {:.4f} in all."
+RHO = "rho, the price in zero-concentrated DP, adds up over releases: {} in all."
 
 
 def _of_first(view: FitView) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
 
+from privcausal.prices import at_most, column, percent
 from privcausal.report import numbers
 from privcausal.report.view import Shape, VarianceSource
 from privcausal.report.words import clean
@@ -260,14 +261,14 @@ def only_mechanism(budget: pd.DataFrame) -> str | None:
 def _prices(budget: pd.DataFrame, currency: str) -> tuple[str, ...]:
     values = budget[currency].to_numpy(dtype=float)
     if currency == "delta":  # a failure chance is read by its power of ten
-        texts = tuple(numbers.number(v, 2) if v > 0 else "" for v in values)
+        texts = tuple(at_most(v, 2) if v > 0 else "" for v in values)
         marked = zip(texts, budget["rho"].isna() & budget["parallel"], strict=True)
         return tuple(f"({text})" if parallel else text for text, parallel in marked)
     if currency == "epsilon":
-        marked = zip(numbers.amounts(values), budget["parallel"], strict=True)
+        marked = zip(column(values), budget["parallel"], strict=True)
         return tuple(f"({text})" if parallel else text for text, parallel in marked)
     own = own_rho(budget)
-    texts = numbers.amounts(np.where(np.isnan(values), values, own))
+    texts = column(np.where(np.isnan(values), values, own))
     free = own / 2 > np.nan_to_num(values)
     return tuple(f"({text})" if f else text for text, f in zip(texts, free, strict=True))
 
@@ -379,9 +380,8 @@ def attack_grid(curve: pd.DataFrame) -> TableGrid:
     """The power at most at a few shares of false alarms."""
     columns = (TableColumn("false alarms", "left"), TableColumn("detected at most"))
     found = np.interp(ALARMS, curve["false_alarms"], curve["power"])
-    # upward: it is a bound
     rows = tuple(
-        (numbers.percent(alarms), f"{math.ceil(1000 * power - 1e-9) / 10:g}%")
+        (numbers.percent(alarms), f"{percent(power)}%")
         for alarms, power in zip(ALARMS, found.tolist(), strict=True)
     )
     return TableGrid("Power of the best attack, at most", columns, rows)

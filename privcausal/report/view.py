@@ -130,7 +130,7 @@ class FitView:
     budget : DataFrame
         A line per release. Columns `BUDGET_COLUMNS`; `noise_sd` nan where there is none.
     total, ledger : str
-        ``"(0.50, 1e-05)-DP"``; ``"Ledger 'rhc': 1.91 of 2.00 left."`` or None.
+        ``"(0.5, 1e-05)-DP"``; ``"Ledger 'rhc': 1.91 of 2 left."`` or None.
     headline : tuple of str
         Three plain sentences: the effect, how sure, what was protected.
     notes, assumptions, methods : tuple of str

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import unicodedata
 
 import numpy as np
 
+from privcausal.prices import DELTA_DIGITS, at_most, odds, percent
 from privcausal.report.numbers import alike, level, point
 from privcausal.report.view import FitView, Shape
 from privcausal.typing import Kind, Neighbors, Vector
@@ -82,36 +82,19 @@ def first_sentence(text: str) -> str:
     return head + "." if dot else text
 
 
-def belief(prior: float, epsilon: float) -> float:
-    """The furthest that odds can move: prior times e^epsilon (give -epsilon for the least)."""
-    logit = math.log(prior) - math.log1p(-prior) + epsilon
-    return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
-
-
-def odds(share: float) -> str:
-    """A belief as odds out of a hundred, ``"62:38"``; never a certainty."""
-    if math.isnan(share):
-        return "unknown"
-    whole = round(100 * share)
-    if whole >= 100:
-        return "more than 99:1"
-    return "less than 1:99" if whole <= 0 else f"{whole}:{100 - whole}"
-
-
 def odds_sentence(epsilon: float, delta: float, neighbors: Neighbors) -> str:
     """What epsilon lets anyone learn about one person, as odds (for `FitView.guarantee`)."""
-    most = odds(belief(0.5, epsilon))
-    slack = f" (up to a {delta:.3g} failure chance)" if delta else ""
+    most = odds(0.5, epsilon)
+    slack = f" (up to a {at_most(delta, DELTA_DIGITS)} failure chance)" if delta else ""
     return f"Someone who holds it 50:50 that {ODDS[neighbors]} can move at most to {most}{slack}."
 
 
 def guess_sentence(right: float, unit: str, neighbors: Neighbors) -> str:
     """How often a guess between two neighbouring tables is right, at most; `right` is a share."""
-    percent = math.ceil(1000 * right) / 10
     change = "replaced by any other" if neighbors == "substitute" else "there or not"
     return (
         f"Someone who gives equal chances to two tables, the data of {unit} {change}, guesses "
-        f"right at most {percent:g} % of the time; a coin is right 50 %."
+        f"right at most {percent(right)} % of the time; a coin is right 50 %."
     )
 
 

@@ -11,6 +11,7 @@ from privcausal.accounting.charge import PICO, Cost
 from privcausal.accounting.gaussian import EVENTS
 from privcausal.accounting.tradeoff import TradeOff
 from privcausal.errors import BudgetError, CapabilityError
+from privcausal.prices import at_most
 from privcausal.request.partition import CellQuery, Partition, Product, text_columns
 from privcausal.request.request import Request, is_real
 from privcausal.request.schema import Interval
@@ -245,7 +246,9 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [f"{self.learner} on base {self.base}: {self.request.formula}"]
-        lines += [f"  {s.name:<28} rho {s.rho / PICO:.6f}  rows {s.rows:.2f}" for s in self.stages]
+        lines += [
+            f"  {s.name:<28} rho {at_most(s.rho / PICO):<9}  rows {s.rows:.2f}" for s in self.stages
+        ]
         return "\n".join(lines)
 
 

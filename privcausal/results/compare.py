@@ -197,7 +197,7 @@ def _together(fits: Sequence[Result]) -> list[str]:
     epsilon = total_epsilon(Events.of(costs), delta)
     if not math.isfinite(epsilon):
         return []
-    price = price_text(math.ceil(epsilon * 1000) / 1000, delta, 4)
+    price = price_text(epsilon, delta)
     same = "If the private fits are of the same rows, with prices fixed beforehand, they are"
     return [f"{same} {price} together."]
 

@@ -13,6 +13,7 @@ import pandas as pd
 from privcausal.errors import CapabilityError
 from privcausal.inference.average import p_value
 from privcausal.inference.contrasts import contrasted
+from privcausal.prices import as_typed
 from privcausal.report.summary import Printed, Summary
 from privcausal.report.tables import Prose, Rule, Table, effect_grid
 from privcausal.report.words import ALERTS, clean
@@ -175,5 +176,5 @@ def _check_rest(result: Result, rest: str, names: Sequence[str]) -> None:
         raise CapabilityError(f"{clean(name)!r} is no term of this fit; it has {listed}")
     raise CapabilityError(
         f"{clean(name)!r} was not released. It takes another fit, at a price of its own: "
-        f"pc.private(..., eps={request.budget.epsilon:g}, {clean(call)})"
+        f"pc.private(..., eps={as_typed(request.budget.epsilon)}, {clean(call)})"
     )

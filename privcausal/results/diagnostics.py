@@ -75,7 +75,7 @@ class _Look(Printed):
 
     def _summary(self, *shown: Block) -> Summary:
         promised = self.guarantee
-        total = f"This look: {price_text(promised.epsilon, promised.delta, 3)}."
+        total = f"This look: {price_text(promised.epsilon, promised.delta)}."
         total = "NOT PRIVATE." if promised.kind == "none" else total
         blocks: tuple[Block, ...] = (
             Rule("="), *shown, Rule("="), budget_grid(self.budget),

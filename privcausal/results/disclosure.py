@@ -10,13 +10,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
-from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
 from privcausal.errors import CapabilityError
+from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.report.summary import Summary
 from privcausal.report.tables import Pairs, Prose, Rule, Table, stage_shares
 from privcausal.report.view import FitView
@@ -139,8 +139,13 @@ def disclosed(
 
 def _parameters(promise: Guarantee) -> dict[str, float]:
     """Epsilon and delta, epsilon rounded up to four digits: no more than is true."""
-    up = Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(promise.epsilon))
-    return {"epsilon": float(up), **({"delta": promise.delta} if promise.delta else {})}
+    delta = {"delta": promise.delta} if promise.delta else {}
+    return {"epsilon": float(at_most(promise.epsilon)), **delta}
+
+
+def _shown(parameters: Mapping[str, float]) -> dict[str, str]:
+    digits = {"epsilon": 4, "delta": DELTA_DIGITS}
+    return {key: at_most(value, digits[key]) for key, value in parameters.items()}
 
 
 def _composition(plan: Plan, budget: pd.DataFrame) -> str:
@@ -222,7 +227,7 @@ class Disclosed:
         right = (
             ("Guarantee", promise.kind),
             ("Variant", said["variant_name"]),
-            *((key, f"{value:g}") for key, value in said["privacy_parameters"].items()),
+            *_shown(said["privacy_parameters"]).items(),
             ("Bounds", "bought" if _bought(self.budget) else "declared"),
             ("Releases", str(len(self.budget))),
         )
@@ -311,7 +316,7 @@ def checklist(result: PlanResult) -> Summary:
     plan, row = result.planner.plan(eps), result.table.iloc[0]
     what = promise(plan, kind="proven", what="all numbers of this fit together,")
     said = _flat(disclosed(plan, what, plan.request.schema, result.budget, None))
-    price = ", ".join(f"{key} {value:g}" for key, value in said["privacy_parameters"].items())
+    price = ", ".join(" ".join(one) for one in _shown(said["privacy_parameters"]).items())
     loss = f"{said['variant_name']}: {price}."
     precise = (
         f"With {n:,} rows the {1 - result.question.alpha:.0%} interval of the average effect is "

@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.stats import ncx2
 
 from privcausal.errors import CapabilityError
+from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.report.words import clean
 from privcausal.results.guarantee import Guarantee
 
@@ -184,7 +185,8 @@ def stat_text(fit: Fit, key: str) -> str | None:
     value = fit.glance().iloc[0]["n" if key == "N" else key]
     if key == "N":  # NaN where it is private
         return f"{value:.0f}" if math.isfinite(value) else None
-    return f"{value:.4g}" if key in ("epsilon", "delta") else str(value).replace("_", "/")
+    digits = {"epsilon": 4, "delta": DELTA_DIGITS}.get(key)
+    return at_most(value, digits) if digits else str(value).replace("_", "/")
 
 
 class Absent:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from privcausal.accounting import PICO, TradeOff, delta_after, epsilon_of
 from privcausal.learners import Estimate, describe
-from privcausal.report import numbers
+from privcausal.prices import at_least, at_most, column, pair
 from privcausal.report.html import alert_html, escape_html
 from privcausal.report.summary import Summary
 from privcausal.report.tables import Pairs, Prose, Rule, Table, TableColumn, TableGrid
@@ -58,18 +58,18 @@ class Guarantee:
         """``"(1, 1e-05)-DP, proven"``."""
         if self.kind == "none":
             return "NOT PRIVATE, guarantee none"
-        return f"{price_text(self.epsilon, self.delta, 3)}, {self.kind}"
+        return f"{price_text(self.epsilon, self.delta)}, {self.kind}"
 
     def _repr_html_(self) -> str:
         alert = alert_html(ALERTS[self.kind]) if ALERTS[self.kind] else ""
         return f"<div>{alert}<p>{escape_html(self.statement)}</p></div>"
 
 
-def price_text(epsilon: float, delta: float, digits: int) -> str:
+def price_text(epsilon: float, delta: float) -> str:
     """``"(1, 1e-05)-DP"``, or ``"1-DP (pure)"``."""
     if delta == 0:
-        return f"{epsilon:.{digits}g}-DP (pure)"
-    return f"({epsilon:.{digits}g}, {delta:.3g})-DP"
+        return f"{at_most(epsilon)}-DP (pure)"
+    return f"{pair(epsilon, delta)}-DP"
 
 
 def guarantee_of(estimate: Estimate) -> Guarantee:
@@ -180,9 +180,9 @@ _VERBS = {
 def _words(plan: Plan) -> tuple[str, str]:
     """The price that was asked for, and how the two tables differ."""
     budget, trust = plan.request.budget, plan.request.trust
-    price = f"({budget.epsilon:g}, {budget.delta:g})-differential privacy"
+    price = f"{pair(budget.epsilon, budget.delta)}-differential privacy"
     if plan.pure:
-        price = f"{budget.epsilon:g}-differential privacy (pure, delta = 0)"
+        price = f"{at_most(budget.epsilon)}-differential privacy (pure, delta = 0)"
     return price, _VERBS[trust.neighbors].format(unit=f"one {trust.protected}")
 
 
@@ -190,11 +190,11 @@ def _statement(plan: Plan, what: str) -> str:
     price, change = _words(plan)
     spent = plan.epsilon / PICO
     law = "rho of Gaussian noise" if plan.gdp else "zCDP"
-    paid = f"{plan.rho / PICO:.3g} {law} of the {plan.rho_cap / PICO:.3g} this allows"
+    paid = f"{at_most(plan.rho / PICO)} {law} of the {at_most(plan.rho_cap / PICO)} this allows"
     if plan.pure:
-        paid = f"epsilon {spent:.3g}"
+        paid = f"epsilon {at_most(spent)}"
     elif plan.epsilon:
-        paid += f", beside ({spent:.3g}, {plan.delta / PICO:.3g})-DP"
+        paid += f", beside {pair(spent, plan.delta / PICO)}-DP"
     return (
         f"{price}, proven: {what} for two tables that {change}, whatever the data are"
         f"{_proviso(plan)}. Spent: {paid}."
@@ -228,16 +228,16 @@ def ledger_summary(ledger: Ledger) -> Summary:
         "The ledger",
         (
             ("Data set", clean(ledger.dataset)),
-            ("Cap", price_text(ledger.epsilon, ledger.delta, 4)),
+            ("Cap", price_text(ledger.epsilon, ledger.delta)),
             ("Protected", protected),
         ),
         (
-            ("Left, in rho", f"eps {left.epsilon:.4g}"),
-            ("Left, pure", f"eps {left.pure_epsilon:.4g}"),
+            ("Left, in rho", f"eps {at_least(left.epsilon)}"),
+            ("Left, pure", f"eps {at_least(left.pure_epsilon)}"),
             ("Neighbours", neighbours),
         ),
     )
-    price = price_text(spent.epsilon, ledger.delta, 4)
+    price = price_text(spent.epsilon, ledger.delta)
     told = Prose((f"Spent: {price} in {len(runs)} run{'s' * (len(runs) != 1)}.", EITHER))
     blocks = (Rule("="), head, Rule("="), _runs_grid(runs), Rule("="), told, Rule("="))
     alert = ALERTS["published" if spent.kind == "published" else "proven"]
@@ -254,14 +254,14 @@ def _runs_grid(runs: pd.DataFrame) -> TableGrid:
         TableColumn("delta"),
     )
     paid = (runs[name].where(runs[name] > 0) for name in ("rho", "epsilon"))
-    prices = zip(*(numbers.amounts(amounts) for amounts in paid), strict=True)
+    prices = zip(*map(column, paid), strict=True)
     rows = tuple(
         (
             str(run)[:RUN],
             str(row["day"]),
             str(row["releases"]),
             *price,
-            numbers.number(row["delta"], 2) if row["delta"] else "",
+            at_most(row["delta"], 2) if row["delta"] else "",
         )
         for (run, row), price in zip(runs.iterrows(), prices, strict=True)
     )
@@ -269,9 +269,8 @@ def _runs_grid(runs: pd.DataFrame) -> TableGrid:
 
 
 def ledger_line(ledger: Ledger | None) -> str | None:
-    """``Ledger 'rhc': 1.91 of 2.00 left.`` as the summary prints it."""
+    """``Ledger 'rhc': 1.91 of 2 left.`` as the summary prints it."""
     if ledger is None:
         return None
-    return (
-        f"Ledger {ledger.dataset!r}: {ledger.remaining.epsilon:.2f} of {ledger.epsilon:.2f} left."
-    )
+    left, cap = at_least(ledger.remaining.epsilon), at_most(ledger.epsilon)
+    return f"Ledger {ledger.dataset!r}: {left} of {cap} left."

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from privcausal.accounting import PICO, Cost
+from privcausal.accounting import PICO, Cost, weak_promise
 from privcausal.errors import BudgetError, CapabilityError, LedgerError
 from privcausal.learners.description import SPLITS
 from privcausal.learners.estimands import ESTIMANDS, propensity_words
@@ -22,6 +22,7 @@ from privcausal.learners.power import (
     MOST_ROWS,
     Planner,
 )
+from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.report import curves, numbers
 from privcausal.report.summary import Printed, Summary
 from privcausal.report.tables import Pairs, Prose, Rule, Table, TableColumn, TableGrid
@@ -230,8 +231,8 @@ class PlanResult(Printed):
         # as for a fit: only where rho is converted must the two be the same
         if plan.rho > 0 and ledger.delta != delta:
             raise LedgerError(
-                f"the ledger counts at delta={ledger.delta:g} and this plan at delta={delta:g}; "
-                "plan with the ledger's"
+                f"the ledger counts at delta={as_typed(ledger.delta)} and this plan at "
+                f"delta={as_typed(delta)}; plan with the ledger's"
             )
         history = ledger.history
         if {*history["neighbors"]} - {trust.neighbors} or {*history["unit"]} - {trust.protected}:
@@ -240,6 +241,15 @@ class PlanResult(Printed):
                 "keep one ledger for each"
             )
         return [plan.cost(stage) for stage in plan.stages]
+
+    @property
+    def weak(self) -> tuple[str, ...]:
+        """What the weakest of the planned promises is not worth; empty where nothing is amiss."""
+        request = self.planner.request
+        rows, epsilons = zip(*self.points, strict=True)
+        pure = self.planner.plan(max(epsilons)).pure
+        public = max(rows) if request.trust.neighbors == "substitute" else None
+        return weak_promise(max(epsilons), 0.0 if pure else request.budget.delta, public)
 
     # -- pictures ----------------------------------------------------------------------------
 
@@ -430,7 +440,7 @@ def _cell(name: str, value: float) -> str:
     if name == "n":
         return f"{value:,.0f}"
     if name == "eps":
-        return numbers.point(float(f"{value:.4g}"))
+        return at_most(value)
     return numbers.number(value, 3)
 
 
@@ -500,10 +510,11 @@ def _notes(result: PlanResult) -> str:
     trust = request.trust
     differ = NEIGHBORS[trust.neighbors].format(unit=f"one {clean(trust.protected)}")
     plan = result.planner.plan(request.budget.epsilon)
-    price = "eps-DP (pure)" if plan.pure else f"(eps, {request.budget.delta:.3g})-DP"
+    delta = at_most(request.budget.delta, DELTA_DIGITS)
+    price = "eps-DP (pure)" if plan.pure else f"(eps, {delta})-DP"
     own = getattr(result.planner.base, "planned", "")
     often = "once" if result.passes == 1 else f"{result.passes} times"
-    return (
-        f"Price of each line: {price}; {differ} A fit reads the rows {often}. "
-        f"This plan saw no data and cost nothing.{own and f' {own}'}"
-    )
+    return " ".join((
+        f"Price of each line: {price}; {differ}", *result.weak, f"A fit reads the rows {often}.",
+        f"This plan saw no data and cost nothing.{own and f' {own}'}",
+    ))  # fmt: skip

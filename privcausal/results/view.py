@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pandas as pd
 
+from privcausal.accounting import weak_promise
 from privcausal.inference.cells import CellEffect
 from privcausal.learners import Description, describe
 from privcausal.learners.description import tails
 from privcausal.learners.estimands import words_of
+from privcausal.prices import at_most, pair
 from privcausal.report import FitView, Shape, VarianceSource
 from privcausal.report.numbers import alike, level
 from privcausal.report.words import guess_sentence, odds_sentence
@@ -162,8 +164,8 @@ def _robustness(result: Result, alpha: float) -> str:
 
 def _price(promise: Guarantee) -> str:
     if promise.delta == 0:
-        return f"epsilon {promise.epsilon:.4g}, pure"
-    price = f"({promise.epsilon:.2f}, {promise.delta:.3g})-DP"
+        return f"epsilon {at_most(promise.epsilon)}, pure"
+    price = price_text(promise.epsilon, promise.delta)
     return f"{price} as published" if promise.kind == "published" else price
 
 
@@ -220,18 +222,16 @@ def _promise(result: Result) -> tuple[str, ...]:
     if promise.kind == "none":
         return (promise.statement,)
     unit = NEIGHBORS[promise.neighbors].format(unit=promise.unit)
-    price = f"({promise.epsilon:.2f}, {promise.delta:.3g})-DP"
-    if promise.delta == 0:
-        price = price_text(promise.epsilon, 0.0, 3)
-    head = f"{price}, {promise.kind}"
+    head = f"{price_text(promise.epsilon, promise.delta)}, {promise.kind}"
+    weak = weak_promise(promise.epsilon, promise.delta, result.estimate.size)
     if promise.kind == "proven" and promise.trade_off is not None:
         right = 0.5 * (1 + promise.trade_off.delta(0.0))
-        return f"{head}; {unit}", guess_sentence(right, promise.unit, promise.neighbors)
+        return f"{head}; {unit}", guess_sentence(right, promise.unit, promise.neighbors), *weak
     odds = odds_sentence(promise.epsilon, promise.delta, promise.neighbors)
     if promise.kind == "published":
         why = published_doubts(result.estimate) if result.plan.stages else (HANDED_OVER,)
-        return (f"{head}, not proven; {unit}", *why, f"If the claim held: {odds}")
-    return f"{head}; {unit}", odds
+        return (f"{head}, not proven; {unit}", *why, f"If the claim held: {odds}", *weak)
+    return f"{head}; {unit}", odds, *weak
 
 
 def _attack(promise: Guarantee) -> pd.DataFrame | None:
@@ -313,9 +313,8 @@ def _listed(result: Result) -> str:
 
 
 def _protected(promise: Guarantee) -> str:
-    price = f"({promise.epsilon:.2g}, {promise.delta:.3g})-differential privacy"
-    if promise.delta == 0:
-        price = f"{promise.epsilon:.2g}-differential privacy"
+    price = at_most(promise.epsilon) if promise.delta == 0 else pair(promise.epsilon, promise.delta)
+    price += "-differential privacy"
     return {
         "proven": f"Everything here satisfies {price} for {promise.unit}.",
         "published": f"The method's paper claims {price} for {promise.unit}; that is not proven, "

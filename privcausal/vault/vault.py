@@ -16,6 +16,7 @@ import numpy as np
 from privcausal.accounting.charge import Charge, Release
 from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerError
 from privcausal.features.design import Design
+from privcausal.prices import as_typed
 from privcausal.request.groups import Group
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import FOLDS
@@ -91,8 +92,8 @@ def open_vault(
         converted = plan.rho > 0 and not paper
         if converted and ledger.delta != plan.request.budget.delta:
             raise LedgerError(
-                f"the ledger counts at delta={ledger.delta:g} and this fit asks for "
-                f"delta={plan.request.budget.delta:g}; fit with the ledger's"
+                f"the ledger counts at delta={as_typed(ledger.delta)} and this fit asks for "
+                f"delta={as_typed(plan.request.budget.delta)}; fit with the ledger's"
             )
         charges = [Exit(plan, source_of_noise).planned(stage) for stage in plan.stages]
         ledger.charge(run, charges, published=paper or published)

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 import pytest
 from trees import FILES, PACKAGE, exported, imports, room, tree
 
-_GROUND = {"errors", "stored", "typing"}
+_GROUND = {"errors", "prices", "stored", "typing"}
 _BELOW_LEARNERS = {"accounting", "features", "request", *_GROUND}
 _BELOW_RESULTS = {"learners", "inference", "vault", *_BELOW_LEARNERS}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "prices": set(),
     "stored": set(),
     "typing": set(),
     "accounting": _GROUND,

@@ -468,9 +468,9 @@ def test_adum_as_printed(tmp_path: Path) -> None:
         pc.paper.adum(FORMULA, frame, ledger=ledger, **options)
     real = pc.paper.adum(FORMULA, frame, **options)
     assert real.guarantee.kind == "published"
-    assert "2.67 epsilon" in real.guarantee.statement  # 2 (1 + 10/6) / 2
+    assert "2.667 epsilon" in real.guarantee.statement  # 2 (1 + 10/6) / 2
     added = pc.paper.adum(FORMULA, frame, neighbors="add_remove", **options)
-    assert "1.33 epsilon" in added.guarantee.statement
+    assert "1.334 epsilon" in added.guarantee.statement
     assert "pc.paper.adum(" in real.call and "cells=8" in real.call
     real.save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")

@@ -651,7 +651,35 @@ NETWORKS = (
     ),
 )  # fmt: skip
 
+PRICES = (
+    Mutant(
+        "a price is rounded to nearest", "prices:at_most",
+        "ROUND_CEILING", "'ROUND_HALF_EVEN'", (c.prices_stay_true, 200),
+    ),
+    Mutant(
+        "what is left is rounded to nearest", "prices:at_least",
+        "ROUND_FLOOR", "'ROUND_HALF_EVEN'", (c.prices_stay_true, 200),
+    ),
+    Mutant(
+        "prices of a column are rounded to nearest", "prices:_cell",
+        "ROUND_CEILING", "'ROUND_HALF_EVEN'", (c.prices_stay_true, 200),
+    ),
+    Mutant(
+        "odds are rounded to nearest", "prices:odds",
+        "ROUND_CEILING if epsilon > 0 else ROUND_FLOOR", "'ROUND_HALF_EVEN'",
+        (c.prices_stay_true, 200),
+    ),
+    Mutant(
+        "how often a guess is right is rounded to nearest", "prices:percent",
+        "ROUND_CEILING", "'ROUND_HALF_EVEN'", (c.prices_stay_true, 200),
+    ),
+    Mutant(
+        "a failure chance is rounded to nearest", "prices:chance",
+        "whole if 1 / whole >= delta else whole - 1", "whole", (c.prices_stay_true, 200),
+    ),
+)  # fmt: skip
+
 MUTANTS = (
     *NOISE, *SENSITIVITY, *ROWS, *CELLS, *SPARK, *WORDS, *LOADED, *NETWORKS,
-    *CHANCES, *LEDGER,
+    *CHANCES, *LEDGER, *PRICES,
 )  # fmt: skip

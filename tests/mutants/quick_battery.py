@@ -88,6 +88,9 @@ from hostile_fits import CRAFTED, document, loaded
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "vault"))
 from network_checks import check_rows_stand_alone, check_sums_stand_alone
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "results"))
+from printed_prices import check_numbers
 from replay_helpers import (
     BOUNDS,
     FORMULA,
@@ -957,3 +960,11 @@ def plans_cost_what_they_promise() -> None:
         worst = sum(spent.values()) if unit else max(spent.values())
         assert plan.rho_cap == rho_of(2.51, 1e-5, gdp=True)
         assert worst <= plan.rho <= plan.rho_cap
+
+
+# -- what is printed -----------------------------------------------------------------------------
+
+
+def prices_stay_true(count: int) -> None:
+    """What is printed of a price is true of it."""
+    check_numbers(count)

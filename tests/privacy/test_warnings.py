@@ -123,3 +123,12 @@ def test_a_warning_by_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(batch, "cleaned", telling)
     first, second = both("clip")
     assert first.warned != second.warned
+
+
+def test_a_weak_promise_is_told_of_whatever_rows() -> None:
+    """It follows from the call and the public number of rows."""
+    table, options = rows(300), call(eps=20.0, delta=0.01)
+    first = fit(options, table)
+    second = fit(options, other(table), first.calls)
+    assert first.warned == second.warned
+    assert [text.split(": ", 1)[1][:9] for text in first.warned[:2]] == ["eps=20 is", "delta=0.0"]

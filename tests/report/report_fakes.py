@@ -83,10 +83,10 @@ def ate_view(**changes: object) -> FitView:
             ("effect", "sum of DR scores", "discrete Gaussian", 10.0, 102.0, 0.0048),
             ("variance", "sum of squares", "discrete Gaussian", 28.7, 612.0, 0.0011),
         ),
-        "total": "(0.50, 1e-05)-DP",
-        "ledger": "Ledger 'rhc': 1.91 of 2.00 left.",
+        "total": "(0.5, 1e-05)-DP",
+        "ledger": "Ledger 'rhc': 1.91 of 2 left.",
         "guarantee": (
-            "(0.50, 1e-05)-DP, proven; neighbours differ in one row (substitute).",
+            "(0.5, 1e-05)-DP, proven; neighbours differ in one row (substitute).",
             odds_sentence(0.5, 1e-5, "substitute"),
         ),
         "attack": attack(),
@@ -101,7 +101,7 @@ def ate_view(**changes: object) -> FitView:
             "The 95% interval runs from 1 to 10 points, and about two thirds of its variance is "
             "noise that was added on purpose.",
             "Whether any one patient was in the data cannot be told from these numbers with more "
-            "than 62:38 odds by someone who started at even odds.",
+            "than 62.3:37.7 odds by someone who started at even odds.",
         ),
         "notes": (
             "n, bounds and clip are declared public.",
@@ -251,7 +251,7 @@ def uplift_view(**changes: object) -> FitView:
         "title": "Private Uplift by Cell", "effects": None, "gates": None, "shapes": (),
         "uncertainty": (), "cells": cells, "checks": (), "budget": rows.assign(epsilon=1.0),
         "total": "1.00-DP", "epsilon": 1.0, "delta": 0.0, "rho": float("nan"),
-        "guarantee": ("1.00-DP, proven.", odds_sentence(1.0, 0.0, "add_remove")),
+        "guarantee": ("1-DP, proven.", odds_sentence(1.0, 0.0, "add_remove")),
         "neighbors": "add_remove", **changes,
     })  # fmt: skip
 

@@ -173,7 +173,7 @@ def test_not_private_at_both_ends(audience: str) -> None:
     assert body.rindex("NOT PRIVATE") > body.index("<footer>")
     assert "<title>NOT PRIVATE: " in page
     assert "Nothing was protected" in page
-    assert "62:38</td>" not in page
+    assert "62.3:37.7</td>" not in page
 
 
 def test_published_says_so() -> None:
@@ -189,7 +189,12 @@ def test_public_edition_leaves_out_code_settings_and_coefficients() -> None:
                   "R-learner on noisy moments", "Sensitivity"):  # fmt: skip
         assert words in technical
         assert words not in public
-    for words in ("In one minute", "70:30", "Older customers respond more", "share of the price"):
+    for words in (
+        "In one minute",
+        "69.9:30.1",
+        "Older customers respond more",
+        "share of the price",
+    ):
         assert words in public
 
 
@@ -200,8 +205,8 @@ def test_unknown_audience_answers_with_the_known_ones() -> None:
 
 def test_odds_ledger_and_notes_are_told() -> None:
     page = render_report(ate_view())
-    assert "1.91 of 2.00 left" in page
-    for odds in ("62:38", "38:62", "94:6"):
+    assert "1.91 of 2 left" in page
+    for odds in ("62.3:37.7", "37.7:62.3", "93.7:6.3", "84.5:15.5"):
         assert f"{odds}</td>" in page
     for note in ate_view().notes:
         assert note in page
@@ -267,7 +272,7 @@ def test_templates_are_found_in_an_installed_package(tmp_path: Path) -> None:
     source = Path(privcausal.report.__file__).parents[1]
     package = tmp_path / "site" / "privcausal"
     shutil.copytree(source / "report", package / "report", ignore=shutil.ignore_patterns("__py*"))
-    for name in ("errors.py", "typing.py"):
+    for name in ("errors.py", "prices.py", "typing.py"):
         shutil.copy(source / name, package)
     (package / "__init__.py").touch()
     code = (

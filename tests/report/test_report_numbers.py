@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcausal.report import Shape, numbers, odds_sentence, shape_line
-from privcausal.report.words import ascii_only, belief, clean, cut, odds
+from privcausal.report.words import ascii_only, clean, cut
 
 NAN, INF = math.nan, math.inf
 
@@ -57,19 +57,6 @@ def test_alike(values: tuple[float, ...], spread: float, texts: tuple[str, ...])
 @given(st.lists(st.floats(), min_size=1, max_size=4), st.floats())
 def test_alike_is_short(values: list[float], spread: float) -> None:
     assert all(len(text) <= 10 for text in numbers.alike(values, spread))
-
-
-def test_prices_show_what_was_spent() -> None:
-    assert numbers.amounts([0.0, 0.0026, 0.0048]) == ("0.0000", "0.0026", "0.0048")
-    assert numbers.amounts([0.5, 1e-9]) == ("0.500000", "1.0e-09")
-    assert numbers.amounts([0.0, NAN]) == ("0.0000", "")
-    assert numbers.amounts([2.0]) == ("2.00",)
-
-
-@given(st.lists(st.floats(min_value=0), min_size=1, max_size=5))
-def test_a_price_never_looks_free(values: list[float]) -> None:
-    for value, text in zip(values, numbers.amounts(values), strict=True):
-        assert (float(text) == 0) == (value == 0) if math.isfinite(value) else text == "inf"
 
 
 @pytest.mark.parametrize(
@@ -121,17 +108,10 @@ def test_cut_fits_and_keeps_the_ends(text: str, width: int) -> None:
         assert (short[0], short[-1]) == (text[0], text[-1])
 
 
-def test_odds() -> None:
-    assert odds(belief(0.5, 0.5)) == "62:38"
-    assert odds(belief(0.5, 800.0)) == odds(belief(0.5, INF)) == "more than 99:1"
-    assert odds(belief(0.5, -INF)) == "less than 1:99"
-    assert odds(NAN) == "unknown"
-
-
 def test_odds_sentence_is_the_mock_ups() -> None:
     assert odds_sentence(0.5, 1e-5, "substitute") == (
         "Someone who holds it 50:50 that one person's data were used in place of another's can "
-        "move at most to 62:38 (up to a 1e-05 failure chance)."
+        "move at most to 62.3:37.7 (up to a 1e-05 failure chance)."
     )
     assert "used at all" in odds_sentence(1.0, 0.0, "add_remove")
     assert "failure" not in odds_sentence(1.0, 0.0, "add_remove")

@@ -61,7 +61,7 @@ def test_head_is_the_mock_up() -> None:
         "Outcome:             death180 in [0,1]  Estimand:                          ATE"
     )
     assert "  privacy   se 0.0178 (63% of variance)  noise added on purpose" in lines
-    assert "This fit: (0.50, 1e-05)-DP.  Ledger 'rhc': 1.91 of 2.00 left." in lines
+    assert "This fit: (0.5, 1e-05)-DP.  Ledger 'rhc': 1.91 of 2 left." in lines
 
 
 def test_long_formula_wraps_and_is_not_cut() -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import privcausal as pc
+from privcausal.accounting import weak_promise
 from privcausal.testing import seeded_noise
 
 CLINIC = pc.datasets.clinic(3000)
@@ -35,8 +36,9 @@ def told(frame: pd.DataFrame, formula: str = "Y ~ T | X + C(G)", **options: Any)
         fit = pc.private(formula, frame, **given)
     assert [w.filename for w in caught] == [__file__] * len(caught)
     assert {w.category for w in caught} <= {pc.PrivcausalWarning}
-    # the price of levels is told before anything is charged, and is no alert of the fit
-    found = [t for t in (str(w.message) for w in caught) if not t.startswith("Levels of ")]
+    # the price of levels, and what a budget is not worth, are told before anything is charged
+    before = "Levels of ", "eps="
+    found = [t for t in (str(w.message) for w in caught) if not t.startswith(before)]
     for text, whole in zip(found, fit.alerts.values(), strict=True):
         assert whole.startswith(text.removesuffix("..."))
         assert len(f"PrivcausalWarning: {text}") <= 3 * 80
@@ -315,3 +317,112 @@ def test_they_are_saved(tmp_path: Any) -> None:
     fit = CASES["levels"]()
     fit.save(tmp_path / "fit.json")
     assert pc.load(tmp_path / "fit.json").alerts == fit.alerts
+
+
+# -- promises that are worth little ----------------------------------------------------------------
+
+SMALL = rows(400).assign(
+    unit=[f"u{k // 2}" for k in range(400)], time=["before", "after"] * 200,
+    D=lambda d: np.where(d["time"] == "after", d["T"], 0),
+)  # fmt: skip
+CELLS = pd.DataFrame({"cell": [*"aabb"], "arm": [0, 1] * 2, "count": 90, "sum": 40.0})
+PURE = {"eps": 12.0}
+LOOSE = {"eps": 12.0, "delta": 0.0125}
+PAPER = {"below_minimum": "published"}
+WEAK: dict[str, Any] = {
+    "private": lambda **k: pc.private("Y ~ T", SMALL, bounds=BOUNDS, **LOOSE, **k),
+    "privcate": lambda **k: pc.privcate("Y ~ T | X", SMALL, bounds=BOUNDS, **LOOSE, **k),
+    "regress": lambda **k: pc.regress("Y ~ X", SMALL, bounds=BOUNDS, **LOOSE, **k),
+    "did": lambda **k: pc.did(
+        "Y ~ D", SMALL, unit="unit", time="time", periods=("before", "after"),
+        bounds=BOUNDS | {"time": ["before", "after"]}, **LOOSE, **k
+    ),
+    "cells in pure epsilon": lambda **k: pc.privcate(
+        "Y ~ T | C(G)", SMALL, learner="adum", bounds=BOUNDS, **PURE, **k
+    ),
+    "paper.private": lambda **k: pc.paper.private(
+        "Y ~ T | X", SMALL, bounds=BOUNDS, **LOOSE, **PAPER, **k
+    ),
+    "paper.dpcate": lambda **k: pc.paper.dpcate(
+        "Y ~ T | X", SMALL, queries=pd.DataFrame({"X": [0.0]}), bounds=BOUNDS, **LOOSE, **PAPER, **k
+    ),
+    "paper.adum": lambda **k: pc.paper.adum("Y ~ T | C(G)", SMALL, bounds=BOUNDS, **PURE, **k),
+    "paper.tm": lambda **k: pc.paper.tm(
+        "Z ~ T | X", SMALL.assign(Z=SMALL["Y"] > 0), bounds=BOUNDS | {"Z": pc.Binary()}, **PURE, **k
+    ),
+    "plan": lambda: pc.plan("Y ~ T", n=[90, 400], bounds=BOUNDS, **LOOSE),
+    "from_cells": lambda **k: pc.from_cells(CELLS, ["a", "b"], eps=12.0, **k),
+    "from_cells with noise": lambda: pc.from_cells(
+        CELLS, ["a", "b"], eps=12.0, delta=0.0125, noise={"count": 2.0, "sum": 2.0}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WEAK)
+def test_a_weak_promise_is_warned_of_before_anything_is_charged(name: str, tmp_path: Path) -> None:
+    made, no_ledger = WEAK[name], name in ("plan", "from_cells with noise")
+    ledger = pc.Ledger(tmp_path / "l.db", "study", 500.0, 0.0125, allow_published=True)
+    options = {} if no_ledger else {"ledger": ledger}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(pc.PrivcausalWarning, match=r"^eps=12 is above 10") as raised:
+            made(**options)
+    assert raised.value.fit is None
+    assert ledger.fits == 0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = made(**options)
+    assert ledger.fits == (not no_ledger)
+    told = [str(w.message) for w in caught if str(w.message).startswith(("eps=", "delta="))]
+    assert all(w.filename == __file__ for w in caught)
+    assert all(len(f"PrivcausalWarning: {text}") <= 3 * 80 for text in told)
+    text = " ".join(str(found.summary()).split())
+    if name == "did":  # units are counted once they are paid for
+        assert "delta=0.0125 is not below 1/n, with n = 200:" in text
+    else:
+        assert all(one in text for one in told)
+    sizes = {"did": -1, "cells in pure epsilon": 0, "paper.adum": 0, "paper.tm": 0,
+             "from_cells": 0, "from_cells with noise": -1}  # fmt: skip
+    size = sizes.get(name, 400)
+    assert len(told) == 1 + (size != 0)
+    if size > 0:
+        assert f"delta=0.0125 is not below 1/n, with n = {size}:" in told[1]
+    if size < 0:
+        assert told[1].startswith("delta=0.0125 is above 0.0001:")
+
+
+def test_a_report_says_what_a_promise_is_not_worth(tmp_path: Path) -> None:
+    WEAK["private"]().report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "eps=12 is above 10: " in page
+    assert "delta=0.0125 is not below 1/n, with n = 400: " in page
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "size", "said"),
+    [
+        (10.0, 1e-4, 9_999, []), (10.0, 1e-4, None, []), (10.01, 0.0, 400, ["eps=10.01 "]),
+        (1.0, 1e-4, 10_000, ["delta=0.0001 is not below 1/n, with n = 10,000"]),
+        (1.0, 1e-5, 100_000, ["delta=1e-05 is not below 1/n, with n = 100,000"]),
+        (1.0, 1 / 10_015, 10_015, ["delta=9.99e-05 is not below 1/n, with n = 10,015"]),
+        (1.0, 1e-5, 0, []),
+        (1.0, 1.001e-4, 400, ["delta=0.000101 is above 0.0001"]),
+        (11.0, 0.5, None, ["eps=11 is", "delta=0.5 is above"]),
+    ],
+)  # fmt: skip
+def test_where_a_promise_is_weak(
+    epsilon: float, delta: float, size: int | None, said: list[str]
+) -> None:
+    found = weak_promise(epsilon, delta, size)
+    assert len(found) == len(said)
+    assert all(text.startswith(start) for text, start in zip(found, said, strict=True))
+
+
+def test_a_private_number_of_rows_is_not_told_of() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pc.private("Y ~ T", SMALL, bounds=BOUNDS, neighbors="add_remove", **LOOSE)
+        pc.plan("Y ~ T", n=400, bounds=BOUNDS, neighbors="add_remove", **LOOSE)
+    told = [str(w.message) for w in caught]
+    assert sum("delta=0.0125 is above 0.0001" in text for text in told) == 2
+    assert not any("400" in text for text in told)

@@ -14,6 +14,7 @@ from privcausal.learners.adum import ADUM, CELLS
 from privcausal.learners.description import LEFT_OUT, Description
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.state import Session, outcome_of
+from privcausal.prices import at_most
 from privcausal.vault import PrintedCells
 
 STEP = 2.0**-30
@@ -84,11 +85,11 @@ def doubt(estimate: Estimate) -> str:
     width, most = 2 * outcome.bound, max(abs(outcome.lo), abs(outcome.hi))
     added = 0.5 + 0.5 * most / width
     if estimate.plan.request.trust.neighbors == "add_remove":
-        cost = f"a row that is added costs {added:.3g} epsilon of its cells with these bounds"
+        cost = f"a row that is added costs {at_most(added)} epsilon of its cells with these bounds"
     else:
         cost = (
             f"a row that is replaced leaves one cell and enters another, which costs up to "
-            f"{2 * added:.3g} epsilon of the cells' with these bounds"
+            f"{at_most(2 * added)} epsilon of the cells' with these bounds"
         )
     return (
         f"One row moves a count by 1 and a sum by |y|, which the noise takes for the width of the "

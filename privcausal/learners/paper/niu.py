@@ -54,6 +54,7 @@ from privcausal.learners.paper.stages import (
 )
 from privcausal.learners.shares import Stages
 from privcausal.learners.state import declared_propensity, outcome_of
+from privcausal.prices import as_typed, pair
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Schema
@@ -251,9 +252,9 @@ class TwoStage(Learner):
         budget = request.budget
         if whole.delta(budget.epsilon) > budget.delta * (1 + 1e-6):
             raise BudgetError(
-                f"the stages declare ({whole.epsilon(budget.delta):.4g}, {budget.delta:g})-DP "
-                f"together, more than eps={budget.epsilon:g}: ask for that eps, or build the "
-                "estimators with less"
+                f"the stages declare {pair(whole.epsilon(budget.delta), budget.delta)}-DP "
+                f"together, more than eps={as_typed(budget.epsilon)}: ask for that eps, or build "
+                "the estimators with less"
             )
         epsilon = math.ceil(exact(budget.epsilon) * PICO)
         # what the stages declare, less the rounding of a trade-off's floats, where that is more
