@@ -174,6 +174,8 @@ to it) down to a thousandth of the range, where amounts, costs and counts have t
 POINT = 1e-12
 """Cells narrower than this share of the range hold one value."""
 
+MOST_HIDDEN = float(__import__("os").environ.get("MH","0.25"))
+
 MOSTLY = 0.5
 """Share of the rows at single values from which the others tell the scale."""
 
@@ -222,8 +224,11 @@ class Core:
             min(high if high > least else low, float(ends[-1]) - middle),
         )
 
-    def stretched(self, counts: Vector, noise_sd: float, ends: Vector, error: float) -> Core:
-        """Stretched by a power of `STEP`, until at most as many rows can hide beyond as lie within.
+    def stretched(
+        self, counts: Vector, noise_sd: float, ends: Vector, error: float, most_hidden: float = 1.0
+    ) -> Core:
+        """Stretched by a power of `STEP`, until no more rows can hide beyond than `most_hidden`
+        times those within.
 
         Where more may hide, it is no middle that has tails: the condition would not be about them.
         Rows at single values are no part of a middle. `error` is the chance that more rows hide.
@@ -234,7 +239,7 @@ class Core:
         while below < lowest or above < highest:
             beyond = (ends[:-1] < self.middle - below) | (ends[1:] > self.middle + above)
             most = counts[beyond].sum() + norm.isf(error) * noise_sd * np.sqrt(beyond.sum())
-            if most <= counts[~beyond & ~single].sum():
+            if most <= most_hidden * counts[~beyond & ~single].sum():
                 break
             below, above = min(STEP * below, lowest), min(STEP * above, highest)
         return replace(self, below=below, above=above)
@@ -269,10 +274,12 @@ def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
     core = Core.of(seen, counts, ends)
     if core is None:
         return Look(bounds, False, 0.0, True)
-    low, high = (bounds.lo + core.middle + d for d in (-core.below, core.above))
     single = np.diff(ends) <= POINT * bounds.width
     held = np.where(seen, np.maximum(counts, 0.0), 0.0)
     mostly = held[single].sum() > MOSTLY * held.sum()
+    low, high = (bounds.lo + core.middle + d for d in (-core.below, core.above))
+    if mostly:
+        core = core.stretched(counts, noise_sd, ends, ERROR, MOST_HIDDEN)
     low, high = max(low, bounds.lo), min(high, bounds.hi)
     if high - low <= least_width(bounds.lo, bounds.hi):  # too near to a point to be a range
         return Look(bounds, False, 0.0, True)
