@@ -21,6 +21,7 @@ from privcausal.inference.ranges import (
     heights,
     hidden,
     pulled,
+    sparse,
     told,
 )
 from privcausal.inference.reconcile import joint_sampling, reconcile, terms_first, upheld
@@ -118,7 +119,8 @@ def trial_window(
     core = Core.of(seen, pooled, ends)
     if core is None:
         return Window(bounds)
-    core = core.stretched(pooled, looked[2][1], ends, ERROR)
+    held = np.where(seen, np.maximum(pooled, 0.0), 0.0)
+    core = core.stretched(pooled, looked[2][1], ends, ERROR, sparse=sparse(held, ends))
     starts, rows = (core.below, core.above), np.zeros((2, 2))
     for side, sign in enumerate((-1, 1)):
         distance = (sign * (ends - core.middle))[::sign]

@@ -28,7 +28,9 @@ class Sizes:
     edges: Vector
     looks: int
 
-    def cut(self, noise_per_cut: float, rows: float, *, anywhere: bool = False) -> Cut:
+    def cut(
+        self, noise_per_cut: float, rows: float, least: float = 0.0, *, anywhere: bool = False
+    ) -> Cut:
         """The cut, at or beyond what is seen, of least squared noise plus squared bound of the
         mean excess; of all sizes of a fit, one is cut like this.
 
@@ -36,13 +38,16 @@ class Sizes:
         ----------
         noise_per_cut : float
             Noise sd of a mean over the rows per unit of the cut.
+        least : float
+            How far sizes are known to reach, of an outcome most of which is at single values.
         anywhere : bool
             Whether hidden sizes may be as large as any (no condition on their tail).
         """
         seen = np.flatnonzero(told(self.counts, self.noise_sd, self.looks))
         if not len(seen):
             return Cut(float(self.edges[-1]), 0.0)
-        last, end = int(seen[-1]), float(self.edges[-1])
+        end = float(self.edges[-1])
+        last = max(int(seen[-1]), int(np.searchsorted(self.edges, min(least, end))))
         reach = float(self.edges[last])
         beyond, ends = self.counts[last + 1 :], self.edges[last:]
         most = hidden(beyond, self.noise_sd, ends, 1, anywhere=anywhere)

@@ -174,8 +174,6 @@ to it) down to a thousandth of the range, where amounts, costs and counts have t
 POINT = 1e-12
 """Cells narrower than this share of the range hold one value."""
 
-MOST_HIDDEN = float(__import__("os").environ.get("MH","0.25"))
-
 MOSTLY = 0.5
 """Share of the rows at single values from which the others tell the scale."""
 
@@ -225,21 +223,24 @@ class Core:
         )
 
     def stretched(
-        self, counts: Vector, noise_sd: float, ends: Vector, error: float, most_hidden: float = 1.0
+        self, counts: Vector, noise_sd: float, ends: Vector, error: float, *, sparse: bool
     ) -> Core:
-        """Stretched by a power of `STEP`, until no more rows can hide beyond than `most_hidden`
-        times those within.
+        """Stretched by a power of `STEP`, until at most as many rows can hide beyond as lie within.
 
         Where more may hide, it is no middle that has tails: the condition would not be about them.
-        Rows at single values are no part of a middle. `error` is the chance that more rows hide.
+        Rows at single values are no part of a middle. Neither is the fullest cell of a `sparse`
+        outcome, most of which is at single values: of the others many may be at one more, the price
+        that most paid. `error` is the chance that more rows hide.
         """
         single = np.diff(ends) <= POINT * float(ends[-1] - ends[0])
+        if sparse:
+            single[np.argmax(np.where(single, -np.inf, counts))] = True
         lowest, highest = self.middle - float(ends[0]), float(ends[-1]) - self.middle
         below, above = self.below, self.above
         while below < lowest or above < highest:
             beyond = (ends[:-1] < self.middle - below) | (ends[1:] > self.middle + above)
             most = counts[beyond].sum() + norm.isf(error) * noise_sd * np.sqrt(beyond.sum())
-            if most <= most_hidden * counts[~beyond & ~single].sum():
+            if most <= counts[~beyond & ~single].sum():
                 break
             below, above = min(STEP * below, lowest), min(STEP * above, highest)
         return replace(self, below=below, above=above)
@@ -259,12 +260,15 @@ class Look:
         Distance from the middle that is seen; 0 where no scale is.
     mostly : bool
         Whether most rows are at single values.
+    spread : float
+        A standard deviation that the outcome has at least, by the cells that are seen.
     """
 
     window: Interval
     scaled: bool
     reach: float
     mostly: bool
+    spread: float = 0.0
 
 
 def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
@@ -274,16 +278,30 @@ def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
     core = Core.of(seen, counts, ends)
     if core is None:
         return Look(bounds, False, 0.0, True)
-    single = np.diff(ends) <= POINT * bounds.width
     held = np.where(seen, np.maximum(counts, 0.0), 0.0)
-    mostly = held[single].sum() > MOSTLY * held.sum()
+    mostly = sparse(held, ends)
     low, high = (bounds.lo + core.middle + d for d in (-core.below, core.above))
     if mostly:
-        core = core.stretched(counts, noise_sd, ends, ERROR, MOST_HIDDEN)
+        core = core.stretched(counts, noise_sd, ends, ERROR, sparse=True)
     low, high = max(low, bounds.lo), min(high, bounds.hi)
     if high - low <= least_width(bounds.lo, bounds.hi):  # too near to a point to be a range
         return Look(bounds, False, 0.0, True)
-    return Look(Interval(low, high), True, max(core.below, core.above), bool(mostly))
+    spread = _least_spread(held, ends)
+    return Look(Interval(low, high), True, max(core.below, core.above), mostly, spread)
+
+
+def sparse(held: Vector, ends: Vector) -> bool:
+    """Whether most rows are at single values, by the counts that are seen."""
+    single = np.diff(ends) <= POINT * float(ends[-1] - ends[0])
+    return bool(held[single].sum() > MOSTLY * held.sum())
+
+
+def _least_spread(counts: Vector, ends: Vector) -> float:
+    """The standard deviation if every row lay at the end of its cell that is nearer to the mean."""
+    total = max(float(counts.sum()), 1.0)
+    mean = float(counts @ (0.5 * (ends[:-1] + ends[1:]))) / total
+    nearer = np.maximum(np.maximum(ends[:-1] - mean, mean - ends[1:]), 0.0)
+    return float(np.sqrt(counts @ nearer**2 / total))
 
 
 def outcome_edges(bounds: Interval) -> Vector:
@@ -525,6 +543,13 @@ def outcome_range(rough: Counts, fine: Counts, noise: float) -> Window:
     seen = told(fine.value, fine.noise_sd, 1)
     middle = 0.5 * (lo + hi)
     core = Core.of(seen, fine.value, fine.ends) or Core(middle, middle - lo, hi - middle)
+    zeros = float(rough.value[len(rough.value) // 2])
+    if zeros > MOSTLY * float(rough.value.sum()) and lo <= 0 <= hi:
+        others = fine.value.copy()
+        others[min(int(np.searchsorted(fine.ends, 0.0, side="right")) - 1, len(others) - 1)] -= (
+            zeros
+        )
+        core = core.stretched(others, fine.noise_sd, fine.ends, ERROR, sparse=True)
     found = []
     for sign, reach in ((-1, core.below), (1, core.above)):
         # the cells by their distance from the middle on this side, nearest first

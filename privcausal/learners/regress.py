@@ -236,7 +236,10 @@ def _second_fit(state: FitState, rough: _Rough) -> AverageEstimate:
     unit = VectorScores(score, 1.0, Directions(turned), "")
     change = unit.sensitivity(request.trust.neighbors)
     noise = session.noise_sd(Stages.RESIDUALS, change, float(unit.units[0])) / count
-    cut = scores.cut(noise, count, anywhere=anywhere)
+    # of whitened rows the root mean square norm is the root of their length
+    sparse = state.look is not None and state.look.mostly
+    least = state.look.reach * float(np.sqrt(turned.size)) if state.look and sparse else 0.0
+    cut = scores.cut(noise, count, least, anywhere=anywhere)
     found = _moments(state, turned, residual, score, (cut.at, 2 * spread.reach))
     lift, first = _natural(state, rough)
     names = ("Intercept", *(c.name for c in state.design.columns))

@@ -189,3 +189,32 @@ def test_what_is_refused(options: dict[str, Any], match: str) -> None:
     asked = {"formula": FORMULA, "bounds": BOUNDS, **options}
     with pytest.raises(pc.PrivcausalError, match=match):
         pc.private(asked.pop("formula"), study(50), **asked)
+
+
+def shop(seed: int) -> pd.DataFrame:
+    """0.9 % buy, half of them at one price; three arms by lot, seven covariates."""
+    rng = np.random.default_rng([9, seed])
+    n = 64_000
+    x = rng.standard_normal((n, 7)).clip(-3, 3)
+    arm = rng.integers(0, 3, n)
+    buys = rng.random(n) < 0.009 * (1 + 0.3 * arm)
+    amount = np.where(rng.random(n) < 0.5, 29.99, rng.lognormal(4.6, 0.75, n)).clip(0, 500)
+    frame = pd.DataFrame(x, columns=[f"X{j}" for j in range(7)])
+    return frame.assign(Y=np.where(buys, amount, 0.0), T=np.array(["a", "b", "c"])[arm])
+
+
+def test_amounts_that_are_mostly_one_price_are_covered() -> None:
+    """Truths are 0.3 and 0.6 times the first arm's mean. If 95 % are covered fewer than 13 of 20
+    have a chance of 3e-7; where the tail condition was used at 29.99, a third were."""
+    rng = np.random.default_rng(0)
+    whole = np.where(rng.random(2_000_000) < 0.5, 29.99, rng.lognormal(4.6, 0.75, 2_000_000))
+    base = 0.009 * whole.clip(0, 500).mean()
+    bounds = {"Y": (0, 500), "T": ["a", "b", "c"], **{f"X{j}": (-3, 3) for j in range(7)}}
+    formula, held = "Y ~ T | " + " + ".join(f"X{j}" for j in range(7)), 0
+    for seed in range(10):
+        with seeded_noise(seed):
+            fit = pc.private(formula, shop(seed), bounds=bounds, eps=0.7)
+        limits = fit.conf_int().iloc[:2].to_numpy()
+        held += int(((limits[:, 0] <= base * np.r_[0.3, 0.6])
+                     & (base * np.r_[0.3, 0.6] <= limits[:, 1])).sum())  # fmt: skip
+    assert held >= 13

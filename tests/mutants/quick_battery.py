@@ -59,6 +59,8 @@ from privcausal.features.columns import header, labels, open_frame
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant
 from privcausal.features.rows import Rows
+from privcausal.inference import ranges
+from privcausal.inference.difference import trial_window
 from privcausal.inference.effect import Answers
 from privcausal.learners import base_of, dpcate
 from privcausal.learners.budget import Undeclared, as_coded
@@ -66,7 +68,7 @@ from privcausal.request.formula import CausalFormula
 from privcausal.request.header import label_key
 from privcausal.request.partition import LevelAxis
 from privcausal.request.request import Budget, Request, Trust
-from privcausal.request.schema import Binary, Schema
+from privcausal.request.schema import Binary, Interval, Schema
 from privcausal.results import serial
 from privcausal.vault import (
     ArmHistogram,
@@ -968,3 +970,18 @@ def plans_cost_what_they_promise() -> None:
 def prices_stay_true(count: int) -> None:
     """What is printed of a price is true of it."""
     check_numbers(count)
+
+
+def one_price_is_no_scale() -> None:
+    """400 of 576 amounts are 29.99, the others unseen up to 500: no cut may trust the tail."""
+    bounds, sd = Interval(0.0, 500.0), 23.0
+    rest = np.linspace(40.0, 480.0, 176)
+    y = np.r_[np.zeros(63_424), np.full(400, 29.99), rest]
+    edges = ranges.outcome_edges(bounds)
+    counts = np.bincount(np.searchsorted(edges, y), minlength=len(edges)).astype(float)
+    assert ranges.read_look(counts, sd, bounds).reach > 400
+    ends = ranges.heights(bounds)
+    cells = np.bincount(np.searchsorted(ends, y), minlength=len(ends) + 1).astype(float)
+    # so much noise in the sums that a low cut would pay, were the tail believed
+    found = trial_window(np.stack([cells, cells]) / 2, sd / np.sqrt(2), bounds, 100 * sd)
+    assert found.interval.hi > 400
