@@ -36,7 +36,7 @@ from privcausal.run import (
     warn_of_weak,
 )
 from privcausal.typing import Estimand, Frame, Neighbors, Ratio
-from privcausal.vault import file_labels, from_table, open_source, open_vault, typed
+from privcausal.vault import file_labels, from_table, open_source, open_vault, paid, typed
 from privcausal.vault import inspect as look_at_rows
 
 if TYPE_CHECKING:
@@ -511,7 +511,7 @@ def from_cells(
     plan = asked.plan()
     warn_of_weak(plan, None)
     vault = open_vault(from_table(table, asked.header), plan, ledger, secrets.token_hex(8))
-    estimate = from_exact(asked, plan, vault, table.rounding)
+    estimate = paid(from_exact)(asked, plan, vault, table.rounding)
     return told(CateResult(estimate, cells_call(asked, None), ledger_line(ledger)))
 
 

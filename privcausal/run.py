@@ -41,7 +41,15 @@ from privcausal.request.schema import Schema, with_levels
 from privcausal.results import Result
 from privcausal.results.call import call_text
 from privcausal.results.guarantee import ledger_line
-from privcausal.vault import Source, check_columns, check_types, open_vault, public_size, typed
+from privcausal.vault import (
+    Source,
+    check_columns,
+    check_types,
+    open_vault,
+    paid,
+    public_size,
+    typed,
+)
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
@@ -181,7 +189,7 @@ def run(
         # the matrices are small: handing them to several BLAS threads takes five times as long;
         # and a likelihood that underflows is zero, whatever the caller's numpy.seterr asks for
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(under="ignore"):
-            estimate = learner.fit(plan, vault, schema, undeclared, base)
+            estimate = paid(learner.fit)(plan, vault, schema, undeclared, base)
     return told(result(estimate, call_text(learner, base, request), ledger_line(ledger)))
 
 

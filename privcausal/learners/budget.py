@@ -205,6 +205,10 @@ def check_levels(request: Request) -> None:
                 )
 
 
+MOST_GROUPS = 2000
+"""Groups of all averages together: their joint covariance has as many rows and columns."""
+
+
 def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> None:
     bought = {*undeclared.numbers, *undeclared.labels} & set(request.formula.variables)
     known = []
@@ -220,7 +224,14 @@ def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> N
                 f"bounds={{{group.column!r}: [0, 1]}} if it is 0/1, else (lo, hi) or its labels"
             )
         known.append(text)
-    resolve_groups(known, schema)
+    groups = len(resolve_groups(known, schema))
+    averages = max(len(request.arms) - 1, len(request.averages), 1)
+    if groups * averages > MOST_GROUPS:
+        of = f" of each of {averages} averages" if averages > 1 else ""
+        raise CapabilityError(
+            f"groups= makes {groups} groups{of}, and {MOST_GROUPS} in all are the most; name the "
+            "levels that you need, such as groups=['ward == north', 'age >= 65']"
+        )
 
 
 def _check_queries(request: Request, schema: Schema, undeclared: Undeclared) -> None:
