@@ -9,7 +9,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import wraps
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -25,6 +24,7 @@ from privcausal.errors import (
     PrivcausalError,
     PrivcausalWarning,
     SchemaError,
+    refuse_arguments,
 )
 from privcausal.features.response import transformed
 from privcausal.learners import Learner
@@ -62,15 +62,36 @@ R = TypeVar("R")
 DEFAULT = Control()
 HERE = os.path.join(os.path.dirname(__file__), "")  # not of a folder beside it
 
+_UNITS = "write unit='person', which protects all rows of a unit and counts them as one"
+_INTERVALS = "the fit has all levels: write fit.conf_int(alpha=0.05)"
+_ROLES = "columns are named in the formula: write 'outcome ~ treatment | covariates'"
+_WEIGHTED = "write pc.regress(..., weights='w'): only a regression takes weights of rows"
+_DUMMIES = "write C(ward) in the formula for an effect of each level"
+_SEED = "leave it out: noise of a known seed protects nobody. For tests: pc.testing.seeded_noise"
+_ESTIMAND = "write pc.private(..., estimand='ATT'); privcate has the CATE, did the ATT"
+
 MOVED = {
-    **{name: f"control=pc.Control({name}=...)" for name in DEFAULT.__dataclass_fields__},
-    "learner": "pc.privcate(..., learner=...); here base= says what nuisances are learned by",
-    "queries": "learner=pc.learners.DPCATE(queries=...)",
-    "mode": "pc.paper, which has a call for each published mechanism",
-    "weighting": "it in pc.paper.dpebm: proven boosting hands on no weights of rows",
-    "below_minimum": "it in the calls of pc.paper, which has the published mechanisms",
+    **{name: f"write control=pc.Control({name}=...)" for name in DEFAULT.__dataclass_fields__},
+    "learner": "write pc.privcate(..., learner=...); base= says what nuisances are learned by",
+    "queries": "write learner=pc.learners.DPCATE(queries=...)",
+    "mode": "write pc.paper, which has a call for each published mechanism",
+    "weighting": "write it in pc.paper.dpebm: proven boosting hands on no weights of rows",
+    "below_minimum": "write it in the calls of pc.paper, which has the published mechanisms",
+    "epsilon": "write eps=1.0",
+    "estimand": _ESTIMAND,
+    "subset": "give the rows that you mean as data",
+    "instrument": "write 'Y ~ T | X | T ~ Z' in pc.private(..., estimand='LATE')",
+    "bootstrap": "leave it out: intervals hold without it, and each draw would cost budget",
+    **dict.fromkeys(("cluster", "clusters", "cluster_var", "cov_kwds", "id"), _UNITS),
+    **dict.fromkeys(("weights", "sample_weight", "sample_weights", "wts"), _WEIGHTED),
+    **dict.fromkeys(("seed", "random_state", "rng"), _SEED),
+    **dict.fromkeys(("alpha", "level", "conf_level", "ci"), _INTERVALS),
+    **dict.fromkeys(("outcome", "treatment", "treat", "covariates", "X", "W", "Y"), _ROLES),
+    **dict.fromkeys(("fixed_effects", "fe", "absorb", "entity_effects"), _DUMMIES),
+    **dict.fromkeys(("vcov", "se_type", "robust"), "write control=pc.Control(cov_type='HC0')"),
+    **dict.fromkeys(("n_estimators", "num_trees"), "write base='gam', which has no trees"),
 }
-"""Keywords that were these calls' own: what to write instead."""
+"""Keywords that these calls have not: what to write instead."""
 
 
 def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P, R]:
@@ -81,18 +102,13 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
     @wraps(call)
     # `data` as the calls name it: it may hold rows
     def checked(*data: P.args, **options: P.kwargs) -> R:
-        for name in options:
-            if name not in known:
-                near = get_close_matches(name, known, 1)
-                meant = f"did you mean {near[0]}=?" if near else f"it has {', '.join(known)}"
-                instead = f"write {moved[name]}" if name in moved else meant
-                raise CapabilityError(f"{call.__name__} has no {name}=; {instead}")
         texts = [_is_formula(value) for value in (*data[:2], *map(options.get, first[len(data) :]))]
         if first[:2] == ["formula", "data"] and texts[:2] == [False, True]:
             raise CapabilityError(
                 f"{call.__name__} takes the formula first, then the data: write "
                 f"{call.__name__}('Y ~ T | X', data)"
             )
+        refuse_arguments(call.__name__, known, data, options, moved)
         if len(data) > len(first):
             instead = "write bounds=..., eps=..." if "data" in first else "it takes no data"
             raise CapabilityError(

@@ -11,7 +11,7 @@ from privcausal.accounting.charge import PICO, Charge, Cost, exact, pico
 from privcausal.accounting.entries import check_same, header_of, lines_of
 from privcausal.accounting.store import Book, Store
 from privcausal.accounting.total import Events, Remaining, remaining, total_epsilon, within
-from privcausal.errors import BudgetError, LedgerError
+from privcausal.errors import BudgetError, LedgerError, Strict
 from privcausal.prices import DELTA_DIGITS, at_least, at_most
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Spent:
     kind: Literal["proven", "published"] = "proven"
 
 
-class Ledger:
+class Ledger(Strict):
     """A privacy budget that outlives the process; one file for one data set.
 
     Charges are committed to the disk before a release may be drawn, are never refunded, and are

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from privcausal.auditing.bounds import Measure
 from privcausal.prices import at_least, at_most
+from privcausal.errors import Strict
 from privcausal.report import Pairs, Prose, Rule, Summary, Table, TableColumn, TableGrid
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Line:
 
 
 @dataclass(frozen=True, eq=False)
-class AuditResult:
+class AuditResult(Strict):
     """What `privcausal.audit` found. No row of anybody's was read.
 
     Attributes

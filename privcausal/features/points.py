@@ -128,7 +128,7 @@ def declare_queries(frame: Frame, wanted: tuple[str, ...]) -> Queries:
     DataError, CapabilityError
         A column is absent, there are no points, or too many.
     """
-    table = open_frame(frame)
+    table = open_frame(_typed(frame))
     for name in wanted:
         if name not in table.columns:
             raise DataError(f"queries= needs the column {name!r}: the effect depends on it")

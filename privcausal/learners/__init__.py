@@ -118,7 +118,10 @@ def for_average(request: Request) -> Learner:
     """
     if request.estimand == "CATE":
         known = ", ".join(map(repr, AVERAGES))
-        raise CapabilityError(f"estimand='CATE' is no average effect; choose one of {known}")
+        raise CapabilityError(
+            f"estimand='CATE' is no average effect: write pc.privcate(formula, data), or one of "
+            f"{known}"
+        )
     if request.estimand == "OLS":
         return LeastSquares()
     if request.estimand == "LATE":

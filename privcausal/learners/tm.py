@@ -85,7 +85,7 @@ class TM(EffectLearner):
             _check_published(request, self.C)
         elif self.C is not None:
             raise CapabilityError("C= is the ridge of pc.paper.tm; learner 'tm' is linear, without")
-        checked = ADUM(partition={}).plan(request, base, undeclared)
+        checked = _Pure(partition={}).plan(request, base, undeclared)
         where = Coordinates(request.schema, request.formula.effect_variables)
         if Polynomials(where, self.degree).size > MOST_COLUMNS:
             raise CapabilityError(
@@ -138,6 +138,14 @@ class TM(EffectLearner):
         if estimate.plan.request.mode != "paper":
             return found
         return replace(found, methods=LOGISTIC, notes=(BARE,), claim=CLAIM, doubts=(EXACT,))
+
+
+class _Pure(ADUM):
+    """What ADUM checks of a request in pure epsilon, in this learner's name."""
+
+    name = TM.name
+    called = "learner 'tm', in pure epsilon,"
+    instead = "; or write learner='s', base='linear', which does"
 
 
 LINEAR = (

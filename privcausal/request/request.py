@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeGuard, get_args
 
-from privcausal.errors import BudgetError, CapabilityError, SchemaError
+from privcausal.errors import BudgetError, CapabilityError, Made, SchemaError
 from privcausal.request.formula import CausalFormula
 from privcausal.request.groups import parse_group
 from privcausal.request.header import number_key
@@ -110,7 +110,7 @@ class Trust:
 
 
 @dataclass(frozen=True)
-class Control:
+class Control(Made):
     """Details of a fit that most calls leave at their defaults: ``control=pc.Control(...)``.
 
     Parameters

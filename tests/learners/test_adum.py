@@ -630,3 +630,11 @@ def test_wide_bounds_of_whole_numbers_make_no_list_of_them() -> None:
 def test_sizes_that_would_not_fit_are_refused_when_planned(make: Any) -> None:
     with pytest.raises(CapabilityError, match=r"up to 10000$|up to 1000$|more than 1000 columns"):
         make()
+
+
+@pytest.mark.parametrize("learner", ["adum", "tm"])
+def test_bounds_left_out_are_asked_for_in_the_learners_own_name(learner: str) -> None:
+    with pytest.raises(SchemaError, match=rf"^learner '{learner}'.* buys no bounds.*'X'"):
+        fit(learner, study(50), bounds={"Y": (-5, 5)})
+    with pytest.raises(CapabilityError, match=f"learner '{learner}' does not take"):
+        fit(learner, study(50), groups=["G"])
