@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from privcausal.accounting import weak_promise
+from privcausal.accounting import run_name, weak_promise
 from privcausal.errors import CapabilityError, named
 from privcausal.features.points import declare_queries
 from privcausal.learners import ADUM, Learner, base_of, find, for_average, for_effect
@@ -438,6 +437,7 @@ def plan(
         propensity=propensity,
         groups=groups_of(groups),
     )  # fmt: skip
+    request.schema.refuse_misspelt(request.columns, request.columns, request.columns)
     planner = Planner.of(
         for_average(request) if average or regression else find(learner, "private", "regress"),
         base_of(base),
@@ -513,7 +513,7 @@ def from_cells(
         return told(CateResult(estimate, cells_call(asked, noise)))
     plan = asked.plan()
     warn_of_weak(plan, None)
-    vault = open_vault(from_table(table, asked.header), plan, ledger, secrets.token_hex(8))
+    vault = open_vault(from_table(table, asked.header), plan, ledger, run_name("from_cells"))
     estimate = paid(from_exact)(asked, plan, vault, table.rounding)
     return told(CateResult(estimate, cells_call(asked, None), ledger_line(ledger)))
 

@@ -8,6 +8,9 @@ types and released numbers only.
 from __future__ import annotations
 
 import inspect
+import os
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
@@ -56,6 +59,17 @@ class PrivcausalWarning(UserWarning):
     """
 
     fit: object = None
+
+
+HERE = os.path.join(os.path.dirname(__file__), "")  # not of a folder beside it
+
+
+def warn(text: str) -> None:
+    """Warn on the line of the user's that called this package."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, PrivcausalWarning, stacklevel=level)
 
 
 # -- wrong arguments -------------------------------------------------------------------------------

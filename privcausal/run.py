@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
-import secrets
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from privcausal.accounting import BudgetExhaustedError, weak_promise
+from privcausal.accounting import BudgetExhaustedError, run_name, weak_promise
 from privcausal.accounting.charge import PICO
 from privcausal.errors import (
     BudgetError,
@@ -26,6 +23,7 @@ from privcausal.errors import (
     SchemaError,
     refuse_arguments,
 )
+from privcausal.errors import warn as warn_user
 from privcausal.features.response import transformed
 from privcausal.learners import Learner
 from privcausal.learners.bases import AnyBase
@@ -39,7 +37,7 @@ from privcausal.request.plan import Plan, assume
 from privcausal.request.request import Budget, Control, Request, Trust
 from privcausal.request.schema import Schema, with_levels
 from privcausal.results import Result
-from privcausal.results.call import call_text
+from privcausal.results.call import call_text, question
 from privcausal.results.guarantee import ledger_line
 from privcausal.vault import (
     Source,
@@ -60,7 +58,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT = Control()
-HERE = os.path.join(os.path.dirname(__file__), "")  # not of a folder beside it
 
 _UNITS = "write unit='person', which protects all rows of a unit and counts them as one"
 _INTERVALS = "the fit has all levels: write fit.conf_int(alpha=0.05)"
@@ -184,6 +181,11 @@ def run(
     free = [name for name, kind in source.header.kinds.items() if kind == "bool"]
     free += [request.formula.treatment, *filter(None, [request.trust.unit])]
     request.schema.refuse_misspelt(source.header.names, request.columns, free)
+    if strange := [name for name in request.declared if name not in source.header.names]:
+        warn_user(
+            f"bounds has {_some(strange)}, no column of the data: that was not used. Correct the "
+            "name, or leave it out."
+        )
     schema, undeclared = resolve_domains(request, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
@@ -191,9 +193,10 @@ def run(
     counts = not plan.pure and request.trust.unit is None
     warn_of_weak(plan, public_size(source, request) if counts else None)
     warn(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
+    call, asked = call_text(learner, base, request), question(learner, base, request)
     with stage_bar([stage.name for stage in plan.stages], progress) as watch:
         try:
-            vault = open_vault(source, plan, ledger, secrets.token_hex(8), watch)
+            vault = open_vault(source, plan, ledger, run_name(asked), watch)
         except BudgetExhaustedError as refused:
             # where units are protected, their number is public and that of the rows is not
             rows = public_size(source, request) if request.trust.unit is None else None
@@ -206,13 +209,13 @@ def run(
         # and a likelihood that underflows is zero, whatever the caller's numpy.seterr asks for
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(under="ignore"):
             estimate = paid(learner.fit)(plan, vault, schema, undeclared, base)
-    return told(result(estimate, call_text(learner, base, request), ledger_line(ledger)))
+    return told(result(estimate, call, ledger_line(ledger)))
 
 
 def warn(texts: Iterable[str]) -> None:
     """Warnings on the user's line."""
     for text in texts:
-        warnings.warn(text, PrivcausalWarning, stacklevel=_outside())
+        warn_user(text)
 
 
 def warn_of_weak(plan: Plan, size: int | None) -> None:
@@ -225,7 +228,7 @@ def told(result: ResultT) -> ResultT:
     """The result, when what is serious of it was warned of on the user's line."""
     for text in result.alerts.values():
         try:
-            warnings.warn(_brief(text), PrivcausalWarning, stacklevel=_outside())
+            warn_user(_brief(text))
         except PrivcausalWarning as error:
             error.fit = result
             raise
@@ -283,14 +286,6 @@ def _brief(text: str) -> str:
         return text
     end = text.rfind(". ", 0, LONGEST_WARNING) + 1
     return text[:end] if end else f"{text[: LONGEST_WARNING - 3]}..."
-
-
-def _outside() -> int:
-    """The stack level of the first frame that is not of this package, seen from who calls."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def _with_plan(

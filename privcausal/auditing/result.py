@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from privcausal.auditing.bounds import Measure
-from privcausal.prices import at_least, at_most
 from privcausal.errors import Strict
+from privcausal.prices import at_least, at_most
 from privcausal.report import Pairs, Prose, Rule, Summary, Table, TableColumn, TableGrid
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privcausal.errors import CapabilityError, DataError, PrivcausalError
+from privcausal.errors import CapabilityError, DataError, PrivcausalError, warn
 from privcausal.features.columns import header, labels, numbers, open_frame
 from privcausal.features.design import Design
 from privcausal.features.rows import Rows
@@ -100,6 +100,19 @@ def _read(design: Design, name: str, series: Any) -> tuple[Vector | Integers, Ma
     lookup = np.array([*(known.get(text, other) for text in texts), 0], np.int64)
     values = lookup[codes]
     return (values.astype(np.float64) if isinstance(domain, Binary) else values), codes >= 0
+
+
+def warn_beyond(design: Design, newdata: Frame) -> None:
+    """Warn of points outside the bounds of a column: they are the analyst's own."""
+    frame = open_frame(_typed(newdata))
+    domains = {n: d for n in design.variables if isinstance(d := design.schema[n], Interval)}
+    for name, domain in domains.items():
+        found = numbers(frame[name]) if name in frame.columns else np.zeros(0)
+        if ((found < domain.lo) | (found > domain.hi)).any():
+            warn(
+                f"Points lie outside the bounds ({domain.lo:g}, {domain.hi:g}) of {name!r}, and "
+                "were moved to the nearest end: the fit says nothing of what lies beyond."
+            )
 
 
 def middle(domain: Domain, size: int) -> Vector | Integers:

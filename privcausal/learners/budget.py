@@ -11,7 +11,7 @@ from privcausal.accounting import PICO, delta_after, rho_of
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.features.design import design_of
-from privcausal.features.points import read_queries
+from privcausal.features.points import read_queries, warn_beyond
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request.factors import LABELLED, Factor
@@ -244,7 +244,9 @@ def _check_queries(request: Request, schema: Schema, undeclared: Undeclared) -> 
             f"queries= needs declared bounds for {', '.join(map(repr, sorted(bought)))}, so that "
             "the points can be read before anything is spent"
         )
-    read_queries(request.queries, design_of(request.formula.modifiers, schema, full_rank=False))
+    design = design_of(request.formula.modifiers, schema, full_rank=False)
+    read_queries(request.queries, design)
+    warn_beyond(design, request.queries.columns)
 
 
 def make_plan(

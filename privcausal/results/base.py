@@ -13,7 +13,7 @@ import pandas as pd
 
 from privcausal.errors import CapabilityError
 from privcausal.features.functions import Function
-from privcausal.features.points import read_points
+from privcausal.features.points import read_points, warn_beyond
 from privcausal.inference.average import AverageEstimate
 from privcausal.learners import Estimate
 from privcausal.learners.alerts import listed
@@ -77,6 +77,7 @@ class NuisanceFunction:
         rows, present, index = read_points(
             design, design.variables, newdata, self.result._propensity
         )
+        warn_beyond(design, newdata)
         values = np.where(present, self.function(rows), np.nan)
         return pd.Series(values, index=index, name=self.name)
 
