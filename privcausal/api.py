@@ -220,7 +220,7 @@ def private(
             propensity=propensity,
             groups=groups_of(groups),
         )  # fmt: skip
-        asked, chosen = for_average(request), base_of(base)
+        asked, chosen = for_average(request), base_of(base, ("gam", "linear"))
         return run(asked, chosen, source, request, ledger, AteResult, progress)
 
 
@@ -278,7 +278,7 @@ def did(
             estimand="ATT",
             groups=groups_of(groups),
         )  # fmt: skip
-        asked, chosen = for_average(request), base_of(base)
+        asked, chosen = for_average(request), base_of(base, ("gam", "linear"))
         return run(asked, chosen, source, request, ledger, AteResult, progress)
 
 

@@ -59,7 +59,7 @@ R = TypeVar("R")
 
 DEFAULT = Control()
 
-_UNITS = "write unit='person', which protects all rows of a unit and counts them as one"
+_UNITS = "write unit='person', max_rows=5: privacy and intervals are then of units"
 _INTERVALS = "the fit has all levels: write fit.conf_int(alpha=0.05)"
 _ROLES = "columns are named in the formula: write 'outcome ~ treatment | covariates'"
 _WEIGHTED = "write pc.regress(..., weights='w'): only a regression takes weights of rows"

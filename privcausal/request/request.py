@@ -56,8 +56,10 @@ class Budget:
 def _positive(name: str, value: Any, *, upper: float) -> None:
     # a whole number may be too large for a float: it is compared, not converted
     if not (is_real(value) and 0 < value < upper):
-        domain = "a finite number above 0" if upper == math.inf else f"a number in (0, {upper:g})"
-        raise BudgetError(f"{name} must be {domain}, got {_public(value)}")
+        domain, usual = "a finite number above 0", "eps=1.0"
+        if upper < math.inf:
+            domain, usual = f"a number in (0, {upper:g})", "delta=1e-5"
+        raise BudgetError(f"{name} must be {domain}, got {_public(value)}; write {usual}")
 
 
 def is_real(value: object) -> TypeGuard[float]:

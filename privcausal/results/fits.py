@@ -193,7 +193,7 @@ class CateResult(Result):
     def _queries(self) -> Frame:
         queries = self.estimate.plan.request.queries
         if queries is None:
-            raise CapabilityError("predict() needs new data: no queries= were declared")
+            raise CapabilityError("predict needs new data: write fit.predict({'age': [40, 60]})")
         return dict(queries.columns)
 
     def to_interpret(self) -> ExplainableBoostingRegressor:
