@@ -91,10 +91,10 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 def _unknown(
     name: str,
     known: Mapping[str, inspect.Parameter],
-    options: Mapping[str, object],
+    keys: Sequence[str],
     moved: Mapping[str, str],
 ) -> None:
-    for key in options:
+    for key in keys:
         if key not in known:
             ours = SWAPS.get(key, "")
             near = get_close_matches(key, known, 1)
@@ -108,14 +108,17 @@ def _unknown(
 def refuse_arguments(
     name: str,
     known: Mapping[str, inspect.Parameter],
-    given: Sequence[object],
-    options: Mapping[str, object],
+    given: int,
+    keys: Sequence[str],
     moved: Mapping[str, str] = {},  # never changed
 ) -> None:
     """Refuse keywords that a call has not, and one that it needs and was not given.
 
     Parameters
     ----------
+    given : int
+        How many arguments have no name. These and the values of `keys` may be rows, and would stay
+        in the variables of a traceback, so neither is handed over.
     moved : mapping
         By unknown keyword what to write instead; see `SWAPS` for those of other packages.
 
@@ -123,10 +126,10 @@ def refuse_arguments(
     ------
     CapabilityError
     """
-    _unknown(name, known, options, moved)
-    placed = [key for key, p in known.items() if p.kind is p.POSITIONAL_OR_KEYWORD][: len(given)]
+    _unknown(name, known, keys, moved)
+    placed = [key for key, p in known.items() if p.kind is p.POSITIONAL_OR_KEYWORD][:given]
     needed = [k for k, p in known.items() if p.default is p.empty and p.kind in _BY_NAME]
-    missing = [key for key in needed if key not in (*placed, *options)]
+    missing = [key for key in needed if key not in (*placed, *keys)]
     if missing:
         first = [known[k].kind is not inspect.Parameter.KEYWORD_ONLY for k in needed]
         shown = [k if plain else f"{k}=..." for k, plain in zip(needed, first, strict=True)]
@@ -145,8 +148,11 @@ def named(call: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(call)
     def checked(*args: P.args, **options: P.kwargs) -> R:
-        refuse_arguments(name, own, args[held:], options)
-        return call(*args, **options)
+        try:
+            refuse_arguments(name, own, len(args) - held, list(options))
+            return call(*args, **options)
+        finally:  # they may be rows, which a traceback would keep
+            del args, options
 
     return checked
 
@@ -159,7 +165,7 @@ class Made:
     def __new__(cls, *_: Any, **options: Any) -> Self:
         if options:
             known = dict(inspect.signature(cls).parameters)
-            _unknown(cls.__name__, known, options, {})
+            _unknown(cls.__name__, known, list(options), {})
         return super().__new__(cls)
 
 

@@ -99,21 +99,26 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
     @wraps(call)
     # `data` as the calls name it: it may hold rows
     def checked(*data: P.args, **options: P.kwargs) -> R:
-        texts = [_is_formula(value) for value in (*data[:2], *map(options.get, first[len(data) :]))]
-        if first[:2] == ["formula", "data"] and texts[:2] == [False, True]:
-            raise CapabilityError(
-                f"{call.__name__} takes the formula first, then the data: write "
-                f"{call.__name__}('Y ~ T | X', data)"
-            )
-        refuse_arguments(call.__name__, known, data, options, moved)
-        if len(data) > len(first):
-            instead = "write bounds=..., eps=..." if "data" in first else "it takes no data"
-            raise CapabilityError(
-                f"{call.__name__} takes {' and '.join(first)} by position, and all else by name: "
-                + instead
-            )
-        Schema.of(options.get("bounds"))  # first: it may have changed places with the data
-        return call(*data, **options)
+        try:
+            texts = [
+                _is_formula(value) for value in (*data[:2], *map(options.get, first[len(data) :]))
+            ]
+            if first[:2] == ["formula", "data"] and texts[:2] == [False, True]:
+                raise CapabilityError(
+                    f"{call.__name__} takes the formula first, then the data: write "
+                    f"{call.__name__}('Y ~ T | X', data)"
+                )
+            refuse_arguments(call.__name__, known, len(data), list(options), moved)
+            if len(data) > len(first):
+                instead = "write bounds=..., eps=..." if "data" in first else "it takes no data"
+                raise CapabilityError(
+                    f"{call.__name__} takes {' and '.join(first)} by position, and all else by "
+                    f"name: {instead}"
+                )
+            Schema.of(options.get("bounds"))  # first: it may have changed places with the data
+            return call(*data, **options)
+        finally:  # a traceback would keep them
+            del data, options
 
     return checked
 
