@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from privcausal.accounting import weak_promise
-from privcausal.errors import CapabilityError
+from privcausal.accounting import run_name, weak_promise
+from privcausal.errors import CapabilityError, named
 from privcausal.features.points import declare_queries
 from privcausal.learners import ADUM, Learner, base_of, find, for_average, for_effect
 from privcausal.learners.aggregates import cell_budget, cell_request, from_exact, from_noisy
@@ -36,7 +35,7 @@ from privcausal.run import (
     warn_of_weak,
 )
 from privcausal.typing import Estimand, Frame, Neighbors, Ratio
-from privcausal.vault import file_labels, from_table, open_source, open_vault, typed
+from privcausal.vault import file_labels, from_table, open_source, open_vault, paid, typed
 from privcausal.vault import inspect as look_at_rows
 
 if TYPE_CHECKING:
@@ -161,7 +160,7 @@ def private(
     data : data frame
         As for `privcate`: a frame, a dict of arrays, Parquet or CSV files, DuckDB, Spark.
     base : str or option object
-        What nuisances are learned by: ``"gam"``, ``"linear"`` or ``"dpebm"``; see `privcate`.
+        What nuisances are learned by: ``"gam"`` or ``"linear"``.
     estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR"} or sequence of these
         Several are released together, at the charge of one, with their joint covariance; the first
         average is the headline. ``"RR"`` and ``"OR"``, of an outcome of two values or declared as
@@ -221,7 +220,7 @@ def private(
             propensity=propensity,
             groups=groups_of(groups),
         )  # fmt: skip
-        asked, chosen = for_average(request), base_of(base)
+        asked, chosen = for_average(request), base_of(base, ("gam", "linear"))
         return run(asked, chosen, source, request, ledger, AteResult, progress)
 
 
@@ -252,8 +251,10 @@ def did(
     Parameters
     ----------
     formula : str
-        ``"outcome ~ treatment | covariates"``; the treatment is that of a row's period, and nobody
-        may have it before. Covariates and groups are those of the row before.
+        ``"outcome ~ treatment | covariates"``; the treatment is that of a row's period, and must be
+        0 before: a unit that has it then counts as missing. Of a column `treated` that is 1 in both
+        periods, write the product ``df["T"] = df["treated"] * df["post"]``. Covariates and groups
+        are those of the row before.
     data : data frame
         As for `private`. A unit counts if it has one row of each of both periods, with nothing
         missing; rows of other periods are ignored, and no order matters.
@@ -277,7 +278,7 @@ def did(
             estimand="ATT",
             groups=groups_of(groups),
         )  # fmt: skip
-        asked, chosen = for_average(request), base_of(base)
+        asked, chosen = for_average(request), base_of(base, ("gam", "linear"))
         return run(asked, chosen, source, request, ledger, AteResult, progress)
 
 
@@ -436,6 +437,7 @@ def plan(
         propensity=propensity,
         groups=groups_of(groups),
     )  # fmt: skip
+    request.schema.refuse_misspelt(request.columns, request.columns, request.columns)
     planner = Planner.of(
         for_average(request) if average or regression else find(learner, "private", "regress"),
         base_of(base),
@@ -448,6 +450,7 @@ def plan(
     return found
 
 
+@named
 def from_cells(
     frame: Frame,
     cells: Sequence[Any] | Plan,
@@ -510,11 +513,12 @@ def from_cells(
         return told(CateResult(estimate, cells_call(asked, noise)))
     plan = asked.plan()
     warn_of_weak(plan, None)
-    vault = open_vault(from_table(table, asked.header), plan, ledger, secrets.token_hex(8))
-    estimate = from_exact(asked, plan, vault, table.rounding)
+    vault = open_vault(from_table(table, asked.header), plan, ledger, run_name("from_cells"))
+    estimate = paid(from_exact)(asked, plan, vault, table.rounding)
     return told(CateResult(estimate, cells_call(asked, None), ledger_line(ledger)))
 
 
+@named
 def declare_labels(
     path: str | os.PathLike[str], columns: str | Sequence[str], bounds: Bounds = None
 ) -> Schema:
@@ -558,6 +562,7 @@ def declare_labels(
     return Schema.of(bounds).with_columns({name: {"labels": found[name]} for name in wanted})
 
 
+@named
 def check_data(data: Frame, formula: str | None = None, bounds: Bounds = None) -> Findings:
     """For the person who holds the data: what will be clipped, missing or undeclared, row by row.
 

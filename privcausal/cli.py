@@ -87,7 +87,8 @@ _SPEC_HELP = """\
 a spec file:
   formula = "visit ~ mailed | age + C(region) | income"
   eps = 1.0            # and other options of the call: learner, groups, unit, ...
-  task = "privcate"    # or "private" (estimand = "ATT", or a list), or "regress"
+  task = "privcate"    # or "private" (estimand = "ATT", or a list), "regress",
+                       # or "did" (with unit, time, and periods = [2018, 2019])
   complete = false     # true: no used column can have a missing value
 
   [bounds]             # public domains; what is missing here is bought with budget
@@ -129,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--out", type=_output, default=Path("report.html"), metavar="HTML",
+        "--out", type=_page, default=Path("report.html"), metavar="HTML",
         help="where the report goes (default report.html)",
     )  # fmt: skip
     parser.add_argument("--rows", type=int, default=5000, help="invented rows (default 5000)")
@@ -139,8 +140,10 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
 
 def _add_fit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("spec", type=_input, help="TOML: formula, options, [bounds], [ledger]")
-    parser.add_argument("data", type=_input, help="a Parquet, Feather or CSV file")
-    parser.add_argument("--report", type=_output, metavar="HTML", help="write the report here")
+    parser.add_argument(
+        "data", type=_input, help="a .parquet, .feather, .csv, .dta, .sav or .rds file"
+    )
+    parser.add_argument("--report", type=_page, metavar="HTML", help="write the report here")
     parser.add_argument("--save", type=_output, metavar="JSON", help="write the fit here")
     _add_summary(parser)
     parser.add_argument(
@@ -167,7 +170,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("fit", type=_input, help="a fit that was saved as JSON")
-    parser.add_argument("out", type=_output, metavar="HTML", help="where the report goes")
+    parser.add_argument("out", type=_page, metavar="HTML", help="where the report goes")
     parser.add_argument(
         "--audience", choices=["technical", "public"], default="technical",
         help="public leaves out coefficients, settings and code (default technical)",
@@ -219,6 +222,14 @@ def _output(text: str) -> Path:
         raise argparse.ArgumentTypeError(f"{text!r} is not a file in a folder that exists")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written")
+    return path
+
+
+def _page(text: str) -> Path:
+    """A path for a report, which is HTML."""
+    path = _output(text)
+    if path.suffix.lower() not in ("", ".html", ".htm"):
+        raise argparse.ArgumentTypeError(f"a report is HTML: name it '{path.stem}.html'")
     return path
 
 
@@ -306,6 +317,11 @@ def _planned_options(job: FileCall, place: str) -> dict[str, Any]:
 
 def _learner(job: FileCall) -> str:
     """By what name plans and audits know the task."""
+    if job.task == "did":
+        raise CapabilityError(
+            "did is planned and audited as what it is, an average of changes: write "
+            'task = "private", estimand = "ATT", without time, and bounds of the change'
+        )
     return "r" if job.task == "privcate" else job.task
 
 
@@ -386,7 +402,7 @@ def _write(write: Callable[[Path], None], path: Path, word: str) -> None:
 
 # -- the spec file ---------------------------------------------------------------------------
 
-_TASKS = ("privcate", "private", "regress")
+_TASKS = ("privcate", "private", "regress", "did")
 _KEYS = ("formula", "task", "bounds", "complete", "ledger")
 _NOT_IN_A_FILE = {"formula", "data", "bounds", "ledger", "progress"}
 _LEDGER = ("path", "dataset", "eps", "delta")
@@ -492,8 +508,11 @@ def _label_columns(job: FileCall, place: str, names: Sequence[str]) -> dict[str,
     """Columns of labels in a file without types, and the labels declared for each."""
     from privcausal.request.formula import CausalFormula
 
-    formula = CausalFormula.parse(job.formula, names, quote=False)
-    found, unit = job.schema.label_columns(formula.categorical), job.options.get("unit")
+    read = CausalFormula.regression if job.task == "regress" else CausalFormula.parse
+    formula = read(job.formula, names, quote=False)
+    asked = [*formula.categorical, job.options.get("time")]
+    found = job.schema.label_columns([name for name in asked if isinstance(name, str)])
+    unit = job.options.get("unit")
     if isinstance(unit, str):  # units are told apart by what is written, whatever is declared
         found[unit] = frozenset()
     unsure = [name for name in formula.variables if name not in job.schema and name not in found]

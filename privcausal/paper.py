@@ -180,7 +180,9 @@ def _stages(
         return run(learner(request), base_of("gam"), source, request, ledger, CateResult, progress)
 
 
-@partial(strict, moved={"score": "weight='overlap' for the R-learner, weight='one' for the DR"})
+@partial(
+    strict, moved={"score": "write weight='overlap' for the R-learner, weight='one' for the DR"}
+)
 def dpcate(
     formula: str,
     data: Frame,

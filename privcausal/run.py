@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import os
-import secrets
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import wraps
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -17,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from privcausal.accounting import BudgetExhaustedError, weak_promise
+from privcausal.accounting import BudgetExhaustedError, run_name, weak_promise
 from privcausal.accounting.charge import PICO
 from privcausal.errors import (
     BudgetError,
@@ -25,7 +21,9 @@ from privcausal.errors import (
     PrivcausalError,
     PrivcausalWarning,
     SchemaError,
+    refuse_arguments,
 )
+from privcausal.errors import warn as warn_user
 from privcausal.features.response import transformed
 from privcausal.learners import Learner
 from privcausal.learners.bases import AnyBase
@@ -39,9 +37,17 @@ from privcausal.request.plan import Plan, assume
 from privcausal.request.request import Budget, Control, Request, Trust
 from privcausal.request.schema import Schema, with_levels
 from privcausal.results import Result
-from privcausal.results.call import call_text
+from privcausal.results.call import call_text, question
 from privcausal.results.guarantee import ledger_line
-from privcausal.vault import Source, check_columns, check_types, open_vault, public_size, typed
+from privcausal.vault import (
+    Source,
+    check_columns,
+    check_types,
+    open_vault,
+    paid,
+    public_size,
+    typed,
+)
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
@@ -52,17 +58,37 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT = Control()
-HERE = os.path.join(os.path.dirname(__file__), "")  # not of a folder beside it
+
+_UNITS = "write unit='person', max_rows=5: privacy and intervals are then of units"
+_INTERVALS = "the fit has all levels: write fit.conf_int(alpha=0.05)"
+_ROLES = "columns are named in the formula: write 'outcome ~ treatment | covariates'"
+_WEIGHTED = "write pc.regress(..., weights='w'): only a regression takes weights of rows"
+_DUMMIES = "write C(ward) in the formula for an effect of each level"
+_SEED = "leave it out: noise of a known seed protects nobody. For tests: pc.testing.seeded_noise"
+_ESTIMAND = "write pc.private(..., estimand='ATT'); privcate has the CATE, did the ATT"
 
 MOVED = {
-    **{name: f"control=pc.Control({name}=...)" for name in DEFAULT.__dataclass_fields__},
-    "learner": "pc.privcate(..., learner=...); here base= says what nuisances are learned by",
-    "queries": "learner=pc.learners.DPCATE(queries=...)",
-    "mode": "pc.paper, which has a call for each published mechanism",
-    "weighting": "it in pc.paper.dpebm: proven boosting hands on no weights of rows",
-    "below_minimum": "it in the calls of pc.paper, which has the published mechanisms",
+    **{name: f"write control=pc.Control({name}=...)" for name in DEFAULT.__dataclass_fields__},
+    "learner": "write pc.privcate(..., learner=...); base= says what nuisances are learned by",
+    "queries": "write learner=pc.learners.DPCATE(queries=...)",
+    "mode": "write pc.paper, which has a call for each published mechanism",
+    "weighting": "write it in pc.paper.dpebm: proven boosting hands on no weights of rows",
+    "below_minimum": "write it in the calls of pc.paper, which has the published mechanisms",
+    "epsilon": "write eps=1.0",
+    "estimand": _ESTIMAND,
+    "subset": "give the rows that you mean as data",
+    "instrument": "write 'Y ~ T | X | T ~ Z' in pc.private(..., estimand='LATE')",
+    "bootstrap": "leave it out: intervals hold without it, and each draw would cost budget",
+    **dict.fromkeys(("cluster", "clusters", "cluster_var", "cov_kwds", "id"), _UNITS),
+    **dict.fromkeys(("weights", "sample_weight", "sample_weights", "wts"), _WEIGHTED),
+    **dict.fromkeys(("seed", "random_state", "rng"), _SEED),
+    **dict.fromkeys(("alpha", "level", "conf_level", "ci"), _INTERVALS),
+    **dict.fromkeys(("outcome", "treatment", "treat", "covariates", "X", "W", "Y"), _ROLES),
+    **dict.fromkeys(("fixed_effects", "fe", "absorb", "entity_effects"), _DUMMIES),
+    **dict.fromkeys(("vcov", "se_type", "robust"), "write control=pc.Control(cov_type='HC0')"),
+    **dict.fromkeys(("n_estimators", "num_trees"), "write base='gam', which has no trees"),
 }
-"""Keywords that were these calls' own: what to write instead."""
+"""Keywords that these calls have not: what to write instead."""
 
 
 def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P, R]:
@@ -73,26 +99,26 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
     @wraps(call)
     # `data` as the calls name it: it may hold rows
     def checked(*data: P.args, **options: P.kwargs) -> R:
-        for name in options:
-            if name not in known:
-                near = get_close_matches(name, known, 1)
-                meant = f"did you mean {near[0]}=?" if near else f"it has {', '.join(known)}"
-                instead = f"write {moved[name]}" if name in moved else meant
-                raise CapabilityError(f"{call.__name__} has no {name}=; {instead}")
-        texts = [_is_formula(value) for value in (*data[:2], *map(options.get, first[len(data) :]))]
-        if first[:2] == ["formula", "data"] and texts[:2] == [False, True]:
-            raise CapabilityError(
-                f"{call.__name__} takes the formula first, then the data: write "
-                f"{call.__name__}('Y ~ T | X', data)"
-            )
-        if len(data) > len(first):
-            instead = "write bounds=..., eps=..." if "data" in first else "it takes no data"
-            raise CapabilityError(
-                f"{call.__name__} takes {' and '.join(first)} by position, and all else by name: "
-                + instead
-            )
-        Schema.of(options.get("bounds"))  # first: it may have changed places with the data
-        return call(*data, **options)
+        try:
+            texts = [
+                _is_formula(value) for value in (*data[:2], *map(options.get, first[len(data) :]))
+            ]
+            if first[:2] == ["formula", "data"] and texts[:2] == [False, True]:
+                raise CapabilityError(
+                    f"{call.__name__} takes the formula first, then the data: write "
+                    f"{call.__name__}('Y ~ T | X', data)"
+                )
+            refuse_arguments(call.__name__, known, len(data), list(options), moved)
+            if len(data) > len(first):
+                instead = "write bounds=..., eps=..." if "data" in first else "it takes no data"
+                raise CapabilityError(
+                    f"{call.__name__} takes {' and '.join(first)} by position, and all else by "
+                    f"name: {instead}"
+                )
+            Schema.of(options.get("bounds"))  # first: it may have changed places with the data
+            return call(*data, **options)
+        finally:  # a traceback would keep them
+            del data, options
 
     return checked
 
@@ -160,6 +186,11 @@ def run(
     free = [name for name, kind in source.header.kinds.items() if kind == "bool"]
     free += [request.formula.treatment, *filter(None, [request.trust.unit])]
     request.schema.refuse_misspelt(source.header.names, request.columns, free)
+    if strange := [name for name in request.declared if name not in source.header.names]:
+        warn_user(
+            f"bounds has {_some(strange)}, no column of the data: that was not used. Correct the "
+            "name, or leave it out."
+        )
     schema, undeclared = resolve_domains(request, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
@@ -167,9 +198,10 @@ def run(
     counts = not plan.pure and request.trust.unit is None
     warn_of_weak(plan, public_size(source, request) if counts else None)
     warn(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
+    call, asked = call_text(learner, base, request), question(learner, base, request)
     with stage_bar([stage.name for stage in plan.stages], progress) as watch:
         try:
-            vault = open_vault(source, plan, ledger, secrets.token_hex(8), watch)
+            vault = open_vault(source, plan, ledger, run_name(asked), watch)
         except BudgetExhaustedError as refused:
             # where units are protected, their number is public and that of the rows is not
             rows = public_size(source, request) if request.trust.unit is None else None
@@ -181,14 +213,14 @@ def run(
         # the matrices are small: handing them to several BLAS threads takes five times as long;
         # and a likelihood that underflows is zero, whatever the caller's numpy.seterr asks for
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(under="ignore"):
-            estimate = learner.fit(plan, vault, schema, undeclared, base)
-    return told(result(estimate, call_text(learner, base, request), ledger_line(ledger)))
+            estimate = paid(learner.fit)(plan, vault, schema, undeclared, base)
+    return told(result(estimate, call, ledger_line(ledger)))
 
 
 def warn(texts: Iterable[str]) -> None:
     """Warnings on the user's line."""
     for text in texts:
-        warnings.warn(text, PrivcausalWarning, stacklevel=_outside())
+        warn_user(text)
 
 
 def warn_of_weak(plan: Plan, size: int | None) -> None:
@@ -201,7 +233,7 @@ def told(result: ResultT) -> ResultT:
     """The result, when what is serious of it was warned of on the user's line."""
     for text in result.alerts.values():
         try:
-            warnings.warn(_brief(text), PrivcausalWarning, stacklevel=_outside())
+            warn_user(_brief(text))
         except PrivcausalWarning as error:
             error.fit = result
             raise
@@ -259,14 +291,6 @@ def _brief(text: str) -> str:
         return text
     end = text.rfind(". ", 0, LONGEST_WARNING) + 1
     return text[:end] if end else f"{text[: LONGEST_WARNING - 3]}..."
-
-
-def _outside() -> int:
-    """The stack level of the first frame that is not of this package, seen from who calls."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def _with_plan(

@@ -569,3 +569,58 @@ def test_a_ledger_is_verified(here, capsys, frame):
     assert "was deleted: its head is still there" in capsys.readouterr().err
     assert cli.main(["ledger", "verify", "no.db"]) == 2
     assert not (here / "no.db").exists()
+
+
+# -- other tasks -----------------------------------------------------------------------------
+
+
+def test_a_regression_of_a_csv_file(here, capsys):
+    spec = f'formula = "recovery ~ age + C(ward)"\ntask = "regress"\n{BOUNDS}'
+    (here / "ols.toml").write_text(spec)
+    assert cli.main(["fit", "ols.toml", "data.csv", "--save", "fit.json"]) == 0
+    assert "C(ward)[T.north]" in capsys.readouterr().out
+    assert isinstance(pc.load(here / "fit.json"), pc.RegressionResult)
+
+
+DID = """
+formula = "y ~ treated"
+task = "did"
+unit = "id"
+time = "year"
+periods = [2018, 2019]
+[bounds]
+y = [0, 1]
+"""
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_differences_in_differences_of_a_file(here, capsys, suffix):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"id": np.repeat(np.arange(400), 2), "year": [2018, 2019] * 400})
+    frame["treated"] = (frame["id"] % 2) * (frame["year"] == 2019)
+    frame["y"] = 0.3 + 0.4 * frame["treated"] + rng.uniform(-0.1, 0.1, 800)
+    getattr(frame, f"to_{suffix}")(here / f"panel.{suffix}", index=False)
+    (here / "did.toml").write_text(DID)
+    with seeded_noise(1):
+        assert cli.main(["fit", "did.toml", f"panel.{suffix}", "--save", "fit.json"]) == 0
+    assert abs(pc.load(here / "fit.json").params["ATT"] - 0.4) < 0.2
+    for words in (["plan", "did.toml", "--n", "400"], ["audit", "did.toml"]):
+        assert cli.main(words) == 2
+        assert 'estimand = "ATT"' in capsys.readouterr().err
+    (here / "did.toml").write_text(DID.replace('unit = "id"', ""))
+    assert cli.main(["fit", "did.toml", f"panel.{suffix}"]) == 2
+    assert "did needs unit" in capsys.readouterr().err
+
+
+def test_the_help_names_every_format():
+    said = " ".join(shell("fit", "--help", cwd=ROOT).stdout.split())
+    for suffix in (".parquet", ".feather", ".csv", ".dta", ".sav", ".rds"):
+        assert suffix in said
+
+
+def test_a_report_is_html_and_that_is_told_before_the_fit(here, capsys):
+    (here / "spec.toml").write_text(ATE_SPEC + LEDGER)
+    with pytest.raises(SystemExit):
+        cli.main(["fit", "spec.toml", "data.parquet", "--report", "out.docx"])
+    assert "name it 'out.html'" in capsys.readouterr().err
+    assert not (here / "study.db").exists()

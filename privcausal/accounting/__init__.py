@@ -5,6 +5,7 @@ No value of a row is ever seen in this room.
 
 from privcausal.accounting.charge import PICO, Charge, Cost, Release, pico
 from privcausal.accounting.conversion import epsilon_of, noise_multiplier, rho_of, weak_promise
+from privcausal.accounting.entries import run_name
 from privcausal.accounting.ledger import BudgetExhaustedError, Ledger, Spent
 from privcausal.accounting.subsampled import multiplier_for_replaced
 from privcausal.accounting.total import Events, Remaining, delta_after, total_epsilon
@@ -28,6 +29,7 @@ __all__ = [
     "noise_multiplier",
     "pico",
     "rho_of",
+    "run_name",
     "total_epsilon",
     "weak_promise",
 ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import secrets
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -47,6 +49,22 @@ def check_same(wanted: dict[str, Any], found: dict[str, Any], name: str) -> None
         raise LedgerError(
             f"{name} was created with allow_published={kept} and keeps it; open it with that"
         )
+
+
+LONGEST = 1000
+"""Characters of a question that are kept."""
+
+
+def run_name(question: str) -> str:
+    """A new name of a run: random digits, then the public question that it answers."""
+    said = "".join(c if c.isprintable() else " " for c in question)
+    return f"{secrets.token_hex(8)}: {said[:LONGEST]}"
+
+
+def question_of(run: str) -> tuple[str, str]:
+    """A run's name without its question, and that, empty where it has none."""
+    known = re.fullmatch("([0-9a-f]{16}): (.*)", run)
+    return (known[1], known[2]) if known else (run, "")
 
 
 def lines_of(run: str, charges: Sequence[Charge], published: bool) -> list[dict[str, Any]]:

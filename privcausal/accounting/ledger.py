@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from privcausal.accounting.charge import PICO, Charge, Cost, exact, pico
-from privcausal.accounting.entries import check_same, header_of, lines_of
+from privcausal.accounting.entries import check_same, header_of, lines_of, question_of
 from privcausal.accounting.store import Book, Store
 from privcausal.accounting.total import Events, Remaining, remaining, total_epsilon, within
-from privcausal.errors import BudgetError, LedgerError
+from privcausal.errors import BudgetError, LedgerError, Strict
 from privcausal.prices import DELTA_DIGITS, at_least, at_most
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _COLUMNS = (
-    "run", "day", "published", "stage", "query", "mechanism", "neighbors",
+    "run", "question", "day", "published", "stage", "query", "mechanism", "neighbors",
     "sensitivity", "noise_sd", "rho", "gaussian", "epsilon", "delta", "rows", "unit",
 )  # fmt: skip
 
@@ -66,7 +66,7 @@ class Spent:
     kind: Literal["proven", "published"] = "proven"
 
 
-class Ledger:
+class Ledger(Strict):
     """A privacy budget that outlives the process; one file for one data set.
 
     Charges are committed to the disk before a release may be drawn, are never refunded, and are
@@ -152,14 +152,43 @@ class Ledger:
 
     @property
     def history(self) -> pd.DataFrame:
-        """One line per charge, in order; amounts in natural units, days in UTC."""
+        """One line per charge, in order; amounts in natural units, days in UTC.
+
+        `question` is the call that was charged, without data and bounds; empty where an older
+        version charged it.
+        """
         import pandas as pd
 
         frame = pd.DataFrame(self._read().lines, columns=list(_COLUMNS))
+        asked = [question_of(run) for run in frame["run"]]
+        frame[["run", "question"]] = pd.DataFrame(asked, columns=["run", "question"], dtype=object)
         for name in ("rho", "epsilon", "delta"):
             frame[name] = frame[name].astype(float) / PICO
         floats = dict.fromkeys(("sensitivity", "noise_sd"), float)
         return frame.astype({"published": bool, "gaussian": bool, **floats})
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """One line per run, in order: run question day releases rho pure delta epsilon.
+
+        `epsilon` is what the run costs by itself at the ledger's delta, and infinite where none is
+        defined. Those of several runs add up to more than `spent`. `pure` is in pure epsilon.
+        """
+        import pandas as pd
+
+        lines: dict[str, list[dict[str, Any]]] = {}
+        for line in self._read().lines:
+            lines.setdefault(line["run"], []).append(line)
+        rows = []
+        for run, own in lines.items():
+            events = Events.of(map(_cost, own))
+            amounts = (events.rho + events.gdp, sum(events.pure), events.delta)
+            paid = (amount / PICO for amount in amounts)
+            pure = events.pure and not (events.rho or events.gdp or events.delta)
+            epsilon = sum(events.pure) / PICO if pure else total_epsilon(events, self.delta)
+            rows.append((*question_of(run), own[0]["day"], len(own), *paid, epsilon))
+        names = ["run", "question", "day", "releases", "rho", "pure", "delta", "epsilon"]
+        return pd.DataFrame(rows, columns=names)
 
     def affordable(self, cost: Cost) -> bool:
         """Whether `cost` could be charged now; another process may still be faster."""
@@ -320,9 +349,11 @@ def _comparison(requested: float, payable: float, why: str) -> str:
 
 
 def _costs(book: Book) -> list[Cost]:
-    return [
-        Cost(line["rho"], line["epsilon"], line["delta"], line["gaussian"]) for line in book.lines
-    ]
+    return [_cost(line) for line in book.lines]
+
+
+def _cost(line: Mapping[str, Any]) -> Cost:
+    return Cost(line["rho"], line["epsilon"], line["delta"], line["gaussian"])
 
 
 def _events(book: Book) -> Events:

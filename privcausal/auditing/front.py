@@ -18,7 +18,7 @@ from privcausal.auditing import replays
 from privcausal.auditing.bounds import Measure, epsilon_bound, mu_bound, product_bound
 from privcausal.auditing.result import AuditResult, Line
 from privcausal.auditing.target import AuditTarget, audit_target
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, named
 from privcausal.learners import ADUM, DPCATE
 from privcausal.learners.boosting import DPEBM
 from privcausal.learners.options import Kernel
@@ -32,6 +32,7 @@ TOGETHER = "all answers together"
 Statistic = Callable[[Any], float]
 
 
+@named
 def audit(
     formula: str,
     *,

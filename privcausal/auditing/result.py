@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from privcausal.auditing.bounds import Measure
+from privcausal.errors import Strict
 from privcausal.prices import at_least, at_most
 from privcausal.report import Pairs, Prose, Rule, Summary, Table, TableColumn, TableGrid
 
@@ -57,7 +58,7 @@ class Line:
 
 
 @dataclass(frozen=True, eq=False)
-class AuditResult:
+class AuditResult(Strict):
     """What `privcausal.audit` found. No row of anybody's was read.
 
     Attributes

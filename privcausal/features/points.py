@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privcausal.errors import CapabilityError, DataError, PrivcausalError
+from privcausal.errors import CapabilityError, DataError, PrivcausalError, warn
 from privcausal.features.columns import header, labels, numbers, open_frame
 from privcausal.features.design import Design
 from privcausal.features.rows import Rows
@@ -102,6 +102,19 @@ def _read(design: Design, name: str, series: Any) -> tuple[Vector | Integers, Ma
     return (values.astype(np.float64) if isinstance(domain, Binary) else values), codes >= 0
 
 
+def warn_beyond(design: Design, newdata: Frame) -> None:
+    """Warn of points outside the bounds of a column: they are the analyst's own."""
+    frame = open_frame(_typed(newdata))
+    domains = {n: d for n in design.variables if isinstance(d := design.schema[n], Interval)}
+    for name, domain in domains.items():
+        found = numbers(frame[name]) if name in frame.columns else np.zeros(0)
+        if ((found < domain.lo) | (found > domain.hi)).any():
+            warn(
+                f"Points lie outside the bounds ({domain.lo:g}, {domain.hi:g}) of {name!r}, and "
+                "were moved to the nearest end: the fit says nothing of what lies beyond."
+            )
+
+
 def middle(domain: Domain, size: int) -> Vector | Integers:
     """A value inside the domain, for a column on which nothing depends."""
     if isinstance(domain, Levels):
@@ -128,7 +141,7 @@ def declare_queries(frame: Frame, wanted: tuple[str, ...]) -> Queries:
     DataError, CapabilityError
         A column is absent, there are no points, or too many.
     """
-    table = open_frame(frame)
+    table = open_frame(_typed(frame))
     for name in wanted:
         if name not in table.columns:
             raise DataError(f"queries= needs the column {name!r}: the effect depends on it")

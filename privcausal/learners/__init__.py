@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import get_args
 
 from privcausal.errors import CapabilityError
@@ -50,8 +51,8 @@ def describe(estimate: Estimate) -> Description:
     return _OTHERS.get(name.partition(" ")[0], Learner).describe(estimate)
 
 
-def base_of(base: object) -> AnyBase:
-    """The base of this name, or the option object itself."""
+def base_of(base: object, listed: Sequence[str] = (*BASES, *OTHERS)) -> AnyBase:
+    """The base of this name, or the option object itself; `listed` are the call's own names."""
     check_object("base", base)
     known = {**BASES, **OTHERS}
     if isinstance(base, str) and base in known:
@@ -59,7 +60,7 @@ def base_of(base: object) -> AnyBase:
     if isinstance(base, AnyBase):
         return base
     shown = repr(base)[:40] if isinstance(base, str) else f"of type {type(base).__name__}"
-    raise CapabilityError(f"base {shown} is unknown; choose one of {', '.join(map(repr, known))}")
+    raise CapabilityError(f"base {shown} is unknown; choose one of {', '.join(map(repr, listed))}")
 
 
 def check_object(argument: str, value: object) -> None:
@@ -118,7 +119,10 @@ def for_average(request: Request) -> Learner:
     """
     if request.estimand == "CATE":
         known = ", ".join(map(repr, AVERAGES))
-        raise CapabilityError(f"estimand='CATE' is no average effect; choose one of {known}")
+        raise CapabilityError(
+            f"estimand='CATE' is no average effect: write pc.privcate(formula, data), or one of "
+            f"{known}"
+        )
     if request.estimand == "OLS":
         return LeastSquares()
     if request.estimand == "LATE":

@@ -58,6 +58,9 @@ FINE_PARTS = 1024
 MOST_AXES = 8
 """Features of a regular grid; with more, two parts each would be too many cells."""
 
+MOST_CLUSTERS, MOST_ROUNDS = 10_000, 1000
+"""Of ``partition="kmeans"``: a stage of the plan for each round, and time for each cluster."""
+
 FEW = 2.0
 """A cluster of fewer noise sds keeps its centre."""
 
@@ -145,6 +148,11 @@ class ADUM(EffectLearner):
             value = getattr(self, name)
             if not is_number(value) or not 0 < value < math.inf:
                 raise CapabilityError(f"{name} is a number above 0")
+        most = {"cells": MOST_CLUSTERS, "rounds": MOST_ROUNDS}
+        asked = {name: getattr(self, name) for name in most if self.partition == "kmeans"}
+        large = [name for name, value in asked.items() if value and value > most[name]]
+        if large:
+            raise CapabilityError(f"partition='kmeans' takes {large[0]}= up to {most[large[0]]}")
 
     # -- planning ----------------------------------------------------------------------------
 
@@ -398,8 +406,9 @@ def _regular_grid(
             "formula, or declare some of them, partition={'age': 8}, or use partition='kmeans'"
         )
     parts = max((cells / labels) ** (1 / max(len(numbers), 1)), 2.0)
-    borders = {name: _between(schema[name]) for name in numbers if name in whole}
-    few = {name: cuts for name, cuts in borders.items() if 0 < len(cuts) < parts}
+    found = {name: _between(schema[name]) for name in numbers if name in whole}
+    # counted before any is listed: declared bounds of whole numbers may be 1e15 apart
+    few = {name: [cut + 0.5 for cut in at] for name, at in found.items() if 0 < len(at) < parts}
     rest, labels = len(numbers) - len(few), labels * math.prod(len(c) + 1 for c in few.values())
     parts = max((cells / labels) ** (1 / max(rest, 1)), 1.0)
     least = 1 if len(numbers) == 1 else 2
@@ -407,10 +416,10 @@ def _regular_grid(
     return product_of(schema, {**even, **few})
 
 
-def _between(domain: Domain) -> list[float]:
-    """Borders half way between the whole numbers of an interval."""
+def _between(domain: Domain) -> range:
+    """The whole numbers of an interval, but for the last: a border is half way above each."""
     assert isinstance(domain, Interval)
-    return np.arange(math.ceil(domain.lo) + 0.5, math.floor(domain.hi)).tolist()
+    return range(math.ceil(domain.lo), math.floor(domain.hi))
 
 
 def _numbers_and_labels(schema: Schema, variables: tuple[str, ...]) -> tuple[list[str], float]:

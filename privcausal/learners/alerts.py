@@ -11,6 +11,12 @@ from privcausal.learners.estimate import Alerts
 from privcausal.request.schema import Domain, Interval, Levels
 from privcausal.typing import Vector
 
+PANEL_ARM = (
+    "Treated or untreated units are too few to be told from none. The treatment must be 0 before: "
+    "of a column that is 1 in both periods write the product, df['T'] = df['treated'] * df['post']."
+)
+"""What is said of differences in differences in the place of a fit's words for an arm."""
+
 SEEN = 6.0
 """Noise standard deviations by which a label of usual frequency must stand out."""
 

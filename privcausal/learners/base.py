@@ -9,12 +9,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, Made
 from privcausal.features.functions import Nuisance
 from privcausal.inference.average import FEW, AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
-from privcausal.learners.alerts import listed
+from privcausal.learners.alerts import PANEL_ARM, listed
 from privcausal.learners.averages import (
     STAGES,
     Weighed,
@@ -52,7 +52,7 @@ from privcausal.request.schema import Schema
 from privcausal.vault import Vault
 
 
-class Learner(ABC):
+class Learner(Made, ABC):
     """Plans its releases from a request, and fits by asking a vault for them.
 
     Attributes
@@ -330,7 +330,7 @@ def _alerts(state: FitState, found: AverageEstimate | None, cut: float) -> dict[
     if request.formula.terms and not state.design.columns:
         alerts["covariates"] = COVARIATES_ALERT.format(names=listed(state.design.variables))
     if state.session.unseen:
-        alerts["arm"] = UNSEEN_NOTE
+        alerts["arm"] = UNSEEN_NOTE if request.trust.panel is None else PANEL_ARM
     if found is None:
         return alerts
     rows, whole = found.size + FEW * found.size_sd, state.session.vault.size

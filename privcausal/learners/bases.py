@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, Made
 from privcausal.features.basis import FeatureMap
 from privcausal.inference.population import amplitude
 from privcausal.inference.priors import PRIORS
@@ -34,7 +34,7 @@ CURVED = 0.01
 """Prior variance of curved parts there, against that of linear ones: a tenth in sd. By hand."""
 
 
-class Base(ABC):
+class Base(Made, ABC):
     """A base that learns from noisy moments.
 
     Prior variances are public: `intercept` is that of the intercept, `size` that of the slopes.

@@ -11,7 +11,7 @@ from privcausal.accounting import PICO, delta_after, rho_of
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.features.design import design_of
-from privcausal.features.points import read_queries
+from privcausal.features.points import read_queries, warn_beyond
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request.factors import LABELLED, Factor
@@ -205,6 +205,10 @@ def check_levels(request: Request) -> None:
                 )
 
 
+MOST_GROUPS = 2000
+"""Groups of all averages together: their joint covariance has as many rows and columns."""
+
+
 def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> None:
     bought = {*undeclared.numbers, *undeclared.labels} & set(request.formula.variables)
     known = []
@@ -220,7 +224,14 @@ def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> N
                 f"bounds={{{group.column!r}: [0, 1]}} if it is 0/1, else (lo, hi) or its labels"
             )
         known.append(text)
-    resolve_groups(known, schema)
+    groups = len(resolve_groups(known, schema))
+    averages = max(len(request.arms) - 1, len(request.averages), 1)
+    if groups * averages > MOST_GROUPS:
+        of = f" of each of {averages} averages" if averages > 1 else ""
+        raise CapabilityError(
+            f"groups= makes {groups} groups{of}, and {MOST_GROUPS} in all are the most; name the "
+            "levels that you need, such as groups=['ward == north', 'age >= 65']"
+        )
 
 
 def _check_queries(request: Request, schema: Schema, undeclared: Undeclared) -> None:
@@ -233,7 +244,9 @@ def _check_queries(request: Request, schema: Schema, undeclared: Undeclared) -> 
             f"queries= needs declared bounds for {', '.join(map(repr, sorted(bought)))}, so that "
             "the points can be read before anything is spent"
         )
-    read_queries(request.queries, design_of(request.formula.modifiers, schema, full_rank=False))
+    design = design_of(request.formula.modifiers, schema, full_rank=False)
+    read_queries(request.queries, design)
+    warn_beyond(design, request.queries.columns)
 
 
 def make_plan(

@@ -6,14 +6,13 @@ its own, beside what the fit has cost.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privcausal.accounting import Ledger, Release
+from privcausal.accounting import Ledger, Release, run_name
 from privcausal.accounting.conversion import rho_of
 from privcausal.errors import CapabilityError, LedgerError
 from privcausal.features.design import Design
@@ -194,7 +193,9 @@ def open_look(
         source = typed(opened, plan.request.label_columns)
         check_columns(source.header, plan.request.read)
         check_types(source.header, plan.request)
-        yield open_vault(source, plan, ledger, secrets.token_hex(8), published=published)
+        (stage, *_), formula = plan.stages, plan.request.formula
+        run = run_name(f"fit.{stage.heading} of {formula.text!r}")
+        yield open_vault(source, plan, ledger, run, published=published)
 
 
 def _spread(estimate: Estimate, design: Design) -> Vector:

@@ -24,6 +24,7 @@ from privcausal.inference.difference import (
 )
 from privcausal.inference.population import Population
 from privcausal.inference.ranges import Window, heights
+from privcausal.learners.alerts import PANEL_ARM
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
@@ -111,11 +112,12 @@ class DifferenceInMeans(Learner):
             found = replace(found, clipping=found.clipping + bias)
         found = with_design_effect(found, request.trust.max_rows)
         lost = bool(unseen(value, sd)[:, 0].any())
+        said = UNSEEN if request.trust.panel is None else PANEL_ARM
         return Estimate(
             session.plan, schema, Design((), schema, full_rank=True),
             Population(schema, {}, np.eye(0), found.size), None, None, found,
             tuple(session.releases), session.vault.size, session.vault.real_noise,
-            alerts=tuple((session.alerts | ({"arm": UNSEEN} if lost else {})).items()),
+            alerts=tuple((session.alerts | ({"arm": said} if lost else {})).items()),
         )  # fmt: skip
 
     @classmethod

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from privcausal.accounting.charge import is_number
 from privcausal.accounting.tradeoff import TradeOff
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, Made
 from privcausal.prices import pair
 from privcausal.typing import Matrix, Vector
 
@@ -35,7 +35,7 @@ def check_switch(what: str, value: object) -> None:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(Made):
     """Gaussian-kernel regression of the effect, released once on a public basis.
 
     For ``learner="dpcate"`` only. The kernel is exp(-||z - z'||^2 / (2 h^2)) on the effect
@@ -83,7 +83,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class NN:
+class NN(Made):
     """Networks with one hidden layer of 32 rectified units, by DP-SGD; for ``learner="dpcate"``.
 
     Each row's gradient is cut to norm one, rows enter a step by coin flips, and the noise is
@@ -120,7 +120,7 @@ class NN:
 
 
 @dataclass(frozen=True)
-class Given:
+class Given(Made):
     """Nuisances that are there already: functions of the covariates, for `privcausal.paper.dpcate`.
 
     They are **declared** to be public, or private at a price that was paid elsewhere; nothing
@@ -168,7 +168,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Sklearn:
+class Sklearn(Made):
     """scikit-learn estimators that read the rows themselves, inside the vault.
 
     They are cloned before they are fitted: yours learn nothing. What the clones learn is **not

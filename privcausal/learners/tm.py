@@ -19,7 +19,7 @@ from privcausal.inference.population import Population
 from privcausal.learners.adum import ADUM, absent_arm, average_of, within_cells
 from privcausal.learners.base import EffectLearner
 from privcausal.learners.bases import AnyBase, PrivateBase
-from privcausal.learners.budget import StageWeight, Undeclared
+from privcausal.learners.budget import MOST_COLUMNS, StageWeight, Undeclared
 from privcausal.learners.description import LEFT_OUT, MISSING, Description
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.paper import refuse_published
@@ -85,7 +85,13 @@ class TM(EffectLearner):
             _check_published(request, self.C)
         elif self.C is not None:
             raise CapabilityError("C= is the ridge of pc.paper.tm; learner 'tm' is linear, without")
-        checked = ADUM(partition={}).plan(request, base, undeclared)
+        checked = _Pure(partition={}).plan(request, base, undeclared)
+        where = Coordinates(request.schema, request.formula.effect_variables)
+        if Polynomials(where, self.degree).size > MOST_COLUMNS:
+            raise CapabilityError(
+                f"polynomials of degree {self.degree} of this formula have more than "
+                f"{MOST_COLUMNS} columns; write TM(degree=1), or name fewer modifiers"
+            )
         return replace(checked, learner=self.name, stages=(replace(checked.stages[-1], name=LOSS),))
 
     def run(self, session: Session) -> Estimate:
@@ -132,6 +138,14 @@ class TM(EffectLearner):
         if estimate.plan.request.mode != "paper":
             return found
         return replace(found, methods=LOGISTIC, notes=(BARE,), claim=CLAIM, doubts=(EXACT,))
+
+
+class _Pure(ADUM):
+    """What ADUM checks of a request in pure epsilon, in this learner's name."""
+
+    name = TM.name
+    called = "learner 'tm', in pure epsilon,"
+    instead = "; or write learner='s', base='linear', which does"
 
 
 LINEAR = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from privcausal.report.curves import plan_plot, utility_plot
-from privcausal.report.document import render_report
+from privcausal.report.document import check_html, render_report
 from privcausal.report.pictures import figure_svg
 from privcausal.report.plots import (
     budget_plot,
@@ -32,6 +32,7 @@ __all__ = [
     "TableGrid",
     "VarianceSource",
     "budget_plot",
+    "check_html",
     "coef_plot",
     "effect_plot",
     "figure_svg",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -49,6 +50,34 @@ OF_A_REGRESSION = (
 
 PRIORS = (0.01, 0.1, 0.5, 0.9)
 """Beliefs, held before reading, from which the report shows how far one can move."""
+
+
+INSTEAD = {
+    ".docx": "fit.summary().to_word('{stem}.docx')",
+    ".tex": "open('{stem}.tex', 'w').write(fit.summary().as_latex())",
+    ".md": "open('{stem}.md', 'w').write(fit.summary().as_markdown())",
+    ".txt": "open('{stem}.txt', 'w').write(str(fit.summary()))",
+    ".json": "fit.save('{stem}.json')",
+    ".pdf": "fit.report('{stem}.html'), and print that as PDF from a browser",
+}
+
+
+def check_html(path: str | os.PathLike[str]) -> Path:
+    """The path of a report, refused where its name says that it is no HTML.
+
+    Raises
+    ------
+    CapabilityError
+        With what to write instead.
+    """
+    place = Path(path)
+    suffix = place.suffix.lower()
+    if suffix in ("", ".html", ".htm"):
+        return place
+    instead = INSTEAD.get(suffix, "fit.report('{stem}.html')").format(stem=place.stem)
+    raise CapabilityError(
+        f"a report is HTML, and {place.name!r} does not end in .html; write {instead}"
+    )
 
 
 def render_report(view: FitView, audience: Audience = "technical") -> str:

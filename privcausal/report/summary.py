@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from textwrap import shorten, wrap
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, Strict
 from privcausal.prices import at_most
 from privcausal.report import numbers, tables
 from privcausal.report.html import render_html, render_markdown
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Summary:
+class Summary(Strict):
     """A summary that prints itself; its numbers are the same in every format."""
 
     table: Table
@@ -89,7 +89,7 @@ class Summary:
         return [*heads, *(frame.copy() for frame in grids if frame is not None)]
 
 
-class Printed:
+class Printed(Strict):
     """What prints its summary, and shows it in notebooks."""
 
     def summary(self) -> Summary:

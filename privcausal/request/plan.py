@@ -150,7 +150,8 @@ class Plan:
         self._check_free()
         if self.gdp and len(self.stages) > EVENTS:
             raise BudgetError(
-                f"a plan has {EVENTS} stages at most; declare bounds= instead of buying"
+                f"this fit would have {len(self.stages)} stages, and {EVENTS} are the most; "
+                "declare bounds=, or fewer arms or rounds"
             )
 
     def _check_free(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeGuard, get_args
 
-from privcausal.errors import BudgetError, CapabilityError, SchemaError
+from privcausal.errors import BudgetError, CapabilityError, Made, SchemaError
 from privcausal.request.formula import CausalFormula
 from privcausal.request.groups import parse_group
 from privcausal.request.header import number_key
@@ -56,8 +56,10 @@ class Budget:
 def _positive(name: str, value: Any, *, upper: float) -> None:
     # a whole number may be too large for a float: it is compared, not converted
     if not (is_real(value) and 0 < value < upper):
-        domain = "a finite number above 0" if upper == math.inf else f"a number in (0, {upper:g})"
-        raise BudgetError(f"{name} must be {domain}, got {_public(value)}")
+        domain, usual = "a finite number above 0", "eps=1.0"
+        if upper < math.inf:
+            domain, usual = f"a number in (0, {upper:g})", "delta=1e-5"
+        raise BudgetError(f"{name} must be {domain}, got {_public(value)}; write {usual}")
 
 
 def is_real(value: object) -> TypeGuard[float]:
@@ -110,7 +112,7 @@ class Trust:
 
 
 @dataclass(frozen=True)
-class Control:
+class Control(Made):
     """Details of a fit that most calls leave at their defaults: ``control=pc.Control(...)``.
 
     Parameters

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
-from privcausal.errors import SchemaError
+from privcausal.errors import Made, SchemaError, Strict
 from privcausal.request.header import dtype_labels, kind_of, label_key, number_key
 from privcausal.typing import Frame
 
@@ -33,7 +33,7 @@ _CODINGS = ({"0", "1"}, {"False", "True"})
 
 
 @dataclass(frozen=True)
-class Interval:
+class Interval(Made):
     """Every number from `lo` to `hi`; values outside are clipped.
 
     Parameters
@@ -84,7 +84,7 @@ def least_width(lo: float, hi: float) -> float:
 
 
 @dataclass(frozen=True, init=False)
-class Levels:
+class Levels(Made):
     """The labels a column may hold, in order; the first is the reference.
 
     Parameters
@@ -119,7 +119,7 @@ class Levels:
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Binary:
+class Binary(Made):
     """Two labels, read as 0 and 1: ``Binary(["No RHC", "RHC"], ref="No RHC")``.
 
     Parameters
@@ -184,7 +184,7 @@ Domain: TypeAlias = Interval | Levels | Binary
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Schema:
+class Schema(Strict):
     """The declared domain of each column, by name; frozen and free of data.
 
     Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from privcausal.errors import DataError
+from privcausal.errors import DataError, named
 from privcausal.results import serial
 from privcausal.results.base import Result
 from privcausal.results.compare import compare
@@ -17,6 +17,7 @@ _KINDS: dict[str, type[Result]] = {
 }
 
 
+@named
 def load(path: str | os.PathLike[str]) -> AteResult | CateResult | RegressionResult:
     """Read a fit that `save` wrote.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,12 +13,21 @@ import pandas as pd
 
 from privcausal.errors import CapabilityError
 from privcausal.features.functions import Function
-from privcausal.features.points import read_points
+from privcausal.features.points import read_points, warn_beyond
 from privcausal.inference.average import AverageEstimate
 from privcausal.learners import Estimate
 from privcausal.learners.alerts import listed
 from privcausal.learners.diagnostics import balance, overlap
-from privcausal.report import FitView, Printed, Shape, Summary, plots, render_report, summarize
+from privcausal.report import (
+    FitView,
+    Printed,
+    Shape,
+    Summary,
+    check_html,
+    plots,
+    render_report,
+    summarize,
+)
 from privcausal.report.labels import Labels, check_labels, relabelled, with_labels
 from privcausal.report.references import methods_text
 from privcausal.report.summary import TIDY
@@ -69,6 +77,7 @@ class NuisanceFunction:
         rows, present, index = read_points(
             design, design.variables, newdata, self.result._propensity
         )
+        warn_beyond(design, newdata)
         values = np.where(present, self.function(rows), np.nan)
         return pd.Series(values, index=index, name=self.name)
 
@@ -507,7 +516,7 @@ class Result(Printed, Exchange, Disclosed, Absent):
         checks: Sequence[Diagnostic] = (),
         labels: Labels | None = None,
     ) -> None:
-        """Write the self-contained HTML report to `path`.
+        """Write the self-contained HTML report to `path`, which ends in .html.
 
         Parameters
         ----------
@@ -516,9 +525,10 @@ class Result(Printed, Exchange, Disclosed, Absent):
         labels : dict, optional
             Names for readers, by column: ``{"dth30": "30-day mortality"}``.
         """
+        place = check_html(path)
         named = with_labels(self._view(), self._labels(labels))
         view = replace(named, checks=tuple(check.check for check in checks))
-        Path(path).write_text(render_report(view, audience), encoding="utf-8")
+        place.write_text(render_report(view, audience), encoding="utf-8")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit as versioned JSON: released numbers only. Read it by `privcausal.load`."""

@@ -24,6 +24,20 @@ class _Source(str):
 
 def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
     """Python source of the call; options at their defaults are left out."""
+    name, options = _call(learner, base, request)
+    return _written(name, request.formula.text, _Source("data"), **options)
+
+
+def question(learner: Learner, base: AnyBase, request: Request) -> str:
+    """What a ledger says that a fit asked: its call on one line, without data and bounds."""
+    name, options = _call(learner, base, request)
+    left = {key: value for key, value in options.items() if key not in ("eps", "delta", "bounds")}
+    said = "".join(f", {key}={value!r}" for key, value in left.items())
+    return f"{name}({request.formula.text!r}{said})"
+
+
+def _call(learner: Learner, base: AnyBase, request: Request) -> tuple[str, dict[str, Any]]:
+    """The name of a call, and its options."""
     budget, trust = request.budget, request.trust
     shares = dict(budget.shares) or None
     name, options = "private", dict[str, Any]()
@@ -65,7 +79,7 @@ def call_text(learner: Learner, base: AnyBase, request: Request) -> str:
         name, options["time"] = "did", trust.panel.time
         general = [line for line in general if line[0] != "estimand"]
     options |= {key: value for key, value, default in (*general, *own) if value != default}
-    return _written(name, request.formula.text, _Source("data"), **options)
+    return name, options
 
 
 def _printed(learner: Learner, request: Request) -> tuple[str, dict[str, Any]]:

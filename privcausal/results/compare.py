@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from privcausal.accounting import Events, total_epsilon
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, named
 from privcausal.report import numbers
 from privcausal.report.labels import Labels, check_labels, relabelled
 from privcausal.report.summary import TIDY, Comparison, Entry, Statistic, compared
@@ -27,6 +27,7 @@ Facts = dict[str, str]
 Terms = Sequence[str] | Mapping[str, str] | None
 
 
+@named
 def compare(
     *fits: Any,
     terms: Terms = None,

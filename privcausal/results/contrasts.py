@@ -14,7 +14,7 @@ from privcausal.errors import CapabilityError
 from privcausal.inference.average import p_value
 from privcausal.inference.contrasts import contrasted
 from privcausal.prices import as_typed
-from privcausal.report.summary import Printed, Summary
+from privcausal.report.summary import TIDY, Printed, Summary
 from privcausal.report.tables import Prose, Rule, Table, effect_grid
 from privcausal.report.words import ALERTS, clean
 from privcausal.request.request import AVERAGES, RATIOS, RISKS
@@ -52,6 +52,10 @@ class Contrasts(Printed):
     def to_frame(self) -> pd.DataFrame:
         """A copy of `frame`."""
         return self.frame.copy()
+
+    def tidy(self) -> pd.DataFrame:
+        """broom's columns: term estimate std_error statistic p_value conf_low conf_high."""
+        return self.frame.rename_axis("term").reset_index()[list(TIDY)]
 
     def summary(self) -> Summary:
         """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""

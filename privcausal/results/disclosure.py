@@ -310,37 +310,44 @@ def checklist(result: PlanResult) -> Summary:
 
     NIST prints no questionnaire: the heads are its parts and hazards in our words.
     """
-    (n, eps), *others = result.points
-    if others:
-        raise CapabilityError("a checklist is of one fit: plan for one n and one eps")
-    plan, row = result.planner.plan(eps), result.table.iloc[0]
+    fits = [_answers(result, place) for place in range(len(result.points))]
+    # what is the same of all fits is said once
+    parts = {head: dict.fromkeys(t for fit in fits for t in fit[head]) for head in fits[0]}
+    blocks = [
+        Prose((*(clean(t) for t in told), f"See {EVIDENCE[head]}."), head)
+        for head, told in parts.items()
+    ]
+    title = "Checklist after NIST SP 800-226"
+    return Summary(Table(title, (Rule("="), *blocks, Rule("=")), ALERTS["proven"]))
+
+
+def _answers(result: PlanResult, place: int) -> dict[str, tuple[str, ...]]:
+    """By head, what is said of one of the planned fits."""
+    (n, eps), row = result.points[place], result.table.iloc[place]
+    plan, budget = result.planner.plan(eps), result.budget
     what = promise(plan, kind="proven", what="all numbers of this fit together,")
-    said = _flat(disclosed(plan, what, plan.request.schema, result.budget, None))
+    own = budget[(budget["n"] == n) & (budget["eps"] == eps)]
+    said = _flat(disclosed(plan, what, plan.request.schema, own, None))
     price = ", ".join(" ".join(one) for one in _shown(said["privacy_parameters"]).items())
     loss = f"{said['variant_name']}: {price}."
+    at = f" at eps = {eps:g}" if len(result.points) > 1 else ""
     precise = (
-        f"With {n:,} rows the {1 - result.question.alpha:.0%} interval of the average effect is "
-        f"expected to be +- {row['half-width']:.3g}; privacy noise is {row['privacy_share']:.0%} "
-        f"of its variance. {BIAS}"
+        f"With {n:,} rows{at} the {1 - result.question.alpha:.0%} interval of the average effect "
+        f"is expected to be +- {row['half-width']:.3g}; privacy noise is "
+        f"{row['privacy_share']:.0%} of its variance."
     )
-    parts = {
+    return {
         "Privacy parameters": (loss, what.statement.replace("Spent:", "A fit spends:")),
         "Unit of privacy": (f"{said['privacy_unit']}. {said['privacy_unit_details']}",),
         "What is not protected": (said["unprotected_quantities"],),
         "Composition and budget": (said["composition"], SPENDING),
         "Algorithms and their correctness": (said["mechanisms"], said["justification"]),
         "Data before noise": (said["preprocessing_and_hyperparameter_tuning"],),
-        "Utility and bias": (precise,),
+        "Utility and bias": (precise, BIAS),
         "Trust model and queries": (f"Central, not interactive. {READER}",),
         "Security and access": (ACCESS,),
         "Data collection": (COLLECTION,),
     }
-    blocks = [
-        Prose((*(clean(t) for t in told), f"See {EVIDENCE[head]}."), head)
-        for head, told in parts.items()
-    ]
-    title = "Checklist after NIST SP 800-226"
-    return Summary(Table(title, (Rule("="), *blocks, Rule("=")), ALERTS[what.kind]))
 
 
 BIAS = (

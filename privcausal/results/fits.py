@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from privcausal.errors import CapabilityError
-from privcausal.features.points import read_points
+from privcausal.features.points import read_points, warn_beyond
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.contrasts import contrasted
 from privcausal.inference.effect import Answers, ArmPolynomials, Effect
@@ -61,6 +61,7 @@ class RegressionResult(Result):
         estimate = self.estimate
         design = estimate.design
         rows, present, index = read_points(design, design.variables, newdata, None)
+        warn_beyond(design, newdata)
         x = np.ones((len(rows), 1 + len(design)))
         for j, column in enumerate(design.columns, 1):
             x[:, j] = column.natural(rows.scaled(design)[:, j - 1])
@@ -135,6 +136,7 @@ class CateResult(Result):
             newdata = self._queries()
         needed = estimate.plan.request.formula.effect_variables
         rows, present, index = read_points(estimate.design, needed, newdata, self._propensity)
+        warn_beyond(estimate.design, newdata)
         effect = self._effect
         if isinstance(effect, Answers) and not effect.knows(rows).all():
             raise CapabilityError(
@@ -191,7 +193,7 @@ class CateResult(Result):
     def _queries(self) -> Frame:
         queries = self.estimate.plan.request.queries
         if queries is None:
-            raise CapabilityError("predict() needs new data: no queries= were declared")
+            raise CapabilityError("predict needs new data: write fit.predict({'age': [40, 60]})")
         return dict(queries.columns)
 
     def to_interpret(self) -> ExplainableBoostingRegressor:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from privcausal.accounting import PICO, TradeOff, delta_after, epsilon_of
@@ -13,7 +14,7 @@ from privcausal.learners import Estimate, describe
 from privcausal.prices import at_least, at_most, column, pair
 from privcausal.report.html import alert_html, escape_html
 from privcausal.report.summary import Summary
-from privcausal.report.tables import Pairs, Prose, Rule, Table, TableColumn, TableGrid
+from privcausal.report.tables import Block, Pairs, Prose, Rule, Table, TableColumn, TableGrid
 from privcausal.report.words import ALERTS, clean
 from privcausal.request.plan import Plan
 from privcausal.typing import Kind, Neighbors
@@ -216,10 +217,7 @@ EITHER = (
 def ledger_summary(ledger: Ledger) -> Summary:
     """The summary of a ledger: a line for each run in order, then what is spent and left."""
     history, spent, left = ledger.history, ledger.spent, ledger.remaining
-    runs = history.groupby("run", sort=False).agg(
-        day=("day", "first"), releases=("stage", "size"), rho=("rho", "sum"),
-        epsilon=("epsilon", "sum"), delta=("delta", "sum"),
-    )  # fmt: skip
+    runs = ledger.runs.set_index("run")
     protected, neighbours = "any, until the first fit", "any"
     if len(history):
         protected = f"one {clean(history['unit'].iloc[0])}"
@@ -239,9 +237,24 @@ def ledger_summary(ledger: Ledger) -> Summary:
     )
     price = price_text(spent.epsilon, ledger.delta)
     told = Prose((f"Spent: {price} in {len(runs)} run{'s' * (len(runs) != 1)}.", EITHER))
-    blocks = (Rule("="), head, Rule("="), _runs_grid(runs), Rule("="), told, Rule("="))
+    blocks = (
+        Rule("="),
+        head,
+        Rule("="),
+        _runs_grid(runs),
+        Rule("="),
+        *_asked(runs),
+        told,
+        Rule("="),
+    )
     alert = ALERTS["published" if spent.kind == "published" else "proven"]
     return Summary(Table("Privacy Ledger", blocks, alert))
+
+
+def _asked(runs: pd.DataFrame) -> tuple[Block, ...]:
+    """What each run asked, in lines of their own: a formula is longer than a column."""
+    lines = [f"{str(run)[:RUN]}: {clean(text)}" for run, text in runs["question"].items() if text]
+    return (Prose(tuple(lines), "Questions"), Rule("=")) if lines else ()
 
 
 def _runs_grid(runs: pd.DataFrame) -> TableGrid:
@@ -250,20 +263,24 @@ def _runs_grid(runs: pd.DataFrame) -> TableGrid:
         TableColumn("day", "left"),
         TableColumn("releases"),
         TableColumn("rho"),
-        TableColumn("epsilon", words="epsilon (pure)"),
+        TableColumn("pure eps", words="pure epsilon"),
         TableColumn("delta"),
+        TableColumn("epsilon", words="epsilon (of this run alone)"),
     )
-    paid = (runs[name].where(runs[name] > 0) for name in ("rho", "epsilon"))
+    shown = runs.replace({"epsilon": np.inf}, np.nan)
+    paid = (shown[name].where(shown[name] > 0) for name in ("rho", "pure", "epsilon"))
     prices = zip(*map(column, paid), strict=True)
     rows = tuple(
         (
             str(run)[:RUN],
             str(row["day"]),
             str(row["releases"]),
-            *price,
+            rho,
+            pure,
             at_most(row["delta"], 2) if row["delta"] else "",
+            epsilon,
         )
-        for (run, row), price in zip(runs.iterrows(), prices, strict=True)
+        for (run, row), (rho, pure, epsilon) in zip(runs.iterrows(), prices, strict=True)
     )
     return TableGrid("Runs", columns, rows, runs)
 

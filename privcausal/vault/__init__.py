@@ -15,7 +15,7 @@ from privcausal.vault.admission import (
 from privcausal.vault.check_data import Findings, inspect
 from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, GivenFunction, RowMap
 from privcausal.vault.exit import Mechanism
-from privcausal.vault.guard import opening
+from privcausal.vault.guard import opening, paid
 from privcausal.vault.mechanisms.boosting import BoostedRegression, Boosting, Shapes
 from privcausal.vault.mechanisms.cells import CellSums, ClusterSums, public_centres
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
@@ -106,6 +106,6 @@ __all__ = [
     "TreatedMass", "TreatedScore", "Treatment", "TreatmentResidual", "Vault", "VectorScores",
     "Weight", "Weighting",
     "check_columns", "check_types", "file_labels", "from_table", "inspect", "open_source",
-    "open_vault", "opening", "proven_lipschitz", "public_centres", "public_size", "read_cells",
-    "read_file", "ridge_price", "simulate", "typed",
+    "open_vault", "opening", "paid", "proven_lipschitz", "public_centres", "public_size",
+    "read_cells", "read_file", "ridge_price", "simulate", "typed",
 ]  # fmt: skip

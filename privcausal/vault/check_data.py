@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privcausal.errors import DataError
+from privcausal.errors import DataError, Strict
 from privcausal.request.header import label_key
 from privcausal.request.schema import OTHER, Binary, Domain, Interval, Levels, Schema
 from privcausal.typing import Integers, Mask
@@ -58,7 +58,7 @@ class Finding:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Findings:
+class Findings(Strict):
     """What `inspect` found, column by column.
 
     Of all classes in the vault only this one may be printed: it is for the person who holds the

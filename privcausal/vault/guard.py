@@ -62,6 +62,14 @@ def opening(step: Callable[P, R]) -> Callable[P, R]:
 
     Errors of other libraries may still quote a value, and are told in constant words.
     """
+    return _guard(np.errstate(all="ignore")(step), PrivcausalError)
+
+
+def paid(step: Callable[P, R]) -> Callable[P, R]:
+    """A step after the charge, on what was released: our own errors keep their words.
+
+    Whatever else fails in it, as for want of memory, is told in constant words.
+    """
     return _guard(step, PrivcausalError)
 
 
@@ -74,7 +82,7 @@ def guarded(step: Callable[P, R]) -> Callable[P, R]:
     earlier, and here only a table that cannot be read (`Unreadable`) keeps its words. NumPy may not
     warn or raise on floating-point errors either, whatever the caller's `numpy.seterr` says.
     """
-    return _guard(step, Unreadable)
+    return _guard(np.errstate(all="ignore")(step), Unreadable)
 
 
 def _guard(step: Callable[P, R], public: type[PrivcausalError]) -> Callable[P, R]:
@@ -84,8 +92,7 @@ def _guard(step: Callable[P, R], public: type[PrivcausalError]) -> Callable[P, R
     def inside(*args: P.args, **options: P.kwargs) -> R:
         refused: BaseException | None = None
         try:
-            with np.errstate(all="ignore"):
-                return step(*args, **options)
+            return step(*args, **options)
         except KeyboardInterrupt:
             refused = KeyboardInterrupt("interrupted; what was charged stays spent")
         except SystemExit:

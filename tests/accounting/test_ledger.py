@@ -21,6 +21,7 @@ from privcausal.accounting import (
     epsilon_of,
     pico,
     rho_of,
+    run_name,
 )
 from privcausal.errors import BudgetError, LedgerError
 
@@ -478,6 +479,8 @@ def test_a_ledger_of_010_counts_what_it_holds_as_before(first_version, charge):
     assert ledger.spent.rho == 2 * half / PICO
     assert ledger.spent.epsilon == epsilon_of(2 * half, 1e-5)
     assert not ledger.history["gaussian"].any()
+    assert ledger.runs["question"].tolist() == ["", ""]
+    assert ledger.runs["epsilon"].tolist() == [epsilon_of(half, 1e-5)] * 2
     ledger.charge("more", [charge(rho=10)])
     assert _version(first_version) == 1  # 0.1.0 can still read it
 
@@ -495,3 +498,18 @@ def test_gaussian_noise_makes_a_ledger_of_010_one_of_today(first_version, charge
 def _version(path):
     with contextlib.closing(sqlite3.connect(path)) as connection:
         return connection.execute("PRAGMA user_version").fetchone()[0]
+
+
+def test_a_pure_run_costs_its_epsilon_and_a_name_of_ones_own_is_kept(tmp_path, charge):
+    ledger = Ledger(tmp_path / "pure.db", "study", eps=1, delta=0)
+    ledger.charge("a: own name", [charge(epsilon=PICO // 2)])
+    (row,) = ledger.runs.to_dict("records")
+    assert (row["run"], row["question"], row["epsilon"]) == ("a: own name", "", 0.5)
+
+
+def test_a_question_is_one_printable_line_in_the_chain(ledger, charge):
+    run = run_name("private('Y ~ T')\n\x1b[31m")
+    ledger.charge(run, [charge(rho=1)])
+    assert ledger.runs["question"].item() == "private('Y ~ T')  [31m"
+    assert ledger.runs["run"].item() == run[:16]
+    ledger.verify()

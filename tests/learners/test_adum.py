@@ -609,3 +609,32 @@ def test_clusters_have_half_of_the_budget(rounds: int) -> None:
     assert price["nuisance"] == pytest.approx(0.5)
     assert price["effect"] == pytest.approx(0.5)
     assert len(fitted.budget) == rounds + 1
+
+
+def test_wide_bounds_of_whole_numbers_make_no_list_of_them() -> None:
+    frame = pd.DataFrame({"Y": [0.0, 1.0] * 50, "T": [0, 0, 1, 1] * 25, "X": np.arange(100)})
+    bounds = {"Y": (0, 1), "X": (0, 10**15)}
+    assert len(pc.privcate(FORMULA, frame, learner="adum", bounds=bounds).cells) > 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ADUM(partition="kmeans", cells=10_001),
+        lambda: ADUM(partition="kmeans", rounds=1001),
+        lambda: fit(TM(degree=12), study(40), "Y ~ T | " + " + ".join(["X"] * 2 + ["G"]), bounds={
+            "Y": (0, 1), "X": (0, 1), "G": [f"g{i}" for i in range(990)]}),
+    ],
+    ids=["clusters", "rounds", "polynomials"],
+)  # fmt: skip
+def test_sizes_that_would_not_fit_are_refused_when_planned(make: Any) -> None:
+    with pytest.raises(CapabilityError, match=r"up to 10000$|up to 1000$|more than 1000 columns"):
+        make()
+
+
+@pytest.mark.parametrize("learner", ["adum", "tm"])
+def test_bounds_left_out_are_asked_for_in_the_learners_own_name(learner: str) -> None:
+    with pytest.raises(SchemaError, match=rf"^learner '{learner}'.* buys no bounds.*'X'"):
+        fit(learner, study(50), bounds={"Y": (-5, 5)})
+    with pytest.raises(CapabilityError, match=f"learner '{learner}' does not take"):
+        fit(learner, study(50), groups=["G"])

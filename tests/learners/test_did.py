@@ -322,3 +322,15 @@ def test_whatever_rows_hold_nothing_of_them_is_told(data: Any) -> None:
                 told.append(f"{type(error).__name__}: {error}")
     assert told[0] == told[1]
     assert "77310" not in told[0]
+
+
+@pytest.mark.parametrize("formula", ["Y ~ E", "Y ~ E | X"])
+def test_the_ever_treated_are_told_to_be_multiplied_by_the_period(formula: str) -> None:
+    """By the noisy count of treated units alone, all of which count as missing."""
+    frame = study()
+    frame["E"] = frame.groupby("id")["T"].transform("max")
+    with seeded_noise(1), pytest.warns(pc.PrivcausalWarning, match="must be 0 before"):
+        wrong = did(frame, formula)
+    assert "df['treated'] * df['post']" in wrong.alerts["arm"]
+    with seeded_noise(1):
+        assert "arm" not in did(frame, formula.replace("E", "T")).alerts

@@ -619,3 +619,21 @@ def test_a_fit_with_a_ledger_writes_the_ledger_alone(tmp_path: Path) -> None:
     with Written() as written, tempfile.TemporaryFile() as file:
         file.write(b"what the watch sees")
     assert written
+
+
+@pytest.mark.parametrize("how", ["by position", "by name"])
+@pytest.mark.parametrize("options", [{"eps": -1.0}, {"level": 0.9}, {}])
+def test_a_refused_call_of_a_method_keeps_no_rows(how: str, options: dict[str, Any]) -> None:
+    """Neither the check of its keywords, nor what calls it, holds them in a variable."""
+    frame = rows()
+    given: Any = ((frame,), {}) if how == "by position" else ((), {"frame": frame})
+    with pytest.raises(PrivcausalError) as caught:
+        kept().overlap(*given[0], **given[1], **options)
+    assert found_in(told(caught.value)) == []
+    assert frames_with_it(caught.value, frozenset({"frame"})) == []
+
+
+def test_a_refused_fit_keeps_no_rows_that_were_named() -> None:
+    with pytest.raises(PrivcausalError) as caught:
+        pc.private("Y ~ T | X1", data=rows(), eps=-1.0)
+    assert frames_with_it(caught.value, frozenset({"data"})) == []

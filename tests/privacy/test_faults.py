@@ -389,3 +389,45 @@ def test_what_hangs_on_a_frame_is_left_behind() -> None:
     outputs = (repr(fit), str(fit.summary()), fit.summary().as_html())
     assert not [text for text in outputs if LABEL in text]
     assert LABEL.encode() not in pickle.dumps(fit)
+
+
+@pytest.mark.parametrize("fault", [MemoryError(f"{NUMBER}"), ValueError(f"{LABEL}")])
+def test_a_fault_beside_the_rows_after_the_charge_is_told_in_constant_words(
+    fault: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As where post-processing of releases finds no memory."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise fault
+
+    monkeypatch.setattr("privcausal.learners.private.finish", fail)
+    ledger = pc.Ledger(tmp_path / "l.db", "s", eps=2)
+    with pytest.raises(PrivcausalError, match="What was charged stays spent") as refused:
+        ate()(ledger)
+    assert ledger.fits == 1
+    assert not (refused.value.__cause__ or refused.value.__context__)
+    assert str(NUMBER) not in str(refused.value)
+    assert LABEL not in str(refused.value)
+
+
+def test_an_interruption_after_the_charge_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("privcausal.learners.private.finish", fail)
+    with pytest.raises(KeyboardInterrupt, match="stays spent"):
+        ate()(None)
+
+
+def test_more_groups_than_fit_are_refused_before_the_charge(tmp_path: Path) -> None:
+    ledger = pc.Ledger(tmp_path / "l.db", "s", eps=2)
+    labels = [f"g{i}" for i in range(2001)]
+    for options in (
+        {},
+        {"estimand": ["ATE", "ATT"], "groups": [f"X2 == {g}" for g in labels[:1001]]},
+    ):
+        with pytest.raises(PrivcausalError, match="2000 in all are the most"):
+            ate("Y ~ T | X1", **{"groups": ["X2"], "bounds": {**BOUNDS, "X2": labels}} | options)(
+                ledger
+            )
+    assert ledger.fits == 0

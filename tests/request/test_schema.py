@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import privcausal as pc
 from privcausal.errors import SchemaError
 from privcausal.request.header import label_key
 from privcausal.request.schema import MAX_WIDTH, Binary, Interval, Levels, Schema, least_width
@@ -574,3 +575,14 @@ def test_a_subclass_of_a_date_has_no_text_of_its_own() -> None:
     own = type("Own", (datetime.date,), {"__str__": lambda self: "another"})
     assert label_key(datetime.date(2020, 1, 2)) == "2020-01-02"
     assert label_key(own(2020, 1, 2)) is None
+
+
+def test_bounds_of_no_column_are_told() -> None:
+    frame = pd.DataFrame({"Y": [0.0, 1.0] * 30, "T": [0, 0, 1, 1] * 15, "X": [0.5] * 60})
+    bounds = {"Y": (0, 1), "X": (0, 1), "wrad": ["a", "b"]}
+    with pytest.warns(pc.PrivcausalWarning, match="bounds has 'wrad', no column of the data"):
+        pc.private("Y ~ T | X", frame, bounds=bounds)
+    with pytest.raises(SchemaError, match=r"'y'.*nothing for 'Y'"):
+        pc.private("Y ~ T | X", frame, bounds={"y": (0, 1), "X": (0, 1)})
+    with pytest.raises(SchemaError, match=r"'Age'.*nothing for 'age'"):
+        pc.plan("Y ~ T | age", n=1000, bounds={"Y": (0, 1), "Age": (18, 95)})

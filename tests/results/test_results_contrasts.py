@@ -123,3 +123,11 @@ def test_slopes_are_terms_too() -> None:
         fit = pc.privcate(study.formula, study.frame, eps=4, bounds=study.bounds, groups=["ward"])
     told = fit.contrast(["10*age", "ward[east | west]"]).frame
     assert told["estimate"].iloc[0] == pytest.approx(10 * fit.params["age"])
+
+
+def test_contrasts_are_tidy() -> None:
+    told = fits().contrast(["ward[east] - ward[west]", "ATE"])
+    tidy = told.tidy()
+    assert list(tidy) == [c for c in fits().tidy() if c != "alerts"]
+    assert tidy["term"].tolist() == ["ward[east] - ward[west]", "ATE"]
+    assert tidy["p_value"].to_numpy() == pytest.approx(told.frame["p_value"].to_numpy())

@@ -223,16 +223,22 @@ def test_the_checklist_answers_from_the_plan() -> None:
     assert "Public: declared domains" in flat
     assert "Public: the number of rows" in " ".join(str(planned().checklist()).split())
     width = planned().table["half-width"].iloc[0]
-    assert f"+- {width:.3g};" in str(planned().checklist())
+    assert f"+- {width:.3g};" in " ".join(str(planned().checklist()).split())
     pure = pc.plan("cost ~ mailed | ward", n=2000, eps=2, bounds=BOUNDS, learner="adum")
     assert "Pure DP: epsilon 2." in str(pure.checklist())
     for head in EVIDENCE:
         assert f"\n{head}\n" in found
 
 
-def test_a_checklist_is_of_one_fit() -> None:
-    with pytest.raises(CapabilityError, match="one eps"):
-        planned(eps=[1, 2]).checklist()
+def test_a_checklist_of_several_fits_says_what_is_the_same_once() -> None:
+    plan = planned(eps=[1, 2])
+    flat = " ".join(str(plan.checklist()).split())
+    assert "epsilon 1, delta 1e-05." in flat
+    assert "epsilon 2, delta 1e-05." in flat
+    for eps, width in zip((1, 2), plan.table["half-width"], strict=True):
+        assert f"at eps = {eps} the 95% interval of the average effect is expected" in flat
+        assert f"+- {width:.3g};" in flat
+    assert flat.count("Public: the number of rows") == flat.count("Noise is the same") == 1
 
 
 def test_what_the_checklist_points_to_exists() -> None:

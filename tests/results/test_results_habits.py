@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -145,3 +147,63 @@ def clipped_study(seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     x, t = rng.random(3000), rng.integers(0, 2, 3000)
     return pd.DataFrame({"Y": rng.exponential(3 + t, 3000), "T": t, "X": x})
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda fit: fit.conf_int(level=0.9), "conf_int has no level=; write alpha=0.05 for"),
+        (lambda fit: fit.summary(digits=3), "summary has no digits=; it has alpha, full, labels"),
+        (lambda fit: fit.save(filename="fit.json"), "save has no filename=; write path="),
+        (lambda fit: fit.label(nam="a"), "label has no nam=; did you mean name="),
+        (lambda fit: fit.cov_params(robust=True), "cov_params has no robust=; it takes nothing"),
+        (lambda fit: fit.contrast(), "contrast needs asked: write contrast(asked)"),
+        (
+            lambda fit: fit.contrast("ATE").as_latex(title="a"),
+            "as_latex has no title=; it has caption, label",
+        ),
+        (lambda fit: fit.summary().to_word(file="a"), "to_word has no file=; write path="),
+        (lambda fit: fit.sensitivity().bounds(r2=0.1), "bounds has no r2="),
+        (lambda fit: pc.compare([fit], level=0.9), "compare has no level=; write alpha="),
+        (lambda _: pc.Ledger("l.db", "a", epsilon=1), "Ledger has no epsilon=; write eps=1.0"),
+        (lambda _: pc.Ledger("l.db", "a"), "Ledger needs eps: write Ledger(path, dataset, eps)"),
+        (lambda _: pc.Control(clip=0.1), "Control has no clip=; it has split, propensity_clip"),
+        (lambda _: pc.learners.ADUM(cell=3), "ADUM has no cell=; did you mean cells="),
+        (lambda _: pc.load(), "load needs path: write load(path)"),
+    ],
+)
+def test_wrong_keywords_of_methods_are_answered(call: Any, words: str) -> None:
+    with pytest.raises(CapabilityError) as refused:
+        call(proven_average())
+    assert str(refused.value).startswith(words)
+
+
+def test_every_public_method_refuses_an_unknown_keyword(tmp_path: Any) -> None:
+    ledger = pc.Ledger(tmp_path / "l.db", "a", eps=1)
+    plan = pc.plan(FORMULA, n=1000, eps=1, bounds=BOUNDS, base="linear")
+    fit = proven()
+    seen = 0
+    for thing in (fit, proven_average(), ledger, plan, fit.summary(), pc.compare([fit])):
+        for name in (n for n in dir(type(thing)) if not n.startswith("_")):
+            method = inspect.getattr_static(type(thing), name)
+            if inspect.isfunction(method):
+                with pytest.raises(CapabilityError, match=f"{name} has no tea="):
+                    getattr(thing, name)(tea=1)
+                seen += 1
+    assert seen > 40
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("r.docx", "fit.summary().to_word('r.docx')"),
+        ("r.tex", "fit.summary().as_latex()"),
+        ("r.md", "fit.summary().as_markdown()"),
+        ("r.pdf", "print that as PDF"),
+        ("r.csv", "write fit.report('r.html')"),
+    ],
+)
+def test_a_report_is_html(name: str, instead: str, tmp_path: Any) -> None:
+    with pytest.raises(CapabilityError, match=re.escape(instead)):
+        proven_average().report(tmp_path / name)
+    assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from results_fits import CANARY, points, proven, variant
 from scipy.stats import norm
 
+import privcausal as pc
 from privcausal.errors import CapabilityError, DataError
 
 CATES = [
@@ -166,3 +168,15 @@ def test_one_value_stands_for_all_points() -> None:
     pd.testing.assert_frame_equal(one, whole.iloc[[1]].reset_index(drop=True))
     with pytest.raises(DataError, match="'ward' has a level that was not declared"):
         fit.predict({"age": 50, "ward": "north", "smoker": True})
+
+
+def test_points_beyond_the_bounds_are_told(fitted: Any) -> None:
+    inside = points().iloc[:3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.predict(inside)
+    with pytest.warns(pc.PrivcausalWarning, match=r"outside the bounds \(.*\) of 'age'") as told:
+        fitted.predict(inside.assign(age=200))
+    assert told[0].filename == __file__
+    with pytest.warns(pc.PrivcausalWarning, match="outside the bounds"):
+        fitted.nuisances["outcome"](inside.assign(age=-5))

@@ -53,7 +53,23 @@ def test_a_line_for_each_run(ledger: Any) -> None:
     runs = found.tables[-1]
     assert runs.index.tolist() == ledger.history["run"].unique().tolist()
     assert runs["rho"].sum() == pytest.approx(ledger.spent.rho)
-    assert runs["epsilon"].tolist() == [0, 0, 0.5]
+    assert runs["pure"].tolist() == [0, 0, 0.5]
+    assert runs["epsilon"].tolist() == pytest.approx([1, 1, 0.5], abs=1e-4)
+
+
+def test_each_run_says_what_it_asked(ledger: Any) -> None:
+    fit = pc.private("cost ~ mailed | age", study(), eps=0.25, bounds=BOUNDS, ledger=ledger)
+    fit.balance(study(), eps=0.1, ledger=ledger)
+    asked = ledger.runs["question"].tolist()
+    assert asked[0] == asked[1] == "private('cost ~ mailed')"
+    assert asked[2] == "privcate('cost ~ mailed | age', learner='adum')"
+    assert asked[3] == "private('cost ~ mailed | age')"
+    assert asked[4] == "fit.balance of 'cost ~ mailed | age'"
+    assert set(ledger.history["question"]) == set(asked)
+    text = str(ledger_summary(ledger))
+    for run, words in zip(ledger.runs["run"], asked, strict=True):
+        assert re.fullmatch("[0-9a-f]{16}", run)
+        assert f"{run[:8]}: {words}" in text
 
 
 def test_an_empty_ledger_and_a_pure_one(tmp_path: Any) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from privcausal.accounting.charge import is_number
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, Made
 from privcausal.learners.options import check_switch, check_whole
 
 BOOSTING = (
@@ -24,7 +24,7 @@ MASS = (
 
 
 @dataclass(frozen=True)
-class DPEBM:
+class DPEBM(Made):
     """Private explainable boosting (Nori et al. 2021), as a base of the CATE learners.
 
     Unlike that of the package interpret, its guarantee holds for any data: bins come from declared
