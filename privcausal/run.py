@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import wraps
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -186,7 +187,9 @@ def run(
     free = [name for name, kind in source.header.kinds.items() if kind == "bool"]
     free += [request.formula.treatment, *filter(None, [request.trust.unit])]
     request.schema.refuse_misspelt(source.header.names, request.columns, free)
-    if strange := [name for name in request.declared if name not in source.header.names]:
+    strange = [n for n in request.declared if n not in source.header.names]
+    # others may be of other tables, which share a schema
+    if strange := [n for n in strange if get_close_matches(n, source.header.names, 1, 0.75)]:
         warn_user(
             f"bounds has {_some(strange)}, no column of the data: that was not used. Correct the "
             "name, or leave it out."

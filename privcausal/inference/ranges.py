@@ -260,15 +260,12 @@ class Look:
         Distance from the middle that is seen; 0 where no scale is.
     mostly : bool
         Whether most rows are at single values.
-    spread : float
-        A standard deviation that the outcome has at least, by the cells that are seen.
     """
 
     window: Interval
     scaled: bool
     reach: float
     mostly: bool
-    spread: float = 0.0
 
 
 def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
@@ -286,22 +283,13 @@ def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
     low, high = max(low, bounds.lo), min(high, bounds.hi)
     if high - low <= least_width(bounds.lo, bounds.hi):  # too near to a point to be a range
         return Look(bounds, False, 0.0, True)
-    spread = _least_spread(held, ends)
-    return Look(Interval(low, high), True, max(core.below, core.above), mostly, spread)
+    return Look(Interval(low, high), True, max(core.below, core.above), mostly)
 
 
 def sparse(held: Vector, ends: Vector) -> bool:
     """Whether most rows are at single values, by the counts that are seen."""
     single = np.diff(ends) <= POINT * float(ends[-1] - ends[0])
     return bool(held[single].sum() > MOSTLY * held.sum())
-
-
-def _least_spread(counts: Vector, ends: Vector) -> float:
-    """The standard deviation if every row lay at the end of its cell that is nearer to the mean."""
-    total = max(float(counts.sum()), 1.0)
-    mean = float(counts @ (0.5 * (ends[:-1] + ends[1:]))) / total
-    nearer = np.maximum(np.maximum(ends[:-1] - mean, mean - ends[1:]), 0.0)
-    return float(np.sqrt(counts @ nearer**2 / total))
 
 
 def outcome_edges(bounds: Interval) -> Vector:

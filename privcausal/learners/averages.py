@@ -259,17 +259,17 @@ def averages_needs(request: Request) -> list[StageWeight]:
         StageWeight(STAGES[0], SHARES.average_sizes),
     ]
     return [
-        *(arm_needs(request) if is_binary(request) else looks),
+        *(arm_needs(request, STAGES[0]) if is_binary(request) else looks),
         StageWeight(STAGES[1], SHARES.average_scores),
         StageWeight(STAGES[2], SHARES.average_squares),
     ]
 
 
-def arm_needs(request: Request) -> list[StageWeight]:
-    """Counts of the arms, which show whether a known propensity is right."""
+def arm_needs(request: Request, sizes: StageKey) -> list[StageWeight]:
+    """Counts of the arms in place of `sizes`: whether a known propensity is right."""
     if request.propensity is None:
         return []
-    return [StageWeight(STAGES[0], SHARES.known_arms)]
+    return [StageWeight(sizes, SHARES.known_arms)]
 
 
 class Weighed(NamedTuple):

@@ -294,12 +294,6 @@ CLIPPING_NOTE = (
 )
 
 
-SAMPLING_NOTE = (
-    "The standard error is below what sampling alone must be, by released counts of the outcome: "
-    "rare large outcomes are clipped. Rely on the interval, which allows for them, or use "
-    "control=pc.Control(tails='any')."
-)
-
 POOR_OVERLAP, MOST_CUT = 0.1, 0.5
 """Shares of the rows with propensities at the clip above which the result says so, and warns."""
 
@@ -339,10 +333,6 @@ def _alerts(state: FitState, found: AverageEstimate | None, cut: float) -> dict[
         if rows < MOST_INCOMPLETE * share * whole:
             alerts["complete"] = COMPLETE_ALERT
     alerts |= nuisance_alert(found)
-    if state.look is not None and not request.per_unit:
-        # Var(Y) (1/n1 + 1/n0) is at least 4 Var(Y) / n, of which covariates explain up to 3/4
-        least = state.look.spread / np.sqrt(max(found.size, 1.0))
-        alerts |= {"sampling": SAMPLING_NOTE} if found.sd[0] < least else {}
     if cut > MOST_CUT and _divides(state, found) and "arm" not in alerts:
         alerts["overlap"] = OVERLAP_NOTE.format(share=cut, **_ends(state))
     return alerts

@@ -98,7 +98,7 @@ class Private(Learner):
                 StageWeight(sizes, SHARES.private_sizes),
             ]
         else:
-            needs += arm_needs(request)
+            needs += arm_needs(request, sizes)
         if request.propensity is None:
             needs.append(StageWeight(Stages.TREATMENT, SHARES.private_treatment))
             if base.interactions:

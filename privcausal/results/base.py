@@ -336,9 +336,8 @@ class Result(Printed, Exchange, Disclosed, Absent):
         allocation: a known propensity that counts of the arms contradict. levels: a declared label
         that nobody seems to have, or a factor without any. complete: fewer than half of the rows
         are. overlap: most rows meet the clip of propensities. clip: or an end of declared bounds.
-        sampling: the standard error is below what sampling alone must be. nuisances: their errors
-        are most of the variance. groups: some have no estimate. columns: some coefficients have
-        none.
+        nuisances: their errors are most of the variance. groups: some have no estimate. columns:
+        some coefficients have none.
         """
         declared, found = self.plan.request.schema, self.schema
         names = [n for n in found if n not in declared and _has_range(found[n])]

@@ -122,7 +122,7 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
 
 def outcome_name(request: Request, schema: Schema) -> str:
     """What the effect is on: of an outcome of two labels, the probability of the second."""
-    name, domain = request.formula.effect_on, schema[request.formula.outcome]
+    name, domain = request.formula.effect_on, schema.get(request.formula.outcome)
     if isinstance(domain, Binary) and domain.labels is not None:
         return f"P({name} = {domain.one!r})"
     return name

@@ -578,8 +578,10 @@ def test_a_subclass_of_a_date_has_no_text_of_its_own() -> None:
 
 
 def test_bounds_of_no_column_are_told() -> None:
+    """Those of other tables may share a schema, and are not."""
     frame = pd.DataFrame({"Y": [0.0, 1.0] * 30, "T": [0, 0, 1, 1] * 15, "X": [0.5] * 60})
-    bounds = {"Y": (0, 1), "X": (0, 1), "wrad": ["a", "b"]}
+    frame["ward"] = "a"
+    bounds = {"Y": (0, 1), "X": (0, 1), "wrad": ["a", "b"], "height": (100, 250)}
     with pytest.warns(pc.PrivcausalWarning, match="bounds has 'wrad', no column of the data"):
         pc.private("Y ~ T | X", frame, bounds=bounds)
     with pytest.raises(SchemaError, match=r"'y'.*nothing for 'Y'"):

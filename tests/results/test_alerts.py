@@ -141,6 +141,9 @@ def test_values_cut_at_zero_are_no_clip_but_an_outcome_in_other_units_is() -> No
 WRONG: dict[str, Any] = {
     "numbers": lambda d, e: pc.private("Y ~ T | X", d, bounds=BOUNDS, propensity=e),
     "two values": lambda d, e: pc.private("B ~ T | X", d, bounds=BOUNDS, propensity=e),
+    "two labels": lambda d, e: pc.private(
+        "B ~ T | X", d, bounds=BOUNDS | {"B": [0, 1]}, propensity=e
+    ),
     "no covariates": lambda d, e: pc.private("Y ~ T", d, bounds=BOUNDS, propensity=e),
     "r": lambda d, e: pc.privcate("B ~ T | X", d, bounds=BOUNDS, propensity=e, eps=4),
 }
