@@ -16,6 +16,8 @@ WORKS = {
     "Anderson and Rubin": "Anderson, T. W. and Rubin, H. (1949). Estimation of the parameters of a "
     "single equation in a complete system of stochastic equations. Annals of Mathematical "
     "Statistics 20, 46-63.",
+    "Kolesár": "Armstrong, T. B. and Kolesár, M. (2018). Optimal inference in a class of "
+    "regression models. Econometrica 86, 655-683.",
     "R-learner": "Nie, X. and Wager, S. (2021). Quasi-oracle estimation of heterogeneous treatment "
     "effects. Biometrika 108, 299-319.",
     "DR-learner": "Kennedy, E. H. (2023). Towards optimal doubly robust estimation of "

@@ -262,5 +262,8 @@ class CateResult(Result):
         return shapes_of(estimate, quantile(alpha), 100 * (1 - alpha))
 
     def _shown_shapes(self, alpha: float) -> tuple[Shape, ...]:
-        modifiers = self.estimate.plan.request.formula.effect_variables
-        return self._shapes(alpha) if modifiers and self._effect.drawn else ()
+        request = self.estimate.plan.request
+        if not (request.formula.effect_variables and self._effect.drawn):
+            return ()
+        # a factor's declared groups have averages of their own, which are not shrunken
+        return tuple(shape for shape in self._shapes(alpha) if shape.name not in request.groups)

@@ -179,8 +179,7 @@ def test_every_kind_of_picture_was_shown(browser: Browser, pages: dict[str, Path
     """What the other tests say holds for the interval, shapes, groups, looks, gains and budget."""
     expected = {
         "ATE technical": {"interval", "groups", "check0", "check1", "budget"},
-        "CATE technical": {"interval", "shape0", "shape1", "shape2", "groups", "check0", "check1",
-                           "budget"},
+        "CATE technical": {"interval", "shape0", "shape1", "groups", "check0", "check1", "budget"},
         "ADUM public": {"interval", "shape0", "shape1", "gains"},
     }  # fmt: skip
     for name, idents in expected.items():
