@@ -237,7 +237,7 @@ MORE = "summary(full=True): every release, and the notes in full."
 Statistic: TypeAlias = Literal["std_error", "conf_int", "p_value"]
 
 TIDY = (
-    "term", "estimate", "std_error", "max_bias", "statistic", "p_value", "conf_low", "conf_high",
+    "term", "estimate", "std_error", "statistic", "p_value", "conf_low", "conf_high", "max_bias",
 )  # fmt: skip
 
 BELOW: dict[str, str] = {
@@ -279,8 +279,8 @@ class Comparison(Summary):
     Attributes
     ----------
     frame : DataFrame
-        A row per fit and term, unrounded: fit term estimate std_error max_bias statistic p_value
-        conf_low conf_high.
+        A row per fit and term, unrounded: fit term estimate std_error statistic p_value conf_low
+        conf_high max_bias.
     stats : DataFrame
         A row per fit: what stands below the estimates, as text.
     alpha : float

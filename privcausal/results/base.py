@@ -324,7 +324,7 @@ class Result(Printed, Exchange, Disclosed, Absent):
     def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
         """broom's columns, with the bound of the bias and the codes of alerts.
 
-        term estimate std_error max_bias statistic p_value conf_low conf_high alerts
+        term estimate std_error statistic p_value conf_low conf_high max_bias alerts
         """
         return _tidied(self._terms_table(alpha)).assign(alerts=", ".join(self.alerts))
 

@@ -301,7 +301,7 @@ def _tidy(
         normal if given is None else np.asarray(given, dtype=float)
         for given, normal in ((low, value - half), (high, value + half))
     ]
-    columns = ([str(t) for t in terms], value, spread, np.zeros(len(value)), z, p, *ends)
+    columns = ([str(t) for t in terms], value, spread, z, p, *ends, np.zeros(len(value)))
     return pd.DataFrame(dict(zip(TIDY, columns, strict=True)))
 
 

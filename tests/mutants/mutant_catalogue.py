@@ -442,7 +442,7 @@ LOADED = (
     ),
     Mutant(
         "errors of the package's own keep their words", "vault.guard:guarded",
-        "_guard(step, Unreadable)", "_guard(step, PrivcausalError)",
+        "(step), Unreadable)", "(step), PrivcausalError)",
         (c.failures_on_rows_are_told_in_one_way,),
     ),
     Mutant(

@@ -26,7 +26,7 @@ FACTS = {
 
 
 def tidy(rows: dict[str, tuple[float, ...]]) -> pd.DataFrame:
-    """Estimate, standard error, bound of the bias, z, p, limits for each term."""
+    """Estimate, standard error, z, p, limits, bound of the bias for each term."""
     frame = pd.DataFrame.from_dict(rows, orient="index", columns=list(TIDY[1:]))
     return frame.rename_axis("term").reset_index()
 
@@ -34,7 +34,7 @@ def tidy(rows: dict[str, tuple[float, ...]]) -> pd.DataFrame:
 ENTRIES = (
     Entry(
         "AIPW",
-        tidy({"ATE": (0.0532, 0.0224, 0.0, 2.375, 0.01755, 0.0093, 0.0971)}),
+        tidy({"ATE": (0.0532, 0.0224, 2.375, 0.01755, 0.0093, 0.0971, 0.0)}),
         FACTS,
         "proven",
     ),
@@ -42,8 +42,8 @@ ENTRIES = (
         "R-learner, with a long name",
         tidy(
             {
-                "ATE": (0.0481, 0.0301, 0.0042, 1.598, 0.11, -0.0109, 0.1071),
-                "age": (-0.00131, 0.00042, 0.0001, -3.12, 0.0018, -0.00213, -0.00049),
+                "ATE": (0.0481, 0.0301, 1.598, 0.11, -0.0109, 0.1071, 0.0042),
+                "age": (-0.00131, 0.00042, -3.12, 0.0018, -0.00213, -0.00049, 0.0001),
             }
         ),
         {**FACTS, "Estimator": "r / gam", "ε": "1", "Privacy noise": "63%"},
@@ -51,7 +51,7 @@ ENTRIES = (
     ),
     Entry(
         "OLS",
-        tidy({"rhc": (0.0617, 0.0131, 0.0, 4.71, 2.5e-6, 0.036, 0.0874)}),
+        tidy({"rhc": (0.0617, 0.0131, 4.71, 2.5e-6, 0.036, 0.0874, 0.0)}),
         {"Outcome": "death180", "Estimator": "OLS", "n": "5735", "Guarantee": "none"},
     ),
 )
@@ -64,7 +64,7 @@ def table(
 
 
 def hostile() -> Comparison:
-    frame = tidy(dict.fromkeys(HOSTILE, (0.1, 0.05, 0.01, 2.0, 0.05, 0.0, 0.2)))
+    frame = tidy(dict.fromkeys(HOSTILE, (0.1, 0.05, 2.0, 0.05, 0.0, 0.2, 0.01)))
     facts = {"Outcome": HOSTILE[6], HOSTILE[2]: HOSTILE[0], HOSTILE[7]: HOSTILE[5]}
     entries = [Entry(name, frame, facts, "published") for name in HOSTILE]
     return compared(entries, HOSTILE[0], "conf_int", 0.1, HOSTILE)

@@ -132,8 +132,8 @@ def test_no_groups_no_rows() -> None:
 def test_tidy_has_brooms_columns(fitted: Any) -> None:
     tidy = fitted.tidy(alpha=0.1)
     assert list(tidy.columns) == [
-        "term", "estimate", "std_error", "max_bias", "statistic", "p_value", "conf_low",
-        "conf_high", "alerts",
+        "term", "estimate", "std_error", "statistic", "p_value", "conf_low", "conf_high",
+        "max_bias", "alerts",
     ]  # fmt: skip
     assert tidy["term"].tolist() == list(fitted.params.index)
     assert tidy["statistic"].tolist() == fitted.zvalues.tolist()
