@@ -20,7 +20,7 @@ from privcausal.report import plots, tables
 from privcausal.report.numbers import alike, level, percent
 from privcausal.report.tables import TableGrid
 from privcausal.report.view import Check, FitView, Shape
-from privcausal.report.words import clean, interval_sentence, shape_line
+from privcausal.report.words import clean, cut, interval_sentence, shape_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # inches; at 72 units an inch, 9 point type is still 9 pixels high on a phone 360 pixels wide
 WIDE, PANEL = 4.6, 3.3
 
-MOST_SHAPES = 12
+MOST_SHAPES, MOST_LABEL = 12, 40
 """Panels that a report draws; a page of a hundred curves is read by nobody."""
 
 MOST_BARS = 40
@@ -62,7 +62,9 @@ def interval_picture(view: FitView) -> Picture | None:
         "interval", words, (WIDE, 2.2 if more else 1.9),
         lambda ax: plots.interval_plot(
             effect, view.uncertainty, ax=ax, alpha=view.alpha,
-            name="average effect" if view.treatment else f"coefficient of {effect.name}",
+            name=f"average effect on {cut(clean(view.outcome), MOST_LABEL)}"
+            if view.treatment
+            else f"coefficient of {effect.name}",
         ),
     )  # fmt: skip
     caption = (

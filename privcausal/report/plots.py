@@ -19,7 +19,7 @@ from privcausal.prices import column
 from privcausal.report.numbers import alike, level, percent
 from privcausal.report.tables import budget_prices
 from privcausal.report.view import Shape, VarianceSource
-from privcausal.report.words import clean, cut
+from privcausal.report.words import clean, cut, effects_on
 from privcausal.typing import Vector
 
 if TYPE_CHECKING:
@@ -209,10 +209,11 @@ def coef_plot(
     """
     own = np.array(slopes, bool) if ax is None and any(slopes) else np.zeros(len(effects), bool)
     frames = [effects[~own], *(effects[own].iloc[[k]] for k in range(int(own.sum())))]
-    said = [f"in units of the outcome; lines: {level(alpha)} intervals"]
+    of = effects_on(effects.index)
+    said = [f"in units of {of or 'the outcome'}; lines: {level(alpha)} intervals"]
     said += [f"for one more of {clean(term)}" for term in effects.index[own]]
     if len(frames) == 1:
-        said = [f"coefficient; lines: {level(alpha)} intervals"]
+        said = [f"{f'effect on {of}' if of else 'coefficient'}; lines: {level(alpha)} intervals"]
     panels = [ax] if len(frames) == 1 else _stacked([len(frame) for frame in frames])
     for place, (frame, words) in enumerate(zip(frames, said, strict=True)):
         panel, places = row_axes(panels[place], frame.index)
@@ -258,8 +259,10 @@ def gate_plot(
     low = estimate - kept * (estimate - finite(gates["conf_low"]))
     high = estimate + kept * (finite(gates["conf_high"]) - estimate)
     ax.hlines(places, low, high, color=MIDDLE, linewidth=7, zorder=2)
+    of = effects_on(gates.index)
     ax.set_xlabel(
-        f"average effect; thin line: {level(alpha)} interval,\nthick: without privacy noise"
+        f"average effect{of and f' on {of}'}; thin line: {level(alpha)} interval,\n"
+        "thick: without privacy noise"
     )
     return ax
 

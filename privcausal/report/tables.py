@@ -16,7 +16,7 @@ import numpy as np
 from privcausal.prices import at_most, column, percent
 from privcausal.report import numbers
 from privcausal.report.view import Shape, VarianceSource
-from privcausal.report.words import clean
+from privcausal.report.words import effects_on
 from privcausal.typing import Vector
 
 if TYPE_CHECKING:
@@ -111,9 +111,8 @@ def effect_grid(effects: pd.DataFrame, alpha: float) -> TableGrid:
 
     An index with a name other than "term" says what the effects are on.
     """
-    on = effects.index.name if effects.index.name not in (None, "term", "contrast") else ""
     columns = (
-        TableColumn(clean(on), "left", "term"),
+        TableColumn(effects_on(effects.index), "left", "term"),
         TableColumn("", "left", "origin"),
         *ESTIMATE_COLUMNS,
         TableColumn("p-value"),

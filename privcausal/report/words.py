@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from privcausal.prices import DELTA_DIGITS, at_most, odds, percent
 from privcausal.report.numbers import alike, level, point
 from privcausal.report.view import FitView, Shape
 from privcausal.typing import Kind, Neighbors, Vector
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ALERTS: dict[Kind, str] = {
     "proven": "",
@@ -61,6 +65,11 @@ def ascii_only(text: object) -> str:
     spelt = clean(text).translate(SYMBOLS)
     plain = "".join(c for c in unicodedata.normalize("NFKD", spelt) if not unicodedata.combining(c))
     return clean(plain).encode("ascii", "backslashreplace").decode("ascii")
+
+
+def effects_on(index: pd.Index[Any]) -> str:
+    """What the effects of a table are on, where its index is named after it; else empty."""
+    return "" if index.name in (None, "term", "contrast") else clean(index.name)
 
 
 def cut(text: str, width: int) -> str:

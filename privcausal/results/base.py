@@ -52,7 +52,7 @@ from privcausal.results.frames import (
 )
 from privcausal.results.guarantee import Guarantee, guarantee_of, ledger_line
 from privcausal.results.sensitivity import Sensitivity, sensitivity_of
-from privcausal.results.view import view_of
+from privcausal.results.view import outcome_name, view_of
 from privcausal.typing import Frame
 
 if TYPE_CHECKING:
@@ -577,7 +577,10 @@ class Result(Printed, Exchange, Disclosed, Absent):
 
     def _pictures(self, alpha: float, labels: Labels) -> dict[str, Picture]:
         def named(frame: pd.DataFrame) -> pd.DataFrame:
-            return frame.rename(index=lambda term: relabelled(str(term), labels))
+            named = frame.rename(index=lambda term: relabelled(str(term), labels))
+            on = outcome_name(self.plan.request, self.estimate.schema)
+            plain = on == self.plan.request.formula.effect_on
+            return named if plain else named.rename_axis(relabelled(on, labels))
 
         return {
             "coef": (

@@ -429,3 +429,21 @@ def test_a_private_number_of_rows_is_not_told_of() -> None:
     told = [str(w.message) for w in caught]
     assert sum("delta=0.0125 is above 0.0001" in text for text in told) == 2
     assert not any("400" in text for text in told)
+
+
+def test_an_outcome_of_two_labels_says_which_one_counts(tmp_path: Path) -> None:
+    """The second, as it is declared: in header, table, headline, comparison, plots and report."""
+    frame = rows().assign(Y=lambda d: np.where(d["Y"] > 0, "well", "ill"))
+    for labels, on, verb in (
+        (["ill", "well"], "P(Y = 'well')", "raises"), (["well", "ill"], "P(Y = 'ill')", "lowers"),
+    ):  # fmt: skip
+        fit = told(frame, bounds=BOUNDS | {"Y": labels}, groups=["G"], eps=8.0)
+        view, text = fit._view(), str(fit.summary())
+        assert f" {verb} {on} by " in view.headline[0]
+        assert text.count(on) >= 2, "in the head, and above the estimates"
+        assert pc.compare(fit, fit).stats["Outcome"].tolist() == [on, on]
+        assert on in str(pc.plan("Y ~ T | X", n=4000, bounds=BOUNDS | {"Y": labels}))
+        for kind in ("coef", "gate"):
+            assert on in fit.plot(kind).get_xlabel()
+        fit.report(tmp_path / "r.html")
+        assert on.replace("'", "&#39;") in (tmp_path / "r.html").read_text(encoding="utf-8")
