@@ -361,8 +361,8 @@ def score_sizes(
     noise_sd = float(release.noise_sd[0])
     parts = np.split(release.value, len(histograms))
     counts = [one.split(part) for one, part in zip(histograms, parts, strict=True)]
-    if state.known is not None:  # else the treatment's own moments have shown them
-        declared = float(np.mean(state.known(state.rows)))
+    declared = declared_share(state)
+    if declared is not None:  # else the treatment's own moments have shown them
         arms_sd = noise_sd * histograms[0].cells ** 0.5
         session.look_at_arms(counts[0].sum(axis=1), arms_sd, declared)
     if two_valued:
@@ -373,13 +373,28 @@ def score_sizes(
     ]
 
 
+def declared_share(state: FitState) -> float | None:
+    """Mean of the known propensities; None where they are estimated."""
+    return None if state.known is None else float(np.mean(state.known(state.rows)))
+
+
 def row_sizes(
-    session: Session, stage: StageKey, target: Transform, what: str = "score sizes"
+    session: Session,
+    stage: StageKey,
+    target: Transform,
+    what: str = "score sizes",
+    declared: float | None = None,
 ) -> ArmSizes:
-    """Sizes over all rows, whatever their arms."""
-    borders = score_edges(target.bound)
-    release = session.release(stage, SizeHistogram(target, borders, what))
-    return ArmSizes(release.value[None], float(release.noise_sd[0]), borders, np.ones(1))
+    """Sizes over all rows, whatever their arms; these are counted if a share is `declared`."""
+    borders, alone = score_edges(target.bound), np.ones(1)
+    if declared is None:
+        release = session.release(stage, SizeHistogram(target, borders, what))
+        return ArmSizes(release.value[None], float(release.noise_sd[0]), borders, alone)
+    histogram = ArmHistogram(ArmSize(target, (1.0, 1.0)), borders[:-1], what)
+    release = session.release(stage, histogram)
+    counts, noise_sd = histogram.split(release.value), float(release.noise_sd[0])
+    session.look_at_arms(counts.sum(axis=1), noise_sd * histogram.cells**0.5, declared)
+    return ArmSizes(counts.sum(axis=0)[None], np.sqrt(2.0) * noise_sd, borders, alone)
 
 
 def rough_sums(state: FitState, target: Target) -> ScoreSums:

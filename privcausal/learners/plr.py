@@ -22,7 +22,7 @@ from privcausal.inference.ranges import Tail
 from privcausal.inference.score_cut import Extremes, score_cut
 from privcausal.inference.slopes import VectorSums, estimate_slopes
 from privcausal.learners import nuisances as nu
-from privcausal.learners.averages import noise_per_cut, row_sizes
+from privcausal.learners.averages import declared_share, noise_per_cut, row_sizes
 from privcausal.learners.base import average_doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
@@ -176,7 +176,7 @@ def cut_sums(
 ) -> tuple[SlopeSums, float]:
     """The sums with a cut, and the most that their mean is moved; `typical` is E|T - e|^2."""
     rough, rows = SlopeSums(scores, 1.0), state.population.count
-    sizes = row_sizes(state.session, STAGES[0], scores)
+    sizes = row_sizes(state.session, STAGES[0], scores, declared=declared_share(state))
     extremes = Extremes(*(np.full((1, 1), x) for x in (scores.bound, np.sqrt(typical), 1.0)))
     noise, anywhere = noise_per_cut(state, rough, STAGES[1]), state.session.plan.request.tails
     cut = score_cut(extremes, noise, sizes, state.look, rows, anywhere=anywhere == "any")

@@ -144,6 +144,10 @@ WRONG: dict[str, Any] = {
     "two labels": lambda d, e: pc.private(
         "B ~ T | X", d, bounds=BOUNDS | {"B": [0, 1]}, propensity=e
     ),
+    "PLR": lambda d, e: pc.private("Y ~ T | X", d, bounds=BOUNDS, propensity=e, estimand="PLR"),
+    "LATE": lambda d, e: pc.private(
+        "Y ~ B | X | B ~ T", d, bounds=BOUNDS, propensity=e, estimand="LATE"
+    ),
     "no covariates": lambda d, e: pc.private("Y ~ T", d, bounds=BOUNDS, propensity=e),
     "r": lambda d, e: pc.privcate("B ~ T | X", d, bounds=BOUNDS, propensity=e, eps=4),
 }
