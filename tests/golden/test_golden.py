@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import seeded
 from golden_files import FITS, HERE, LONG, texts
 
 import privcausal as pc
@@ -48,3 +49,14 @@ def test_stored_fits_are_marked(made: dict[str, str]) -> None:
         assert pc.load(HERE / f"{name}.json").guarantee.kind == "none"
         for suffix in ("txt", "tex", "html", "md"):
             assert "NOT PRIVATE" in made[f"{name}.{suffix}"]
+
+
+@pytest.mark.slow
+def test_seeded_fits_are_the_same_each_time(tmp_path: Path) -> None:
+    """By which a change of structure is held against what it should not move."""
+    folders = tmp_path / "first", tmp_path / "again"
+    for folder in folders:
+        folder.mkdir()
+    first, again = map(seeded.found, folders)
+    assert len(first) > 60
+    assert first == again

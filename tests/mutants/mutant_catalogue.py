@@ -107,16 +107,16 @@ SENSITIVITY = (
         "np.sqrt(2.0)", "1.0", (c.replay, "trial", SUB),
     ),
     Mutant(
-        "score sums: a row replaced costs no more", f"{_BOX}.scores:ScoreSums._norm",
+        "score sums: a row replaced costs no more", f"{_BOX}.scores:ScoresAndMasses._norm",
         "4 * self._c2", "self._c2", (c.audit, "dr", SUB),
     ),
     Mutant(
-        "score sums: groups for free", f"{_BOX}.scores:ScoreSums.sensitivity",
+        "score sums: groups for free", f"{_BOX}.scores:ScoresAndMasses.sensitivity",
         "self._norm(neighbors)", "np.sqrt(self._c2 - self.regressors.group_sets)",
         (c.audit_of_groups, ADD),
     ),
     Mutant(
-        "joint scores: a row replaced costs no more", f"{_BOX}.joint:JointSums._norm",
+        "joint scores: a row replaced costs no more", f"{_BOX}.scores:ScoresAndMasses._norm",
         "4 * self._c2", "self._c2", (c.audit, "together", SUB),
     ),
     Mutant(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -14,10 +13,10 @@ from privcausal.vault.batch import Batch
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.mechanisms.moments import symmetric, triangle_weights
 from privcausal.vault.mechanisms.scores import (
-    MASS_COST,
     UNIT,
     ArmHistogram,
     Regressors,
+    ScoresAndMasses,
     cut_share,
     grid_sum,
     sum_scale,
@@ -32,7 +31,7 @@ def cut_vector(vector: ScoreVector, batch: Batch) -> Matrix:
 
 
 @dataclass(frozen=True, eq=False)
-class JointSums(Mechanism):
+class JointSums(ScoresAndMasses):
     """Sums of x_j (1, g), of 1 and the masses q_k, of g and of q_k g, over complete rows.
 
     x in R^J is the row's vector of scores, cut to norm 1; q_k in [0, 1] are masses over their
@@ -40,13 +39,10 @@ class JointSums(Mechanism):
 
     Privacy
     -------
-    Let m = ||g||^2 at most, K the number of masses, G one more than that of `grouped`, and give
-    everything but the scores the weight beta. Scores: ||x (1, g)||^2 <= 1 + m = C^2, and two rows
-    differ by at most 2C. The rest: a row has norm at most S, S^2 = 1 + K + m G. Two complete rows
-    differ not at all in 1, in each q_k by at most 1, and in g, or q_k g, by at most sqrt(2 m)
-    (non-negative vectors of norm at most sqrt(m)); call the sum of squares D^2 = K + 2 m G. A
-    complete row against a missing one: C and S. So substitution moves the sums by at most Delta,
-    Delta^2 = max(4 C^2 + beta^2 D^2, C^2 + beta^2 S^2), and adding a row by the second.
+    The rule is that of `ScoresAndMasses`. Let m = ||g||^2 at most, K the number of masses, G one
+    more than that of `grouped`. Scores: ||x (1, g)||^2 <= 1 + m = C^2. All else: S^2 = 1 + K + m G.
+    Two complete rows differ not at all in 1, in each q_k by at most 1, and in g, or q_k g, by at
+    most sqrt(2 m) (non-negative vectors of norm at most sqrt(m)): D^2 = K + 2 m G.
 
     `cut_vector` and `cut_share` hold x and q, whatever the row; `grid_sum` checks each row's norm.
     """
@@ -56,10 +52,6 @@ class JointSums(Mechanism):
     grouped: tuple[int, ...]
     regressors: Regressors
     neighbors: Neighbors
-
-    @property
-    def query(self) -> str:
-        return "sums of scores"
 
     @property
     def _c2(self) -> float:
@@ -73,13 +65,6 @@ class JointSums(Mechanism):
     def _d2(self) -> float:
         return len(self.masses) + 2.0 * self.regressors.group_sets * (1 + len(self.grouped))
 
-    @cached_property
-    def beta(self) -> float:
-        """Weight of the masses."""
-        if self.neighbors == "add_remove":
-            return float(np.sqrt(MASS_COST * self._c2 / self._s2))
-        return float(np.sqrt(MASS_COST * 4 * self._c2 / self._d2))
-
     @property
     def _sizes(self) -> tuple[int, int]:
         """Entries of the scores, and of all else."""
@@ -91,15 +76,6 @@ class JointSums(Mechanism):
     def weights(self) -> Vector:
         return np.repeat([1.0, self.beta], self._sizes)
 
-    def _norm(self, neighbors: Neighbors) -> float:
-        one = self._c2 + self.beta**2 * self._s2
-        if neighbors == "add_remove":
-            return float(np.sqrt(one))
-        return float(np.sqrt(max(one, 4 * self._c2 + self.beta**2 * self._d2)))
-
-    def sensitivity(self, neighbors: Neighbors) -> float:
-        return self._norm(neighbors) * UNIT
-
     @property
     def units(self) -> Vector:
         bounds = [q.bound for q in self.masses]
@@ -109,7 +85,7 @@ class JointSums(Mechanism):
 
     @property
     def _scale(self) -> float:
-        return sum_scale(self.weights, self._norm("add_remove"))
+        return sum_scale(self.weights, self._row_norm)
 
     def integers(self, batch: Batch) -> Integers:
         x, g = cut_vector(self.vector, batch).T, batch.member.T
@@ -123,7 +99,7 @@ class JointSums(Mechanism):
             for k in (0, *(1 + k for k in self.grouped)):
                 yield from (q[k] * member * scale for member in g)
 
-        return grid_sum(columns, self.weights, self._norm("add_remove"), batch.complete)
+        return grid_sum(columns, self.weights, self._row_norm, batch.complete)
 
     def split(self, values: Vector) -> tuple[Matrix, Matrix]:
         """Sums of the scores, shape (J, 1 + groups), and of 1 and the masses, (1 + K, 1 + groups).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,8 +117,62 @@ MASS_COST = 0.2
 """Extra squared sensitivity paid for the masses: a tenth more noise on the scores."""
 
 
+class ScoresAndMasses(Mechanism):
+    """Sums of two blocks of each complete row: scores, and all else with the weight `beta`.
+
+    Privacy
+    -------
+    A subclass proves three bounds. Scores: a row has norm at most C, so two rows differ by at most
+    2C. All else: a row has norm at most S, and two complete rows differ by at most D. So replacing
+    a complete row by another moves the sums by at most the root of 4 C^2 + beta^2 D^2; replacing it
+    by an incomplete one, or adding it, by the root of C^2 + beta^2 S^2. Substitution may be either:
+    the larger of the two.
+    """
+
+    neighbors: Neighbors
+
+    @property
+    def query(self) -> str:
+        return "sums of scores"
+
+    @property
+    @abstractmethod
+    def _c2(self) -> float:
+        """C^2."""
+
+    @property
+    @abstractmethod
+    def _s2(self) -> float:
+        """S^2."""
+
+    @property
+    @abstractmethod
+    def _d2(self) -> float:
+        """D^2."""
+
+    @cached_property
+    def beta(self) -> float:
+        """Weight of all but the scores."""
+        if self.neighbors == "add_remove":
+            return float(np.sqrt(MASS_COST * self._c2 / self._s2))
+        return float(np.sqrt(MASS_COST * 4 * self._c2 / self._d2))
+
+    def _norm(self, neighbors: Neighbors) -> float:
+        one = self._c2 + self.beta**2 * self._s2
+        if neighbors == "add_remove":
+            return float(np.sqrt(one))
+        return float(np.sqrt(max(one, 4 * self._c2 + self.beta**2 * self._d2)))
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return self._norm(neighbors) * UNIT
+
+    @property
+    def _row_norm(self) -> float:
+        return self._norm("add_remove")
+
+
 @dataclass(frozen=True, eq=False)
-class ScoreSums(Mechanism):
+class ScoreSums(ScoresAndMasses):
     """Sums of x (a, g), of the upper triangle of a a', of q and of g, over complete rows.
 
     x is the score over its cut, in [-1, 1]; q in [0, 1] is the mass, the estimand's denominator
@@ -126,14 +181,11 @@ class ScoreSums(Mechanism):
 
     Privacy
     -------
-    Let A = ||a||^2 and m = ||g||^2 at most, and give everything but the scores the weight beta.
-    Scores: a row has norm at most C, C^2 = A + m, and two rows differ by at most 2C. The rest: a
-    row has norm at most S, S^2 = A^2 + 1 + m. Two rows differ in a a' by at most sqrt(2) A (PSD
-    matrices have non-negative inner product; not at all where a = 1), in q by 1, in g, or q g,
-    which is no longer, by sqrt(2 m) (non-negative vectors); call the sum of squares D^2. A complete
-    row against a missing one: C and S. So substitution moves the sums by at most Delta,
-    Delta^2 = max(4 C^2 + beta^2 D^2, C^2 + beta^2 S^2), and adding a row by the second. (With
-    `slope_score`, (x, x' alpha z, x g) has norm at most C too, since |x'| <= 1.)
+    The rule is that of `ScoresAndMasses`. Let A = ||a||^2 and m = ||g||^2 at most. Scores:
+    C^2 = A + m; with `slope_score`, (x, x' alpha z, x g) has norm at most C too, since |x'| <= 1.
+    All else: S^2 = A^2 + 1 + m. Two rows differ in a a' by at most sqrt(2) A (PSD matrices have
+    non-negative inner product; not at all where a = 1), in q by 1, in g, or q g, which is no
+    longer, by sqrt(2 m) (non-negative vectors); D^2 is the sum of squares.
 
     `share` holds x, x' and q in their ranges, whatever the row; A and m are checked for each row,
     by the floats that are multiplied (`_bounded`).
@@ -146,10 +198,6 @@ class ScoreSums(Mechanism):
     neighbors: Neighbors
     group_masses: bool = False
     slope_score: Transform | None = None
-
-    @property
-    def query(self) -> str:
-        return "sums of scores"
 
     @cached_property
     def _upper(self) -> tuple[Integers, Integers]:
@@ -175,13 +223,6 @@ class ScoreSums(Mechanism):
         slopes = 0.0 if r.width == 1 else 2 * r.norm2**2
         return slopes + 1.0 + 2.0 * r.group_sets
 
-    @cached_property
-    def beta(self) -> float:
-        """Weight of the masses."""
-        if self.neighbors == "add_remove":
-            return float(np.sqrt(MASS_COST * self._c2 / self._s2))
-        return float(np.sqrt(MASS_COST * 4 * self._c2 / self._d2))
-
     @property
     def weights(self) -> Vector:
         r = self.regressors
@@ -189,19 +230,6 @@ class ScoreSums(Mechanism):
         return np.concatenate(
             [np.ones(r.width + r.groups), outer, np.full(1 + r.groups, self.beta)]
         )
-
-    def _norm(self, neighbors: Neighbors) -> float:
-        one = self._c2 + self.beta**2 * self._s2
-        if neighbors == "add_remove":
-            return float(np.sqrt(one))
-        return float(np.sqrt(max(one, 4 * self._c2 + self.beta**2 * self._d2)))
-
-    def sensitivity(self, neighbors: Neighbors) -> float:
-        return self._norm(neighbors) * UNIT
-
-    @property
-    def _row_norm(self) -> float:
-        return self._norm("add_remove")
 
     @property
     def units(self) -> Vector:

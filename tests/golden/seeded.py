@@ -1,0 +1,179 @@
+"""Seeded fits and their hashes, to hold a change of structure against.
+
+``python tests/golden/seeded.py OUT.json [OLD.json]`` makes each call under test noise, hashes what
+it saves and prints, and names the calls whose hashes differ from OLD.json. A change that should
+move no number moves none of them. Compare hashes of one machine only: another one's linear algebra
+may round otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import privcausal as pc
+from privcausal.testing import seeded_noise
+
+STUDY = pc.datasets.clinic(2500)
+RNG = np.random.default_rng(0)
+FRAME = STUDY.frame.assign(
+    well=(STUDY.frame["recovery"] > 50).astype(int),
+    state=np.where(STUDY.frame["recovery"] > 50, "well", "ill"),
+    arm=[*"abc" * 834][:2500],
+    chance=RNG.uniform(0.2, 0.8, 2500),
+    weight=RNG.uniform(1, 2, 2500),
+    lot=RNG.integers(0, 2, 2500),
+    person=np.arange(2500) // 2,
+)
+BOUNDS: dict[str, Any] = {
+    "recovery": (0, 100), "age": (18, 95), "severity": (0, 10), "bmi": (15, 50),
+    "ward": ["east", "north", "south", "west"], "well": [0, 1], "state": ["ill", "well"],
+    "arm": ["a", "b", "c"], "chance": (0.1, 0.9), "weight": (0, 3),
+}  # fmt: skip
+FORMULA = "recovery ~ programme | age + severity + C(ward)"
+PANEL = pd.concat([FRAME.assign(year=y, programme=FRAME["programme"] * y) for y in (0, 1)])
+PANEL = PANEL.assign(id=np.tile(np.arange(2500), 2))
+
+Calls = Iterator[tuple[str, Callable[[], Any]]]
+
+
+def averages() -> Calls:
+    make = partial(pc.private, bounds=BOUNDS)
+    for estimand in ("ATE", "ATT", "ATO", ["ATE", "ATT", "ATO"], "PLR"):
+        for neighbors in ("substitute", "add_remove"):
+            groups = [] if estimand == "PLR" else ["ward", "age >= 65"]
+            yield (
+                f"{estimand} {neighbors}",
+                partial(
+                    make, FORMULA, FRAME, estimand=estimand, groups=groups, neighbors=neighbors
+                ),
+            )
+    for split in ("disjoint", "crossfit"):
+        yield split, partial(make, FORMULA, FRAME, control=pc.Control(split=split))
+    yield "linear", partial(make, FORMULA, FRAME, base="linear")
+    yield "no tail condition", partial(make, FORMULA, FRAME, control=pc.Control(tails="any"))
+    yield "known", partial(make, FORMULA, FRAME, propensity=0.5)
+    yield "known column", partial(make, FORMULA, FRAME, propensity="chance")
+    yield "units", partial(make, FORMULA, FRAME, unit="person", max_rows=2)
+    yield "bought", lambda: pc.private(FORMULA, FRAME)
+    yield "trial", partial(make, "recovery ~ programme", FRAME, groups=["ward"])
+    yield "labels", partial(make, "state ~ programme | age", FRAME)
+    yield "function", partial(make, "log(bmi) ~ programme | age", FRAME)
+    for formula in ("well ~ programme | age", "well ~ programme"):
+        yield f"ratios {formula}", partial(make, formula, FRAME, estimand=["RR", "OR"])
+    for formula in ("recovery ~ arm | age", "recovery ~ arm"):
+        yield f"arms {formula}", partial(make, formula, FRAME, groups=["ward"])
+    yield "dose", partial(make, "recovery ~ bmi | age", FRAME, estimand="PLR")
+    yield "late", partial(make, "recovery ~ programme | age | programme ~ lot", FRAME,
+                          estimand="LATE")  # fmt: skip
+    for formula in ("recovery ~ programme", "recovery ~ programme | age"):
+        yield (
+            f"did {formula}",
+            partial(pc.did, formula, PANEL, unit="id", time="year", periods=(0, 1), bounds=BOUNDS),
+        )
+    yield "regress", partial(pc.regress, "recovery ~ age + C(ward)", FRAME, bounds=BOUNDS)
+    yield "regress weights", partial(
+        pc.regress, "recovery ~ age", FRAME, bounds=BOUNDS, weights="weight",
+        control=pc.Control(cov_type="HC0"),
+    )  # fmt: skip
+
+
+def effects() -> Calls:
+    make = partial(pc.privcate, bounds=BOUNDS)
+    for learner in ("r", "dr", "s", "t", "x"):
+        for base in ("gam", "linear", pc.bases.DPEBM(rounds=10)):
+            named = getattr(base, "name", base)
+            yield (
+                f"{learner} {named}",
+                partial(make, FORMULA, FRAME, learner=learner, base=base, groups=["ward"]),
+            )
+    yield "auto", partial(make, FORMULA, FRAME, learner="auto")
+    yield "r crossfit", partial(make, FORMULA, FRAME, control=pc.Control(split="crossfit"))
+    yield "adum", partial(make, "well ~ programme | C(ward) + age", FRAME, learner="adum")
+    yield "tm", partial(make, "well ~ programme | age", FRAME, learner="tm")
+    yield "dpcate", partial(make, "recovery ~ programme | age", FRAME, learner="dpcate")
+    points = pd.DataFrame({"age": [30.0, 60.0]})
+    yield (
+        "queries",
+        partial(
+            make, "recovery ~ programme | age", FRAME, learner=pc.learners.DPCATE(queries=points)
+        ),
+    )
+
+
+def published() -> Calls:
+    rows = pc.datasets.betlei_sine(2000)
+    yield (
+        "paper.private",
+        partial(
+            pc.paper.private, "recovery ~ programme | age", FRAME, bounds=BOUNDS, propensity=0.5
+        ),
+    )
+    yield "paper.adum", partial(pc.paper.adum, rows.formula, rows.frame, bounds=rows.bounds)
+    yield "paper.tm", partial(pc.paper.tm, "well ~ programme | age", FRAME, bounds=BOUNDS)
+    points = pd.DataFrame({"age": [30.0, 60.0]})
+    yield (
+        "paper.dpcate",
+        partial(
+            pc.paper.dpcate, "recovery ~ programme | age", FRAME, bounds=BOUNDS, queries=points
+        ),
+    )
+
+
+def sources(folder: Path) -> Calls:
+    FRAME.to_parquet(folder / "rows.parquet")
+    FRAME.to_csv(folder / "rows.csv", index=False)
+    FRAME.to_stata(folder / "rows.dta", write_index=False)
+    for name in ("rows.parquet", "rows.csv", "rows.dta"):
+        yield f"from {name}", partial(pc.private, FORMULA, folder / name, bounds=BOUNDS)
+
+
+def saved(fit: Any, folder: Path) -> str:
+    """All that a fit is saved, printed and reported as."""
+    file, page = folder / "fit.json", folder / "fit.html"
+    fit.save(file)
+    fit.report(page)
+    text = [file.read_text("utf-8"), str(fit.summary(full=True)), page.read_text("utf-8")]
+    table = "" if fit.estimate.averages is None else fit.tidy().to_json()
+    return "\n".join([*text, table, fit.budget.to_json()]).replace(str(folder), "")
+
+
+def found(folder: Path) -> dict[str, str]:
+    hashes = {}
+    for name, call in (*averages(), *effects(), *published(), *sources(folder)):
+        with seeded_noise(3):
+            hashes[name] = _hash(saved(call(), folder))
+    with seeded_noise(3):
+        plan = pc.plan(FORMULA, n=[1000, 4000], eps=[0.5, 1], bounds=BOUNDS)
+        hashes["plan"] = _hash(str(plan) + plan.table.to_json())
+    ledger = pc.Ledger(folder / "study.db", "study", eps=3)
+    pc.private("recovery ~ programme", FRAME, bounds=BOUNDS, ledger=ledger)
+    # names of runs and days differ; prices do not
+    hashes["ledger"] = _hash(ledger.history.drop(columns=["run", "day"]).to_json())
+    return hashes
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha1(text.encode()).hexdigest()[:12]
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder:
+        now = found(Path(folder))
+    Path(sys.argv[1]).write_text(json.dumps(now, indent=1), encoding="utf-8")
+    if len(sys.argv) > 2:
+        old = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
+        moved = [name for name in old if now.get(name) != old[name]]
+        print("moved:", ", ".join(moved) or "nothing")
+        sys.exit(bool(moved))
