@@ -58,7 +58,7 @@ def noise(value: float) -> str:
 def p_value(value: float) -> str:
     """Three decimals; below 0.001 the exact value is of no use."""
     if math.isnan(value):
-        return "nan"
+        return "--"
     return "<0.001" if value < 0.001 else fixed(value, 3)
 
 

@@ -348,7 +348,8 @@ def estimates(row: Mapping[str, object], names: Sequence[str] = ESTIMATES) -> tu
     """Estimate, standard error and limits with equal decimals; limits alone if there is no more."""
     if math.isnan(_real(row, "estimate")):
         ends = [_real(row, name) for name in names[-2:]]
-        return (*("--" for _ in names[:-2]), *numbers.alike(ends, (ends[1] - ends[0]) / 4))
+        limits = numbers.alike(ends, (ends[1] - ends[0]) / 4)
+        return (*("--" for _ in names[:-2]), *("--" if t == "nan" else t for t in limits))
     return numbers.alike([_real(row, name) for name in names], _real(row, "std_error"))
 
 

@@ -417,7 +417,8 @@ def _plain(domain: Domain) -> dict[str, Any]:
     if isinstance(domain, Transformed):
         return {"lo": domain.lo, "hi": domain.hi, "raw": [domain.raw.lo, domain.raw.hi]}
     if isinstance(domain, Interval):
-        return {"lo": domain.lo, "hi": domain.hi}
+        ends = {"lo": domain.lo, "hi": domain.hi}
+        return {**ends, "natural": True} if domain.natural else ends
     if isinstance(domain, Binary):
         return {"labels": [domain.zero, domain.one], "ref": domain.zero}
     return {"labels": list(domain.values), "other": domain.other}

@@ -61,7 +61,7 @@ def test_alike_is_short(values: list[float], spread: float) -> None:
 
 @pytest.mark.parametrize(
     ("p", "text"), [(0.0, "<0.001"), (0.00099, "<0.001"), (0.01755, "0.018"), (1.0, "1.000"),
-                    (NAN, "nan")],
+                    (NAN, "--")],
 )  # fmt: skip
 def test_p_value(p: float, text: str) -> None:
     assert numbers.p_value(p) == text

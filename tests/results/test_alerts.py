@@ -183,7 +183,7 @@ def test_an_outcome_in_other_units_than_its_bounds_is_told() -> None:
     assert "clip" not in told(share, bounds=BOUNDS | {"Y": (0, 1)}, eps=4.0).alerts
 
 
-def test_ends_that_nature_sets_are_no_clip() -> None:
+def test_ends_that_nature_sets_are_no_clip(tmp_path: Path) -> None:
     """Households of one person; and what is declared so."""
     rng = np.random.default_rng(1)
     frame = rows().assign(X=rng.geometric(0.45, 4000).clip(1, 12), P=rng.geometric(0.9, 4000))
@@ -195,6 +195,8 @@ def test_ends_that_nature_sets_are_no_clip() -> None:
         assert ("clip" in fit.alerts) != natural
         assert fit.schema["P"].natural == natural  # type: ignore[union-attr]
         assert ("natural=True" in fit.call) == natural
+        fit.save(tmp_path / "fit.json")
+        assert pc.load(tmp_path / "fit.json").schema["P"].natural == natural
 
 
 def test_a_label_of_seven_in_a_hundred_is_not_absent() -> None:
