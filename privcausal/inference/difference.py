@@ -21,7 +21,6 @@ from privcausal.inference.ranges import (
     heights,
     hidden,
     pulled,
-    sparse,
     told,
 )
 from privcausal.inference.reconcile import joint_sampling, reconcile, terms_first, upheld
@@ -119,8 +118,7 @@ def trial_window(
     core = Core.of(seen, pooled, ends)
     if core is None:
         return Window(bounds)
-    held = np.where(seen, np.maximum(pooled, 0.0), 0.0)
-    core = core.stretched(pooled, looked[2][1], ends, ERROR, sparse=sparse(held, ends))
+    core = core.stretched(pooled, looked[2][1], ends, ERROR)
     starts, rows = (core.below, core.above), np.zeros((2, 2))
     for side, sign in enumerate((-1, 1)):
         distance = (sign * (ends - core.middle))[::sign]

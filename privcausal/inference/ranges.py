@@ -223,7 +223,7 @@ class Core:
         )
 
     def stretched(
-        self, counts: Vector, noise_sd: float, ends: Vector, error: float, *, sparse: bool
+        self, counts: Vector, noise_sd: float, ends: Vector, error: float, *, sparse: bool = False
     ) -> Core:
         """Stretched by a power of `STEP`, until at most as many rows can hide beyond as lie within.
 

@@ -684,10 +684,6 @@ HEAPS = (
         "one price that most paid is a scale with a tail", "inference.ranges:read_look",
         "sparse=True", "sparse=False", (c.one_price_is_no_scale,),
     ),
-    Mutant(
-        "so it is in a trial", "inference.difference:trial_window",
-        "sparse=sparse(held, ends)", "sparse=False", (c.one_price_is_no_scale,),
-    ),
 )  # fmt: skip
 
 MUTANTS = (
