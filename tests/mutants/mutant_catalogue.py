@@ -116,8 +116,8 @@ SENSITIVITY = (
         (c.audit_of_groups, ADD),
     ),
     Mutant(
-        "joint scores: a row replaced costs no more", f"{_BOX}.scores:ScoresAndMasses._norm",
-        "4 * self._c2", "self._c2", (c.audit, "together", SUB),
+        "joint scores: half as long as they are", f"{_BOX}.joint:JointSums._c2",
+        "return 1.0 + ", "return 0.25 + ", (c.audit, "together", SUB),
     ),
     Mutant(
         "joint squares: a row replaced costs no more", f"{_BOX}.joint:JointSquares.sensitivity",

@@ -98,6 +98,7 @@ def _function(found: Any) -> FunctionType:
         found = found.fget
     for name in ("__func__", "func", "__wrapped__"):
         found = getattr(found, name, found)
+    found = inspect.unwrap(found)  # a guard stands in two layers
     assert isinstance(found, FunctionType)
     return found
 

@@ -97,19 +97,25 @@ def same(one: tuple[Any, ...], two: tuple[Any, ...]) -> bool:
     )
 
 
+def _identity(value: Any) -> tuple[type, Any] | None:
+    """Of a cell in a column of objects: values of two types name two units."""
+    missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return None if missing else (type(value), value)
+
+
 @given(rows=ROWS, order=st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
 @pytest.mark.slow
 def test_a_units_row_is_of_its_own_rows_alone_and_in_no_order(rows: Any, order: Any) -> None:
     """So a neighbour differs in one row: adding, removing or replacing a unit leaves the others."""
     whole = derived(table(rows))
-    units = {label_key(row[0]) for row in rows} - {None}
-    assert set(whole) == units
+    units = {_identity(row[0]) for row in rows} - {None}
+    assert len(whole) == len(units)
     for unit in units:
-        own = [row for row in rows if label_key(row[0]) == unit]
+        own = [row for row in rows if _identity(row[0]) == unit]
         order.shuffle(own)
-        alone = derived(table(own))[unit]
-        assert repr(alone) == repr(whole[unit])
+        ((name, alone),) = derived(table(own)).items()
+        assert repr(alone) == repr(whole[name])
         assert same(alone, expected([row[1:] for row in own]))
         assert not abs(alone[0]) > 5.0
 
