@@ -116,8 +116,8 @@ SENSITIVITY = (
         (c.audit_of_groups, ADD),
     ),
     Mutant(
-        "joint scores: half as long as they are", f"{_BOX}.joint:JointSums._c2",
-        "return 1.0 + ", "return 0.25 + ", (c.audit, "together", SUB),
+        "joint scores: a row replaced costs as one added", f"{_BOX}.scores:ScoresAndMasses._norm",
+        "max(one, 4 * self._c2 + self.beta**2 * self._d2)", "one", (c.audit, "together", SUB),
     ),
     Mutant(
         "joint squares: a row replaced costs no more", f"{_BOX}.joint:JointSquares.sensitivity",
