@@ -226,7 +226,7 @@ def wald(
         chi2=statistic, df_denom=rank, statistic=statistic, distribution="chi2", distargs=(rank,)
     )
     if away > 0:
-        found.pvalue = float(ncx2.sf(statistic, rank, away))
+        found.pvalue = np.float64(ncx2.sf(statistic, rank, away))  # as of statsmodels
     return found
 
 
