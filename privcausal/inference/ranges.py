@@ -533,10 +533,8 @@ def outcome_range(rough: Counts, fine: Counts, noise: float) -> Window:
     core = Core.of(seen, fine.value, fine.ends) or Core(middle, middle - lo, hi - middle)
     zeros = float(rough.value[len(rough.value) // 2])
     if zeros > MOSTLY * float(rough.value.sum()) and lo <= 0 <= hi:
-        others = fine.value.copy()
-        others[min(int(np.searchsorted(fine.ends, 0.0, side="right")) - 1, len(others) - 1)] -= (
-            zeros
-        )
+        others, at = fine.value.copy(), int(np.searchsorted(fine.ends, 0.0, side="right")) - 1
+        others[min(at, len(others) - 1)] -= zeros
         core = core.stretched(others, fine.noise_sd, fine.ends, ERROR, sparse=True)
     found = []
     for sign, reach in ((-1, core.below), (1, core.above)):

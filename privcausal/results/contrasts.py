@@ -54,7 +54,7 @@ class Contrasts(Printed):
         return self.frame.copy()
 
     def tidy(self) -> pd.DataFrame:
-        """broom's columns: term estimate std_error statistic p_value conf_low conf_high."""
+        """broom's columns, and the bound of the bias, as `tidy` of a fit has them."""
         return self.frame.rename_axis("term").reset_index()[list(TIDY)]
 
     def summary(self) -> Summary:

@@ -330,7 +330,7 @@ def _answers(result: PlanResult, place: int) -> dict[str, tuple[str, ...]]:
     said = _flat(disclosed(plan, what, plan.request.schema, own, None))
     price = ", ".join(" ".join(one) for one in _shown(said["privacy_parameters"]).items())
     loss = f"{said['variant_name']}: {price}."
-    at = f" at eps = {eps:g}" if len(result.points) > 1 else ""
+    at = f" at eps = {at_most(eps)}" if len(result.points) > 1 else ""
     precise = (
         f"With {n:,} rows{at} the {1 - result.question.alpha:.0%} interval of the average effect "
         f"is expected to be +- {row['half-width']:.3g}; privacy noise is "

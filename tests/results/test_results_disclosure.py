@@ -245,3 +245,10 @@ def test_what_the_checklist_points_to_exists() -> None:
     for places in EVIDENCE.values():
         for place in places.split(", "):
             assert (ROOT / place).exists(), place
+
+
+def test_a_checklist_of_several_prices_rounds_each_up() -> None:
+    plan = pc.plan("Y ~ T", n=1000, eps=[1 / 3, 1.2345678], bounds={"Y": (0, 1)})
+    text = " ".join(str(plan.checklist()).split())
+    assert "at eps = 0.3334 the" in text
+    assert "at eps = 1.235 the" in text
