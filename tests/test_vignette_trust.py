@@ -14,7 +14,7 @@ import pytest
 import privcausal.vault.mechanisms as proven
 import privcausal.vault.paper as printed
 from privcausal.request.schema import Interval, Levels, Schema
-from privcausal.vault.exit import Mechanism, Query, RawMechanism, Solution
+from privcausal.vault.exit import Query, RawMechanism
 from privcausal.vault.mechanisms.domains import LabelSelection
 from privcausal.vault.mechanisms.moments import Marginals
 
@@ -39,12 +39,12 @@ def mechanisms() -> dict[str, type]:
         for name, value in vars(importlib.import_module(module.name)).items():
             if inspect.isclass(value) and value.__module__ == module.name:
                 found[name] = value
-    abstract = (Query, Mechanism, RawMechanism, Solution)
     return {
         name: value
         for name, value in found.items()
         if not name.startswith("_")
-        and value not in abstract
+        and not inspect.isabstract(value)
+        and value is not RawMechanism
         and (issubclass(value, Query) or "Privacy\n" in (inspect.getdoc(value) or ""))
     }
 

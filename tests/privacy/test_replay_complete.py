@@ -26,7 +26,7 @@ from privcausal import testing
 from privcausal.learners import LEARNERS
 from privcausal.learners.bases import BASES, OTHERS
 from privcausal.vault import mechanisms
-from privcausal.vault.exit import Exit, Mechanism, Query, RawMechanism, Solution
+from privcausal.vault.exit import Exit, Query
 
 RELATIONS = ("substitute", "add_remove")
 KERNEL = pc.bases.Kernel(functions=20)
@@ -275,7 +275,7 @@ def concrete() -> set[str]:
     for module in pkgutil.iter_modules(mechanisms.__path__):
         within = importlib.import_module(f"{mechanisms.__name__}.{module.name}")
         for name, value in inspect.getmembers(within, inspect.isclass):
-            if issubclass(value, Query) and value not in (Query, Mechanism, RawMechanism, Solution):
+            if issubclass(value, Query) and not inspect.isabstract(value):
                 found.add(name)
     return {name for name in found if not name.startswith("_")}
 
