@@ -18,7 +18,7 @@ from privcausal.features.design import Column, Design
 from privcausal.features.functions import Known
 from privcausal.features.rows import FINE, Features, Rows, fine_bins
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import signal_share
+from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
@@ -158,8 +158,7 @@ def modelled_probabilities(counts: Vector, noise_sd: float, count: float) -> Vec
     laws, likely = _usual_laws()
     bins = len(counts)
     expected = count * laws.reshape(len(laws), bins, -1).sum(axis=-1)
-    logs = likely - 0.5 * ((counts - expected) ** 2).sum(axis=1) / noise_sd**2
-    chance = np.exp(logs - logs.max())
+    chance = likelihoods(counts, noise_sd, expected, likely)
     chance /= chance.sum()
     keep = signal_share(counts - chance @ expected, noise_sd**2)
     even = PRIORS.spread_evenly

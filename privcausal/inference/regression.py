@@ -125,6 +125,14 @@ def signal_share(gap: Vector, noise_var: float) -> float:
     return signal / (signal + noise_var) if signal > 0 else 0.0
 
 
+def likelihoods(
+    counts: Vector, noise_sd: float, laws: Matrix, prior: Vector | float = 0.0
+) -> Vector:
+    """Of laws (m, K) of noisy counts (K,), against the largest, shape (m,); `prior` is a log."""
+    logs = prior - 0.5 * ((counts - laws) ** 2).sum(axis=1) / noise_sd**2
+    return np.asarray(np.exp(logs - logs.max()))
+
+
 def positive_part(matrix: Matrix) -> Matrix:
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.features.functions import Additive, Nuisance
-from privcausal.inference import clipping
+from privcausal.inference import cuts
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, second_moment
@@ -88,7 +88,7 @@ def _second_stage(
     target = by_fold(lambda n: Aipw(n, state.outcome, state.clip, first, reach), nuisances)
     sizes = read_sizes(state, sizes_of(target), Stages.SCORE_SIZES)
     features = state.effect_features
-    cut = clipping.threshold_for_effect(
+    cut = cuts.threshold_for_effect(
         sizes, cross_noise(state, MOMENTS, features.cut) / state.population.count
     )
     release = state.session.release(MOMENTS, Cross(features, target, cut, "score minus first pass"))

@@ -16,8 +16,8 @@ import numpy as np
 
 from privcausal.features.products import Interactions
 from privcausal.features.rows import Rows
-from privcausal.inference.clipping import cut_of_least_error
 from privcausal.inference.confounding import Pair
+from privcausal.inference.cuts import cut_of_least_error
 from privcausal.inference.population import population_gram
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, Prior, Regression, fit
@@ -88,12 +88,12 @@ def refine(
     )  # fmt: skip
     sizes = read_sizes(state, sizing, Stages.INTERACTION_SIZES)
     spread = spread or _outcome_spread(state, partials)
-    cut, lost = cut_of_least_error(sizes, _noise_per_cut(state, psi))
+    cut = cut_of_least_error(sizes, _noise_per_cut(state, psi))
     ys = _regressions(
         state, psi, Stages.OUTCOME_INTERACTIONS,
-        Cross(psi, outcome, cut, Stages.OUTCOME_INTERACTIONS.query),
+        Cross(psi, outcome, cut.at, Stages.OUTCOME_INTERACTIONS.query),
         noise_var=(PRIORS.outcome_noise_sd * half) ** 2, spread=spread,
-        lost=lost,
+        lost=cut.bias,
     )  # fmt: skip
     pairs = [Pair(e, y, np.full(psi.size, True)) for e, y in zip(es, ys, strict=True)]
     return tuple(extended(p, psi, pair) for p, pair in zip(partials, pairs, strict=True))

@@ -20,7 +20,7 @@ from privcausal.features.functions import (
 )
 from privcausal.features.products import Interactions
 from privcausal.features.rows import Features
-from privcausal.inference import clipping
+from privcausal.inference import cuts
 from privcausal.inference.confounding import Pair, Remainder
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.population import GramEstimate, alignment, amplitude, population_gram
@@ -324,13 +324,13 @@ def as_effect(state: FitState, posterior: Posterior) -> Effect:
 
 def sizes_of(target: Transform) -> SizeHistogram:
     """The query for a histogram of a score's size, in half octaves up to its bound."""
-    return SizeHistogram(target, clipping.size_edges(target.bound))
+    return SizeHistogram(target, cuts.size_edges(target.bound))
 
 
-def read_sizes(state: FitState, order: SizeHistogram, stage: StageKey) -> clipping.AbsHistogram:
+def read_sizes(state: FitState, order: SizeHistogram, stage: StageKey) -> cuts.AbsHistogram:
     """Cleaned noisy histogram of a score's size."""
     release = state.session.release(stage, order)
-    return clipping.cleaned(release.value, float(release.noise_sd[0]), order.edges)
+    return cuts.cleaned(release.value, float(release.noise_sd[0]), order.edges)
 
 
 def cross_noise(state: FitState, stage: StageKey, norm: float) -> float:

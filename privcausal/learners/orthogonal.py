@@ -14,12 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal.features.rows import Features
-from privcausal.inference import clipping
-from privcausal.inference.clipping import AbsHistogram, denoise_normal
+from privcausal.inference import cuts
 from privcausal.inference.confounding import BiasSource, ProductBias, Remainder, leftover
+from privcausal.inference.cuts import AbsHistogram, denoise_normal
 from privcausal.inference.effect import Effect
 from privcausal.inference.population import amplitude
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import outcome_window
 from privcausal.inference.regression import Moments, Posterior, second_moment
 from privcausal.learners.bases import Base, Gam
 from privcausal.learners.budget import StageWeight
@@ -106,7 +107,7 @@ def _windowed(state: FitState) -> FitState:
     features, count = state.features, state.population.count
     noise = cross_noise(state, Stages.OUTCOME, features.cut) / count
     linear = int((features.order == 1).sum())
-    found = clipping.outcome_window(
+    found = outcome_window(
         release.value,
         float(release.noise_sd[0]),
         outcome.lo,
@@ -229,17 +230,17 @@ class Moved(NamedTuple):
     clipping: float
 
 
-def cut_of(state: FitState, law: clipping.AbsHistogram, stage: StageKey, bias: float) -> float:
-    """Where a stage's target is cut, at a `bias` per cut (`clipping.threshold_for_effect`)."""
+def cut_of(state: FitState, law: cuts.AbsHistogram, stage: StageKey, bias: float) -> float:
+    """Where a stage's target is cut, at a `bias` per cut (`cuts.threshold_for_effect`)."""
     noise = cross_noise(state, stage, state.effect_features.cut) / state.population.count
-    return clipping.threshold_for_effect(law, noise, bias=bias)
+    return cuts.threshold_for_effect(law, noise, bias=bias)
 
 
 def moments_of(
     state: FitState,
     features: Features,
     target: Transform,
-    law: clipping.AbsHistogram,
+    law: cuts.AbsHistogram,
     cut: float,
     stage: StageKey,
     *,
@@ -254,15 +255,15 @@ def moments_of(
         release.noise_sd / below,
         cut,
         max(law.rms(cut), LEAST_RMS * cut),
-        PRIORS.cut_allowance * clipping.unseen_bias(law, cut),
+        PRIORS.cut_allowance * cuts.unseen_bias(law, cut),
     )
 
 
 def residual_sizes(
     state: FitState, target: Transform, stage: StageKey, part: FoldNuisances
-) -> clipping.AbsHistogram:
+) -> cuts.AbsHistogram:
     """Histogram of a residual product's size, helped by the usual shape of such products."""
-    borders = clipping.size_edges(target.bound)
+    borders = cuts.size_edges(target.bound)
     release = state.session.release(stage, SizeHistogram(target, borders, "|product|"))
     e = part.e_soft(state.rows)[:POINTS]
     noise = float(release.noise_sd[0])

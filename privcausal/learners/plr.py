@@ -17,9 +17,9 @@ import numpy as np
 from privcausal.features.functions import Constant
 from privcausal.inference.average import FEW, with_design_effect
 from privcausal.inference.confounding import unrelated
+from privcausal.inference.cuts import Extremes, score_cut
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import Tail
-from privcausal.inference.score_cut import Extremes, score_cut
 from privcausal.inference.slopes import VectorSums, estimate_slopes
 from privcausal.learners import nuisances as nu
 from privcausal.learners.averages import declared_share, noise_per_cut, row_sizes

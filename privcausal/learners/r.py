@@ -19,7 +19,7 @@ from privcausal.errors import CapabilityError
 from privcausal.features.basis import FeatureMap
 from privcausal.features.functions import Additive, Function
 from privcausal.features.products import Interactions, RescaledFeatures
-from privcausal.inference import clipping
+from privcausal.inference import cuts
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.population import population_gram
 from privcausal.inference.priors import PRIORS
@@ -113,8 +113,8 @@ def _averaged(first: Residuals, again: Moved) -> Residuals:
 
 
 def _left(
-    state: FitState, law: clipping.AbsHistogram, part: FoldNuisances, effect: Function
-) -> clipping.AbsHistogram:
+    state: FitState, law: cuts.AbsHistogram, part: FoldNuisances, effect: Function
+) -> cuts.AbsHistogram:
     """The histogram of sizes, moved to what is left once this effect is taken out.
 
     E[(T - e)^4 | x] = e (1 - e) ((1 - e)^3 + e^3) tells how much of the mean square goes.

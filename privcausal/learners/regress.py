@@ -16,9 +16,9 @@ from privcausal.errors import CapabilityError
 from privcausal.features.basis import Directions, FeatureMap, Turned
 from privcausal.features.functions import Additive, Constant
 from privcausal.inference.average import AverageEstimate, with_design_effect
+from privcausal.inference.cuts import Sizes, score_edges
 from privcausal.inference.least_squares import (
     Released,
-    Sizes,
     estimate_coefficients,
     least_seen,
     whitening,
@@ -26,7 +26,6 @@ from privcausal.inference.least_squares import (
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import outcome_edges
 from privcausal.inference.regression import Moments, least_squares
-from privcausal.inference.score_cut import score_edges
 from privcausal.learners.alerts import listed
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, Linear, PrivateBase

@@ -14,7 +14,6 @@ from privcausal.features.design import Design, design_of
 from privcausal.features.functions import Constant, Function, Known
 from privcausal.features.rows import Rows
 from privcausal.inference.average import FEW
-from privcausal.inference.clipping import window_borders
 from privcausal.inference.population import (
     GramEstimate,
     Population,
@@ -40,6 +39,7 @@ from privcausal.inference.ranges import (
     present_rows,
     read_look,
     rounded,
+    window_borders,
 )
 from privcausal.learners.alerts import NO_LEVEL, allocation_alert, domain_alerts, listed
 from privcausal.learners.bases import Base, PrivateBase, moment_base
