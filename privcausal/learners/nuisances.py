@@ -35,7 +35,6 @@ from privcausal.vault import (
     ByFold,
     Cross,
     Gram,
-    Mechanism,
     OfArm,
     Outcome,
     OutcomeResidual,
@@ -70,26 +69,26 @@ def additive_nuisances(state: FitState) -> tuple[FitState, Grams, tuple[FoldNuis
 
     One pass over the rows serves all three.
     """
-    state, grams = moments_of(state, {Stages.TREATMENT: Treatment()} if state.known is None else {})
-    return state, grams, _partial(state, grams)
+    known, numbers = state.known, state.session.plan.request.dose
+    state, grams = moments_of(state, {Stages.TREATMENT: Treatment()} if known is None else {})
+    if known is not None:
+        etas = outcomes(state, grams)
+        found = [FoldNuisances(known, known, mean(state, eta.mean), None) for eta in etas]
+        return state, grams, tuple(found)
+    es = means(state, grams, Stages.TREATMENT, 0.5) if numbers else treatments(state, grams)
+    return state, grams, paired(state, es, outcomes(state, grams))
 
 
 def moments_of(state: FitState, treatments: Mapping[StageKey, Transform]) -> tuple[FitState, Grams]:
     """The Gram, in one pass with what will be asked of the outcome and of each treatment."""
-    crosses: dict[StageKey, Mechanism] = {Stages.OUTCOME: _outcome_cross(state)}
-    for stage, target in treatments.items():
-        crosses[stage] = Cross(state.features, target, target.bound, stage.query)
+    centre = state.centre
+    outcome: Transform = centre
+    if state.window is not None:
+        outcome = OutcomeResidual(Constant(0.5 * (centre.lo + centre.hi)), state.outcome)
+    bounds = {Stages.OUTCOME: centre.bound} | {k: t.bound for k, t in treatments.items()}
+    targets = {Stages.OUTCOME: outcome, **treatments}
+    crosses = {k: Cross(state.features, t, bounds[k], k.query) for k, t in targets.items()}
     return gram_of(state, crosses)
-
-
-def _partial(state: FitState, grams: Grams) -> tuple[FoldNuisances, ...]:
-    known = state.known
-    if known is not None:
-        etas = outcomes(state, grams)
-        return tuple(FoldNuisances(known, known, mean(state, eta.mean), None) for eta in etas)
-    numbers = state.session.plan.request.dose
-    es = means(state, grams, Stages.TREATMENT, 0.5) if numbers else treatments(state, grams)
-    return paired(state, es, outcomes(state, grams))
 
 
 def paired(
@@ -197,15 +196,6 @@ def treatments(
 def _slope_variance(features: FeatureMap) -> float:
     """Variance of phi'beta for slopes of unit variance on the linear functions."""
     return float(max((features.order == 1).sum(), 1)) * amplitude(len(features.blocks)) ** 2
-
-
-def _outcome_cross(state: FitState) -> Cross:
-    outcome = state.centre
-    target: Transform = outcome
-    if state.window is not None:
-        middle = Constant(0.5 * (outcome.lo + outcome.hi))
-        target = OutcomeResidual(middle, state.outcome)
-    return Cross(state.features, target, outcome.bound, "outcome")
 
 
 def outcomes(state: FitState, grams: Grams) -> list[Posterior]:

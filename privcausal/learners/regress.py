@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from privcausal.errors import CapabilityError
 from privcausal.features.basis import Directions, FeatureMap, Turned
 from privcausal.features.functions import Additive, Constant
 from privcausal.inference.average import AverageEstimate, with_design_effect
@@ -29,7 +28,7 @@ from privcausal.inference.regression import Moments, least_squares
 from privcausal.learners.alerts import listed
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, Linear, PrivateBase
-from privcausal.learners.budget import StageWeight, Undeclared, make_plan
+from privcausal.learners.budget import StageWeight
 from privcausal.learners.description import BOUNDED, MISSING, Description, tails
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.shares import SHARES, Stages
@@ -42,7 +41,7 @@ from privcausal.learners.state import (
     off_diagonal_sd,
     prepare,
 )
-from privcausal.request.plan import Plan, StageKey
+from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
@@ -75,6 +74,7 @@ class LeastSquares(Learner):
 
     name: ClassVar[str] = "regress"
     title: ClassVar[str] = "least squares"
+    whole: ClassVar[str] = "a regression has none"
     shares: ClassVar[Mapping[str, float]] = {
         "bounds": SHARES.top_bounds,
         "nuisance": SHARES.regress_first,
@@ -98,22 +98,6 @@ class LeastSquares(Learner):
         if request.cov_type == "HC0":
             needs.append(StageWeight(MEAT, SHARES.regress_meat))
         return needs
-
-    def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
-        """Stages with integer budgets.
-
-        Raises
-        ------
-        CapabilityError
-            A split is asked for: there are no nuisances whose rows could be kept apart.
-        """
-        if request.split != "full":
-            raise CapabilityError(
-                f"split={request.split!r} keeps the rows of nuisances apart, and a regression has "
-                "none: leave split='full'"
-            )
-        needs = self.needs(request, Linear())
-        return make_plan(request, self.name, "none", needs, self.shares, undeclared)
 
     def accepted(self, base: AnyBase) -> PrivateBase:
         return Linear()
