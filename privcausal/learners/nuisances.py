@@ -75,7 +75,7 @@ def additive_nuisances(state: FitState) -> tuple[FitState, Grams, tuple[FoldNuis
         etas = outcomes(state, grams)
         found = [FoldNuisances(known, known, mean(state, eta.mean), None) for eta in etas]
         return state, grams, tuple(found)
-    es = means(state, grams, Stages.TREATMENT, 0.5) if numbers else treatments(state, grams)
+    es = means(state, grams, Stages.TREATMENT, 0.5) if numbers else propensities(state, grams)
     return state, grams, paired(state, es, outcomes(state, grams))
 
 
@@ -153,18 +153,9 @@ def updated_for_effect(
 def extended(part: FoldNuisances, psi: Interactions, joint: Pair) -> FoldNuisances:
     """Additive nuisances plus interactions."""
     e, eta = joint.mean
-    return replace(
-        part,
-        e=_more(part.e, psi, e),
-        e_soft=_more(part.e_soft, psi, e),
-        eta=_more(part.eta, psi, eta),
-        beyond=(psi, joint),
-    )
-
-
-def _more(function: Function, psi: Interactions, coef: Vector) -> Function:
-    base = function.base if isinstance(function, Extended) else function
-    return Extended(base, psi, coef)
+    additive = (f.base if isinstance(f, Extended) else f for f in (part.e, part.e_soft, part.eta))
+    one, soft, mu = (Extended(f, psi, c) for f, c in zip(additive, (e, e, eta), strict=True))
+    return FoldNuisances(one, soft, mu, part.pair, (psi, joint))
 
 
 def _crosses(
@@ -176,7 +167,7 @@ def _crosses(
     return [(g, cross, sd) for g, (cross, sd, _) in zip(grams.outside, found, strict=True)]
 
 
-def treatments(
+def propensities(
     state: FitState, grams: Grams, stage: StageKey = Stages.TREATMENT
 ) -> list[Posterior]:
     found = []

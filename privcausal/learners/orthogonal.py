@@ -24,7 +24,7 @@ from privcausal.inference.ranges import outcome_window
 from privcausal.inference.regression import Moments, Posterior, second_moment
 from privcausal.learners.bases import Base, Gam
 from privcausal.learners.budget import StageWeight
-from privcausal.learners.interactions import INTERACTIONS, interaction_needs, refine
+from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.nuisances import (
     FoldNuisances,
     additive_nuisances,
@@ -161,13 +161,8 @@ def refined(
     state: FitState, partials: tuple[FoldNuisances, ...], spread: float | None = None
 ) -> tuple[tuple[FoldNuisances, ...], Remainder]:
     """With interactions where they are planned, and what averages allow for where none is seen."""
-    if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
-        return partials, Remainder(0.0, 0.0)
-    refined = refine(state, partials, spread)
-    if refined is partials:  # the covariates have no products
-        state.session.unused(*INTERACTIONS)
-        return partials, Remainder(0.0, 0.0)
-    return select_interactions(state, refined)
+    found = refine(state, partials, spread)
+    return (found, Remainder(0.0, 0.0)) if found is partials else select_interactions(state, found)
 
 
 def select_interactions(
@@ -180,7 +175,7 @@ def select_interactions(
     beyond = [p.beyond for p in partials]
     if any(one is None or one[1].support > 0 for one in beyond):
         return partials, Remainder(0.0, 0.0)
-    laws = []
+    laws, without = [], []
     for part, one in zip(partials, beyond, strict=True):
         assert one is not None
         psi, pair = one
@@ -188,14 +183,9 @@ def select_interactions(
         law = pair.remainder(weight)
         shift = pair.confounding(weight) + law.mean
         laws.append(Remainder(0.0, float(np.hypot(law.sd, shift))))
-    return tuple(_without(p) for p in partials), over_folds(laws)
-
-
-def _without(part: FoldNuisances) -> FoldNuisances:
-    """With interactions of zero, so that what is saved has the same structure."""
-    assert part.beyond is not None
-    psi, pair = part.beyond
-    return extended(part, psi, pair.without())
+        # interactions of zero, so that what is saved has the same structure
+        without.append(extended(part, psi, pair.without()))
+    return tuple(without), over_folds(laws)
 
 
 Asked = tuple[StageKey, StageKey, StageKey | None]
@@ -216,7 +206,7 @@ def residual_moments(
     law = residual_sizes(state, target, sizes, partials[0])
     gram, gram_sd, mean_weight = weights_gram(state, known.grams, partials, weights)
     cut, features = cut_of(state, law, moments, PRIORS.cut_bias), state.effect_features
-    found = moments_of(state, features, target, law, cut, moments, by_arm=by_arm)
+    found = cut_moments(state, features, target, law, cut, moments, by_arm=by_arm)
     return Residuals(*found, gram=gram, gram_sd=gram_sd, mean_weight=mean_weight, sizes=law)
 
 
@@ -236,7 +226,7 @@ def cut_of(state: FitState, law: cuts.AbsHistogram, stage: StageKey, bias: float
     return cuts.threshold_for_effect(law, noise, bias=bias)
 
 
-def moments_of(
+def cut_moments(
     state: FitState,
     features: Features,
     target: Transform,
