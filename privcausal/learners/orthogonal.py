@@ -234,10 +234,11 @@ def cut_moments(
     cut: float,
     stage: StageKey,
     *,
+    what: str = "residual product",
     by_arm: bool = False,
 ) -> Moved:
     """Ask for the moments of a target that is cut, and scale them to those of the uncut one."""
-    order = Cross(features, target, cut, "residual product", by_arm=by_arm)
+    order = Cross(features, target, cut, what, by_arm=by_arm)
     release = state.session.release(stage, order)
     below = max(law.below(cut), PRIORS.least_below)
     return Moved(
@@ -292,6 +293,11 @@ def orthogonal_effect(
     return read_effect(state, found, partials, after, regress).effect, after
 
 
+def effect_spreads(state: FitState, slopes: float) -> tuple[float, float]:
+    """Prior variances of the mean effect, and of its terms, which together reach `slopes`."""
+    return (PRIORS.constant_sd * state.outcome.bound) ** 2, slopes**2 / PRIORS.effect_terms
+
+
 def read_effect(
     state: FitState,
     found: Residuals,
@@ -303,10 +309,10 @@ def read_effect(
 
     The covariance of the leftover, with what cutting may have done to the constant, is in the band.
     """
-    bound, features = state.outcome.bound, state.effect_features
+    features = state.effect_features
     noise_var = found.spread**2 / found.mean_weight
     moments = Moments(found.gram, found.cross, found.gram_sd, found.cross_sd, noise_var)
-    spreads = (PRIORS.constant_sd * bound) ** 2, found.cut**2 / PRIORS.effect_terms
+    spreads = effect_spreads(state, found.cut)
     base = state.session.regression
     if not isinstance(base, Gam):
         posterior = regress(moments, *spreads)
