@@ -170,7 +170,7 @@ class CateLearner(EffectLearner):
         boosted = isinstance(session.base, DPEBM)
         learnt = self.boost(state) if boosted else self.learn(state)
         state = learnt.state
-        found: AverageEstimate | None = None
+        found = None
         if session.plan.has(STAGES[1]):
             state = look_at_outcome(state, Stages.AVERAGE_RANGE)
             centre = float(np.mean(learnt.effect(state.rows)))

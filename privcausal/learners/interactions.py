@@ -34,7 +34,7 @@ from privcausal.learners.shares import Stages
 from privcausal.learners.state import FitState, complements
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.typing import Matrix, Vector
 from privcausal.vault import Cross, OutcomeResidual, TreatmentResidual
 
 INTERACTIONS = (
@@ -239,18 +239,10 @@ def _regressions(
 
 
 def _prior(psi: Interactions, spread: float) -> Prior:
-    kinds = _kinds(psi)
-    of_kind = np.array(
-        [
-            (PRIORS.pairs_spread / PRIORS.pairs_size) ** 2,
-            (PRIORS.curved_spread / PRIORS.curved_size) ** 2,
-        ]
-    )
+    # 0 for products of pairs, 1 for those with curvatures
+    kinds = np.repeat(np.array([0, 1]), (len(psi.pairs), CURVES * len(psi.curved)))
+    sizes = np.array([PRIORS.pairs_size, PRIORS.curved_size])
+    of_kind = (np.array([PRIORS.pairs_spread, PRIORS.curved_spread]) / sizes) ** 2
     var = np.log(spread**2 * of_kind[kinds])
     centre = np.bincount(kinds, var) / np.bincount(kinds)
     return Prior(kinds + 1, np.ones(psi.size), 1.0, centre, PRIORS.kinds_pull, fit_noise=True)
-
-
-def _kinds(psi: Interactions) -> Integers:
-    """0 for products of pairs, 1 for those with curvatures; shape (K,)."""
-    return np.repeat(np.array([0, 1]), (len(psi.pairs), CURVES * len(psi.curved)))

@@ -157,9 +157,12 @@ def _layout(
     variance = np.maximum(reading.cov.diagonal(), PRIORS.doubt * band) * size
     noise = cross_noise(state, Stages.REMAINING, cut) / (state.population.count * first.mean_weight)
     psi = modifier_products(state, weight, reading.effect) if base.interactions else None
-    share = (
-        0.0 if psi is None else _share_of(psi, variance, noise**2, PRIORS.product_sd * first.cut)
-    )
+    share = 0.0  # of the norm; the products have none where noise would hide most of them
+    if psi is not None:
+        spread = (PRIORS.product_sd * first.cut) ** 2
+        filled = water_filling(np.r_[variance, np.full(psi.size, spread)], noise**2)
+        each = min(float(filled[-1]), PRIORS.products_norm / psi.size)
+        share = each * psi.size if each * spread > noise**2 else 0.0
     own = (1 - PRIORS.even_norm) * water_filling(
         variance, noise**2
     ) + PRIORS.even_norm * size / size.sum()
@@ -170,15 +173,6 @@ def _layout(
             state, features, psi, np.r_[stretch, np.full(psi.size, np.sqrt(share / psi.size))]
         )
     return _with_cut(state, features, None, stretch)
-
-
-def _share_of(psi: Interactions, variance: Vector, noise: float, spread: float) -> float:
-    """The products' share of the norm; none where noise would hide most of what they may be."""
-    own = np.full(psi.size, spread**2)
-    each = min(
-        float(water_filling(np.r_[variance, own], noise)[-1]), PRIORS.products_norm / psi.size
-    )
-    return each * psi.size if each * spread**2 > noise else 0.0
 
 
 def _with_cut(
