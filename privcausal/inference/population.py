@@ -271,8 +271,7 @@ def feature_map(
         for j, column in enumerate(design.columns)
     )
     uncut = FeatureMap(design, blocks, np.inf)
-    norms = np.linalg.norm(uncut.phi(scaled), axis=1)
-    return FeatureMap(design, blocks, float(np.quantile(norms, quantile)))
+    return replace(uncut, cut=uncut.norm_of(rows, quantile))
 
 
 def _block(j: int, column: Column, values: Vector, functions: int, size: float) -> Block:

@@ -120,21 +120,16 @@ def _windowed(state: FitState) -> FitState:
 
 def nuisance_needs(request: Request, base: Base) -> list[StageWeight]:
     """Stages of both nuisances, with their interactions where the base learns them."""
-    known = request.propensity is not None
-    needs = [StageWeight(Stages.GRAM, SHARES.gram)]
-    if not base.released_weights and not is_binary(request):
-        needs.insert(0, StageWeight(Stages.OUTCOME_RANGE, SHARES.outcome_range))
-    if not known:
-        needs.append(StageWeight(Stages.TREATMENT, SHARES.treatment))
-    needs.append(StageWeight(Stages.OUTCOME, SHARES.outcome))
-    if not known and base.interactions:
-        needs += interaction_needs(
-            request,
-            SHARES.interactions_treatment,
-            SHARES.interactions_outcome,
-            SHARES.interactions_sizes,
-        )
-    return needs
+    known, wide = request.propensity is not None, not is_binary(request)
+    look = StageWeight(Stages.OUTCOME_RANGE, SHARES.outcome_range)
+    weights = SHARES.interactions_treatment, SHARES.interactions_outcome, SHARES.interactions_sizes
+    return [
+        *([look] if wide and not base.released_weights else []),
+        StageWeight(Stages.GRAM, SHARES.gram),
+        *([] if known else [StageWeight(Stages.TREATMENT, SHARES.treatment)]),
+        StageWeight(Stages.OUTCOME, SHARES.outcome),
+        *([] if known or not base.interactions else interaction_needs(request, *weights)),
+    ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -377,8 +377,7 @@ def prepare(
     effect = features
     if len(own) < len(terms):
         small = features.restricted(sorted(own))
-        norms = np.linalg.norm(small.phi(population.rows().scaled(design)), axis=1)
-        effect = replace(small, cut=float(np.quantile(norms, PRIORS.norm_quantile)))
+        effect = replace(small, cut=small.norm_of(population.rows(), PRIORS.norm_quantile))
     rows = _rows(population, declared_propensity(request, session.schema))
     return FitState(session, design, linear, groups, population, features, effect, rows)
 
