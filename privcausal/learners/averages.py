@@ -4,13 +4,13 @@ Every estimand is E[q tau(X)] / E[q] with a weight q(X): 1 for the ATE, e(X) for
 e(X) (1 - e(X)) for the ATO, the effect in the overlap population (Li, Morgan and Zaslavsky 2018).
 The estimate is c + sum(score) / sum(mass), with scores centred at a c near the average itself, so
 that scores are small and noise in the mass matters little. The sums also give the effects in groups
-and the best linear projection."""
+and the best linear projection. Several averages come from one release of their scores."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from privcausal.inference.average import (
 )
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
+from privcausal.inference.joint import Asked, JointData, estimate_together, noise_shape
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.score_cut import ArmSizes, Extremes, score_cut, score_edges, slope_kept
 from privcausal.learners.budget import StageWeight
@@ -35,13 +36,16 @@ from privcausal.request.groups import partitions
 from privcausal.request.plan import StageKey
 from privcausal.request.request import RISKS, Request
 from privcausal.request.schema import Interval
-from privcausal.typing import Estimand, Matrix, Vector
+from privcausal.typing import Estimand, Vector
 from privcausal.vault import (
     Aipw,
     ArmHistogram,
     ArmHistograms,
     ArmScore,
     ArmSize,
+    ByFold,
+    JointSquares,
+    JointSums,
     MassBalance,
     Mechanism,
     OfArm,
@@ -50,6 +54,7 @@ from privcausal.vault import (
     OverlapScore,
     ScoreSquares,
     ScoreSums,
+    ScoreVector,
     SizeHistogram,
     Transform,
     TreatedMass,
@@ -102,8 +107,8 @@ class Target:
     score: Transform
     mass: Transform
     extremes: Extremes
-    mass_spread: float
-    group_masses: bool
+    mass_spread: float = PRIORS.balance_sd
+    group_masses: bool = False
     pilot: Pilot | None = None
     arm: int = 1
 
@@ -133,24 +138,17 @@ def target(
     centre = _held(state, float(np.average(tau(state.rows), weights=weight)))
     scale = float(np.mean(weight))
     scores: list[Score]
-    masses: list[Transform]
     if estimand == "ATT":
-        e = Capped(e, 1 - clip)
+        e, mass = Capped(e, 1 - clip), by_fold(lambda _: TreatedMass(scale), partials)
         scores = [
             TreatedScore(Capped(p.e_soft, 1 - clip), n.mu0, outcome, clip, centre, scale)
             for p, n in zip(partials, nuisances, strict=True)
         ]
-        masses = [TreatedMass(scale)] * len(partials)
     else:
+        mass = by_fold(lambda p: OverlapMass(p.e_soft, soft, scale), partials)
         scores = [OverlapScore(p.e_soft, p.eta, outcome, soft, centre, scale) for p in partials]
-        masses = [OverlapMass(p.e_soft, soft, scale) for p in partials]
-    return Target(
-        centre,
-        by_fold(lambda s: s, scores),
-        by_fold(lambda m: m, masses),
-        _extremes(state, scores[0], e, outcome),
-        PRIORS.mass_sd,
-        group_masses=True,
+    return replace(
+        _target(state, centre, scores, mass, e), mass_spread=PRIORS.mass_sd, group_masses=True
     )
 
 
@@ -167,33 +165,19 @@ def average_target(
     """
     clip, centre = state.clip, _held(state, centre)
     scores = [Aipw(n, state.outcome, clip, Constant(centre), abs(centre)) for n in nuisances]
-    masses = [MassBalance(n.e, clip) for n in nuisances]
-    return Target(
-        centre,
-        by_fold(lambda s: s, scores),
-        by_fold(lambda m: m, masses),
-        _extremes(state, scores[0], nuisances[0].e, within or state.outcome),
-        PRIORS.balance_sd,
-        group_masses=False,
-        pilot=None if tau is None or not len(state.linear) else _pilot(state, nuisances, tau),
-    )
-
-
-def arm_targets(
-    state: FitState, nuisances: Sequence[Nuisance], mass: Transform
-) -> tuple[Target, Target]:
-    """Those of E[Y(0)] and E[Y(1)], whose difference is that of the ATE, over the ATE's `mass`."""
-    found = []
-    for arm in (0, 1):
-        scores, centre = _arm_scores(state, nuisances, arm)
-        extremes = _extremes(state, scores[0], nuisances[0].e, state.outcome)
-        score = by_fold(lambda s: s, scores)
-        found.append(Target(centre, score, mass, extremes, PRIORS.balance_sd, group_masses=False))
-    return found[0], found[1]
+    mass = by_fold(lambda n: MassBalance(n.e, clip), nuisances)
+    found = _target(state, centre, scores, mass, nuisances[0].e, within)
+    return found if tau is None else replace(found, pilot=_pilot(state, nuisances, tau))
 
 
 SAME = 1e-6
 """Prior sd of a mass that counts rows, as their size does."""
+
+
+def arm_target(state: FitState, nuisances: Sequence[Nuisance], arm: int, mass: Transform) -> Target:
+    """That of E[Y(0)] or E[Y(1)], whose difference is that of the ATE, over the ATE's `mass`."""
+    centre, scores = _arm_scores(state, nuisances, arm)
+    return _target(state, centre, scores, mass, nuisances[0].e)
 
 
 def one_arm_target(
@@ -204,21 +188,41 @@ def one_arm_target(
     within: Outcome | None = None,
 ) -> Target:
     """That of the mean outcome in one of several arms, of which all others are the control."""
-    scores, centre = _arm_scores(state, nuisances, 1)
-    extremes = _extremes(state, scores[0], nuisances[0].e, within or state.outcome)
-    score = by_fold(lambda s: OfArm(s, arm), scores)
-    return Target(centre, score, mass, extremes, SAME, group_masses=False, arm=arm)
+    centre, scores = _arm_scores(state, nuisances, 1)
+    several = [OfArm(score, arm) for score in scores]
+    found = _target(state, centre, several, mass, nuisances[0].e, within)
+    return replace(found, mass_spread=SAME, arm=arm)
 
 
 def _arm_scores(
     state: FitState, nuisances: Sequence[Nuisance], arm: int
-) -> tuple[list[ArmScore], float]:
-    means = [(n.mu1 if arm else n.mu0)(state.rows).mean() for n in nuisances]
-    centre = float(np.mean(means))
-    return [ArmScore(n, state.outcome, state.clip, arm, centre) for n in nuisances], centre
+) -> tuple[float, list[ArmScore]]:
+    centre = float(np.mean([(n.mu1 if arm else n.mu0)(state.rows).mean() for n in nuisances]))
+    return centre, [ArmScore(n, state.outcome, state.clip, arm, centre) for n in nuisances]
 
 
-def _pilot(state: FitState, nuisances: Sequence[Nuisance], tau: Function) -> Pilot:
+def _target(
+    state: FitState,
+    centre: float,
+    scores: Sequence[Score],
+    mass: Transform,
+    e: Function,
+    within: Outcome | None = None,
+) -> Target:
+    """By the scores of each fold, with what these are by the propensity `e` of one of them."""
+    outcome, rows, p = within or state.outcome, state.rows, e(state.rows)
+    ends = [[scores[0].at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]
+    extremes = Extremes(
+        np.stack([np.maximum(np.abs(low), np.abs(high)) for low, high in ends]),
+        np.stack([(high - low) / (2 * outcome.bound) for low, high in ends]),
+        np.stack([1 - p, p]),
+    )
+    return Target(centre, by_fold(lambda s: s, scores), mass, extremes)
+
+
+def _pilot(state: FitState, nuisances: Sequence[Nuisance], tau: Function) -> Pilot | None:
+    if not len(state.linear):
+        return None
     z = state.rows.scaled(state.linear)
     middle = z.mean(axis=0)
     slopes = np.linalg.lstsq(z - middle, tau(state.rows), rcond=1e-6)[0]
@@ -232,16 +236,6 @@ def _held(state: FitState, centre: float) -> float:
     """Inside the range that an effect can have."""
     reach = 2 * state.outcome.bound
     return float(np.clip(centre, -reach, reach))
-
-
-def _extremes(state: FitState, score: Score, e: Function, outcome: Outcome) -> Extremes:
-    rows, p = state.rows, e(state.rows)
-    ends = [[score.at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]
-    return Extremes(
-        np.stack([np.maximum(np.abs(low), np.abs(high)) for low, high in ends]),
-        np.stack([(high - low) / (2 * outcome.bound) for low, high in ends]),
-        np.stack([1 - p, p]),
-    )
 
 
 # -- the release ------------------------------------------------------------------------------
@@ -284,56 +278,185 @@ class Weighed(NamedTuple):
     weight: float = np.inf
 
 
+class One(NamedTuple):
+    """An average that is asked for: its score combines those of the components by `parts`."""
+
+    name: str
+    target: Target
+    remainder: Remainder
+    parts: Vector = np.ones(1)
+
+
+class Chosen(NamedTuple):
+    """Where the score of an average is cut, the most that its mean loses, and the scores' rms."""
+
+    cut: float
+    bias: float
+    rms: float
+    noise: float
+
+
 def averages(
-    state: FitState, target: Target, weighed: Weighed, stages: Keys, name: str
+    state: FitState, asked: Sequence[One], stages: Keys, weight: float = np.inf
 ) -> AverageEstimate:
-    """Release sums of the score times (1, z, g), and of its square; estimates with covariances."""
-    request = state.session.plan.request
-    (sizes,) = score_sizes(state, [target], stages[0])
-    regressors, robust = state.regressors, request.cov_type == "HC0"
-    rough = rough_sums(state, target)
-    chosen = score_cut(
-        target.extremes,
-        noise_per_cut(state, rough, stages[1]),
-        sizes,
-        state.look,
-        state.population.count,
-        anywhere=request.tails == "any",
-    )
-    cut = chosen.at
-    rms = 0.0 if sizes is None else sizes.rms(cut)
-    sums, bias = replace(rough, cut=cut), chosen.bias
-    if state.session.beyond is not None:
-        bias += target.extremes.unit_most * state.session.beyond.lost / state.population.count
-    squares = ScoreSquares(target.score, cut, regressors, meat=robust)
-    state.session.gather({stages[1]: sums, stages[2]: squares})
-    first = state.session.release(stages[1], sums)
-    second = state.session.release(stages[2], squares)
+    """Averages from one release of their scores and one of the squares, with their covariance.
+
+    Each component is cut as it would be alone, by sizes of its own. One is released times (1, z, g)
+    and so has slopes. Of several, a row's cut scores are released as one vector, with noise of the
+    shape that hides all that they can be. `weight` is that of `Weighed`.
+    """
+    chosen = _chosen(state, asked, stages)
+    found = (_alone if len(asked) == 1 else _together)(state, asked, chosen, stages)
+    max_rows = state.session.plan.request.trust.max_rows
+    return replace(with_design_effect(found, max_rows), weight=weight)
+
+
+def _alone(
+    state: FitState, asked: Sequence[One], chosen: Sequence[Chosen], stages: Keys
+) -> AverageEstimate:
+    target, cut = asked[0].target, chosen[0].cut
+    robust = state.session.plan.request.cov_type == "HC0"
+    sums = replace(rough_sums(state, target), cut=cut)
+    squares = ScoreSquares(target.score, cut, state.regressors, meat=robust)
     value, sd = (
-        ScoreData(*sums.split(a), *squares.split(b))
-        for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
+        ScoreData(*sums.split(first), *squares.split(second))
+        for first, second in _released(state, stages, sums, squares)
     )
-    limits = size_limits(state, float(sd.outer[0, 0]), state.session.plan.stage(stages[1]).rows)
-    columns = state.linear.columns
-    frame = Frame(
-        target.centre,
-        float(np.clip(value.outer[0, 0], *limits)),
-        points(state),
-        regressors.alpha * np.array([c.per_unit for c in columns]),
-        bias,
-        weighed.remainder,
-        PRIORS.least_square * rms**2,
-        (1.0, target.mass_spread),
-        target.group_masses,
-        target.kept(cut, rms),
-        None if target.pilot is None else target.pilot.coef,
-        partitions(state.groups, state.session.schema, request.needed),
-        limits,
+    size, size_sd = float(value.outer[0, 0]), float(sd.outer[0, 0])
+    (frame,) = _frames(state, asked, chosen, stages, size, size_sd)
+    terms = (asked[0].name, *(c.name for c in state.linear.columns))
+    return estimate_averages(terms, _labels(state), value, sd, frame, robust=robust)
+
+
+def _together(
+    state: FitState, asked: Sequence[One], chosen: Sequence[Chosen], stages: Keys
+) -> AverageEstimate:
+    scores, neighbors = _vector(state, asked, chosen), state.session.plan.request.trust.neighbors
+    by_mass = {id(one.target.mass): one.target for one in asked}
+    grouped = tuple(k for k, one in enumerate(by_mass.values()) if one.group_masses)
+    masses = tuple(one.mass for one in by_mass.values())
+    sums = JointSums(scores, masses, grouped, state.regressors, neighbors)
+    squares = JointSquares(scores, state.regressors)
+    value, sd = (
+        JointData(*sums.split(first), squares.split(second))
+        for first, second in _released(state, stages, sums, squares)
     )
-    terms = (name, *(c.name for c in columns))
-    groups = tuple(g.label for g in state.groups)
-    found = estimate_averages(terms, groups, value, sd, frame, robust=robust)
-    return replace(with_design_effect(found, request.trust.max_rows), weight=weighed.weight)
+    size, size_sd = float(value.size[0, 0]), float(sd.size[0, 0])
+    frames = _frames(state, asked, chosen, stages, size, size_sd)
+    back, places = np.linalg.inv(scores.basis), list(by_mass)
+    rows = [
+        Asked(one.name, one.parts @ back, 1 + places.index(id(one.target.mass)), frame)
+        for one, frame in zip(asked, frames, strict=True)
+    ]
+    return estimate_together(rows, _labels(state), value, sd)
+
+
+def _released(
+    state: FitState, stages: Keys, sums: Mechanism, squares: Mechanism
+) -> Iterator[tuple[Vector, Vector]]:
+    """Sums and sums of squares, then their noise sds."""
+    session = state.session
+    session.gather({stages[1]: sums, stages[2]: squares})
+    first, second = session.release(stages[1], sums), session.release(stages[2], squares)
+    yield first.value, second.value
+    yield first.noise_sd, second.noise_sd
+
+
+def _labels(state: FitState) -> tuple[str, ...]:
+    return tuple(group.label for group in state.groups)
+
+
+def _frames(
+    state: FitState,
+    asked: Sequence[One],
+    chosen: Sequence[Chosen],
+    stages: Keys,
+    size: float,
+    size_sd: float,
+) -> list[Frame]:
+    """What is known of each average beside its sums; `size` is the noisy number of rows."""
+    session = state.session
+    limits = size_limits(state, size_sd, session.plan.stage(stages[1]).rows)
+    z = state.rows.scaled(state.linear)
+    points = np.hstack([np.ones((len(z), 1)), state.regressors.alpha * z])
+    units = state.regressors.alpha * np.array([c.per_unit for c in state.linear.columns])
+    parts = partitions(state.groups, session.schema, session.plan.request.needed)
+    lost = 0.0 if session.beyond is None else session.beyond.lost
+    return [
+        Frame(
+            aim.centre, float(np.clip(size, *limits)), points, units,
+            own.bias + aim.extremes.unit_most * lost / state.population.count, remainder,
+            PRIORS.least_square * own.rms**2, (1.0, aim.mass_spread), aim.group_masses,
+            aim.kept(own.cut, own.rms), None if aim.pilot is None else aim.pilot.coef, parts,
+            limits,
+        )
+        for (_, aim, remainder, _), own in zip(asked, chosen, strict=True)
+    ]  # fmt: skip
+
+
+def _components(asked: Sequence[One]) -> list[int]:
+    """The places of the averages whose scores are entries of the vector, in its order."""
+    found = [k for k, one in enumerate(asked) if one.parts.min() >= 0]
+    return sorted(found, key=lambda k: int(np.argmax(asked[k].parts)))
+
+
+def _chosen(state: FitState, asked: Sequence[One], stages: Keys) -> list[Chosen]:
+    """The cut of each component as if it were alone; another loses what its components do."""
+    components = _components(asked)
+    sizes = score_sizes(state, [asked[k].target for k in components], stages[0])
+    found = []
+    for k, one in enumerate(asked):
+        noise = noise_per_cut(state, rough_sums(state, one.target), stages[1])
+        own = sizes[components.index(k)] if k in components else None
+        cut = score_cut(
+            one.target.extremes, noise, own, state.look, state.population.count,
+            anywhere=state.session.plan.request.tails == "any",
+        )  # fmt: skip
+        rms = 0.0 if own is None else own.rms(cut.at)
+        found.append(Chosen(cut.at, cut.bias, rms, noise * cut.at))
+    bias = np.array([found[k].bias for k in components])
+    return [
+        own._replace(bias=float(np.abs(one.parts) @ bias))
+        for one, own in zip(asked, found, strict=True)
+    ]
+
+
+def _vector(state: FitState, asked: Sequence[One], chosen: Sequence[Chosen]) -> ScoreVector:
+    """The scores in a basis in which no row's norm is above 1, of least predicted variances.
+
+    Each variance counts in what its average has alone of noise and bias. A convex function of the
+    outcome, as the norm of the cut scores is between the places where one meets its cut, is largest
+    at these or at the ends of the outcome's bounds: the shape holds what scores are there.
+    """
+    components, found = _components(asked), []
+    arms = range(len(state.session.plan.request.arms) or 2)
+    for k in components:
+        aim = asked[k].target
+        first: Any = aim.score.transforms[0] if isinstance(aim.score, ByFold) else aim.score
+        treated = [float(arm == aim.arm) for arm in arms]
+        ends = state.outcome.lo, state.outcome.hi
+        found.append([[first.at(state.rows, t, y) for t in treated] for y in ends])
+    low, high = np.moveaxis(np.array(found), 0, -1)  # (2, N, J) each
+    cuts = np.array([chosen[k].cut for k in components])
+    slope = np.where(high == low, np.inf, high - low)
+    meets = np.concatenate([(s * cuts - low) / slope for s in (-1.0, 1.0)], axis=-1)
+    at = np.moveaxis(np.clip(meets, 0.0, 1.0), -1, 0)[..., None]
+    at = np.concatenate([at, np.zeros_like(at[:1]), np.ones_like(at[:1])])
+    all_ = np.clip(low + at * (high - low), -cuts, cuts).reshape(-1, len(cuts))
+    worth = np.zeros((len(cuts),) * 2)
+    for one, own in zip(asked, chosen, strict=True):
+        worth += np.outer(one.parts, one.parts) / (
+            own.noise**2 + own.bias**2 + one.remainder.rms**2
+        )
+    some = all_[:: max(THINNED, len(all_) // MOST)]
+    basis = np.linalg.inv(np.linalg.cholesky(noise_shape(some, worth)))
+    basis /= max(1.0, float(np.linalg.norm(all_ @ basis.T, axis=1).max()))
+    return ScoreVector(tuple(asked[k].target.score for k in components), cuts, basis)
+
+
+THINNED, MOST = 4, 10_000
+"""One of so many points, and about so many at most, find the shape; it is then scaled to hold all
+of them."""
 
 
 def score_sizes(
@@ -430,12 +553,6 @@ def size_limits(state: FitState, noise_sd: float, share: float) -> tuple[float, 
     return 1.0, public * share
 
 
-def points(state: FitState) -> Matrix:
-    """Regressors a of the synthetic population."""
-    z = state.rows.scaled(state.linear)
-    return np.hstack([np.ones((len(z), 1)), state.regressors.alpha * z])
-
-
 # -- how much one row may weigh ---------------------------------------------------------------
 
 FACTORS = (np.inf, 4.0, 3.2, 2.5, 2.0, 1.6, 1.25, 1.0)
@@ -498,3 +615,43 @@ def _noise(state: FitState, target: Target, stage: StageKey) -> float:
     noise = noise_per_cut(state, rough_sums(state, target), stage)
     cut = score_cut(target.extremes, noise, None, None, state.population.count)
     return float((noise * cut.at) ** 2 + cut.bias**2)
+
+
+# -- what a call asks for ---------------------------------------------------------------------
+
+
+def asked_averages(
+    state: FitState,
+    partials: tuple[FoldNuisances, ...],
+    nuisances: tuple[Nuisance, ...],
+    tau: Effect,
+    stage: StageKey,
+) -> tuple[list[One], float]:
+    """The averages, then the risks that ratios are of; and the most that a row weighs in the ATE.
+
+    The `stage` is that of the scores.
+    """
+    request, weight, found = state.session.plan.request, np.inf, dict[str, One]()
+    vectors = np.eye(len(request.averages) + bool(request.ratios))
+    for name, own in zip(request.averages, vectors, strict=False):
+        if name != "ATE":
+            aim = target(name, state, partials, nuisances, tau)
+            found[name] = One(name, aim, remainder(state, partials, name), own)
+            continue
+        scored = weighed(state, partials, nuisances, tau, stage)
+        centre, weight = float(np.mean(tau(state.rows))), scored.weight
+        aim = average_target(state, scored.nuisances, centre)
+        if request.ratios:
+            share = float(np.mean([p.e(state.rows).mean() for p in partials]))
+            limits = share / weight, 1 - (1 - share) / weight
+            used = tuple(limited(p, *limits) for p in partials)
+            for arm, risk in enumerate(RISKS):
+                one = arm_target(state, scored.nuisances, arm, aim.mass)
+                parts = vectors[-1] if arm else own
+                found[risk] = One(risk, one, remainder(state, used, risk, tau), parts)
+            centre = found[RISKS[1]].target.centre - found[RISKS[0]].target.centre
+            aim = replace(average_target(state, scored.nuisances, centre), mass=aim.mass)
+        parts = vectors[-1] - own if request.ratios else own
+        found[name] = One(name, aim, scored.remainder, parts)
+    order = (*request.averages, *(RISKS if request.ratios else ()))
+    return [found[name] for name in order], weight

@@ -25,9 +25,8 @@ from privcausal.learners.base import average_doubts, finish
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.interactions import INTERACTIONS
-from privcausal.learners.plr import SIZES, cut_sums, released, residual_cut
-from privcausal.learners.private import STAGES, Private, looked
+from privcausal.learners.plr import SIZES, cut_sums, released, residual_cut, slope_needs
+from privcausal.learners.private import STAGES, AverageLearner, looked
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState, Session
 from privcausal.request.plan import StageKey
@@ -43,25 +42,19 @@ WEAK = (
 
 
 @dataclass(frozen=True)
-class LocalAverage(Private):
+class LocalAverage(AverageLearner):
     """Two-stage least squares on residuals, with the limits of Anderson and Rubin (1949)."""
 
     name: ClassVar[str] = "late"
     title: ClassVar[str] = "two-stage least squares (2SLS)"
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
-        found = {need.key: need.weight for need in super().needs(request, base)}
-        for key in (Stages.NUISANCE_WEIGHTS, Stages.TREATMENT, *INTERACTIONS):
-            found.pop(key, None)
-        # scores and their squares are one release
-        found[STAGES[1]] += found.pop(STAGES[2])
-        found |= {STAGES[0]: SHARES.private_sizes, Stages.NUISANCE_RESIDUALS: SHARES.plr_first}
+        needs = [*slope_needs(request), StageWeight(STAGES[0], SHARES.private_sizes)]
         if request.dose:
-            found[SIZES] = SHARES.private_sizes
+            needs.append(StageWeight(SIZES, SHARES.private_sizes))
         if request.propensity is None:
-            found[Stages.INSTRUMENT] = SHARES.private_treatment
-        found[Stages.TREATMENT] = SHARES.late_treatment
-        return [StageWeight(key, weight) for key, weight in found.items()]
+            needs.append(StageWeight(Stages.INSTRUMENT, SHARES.private_treatment))
+        return [*needs, StageWeight(Stages.TREATMENT, SHARES.late_treatment)]
 
     def run(self, session: Session) -> Estimate:
         request = session.plan.request

@@ -27,10 +27,10 @@ from privcausal.learners.base import average_doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.private import STAGES, Private, looked, refined
+from privcausal.learners.private import STAGES, AverageLearner, looked, propensity_needs, refined
 from privcausal.learners.several import by_arm, treatment_stages, treatments
 from privcausal.learners.shares import SHARES, Stages
-from privcausal.learners.state import FitState, Session
+from privcausal.learners.state import FitState, Session, is_binary, range_needs
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Transformed
@@ -55,24 +55,38 @@ Parts = Sequence[tuple[nu.FoldNuisances, ...]]
 """Nuisances by arm and fold."""
 
 
+def slope_needs(request: Request) -> list[StageWeight]:
+    """Of slopes, but for their sizes and what is assigned: scores and squares are one release."""
+    needs = [
+        *range_needs(request, SHARES.private_ranges),
+        StageWeight(Stages.MARGINALS, SHARES.private_marginals),
+        StageWeight(Stages.GRAM, SHARES.private_gram),
+        StageWeight(Stages.OUTCOME, SHARES.private_outcome),
+        StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.plr_first),
+        StageWeight(STAGES[1], SHARES.private_scores + SHARES.private_squares),
+    ]
+    if not is_binary(request):
+        needs.append(StageWeight(Stages.OUTCOME_RANGE, SHARES.private_range))
+    return needs
+
+
 @dataclass(frozen=True)
-class PartiallyLinear(Private):
+class PartiallyLinear(AverageLearner):
     """Residual on residual, with private nuisances and a noise-aware interval."""
 
     name: ClassVar[str] = "plr"
     title: ClassVar[str] = "partialling-out (PLR)"
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
-        found = {need.key: need.weight for need in super().needs(request, base)}
-        found.pop(Stages.NUISANCE_WEIGHTS, None)
-        # scores and their squares are one release
-        found[STAGES[1]] += found.pop(STAGES[2])
-        found |= {STAGES[0]: SHARES.private_sizes, Stages.NUISANCE_RESIDUALS: SHARES.plr_first}
-        if request.dose:
-            found[SIZES] = SHARES.private_sizes
+        needs, sizes = slope_needs(request), StageWeight(STAGES[0], SHARES.private_sizes)
         if request.arms:
-            found = by_arm(found, {Stages.TREATMENT: treatment_stages(request)[1:]})
-        return [StageWeight(key, weight) for key, weight in found.items()]
+            own = by_arm(treatment_stages(request)[1:], SHARES.private_treatment)
+            return [*needs, sizes, *own]
+        own = propensity_needs(request, base)
+        needs += [*own, sizes] if is_binary(request) else [sizes, *own]
+        if request.dose:
+            needs.append(StageWeight(SIZES, SHARES.private_sizes))
+        return needs
 
     def run(self, session: Session) -> Estimate:
         request = session.plan.request
