@@ -36,7 +36,7 @@ from privcausal.request.groups import partitions
 from privcausal.request.plan import StageKey
 from privcausal.request.request import RISKS, Request
 from privcausal.request.schema import Interval
-from privcausal.typing import Estimand, Vector
+from privcausal.typing import Average, Vector
 from privcausal.vault import (
     Aipw,
     ArmHistogram,
@@ -125,7 +125,7 @@ class Target:
 
 
 def target(
-    estimand: Estimand,
+    estimand: Average,
     state: FitState,
     partials: Sequence[FoldNuisances],
     nuisances: Sequence[Nuisance],
@@ -429,7 +429,7 @@ def _vector(state: FitState, asked: Sequence[One], chosen: Sequence[Chosen]) -> 
     at these or at the ends of the outcome's bounds: the shape holds what scores are there.
     """
     components, found = _components(asked), []
-    arms = range(len(state.session.plan.request.arms) or 2)
+    arms = range(len(state.session.plan.request.asked.arms) or 2)
     for k in components:
         aim = asked[k].target
         first: Any = aim.score.transforms[0] if isinstance(aim.score, ByFold) else aim.score
@@ -632,8 +632,8 @@ def asked_averages(
     The `stage` is that of the scores.
     """
     request, weight, found = state.session.plan.request, np.inf, dict[str, One]()
-    vectors = np.eye(len(request.averages) + bool(request.ratios))
-    for name, own in zip(request.averages, vectors, strict=False):
+    vectors = np.eye(len(request.asked.averages) + bool(request.asked.ratios))
+    for name, own in zip(request.asked.averages, vectors, strict=False):
         if name != "ATE":
             aim = target(name, state, partials, nuisances, tau)
             found[name] = One(name, aim, remainder(state, partials, name), own)
@@ -641,7 +641,7 @@ def asked_averages(
         scored = weighed(state, partials, nuisances, tau, stage)
         centre, weight = float(np.mean(tau(state.rows))), scored.weight
         aim = average_target(state, scored.nuisances, centre)
-        if request.ratios:
+        if request.asked.ratios:
             share = float(np.mean([p.e(state.rows).mean() for p in partials]))
             limits = share / weight, 1 - (1 - share) / weight
             used = tuple(limited(p, *limits) for p in partials)
@@ -651,7 +651,7 @@ def asked_averages(
                 found[risk] = One(risk, one, remainder(state, used, risk, tau), parts)
             centre = found[RISKS[1]].target.centre - found[RISKS[0]].target.centre
             aim = replace(average_target(state, scored.nuisances, centre), mass=aim.mass)
-        parts = vectors[-1] - own if request.ratios else own
+        parts = vectors[-1] - own if request.asked.ratios else own
         found[name] = One(name, aim, scored.remainder, parts)
-    order = (*request.averages, *(RISKS if request.ratios else ()))
+    order = (*request.asked.averages, *(RISKS if request.asked.ratios else ()))
     return [found[name] for name in order], weight

@@ -138,7 +138,7 @@ def words_of(request: Request, estimand: str = "") -> Words:
     if request.trust.panel is not None:
         return DID
     words = ESTIMANDS[estimand or request.estimand]
-    if request.arms and not request.formula.terms:
+    if request.asked.arms and not request.formula.terms:
         return replace(words, reading=BY_LOT, identified=(RANDOMISED,))
     if request.propensity is None or request.formula.instrument:
         return words
@@ -163,7 +163,7 @@ RANDOMISED = (
 def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
     """Limits of an estimated propensity in the score: only what it divides by is cut far."""
     soft = min(PRIORS.residual_clip, clip)
-    asked = {request.estimand, *request.averages}
+    asked = {request.estimand, *request.asked.averages}
     low = clip if asked & {"CATE", "ATE"} else soft
     high = soft if asked in ({"ATO"}, {"PLR"}) else clip
     return low, 1 - high
@@ -174,9 +174,9 @@ def propensity_words(request: Request, clip: float) -> str:
     if request.propensity is not None:
         column = isinstance(request.propensity, str)
         return f"known, {'column ' if column else ''}{request.propensity}"
-    if request.dose or request.arms:
+    if request.asked.dose or request.asked.arms:
         of = "instrument" if request.formula.instrument else "treatment"
-        return f"mean of the {of}" if request.dose else "one for each arm"
+        return f"mean of the {of}" if request.asked.dose else "one for each arm"
     if request.formula.instrument:
         return "of the instrument"
     low, high = propensity_limits(request, clip)

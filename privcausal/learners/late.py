@@ -50,7 +50,7 @@ class LocalAverage(AverageLearner):
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         needs = [*slope_needs(request), StageWeight(STAGES[0], SHARES.private_sizes)]
-        if request.dose:
+        if request.asked.dose:
             needs.append(StageWeight(SIZES, SHARES.private_sizes))
         if request.propensity is None:
             needs.append(StageWeight(Stages.INSTRUMENT, SHARES.private_treatment))
@@ -110,7 +110,7 @@ class _Learnt:
             centre,
             scale,
             _most(request.formula.treatment, state.session.schema),
-            state.most if request.dose else 0.0,
+            state.most if request.asked.dose else 0.0,
         )
 
     def estimate(
@@ -140,15 +140,15 @@ def _learnt(state: FitState) -> _Learnt:
     def means(stage: StageKey, number: bool) -> list[Posterior]:
         return nu.means(state, grams, stage, 0.5) if number else nu.treatments(state, grams, stage)
 
-    taken = means(Stages.TREATMENT, request.per_unit)
+    taken = means(Stages.TREATMENT, request.asked.per_unit)
     e = tuple(Additive(state.features, one.mean, 0.5, 0.0, 1.0) for one in taken)
     if known is not None:
         parts = tuple(nu.FoldNuisances(known, known, nu.mean(state, y.mean), None) for y in etas)
         chance = known(state.rows)
         return _Learnt(state, parts, parts, e, float(np.mean(chance * (1 - chance))))
-    moved = means(Stages.INSTRUMENT, request.dose)
+    moved = means(Stages.INSTRUMENT, request.asked.dose)
     parts, others = nu.paired(state, moved, etas), nu.paired(state, moved, taken)
-    if request.dose:
+    if request.asked.dose:
         # what is cut of Z - m is an error of m, which counts by its products with the others
         state, square, _ = residual_cut(state, parts)
     else:

@@ -87,7 +87,7 @@ def _partial(state: FitState, grams: Grams) -> tuple[FoldNuisances, ...]:
     if known is not None:
         etas = outcomes(state, grams)
         return tuple(FoldNuisances(known, known, mean(state, eta.mean), None) for eta in etas)
-    numbers = state.session.plan.request.dose
+    numbers = state.session.plan.request.asked.dose
     es = means(state, grams, Stages.TREATMENT, 0.5) if numbers else treatments(state, grams)
     return paired(state, es, outcomes(state, grams))
 

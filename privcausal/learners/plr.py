@@ -79,12 +79,12 @@ class PartiallyLinear(AverageLearner):
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         needs, sizes = slope_needs(request), StageWeight(STAGES[0], SHARES.private_sizes)
-        if request.arms:
+        if request.asked.arms:
             own = by_arm(treatment_stages(request)[1:], SHARES.private_treatment)
             return [*needs, sizes, *own]
         own = propensity_needs(request, base)
         needs += [*own, sizes] if is_binary(request) else [sizes, *own]
-        if request.dose:
+        if request.asked.dose:
             needs.append(StageWeight(SIZES, SHARES.private_sizes))
         return needs
 
@@ -92,7 +92,7 @@ class PartiallyLinear(AverageLearner):
         request = session.plan.request
         state, parts, share, lost = _learnt(looked(session))
         rows, domain = state.population.count, session.schema[request.formula.treatment]
-        terms = tuple(f"{request.formula.treatment}[T.{arm}]" for arm in request.arms[1:])
+        terms = tuple(f"{request.formula.treatment}[T.{arm}]" for arm in request.asked.arms[1:])
         known = partial(estimate_slopes, terms or ("PLR",), model=rows * share, size=rows)
         none, reach = np.zeros(len(parts)), 2 * state.outcome.bound
         # as far as half the range of outcomes, by the typical residual
@@ -113,7 +113,7 @@ class PartiallyLinear(AverageLearner):
         found = replace(found, size_sd=state.population.count_sd)
         products = nu.product_confounding(state, parts[0], "PLR") / masses[0] / unit
         notes = average_doubts(found, products)
-        if request.dose or request.arms:
+        if request.asked.dose or request.asked.arms:
             return finish(state, None, None, found, notes)
         tau = Constant(float(slopes[0]))
         arms = tuple(nu.nuisance_of(part, tau, state.outcome) for part in parts[0])
@@ -123,9 +123,9 @@ class PartiallyLinear(AverageLearner):
 def _learnt(state: FitState) -> tuple[FitState, Parts, Matrix, float]:
     """Nuisances by arm, E[(T - e)(T - e)'] as they say, and what the cut of T - e takes off."""
     request, lost = state.session.plan.request, 0.0
-    if request.dose or request.arms:
+    if request.asked.dose or request.asked.arms:
         state = replace(state, floor=0.0)
-    if request.arms:
+    if request.asked.arms:
         stages = treatments(request)
         stages.pop(next(iter(stages)))  # of the reference
         state, grams = nu.moments_of(state, stages)
@@ -135,7 +135,7 @@ def _learnt(state: FitState) -> tuple[FitState, Parts, Matrix, float]:
         e /= np.maximum(e.sum(axis=1, keepdims=True), 1.0)
         return state, parts, np.diag(e.mean(axis=0)) - e.T @ e / len(e), lost
     state, _, partials = nu.additive_nuisances(state)
-    if request.dose:
+    if request.asked.dose:
         state, mass, lost = residual_cut(state, partials)
     else:
         state, partials = nu.clipped(state, partials)
@@ -175,7 +175,7 @@ def _scores(state: FitState, parts: Parts, centre: Vector) -> SlopeScores:
     folds = list(zip(*parts, strict=True))
     e = tuple(tuple(part.e_soft for part in fold) for fold in folds)
     eta = tuple(tuple(part.eta for part in fold) for fold in folds)
-    cut = state.most if state.session.plan.request.dose else 0.0
+    cut = state.most if state.session.plan.request.asked.dose else 0.0
     return SlopeScores(e, eta, state.outcome, centre, cut)
 
 

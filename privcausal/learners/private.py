@@ -77,7 +77,7 @@ class Private(AverageLearner):
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         sizes, scores, squares = STAGES
-        arms = len(request.arms)
+        arms = len(request.asked.arms)
         needs = [
             *range_needs(request, SHARES.private_ranges),
             StageWeight(Stages.MARGINALS, SHARES.private_marginals),
@@ -109,7 +109,7 @@ class Private(AverageLearner):
         return needs
 
     def run(self, session: Session) -> Estimate:
-        if session.plan.request.arms:
+        if session.plan.request.asked.arms:
             state = looked(session)
             asked, notes = arm_effects(state, STAGES[1])
             found = averages(state, asked, STAGES)
@@ -121,7 +121,7 @@ class Private(AverageLearner):
         nuisances = tuple(nuisance_of(p, tau, state.outcome) for p in partials)
         asked, weight = asked_averages(state, partials, nuisances, tau, STAGES[1])
         found = averages(state, asked, STAGES, weight)
-        wanted = session.plan.request.averages
+        wanted = session.plan.request.asked.averages
         products = max(product_confounding(state, partials, one) for one in wanted)
         notes = average_doubts(found, products)
         return finish(state, None, shown(partials, nuisances), found, notes)

@@ -26,11 +26,11 @@ from privcausal.vault import OfArm, OfCovariates, Transform, Treatment
 
 
 def treatment_stages(request: Request) -> list[StageKey]:
-    return [StageKey("nuisance", f"treatment {arm}") for arm in request.arms]
+    return [StageKey("nuisance", f"treatment {arm}") for arm in request.asked.arms]
 
 
 def residual_stages(request: Request) -> list[StageKey]:
-    return [StageKey("nuisance", f"residual moments {arm}") for arm in request.arms]
+    return [StageKey("nuisance", f"residual moments {arm}") for arm in request.asked.arms]
 
 
 def treatments(request: Request) -> dict[StageKey, Transform]:
@@ -60,7 +60,7 @@ def arm_effects(state: FitState, stage: StageKey) -> tuple[list[One], tuple[str,
     And notes on arms that many rows are hardly ever in. The `stage` is that of the scores.
     """
     request = state.session.plan.request
-    name, labels = request.formula.treatment, request.arms
+    name, labels = request.formula.treatment, request.asked.arms
     means, notes = _means(state, stage)
     (base, base_law), vectors = means[0], np.eye(len(means))
     effects = [
@@ -105,7 +105,7 @@ def _means(
         found.append((target, scored.remainder))
         least = np.mean([p.e(state.rows) <= mine.clip * (1 + 1e-9) for p in partials])
         if least > POOR_OVERLAP:
-            told = HARDLY.format(share=least, arm=request.arms[arm], clip=mine.clip)
+            told = HARDLY.format(share=least, arm=request.asked.arms[arm], clip=mine.clip)
             if least > MOST_CUT:
                 state.session.alerts["overlap"] = told
             else:
