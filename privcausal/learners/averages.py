@@ -17,15 +17,18 @@ import numpy as np
 from privcausal.features.functions import Capped, Constant, Function, LinearFunction, Nuisance
 from privcausal.features.rows import Rows
 from privcausal.inference.average import (
+    Asked,
     AverageEstimate,
     Frame,
+    JointData,
     ScoreData,
     estimate_averages,
+    estimate_together,
+    noise_shape,
     with_design_effect,
 )
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effect import Effect
-from privcausal.inference.joint import Asked, JointData, estimate_together, noise_shape
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.score_cut import ArmSizes, Extremes, score_cut, score_edges, slope_kept
 from privcausal.learners.budget import StageWeight
@@ -36,7 +39,7 @@ from privcausal.request.groups import partitions
 from privcausal.request.plan import StageKey
 from privcausal.request.request import RISKS, Request
 from privcausal.request.schema import Interval
-from privcausal.typing import Average, Vector
+from privcausal.typing import Average, Matrix, Vector
 from privcausal.vault import (
     Aipw,
     ArmHistogram,
@@ -325,7 +328,8 @@ def _alone(
     size, size_sd = float(value.outer[0, 0]), float(sd.outer[0, 0])
     (frame,) = _frames(state, asked, chosen, stages, size, size_sd)
     terms = (asked[0].name, *(c.name for c in state.linear.columns))
-    return estimate_averages(terms, _labels(state), value, sd, frame, robust=robust)
+    groups = tuple(g.label for g in state.groups)
+    return estimate_averages(terms, groups, value, sd, frame, robust=robust)[0]
 
 
 def _together(
@@ -348,7 +352,7 @@ def _together(
         Asked(one.name, one.parts @ back, 1 + places.index(id(one.target.mass)), frame)
         for one, frame in zip(asked, frames, strict=True)
     ]
-    return estimate_together(rows, _labels(state), value, sd)
+    return estimate_together(rows, tuple(g.label for g in state.groups), value, sd)
 
 
 def _released(
@@ -360,10 +364,6 @@ def _released(
     first, second = session.release(stages[1], sums), session.release(stages[2], squares)
     yield first.value, second.value
     yield first.noise_sd, second.noise_sd
-
-
-def _labels(state: FitState) -> tuple[str, ...]:
-    return tuple(group.label for group in state.groups)
 
 
 def _frames(
@@ -466,34 +466,42 @@ def score_sizes(
 
     If the propensity is known, they count the arms too, which is all that two values need.
     """
-    session = state.session
+    session, none = state.session, [None] * len(targets)
     if not session.plan.has(stage):
-        return [None] * len(targets)
+        return none
     two_valued = not isinstance(session.schema[session.plan.request.formula.outcome], Interval)
     if two_valued and state.known is None:
         session.unused(stage)
-        return [None] * len(targets)
+        return none
     histograms = []
     for target in targets[:1] if two_valued else targets:
         factors = (*map(float, target.extremes.factors),)
         size = ArmSize(target.score, factors, target.arm)  # type: ignore[arg-type]  # two
         edges = score_edges(size.bound)[-1:] if two_valued else score_edges(size.bound)[:-1]
         histograms.append(ArmHistogram(size, edges, "score sizes", target.arm))
-    many = len(histograms) > 1
-    release = session.release(stage, ArmHistograms(tuple(histograms)) if many else histograms[0])
-    noise_sd = float(release.noise_sd[0])
-    parts = np.split(release.value, len(histograms))
-    counts = [one.split(part) for one, part in zip(histograms, parts, strict=True)]
-    declared = declared_share(state)
-    if declared is not None:  # else the treatment's own moments have shown them
-        arms_sd = noise_sd * histograms[0].cells ** 0.5
-        session.look_at_arms(counts[0].sum(axis=1), arms_sd, declared)
+    counts, noise_sd = _counts(session, stage, histograms, declared_share(state))
     if two_valued:
-        return [None] * len(targets)
+        return none
     return [
         ArmSizes(c, noise_sd, score_edges(one.target.bound), target.extremes.factors)
         for c, one, target in zip(counts, histograms, targets, strict=True)
     ]
+
+
+def _counts(
+    session: Session, stage: StageKey, histograms: Sequence[ArmHistogram], declared: float | None
+) -> tuple[list[Matrix], float]:
+    """Of each, the counts by arm, and their noise sd. Arms are looked at if a share is `declared`.
+
+    Else the treatment's own moments have shown them.
+    """
+    first, many = histograms[0], len(histograms) > 1
+    release = session.release(stage, ArmHistograms(tuple(histograms)) if many else first)
+    parts, noise_sd = np.split(release.value, len(histograms)), float(release.noise_sd[0])
+    counts = [one.split(part) for one, part in zip(histograms, parts, strict=True)]
+    if declared is not None:
+        session.look_at_arms(counts[0].sum(axis=1), noise_sd * first.cells**0.5, declared)
+    return counts, noise_sd
 
 
 def declared_share(state: FitState) -> float | None:
@@ -514,9 +522,7 @@ def row_sizes(
         release = session.release(stage, SizeHistogram(target, borders, what))
         return ArmSizes(release.value[None], float(release.noise_sd[0]), borders, alone)
     histogram = ArmHistogram(ArmSize(target, (1.0, 1.0)), borders[:-1], what)
-    release = session.release(stage, histogram)
-    counts, noise_sd = histogram.split(release.value), float(release.noise_sd[0])
-    session.look_at_arms(counts.sum(axis=1), noise_sd * histogram.cells**0.5, declared)
+    (counts,), noise_sd = _counts(session, stage, [histogram], declared)
     return ArmSizes(counts.sum(axis=0)[None], np.sqrt(2.0) * noise_sd, borders, alone)
 
 

@@ -28,10 +28,12 @@ class Words:
 
     name: str
     title: str
-    over: str
-    ratio: str
-    reading: str
-    overlap: str
+    over: str = "On average"
+    ratio: str = "doubly robust scores"
+    reading: str = "Causal reading: no unmeasured confounding, overlap, no interference."
+    overlap: str = (
+        "Overlap: every kind of unit could have been treated and could have been left untreated."
+    )
     identified: tuple[str, ...] = (
         "No unmeasured confounding: given the listed covariates, who was treated does not depend "
         "on what the outcome would have been.",
@@ -39,26 +41,11 @@ class Words:
     methods: tuple[str, ...] = ()
 
 
-_READING = "Causal reading: no unmeasured confounding, overlap, no interference."
-_OVERLAP = "Overlap: every kind of unit could have been treated and could have been left untreated."
-
 ESTIMANDS = {
     "CATE": Words(
-        "conditional average treatment effect",
-        "Private Conditional Average Treatment Effect",
-        "On average",
-        "doubly robust scores",
-        _READING,
-        _OVERLAP,
+        "conditional average treatment effect", "Private Conditional Average Treatment Effect"
     ),
-    "ATE": Words(
-        "average treatment effect",
-        "Private Average Treatment Effect",
-        "On average",
-        "doubly robust scores",
-        _READING,
-        _OVERLAP,
-    ),
+    "ATE": Words("average treatment effect", "Private Average Treatment Effect"),
     "ATT": Words(
         "average treatment effect on the treated",
         "Private Average Treatment Effect on the Treated",
@@ -104,14 +91,7 @@ ESTIMANDS = {
             "counts those whom it moves by Var(Z | x), and of a number by each of its units.",
         ),
     ),
-    "OLS": Words(
-        "best linear prediction",
-        "Private Linear Regression",
-        "",
-        "",
-        "",
-        "",
-    ),
+    "OLS": Words("best linear prediction", "Private Linear Regression", "", "", "", ""),
 }
 
 DID = replace(

@@ -25,13 +25,20 @@ from privcausal.learners.base import average_doubts, finish
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.plr import SIZES, cut_sums, released, residual_cut, slope_needs
+from privcausal.learners.plr import (
+    SIZES,
+    cut_sums,
+    largest_residual,
+    released,
+    residual_cut,
+    slope_needs,
+    width_of,
+)
 from privcausal.learners.private import STAGES, AverageLearner, looked
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState, Session
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
-from privcausal.request.schema import Interval, Schema, Transformed
 from privcausal.typing import Vector
 from privcausal.vault import InstrumentScores, SlopeSums, Taken, Transform, Treatment
 
@@ -68,7 +75,7 @@ class LocalAverage(AverageLearner):
         # limits hold whatever the centre, which makes the scores small
         seen = abs(first.estimate[2]) > FEW * np.sqrt(first.cov[2, 2])
         reach = 2 * state.outcome.bound
-        taken = _width(request.formula.treatment, session.schema)
+        taken = width_of(session.schema[request.formula.treatment])
         centre = float(np.clip(first.estimate[0] * taken if seen else 0.0, -reach, reach))
         scale *= _ratio(np.diag(value[2]), np.diag(sd[2]))
         sums, bias = cut_sums(state, found.scores(centre, scale), square)
@@ -109,7 +116,7 @@ class _Learnt:
             state.outcome,
             centre,
             scale,
-            _most(request.formula.treatment, state.session.schema),
+            largest_residual(state.session.schema[request.formula.treatment]),
             state.most if request.asked.dose else 0.0,
         )
 
@@ -118,9 +125,8 @@ class _Learnt:
     ) -> AverageEstimate:
         """By one release."""
         state, formula = self.state, self.state.session.plan.request.formula
-        widths = [
-            _width(name, state.session.schema) for name in (formula.assigned, formula.treatment)
-        ]
+        schema = state.session.schema
+        widths = [width_of(schema[name]) for name in (formula.assigned, formula.treatment)]
         remainders = [nu.remainder(state, p, "PLR").rms for p in (self.instrument, self.treatment)]
         assert isinstance(sums.scores, InstrumentScores)
         return estimate_reduced(
@@ -155,17 +161,3 @@ def _learnt(state: FitState) -> _Learnt:
         chance = parts[0].e_soft(state.rows)
         square = float(np.mean(chance * (1 - chance)))
     return _Learnt(state, parts, others, e, square)
-
-
-def _most(name: str, schema: Schema) -> float:
-    """Largest |T - e|, for e in [0, 1]: T may lie anywhere in its declared range."""
-    domain = schema[name]
-    if not isinstance(domain, Interval):
-        return 1.0
-    raw = domain.raw if isinstance(domain, Transformed) else domain
-    return max(raw.hi - domain.lo, domain.hi - raw.lo) / domain.width
-
-
-def _width(name: str, schema: Schema) -> float:
-    domain = schema[name]
-    return domain.width if isinstance(domain, Interval) else 1.0

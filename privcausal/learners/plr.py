@@ -33,7 +33,7 @@ from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState, Session, is_binary, range_needs
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
-from privcausal.request.schema import Interval, Transformed
+from privcausal.request.schema import Domain, Interval, Transformed
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import InstrumentScores, SlopeScores, SlopeSums, TreatmentResidual
 
@@ -91,7 +91,7 @@ class PartiallyLinear(AverageLearner):
     def run(self, session: Session) -> Estimate:
         request = session.plan.request
         state, parts, share, lost = _learnt(looked(session))
-        rows, domain = state.population.count, session.schema[request.formula.treatment]
+        rows, unit = state.population.count, width_of(session.schema[request.formula.treatment])
         terms = tuple(f"{request.formula.treatment}[T.{arm}]" for arm in request.asked.arms[1:])
         known = partial(estimate_slopes, terms or ("PLR",), model=rows * share, size=rows)
         none, reach = np.zeros(len(parts)), 2 * state.outcome.bound
@@ -106,7 +106,6 @@ class PartiallyLinear(AverageLearner):
         value, sd = released(state, STAGES[1], sums)
         if (np.diag(value[1]) <= FEW * np.diag(sd[1])).any():
             session.alerts["treatment"] = UNSEEN
-        unit = domain.width if isinstance(domain, Interval) else 1.0
         doubt = _remainders(state, parts, slopes)
         found = known(value, sd, slopes, bias, doubt, lost=lost, unit=unit)
         found = with_design_effect(found, request.trust.max_rows)
@@ -155,12 +154,8 @@ def residual_cut(
     effective range is an error of e, which counts by its product with one of eta.
     """
     session, anywhere = state.session, state.session.plan.request.tails == "any"
-    domain = session.schema[session.plan.request.formula.assigned]
-    assert isinstance(domain, Interval)
-    raw = domain.raw if isinstance(domain, Transformed) else domain
-    # e is in the effective range, T anywhere in the declared one
     of = "Z - m" if session.plan.request.formula.instrument else "T - e"
-    most = max(raw.hi - domain.lo, domain.hi - raw.lo) / domain.width
+    most = largest_residual(session.schema[session.plan.request.formula.assigned])
     target = nu.by_fold(lambda p: TreatmentResidual(p.e_soft, 1 - most), partials)
     sizes = row_sizes(session, SIZES, target, f"|{of}|")
     if not sizes.reach:
@@ -169,6 +164,19 @@ def residual_cut(
     beyond = float(sizes.hidden(np.array([sizes.reach]), anywhere)[1]) / state.population.count
     excess, square = float(Tail(sizes.reach, most, anywhere).excess(cut)), sizes.rms(cut) ** 2
     return replace(state, most=cut), square, cut * beyond * excess / square
+
+
+def largest_residual(domain: Domain) -> float:
+    """Largest |T - e|: e is in the effective range, T anywhere in the declared one."""
+    if not isinstance(domain, Interval):
+        return 1.0
+    raw = domain.raw if isinstance(domain, Transformed) else domain
+    return max(raw.hi - domain.lo, domain.hi - raw.lo) / domain.width
+
+
+def width_of(domain: Domain) -> float:
+    """What a number was divided by; 1 for two arms."""
+    return domain.width if isinstance(domain, Interval) else 1.0
 
 
 def _scores(state: FitState, parts: Parts, centre: Vector) -> SlopeScores:

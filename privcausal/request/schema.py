@@ -292,8 +292,9 @@ class Schema(Strict):
         return f"Schema({self.columns!r}, complete={self.complete})"
 
     def with_columns(self, columns: Mapping[str, Any]) -> Schema:
-        """A new schema with these columns added or replaced."""
-        return Schema({**self.columns, **Schema(columns).columns}, complete=self.complete)
+        """A schema with these columns added or replaced."""
+        added = Schema(columns).columns
+        return Schema({**self.columns, **added}, complete=self.complete) if added else self
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists, numbers and text, ready for JSON."""

@@ -77,7 +77,7 @@ def of_kind(kind: str) -> tuple[ScoreData, Frame]:
 def estimate(value: ScoreData, sd: ScoreData, given: Frame) -> AverageEstimate:
     size = float(np.clip(value.outer[0, 0], *given.size_limits))
     given = replace(given, size=size)
-    return estimate_averages(("ATE", "z"), GROUPS, value, sd, given, robust=False)
+    return estimate_averages(("ATE", "z"), GROUPS, value, sd, given, robust=False)[0]
 
 
 SD = noise(30.0, 20.0, 40.0, 25.0)
