@@ -81,8 +81,8 @@ class Frame:
         rests on a prior of confounding, and taking it off raised errors more often than not.
     least_square : float
         Floor of the mean squared score.
-    mass_prior : (float, float)
-        Prior mean and sd of the mean mass.
+    mass_spread : float
+        Prior sd of the mean mass around 1.
     group_masses : bool
         Whether `ScoreData.group_size` sums masses.
     kept : float
@@ -102,7 +102,7 @@ class Frame:
     clipping: float
     remainder: Remainder
     least_square: float
-    mass_prior: tuple[float, float] = (1.0, PRIORS.balance_sd)
+    mass_spread: float = PRIORS.balance_sd
     group_masses: bool = False
     kept: float = 1.0
     pilot: Vector | None = None
@@ -305,7 +305,7 @@ def _sums(value: ScoreData, sd: ScoreData, frame: Frame) -> Sums:
     if frame.group_masses:
         # the prior of the whole mass is one more reading of it
         size[0], size_sd[0] = plain.mass / frame.kept, plain.mass_sd / frame.kept
-        least = PRIORS.least_mass * frame.size * frame.mass_prior[0]
+        least = PRIORS.least_mass * frame.size
         size, size_cov = reconcile_within(size, size_sd, identities, (least, np.inf))
         mass, mass_sd = frame.kept * float(size[0]), frame.kept * float(_sd(size_cov)[0])
     else:
@@ -353,8 +353,7 @@ def shrunken_mass(total: float, noise_sd: float, frame: Frame) -> tuple[float, f
     At least the share `Priors.least_mass` of the prior mean: where hardly anyone is treated, that
     decides how wide the interval of the ATT is.
     """
-    mean, spread = frame.mass_prior
-    prior, prior_var = frame.size * mean, (frame.size * spread) ** 2
+    prior, prior_var = frame.size, (frame.size * frame.mass_spread) ** 2
     keep = prior_var / (prior_var + noise_sd**2)
     mass = max(prior + keep * (total - prior), PRIORS.least_mass * prior)
     return frame.kept * mass, float(frame.kept * np.sqrt(keep) * noise_sd)

@@ -386,7 +386,7 @@ def _frames(
         Frame(
             aim.centre, float(np.clip(size, *limits)), points, units,
             own.bias + aim.extremes.unit_most * lost / state.population.count, remainder,
-            PRIORS.least_square * own.rms**2, (1.0, aim.mass_spread), aim.group_masses,
+            PRIORS.least_square * own.rms**2, aim.mass_spread, aim.group_masses,
             aim.kept(own.cut, own.rms), None if aim.pilot is None else aim.pilot.coef, parts,
             limits,
         )

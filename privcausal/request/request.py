@@ -403,31 +403,26 @@ class Request:
         domain = self.schema.get(name)
         coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
         two = isinstance(domain, Levels) and len(domain.values) == 2
-        if not (own or domain is None or isinstance(domain, Binary) or coded or two):
-            labels, end = ["no", "yes"], ""
-            if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
-                labels = [str(number_key(one)) for one in (domain.lo, domain.hi)]
-            elif len(domain.values) > 2:
-                end = "; several arms go with estimand='ATE' or 'PLR' of pc.private"
-            if isinstance(domain, Interval) and domain.width != 1:
-                outcome = self.formula.outcome
-                two_values = (
-                    "."
-                    if domain.width > MOST_CODES
-                    else (
-                        f"; if {name!r} has two values, declare them, the reference first: "
-                        f"bounds={{{name!r}: {labels!r}}}"
-                    )
-                )
-                raise SchemaError(
-                    f"{role} {name!r} must be binary, and has the bounds of a number. If "
-                    f"{outcome!r} is the treatment, write {name} ~ {outcome}{two_values}"
-                )
+        if own or domain is None or isinstance(domain, Binary) or coded or two:
+            return
+        labels = ["no", "yes"]
+        if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
+            labels = [str(number_key(one)) for one in (domain.lo, domain.hi)]
+        declared = f"the reference first: bounds={{{name!r}: {labels!r}}}"
+        if isinstance(domain, Interval) and domain.width != 1:
+            outcome, end = self.formula.outcome, "."
+            if domain.width <= MOST_CODES:
+                end = f"; if {name!r} has two values, declare them, {declared}"
             raise SchemaError(
-                f"{role} {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
-                f"declare its two labels, the reference first: bounds={{{name!r}: {labels!r}}}"
-                + end
+                f"{role} {name!r} must be binary, and has the bounds of a number. If "
+                f"{outcome!r} is the treatment, write {name} ~ {outcome}{end}"
             )
+        several = isinstance(domain, Levels) and len(domain.values) > 2
+        end = "; several arms go with estimand='ATE' or 'PLR' of pc.private" if several else ""
+        raise SchemaError(
+            f"{role} {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
+            f"declare its two labels, {declared}{end}"
+        )
 
     @cached_property
     def asked(self) -> Estimand:

@@ -117,7 +117,7 @@ def test_what_a_cut_took_of_the_slope_is_given_back(study: tuple) -> None:
         estimate_averages(
             ("ATT",), ("high",), value, sd,
             Frame(
-                0.7, 5000.0, a[:, :1], np.zeros(0), 0.0, NOTHING, 0.0, (1.0, 0.3),
+                0.7, 5000.0, a[:, :1], np.zeros(0), 0.0, NOTHING, 0.0, 0.3,
                 group_masses=True, kept=kept,
             ),
             robust=False,

@@ -66,7 +66,7 @@ def noisy(value: ScoreData, sd: ScoreData, rng: np.random.Generator) -> ScoreDat
 
 def frame(parts: Partitions | None, **options: Any) -> Frame:
     points = np.c_[np.ones(50), np.linspace(-1, 1, 50)]
-    base: dict[str, Any] = {"mass_prior": (1.0, 1e6), "parts": parts} | options
+    base: dict[str, Any] = {"mass_spread": 1e6, "parts": parts} | options
     return Frame(0.1, float(SIZE), points, np.ones(1), 0.0, Remainder(0, 0), 0.0, **base)
 
 
@@ -180,8 +180,8 @@ KINDS = {
     "count": {},
     "public": {"size_limits": (float(SIZE), float(SIZE))},
     "at most": {"size_limits": (1.0, float(SIZE))},
-    "masses": {"group_masses": True, "mass_prior": (1.0, 0.3)},
-    "masses, cut": {"group_masses": True, "mass_prior": (1.0, 0.3), "kept": 0.8},
+    "masses": {"group_masses": True, "mass_spread": 0.3},
+    "masses, cut": {"group_masses": True, "mass_spread": 0.3, "kept": 0.8},
 }
 
 
@@ -236,7 +236,7 @@ def test_privacy_is_the_joint_covariance_of_the_noise(kind: str, small: ScoreDat
     Of 1,500 draws the sum of squares is chi-squared; 1 % of room for the delta method.
     """
     value, given = of_kind(kind)
-    given = replace(given, mass_prior=(1.0, 1e6))
+    given = replace(given, mass_spread=1e6)
     rng = np.random.default_rng(6)
     at, draws = [0, 2, 3, 5, 7], 1500  # two are determined by the others
     truth = estimate(value, noise(0, 0, 0, 0), given)
