@@ -66,12 +66,15 @@ def interaction_needs(
 def refine(
     state: FitState, partials: tuple[FoldNuisances, ...], spread: float | None = None
 ) -> tuple[FoldNuisances, ...]:
-    """The same nuisances with interactions.
+    """With interactions, where they are planned and the covariates have products.
 
     `spread` is a prior sd of the mean outcome over the rows, where its fit does not give it.
     """
+    if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
+        return partials
     psi = interactions(state, partials)
     if psi is None:
+        state.session.unused(*INTERACTIONS)
         return partials
     soft = state.residual_clip
     # the nuisance of a fold's rows was learned on the other folds': those are its own residuals

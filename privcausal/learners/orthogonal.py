@@ -23,7 +23,7 @@ from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, Posterior, second_moment
 from privcausal.learners.bases import Base, Gam
 from privcausal.learners.budget import StageWeight
-from privcausal.learners.interactions import INTERACTIONS, interaction_needs, refine
+from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.nuisances import (
     FoldNuisances,
     additive_nuisances,
@@ -160,13 +160,8 @@ def refined(
     state: FitState, partials: tuple[FoldNuisances, ...], spread: float | None = None
 ) -> tuple[tuple[FoldNuisances, ...], Remainder]:
     """With interactions where they are planned, and what averages allow for where none is seen."""
-    if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
-        return partials, Remainder(0.0, 0.0)
-    refined = refine(state, partials, spread)
-    if refined is partials:  # the covariates have no products
-        state.session.unused(*INTERACTIONS)
-        return partials, Remainder(0.0, 0.0)
-    return select_interactions(state, refined)
+    found = refine(state, partials, spread)
+    return (found, Remainder(0.0, 0.0)) if found is partials else select_interactions(state, found)
 
 
 def select_interactions(

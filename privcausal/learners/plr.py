@@ -27,7 +27,8 @@ from privcausal.learners.base import average_doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.private import STAGES, AverageLearner, looked, propensity_needs, refined
+from privcausal.learners.interactions import refine
+from privcausal.learners.private import STAGES, AverageLearner, looked, propensity_needs
 from privcausal.learners.several import by_arm, treatment_stages, treatments
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState, Session, is_binary, range_needs
@@ -140,7 +141,7 @@ def _learnt(state: FitState) -> tuple[FitState, Parts, Matrix, float]:
         state, partials = nu.clipped(state, partials)
         chance = partials[0].e_soft(state.rows)
         mass = float(np.mean(chance * (1 - chance)))
-    return state, [refined(state, partials)], np.full((1, 1), mass), lost
+    return state, [refine(state, partials)], np.full((1, 1), mass), lost
 
 
 def residual_cut(

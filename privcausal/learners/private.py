@@ -12,9 +12,8 @@ from privcausal.learners.base import Learner, average_doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.interactions import INTERACTIONS, interaction_needs, refine
+from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.nuisances import (
-    FoldNuisances,
     additive_nuisances,
     clipped,
     nuisance_of,
@@ -77,26 +76,23 @@ class Private(AverageLearner):
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         sizes, scores, squares = STAGES
-        arms = len(request.asked.arms)
+        arms, looks = request.asked.arms, arm_needs(request, sizes)
+        if not is_binary(request):
+            looks = [
+                StageWeight(Stages.OUTCOME_RANGE, SHARES.private_range),
+                StageWeight(sizes, SHARES.private_sizes),
+            ]
+        first = [] if arms else [StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.private_moments)]
         needs = [
             *range_needs(request, SHARES.private_ranges),
             StageWeight(Stages.MARGINALS, SHARES.private_marginals),
             StageWeight(Stages.GRAM, SHARES.private_gram),
             StageWeight(Stages.OUTCOME, SHARES.private_outcome),
-        ]
-        if not arms:
-            needs.append(StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.private_moments))
-        needs += [
+            *first,
             StageWeight(scores, SHARES.private_scores),
             StageWeight(squares, SHARES.private_squares),
+            *looks,
         ]
-        if is_binary(request):
-            needs += arm_needs(request, sizes)
-        else:
-            needs += [
-                StageWeight(Stages.OUTCOME_RANGE, SHARES.private_range),
-                StageWeight(sizes, SHARES.private_sizes),
-            ]
         if arms:
             return [
                 *needs,
@@ -116,7 +112,7 @@ class Private(AverageLearner):
             return finish(state, None, None, found, (*notes, *average_doubts(found)))
         state, grams, partials = additive_nuisances(looked(session))
         state, partials = clipped(state, partials)
-        partials = refined(state, partials)
+        partials = refine(state, partials)
         tau = residual_effect(state, grams, partials)
         nuisances = tuple(nuisance_of(p, tau, state.outcome) for p in partials)
         asked, weight = asked_averages(state, partials, nuisances, tau, STAGES[1])
@@ -148,13 +144,3 @@ def looked(session: Session) -> FitState:
         window = state.look.window
         state = replace(state, window=Outcome(window.lo, window.hi))
     return state
-
-
-def refined(state: FitState, additive: tuple[FoldNuisances, ...]) -> tuple[FoldNuisances, ...]:
-    """The same with interactions, where they are planned."""
-    if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
-        return additive
-    partials = refine(state, additive)
-    if partials is additive:  # the covariates have no products
-        state.session.unused(*INTERACTIONS)
-    return partials
