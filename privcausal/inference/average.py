@@ -200,7 +200,7 @@ def covering(z: float, bound: Vector, sd: Vector) -> Vector:
     return np.where(far, bound + norm.isf(2 * norm.sf(z)) * sd, critical * sd)
 
 
-def estimate_averages(
+def estimate_average(
     terms: tuple[str, ...],
     groups: tuple[str, ...],
     value: ScoreData,
@@ -563,17 +563,19 @@ def matrix_power(matrix: Matrix, power: float) -> Matrix:
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """One of several averages.
+    """One of the averages of a release.
 
     Attributes
     ----------
+    terms : tuple of str
+        Its name, then those of its slopes, which one average alone has.
     parts : Vector
         Its score as a combination of the released ones, shape (J,).
     mass : int
         The place of its mass among the released sizes, of which the first counts rows.
     """
 
-    name: str
+    terms: tuple[str, ...]
     parts: Vector
     mass: int
     frame: Frame
@@ -583,12 +585,16 @@ class Asked:
 class JointData:
     """Released sums, or the noise sds of their entries; P = 1 + G places: all rows, then groups.
 
-    `score` (J, P), `size` (1 + K, P) of rows and masses, and `square` (P, J, J).
+    `score` (J, P), `size` (1 + K, P) of rows and masses, and `square` (P, J, J). Of a score alone,
+    `slope` (k - 1,) has its products with z, and `outer` and `meat` are as in `ScoreData`.
     """
 
     score: Matrix
     size: Matrix
     square: Matrix
+    slope: Vector
+    outer: Matrix
+    meat: Matrix
 
     def of(self, asked: Asked, *, noise: bool) -> ScoreData:
         """Those of one average; the parts of a noise sd add up in squares."""
@@ -601,27 +607,34 @@ class JointData:
             score, square = own @ self.score, (pairs * self.square).sum(axis=(1, 2))
         sizes = self.size[asked.mass if asked.frame.group_masses else 0, 1:]
         return ScoreData(
-            score[:1], score[1:], self.size[:1, :1], float(self.size[asked.mass, 0]), sizes,
-            float(square[0]), square[1:], np.zeros((0, 0)),
+            np.r_[score[0], self.slope], score[1:], self.outer, float(self.size[asked.mass, 0]),
+            sizes, float(square[0]), square[1:], self.meat,
         )  # fmt: skip
 
 
-def estimate_together(
-    asked: Sequence[Asked], groups: tuple[str, ...], value: JointData, sd: JointData
+def estimate_averages(
+    asked: Sequence[Asked],
+    groups: tuple[str, ...],
+    value: JointData,
+    sd: JointData,
+    *,
+    robust: bool = False,
 ) -> AverageEstimate:
     """Averages, then the groups of each, with their joint covariance.
 
-    Estimates and variances are those of `estimate_averages`. Privacy noise: the released scores
+    Estimates and variances are those of `estimate_average`. Privacy noise: the released scores
     have independent noise of one sd, so covariances follow by the delta method, as do those of
     sizes and masses that averages share. Sampling: by the released products of scores.
     """
     found, sums = [], []
     for a in asked:
-        one, own = estimate_averages(
-            (a.name,), groups, value.of(a, noise=False), sd.of(a, noise=True), a.frame
+        one, own = estimate_average(
+            a.terms, groups, value.of(a, noise=False), sd.of(a, noise=True), a.frame, robust=robust
         )
         found.append(one)
         sums.append(own)
+    if len(found) == 1:
+        return found[0]
     privacy = _privacy(asked, found, sums, sd)
     sampling = _sampling(asked, found, sums, value)
     r, places = len(asked), 1 + len(groups)
@@ -631,8 +644,8 @@ def estimate_together(
         for name in ("estimate", "clipping", "remainder")
     )
     return AverageEstimate(
-        tuple(a.name for a in asked),
-        tuple(f"{a.name}:{g}" for a in asked for g in groups),
+        tuple(a.terms[0] for a in asked),
+        tuple(f"{a.terms[0]}:{g}" for a in asked for g in groups),
         estimate,
         sampling[np.ix_(order, order)],
         privacy[np.ix_(order, order)],

@@ -8,7 +8,7 @@ and the best linear projection. Several averages come from one release of their 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -21,9 +21,7 @@ from privcausal.inference.average import (
     AverageEstimate,
     Frame,
     JointData,
-    ScoreData,
     estimate_averages,
-    estimate_together,
     noise_shape,
     with_design_effect,
 )
@@ -293,10 +291,22 @@ class One(NamedTuple):
 class Chosen(NamedTuple):
     """Where the score of an average is cut, the most that its mean loses, and the scores' rms."""
 
-    cut: float
+    at: float
     bias: float
     rms: float
     noise: float
+
+
+class Order(NamedTuple):
+    """Queries of the scores and of their squares, and how both answers are read.
+
+    `back` makes the released scores those of the components, shape (J, J).
+    """
+
+    sums: Mechanism
+    squares: Mechanism
+    read: Callable[[Vector, Vector], JointData]
+    back: Matrix
 
 
 def averages(
@@ -308,90 +318,71 @@ def averages(
     and so has slopes. Of several, a row's cut scores are released as one vector, with noise of the
     shape that hides all that they can be. `weight` is that of `Weighed`.
     """
+    session, request = state.session, state.session.plan.request
     chosen = _chosen(state, asked, stages)
-    found = (_alone if len(asked) == 1 else _together)(state, asked, chosen, stages)
-    max_rows = state.session.plan.request.trust.max_rows
-    return replace(with_design_effect(found, max_rows), weight=weight)
+    order = (_alone if len(asked) == 1 else _together)(state, asked, chosen)
+    session.gather({stages[1]: order.sums, stages[2]: order.squares})
+    first = session.release(stages[1], order.sums)
+    second, read = session.release(stages[2], order.squares), order.read
+    value, sd = read(first.value, second.value), read(first.noise_sd, second.noise_sd)
+    limits = size_limits(state, float(sd.size[0, 0]), session.plan.stage(stages[1]).rows)
+    columns, z = state.linear.columns, state.rows.scaled(state.linear)
+    points = np.hstack([np.ones((len(z), 1)), state.regressors.alpha * z])
+    units = state.regressors.alpha * np.array([c.per_unit for c in columns])
+    parts = partitions(state.groups, session.schema, request.needed)
+    lost = 0.0 if session.beyond is None else session.beyond.lost
+    places, found = list(_by_mass(asked)), []
+    for (name, aim, doubt, own), cut in zip(asked, chosen, strict=True):
+        frame = Frame(
+            aim.centre, float(np.clip(value.size[0, 0], *limits)), points, units,
+            cut.bias + aim.extremes.unit_most * lost / state.population.count, doubt,
+            PRIORS.least_square * cut.rms**2, aim.mass_spread, aim.group_masses,
+            aim.kept(cut.at, cut.rms), None if aim.pilot is None else aim.pilot.coef, parts, limits,
+        )  # fmt: skip
+        terms = (name, *(c.name for c in columns))
+        found.append(Asked(terms, own @ order.back, 1 + places.index(id(aim.mass)), frame))
+    groups, robust = tuple(g.label for g in state.groups), request.cov_type == "HC0"
+    estimate = estimate_averages(found, groups, value, sd, robust=robust)
+    return replace(with_design_effect(estimate, request.trust.max_rows), weight=weight)
 
 
-def _alone(
-    state: FitState, asked: Sequence[One], chosen: Sequence[Chosen], stages: Keys
-) -> AverageEstimate:
-    target, cut = asked[0].target, chosen[0].cut
+def _by_mass(asked: Sequence[One]) -> dict[int, Target]:
+    """A target for each mass, which several may share."""
+    return {id(one.target.mass): one.target for one in asked}
+
+
+def _alone(state: FitState, asked: Sequence[One], chosen: Sequence[Chosen]) -> Order:
+    target, cut = asked[0].target, chosen[0].at
     robust = state.session.plan.request.cov_type == "HC0"
     sums = replace(rough_sums(state, target), cut=cut)
     squares = ScoreSquares(target.score, cut, state.regressors, meat=robust)
-    value, sd = (
-        ScoreData(*sums.split(first), *squares.split(second))
-        for first, second in _released(state, stages, sums, squares)
-    )
-    size, size_sd = float(value.outer[0, 0]), float(sd.outer[0, 0])
-    (frame,) = _frames(state, asked, chosen, stages, size, size_sd)
-    terms = (asked[0].name, *(c.name for c in state.linear.columns))
-    groups = tuple(g.label for g in state.groups)
-    return estimate_averages(terms, groups, value, sd, frame, robust=robust)[0]
+
+    def read(first: Vector, second: Vector) -> JointData:
+        score, by_group, outer, mass, sizes = sums.split(first)
+        square, squares_by_group, meat = squares.split(second)
+        # of the groups' rows and masses one is released
+        return JointData(
+            np.r_[score[:1], by_group][None], np.array([[outer[0, 0], *sizes], [mass, *sizes]]),
+            np.r_[square, squares_by_group][:, None, None], score[1:], outer, meat,
+        )  # fmt: skip
+
+    return Order(sums, squares, read, np.eye(1))
 
 
-def _together(
-    state: FitState, asked: Sequence[One], chosen: Sequence[Chosen], stages: Keys
-) -> AverageEstimate:
-    scores, neighbors = _vector(state, asked, chosen), state.session.plan.request.trust.neighbors
-    by_mass = {id(one.target.mass): one.target for one in asked}
-    grouped = tuple(k for k, one in enumerate(by_mass.values()) if one.group_masses)
-    masses = tuple(one.mass for one in by_mass.values())
+def _together(state: FitState, asked: Sequence[One], chosen: Sequence[Chosen]) -> Order:
+    scores, targets = _vector(state, asked, chosen), _by_mass(asked).values()
+    neighbors = state.session.plan.request.trust.neighbors
+    grouped = tuple(k for k, one in enumerate(targets) if one.group_masses)
+    masses = tuple(one.mass for one in targets)
     sums = JointSums(scores, masses, grouped, state.regressors, neighbors)
     squares = JointSquares(scores, state.regressors)
-    value, sd = (
-        JointData(*sums.split(first), squares.split(second))
-        for first, second in _released(state, stages, sums, squares)
-    )
-    size, size_sd = float(value.size[0, 0]), float(sd.size[0, 0])
-    frames = _frames(state, asked, chosen, stages, size, size_sd)
-    back, places = np.linalg.inv(scores.basis), list(by_mass)
-    rows = [
-        Asked(one.name, one.parts @ back, 1 + places.index(id(one.target.mass)), frame)
-        for one, frame in zip(asked, frames, strict=True)
-    ]
-    return estimate_together(rows, tuple(g.label for g in state.groups), value, sd)
 
+    def read(first: Vector, second: Vector) -> JointData:
+        score, size = sums.split(first)
+        none = np.zeros((0, 0))
+        return JointData(score, size, squares.split(second), np.zeros(0), size[:1, :1], none)
 
-def _released(
-    state: FitState, stages: Keys, sums: Mechanism, squares: Mechanism
-) -> Iterator[tuple[Vector, Vector]]:
-    """Sums and sums of squares, then their noise sds."""
-    session = state.session
-    session.gather({stages[1]: sums, stages[2]: squares})
-    first, second = session.release(stages[1], sums), session.release(stages[2], squares)
-    yield first.value, second.value
-    yield first.noise_sd, second.noise_sd
-
-
-def _frames(
-    state: FitState,
-    asked: Sequence[One],
-    chosen: Sequence[Chosen],
-    stages: Keys,
-    size: float,
-    size_sd: float,
-) -> list[Frame]:
-    """What is known of each average beside its sums; `size` is the noisy number of rows."""
-    session = state.session
-    limits = size_limits(state, size_sd, session.plan.stage(stages[1]).rows)
-    z = state.rows.scaled(state.linear)
-    points = np.hstack([np.ones((len(z), 1)), state.regressors.alpha * z])
-    units = state.regressors.alpha * np.array([c.per_unit for c in state.linear.columns])
-    parts = partitions(state.groups, session.schema, session.plan.request.needed)
-    lost = 0.0 if session.beyond is None else session.beyond.lost
-    return [
-        Frame(
-            aim.centre, float(np.clip(size, *limits)), points, units,
-            own.bias + aim.extremes.unit_most * lost / state.population.count, remainder,
-            PRIORS.least_square * own.rms**2, aim.mass_spread, aim.group_masses,
-            aim.kept(own.cut, own.rms), None if aim.pilot is None else aim.pilot.coef, parts,
-            limits,
-        )
-        for (_, aim, remainder, _), own in zip(asked, chosen, strict=True)
-    ]  # fmt: skip
+    return Order(sums, squares, read, np.asarray(np.linalg.inv(scores.basis)))
 
 
 def _components(asked: Sequence[One]) -> list[int]:
@@ -437,7 +428,7 @@ def _vector(state: FitState, asked: Sequence[One], chosen: Sequence[Chosen]) -> 
         ends = state.outcome.lo, state.outcome.hi
         found.append([[first.at(state.rows, t, y) for t in treated] for y in ends])
     low, high = np.moveaxis(np.array(found), 0, -1)  # (2, N, J) each
-    cuts = np.array([chosen[k].cut for k in components])
+    cuts = np.array([chosen[k].at for k in components])
     slope = np.where(high == low, np.inf, high - low)
     meets = np.concatenate([(s * cuts - low) / slope for s in (-1.0, 1.0)], axis=-1)
     at = np.moveaxis(np.clip(meets, 0.0, 1.0), -1, 0)[..., None]

@@ -12,7 +12,7 @@ from privcausal.inference.average import (
     AverageEstimate,
     Frame,
     ScoreData,
-    estimate_averages,
+    estimate_average,
     shrunken_mass,
     well_conditioned,
 )
@@ -52,7 +52,7 @@ def test_without_noise_this_is_the_mean_and_least_squares(study: tuple, robust: 
     psi, a, g = study
     value, sd = sums(psi, a, g, 0.7)
     frame = Frame(0.7, 5000.0, a, np.ones(1), 0.0, NOTHING, 0.0)
-    out = estimate_averages(("ATE", "z"), ("high",), value, sd, frame, robust=robust)[0]
+    out = estimate_average(("ATE", "z"), ("high",), value, sd, frame, robust=robust)[0]
     slope = np.linalg.lstsq(a, psi, rcond=None)[0][1]
     group = psi[g[:, 0] == 1]
     np.testing.assert_allclose(out.estimate, [psi.mean(), slope, group.mean()], rtol=1e-10)
@@ -71,7 +71,7 @@ def test_noise_enters_by_the_delta_method() -> None:
     sd = ScoreData(
         np.array([3.0]), empty, np.zeros((1, 1)), 4.0, empty, 0.0, empty, np.zeros((0, 0))
     )
-    out = estimate_averages(("ATE",), (), value, sd, frame, robust=False)[0]
+    out = estimate_average(("ATE",), (), value, sd, frame, robust=False)[0]
     assert out.privacy[0, 0] == pytest.approx((3.0**2 + (0.5 * 4.0) ** 2) / 100.0**2, rel=1e-6)
 
 
@@ -88,12 +88,12 @@ def one_group(mass: float, mass_sd: float) -> tuple[ScoreData, ScoreData]:
 
 def test_a_group_is_divided_by_the_mean_mass_in_its_errors_too() -> None:
     frame = Frame(0.0, 1000.0, np.ones((10, 1)), np.zeros(0), 0.0, NOTHING, 0.0, (1.0, 1e9))
-    out = estimate_averages(("ATE",), ("g",), *one_group(800.0, 0.0), frame, robust=False)[0]
+    out = estimate_average(("ATE",), ("g",), *one_group(800.0, 0.0), frame, robust=False)[0]
     assert out.estimate[1] == pytest.approx(0.1 / 0.8)
     assert out.sampling[0, 0] == pytest.approx(1000 / 800**2)
     assert out.sampling[1, 1] == pytest.approx((500 - 0.1**2 * 500) / (0.8 * 500) ** 2)
     assert out.privacy[1, 1] == 0.0
-    noisy = estimate_averages(("ATE",), ("g",), *one_group(800.0, 80.0), frame, robust=False)[0]
+    noisy = estimate_average(("ATE",), ("g",), *one_group(800.0, 80.0), frame, robust=False)[0]
     assert noisy.privacy[1, 1] == pytest.approx((0.125 * 0.1) ** 2, rel=1e-6)
 
 
@@ -114,7 +114,7 @@ def test_what_a_cut_took_of_the_slope_is_given_back(study: tuple) -> None:
     psi, a, g = study
     value, sd = sums(psi, a[:, :1], g, 0.7)
     found = [
-        estimate_averages(
+        estimate_average(
             ("ATT",), ("high",), value, sd,
             Frame(
                 0.7, 5000.0, a[:, :1], np.zeros(0), 0.0, NOTHING, 0.0, 0.3,
@@ -136,7 +136,7 @@ def test_a_group_too_small_to_see_is_nan_with_no_end_of_error(study: tuple) -> N
     psi, a, g = study
     value, sd = sums(psi, a, np.zeros_like(g), 0.0)
     frame = Frame(0.0, 5000.0, a, np.ones(1), 0.0, NOTHING, 0.0)
-    out = estimate_averages(("ATE", "z"), ("none",), value, sd, frame, robust=False)[0]
+    out = estimate_average(("ATE", "z"), ("none",), value, sd, frame, robust=False)[0]
     assert np.isnan(out.estimate[2]) and np.isinf(out.cov[2, 2])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from privcausal.inference.average import AverageEstimate, Frame, ScoreData, estimate_averages
+from privcausal.inference.average import AverageEstimate, Frame, ScoreData, estimate_average
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.difference import ArmTotals, agreed, estimate_difference
 from privcausal.inference.ranges import Window
@@ -77,7 +77,7 @@ def of_kind(kind: str) -> tuple[ScoreData, Frame]:
 def estimate(value: ScoreData, sd: ScoreData, given: Frame) -> AverageEstimate:
     size = float(np.clip(value.outer[0, 0], *given.size_limits))
     given = replace(given, size=size)
-    return estimate_averages(("ATE", "z"), GROUPS, value, sd, given, robust=False)[0]
+    return estimate_average(("ATE", "z"), GROUPS, value, sd, given, robust=False)[0]
 
 
 SD = noise(30.0, 20.0, 40.0, 25.0)
