@@ -36,29 +36,32 @@ FAR = 20.0
 
 @dataclass(frozen=True, eq=False)
 class ScoreData:
-    """Released sums of one study's scores, each with the noise sd of its entries.
+    """Released sums of one average, or the noise sds of their entries; P = 1 + G places.
+
+    These are all rows, then the groups.
 
     Attributes
     ----------
-    score, group_score : Vector
-        Sums of the centred score times a, shape (k,), and in each group, shape (G,).
+    score, square : Vector
+        Sums of the centred score, and of its square, shape (P,).
+    slope : Vector
+        Sums of the centred score times z, shape (k - 1,).
     outer : Matrix
         Sum of a a', shape (k, k); its first entry counts complete rows.
     mass : float
         Sum of the masses (balances of the AIPW score), about 1 a row.
     group_size : Vector
-        Complete rows in each group, or the sum of their masses.
-    square, group_square, meat
-        Sums of the squared score: overall, by group, and times a a' (0 x 0 if not bought).
+        Complete rows in each group, or the sum of their masses, shape (G,).
+    meat : Matrix
+        Sum of the squared score times a a' (0 x 0 if not bought).
     """
 
     score: Vector
-    group_score: Vector
+    square: Vector
+    slope: Vector
     outer: Matrix
     mass: float
     group_size: Vector
-    square: float
-    group_square: Vector
     meat: Matrix
 
 
@@ -224,12 +227,13 @@ def estimate_average(
     sums = _sums(value, sd, frame)
     value, sd, frame, mass, mass_sd = sums.value, sums.sd, sums.frame, sums.mass, sums.mass_sd
     mean = float(value.score[0]) / mass
-    square = raised(value.square, sd.square, frame.least_square * frame.size) / frame.size
+    square = raised(float(value.square[0]), float(sd.square[0]), frame.least_square * frame.size)
+    square /= frame.size
     variance = max(square - (mean * mass / frame.size) ** 2, PRIORS.least_spread * square)
     lift, slopes, slope_noise = _slopes(value, sd, frame, mass)
     sampling = lift @ _meat(value, sd, frame, slopes, variance, robust=robust) @ lift.T
     sampling[0, 0] = variance * frame.size / mass**2
-    privacy = lift @ np.diag(sd.score**2) @ lift.T
+    privacy = lift @ np.diag(np.r_[sd.score[0], sd.slope] ** 2) @ lift.T
     privacy += np.diag([(mean * mass_sd / mass) ** 2, *slope_noise])
     clipping = float(np.hypot(frame.clipping, mean * (1 - frame.kept) / PRIORS.slope_doubt))
     own = np.r_[mean + frame.centre, frame.units * slopes[1:]]
@@ -296,12 +300,8 @@ def _sums(value: ScoreData, sd: ScoreData, frame: Frame) -> Sums:
     identities = upheld(frame.parts, size, size_sd, FEW)
     if not len(identities):
         return plain
-    score, score_cov = reconcile(
-        np.r_[value.score[0], value.group_score], np.r_[sd.score[0], sd.group_score], identities
-    )
-    square, square_cov = reconcile(
-        np.r_[value.square, value.group_square], np.r_[sd.square, sd.group_square], identities
-    )
+    score, score_cov = reconcile(value.score, sd.score, identities)
+    square, square_cov = reconcile(value.square, sd.square, identities)
     if frame.group_masses:
         # the prior of the whole mass is one more reading of it
         size[0], size_sd[0] = plain.mass / frame.kept, plain.mass_sd / frame.kept
@@ -312,15 +312,9 @@ def _sums(value: ScoreData, sd: ScoreData, frame: Frame) -> Sums:
         size, size_cov = reconcile_within(size, size_sd, identities, frame.size_limits)
         frame = replace(frame, size=float(size[0]))
         mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
-    value = replace(
-        value, score=np.r_[score[0], value.score[1:]], group_score=score[1:],
-        group_size=size[1:], square=float(square[0]), group_square=square[1:],
-    )  # fmt: skip
-    score_sd, square_sd = _sd(score_cov), _sd(square_cov)
-    sd = replace(
-        sd, score=np.r_[score_sd[0], sd.score[1:]], group_score=score_sd[1:],
-        group_size=_sd(size_cov)[1:], square=float(square_sd[0]), group_square=square_sd[1:],
-    )  # fmt: skip
+    value = replace(value, score=score, square=square, group_size=size[1:])
+    sds = [_sd(cov) for cov in (score_cov, square_cov, size_cov)]
+    sd = replace(sd, score=sds[0], square=sds[1], group_size=sds[2][1:])
     return Sums(value, sd, frame, mass, mass_sd, GroupNoise(score_cov, size_cov, identities))
 
 
@@ -369,19 +363,18 @@ def _slopes(
     projection of psi, whatever the pilot, and the noise in H multiplies only what is left of the
     effect.
     """
-    k = len(value.score)
+    total, k = np.r_[value.score[0], value.slope], 1 + len(value.slope)
     lift = np.zeros((k, k))
     lift[0, 0] = 1.0 / mass
     if k == 1:
-        return lift, value.score / mass, []
+        return lift, total / mass, []
     gram, keep = well_conditioned(value.outer, frame.model, sd.outer)
     inverse = np.asarray(np.linalg.pinv(gram, hermitian=True), float)
     lift[1:] = frame.units[:, None] * inverse[1:]
     pilot = frame.pilot
     away = np.zeros(k) if pilot is None else np.r_[pilot[0] - frame.centre, pilot[1:]]
-    rest = value.score.copy()
-    rest[0] -= value.outer[0] @ away
-    slopes = inverse @ rest
+    total[0] -= value.outer[0] @ away
+    slopes = inverse @ total
     noise = keep**2 * lift[1:] ** 2 @ (sd.outer**2 @ slopes**2)
     noise += lift[1:, 0] ** 2 * float(sd.outer[0] ** 2 @ away**2)
     if pilot is not None:
@@ -428,18 +421,18 @@ def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: Sums) -> A
     balance, balance_sd, kept = overall, mass_sd / out.size, 1.0
     if frame.group_masses:
         balance, balance_sd, kept = 1.0, 0.0, frame.kept
-    for j, at in enumerate(range(m, m + k)):
-        rows, rows_sd = kept * float(value.group_size[j]), kept * float(sd.group_size[j])
+    for j, at in enumerate(range(m, m + k), 1):
+        rows, rows_sd = kept * float(value.group_size[j - 1]), kept * float(sd.group_size[j - 1])
         if rows <= FEW * rows_sd:
             sampling[at, at] = np.inf
             continue
-        mean = float(value.group_score[j]) / (rows * balance)
+        mean = float(value.score[j]) / (rows * balance)
         floor = PRIORS.least_unexplained * variance * rows
-        total = raised(float(value.group_square[j]), float(sd.group_square[j]), floor)
+        total = raised(float(value.square[j]), float(sd.square[j]), floor)
         estimate[at] = frame.centre + mean
         left = max(total / rows - (mean * balance) ** 2, PRIORS.least_spread * total / rows)
         sampling[at, at] = left / (rows * balance**2)
-        noise = (float(sd.group_score[j]) / balance) ** 2 + (mean * rows_sd) ** 2
+        noise = (float(sd.score[j]) / balance) ** 2 + (mean * rows_sd) ** 2
         privacy[at, at] = noise / rows**2 + (mean * balance_sd / balance) ** 2
     whole = sums.mass / kept if frame.group_masses else frame.size
     return AverageEstimate(
@@ -605,11 +598,9 @@ class JointData:
             square = np.sqrt((twice**2 * self.square**2).sum(axis=(1, 2)))
         else:
             score, square = own @ self.score, (pairs * self.square).sum(axis=(1, 2))
-        sizes = self.size[asked.mass if asked.frame.group_masses else 0, 1:]
-        return ScoreData(
-            np.r_[score[0], self.slope], score[1:], self.outer, float(self.size[asked.mass, 0]),
-            sizes, float(square[0]), square[1:], self.meat,
-        )  # fmt: skip
+        mass, sizes = float(self.size[asked.mass, 0]), self.size[:, 1:]
+        sizes = sizes[asked.mass if asked.frame.group_masses else 0]
+        return ScoreData(score, square, self.slope, self.outer, mass, sizes, self.meat)
 
 
 def estimate_averages(

@@ -38,19 +38,19 @@ def exact(g: np.ndarray, *, masses: bool = False, seed: int = 2) -> ScoreData:
     rng = np.random.default_rng(seed)
     x = g[:, :3] @ [0.3, 0.6, 0.9] + rng.standard_normal(SIZE)
     z = rng.uniform(-1, 1, SIZE)
-    a = np.c_[np.ones(SIZE), z]
+    a, h = np.c_[np.ones(SIZE), z], np.c_[np.ones(SIZE), g]
     q = rng.uniform(0.8, 1.2, SIZE)
     return ScoreData(
-        a.T @ x, g.T @ x, a.T @ a, float(q.sum()), g.T @ q if masses else g.sum(axis=0),
-        float(x @ x), g.T @ x**2, np.zeros((0, 0)),
+        h.T @ x, h.T @ x**2, z[None] @ x, a.T @ a, float(q.sum()),
+        g.T @ q if masses else g.sum(axis=0), np.zeros((0, 0)),
     )  # fmt: skip
 
 
 def noise(score: float, size: float, square: float, mass: float, groups: int = 6) -> ScoreData:
-    one = np.ones(groups)
+    one, none = np.ones(1 + groups), np.zeros((0, 0))
     return ScoreData(
-        np.full(2, score), score * one, np.full((2, 2), size), mass, size * one, square,
-        square * one, np.zeros((0, 0)),
+        score * one, square * one, np.full(1, score), np.full((2, 2), size), mass, size * one[1:],
+        none,
     )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def noisy(value: ScoreData, sd: ScoreData, rng: np.random.Generator) -> ScoreDat
         out = one + spread * rng.standard_normal(np.shape(one))
         return np.triu(out) + np.triu(out, 1).T if name == "outer" else out
 
-    names = ("score", "group_score", "outer", "mass", "group_size", "square", "group_square")
+    names = ("score", "slope", "outer", "mass", "group_size", "square")
     return replace(value, **{name: moved(name) for name in names})
 
 
