@@ -109,7 +109,7 @@ def as_coded(schema: Schema, request: Request) -> Schema:
         domain = schema.get(name)
         if isinstance(domain, Levels):
             changed[name] = Binary(list(domain.values))
-    return schema.with_columns(changed)
+    return schema.with_columns(changed) if changed else schema
 
 
 def _referenced(schema: Schema, request: Request) -> Schema:
@@ -123,7 +123,7 @@ def _referenced(schema: Schema, request: Request) -> Schema:
             )
         values = [ref, *(v for v in domain.values if v != ref)]
         changed[name] = Levels(values, other=domain.other)
-    return schema.with_columns(changed)
+    return schema.with_columns(changed) if changed else schema
 
 
 def _check_factors(request: Request, undeclared: Undeclared) -> None:

@@ -29,7 +29,7 @@ from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.interactions import refine
 from privcausal.learners.private import STAGES, AverageLearner, looked, propensity_needs
-from privcausal.learners.several import by_arm, treatment_stages, treatments
+from privcausal.learners.several import arm_stages, by_arm, treatments
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState, Session, is_binary, range_needs
 from privcausal.request.plan import StageKey
@@ -81,7 +81,7 @@ class PartiallyLinear(AverageLearner):
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         needs, sizes = slope_needs(request), StageWeight(STAGES[0], SHARES.private_sizes)
         if request.asked.arms:
-            own = by_arm(treatment_stages(request)[1:], SHARES.private_treatment)
+            own = by_arm(arm_stages(request)[1:], SHARES.private_treatment)
             return [*needs, sizes, *own]
         own = propensity_needs(request, base)
         needs += [*own, sizes] if is_binary(request) else [sizes, *own]

@@ -20,7 +20,7 @@ from privcausal.learners.nuisances import (
     product_confounding,
     residual_effect,
 )
-from privcausal.learners.several import arm_effects, by_arm, residual_stages, treatment_stages
+from privcausal.learners.several import arm_effects, arm_stages, by_arm
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import (
     FitState,
@@ -96,8 +96,8 @@ class Private(AverageLearner):
         if arms:
             return [
                 *needs,
-                *by_arm(treatment_stages(request), SHARES.private_treatment),
-                *by_arm(residual_stages(request), SHARES.private_moments),
+                *by_arm(arm_stages(request), SHARES.private_treatment),
+                *by_arm(arm_stages(request, "residual moments"), SHARES.private_moments),
             ]
         needs += propensity_needs(request, base)
         if base.released_weights:

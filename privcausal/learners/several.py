@@ -25,17 +25,14 @@ from privcausal.request.request import Request
 from privcausal.vault import OfArm, OfCovariates, Transform, Treatment
 
 
-def treatment_stages(request: Request) -> list[StageKey]:
-    return [StageKey("nuisance", f"treatment {arm}") for arm in request.asked.arms]
-
-
-def residual_stages(request: Request) -> list[StageKey]:
-    return [StageKey("nuisance", f"residual moments {arm}") for arm in request.asked.arms]
+def arm_stages(request: Request, what: str = "treatment") -> list[StageKey]:
+    """A stage for each arm, the reference first."""
+    return [StageKey("nuisance", f"{what} {arm}") for arm in request.asked.arms]
 
 
 def treatments(request: Request) -> dict[StageKey, Transform]:
-    """Whether T is each arm, the reference first."""
-    return {stage: OfArm(Treatment(), arm) for arm, stage in enumerate(treatment_stages(request))}
+    """Whether T is each arm."""
+    return {stage: OfArm(Treatment(), arm) for arm, stage in enumerate(arm_stages(request))}
 
 
 def by_arm(stages: Sequence[StageKey], weight: float) -> list[StageWeight]:
@@ -85,10 +82,13 @@ def _means(
     state: FitState, stage: StageKey
 ) -> tuple[list[tuple[Target, Remainder]], tuple[str, ...]]:
     """Of each arm, what is summed for its mean outcome, and the law of the bias by nuisances."""
-    request, residuals = state.session.plan.request, residual_stages(state.session.plan.request)
+    request, residuals = (
+        state.session.plan.request,
+        arm_stages(state.session.plan.request, "residual moments"),
+    )
     state, grams = nu.moments_of(state, treatments(request))
     etas, own = nu.outcomes(state, grams), []
-    for key in treatment_stages(request):
+    for key in arm_stages(request):
         partials = nu.paired(state, nu.treatments(state, grams, key), etas)
         own.append(nu.clipped(state, partials))
     crosses = {

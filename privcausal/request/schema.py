@@ -292,9 +292,8 @@ class Schema(Strict):
         return f"Schema({self.columns!r}, complete={self.complete})"
 
     def with_columns(self, columns: Mapping[str, Any]) -> Schema:
-        """A schema with these columns added or replaced."""
-        added = Schema(columns).columns
-        return Schema({**self.columns, **added}, complete=self.complete) if added else self
+        """A new schema with these columns added or replaced."""
+        return Schema({**self.columns, **Schema(columns).columns}, complete=self.complete)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists, numbers and text, ready for JSON."""
@@ -514,4 +513,4 @@ def with_levels(schema: Schema, levels: Mapping[str, Sequence[str]]) -> Schema:
                 f"C({name}, levels=...) and bounds declare other labels of {name!r}; write one"
             )
         changed[name] = own
-    return schema.with_columns(changed)
+    return schema.with_columns(changed) if changed else schema
