@@ -22,7 +22,7 @@ from privcausal.learners.budget import StageWeight
 from privcausal.learners.state import FitState
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
-from privcausal.vault import OfArm, OfCovariates, Transform, Treatment
+from privcausal.vault import Cross, OfArm, OfCovariates, Transform, Treatment
 
 
 def arm_stages(request: Request, what: str = "treatment") -> list[StageKey]:
@@ -82,19 +82,14 @@ def _means(
     state: FitState, stage: StageKey
 ) -> tuple[list[tuple[Target, Remainder]], tuple[str, ...]]:
     """Of each arm, what is summed for its mean outcome, and the law of the bias by nuisances."""
-    request, residuals = (
-        state.session.plan.request,
-        arm_stages(state.session.plan.request, "residual moments"),
-    )
+    request = state.session.plan.request
     state, grams = nu.moments_of(state, treatments(request))
-    etas, own = nu.outcomes(state, grams), []
-    for key in arm_stages(request):
-        partials = nu.paired(state, nu.treatments(state, grams, key), etas)
+    etas, own, crosses = nu.outcomes(state, grams), [], dict[StageKey, Cross]()
+    pairs = zip(arm_stages(request), arm_stages(request, "residual moments"), strict=True)
+    for arm, (treatment, residual) in enumerate(pairs):
+        partials = nu.paired(state, nu.treatments(state, grams, treatment), etas)
         own.append(nu.clipped(state, partials))
-    crosses = {
-        key: nu.residual_cross(*one, arm)
-        for arm, (key, one) in enumerate(zip(residuals, own, strict=True))
-    }
+        crosses[residual] = nu.residual_cross(*own[-1], arm)
     state.session.gather(dict(crosses))
     mass, found, notes = OfCovariates(Constant(1.0), 1.0), [], []  # every complete row is one
     for arm, ((mine, partials), asked) in enumerate(zip(own, crosses.items(), strict=True)):
