@@ -222,7 +222,7 @@ def estimate_average(
     with m <= 1/4, and E[(T - e)^4] = h (1 - 3h) >= h m for h = e (1 - e) <= 1/4.
 
     Where groups partition the rows, the sums are first made to agree, so that the average is that
-    of the groups' effects by their sizes.
+    of the groups' effects by their sizes; and there are covariances between groups and terms.
     """
     sums = _sums(value, sd, frame)
     value, sd, frame, mass, mass_sd = sums.value, sums.sd, sums.frame, sums.mass, sums.mass_sd
@@ -247,10 +247,18 @@ def estimate_average(
     )  # fmt: skip
     if not groups:
         return out, sums
-    found = _with_groups(out, groups, sums)
-    if sums.noise is None:
+    found, noise, m = _with_groups(out, groups, sums), sums.noise, len(terms)
+    if noise is None:
         return found, sums
-    return _joint(found, mean, lift[:, 0], sums, sums.noise), sums
+    # by the delta method; in S_g / (n_g M / n) the noise of n counts too
+    by_score, by_size, by_mass = slopes_in_sums(found, mean, lift[:, 0], sums)
+    privacy = by_score @ noise.score @ by_score.T + by_size @ noise.size @ by_size.T
+    privacy += mass_sd**2 * np.outer(by_mass, by_mass)
+    privacy[:m, :m] = out.privacy
+    sampling = joint_sampling(
+        out.sampling, np.diag(found.sampling)[m:], sums.share(found), noise.identities
+    )
+    return replace(found, sampling=sampling, privacy=privacy), sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -443,31 +451,12 @@ def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: Sums) -> A
     )  # fmt: skip
 
 
-def _joint(
-    found: AverageEstimate, mean: float, by_score: Vector, sums: Sums, noise: GroupNoise
-) -> AverageEstimate:
-    """The same with covariances between groups and terms, where the sums were made to agree.
-
-    Privacy is by the delta method (in S_g / (n_g M / n) the noise of n counts too), sampling by
-    `joint_sampling`. `mean` is the average less the centre, `by_score` the terms' slopes in the sum
-    of all scores.
-    """
-    m = len(found.terms)
-    score, size, by_mass = slopes_in_sums(found, mean, by_score, sums)
-    privacy = score @ noise.score @ score.T + size @ noise.size @ size.T
-    privacy += sums.mass_sd**2 * np.outer(by_mass, by_mass)
-    privacy[:m, :m] = found.privacy[:m, :m]
-    sampling = joint_sampling(
-        found.sampling[:m, :m], np.diag(found.sampling)[m:], sums.share(found), noise.identities
-    )
-    return replace(found, sampling=sampling, privacy=privacy)
-
-
 def slopes_in_sums(
     found: AverageEstimate, mean: float, by_score: Vector, sums: Sums
 ) -> tuple[Matrix, Matrix, Vector]:
     """Derivatives of the terms and groups in the sums of scores and sizes, and in the mass.
 
+    `mean` is the average less the centre, `by_score` the terms' slopes in the sum of all scores.
     Sums are over all rows, then the groups: shape (m + G, 1 + G) twice, and (m + G,). Where groups
     have masses, the first size is the mass.
     """
