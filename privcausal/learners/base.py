@@ -17,6 +17,7 @@ from privcausal.inference.effect import Effect
 from privcausal.learners.alerts import PANEL_ARM, listed
 from privcausal.learners.averages import (
     STAGES,
+    One,
     Weighed,
     average_target,
     averages,
@@ -176,7 +177,8 @@ class CateLearner(EffectLearner):
             centre = float(np.mean(learnt.effect(state.rows)))
             scored = learnt.weighed(state)
             target = average_target(state, scored.nuisances, centre, learnt.effect)
-            found = averages(state, target, scored, STAGES, "ATE")
+            asked = [One("ATE", target, scored.remainder)]
+            found = averages(state, asked, STAGES, scored.weight)
         notes = learnt.notes + (() if found is None else average_doubts(found))
         return finish(state, learnt.effect, learnt.shown, found, notes)
 

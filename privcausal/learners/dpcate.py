@@ -17,7 +17,7 @@ from privcausal.inference import cuts
 from privcausal.inference.effect import Answers, Effect, Piece
 from privcausal.inference.kernel import LEFT_SPREAD, SPREAD, KernelPrior, denoised
 from privcausal.inference.priors import PRIORS
-from privcausal.learners.averages import STAGES, average_target, averages
+from privcausal.learners.averages import STAGES, One, average_target, averages
 from privcausal.learners.base import CateLearner, Learnt, average_doubts, finish, shown
 from privcausal.learners.bases import AnyBase, Base, Gam
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
@@ -162,7 +162,8 @@ class DPCATE(CateLearner):
             state = look_at_outcome(state, Stages.AVERAGE_RANGE)
             scored = learnt.weighed(state)
             target = average_target(state, scored.nuisances, centre)
-            found = averages(state, target, scored, STAGES, "ATE")
+            asked = [One("ATE", target, scored.remainder)]
+            found = averages(state, asked, STAGES, scored.weight)
         notes = () if found is None else average_doubts(found)
         return finish(state, learnt.effect, learnt.shown, found, notes)
 

@@ -69,7 +69,7 @@ def additive_nuisances(state: FitState) -> tuple[FitState, Grams, tuple[FoldNuis
 
     One pass over the rows serves all three.
     """
-    known, numbers = state.known, state.session.plan.request.dose
+    known, numbers = state.known, state.session.plan.request.asked.dose
     state, grams = moments_of(state, {Stages.TREATMENT: Treatment()} if known is None else {})
     if known is not None:
         etas = outcomes(state, grams)

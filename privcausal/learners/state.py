@@ -255,8 +255,8 @@ def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
 
 def _of_slopes(request: Request) -> tuple[str, ...]:
     """The treatment and the instrument, where they are numbers."""
-    taken = (request.formula.treatment,) if request.per_unit else ()
-    return tuple(dict.fromkeys((*taken, request.formula.assigned) if request.dose else taken))
+    taken = (request.formula.treatment,) if request.asked.per_unit else ()
+    return tuple(dict.fromkeys((*taken, request.formula.assigned) if request.asked.dose else taken))
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,7 +305,7 @@ class FitState:
     @property
     def residual_clip(self) -> float:
         """s with T - e in [s - 1, 1 - s]: by the limits of e, or cut there where T is a number."""
-        return 1 - self.most if self.session.plan.request.dose else self.soft_clip
+        return 1 - self.most if self.session.plan.request.asked.dose else self.soft_clip
 
     @property
     def regressors(self) -> Regressors:
