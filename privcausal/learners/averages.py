@@ -42,6 +42,7 @@ from privcausal.vault import (
     ArmHistograms,
     ArmScore,
     ArmSize,
+    CutScore,
     MassBalance,
     Mechanism,
     OfArm,
@@ -291,7 +292,7 @@ def averages(
     request = state.session.plan.request
     (sizes,) = score_sizes(state, [target], stages[0])
     regressors, robust = state.regressors, request.cov_type == "HC0"
-    rough = rough_sums(state, target)
+    rough = summed_scores(state, target)
     chosen = score_cut(
         target.extremes,
         noise_per_cut(state, rough, stages[1]),
@@ -302,15 +303,15 @@ def averages(
     )
     cut = chosen.at
     rms = 0.0 if sizes is None else sizes.rms(cut)
-    sums, bias = replace(rough, cut=cut), chosen.bias
+    sums, bias = summed_scores(state, target, cut), chosen.bias
     if state.session.beyond is not None:
         bias += target.extremes.unit_most * state.session.beyond.lost / state.population.count
-    squares = ScoreSquares(target.score, cut, regressors, meat=robust)
+    squares = ScoreSquares(CutScore(target.score, cut), regressors, meat=robust)
     state.session.gather({stages[1]: sums, stages[2]: squares})
     first = state.session.release(stages[1], sums)
     second = state.session.release(stages[2], squares)
     value, sd = (
-        ScoreData(*sums.split(a), *squares.split(b))
+        _read(sums.split(a), squares.split(b))
         for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
     )
     limits = size_limits(state, float(sd.outer[0, 0]), state.session.plan.stage(stages[1]).rows)
@@ -397,17 +398,27 @@ def row_sizes(
     return ArmSizes(counts.sum(axis=0)[None], np.sqrt(2.0) * noise_sd, borders, alone)
 
 
-def rough_sums(state: FitState, target: Target) -> ScoreSums:
-    """The sums of scores that are cut at 1."""
+def summed_scores(state: FitState, target: Target, cut: float = 1.0) -> ScoreSums:
+    """The sums of scores that are cut there."""
     return ScoreSums(
-        target.score,
-        1.0,
-        target.mass,
+        CutScore(target.score, cut),
+        (target.mass,),
         state.regressors,
         state.session.plan.request.trust.neighbors,
-        target.group_masses,
-        None if target.pilot is None else target.pilot.score,
+        (int(target.group_masses),),
+        None if target.pilot is None else CutScore(target.pilot.score, cut),
     )
+
+
+def _read(sums: Sequence[Matrix], squares: Sequence[Matrix]) -> ScoreData:
+    """Parts of both releases, of one score."""
+    (score,), outer, (mass,), (sizes,) = sums
+    square, *meat = squares
+    k = len(outer)
+    return ScoreData(
+        score[:k], score[k:], outer, float(mass), sizes, float(square[0, 0, 0]), square[1:, 0, 0],
+        meat[0] if meat else np.zeros((0, 0)),
+    )  # fmt: skip
 
 
 def noise_per_cut(state: FitState, sums: Mechanism, stage: StageKey) -> float:
@@ -495,6 +506,6 @@ def weighed(
 
 def _noise(state: FitState, target: Target, stage: StageKey) -> float:
     """Squared noise and bias of the best cut, whatever the sizes within what scores could be."""
-    noise = noise_per_cut(state, rough_sums(state, target), stage)
+    noise = noise_per_cut(state, summed_scores(state, target), stage)
     cut = score_cut(target.extremes, noise, None, None, state.population.count)
     return float((noise * cut.at) ** 2 + cut.bias**2)

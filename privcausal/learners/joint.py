@@ -23,9 +23,9 @@ from privcausal.learners.averages import (
     average_target,
     noise_per_cut,
     points,
-    rough_sums,
     score_sizes,
     size_limits,
+    summed_scores,
     target,
     weighed,
 )
@@ -34,8 +34,8 @@ from privcausal.learners.state import FitState
 from privcausal.request.groups import partitions
 from privcausal.request.plan import StageKey
 from privcausal.request.request import RISKS
-from privcausal.typing import Vector
-from privcausal.vault import ByFold, JointSquares, JointSums, ScoreVector, Transform
+from privcausal.typing import Matrix, Vector
+from privcausal.vault import ByFold, ScoreSquares, ScoreSums, ScoreVector, Transform
 
 
 class One(NamedTuple):
@@ -79,13 +79,14 @@ def released(state: FitState, asked: Sequence[One], stages: Keys) -> AverageEsti
     scores = _vector(state, asked, chosen)
     masses = tuple({id(one.target.mass): one.target.mass for one in asked}.values())
     place = [[id(mass) for mass in masses].index(id(one.target.mass)) for one in asked]
-    grouped = sorted({k for k, one in zip(place, asked, strict=True) if one.target.group_masses})
-    sums = JointSums(scores, masses, tuple(grouped), state.regressors, request.trust.neighbors)
-    squares = JointSquares(scores, state.regressors)
+    grouped = {1 + k for k, one in zip(place, asked, strict=True) if one.target.group_masses}
+    by_group = 0, *sorted(grouped)
+    sums = ScoreSums(scores, masses, state.regressors, request.trust.neighbors, by_group)
+    squares = ScoreSquares(scores, state.regressors)
     session.gather({stages[1]: sums, stages[2]: squares})
     first, second = session.release(stages[1], sums), session.release(stages[2], squares)
     value, sd = (
-        JointData(*sums.split(a), squares.split(b))
+        _read(sums.split(a), squares.split(b), by_group)
         for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
     )
     limits = size_limits(state, float(sd.size[0, 0]), session.plan.stage(stages[1]).rows)
@@ -107,6 +108,15 @@ def released(state: FitState, asked: Sequence[One], stages: Keys) -> AverageEsti
     return with_design_effect(found, request.trust.max_rows)
 
 
+def _read(sums: Sequence[Matrix], squares: Sequence[Matrix], by_group: Sequence[int]) -> JointData:
+    """Parts of both releases; NaN where a mass is not summed in groups."""
+    score, rows, masses, of_groups = sums
+    size = np.full((1 + len(masses), score.shape[1]), np.nan)
+    size[:, 0] = np.append(rows, masses)
+    size[list(by_group), 1:] = of_groups
+    return JointData(score, size, squares[0])
+
+
 def _components(asked: Sequence[One]) -> list[int]:
     """The places of the averages whose scores are entries of the vector, in its order."""
     found = [k for k, one in enumerate(asked) if one.parts.min() == 0]
@@ -119,7 +129,7 @@ def _chosen(state: FitState, asked: Sequence[One], stages: Keys) -> list[Chosen]
     sizes = score_sizes(state, [asked[k].target for k in components], stages[0])
     found = []
     for k, one in enumerate(asked):
-        noise = noise_per_cut(state, rough_sums(state, one.target), stages[1])
+        noise = noise_per_cut(state, summed_scores(state, one.target), stages[1])
         own = sizes[components.index(k)] if k in components else None
         cut = score_cut(
             one.target.extremes, noise, own, state.look, state.population.count,

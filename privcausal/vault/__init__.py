@@ -20,7 +20,6 @@ from privcausal.vault.mechanisms.boosting import BoostedRegression, Boosting, Sh
 from privcausal.vault.mechanisms.cells import CellSums, ClusterSums, public_centres
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
 from privcausal.vault.mechanisms.domains import Grid, LabelSelection, Magnitudes
-from privcausal.vault.mechanisms.joint import ArmHistograms, JointSquares, JointSums
 from privcausal.vault.mechanisms.kernel import KernelAnswers, KernelRegression, proven_lipschitz
 from privcausal.vault.mechanisms.moments import (
     BINS,
@@ -33,7 +32,9 @@ from privcausal.vault.mechanisms.moments import (
 from privcausal.vault.mechanisms.network import PrivateNetwork
 from privcausal.vault.mechanisms.scores import (
     ArmHistogram,
+    ArmHistograms,
     ArmSums,
+    CutScore,
     Regressors,
     ScoreSquares,
     ScoreSums,
@@ -92,9 +93,9 @@ from privcausal.vault.vault import Vault, open_vault
 __all__ = [
     "BINS", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore", "ArmSize",
     "ArmSums", "BoostedRegression",
-    "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums", "Cross", "Declared",
+    "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums", "Cross", "CutScore", "Declared",
     "DeclaredFit", "Estimators", "ExactRidge", "FeatureNorm", "Findings", "GivenFunction", "Gram",
-    "Grid", "ImputedEffect", "InstrumentScores", "JointSquares", "JointSums", "KernelAnswers",
+    "Grid", "ImputedEffect", "InstrumentScores", "KernelAnswers",
     "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",
     "OfArm", "OfCovariates", "Outcome", "OutcomeResidual", "OverlapMass", "OverlapRoot",
     "OverlapScore", "PolynomialSums", "PrintedCells",

@@ -51,6 +51,16 @@ ClaimedNoise = Callable[[str, Vector, float, float], Vector]
 class Query(ABC):
     """What leaves the vault: a vector of integers, and how far one row moves it.
 
+    What may never change about a query:
+
+    - It is public: a frozen value, made of what was declared and of earlier releases. How many
+      numbers it has, their units, weights and sensitivity do not depend on the rows.
+    - It is total: every table has an answer, that of no rows too, and no value in a row raises.
+    - Rows are added up, each by a map of that row alone (or the docstring proves more).
+    - The sensitivity is one of the whole numbers that leave, after rounding. It may be lowered by a
+      new proof only.
+    - It adds no noise, and its answer leaves by `Exit.release` alone.
+
     Subclasses state `sensitivity` and prove it in their docstring under ``Privacy``. Noise on
     coordinate j has sd sigma / weights[j]. The discrete Gaussian loses at most d_j^2 / (2 sd_j^2)
     on coordinate j, so the release is rho-zCDP with
