@@ -406,7 +406,7 @@ def summed_scores(state: FitState, target: Target, cut: float = 1.0) -> ScoreSum
         state.regressors,
         state.session.plan.request.trust.neighbors,
         (int(target.group_masses),),
-        None if target.pilot is None else CutScore(target.pilot.score, cut),
+        None if target.pilot is None else target.pilot.score,
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -244,21 +243,22 @@ class Exit:
         draw = self.source.laplace if query.law == "laplace" else self.source.gaussian
         return draw(exact, query)
 
-    def gaussian_query(
-        self, stage: Stage, name: str, weights: Any, sensitivity: float
+    def noise_query(
+        self,
+        stage: Stage,
+        name: str,
+        weights: Vector,
+        sensitivity: float,
+        law: noise.Law = "gaussian",
     ) -> noise.NoiseQuery:
-        """Noise for one stage: sigma = Delta / sqrt(2 rho), Delta = max_rows x one row's change."""
-        delta = sensitivity * self.plan.request.trust.max_rows
-        sigma = delta / np.sqrt(2 * stage.rho / PICO) * SAFETY
-        return noise.NoiseQuery(name, weights, delta, float(sigma))
+        """Noise for one stage; Delta = max_rows x one row's change, in l2 or for Laplace in l1.
 
-    def laplace_query(
-        self, stage: Stage, name: str, weights: Any, sensitivity: float
-    ) -> noise.NoiseQuery:
-        """Laplace noise for a stage priced in epsilon: b = Delta / epsilon, Delta in l1."""
+        Gaussian noise has sigma = Delta / sqrt(2 rho). A stage priced in epsilon has Laplace noise,
+        b = Delta / epsilon.
+        """
         delta = sensitivity * self.plan.request.trust.max_rows
-        b = delta / (stage.epsilon / PICO) * SAFETY
-        return noise.NoiseQuery(name, weights, delta, float(b), "laplace")
+        price = np.sqrt(2 * stage.rho / PICO) if law == "gaussian" else stage.epsilon / PICO
+        return noise.NoiseQuery(name, weights, delta, float(delta / price * SAFETY), law)
 
     def claimed(self, name: str, exact: Vector, unit: float, sd: float) -> Vector:
         """Values with noise of a scale that is not proven, and not told, on a grid of `unit`."""
@@ -268,13 +268,14 @@ class Exit:
 
     def release(self, stage: Stage, mechanism: Query, exact: Integers) -> Release:
         """The answer to one query with its noise, in natural units, and its charge."""
-        if stage.rho:
-            size, name = mechanism.sensitivity(self.neighbors), mechanism.name
-            query = self.gaussian_query(stage, mechanism.query, mechanism.weights, size)
-            spread = query.scale
-        else:
-            size, name = mechanism.l1_sensitivity(self.neighbors), "discrete Laplace"
-            query = self.laplace_query(stage, mechanism.query, mechanism.weights, size)
+        law: noise.Law = "gaussian" if stage.rho else "laplace"
+        moved = mechanism.sensitivity if stage.rho else mechanism.l1_sensitivity
+        query = self.noise_query(
+            stage, mechanism.query, mechanism.weights, moved(self.neighbors), law
+        )
+        name, spread = mechanism.name, query.scale
+        if law == "laplace":
+            name = "discrete Laplace"
             spread = float(noise.standard_deviation(query)[0] * query.weights[0])
         self.check_size(len(exact))
         noisy = self.noisy(exact, query)

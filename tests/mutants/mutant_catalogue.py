@@ -11,26 +11,26 @@ _BOX = "vault.mechanisms"
 
 NOISE = (
     Mutant(
-        "Gaussian noise of two thirds the size", f"{_EXIT}.gaussian_query",
-        "stage.rho / PICO) * SAFETY", "stage.rho / PICO) * SAFETY / 1.5",
+        "Gaussian noise of two thirds the size", f"{_EXIT}.noise_query",
+        "price * SAFETY", "price * SAFETY / 1.5",
         (c.audit, "trial", SUB),
     ),
     Mutant(
-        "the root of two of rho dropped", f"{_EXIT}.gaussian_query",
+        "the root of two of rho dropped", f"{_EXIT}.noise_query",
         "np.sqrt(2 * stage.rho", "np.sqrt(4 * stage.rho",
         (c.audit, "trial", ADD),
     ),
     Mutant(
-        "Laplace noise of half the size", f"{_EXIT}.laplace_query",
-        "* SAFETY", "* SAFETY / 2", (c.audit, "adum, count and sum", SUB),
+        "Laplace noise of half the size", f"{_EXIT}.noise_query",
+        "else stage.epsilon", "else 2 * stage.epsilon", (c.audit, "adum, count and sum", SUB),
     ),
     Mutant(
-        "rows of a unit counted once (Gaussian)", f"{_EXIT}.gaussian_query",
+        "rows of a unit counted once (Gaussian)", f"{_EXIT}.noise_query",
         "sensitivity * self.plan.request.trust.max_rows", "sensitivity",
         (c.replay, "units", SUB),
     ),
     Mutant(
-        "rows of a unit counted once (Laplace)", f"{_EXIT}.laplace_query",
+        "rows of a unit counted once (Laplace)", f"{_EXIT}.noise_query",
         "sensitivity * self.plan.request.trust.max_rows", "sensitivity",
         (c.replay, "cells of units", SUB),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -371,12 +371,12 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         score, cut = s.aipw, 0.5 * s.aipw.bound
         one = CutScore(score, cut)
         found[f"sums, {which}"] = ScoreSums(one, (s.balance,), r, s.neighbors)
-        slopes = CutScore(ImputedEffect(s.nuisance, s.outcome), cut)
+        slopes = ImputedEffect(s.nuisance, s.outcome)
         found[f"sums with slope scores, {which}"] = ScoreSums(
             one, (s.balance,), r, s.neighbors, slopes=slopes
         )
         found[f"sums of the treated, {which}"] = ScoreSums(
-            replace(slopes, cut=8.0), (TreatedMass(1.0),), r, s.neighbors
+            CutScore(slopes, 8.0), (TreatedMass(1.0),), r, s.neighbors
         )
         for name, (weighted, mass, at) in weighted_scores(s).items():
             own = CutScore(weighted, at)

@@ -100,7 +100,7 @@ class ScoreSums(BlockSums):
     x in R^J is the row's vector of scores, or its one score; q_k in [0, 1] are the masses, the
     estimands' denominators over their bounds. `by_group` says what is summed in groups beside the
     scores, by its place in (1, q_1, q_2, ...). With `slopes`, which one score alone has, products
-    with z are of that score.
+    with z are of that score, over the same cut.
 
     Privacy
     -------
@@ -119,7 +119,7 @@ class ScoreSums(BlockSums):
     regressors: Regressors
     neighbors: Neighbors
     by_group: tuple[int, ...] = (0,)
-    slopes: CutScore | None = None
+    slopes: Transform | None = None
 
     @property
     def query(self) -> str:
@@ -150,7 +150,7 @@ class ScoreSums(BlockSums):
         x = self.scores(batch)
         q = [cut_share(mass(batch), mass.bound, 0.0) for mass in self.masses]
         a, g = self.regressors.a(batch).T, batch.member.T
-        own = x if self.slopes is None else self.slopes(batch)
+        own = x if self.slopes is None else CutScore(self.slopes, self.scores.unit)(batch)
         upper = list(zip(*np.triu_indices(len(a)), strict=True))
         part = np.empty(len(x))
 
