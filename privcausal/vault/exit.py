@@ -108,16 +108,14 @@ class Mechanism(Query):
         each = [self.integers(batch if p is None else batch.only(p)) for p in parts]
         return np.concatenate(each)
 
-    def statement(self, layout: Layout, labels: frozenset[str]) -> str | None:
-        """SQL over the table `data` for the same sums to the bit; None where there is none.
+    def counted(
+        self, layout: Layout, labels: frozenset[str], ask: Callable[[str], Integers | None]
+    ) -> Integers | None:
+        """The same sums to the bit by SQL over the table `data`; None where there is none.
 
-        `labels` are the columns read as texts.
+        `labels` are the columns read as texts, and `ask` gives the rows of a query, or None.
         """
         return None
-
-    def tallied(self, rows: Integers) -> Integers:
-        """The sums, shape (m,), from the rows of `statement`."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)

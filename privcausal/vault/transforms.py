@@ -95,9 +95,7 @@ class OverlapRoot:
     e: Function
     top: float
 
-    @property
-    def bound(self) -> float:
-        return 1.0
+    bound = 1.0
 
     def __call__(self, batch: Batch) -> Vector:
         weight = np.abs(batch.t - self.e(batch.rows)) / self.top

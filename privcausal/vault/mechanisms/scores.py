@@ -121,9 +121,7 @@ class ScoreSums(BlockSums):
     by_group: tuple[int, ...] = (0,)
     slopes: Transform | None = None
 
-    @property
-    def query(self) -> str:
-        return "sums of scores"
+    query = "sums of scores"
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -240,9 +238,7 @@ class ScoreSquares(BlockSums):
     regressors: Regressors
     meat: bool = False
 
-    @property
-    def query(self) -> str:
-        return "sums of squared scores"
+    query = "sums of squared scores"
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -375,9 +371,7 @@ class ArmSums(Mechanism):
     neighbors: Neighbors
     squares: bool = True
 
-    @property
-    def query(self) -> str:
-        return "sums by arm"
+    query = "sums by arm"
 
     @property
     def _squared_weights(self) -> tuple[float, float]:
@@ -415,17 +409,20 @@ class ArmSums(Mechanism):
         return np.repeat(kinds.ravel() * one, 1 + self.groups)
 
     def integers(self, batch: Batch) -> Integers:
-        arm = (batch.t == 1).astype(np.int64)
-        middle = np.array([w.mid for w in self.windows])
-        x = np.clip((batch.y - middle[arm]) / self._half[arm], -1.0, 1.0)
-        kinds = np.stack([x, np.ones_like(x), x**2], axis=1)[:, : self._kinds]
-        places = np.hstack([np.ones((len(x), 1)), batch.member])
-        row = (kinds[:, :, None] * places[:, None, :]).reshape(
-            len(x), self._kinds * places.shape[1]
-        )
-        vectors = np.hstack([row * (1 - arm)[:, None], row * arm[:, None]])
+        treated = batch.t == 1
+        middle, half = np.array([w.mid for w in self.windows]), self._half
+        own = treated.astype(np.int64)
+        x = np.clip((batch.y - middle[own]) / half[own], -1.0, 1.0)
+
+        def columns(scale: float) -> Iterator[Vector]:
+            for arm in (~treated, treated):
+                for kind in (x, np.ones_like(x), x**2)[: self._kinds]:
+                    here = kind * arm * scale
+                    yield here
+                    yield from (here * member for member in batch.member.T)
+
         norm = float(np.sqrt(self._row_norm2))
-        return grid_sum(lambda scale: iter(vectors.T * scale), self.weights, norm, batch.complete)
+        return grid_sum(columns, self.weights, norm, batch.complete)
 
     def split(self, values: Vector) -> tuple[Matrix, Matrix, Matrix | None]:
         """Sums of Y - middle of the window, counts, sums of (Y - middle)^2 or None.

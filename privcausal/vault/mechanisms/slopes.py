@@ -138,9 +138,7 @@ class SlopeSums(BlockSums):
     scores: SlopeScores | InstrumentScores
     cut: float
 
-    @property
-    def query(self) -> str:
-        return "sums of scores and products"
+    query = "sums of scores and products"
 
     @property
     def blocks(self) -> tuple[Block, ...]:
