@@ -363,6 +363,7 @@ class ArmSums(Mechanism):
     |v - v'|^2 <= d^2 (1 + gamma^2 (2 - d)^2) <= 4, because gamma^2 d^2 (2 - d) <= 32/27 < 2 + d.
     Together at most 4 (1 + k) + 2 (m - k) S. So replacing a row moves the sums by at most Delta,
     Delta^2 = (1 + m) max(4, 2 S): counts and squares are free while beta^2 + gamma^2 <= 1.
+    `BlockSums` would add up what cannot move at once: x and x^2 are bounded together here.
     """
 
     windows: tuple[Interval, Interval]
