@@ -12,24 +12,8 @@ from privcausal.accounting.total import Events, Remaining, delta_after, total_ep
 from privcausal.accounting.tradeoff import TradeOff, convex_envelope
 
 __all__ = [
-    "PICO",
-    "BudgetExhaustedError",
-    "Charge",
-    "Cost",
-    "Events",
-    "Ledger",
-    "Release",
-    "Remaining",
-    "Spent",
-    "TradeOff",
-    "convex_envelope",
-    "delta_after",
-    "epsilon_of",
-    "multiplier_for_replaced",
-    "noise_multiplier",
-    "pico",
-    "rho_of",
-    "run_name",
-    "total_epsilon",
-    "weak_promise",
-]
+    "PICO", "BudgetExhaustedError", "Charge", "Cost", "Events", "Ledger", "Release",
+    "Remaining", "Spent", "TradeOff", "convex_envelope", "delta_after", "epsilon_of",
+    "multiplier_for_replaced", "noise_multiplier", "pico", "rho_of", "run_name",
+    "total_epsilon", "weak_promise",
+]  # fmt: skip

@@ -8,7 +8,7 @@ and the best linear projection. Several averages come from one release of their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -45,8 +45,7 @@ from privcausal.vault import (
     ArmScore,
     ArmSize,
     ByFold,
-    JointSquares,
-    JointSums,
+    CutScore,
     MassBalance,
     Mechanism,
     OfArm,
@@ -297,18 +296,6 @@ class Chosen(NamedTuple):
     noise: float
 
 
-class Order(NamedTuple):
-    """Queries of the scores and of their squares, and how both answers are read.
-
-    `back` makes the released scores those of the components, shape (J, J).
-    """
-
-    sums: Mechanism
-    squares: Mechanism
-    read: Callable[[Vector, Vector], JointData]
-    back: Matrix
-
-
 def averages(
     state: FitState, asked: Sequence[One], stages: Keys, weight: float = np.inf
 ) -> AverageEstimate:
@@ -320,11 +307,15 @@ def averages(
     """
     session, request = state.session, state.session.plan.request
     chosen = _chosen(state, asked, stages)
-    order = (_alone if len(asked) == 1 else _together)(state, asked, chosen)
-    session.gather({stages[1]: order.sums, stages[2]: order.squares})
-    first = session.release(stages[1], order.sums)
-    second, read = session.release(stages[2], order.squares), order.read
-    value, sd = read(first.value, second.value), read(first.noise_sd, second.noise_sd)
+    sums, squares = _queries(state, asked, chosen)
+    session.gather({stages[1]: sums, stages[2]: squares})
+    first, second = session.release(stages[1], sums), session.release(stages[2], squares)
+    value, sd = (
+        _read(sums, sums.split(a), squares.split(b))
+        for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
+    )
+    # makes the released scores those of the components
+    back = np.linalg.inv(sums.scores.basis) if isinstance(sums.scores, ScoreVector) else np.eye(1)
     limits = size_limits(state, float(sd.size[0, 0]), session.plan.stage(stages[1]).rows)
     columns, z = state.linear.columns, state.rows.scaled(state.linear)
     points = np.hstack([np.ones((len(z), 1)), state.regressors.alpha * z])
@@ -340,7 +331,7 @@ def averages(
             aim.kept(cut.at, cut.rms), None if aim.pilot is None else aim.pilot.coef, parts, limits,
         )  # fmt: skip
         terms = (name, *(c.name for c in columns))
-        found.append(Asked(terms, own @ order.back, 1 + places.index(id(aim.mass)), frame))
+        found.append(Asked(terms, own @ back, 1 + places.index(id(aim.mass)), frame))
     groups, robust = tuple(g.label for g in state.groups), request.cov_type == "HC0"
     estimate = estimate_averages(found, groups, value, sd, robust=robust)
     return replace(with_design_effect(estimate, request.trust.max_rows), weight=weight)
@@ -351,38 +342,36 @@ def _by_mass(asked: Sequence[One]) -> dict[int, Target]:
     return {id(one.target.mass): one.target for one in asked}
 
 
-def _alone(state: FitState, asked: Sequence[One], chosen: Sequence[Chosen]) -> Order:
-    target, cut = asked[0].target, chosen[0].at
-    robust = state.session.plan.request.cov_type == "HC0"
-    sums = replace(rough_sums(state, target), cut=cut)
-    squares = ScoreSquares(target.score, cut, state.regressors, meat=robust)
-
-    def read(first: Vector, second: Vector) -> JointData:
-        score, by_group, outer, mass, sizes = sums.split(first)
-        square, squares_by_group, meat = squares.split(second)
-        # of the groups' rows and masses one is released
-        return JointData(
-            np.r_[score[:1], by_group][None], np.array([[outer[0, 0], *sizes], [mass, *sizes]]),
-            np.r_[square, squares_by_group][:, None, None], score[1:], outer, meat,
-        )  # fmt: skip
-
-    return Order(sums, squares, read, np.eye(1))
-
-
-def _together(state: FitState, asked: Sequence[One], chosen: Sequence[Chosen]) -> Order:
+def _queries(
+    state: FitState, asked: Sequence[One], chosen: Sequence[Chosen]
+) -> tuple[ScoreSums, ScoreSquares]:
+    """What is released of the scores, and of their squares."""
+    request, regressors = state.session.plan.request, state.regressors
+    if len(asked) == 1:
+        sums = summed_scores(state, asked[0].target, chosen[0].at)
+        return sums, ScoreSquares(sums.scores, regressors, meat=request.cov_type == "HC0")
     scores, targets = _vector(state, asked, chosen), _by_mass(asked).values()
-    neighbors = state.session.plan.request.trust.neighbors
-    grouped = tuple(k for k, one in enumerate(targets) if one.group_masses)
+    by_group = 0, *(1 + k for k, one in enumerate(targets) if one.group_masses)
     masses = tuple(one.mass for one in targets)
-    sums = JointSums(scores, masses, grouped, state.regressors, neighbors)
-    squares = JointSquares(scores, state.regressors)
+    sums = ScoreSums(scores, masses, regressors, request.trust.neighbors, by_group)
+    return sums, ScoreSquares(scores, regressors)
 
-    def read(first: Vector, second: Vector) -> JointData:
-        score, size = sums.split(first)
-        none = np.zeros((0, 0))
-        return JointData(score, size, squares.split(second), np.zeros(0), size[:1, :1], none)
 
-    return Order(sums, squares, read, np.asarray(np.linalg.inv(scores.basis)))
+def _read(sums: ScoreSums, parts: Sequence[Matrix], squares: Sequence[Matrix]) -> JointData:
+    """Parts of both releases; a mass that is not summed in groups is NaN there.
+
+    Of one score, either rows or masses are summed in groups, and stand for both.
+    """
+    score, outer, masses, of_groups = parts
+    square, *meat = squares
+    width = len(outer)
+    size = np.full((1 + len(masses), 1 + of_groups.shape[1]), np.nan)
+    size[:, 0] = outer[0, 0], *masses
+    size[list(sums.by_group) if len(score) > 1 else slice(None), 1:] = of_groups
+    of_scores = np.delete(score, np.s_[1:width], axis=1)
+    return JointData(
+        of_scores, size, square, score[0, 1:width], outer, *(meat or [np.zeros((0, 0))])
+    )
 
 
 def _components(asked: Sequence[One]) -> list[int]:
@@ -397,7 +386,7 @@ def _chosen(state: FitState, asked: Sequence[One], stages: Keys) -> list[Chosen]
     sizes = score_sizes(state, [asked[k].target for k in components], stages[0])
     found = []
     for k, one in enumerate(asked):
-        noise = noise_per_cut(state, rough_sums(state, one.target), stages[1])
+        noise = noise_per_cut(state, summed_scores(state, one.target), stages[1])
         own = sizes[components.index(k)] if k in components else None
         cut = score_cut(
             one.target.extremes, noise, own, state.look, state.population.count,
@@ -517,15 +506,14 @@ def row_sizes(
     return ArmSizes(counts.sum(axis=0)[None], np.sqrt(2.0) * noise_sd, borders, alone)
 
 
-def rough_sums(state: FitState, target: Target) -> ScoreSums:
-    """The sums of scores that are cut at 1."""
+def summed_scores(state: FitState, target: Target, cut: float = 1.0) -> ScoreSums:
+    """The sums of scores that are cut there."""
     return ScoreSums(
-        target.score,
-        1.0,
-        target.mass,
+        CutScore(target.score, cut),
+        (target.mass,),
         state.regressors,
         state.session.plan.request.trust.neighbors,
-        target.group_masses,
+        (int(target.group_masses),),
         None if target.pilot is None else target.pilot.score,
     )
 
@@ -609,7 +597,7 @@ def weighed(
 
 def _noise(state: FitState, target: Target, stage: StageKey) -> float:
     """Squared noise and bias of the best cut, whatever the sizes within what scores could be."""
-    noise = noise_per_cut(state, rough_sums(state, target), stage)
+    noise = noise_per_cut(state, summed_scores(state, target), stage)
     cut = score_cut(target.extremes, noise, None, None, state.population.count)
     return float((noise * cut.at) ** 2 + cut.bias**2)
 

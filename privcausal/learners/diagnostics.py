@@ -134,7 +134,7 @@ def balance(
     plan, release, kind = _look(estimate, frame, budget, ledger, BALANCE, mechanism, designs)
     sums, sds = mechanism.split(release.value), mechanism.split(release.noise_sd)
     unit = regressors.alpha * _spread(estimate, design)
-    plain, weighted = (_difference(sums[:, k], sds[:, k], unit) for k in (0, 1))
+    plain, weighted = (_difference(*of, unit) for of in zip(sums, sds, strict=True))
     names = tuple(column.name for column in design.columns)
     return BalanceMeans(plan, release, kind, names, *plain, *weighted)
 

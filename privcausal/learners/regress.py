@@ -47,6 +47,7 @@ from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import (
     Cross,
+    CutScore,
     FeatureNorm,
     Gram,
     OfCovariates,
@@ -275,12 +276,13 @@ def _moments(
     weight = _survey(state)
     gram = Gram(turned, root)
     cross = VectorScores(_times(weight, score), cuts[0], Directions(turned), "residual")
-    squares = ScoreSquares(_times(root, residual), cuts[1], Regressors(state.linear, 0, 0))
+    size = CutScore(_times(root, residual), cuts[1])
+    squares = ScoreSquares(size, Regressors(state.linear, 0, 0))
     asked = {MOMENTS: gram, Stages.RESIDUALS: cross, SQUARES: squares}
     session.gather(dict(asked))
     g, c, s = (session.release(stage, query) for stage, query in asked.items())
     return Released(
-        gram.matrix(g.value), c.value, squares.split(s.value)[0],
+        gram.matrix(g.value), c.value, float(s.value[0]),
         off_diagonal_sd(gram, g), float(c.noise_sd[0]), float(s.noise_sd[0]), cuts[0],
     )  # fmt: skip
 

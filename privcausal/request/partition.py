@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 
@@ -23,27 +22,6 @@ from privcausal.typing import Integers, Matrix, Vector
 
 MOST_CELLS = 100_000
 """More cells than anyone has budget for: a mistake."""
-
-
-class Axis(Protocol):
-    """One feature cut into parts."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def size(self) -> int: ...
-
-    def part(self, values: Vector | Integers) -> Integers:
-        """The part of each cleaned value, from 0; -1 for a label that was not declared."""
-
-    def label(self, part: int) -> str: ...
-
-    def points(self) -> Matrix:
-        """Where each part lies, shape (size, k): in [-1, 1] for numbers, a corner for labels."""
-
-    def sql(self, value: str) -> str:
-        """The same as `part` in SQL, to the bit; numbers may lie outside their bounds here."""
 
 
 @stored
@@ -65,6 +43,7 @@ class RegularAxis:
         return self.parts / (self.hi - self.lo)
 
     def part(self, values: Vector | Integers) -> Integers:
+        """The part of each cleaned value, from 0; -1 for a label that was not declared."""
         at = np.floor((values - self.lo) * self._scale)
         return np.minimum(at, self.parts - 1).astype(np.int64)
 
@@ -73,9 +52,11 @@ class RegularAxis:
         return _range(self.name, self.lo + part * step, self.lo + (part + 1) * step)
 
     def points(self) -> Matrix:
+        """Where each part lies, shape (size, k): in [-1, 1] for numbers, a corner for labels."""
         return np.asarray((np.arange(self.parts) + 0.5) * (2.0 / self.parts) - 1.0)[:, None]
 
     def sql(self, value: str) -> str:
+        """The same as `part` in SQL, to the bit; numbers may lie outside their bounds here."""
         place = f"FLOOR(({value} - {sql_number(self.lo)}) * {sql_number(self._scale)})"
         return f"CAST(LEAST(GREATEST({place}, 0e0), {sql_number(self.parts - 1)}) AS INTEGER)"
 
@@ -137,6 +118,10 @@ class LevelAxis:
 
     def sql(self, value: str) -> str:
         return value
+
+
+Axis = RegularAxis | CutAxis | LevelAxis
+"""One feature cut into parts."""
 
 
 @stored
@@ -386,16 +371,10 @@ class CellQuery:
         total, square = steps.format("place"), steps.format("place * place")
         place = self._place
         if not isinstance(self.schema[self.outcome], Interval):  # two values: the ends of the grid
-            place = self._names[self.outcome]
-            total, square = (
-                f"(2 * SUM(place) - COUNT(*)) * {1 << STEPS}",
-                f"COUNT(*) * {1 << STEPS}",
-            )
-        return (
-            f"{self._cleaned(table, place, nan=True)}\n"
-            f"SELECT cell, arm, COUNT(*), {total}, {square if squares else 0}\n"
-            f"FROM placed WHERE cell >= 0 GROUP BY cell, arm"
-        )
+            place, square = self._names[self.outcome], f"COUNT(*) * {1 << STEPS}"
+            total = f"(2 * SUM(place) - COUNT(*)) * {1 << STEPS}"
+        what = f"COUNT(*), {total}, {square if squares else 0}"
+        return self._grouped(table, place, what, nan=True)
 
     def for_owner(self, table: str) -> str:
         """Columns cell, arm, count, sum and steps.
@@ -403,83 +382,72 @@ class CellQuery:
         `steps` is the sum of the outcome's distance from the middle of its bounds in whole steps
         of 2^-30 half ranges: it does not depend on the order of rows.
         """
-        lo, hi = self._range
-        middle, step = sql_number(0.5 * (lo + hi)), sql_number(0.5 * (hi - lo) / 2.0**STEPS)
+        middle, half = self._middle
         steps = f"CAST(SUM(CAST(ROUND(place * {_UNIT}, 0) AS BIGINT)) AS BIGINT)"
-        return (
-            f"{self._cleaned(table, self._place, nan=False)}\n"
-            f"SELECT cell, arm, COUNT(*) AS count, "
-            f"COUNT(*) * {middle} + {steps} * {step} AS sum, {steps} AS steps\n"
-            f"FROM placed WHERE cell >= 0 GROUP BY cell, arm ORDER BY cell, arm"
-        )
+        total = f"COUNT(*) * {sql_number(middle)} + {steps} * {sql_number(half / 2.0**STEPS)}"
+        what = f"COUNT(*) AS count, {total} AS sum, {steps} AS steps"
+        return self._grouped(table, self._place, what, nan=False) + " ORDER BY cell, arm"
 
-    @property
-    def _range(self) -> tuple[float, float]:
-        domain = self.schema[self.outcome]
-        return (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
+    def _grouped(self, table: str, place: str, what: str, *, nan: bool) -> str:
+        """`what` by cell and arm, over the rows that have all values."""
+        names = self._names
+        read = {x: self._column(name, nan=nan) for name, x in names.items()}
+        columns = ", ".join(f"{value} AS {x}" for x, (value, _) in read.items())
+        present = " AND ".join(there for _, there in read.values())
+        return (
+            f"WITH cleaned AS (SELECT {columns} FROM {table} WHERE {present}),\n"
+            f"placed AS (SELECT {self.partition.sql(names)} AS cell, "
+            f"{names[self.treatment]} AS arm, {place} AS place FROM cleaned)\n"
+            f"SELECT cell, arm, {what}\nFROM placed WHERE cell >= 0 GROUP BY cell, arm"
+        )
 
     @property
     def _names(self) -> dict[str, str]:
         return {name: f"x{k}" for k, name in enumerate(self.variables)}
 
     @property
+    def _middle(self) -> tuple[float, float]:
+        """The middle of the outcome's bounds, and half their width."""
+        domain = self.schema[self.outcome]
+        lo, hi = (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
+        return 0.5 * (lo + hi), 0.5 * (hi - lo)
+
+    @property
     def _place(self) -> str:
         """The outcome's place between its bounds, from -1 to 1."""
-        lo, hi = self._range
-        middle, half = sql_number(0.5 * (lo + hi)), sql_number(0.5 * (hi - lo))
-        value = self._names[self.outcome]
-        if isinstance(self.schema[self.outcome], Interval):
-            value = f"LEAST(GREATEST({value}, {sql_number(lo)}), {sql_number(hi)})"
+        middle, half = map(sql_number, self._middle)
+        value, domain = self._names[self.outcome], self.schema[self.outcome]
+        if isinstance(domain, Interval):
+            value = f"LEAST(GREATEST({value}, {sql_number(domain.lo)}), {sql_number(domain.hi)})"
         return f"LEAST(GREATEST(({value} - {middle}) / {half}, -1e0), 1e0)"
 
-    def _cleaned(self, table: str, place: str, *, nan: bool) -> str:
-        names = self._names
-        columns = ", ".join(f"{self._read(name)} AS {x}" for name, x in names.items())
-        present = " AND ".join(self._present(name, nan=nan) for name in names)
-        return (
-            f"WITH cleaned AS (SELECT {columns} FROM {table} WHERE {present}),\n"
-            f"placed AS (SELECT {self.partition.sql(names)} AS cell, "
-            f"{names[self.treatment]} AS arm, {place} AS place FROM cleaned)"
-        )
+    def _column(self, name: str, *, nan: bool) -> tuple[str, str]:
+        """A column's cleaned value, and whether a row has one.
 
-    def _text(self, name: str) -> str:
-        column = sql_name(name)
-        return f"CAST({column} AS VARCHAR)" if name in self.labels else column
-
-    def _values(self, domain: Binary, name: str) -> tuple[Sequence[str], Sequence[str]]:
-        """The values of 0 and of 1, as SQL writes them."""
-        if name in self.labels:
-            return [*map(_sql_text, domain.zeros)], [*map(_sql_text, domain.ones)]
-        return ["0"], ["1"]
-
-    def _read(self, name: str) -> str:
+        Comparisons with NULL are not true.
+        """
         domain, column = self.schema[name], sql_name(name)
+        number, there = f"CAST({column} AS DOUBLE)", f"{column} IS NOT NULL"
         if isinstance(domain, Interval):
-            return f"CAST({column} AS DOUBLE)"
+            return number, f"NOT ISNAN({number})" if nan else there
+        text = f"CAST({column} AS VARCHAR)" if name in self.labels else column
         if isinstance(domain, Levels):
             cases = " ".join(
-                f"WHEN {self._text(name)} = {_sql_text(label)} THEN {k}"
-                for k, label in enumerate(domain.values)
+                f"WHEN {text} = {sql_text(label)} THEN {k}" for k, label in enumerate(domain.values)
             )
-            return f"CASE {cases} ELSE {len(domain.values) if domain.other else -1} END"
-        _, ones = self._values(domain, name)
-        return f"CASE WHEN {self._text(name)} IN ({', '.join(ones)}) THEN 1 ELSE 0 END"
-
-    def _present(self, name: str, *, nan: bool) -> str:
-        """Whether a row has a value; comparisons with NULL are not true."""
-        domain, column = self.schema[name], sql_name(name)
-        if isinstance(domain, Binary):
-            zeros, ones = self._values(domain, name)
-            return f"{self._text(name)} IN ({', '.join([*zeros, *ones])})"
-        if isinstance(domain, Interval) and nan:
-            return f"NOT ISNAN(CAST({column} AS DOUBLE))"
-        return f"{column} IS NOT NULL"
+            return f"CASE {cases} ELSE {len(domain.values) if domain.other else -1} END", there
+        zeros, ones = ["0"], ["1"]
+        if name in self.labels:
+            zeros, ones = [*map(sql_text, domain.zeros)], [*map(sql_text, domain.ones)]
+        known = f"{text} IN ({', '.join([*zeros, *ones])})"
+        return f"CASE WHEN {text} IN ({', '.join(ones)}) THEN 1 ELSE 0 END", known
 
 
 _UNIT = sql_number(2.0**STEPS)
 
 
-def _sql_text(label: str) -> str:
+def sql_text(label: str) -> str:
+    """A text in SQL."""
     return "'" + label.replace("'", "''") + "'"
 
 

@@ -20,7 +20,6 @@ from privcausal.vault.mechanisms.boosting import BoostedRegression, Boosting, Sh
 from privcausal.vault.mechanisms.cells import CellSums, ClusterSums, public_centres
 from privcausal.vault.mechanisms.diagnostics import ArmMeans
 from privcausal.vault.mechanisms.domains import Grid, LabelSelection, Magnitudes
-from privcausal.vault.mechanisms.joint import ArmHistograms, JointSquares, JointSums
 from privcausal.vault.mechanisms.kernel import KernelAnswers, KernelRegression, proven_lipschitz
 from privcausal.vault.mechanisms.moments import (
     BINS,
@@ -33,7 +32,9 @@ from privcausal.vault.mechanisms.moments import (
 from privcausal.vault.mechanisms.network import PrivateNetwork
 from privcausal.vault.mechanisms.scores import (
     ArmHistogram,
+    ArmHistograms,
     ArmSums,
+    CutScore,
     Regressors,
     ScoreSquares,
     ScoreSums,
@@ -90,22 +91,20 @@ from privcausal.vault.transforms import (
 from privcausal.vault.vault import Vault, open_vault
 
 __all__ = [
-    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore", "ArmSize",
-    "ArmSums", "BoostedRegression",
-    "Boosting", "ByFold", "CellSums", "CellTable", "ClusterSums", "Cross", "Declared",
-    "DeclaredFit", "Estimators", "ExactRidge", "FeatureNorm", "Findings", "GivenFunction", "Gram",
-    "Grid", "ImputedEffect", "InstrumentScores", "JointSquares", "JointSums", "KernelAnswers",
-    "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",
-    "OfArm", "OfCovariates", "Outcome", "OutcomeResidual", "OverlapMass", "OverlapRoot",
-    "OverlapScore", "PolynomialSums", "PrintedCells",
-    "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedEBM",
-    "PublishedLogits", "PublishedProcess", "Regressors", "ResidualProduct", "Ridge", "RowMap",
-    "ScoreSquares",
-    "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores",
-    "SlopeSums", "Source", "SurveyWeight", "Taken", "TanhNetwork", "Transform", "TransformProduct",
-    "TreatedMass", "TreatedScore", "Treatment", "TreatmentResidual", "Vault", "VectorScores",
-    "Weight", "Weighting",
-    "check_columns", "check_types", "file_labels", "from_table", "inspect", "open_source",
-    "open_vault", "opening", "paid", "proven_lipschitz", "public_centres", "public_size",
-    "read_cells", "read_file", "ridge_price", "simulate", "typed",
+    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore",
+    "ArmSize", "ArmSums", "BoostedRegression", "Boosting", "ByFold", "CellSums", "CellTable",
+    "ClusterSums", "Cross", "CutScore", "Declared", "DeclaredFit", "Estimators", "ExactRidge",
+    "FeatureNorm", "Findings", "GivenFunction", "Gram", "Grid", "ImputedEffect",
+    "InstrumentScores", "KernelAnswers", "KernelRegression", "LabelSelection", "Magnitudes",
+    "Marginals", "MassBalance", "Mechanism", "OfArm", "OfCovariates", "Outcome",
+    "OutcomeResidual", "OverlapMass", "OverlapRoot", "OverlapScore", "PolynomialSums",
+    "PrintedCells", "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte",
+    "PublishedEBM", "PublishedLogits", "PublishedProcess", "Regressors", "ResidualProduct",
+    "Ridge", "RowMap", "ScoreSquares", "ScoreSums", "ScoreVector", "SecondStage", "Shapes",
+    "SizeHistogram", "SlopeScores", "SlopeSums", "Source", "SurveyWeight", "Taken",
+    "TanhNetwork", "Transform", "TransformProduct", "TreatedMass", "TreatedScore", "Treatment",
+    "TreatmentResidual", "Vault", "VectorScores", "Weight", "Weighting", "check_columns",
+    "check_types", "file_labels", "from_table", "inspect", "open_source", "open_vault",
+    "opening", "paid", "proven_lipschitz", "public_centres", "public_size", "read_cells",
+    "read_file", "ridge_price", "simulate", "typed",
 ]  # fmt: skip

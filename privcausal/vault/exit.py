@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -50,6 +49,16 @@ ClaimedNoise = Callable[[str, Vector, float, float], Vector]
 
 class Query(ABC):
     """What leaves the vault: a vector of integers, and how far one row moves it.
+
+    What may never change about a query:
+
+    - It is public: a frozen value, made of what was declared and of earlier releases. How many
+      numbers it has, their units, weights and sensitivity do not depend on the rows.
+    - It is total: every table has an answer, that of no rows too, and no value in a row raises.
+    - Rows are added up, each by a map of that row alone (or the docstring proves more).
+    - The sensitivity is one of the whole numbers that leave, after rounding. It may be lowered by a
+      new proof only.
+    - It adds no noise, and its answer leaves by `Exit.release` alone.
 
     Subclasses state `sensitivity` and prove it in their docstring under ``Privacy``. Noise on
     coordinate j has sd sigma / weights[j]. The discrete Gaussian loses at most d_j^2 / (2 sd_j^2)
@@ -99,16 +108,14 @@ class Mechanism(Query):
         each = [self.integers(batch if p is None else batch.only(p)) for p in parts]
         return np.concatenate(each)
 
-    def statement(self, layout: Layout, labels: frozenset[str]) -> str | None:
-        """SQL over the table `data` for the same sums to the bit; None where there is none.
+    def counted(
+        self, layout: Layout, labels: frozenset[str], ask: Callable[[str], Integers | None]
+    ) -> Integers | None:
+        """The same sums to the bit by SQL over the table `data`; None where there is none.
 
-        `labels` are the columns read as texts.
+        `labels` are the columns read as texts, and `ask` gives the rows of a query, or None.
         """
         return None
-
-    def tallied(self, rows: Integers) -> Integers:
-        """The sums, shape (m,), from the rows of `statement`."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,21 +241,22 @@ class Exit:
         draw = self.source.laplace if query.law == "laplace" else self.source.gaussian
         return draw(exact, query)
 
-    def gaussian_query(
-        self, stage: Stage, name: str, weights: Any, sensitivity: float
+    def noise_query(
+        self,
+        stage: Stage,
+        name: str,
+        weights: Vector,
+        sensitivity: float,
+        law: noise.Law = "gaussian",
     ) -> noise.NoiseQuery:
-        """Noise for one stage: sigma = Delta / sqrt(2 rho), Delta = max_rows x one row's change."""
-        delta = sensitivity * self.plan.request.trust.max_rows
-        sigma = delta / np.sqrt(2 * stage.rho / PICO) * SAFETY
-        return noise.NoiseQuery(name, weights, delta, float(sigma))
+        """Noise for one stage; Delta = max_rows x one row's change, in l2 or for Laplace in l1.
 
-    def laplace_query(
-        self, stage: Stage, name: str, weights: Any, sensitivity: float
-    ) -> noise.NoiseQuery:
-        """Laplace noise for a stage priced in epsilon: b = Delta / epsilon, Delta in l1."""
+        Gaussian noise has sigma = Delta / sqrt(2 rho). A stage priced in epsilon has Laplace noise,
+        b = Delta / epsilon.
+        """
         delta = sensitivity * self.plan.request.trust.max_rows
-        b = delta / (stage.epsilon / PICO) * SAFETY
-        return noise.NoiseQuery(name, weights, delta, float(b), "laplace")
+        price = np.sqrt(2 * stage.rho / PICO) if law == "gaussian" else stage.epsilon / PICO
+        return noise.NoiseQuery(name, weights, delta, float(delta / price * SAFETY), law)
 
     def claimed(self, name: str, exact: Vector, unit: float, sd: float) -> Vector:
         """Values with noise of a scale that is not proven, and not told, on a grid of `unit`."""
@@ -258,13 +266,14 @@ class Exit:
 
     def release(self, stage: Stage, mechanism: Query, exact: Integers) -> Release:
         """The answer to one query with its noise, in natural units, and its charge."""
-        if stage.rho:
-            size, name = mechanism.sensitivity(self.neighbors), mechanism.name
-            query = self.gaussian_query(stage, mechanism.query, mechanism.weights, size)
-            spread = query.scale
-        else:
-            size, name = mechanism.l1_sensitivity(self.neighbors), "discrete Laplace"
-            query = self.laplace_query(stage, mechanism.query, mechanism.weights, size)
+        law: noise.Law = "gaussian" if stage.rho else "laplace"
+        moved = mechanism.sensitivity if stage.rho else mechanism.l1_sensitivity
+        query = self.noise_query(
+            stage, mechanism.query, mechanism.weights, moved(self.neighbors), law
+        )
+        name, spread = mechanism.name, query.scale
+        if law == "laplace":
+            name = "discrete Laplace"
             spread = float(noise.standard_deviation(query)[0] * query.weights[0])
         self.check_size(len(exact))
         noisy = self.noisy(exact, query)

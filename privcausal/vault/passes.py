@@ -323,9 +323,8 @@ class Passes(Opaque):
         layout = self._layout
         assert layout is not None
         wanted = self._wanted(layout, layout.needed)
-        statement = mechanism.statement(layout, frozenset(n for n, labels in wanted if labels))
-        rows = None if statement is None else self._rows.counted(statement, wanted)
-        return None if rows is None else mechanism.tallied(rows)
+        labels = frozenset(name for name, as_labels in wanted if as_labels)
+        return mechanism.counted(layout, labels, lambda sql: self._rows.counted(sql, wanted))
 
 
 @lru_cache(maxsize=1)

@@ -95,9 +95,7 @@ class OverlapRoot:
     e: Function
     top: float
 
-    @property
-    def bound(self) -> float:
-        return 1.0
+    bound = 1.0
 
     def __call__(self, batch: Batch) -> Vector:
         weight = np.abs(batch.t - self.e(batch.rows)) / self.top
@@ -293,18 +291,27 @@ class ArmScore:
 
 @dataclass(frozen=True, eq=False)
 class ScoreVector:
-    """B s for the scores s of a row, each cut at its own of `cuts`, and a public B, (J, J)."""
+    """B s for the scores s of a row, each cut at its own of `cuts`, and a public B, (J, J).
+
+    It is moved towards zero onto the unit ball.
+    """
 
     scores: tuple[Transform, ...]
     cuts: Vector
     basis: Matrix
+
+    unit = 1.0
+
+    @property
+    def size(self) -> int:
+        return len(self.scores)
 
     def __call__(self, batch: Batch) -> Matrix:
         """Shape (n, J), summed in a fixed order, whatever the batch; NaN counts as 0."""
         out = np.zeros((len(batch.t), len(self.cuts)))
         for score, cut, column in zip(self.scores, self.cuts, self.basis.T, strict=True):
             out += np.clip(np.nan_to_num(score(batch)), -cut, cut)[:, None] * column
-        return out
+        return np.asarray(out / np.maximum(np.sqrt(squared_norm(out)), 1.0)[:, None])
 
 
 @dataclass(frozen=True)

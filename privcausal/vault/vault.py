@@ -263,7 +263,7 @@ class Vault(Opaque):
         names = sorted(counted)
         exact = np.array([counted[name] for name in names], np.int64)
         one_row = selection.sensitivity(self._exit.neighbors) / selection.max_rows
-        query = self._exit.gaussian_query(stage, selection.query, np.ones(len(exact)), one_row)
+        query = self._exit.noise_query(stage, selection.query, np.ones(len(exact)), one_row)
         noisy = self._exit.noisy(exact, query)
         passed = noisy >= selection.threshold(query.scale)
         found = tuple(name for name, p in zip(names, passed, strict=True) if p)
@@ -278,7 +278,7 @@ class Vault(Opaque):
         leave.check_size(boosting.width * boosting.rounds)
         self.passes += boosting.rounds - 1
         moved = boosting.sensitivity(leave.neighbors, whole=True)
-        whole = leave.gaussian_query(stage, boosting.query, ones, moved)
+        whole = leave.noise_query(stage, boosting.query, ones, moved)
         one = boosting.sensitivity(leave.neighbors) * self._plan.request.trust.max_rows
         query = noise.NoiseQuery(boosting.query, ones, one, whole.scale)
 

@@ -86,10 +86,10 @@ def smaller(patch: Any, order: Any, by: float, method: str = "sensitivity") -> N
 
 def cheaper(patch: Any) -> None:
     """Stages get twice the rho that they are charged."""
-    plain = Exit.gaussian_query
+    plain = Exit.noise_query
     patch.setattr(
         Exit,
-        "gaussian_query",
+        "noise_query",
         lambda self, stage, *a: plain(self, type(stage)(stage.name, 2 * stage.rho), *a),
     )
 

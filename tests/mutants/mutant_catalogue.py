@@ -11,26 +11,26 @@ _BOX = "vault.mechanisms"
 
 NOISE = (
     Mutant(
-        "Gaussian noise of two thirds the size", f"{_EXIT}.gaussian_query",
-        "stage.rho / PICO) * SAFETY", "stage.rho / PICO) * SAFETY / 1.5",
+        "Gaussian noise of two thirds the size", f"{_EXIT}.noise_query",
+        "price * SAFETY", "price * SAFETY / 1.5",
         (c.audit, "trial", SUB),
     ),
     Mutant(
-        "the root of two of rho dropped", f"{_EXIT}.gaussian_query",
+        "the root of two of rho dropped", f"{_EXIT}.noise_query",
         "np.sqrt(2 * stage.rho", "np.sqrt(4 * stage.rho",
         (c.audit, "trial", ADD),
     ),
     Mutant(
-        "Laplace noise of half the size", f"{_EXIT}.laplace_query",
-        "* SAFETY", "* SAFETY / 2", (c.audit, "adum, count and sum", SUB),
+        "Laplace noise of half the size", f"{_EXIT}.noise_query",
+        "else stage.epsilon", "else 2 * stage.epsilon", (c.audit, "adum, count and sum", SUB),
     ),
     Mutant(
-        "rows of a unit counted once (Gaussian)", f"{_EXIT}.gaussian_query",
+        "rows of a unit counted once (Gaussian)", f"{_EXIT}.noise_query",
         "sensitivity * self.plan.request.trust.max_rows", "sensitivity",
         (c.replay, "units", SUB),
     ),
     Mutant(
-        "rows of a unit counted once (Laplace)", f"{_EXIT}.laplace_query",
+        "rows of a unit counted once (Laplace)", f"{_EXIT}.noise_query",
         "sensitivity * self.plan.request.trust.max_rows", "sensitivity",
         (c.replay, "cells of units", SUB),
     ),
@@ -75,7 +75,7 @@ SENSITIVITY = (
         "np.sqrt(2.0)", "1.0", (c.audit, "s", SUB),
     ),
     Mutant(
-        "less noise off the Gram's diagonal", f"{_BOX}.moments:triangle_weights",
+        "less noise off the Gram's diagonal", f"{_BOX}.blocks:triangle_weights",
         "np.sqrt(2.0)", "2.0", (c.audit, "private", ADD),
     ),
     Mutant(
@@ -95,7 +95,7 @@ SENSITIVITY = (
         (c.audit, "s", SUB),
     ),
     Mutant(
-        "the norm of a row is not checked", f"{_BOX}.scores:grid_sum",
+        "the norm of a row is not checked", f"{_BOX}.blocks:grid_sum",
         "if not fine.all():", "sums *= 2.0\n    if False:", (c.audit, "trial", SUB),
     ),
     Mutant(
@@ -103,29 +103,29 @@ SENSITIVITY = (
         "np.sqrt(self._row_norm2)", "1.0", (c.audit, "trial", ADD),
     ),
     Mutant(
-        "histogram as if a row were added", f"{_BOX}.scores:ArmHistogram.sensitivity",
-        "np.sqrt(2.0)", "1.0", (c.replay, "trial", SUB),
+        "histogram as if a row were added", f"{_BOX}.blocks:Counts.sensitivity",
+        "2 * d if", "d if", (c.replay, "trial", SUB),
     ),
     Mutant(
-        "score sums: a row replaced costs no more", f"{_BOX}.scores:ScoresAndMasses._norm",
-        "4 * self._c2", "self._c2", (c.audit, "dr", SUB),
+        "score sums: a row replaced costs no more", f"{_BOX}.scores:ScoreSums.blocks",
+        "4 * norm2", "norm2", (c.audit, "dr", SUB),
     ),
     Mutant(
-        "score sums: groups for free", f"{_BOX}.scores:ScoresAndMasses.sensitivity",
-        "self._norm(neighbors)", "np.sqrt(self._c2 - self.regressors.group_sets)",
+        "score sums: groups for free", f"{_BOX}.scores:ScoreSums.blocks",
+        "r.norm2 + r.group_sets", "r.norm2",
         (c.audit_of_groups, ADD),
     ),
     Mutant(
-        "joint scores: a row replaced costs as one added", f"{_BOX}.scores:ScoresAndMasses._norm",
-        "max(one, 4 * self._c2 + self.beta**2 * self._d2)", "one", (c.audit, "together", SUB),
+        "joint scores: a row replaced costs as one added", f"{_BOX}.blocks:BlockSums.sensitivity",
+        "max(added, squared_change(self.blocks, neighbors))", "added", (c.audit, "together", SUB),
     ),
     Mutant(
-        "joint squares: a row replaced costs no more", f"{_BOX}.joint:JointSquares.sensitivity",
+        "joint squares: a row replaced costs no more", f"{_BOX}.blocks:BlockSums.sensitivity",
         "np.sqrt(2.0)", "1.0", (c.audit, "together", SUB),
     ),
     Mutant(
-        "slopes: a row replaced costs no more", f"{_BOX}.slopes:SlopeSums.sensitivity",
-        "np.sqrt(4 + 4 * BETA2)", "ROW", (c.audit, "LATE", SUB),
+        "slopes: a row replaced costs no more", f"{_BOX}.slopes:SlopeSums.blocks",
+        "1.0, 4.0", "1.0, 1.0", (c.audit, "LATE", SUB),
     ),
     Mutant(
         "cells: a row replaced costs no more", f"{_BOX}.cells:CellSums.l1_sensitivity",
@@ -136,12 +136,12 @@ SENSITIVITY = (
         "1.0 + beta2 + self._square_bound**2", "1.0", (c.audit, "adum, gaussian", ADD),
     ),
     Mutant(
-        "marginals: one histogram for all", f"{_BOX}.moments:Marginals.sensitivity",
+        "marginals: one histogram for all", f"{_BOX}.blocks:Counts.sensitivity",
         "2 * d if neighbors", "1 if neighbors", (c.audit, "private", SUB),
     ),
     Mutant(
-        "histogram of sizes without the root of two", f"{_BOX}.moments:SizeHistogram.sensitivity",
-        "np.sqrt(2.0)", "1.0", (c.audit, "dr", SUB),
+        "histogram of sizes without the root of two", f"{_BOX}.blocks:Counts.sensitivity",
+        "2 * d if", "d if", (c.audit, "dr", SUB),
     ),
     Mutant(
         "clusters as if a row were added", f"{_BOX}.cells:ClusterSums.l1_sensitivity",
@@ -180,12 +180,12 @@ SENSITIVITY = (
         (c.audit, "kernel", ADD),
     ),
     Mutant(
-        "bounds bought: one histogram for all columns", f"{_BOX}.domains:_Histograms.sensitivity",
+        "bounds bought: one histogram for all columns", f"{_BOX}.blocks:Counts.sensitivity",
         "2 * d if neighbors == \"substitute\" else d", "1", (c.replay, "bought", SUB),
     ),
     Mutant(
-        "balance: weighted sums for free", f"{_BOX}.diagnostics:ArmMeans.sensitivity",
-        "self._norm * UNIT", "UNIT", (c.replay_of_balance, ADD),
+        "balance: weighted sums for free", f"{_BOX}.blocks:BlockSums.sensitivity",
+        "return self.row_norm * UNIT", "return UNIT", (c.replay_of_balance, ADD),
     ),
 )  # fmt: skip
 

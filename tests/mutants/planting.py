@@ -34,7 +34,7 @@ class Mutant:
     name : str
         The fault in words.
     target : str
-        ``"vault.exit:Exit.gaussian_query"``, below the package's name.
+        ``"vault.exit:Exit.noise_query"``, below the package's name.
     killer : tuple
         A check's function and its arguments.
     """

@@ -112,13 +112,13 @@ def test_the_booster_keeps_its_promise(trials: int) -> None:
 def test_planted_faults_fail_the_audit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     claim, ends = Claim(), (0.0, 1.0)
     if kind == "noise halved":
-        plain = Exit.gaussian_query
+        plain = Exit.noise_query
 
         def halved(self: Any, *args: Any) -> Any:
             query = plain(self, *args)
             return type(query)(query.name, query.weights, query.sensitivity, query.scale / 2)
 
-        monkeypatch.setattr(Exit, "gaussian_query", halved)
+        monkeypatch.setattr(Exit, "noise_query", halved)
     else:
         monkeypatch.setattr(
             room, "on_grid", lambda v, b, k: np.rint(np.nan_to_num(v) / b * (1 << k))

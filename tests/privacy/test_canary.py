@@ -513,7 +513,7 @@ STEPS = [
     "privcausal.vault.batch._clean_interval",
     "privcausal.vault.mechanisms.moments.Marginals.integers",
     "privcausal.vault.mechanisms.moments.Gram.integers",
-    "privcausal.vault.mechanisms.scores.grid_sum",
+    "privcausal.vault.mechanisms.blocks.grid_sum",
     "privcausal.vault.transforms.Aipw.__call__",
     "privcausal.vault.noise.OperatingSystem.gaussian",
 ]

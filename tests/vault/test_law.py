@@ -67,7 +67,7 @@ def test_a_million_releases_of_two_tables_keep_to_the_claim() -> None:
     fit = pc.private("Y ~ T", frame, eps=1, delta=DELTA, bounds={"Y": [0, 1]})
     (stage,) = fit.plan.stages
     leave, change = Exit(fit.plan, OperatingSystem()), 1 << 30
-    query = leave.gaussian_query(stage, "a sum", np.ones(TABLES), float(change))
+    query = leave.noise_query(stage, "a sum", np.ones(TABLES), float(change))
     counts = []
     for exact in (0, change):
         noisy = leave.noisy(np.full(TABLES, exact, np.int64), query)

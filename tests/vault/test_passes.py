@@ -12,7 +12,7 @@ from privcausal.features.basis import SMALL, by_rows, onto, row_weights
 from privcausal.features.functions import Additive, Extended
 from privcausal.features.products import PART, Index, Interactions
 from privcausal.features.rows import Space
-from privcausal.vault import Cross, OfCovariates, ScoreSums, SizeHistogram
+from privcausal.vault import Cross, CutScore, OfCovariates, ScoreSums, SizeHistogram
 from privcausal.vault.batch import Batch, Layout
 from privcausal.vault.mechanisms import moments
 from privcausal.vault.mechanisms.scores import Regressors
@@ -123,7 +123,8 @@ def test_a_row_with_factors_beyond_their_bound_counts_zero(
     s: Study, wrong: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = batch(s, 60)
-    sums = ScoreSums(s.aipw, 4.0, s.balance, regressors(s, "slopes and groups"), s.neighbors)
+    score, r = CutScore(s.aipw, 4.0), regressors(s, "slopes and groups")
+    sums = ScoreSums(score, (s.balance,), r, s.neighbors)
     bad = int(np.flatnonzero(one.complete)[3])
     right, a = sums.integers(one), Regressors.a
 

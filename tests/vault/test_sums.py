@@ -37,7 +37,7 @@ from privcausal.vault import Source, open_source, passes
 from privcausal.vault.batch import Batch, Layout, reads_labels
 from privcausal.vault.exit import TWO_FACTOR
 from privcausal.vault.mechanisms.moments import Cross, Gram, row_scale
-from privcausal.vault.mechanisms.scores import ScoreSums, sum_scale
+from privcausal.vault.mechanisms.scores import ScoreSums
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.sources.spark import Spark, carried_out
 from privcausal.vault.sources.stored import Lazy
@@ -78,18 +78,19 @@ def slow_cross(order: Cross, batch: Batch, public: Rows) -> Any:
     return np.concatenate([(v[rows] * r[rows, None]).sum(0) for rows in kept])
 
 
-def slow_scores(order: ScoreSums, batch: Batch, public: Rows) -> Any:
-    x = np.clip(order.score(batch) / order.cut, -1.0, 1.0)[:, None]
-    q = np.clip(order.mass(batch) / order.mass.bound, 0.0, 1.0)[:, None]
+def slow_scores(order: Any, batch: Batch, public: Rows) -> Any:
+    (mass,), groups = order.masses, order.by_group == (1,)
+    x = np.clip(order.scores.score(batch) / order.scores.cut, -1.0, 1.0)[:, None]
+    q = np.clip(mass(batch) / mass.bound, 0.0, 1.0)[:, None]
     z, g = public.scaled(order.regressors.design), batch.member
     a = np.hstack([np.ones((len(z), 1)), order.regressors.alpha * z])
     if not order.regressors.groups:
         g = g[:, :0]
     i, j = np.triu_indices(a.shape[1])
-    scale = sum_scale(order.weights, order._row_norm)  # it is taken into one factor of each product
+    scale = order.scale  # it is taken into one factor of each product
     x1, q1 = x * scale, q * scale
     outer = a[:, i] * (a[:, j] * scale)
-    rows = np.hstack([a * x1, g * x1, outer, q1, g * q1 if order.group_masses else g * scale])
+    rows = np.hstack([a * x1, g * x1, outer, q1, g * q1 if groups else g * scale])
     ints = np.rint(rows).astype(np.int64)
     return ints[batch.complete].sum(axis=0)
 

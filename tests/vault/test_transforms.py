@@ -259,11 +259,12 @@ def test_a_nuisance_that_is_not_finite_moves_nothing_beyond_the_bounds() -> None
     wrong = Nuisance(broken, broken, broken)
     names = ("cross outcome", "gram with factor", "sums, mean", "squares, mean", "sizes")
     names += ("joint sums, mean", "joint squares, mean")
-    from privcausal.vault import Cross, Gram, JointSquares, ScoreSquares, ScoreSums, SizeHistogram
+    from privcausal.vault import Cross, CutScore, Gram, ScoreSquares, ScoreSums, SizeHistogram
 
     good = mechanisms(s)
     sums: Any = good["sums, mean"]
     aipw = Aipw(wrong, OUTCOME, CLIP)
+    one_score = CutScore(aipw, 1.0)
     joint: Any = good["joint sums, mean"]
     vector = ScoreVector(
         (ArmScore(wrong, OUTCOME, CLIP, 1, 0.0), aipw), np.full(2, np.inf), np.eye(2)
@@ -271,11 +272,11 @@ def test_a_nuisance_that_is_not_finite_moves_nothing_beyond_the_bounds() -> None
     bad = {
         "cross outcome": Cross(s.features, aipw, 1.0, "outcome"),
         "gram with factor": Gram(s.features, factor=TreatmentResidual(broken, CLIP)),
-        "sums, mean": ScoreSums(aipw, 1.0, sums.mass, sums.regressors, "substitute"),
-        "squares, mean": ScoreSquares(aipw, 1.0, sums.regressors),
+        "sums, mean": ScoreSums(one_score, sums.masses, sums.regressors, "substitute"),
+        "squares, mean": ScoreSquares(one_score, sums.regressors),
         "sizes": SizeHistogram(aipw, np.array([1.0, 2.0])),
-        "joint sums, mean": replace(joint, vector=vector),
-        "joint squares, mean": JointSquares(vector, sums.regressors),
+        "joint sums, mean": replace(joint, scores=vector),
+        "joint squares, mean": ScoreSquares(vector, sums.regressors),
     }
     rows = random_rows(12, 4)
     with np.errstate(all="ignore"):

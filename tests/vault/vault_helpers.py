@@ -31,12 +31,11 @@ from privcausal.vault import (
     ArmScore,
     ArmSize,
     Cross,
+    CutScore,
     Gram,
     Grid,
     ImputedEffect,
     InstrumentScores,
-    JointSquares,
-    JointSums,
     Magnitudes,
     Marginals,
     MassBalance,
@@ -332,7 +331,7 @@ def joint_scores(s: Study) -> tuple[ScoreVector, tuple[Any, ...], tuple[int, ...
     (treated, of_treated, _), (overlap, of_overlap, _) = weighted_scores(s).values()
     basis = np.array([[0.1, 0, 0, 0], [-0.1, 0.2, 0, 0], [0, 0.1, 0.1, 0], [0, 0, 0.1, -0.1]])
     vector = ScoreVector((*arms, treated, overlap), np.array([60.0, 40.0, 15.0, 30.0]), basis)
-    return vector, (s.balance, of_treated, of_overlap), (1, 2)
+    return vector, (s.balance, of_treated, of_overlap), (0, 2, 3)
 
 
 def mechanisms(s: Study) -> dict[str, Mechanism]:
@@ -370,29 +369,34 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
     for which in REGRESSORS:
         r = regressors(s, which)
         score, cut = s.aipw, 0.5 * s.aipw.bound
-        found[f"sums, {which}"] = ScoreSums(score, cut, s.balance, r, s.neighbors)
+        one = CutScore(score, cut)
+        found[f"sums, {which}"] = ScoreSums(one, (s.balance,), r, s.neighbors)
+        slopes = ImputedEffect(s.nuisance, s.outcome)
         found[f"sums with slope scores, {which}"] = ScoreSums(
-            score, cut, s.balance, r, s.neighbors, slope_score=ImputedEffect(s.nuisance, s.outcome)
+            one, (s.balance,), r, s.neighbors, slopes=slopes
         )
         found[f"sums of the treated, {which}"] = ScoreSums(
-            ImputedEffect(s.nuisance, s.outcome), 8.0, TreatedMass(1.0), r, s.neighbors
+            CutScore(slopes, 8.0), (TreatedMass(1.0),), r, s.neighbors
         )
         for name, (weighted, mass, at) in weighted_scores(s).items():
-            found[f"sums {name}, {which}"] = ScoreSums(weighted, at, mass, r, s.neighbors, True)
-        found[f"squares, {which}"] = ScoreSquares(score, cut, r)
-        found[f"squares with meat, {which}"] = ScoreSquares(score, cut, r, meat=True)
+            own = CutScore(weighted, at)
+            found[f"sums {name}, {which}"] = ScoreSums(own, (mass,), r, s.neighbors, (1,))
+        found[f"squares, {which}"] = ScoreSquares(one, r)
+        found[f"squares with meat, {which}"] = ScoreSquares(one, r, meat=True)
         if "groups" not in which:
             found[f"arm means, {which}"] = ArmMeans(e, CLIP, r)
     for which in ("mean", "groups"):
         r = regressors(s, which)
         vector, masses, grouped = joint_scores(s)
-        found[f"joint sums, {which}"] = JointSums(vector, masses, grouped, r, s.neighbors)
-        found[f"joint squares, {which}"] = JointSquares(vector, r)
+        found[f"joint sums, {which}"] = ScoreSums(vector, masses, r, s.neighbors, grouped)
+        found[f"joint squares, {which}"] = ScoreSquares(vector, r)
     eta = s.additive(4, -2.0, 6.0)
     for label, arms_, cut in (("two arms", 1, 0.0), ("a number", 1, 0.4), ("arms", 3, 0.0)):
-        slopes = SlopeScores(((e,) * arms_,), ((eta,) * arms_,), s.outcome, np.ones(arms_), cut)
-        found[f"slopes of {label}"] = SlopeSums(slopes, 0.3 * slopes.bound)
-        found[f"sizes of slopes of {label}"] = SizeHistogram(slopes, np.array([0.1, slopes.bound]))
+        residuals = SlopeScores(((e,) * arms_,), ((eta,) * arms_,), s.outcome, np.ones(arms_), cut)
+        found[f"slopes of {label}"] = SlopeSums(residuals, 0.3 * residuals.bound)
+        found[f"sizes of slopes of {label}"] = SizeHistogram(
+            residuals, np.array([0.1, residuals.bound])
+        )
     taken = s.additive(5, 0.0, 1.0)
     for label, cut in (("an instrument", 0.0), ("an instrument that is cut", 0.4)):
         by = InstrumentScores(

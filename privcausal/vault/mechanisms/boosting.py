@@ -19,9 +19,8 @@ from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.exit import ONE_FACTOR, on_grid
 from privcausal.vault.guard import Opaque
+from privcausal.vault.mechanisms.blocks import UNIT
 from privcausal.vault.transforms import Transform
-
-UNIT = float(1 << ONE_FACTOR)
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -93,6 +94,11 @@ class CellSums(Mechanism):
         return 2 * self.partition.size
 
     @property
+    def _sizes(self) -> tuple[int, int, int]:
+        """Numbers of sums or ends, of counts or other ends, and of squares."""
+        return self._groups, self._groups, 2 if self.squares else 0
+
+    @property
     def _kinds(self) -> tuple[float, float]:
         """Weights of counts and of squares; of the sums it is 1."""
         if self.law == "laplace":
@@ -103,9 +109,7 @@ class CellSums(Mechanism):
     @property
     def weights(self) -> Vector:
         count, square = self._kinds
-        first = 1.0 if self.form == "ends" else count
-        sizes = [self._groups, self._groups, 2 if self.squares else 0]
-        return np.repeat([1.0, first, square], sizes)
+        return np.repeat([1.0, 1.0 if self.form == "ends" else count, square], self._sizes)
 
     @property
     def _square_bound(self) -> float:
@@ -126,8 +130,7 @@ class CellSums(Mechanism):
     def units(self) -> Vector:
         half = self.outcome.bound
         first, second = (0.5 / UNIT, 0.5 / UNIT) if self.form == "ends" else (half / UNIT, 1.0)
-        sizes = [self._groups, self._groups, 2 if self.squares else 0]
-        return np.repeat([first, second, half**2 / UNIT], sizes)
+        return np.repeat([first, second, half**2 / UNIT], self._sizes)
 
     # -- exact sums --------------------------------------------------------------------------
 
@@ -144,18 +147,19 @@ class CellSums(Mechanism):
         squares = np.bincount(arm, square[counted], minlength=2)
         return self._entries(count, total, squares)
 
-    def statement(self, layout: Layout, labels: frozenset[str]) -> str | None:
-        """The same sums as one SQL query over the table `data`; None where SQL is not exact."""
+    def counted(
+        self, layout: Layout, labels: frozenset[str], ask: Callable[[str], Integers | None]
+    ) -> Integers | None:
+        """None where SQL is not exact."""
         formula = layout.request.formula
         if not isinstance(self.partition, Product) or formula.response is not None:
             return None
         query = CellQuery(
             formula.outcome, formula.treatment, layout.needed, layout.schema, self.partition, labels
         )
-        return query.exact("data", squares=self.squares)
-
-    def tallied(self, rows: Integers) -> Integers:
-        """The entries from the rows of `statement`, shape (m, 5)."""
+        rows = ask(query.exact("data", squares=self.squares))
+        if rows is None:
+            return None
         found = np.zeros((3, self._groups), np.int64)
         found[:, 2 * rows[:, 0] + rows[:, 1]] = rows[:, 2:].T
         return self._entries(found[0], found[1], found[2].reshape(-1, 2).sum(axis=0))

@@ -13,6 +13,7 @@ from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Neighbors, Vector
 from privcausal.vault.batch import RawBatch
 from privcausal.vault.exit import RawMechanism
+from privcausal.vault.mechanisms.blocks import Counts
 
 LOWEST, STEPS = -20, 30
 """Sizes told apart: below 2^-20 counts as zero; then steps by a factor of four, to 2^40."""
@@ -21,28 +22,18 @@ CELLS = 64
 """Cells of the second histogram."""
 
 
-class _Histograms(RawMechanism):
-    """Histograms of raw columns.
-
-    Privacy
-    -------
-    A row adds one to one cell of each of d histograms (none where its value is missing): replacing
-    it moves the joint vector by at most sqrt(2 d) in l2, adding it by sqrt(d).
-    """
+class _Histograms(Counts, RawMechanism):
+    """A histogram of each raw column; a row without a value is in none of its cells."""
 
     cells: ClassVar[int]
 
-    def sensitivity(self, neighbors: Neighbors) -> float:
-        d = len(self.variables)
-        return float(np.sqrt(2 * d if neighbors == "substitute" else d))
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.cells,) * len(self.variables)
 
     @abstractmethod
     def cell(self, name: str, values: Vector) -> Integers:
         """The cell of each value of a variable."""
-
-    @property
-    def units(self) -> Vector:
-        return np.ones(self.cells * len(self.variables))
 
     def integers(self, batch: RawBatch) -> Integers:
         counts = []

@@ -16,6 +16,7 @@ from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.exit import ONE_FACTOR, TWO_FACTOR, Mechanism, grid_scale, on_grid
+from privcausal.vault.mechanisms.blocks import Counts, symmetric, triangle_weights
 from privcausal.vault.transforms import Outcome, Transform
 
 UNIT = float(1 << TWO_FACTOR)
@@ -155,20 +156,6 @@ class Gram(Mechanism):
         return symmetric(values, self.features.size)
 
 
-def symmetric(upper: Vector, size: int) -> Matrix:
-    """The symmetric matrix with this upper triangle (row by row)."""
-    out = np.zeros((size, size))
-    i, j = np.triu_indices(size)
-    out[i, j] = out[j, i] = upper
-    return out
-
-
-def triangle_weights(size: int) -> Vector:
-    """By which the upper triangle has the Frobenius norm of the whole matrix."""
-    i, j = np.triu_indices(size)
-    return np.where(i == j, 1.0, np.sqrt(2.0))
-
-
 @dataclass(frozen=True)
 class Cross(Mechanism):
     """Sum of w r phi over rows, r a bounded target cut to [-cut, cut]; all rows or per arm.
@@ -214,13 +201,10 @@ BINS = 16
 
 
 @dataclass(frozen=True)
-class Marginals(Mechanism):
+class Marginals(Counts, Mechanism):
     """One histogram for each of d variables: equal bins of an interval, or the levels.
 
-    Privacy
-    -------
-    A row adds one to one bin of each histogram: replacing it moves the joint vector by at most
-    sqrt(2 d) in l2, adding it by sqrt(d). Rows with missing values add nothing.
+    Rows with missing values add nothing.
     """
 
     variables: tuple[str, ...]
@@ -236,15 +220,10 @@ class Marginals(Mechanism):
         """Number of bins of each variable; a study without covariates counts its rows."""
         return tuple(bins(self.schema, name, self.parts) for name in self.variables) or (1,)
 
-    @property
-    def units(self) -> Vector:
-        return np.ones(sum(self.sizes))
-
     def sensitivity(self, neighbors: Neighbors) -> float:
-        d = len(self.sizes)
-        if not self.variables and neighbors == "substitute":
+        if not self.variables:
             return 1.0  # one cell: replacing a complete row by an incomplete one
-        return float(np.sqrt(2 * d if neighbors == "substitute" else d))
+        return super().sensitivity(neighbors)
 
     def integers(self, batch: Batch) -> Integers:
         if not self.variables:
@@ -281,13 +260,8 @@ def bins(schema: Schema, name: str, parts: int = BINS) -> int:
 
 
 @dataclass(frozen=True)
-class SizeHistogram(Mechanism):
-    """Counts of |r| between public `edges` (ascending; the last is the bound of r).
-
-    Privacy
-    -------
-    One histogram: replacing a row moves it by at most sqrt(2) in l2, adding one by 1.
-    """
+class SizeHistogram(Counts, Mechanism):
+    """Counts of |r| between public `edges` (ascending; the last is the bound of r)."""
 
     target: Transform
     edges: Vector
@@ -298,11 +272,8 @@ class SizeHistogram(Mechanism):
         return f"histogram of {self.what}"
 
     @property
-    def units(self) -> Vector:
-        return np.ones(len(self.edges))
-
-    def sensitivity(self, neighbors: Neighbors) -> float:
-        return float(np.sqrt(2.0)) if neighbors == "substitute" else 1.0
+    def sizes(self) -> tuple[int, ...]:
+        return (len(self.edges),)
 
     def integers(self, batch: Batch) -> Integers:
         size = np.abs(self.target(batch))

@@ -8,11 +8,9 @@ import numpy as np
 
 from privcausal.features.basis import combine, squared_norm
 from privcausal.features.functions import Function
-from privcausal.typing import Integers, Matrix, Neighbors, Vector
+from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.exit import Mechanism
-from privcausal.vault.mechanisms.moments import symmetric, triangle_weights
-from privcausal.vault.mechanisms.scores import UNIT, grid_sum, sum_scale
+from privcausal.vault.mechanisms.blocks import Block, BlockSums
 from privcausal.vault.transforms import Outcome
 
 Functions = tuple[Function, ...]
@@ -121,12 +119,9 @@ def _by_fold(folds: tuple[Functions, ...], batch: Batch) -> Matrix:
 BETA2 = 0.5
 """Squared weight of either product in the norm: scores have a fifth more noise than alone."""
 
-ROW = float(np.sqrt(1 + 2 * BETA2))
-"""Largest norm of a row."""
-
 
 @dataclass(frozen=True, eq=False)
-class SlopeSums(Mechanism):
+class SlopeSums(BlockSums):
     """Sums of s, and of the upper triangles of d d' and s s', over complete rows.
 
     d and s are of treatments or of an instrument. s is shortened to the norm `cut` where it is
@@ -134,38 +129,25 @@ class SlopeSums(Mechanism):
 
     Privacy
     -------
-    A row adds (x, beta u u', beta x x') with |x| <= 1 and |u| <= 1, and so |u u'| <= 1 and
-    |x x'| <= 1 by Frobenius: squared norm at most 1 + 2 beta^2, which is the bound for adding a
-    row. Replacing a row moves x by at most 2 and each product by at most sqrt(2), as PSD matrices
-    have a non-negative inner product: together at most sqrt(4 + 4 beta^2). `grid_sum` leaves out a
-    row whose norm is larger (a fault).
+    The rule is that of `BlockSums`. A row adds (x, beta u u', beta x x') with |x| <= 1 and
+    |u| <= 1, and so |u u'| <= 1 and |x x'| <= 1 by Frobenius. Replacing it moves x by at most 2;
+    the products are positive semidefinite. Together at most sqrt(4 + 4 beta^2). `grid_sum` leaves
+    out a row whose norm is larger (a fault).
     """
 
     scores: SlopeScores | InstrumentScores
     cut: float
 
-    @property
-    def query(self) -> str:
-        return "sums of scores and products"
+    query = "sums of scores and products"
 
     @property
-    def sizes(self) -> list[int]:
-        """Numbers of scores, and of products of either kind."""
+    def blocks(self) -> tuple[Block, ...]:
         left, scores = self.scores.sizes
-        return [scores, left * (left + 1) // 2, scores * (scores + 1) // 2]
-
-    @property
-    def weights(self) -> Vector:
-        products = [np.sqrt(BETA2) * triangle_weights(size) for size in self.scores.sizes]
-        return np.concatenate([np.ones(self.sizes[0]), *products])
-
-    def sensitivity(self, neighbors: Neighbors) -> float:
-        return UNIT * float(np.sqrt(4 + 4 * BETA2) if neighbors == "substitute" else ROW)
-
-    @property
-    def units(self) -> Vector:
-        natural = [self.cut, self.scores.reach**2, self.cut**2]
-        return np.asarray(np.repeat(natural, self.sizes) / sum_scale(self.weights, ROW))
+        return (
+            Block((scores,), 1.0, 4.0, unit=self.cut),
+            Block((), 1.0, weight=BETA2, unit=self.scores.reach**2, matrix=left),
+            Block((), 1.0, weight=BETA2, unit=self.cut**2, matrix=scores),
+        )
 
     def integers(self, batch: Batch) -> Integers:
         left, score = self.scores.parts(batch)
@@ -175,10 +157,4 @@ class SlopeSums(Mechanism):
             one[:, i] * one[:, j] for one in (u, x) for i, j in [np.triu_indices(one.shape[1])]
         ]
         rows = np.hstack([x, *products]).T
-        return grid_sum(lambda scale: iter(rows * scale), self.weights, ROW, batch.complete)
-
-    def split(self, values: Vector) -> tuple[Vector, Matrix, Matrix]:
-        """Sums of s (K,), of d d' (J, J) and of s s' (K, K), in natural units."""
-        total, mass, square = np.split(values, np.cumsum(self.sizes)[:2])
-        left, scores = self.scores.sizes
-        return total, symmetric(mass, left), symmetric(square, scores)
+        return self.summed(lambda scale: iter(rows * scale), batch.complete)

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from privcausal.errors import CapabilityError, DataError
+from privcausal.errors import DataError
 from privcausal.features.columns import header, labels, numbers, open_frame
 from privcausal.request.header import Header
 from privcausal.request.partition import STEPS
 from privcausal.request.schema import Binary, Interval
 from privcausal.typing import Frame, Integers, Matrix, Vector
-from privcausal.vault.batch import RawColumn
-from privcausal.vault.sources.memory import AsLabels, Blocks, RowSource, Wanted
+from privcausal.vault.sources.memory import RowSource, Wanted
 
 COLUMNS = ("cell", "arm", "count", "sum")
 
@@ -222,6 +221,7 @@ class Aggregates(RowSource):
     __slots__ = ("_table", "header")
     ordered = True
     held = True
+    absent = "a table of cells has no rows: only learner='adum' reads it"
 
     def __init__(self, table: CellTable, columns: Header) -> None:
         self._table = table
@@ -230,15 +230,6 @@ class Aggregates(RowSource):
     def size(self) -> int:
         """The number of rows is not known here; there is something, at least."""
         return 1
-
-    def column(self, name: str, *, as_labels: AsLabels) -> RawColumn:
-        raise self._refused()
-
-    def blocks(self, wanted: Wanted, rows: int) -> Blocks:
-        raise self._refused()
-
-    def _refused(self) -> CapabilityError:
-        return CapabilityError("a table of cells has no rows: only learner='adum' reads it")
 
     def counted(self, statement: str, wanted: Wanted) -> Integers | None:
         """Rows (cell, arm, count, steps, 0): the table is the answer already."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from privcausal.errors import DataError
 from privcausal.request.header import LabelColumns
+from privcausal.request.partition import sql_text
 from privcausal.vault.sources.labelled import LABELLED, Labelled
 from privcausal.vault.sources.memory import RowSource
 from privcausal.vault.sources.stored import BLANKS, Stored, number_of, typed_column
@@ -165,7 +166,7 @@ def open_path(path: str | os.PathLike[str]) -> RowSource:
 def _open_parquet(files: Sequence[Path], opened: Connections) -> Stored:
     schemas = [_parquet_schema(file) for file in files]
     _check_alike(schemas, files)
-    paths = ", ".join(_literals(files))
+    paths = ", ".join(sql_text(str(file)) for file in files)
     scan = f"SELECT * FROM read_parquet([{paths}], hive_partitioning=false)"
     relation = _opened(lambda: opened.new().sql(scan), files, "Parquet")
     made = Stored(relation, opened, ordered=True)
@@ -265,8 +266,8 @@ def _open_csv(files: Sequence[Path], opened: Connections) -> Stored:
         if other != names:
             what = "in another order" if sorted(other) == sorted(names) else "with other names"
             raise DataError(f"{file.name} has its columns {what}: it differs from {files[0].name}")
-    paths = ", ".join(_literals(files))
-    columns = ", ".join(f"{name}: 'VARCHAR'" for name in _literals(names))
+    paths = ", ".join(sql_text(str(file)) for file in files)
+    columns = ", ".join(f"{sql_text(name)}: 'VARCHAR'" for name in names)
     scan = (
         f"SELECT * FROM read_csv([{paths}], auto_detect=false, header=true, delim=',', quote='\"', "
         f"escape='\"', columns={{{columns}}})"
@@ -287,8 +288,3 @@ def _csv_names(file: Path) -> list[str]:
     check_header(names, file)
     _check_names(names, file)
     return names
-
-
-def _literals(values: Iterable[object]) -> list[str]:
-    """SQL texts."""
-    return ["'" + str(value).replace("'", "''") + "'" for value in values]

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from privcausal.errors import CapabilityError
 from privcausal.features.columns import header, labels, numbers, open_frame
 from privcausal.request.header import Header, LabelColumns
 from privcausal.typing import Frame, Integers
@@ -36,12 +37,15 @@ class RowSource(Opaque):
         both go by the unit's name.)
     held : bool
         Whether all rows are in memory together.
+    absent : str
+        What is said of rows that are not here to be read.
     """
 
     __slots__ = ()
     header: Header
     ordered: bool
     held: bool
+    absent: str
 
     def size(self) -> int:
         """Number of rows: private under add_remove, so only the vault may ask."""
@@ -49,11 +53,11 @@ class RowSource(Opaque):
 
     def column(self, name: str, *, as_labels: AsLabels) -> RawColumn:
         """A whole column."""
-        raise NotImplementedError
+        raise CapabilityError(self.absent)
 
     def blocks(self, wanted: Wanted, rows: int) -> Blocks:
         """Blocks of at most `rows` rows in order, with the wanted columns."""
-        raise NotImplementedError
+        raise CapabilityError(self.absent)
 
     def typed(self, labels: LabelColumns) -> RowSource:
         """The same rows once it is known which columns hold labels, where the table has no types.

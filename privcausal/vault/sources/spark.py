@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from privcausal.errors import CapabilityError, DataError
+from privcausal.errors import DataError
 from privcausal.features.columns import header
 from privcausal.features.rows import Space
 from privcausal.request.header import Header, label_key
@@ -21,7 +21,7 @@ from privcausal.typing import Integers
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, dealt
 from privcausal.vault.exit import ExactSum, RawMechanism, Together
 from privcausal.vault.guard import shielded
-from privcausal.vault.sources.memory import AsLabels, Blocks, RowSource, Wanted, cut_column
+from privcausal.vault.sources.memory import AsLabels, RowSource, cut_column
 from privcausal.vault.sources.stored import arrow_column
 
 
@@ -106,6 +106,10 @@ class Spark(RowSource):
     __slots__ = ("_frame", "_rows", "_units", "header")
     ordered = False
     held = False
+    absent = (
+        "rows of a Spark DataFrame do not leave its executors, and this needs them here; write "
+        "them to files, frame.write.parquet('rows'), and pass the path"
+    )
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
@@ -181,20 +185,6 @@ class Spark(RowSource):
         window = Window.partitionBy(column_of(unit)).orderBy(*map(column_of, order))
         ranked = self._of_units(unit).withColumn(rank, functions.row_number().over(window))
         return ranked.where(column_of(rank) <= max_rows)
-
-    # -- what only rows that are held here can do ---------------------------------------------
-
-    def column(self, name: str, *, as_labels: AsLabels) -> RawColumn:
-        self._refused()
-
-    def blocks(self, wanted: Wanted, rows: int) -> Blocks:
-        self._refused()
-
-    def _refused(self) -> NoReturn:
-        raise CapabilityError(
-            "rows of a Spark DataFrame do not leave its executors, and this needs them here; write "
-            "them to files, frame.write.parquet('rows'), and pass the path"
-        )
 
 
 def carried_out(job: RemoteSum, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
