@@ -17,7 +17,7 @@ from privcausal.features.points import declare_queries
 from privcausal.learners import TM, TwoStage, base_of
 from privcausal.learners.bases import AnyBase
 from privcausal.learners.options import Given, Sklearn
-from privcausal.learners.paper.adum import PublishedADUM
+from privcausal.learners.paper.betlei import PublishedADUM
 from privcausal.learners.paper.dpcate import DAMPING, EPOCHS, PublishedDPCATE, Second
 from privcausal.learners.paper.private import Published
 from privcausal.request.request import BelowMinimum, Control, Request, Trust

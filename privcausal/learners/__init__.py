@@ -17,10 +17,9 @@ from privcausal.learners.dpcate import DPCATE
 from privcausal.learners.dr import DR
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.late import LocalAverage
-from privcausal.learners.paper.adum import PublishedADUM
-from privcausal.learners.paper.niu import TwoStage
+from privcausal.learners.paper.betlei import PublishedADUM
+from privcausal.learners.paper.niu import FirstStage, PrivateEstimator, TwoStage
 from privcausal.learners.paper.private import Published
-from privcausal.learners.paper.stages import FirstStage, PrivateEstimator
 from privcausal.learners.plr import PartiallyLinear
 from privcausal.learners.private import Private
 from privcausal.learners.r import Auto, R

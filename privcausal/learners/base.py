@@ -100,7 +100,7 @@ class Learner(Made, ABC):
     def fit(
         self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
     ) -> Estimate:
-        return self.run(Session(plan, vault, schema, undeclared, self.accepted(base)))
+        return self.run(Session(plan, vault, schema, undeclared, self.accepted(base), base))
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:
@@ -165,9 +165,10 @@ class CateLearner(EffectLearner):
         found: AverageEstimate | None = None
         if session.plan.has(STAGES[1]):
             state = look_at_outcome(state, Stages.AVERAGE_RANGE)
-            centre = float(np.mean(learnt.effect(state.rows)))
-            scored = learnt.weighed(state)
-            target = average_target(state, scored.nuisances, centre, learnt.effect)
+            scored, tau, centre = learnt.weighed(state), None, learnt.centre
+            if centre is None:
+                tau, centre = learnt.effect, float(np.mean(learnt.effect(state.rows)))
+            target = average_target(state, scored.nuisances, centre, tau)
             found = averages(state, target, scored, STAGES, "ATE")
         notes = learnt.notes + (() if found is None else average_doubts(found))
         return finish(state, learnt.effect, learnt.shown, found, notes)
@@ -179,7 +180,8 @@ class Learnt:
 
     `remainder` is the law of the bias by their errors in an average. Where propensity and mean
     outcome were learned together, it is what that law says beyond the one of `partials`, one per
-    fold, and `pilot` is the effect that the nuisances have.
+    fold, and `pilot` is the effect that the nuisances have. `centre` is what scores are centred on
+    where that is not the effect.
     """
 
     state: FitState
@@ -190,6 +192,7 @@ class Learnt:
     partials: tuple[FoldNuisances, ...] = ()
     pilot: Effect | None = None
     notes: tuple[str, ...] = ()
+    centre: float | None = None
 
     @classmethod
     def of(
@@ -239,11 +242,9 @@ def finish(
             found = replace(found, treated=float(np.mean(e)))
         if POOR_OVERLAP < cut <= MOST_CUT and _divides(state, found) and "arm" not in alerts:
             notes = (OVERLAP_NOTE.format(share=cut, **_ends(state)), *notes)
-    return Estimate(
-        session.plan, session.schema, state.design, state.population, effect, nuisances, found,
-        tuple(session.releases), session.vault.size, session.vault.real_noise, notes,
-        tuple(alerts.items()),
-    )  # fmt: skip
+    return session.finished(
+        state.design, state.population, effect, nuisances, found, notes, tuple(alerts.items())
+    )
 
 
 COVARIATES_ALERT = (

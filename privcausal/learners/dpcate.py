@@ -17,9 +17,8 @@ from privcausal.inference import clipping
 from privcausal.inference.effect import Answers, Effect, Piece
 from privcausal.inference.kernel import LEFT_SPREAD, SPREAD, KernelPrior, denoised
 from privcausal.inference.priors import PRIORS
-from privcausal.learners.averages import STAGES, average_target, averages
-from privcausal.learners.base import CateLearner, Learnt, average_doubts, finish, shown
-from privcausal.learners.bases import AnyBase, Base, Gam
+from privcausal.learners.base import CateLearner, Learnt, shown
+from privcausal.learners.bases import AnyBase, Base, Gam, PrivateBase
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
 from privcausal.learners.description import Description
 from privcausal.learners.estimate import Estimate
@@ -45,10 +44,9 @@ from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.paper.dpcate import describe_published
 from privcausal.learners.second_stage import basis, second_stage
 from privcausal.learners.shares import SHARES, Stages
-from privcausal.learners.state import CATE_LOOKS, FitState, Session, look_at_outcome, prepare
+from privcausal.learners.state import FitState
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
-from privcausal.request.schema import Schema
 from privcausal.typing import Frame, Vector
 from privcausal.vault import (
     Aipw,
@@ -58,7 +56,6 @@ from privcausal.vault import (
     OverlapMass,
     ResidualProduct,
     Transform,
-    Vault,
     proven_lipschitz,
 )
 
@@ -143,40 +140,20 @@ class DPCATE(CateLearner):
         needs = self.needs(request, Gam())
         return make_plan(request, self.name, kernel.name, needs, self.shares, undeclared)
 
-    def fit(
-        self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
-    ) -> Estimate:
-        return self._run(Session(plan, vault, schema, undeclared, Gam()), base)
-
-    def run(self, session: Session) -> Estimate:
-        return self._run(session, Kernel())
+    def accepted(self, base: AnyBase) -> PrivateBase:
+        second_stage(base)  # refuses others
+        return Gam()
 
     def learn(self, state: FitState) -> Learnt:
-        return self._learn(state, Kernel())[0]
-
-    def _run(self, session: Session, base: AnyBase) -> Estimate:
-        """As every learner, but averages are centred on the first effect's mean."""
-        learnt, centre = self._learn(prepare(session, modelled=True, looks=CATE_LOOKS), base)
-        state, found = learnt.state, None
-        if session.plan.has(STAGES[1]):
-            state = look_at_outcome(state, Stages.AVERAGE_RANGE)
-            scored = learnt.weighed(state)
-            target = average_target(state, scored.nuisances, centre)
-            found = averages(state, target, scored, STAGES, "ATE")
-        notes = () if found is None else average_doubts(found)
-        return finish(state, learnt.effect, learnt.shown, found, notes)
-
-    def _learn(self, state: FitState, base: AnyBase) -> tuple[Learnt, float]:
-        """The effect, and the mean of the first one."""
+        """The effect; averages are centred on the mean of the first one."""
+        base = state.session.option
         kernel = second_stage(base)
         if isinstance(base, NN):
             networks = learn_networks(state.session, state.design, state.clip, base)
             part, nuisance = (networks.partial,), (networks.nuisance,)
             score = _scored(self.score, state, part, nuisance, networks.pilot)
             effect = _kernel_effect(state, kernel, score, networks.partial)
-            rest = remainder(state, part)
-            learnt = Learnt(state, effect, nuisance, shown(part, nuisance), rest)
-            return learnt, score.centre
+            return Learnt(state, effect, nuisance, shown(part, nuisance), remainder(state, part))
         known = nuisances_of(state)
         state, partials = known.state, known.partials
         found = residual_moments(known)
@@ -184,7 +161,7 @@ class DPCATE(CateLearner):
         nuisances = tuple(nuisance_of(p, first, state.outcome) for p in partials)
         score = _scored(self.score, state, partials, nuisances, first)
         effect = _kernel_effect(state, kernel, score, partials[0])
-        return Learnt.of(known, partials, effect, first), score.centre
+        return replace(Learnt.of(known, partials, effect, first), centre=score.centre)
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:

@@ -95,8 +95,8 @@ class TM(EffectLearner):
         return replace(checked, learner=self.name, stages=(replace(checked.stages[-1], name=LOSS),))
 
     def run(self, session: Session) -> Estimate:
-        request, schema, vault = session.plan.request, session.schema, session.vault
-        vault.set_layout(schema, (), ())
+        request, schema = session.plan.request, session.schema
+        session.vault.set_layout(schema, (), ())
         where = Coordinates(schema, request.formula.effect_variables)
         polynomials = Polynomials(where, self.degree)
         design = Design(request.formula.modifiers, schema, full_rank=True)
@@ -104,11 +104,7 @@ class TM(EffectLearner):
             asked = PublishedLogits(polynomials, request.trust.neighbors, self.C)
             release = session.release(LOSS, asked)
             logits = ArmLogits(polynomials, release.value.reshape(2, -1), 0.5)
-            nobody = Population(schema, {}, np.eye(0), float(vault.size or 0))
-            return Estimate(
-                session.plan, schema, design, nobody, logits, None, None, (release,), vault.size,
-                vault.real_noise,
-            )  # fmt: skip
+            return session.finished(design, effect=logits)
         outcome = outcome_of(request, schema)
         sums = PolynomialSums(polynomials, outcome)
         release = session.release(LOSS, sums)
@@ -122,11 +118,10 @@ class TM(EffectLearner):
         average = average_of(found)
         binary = not isinstance(schema[request.formula.outcome], Interval)
         middle = NOTE.format(middle=0.5 * (outcome.lo + outcome.hi))
-        return Estimate(
-            session.plan, schema, design, Population(schema, {}, np.eye(0), average.size),
-            ArmPolynomials(polynomials, coef, half), None, average, tuple(session.releases),
-            vault.size, vault.real_noise, (middle, BINARY_NOTE) if binary else (middle,),
-            absent_arm(found),
+        return session.finished(
+            design, Population(schema, {}, np.eye(0), average.size),
+            ArmPolynomials(polynomials, coef, half), None, average,
+            (middle, BINARY_NOTE) if binary else (middle,), absent_arm(found),
         )  # fmt: skip
 
     @classmethod

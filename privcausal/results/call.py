@@ -9,7 +9,7 @@ from typing import Any
 from privcausal.learners import DPCATE, LEARNERS, TM, Learner, TwoStage
 from privcausal.learners.aggregates import CellRequest
 from privcausal.learners.bases import BASES, OTHERS, AnyBase
-from privcausal.learners.paper.adum import PublishedADUM
+from privcausal.learners.paper.betlei import PublishedADUM
 from privcausal.learners.paper.dpcate import PublishedDPCATE
 from privcausal.request.request import Control, Request, Trust
 from privcausal.request.schema import Binary, Interval, Levels, Schema

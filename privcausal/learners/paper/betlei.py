@@ -9,7 +9,6 @@ import numpy as np
 
 from privcausal.features.design import Design
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.population import Population
 from privcausal.learners.adum import ADUM, CELLS
 from privcausal.learners.description import LEFT_OUT, Description
 from privcausal.learners.estimate import Estimate
@@ -33,8 +32,8 @@ class PublishedADUM(ADUM):
     instead: ClassVar[str] = ""
 
     def run(self, session: Session) -> Estimate:
-        request, schema, vault = session.plan.request, session.schema, session.vault
-        vault.set_layout(schema, (), ())
+        request, schema = session.plan.request, session.schema
+        session.vault.set_layout(schema, (), ())
         partition = self._partition(session)
         outcome = outcome_of(request, schema)
         sums = PrintedCells(partition, outcome)
@@ -49,12 +48,10 @@ class PublishedADUM(ADUM):
             partition, mean[:, 1] - mean[:, 0], np.diag(np.sqrt(variance.sum(axis=1))), count,
             2 * outcome.bound,
         )  # fmt: skip
-        nobody = Population(schema, {}, np.eye(0), float(vault.size or 0))
-        return Estimate(
-            replace(session.plan, partition=partition), schema,
-            Design(request.formula.modifiers, schema, full_rank=True), nobody, effect, None, None,
-            tuple(session.releases), vault.size, vault.real_noise,
-        )  # fmt: skip
+        session.plan = replace(session.plan, partition=partition)
+        return session.finished(
+            Design(request.formula.modifiers, schema, full_rank=True), None, effect
+        )
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:
