@@ -20,7 +20,7 @@ from privcausal.learners.options import Given, Sklearn
 from privcausal.learners.paper.betlei import PublishedADUM
 from privcausal.learners.paper.dpcate import DAMPING, EPOCHS, PublishedDPCATE, Second
 from privcausal.learners.paper.private import Published
-from privcausal.request.request import BelowMinimum, Control, Request, Trust
+from privcausal.request.request import BelowMinimum, Budget, Control, Trust
 from privcausal.results import AteResult, CateResult
 from privcausal.run import Bounds, parse, request_of, run, strict
 from privcausal.typing import Frame, Neighbors
@@ -118,9 +118,11 @@ def dpebm(
         raise CapabilityError("learner is 'dr', 'r' or 's': those that Niu et al. (2022) have")
     if weighting not in ("published", "interpret"):
         raise CapabilityError("weighting is 'published' or 'interpret'")
-    return _stages(
-        formula, data, partial(TwoStage.published, learner, weighting), eps, delta, bounds,
-        neighbors, propensity, propensity_clip, ledger, progress,
+    Budget(eps, delta)  # refuses what is no price
+    return two_stage(
+        formula, data, TwoStage.published(learner, weighting, eps, delta), eps=eps, delta=delta,
+        bounds=bounds, neighbors=neighbors, propensity=propensity,
+        propensity_clip=propensity_clip, ledger=ledger, progress=progress,
     )  # fmt: skip
 
 
@@ -152,32 +154,13 @@ def two_stage(
     """
     if not isinstance(learner, TwoStage):
         raise CapabilityError("learner takes a pc.learners.TwoStage(...), which holds estimators")
-    return _stages(
-        formula, data, lambda _: learner, eps, delta, bounds, neighbors, propensity,
-        propensity_clip, ledger, progress,
-    )  # fmt: skip
-
-
-def _stages(
-    formula: str,
-    data: Frame,
-    learner: Callable[[Request], TwoStage],
-    eps: float,
-    delta: float,
-    bounds: Bounds,
-    neighbors: Neighbors,
-    propensity: float | str | None,
-    propensity_clip: float,
-    ledger: Ledger | None,
-    progress: bool,
-) -> CateResult:
     with open_source(data) as source:
         request = request_of(
             parse(formula, source), bounds, eps, delta, Trust(neighbors),
             Control(propensity_clip=propensity_clip), propensity=propensity, mode="paper",
         )  # fmt: skip
         # a base has no part in it
-        return run(learner(request), base_of("gam"), source, request, ledger, CateResult, progress)
+        return run(learner, base_of("gam"), source, request, ledger, CateResult, progress)
 
 
 @partial(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -132,12 +132,8 @@ class CateLearner(EffectLearner):
     def learn(self, state: FitState) -> Learnt:
         """Nuisances and tau(x)."""
 
-    def boosted_needs(self, request: Request) -> list[StageWeight]:
-        """Releases of the nuisance and effect stages on base "dpebm"."""
-        raise CapabilityError(f"learner {self.name!r} takes no base 'dpebm'")
-
-    def boost(self, state: FitState) -> Learnt:
-        """Nuisances and tau(x) on base "dpebm"."""
+    def boosted(self) -> Recipe:
+        """`effect_needs` and `learn` on base "dpebm"."""
         raise CapabilityError(f"learner {self.name!r} takes no base 'dpebm'")
 
     def accepted(self, base: AnyBase) -> PrivateBase:
@@ -152,15 +148,15 @@ class CateLearner(EffectLearner):
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         if isinstance(base, DPEBM):
-            needs = self.boosted_needs(request)
+            needs = self.boosted().needs(request)
         else:
             needs = [*range_needs(request, SHARES.ranges), *self.effect_needs(request, base)]
         return [StageWeight(Stages.MARGINALS, SHARES.marginals), *needs, *averages_needs(request)]
 
     def run(self, session: Session) -> Estimate:
         state = prepare(session, modelled=True, looks=CATE_LOOKS)
-        boosted = isinstance(session.base, DPEBM)
-        learnt = self.boost(state) if boosted else self.learn(state)
+        boosts = isinstance(session.base, DPEBM)
+        learnt = self.boosted().learn(state) if boosts else self.learn(state)
         state = learnt.state
         found: AverageEstimate | None = None
         if session.plan.has(STAGES[1]):
@@ -215,6 +211,13 @@ class Learnt:
             return Weighed(self.nuisances, self.remainder)
         found = weighed(state, self.partials, self.nuisances, self.pilot, STAGES[1])
         return found._replace(remainder=found.remainder + self.remainder)
+
+
+class Recipe(NamedTuple):
+    """What a learner does on base "dpebm"."""
+
+    needs: Callable[[Request], list[StageWeight]]
+    learn: Callable[[FitState], Learnt]
 
 
 def shown(partials: tuple[FoldNuisances, ...], nuisances: tuple[Nuisance, ...]) -> Nuisances:

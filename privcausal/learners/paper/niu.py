@@ -287,11 +287,10 @@ class TwoStage(Learner):
         return self.effect.weighting if isinstance(self.effect, PublishedEBM) else None
 
     @classmethod
-    def published(cls, transform: str, weighting: Weighting, request: Request) -> TwoStage:
+    def published(cls, transform: str, weighting: Weighting, eps: float, delta: float) -> TwoStage:
         """The paper's own, with interpret's DP-EBM in every stage."""
-        price = request.budget.epsilon, request.budget.delta
-        regressor = PublishedEBM(*price, weighting=weighting)
-        return cls(regressor, PublishedEBM(*price, classification=True), regressor, transform)
+        regressor = PublishedEBM(eps, delta, weighting=weighting)
+        return cls(regressor, PublishedEBM(eps, delta, classification=True), regressor, transform)
 
     # -- plan --------------------------------------------------------------------------------
 
