@@ -16,7 +16,7 @@ from privcausal.errors import CapabilityError
 from privcausal.features.points import declare_queries
 from privcausal.learners import TM, TwoStage, base_of
 from privcausal.learners.bases import AnyBase
-from privcausal.learners.options import Given, Sklearn
+from privcausal.learners.options import Given, Sklearn, check_one_of
 from privcausal.learners.paper.betlei import PublishedADUM
 from privcausal.learners.paper.dpcate import DAMPING, EPOCHS, PublishedDPCATE, Second
 from privcausal.learners.paper.private import Published
@@ -114,10 +114,8 @@ def dpebm(
     -------
     CateResult
     """
-    if learner not in ("dr", "r", "s"):
-        raise CapabilityError("learner is 'dr', 'r' or 's': those that Niu et al. (2022) have")
-    if weighting not in ("published", "interpret"):
-        raise CapabilityError("weighting is 'published' or 'interpret'")
+    check_one_of("learner", learner, ("dr", "r", "s"))
+    check_one_of("weighting", weighting, ("published", "interpret"))
     Budget(eps, delta)  # refuses what is no price
     return two_stage(
         formula, data, TwoStage.published(learner, weighting, eps, delta), eps=eps, delta=delta,

@@ -22,7 +22,7 @@ from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
 from privcausal.learners.description import BOUNDED, NO_INTERFERENCE, Description, Rows
 from privcausal.learners.estimate import Alerts, Estimate
-from privcausal.learners.options import refuse
+from privcausal.learners.options import check_one_of, check_switch, check_whole, refuse
 from privcausal.learners.state import Session, outcome_of
 from privcausal.request.partition import (
     Coordinates,
@@ -128,16 +128,15 @@ class ADUM(EffectLearner):
             raise CapabilityError(
                 "partition is 'grid', 'kmeans', a dict such as {'age': [30, 50]}, or a function"
             )
-        for name, known in (("noise", ("laplace", "gaussian")), ("release", ("ends", "count_sum"))):
-            if getattr(self, name) not in known:
-                raise CapabilityError(f"{name} is one of {', '.join(map(repr, known))}")
-        if not isinstance(self.shrink, bool):
-            raise CapabilityError("shrink is True or False")
-        for name in ("cells", "rounds", "rows"):
-            value = getattr(self, name)
-            free = value is None or (name == "cells" and value == "bound")
-            if not free and not (type(value) is int and value >= 1):
-                raise CapabilityError(f"{name} is a whole number of at least 1")
+        check_one_of("noise", self.noise, ("laplace", "gaussian"))
+        check_one_of("release", self.release, ("ends", "count_sum"))
+        check_switch("shrink", self.shrink)
+        kmeans = self.partition == "kmeans"
+        check_whole("rounds", self.rounds, 1, MOST_ROUNDS if kmeans else None)
+        if self.rows is not None:
+            check_whole("rows", self.rows, 1)
+        if self.cells not in (None, "bound"):
+            check_whole("cells", self.cells, 1, MOST_CLUSTERS if kmeans else None)
         if isinstance(self.cells, int):
             check_size(float(self.cells))
         if self.partition != "grid" and self.cells == "bound":
@@ -148,11 +147,6 @@ class ADUM(EffectLearner):
             value = getattr(self, name)
             if not is_number(value) or not 0 < value < math.inf:
                 raise CapabilityError(f"{name} is a number above 0")
-        most = {"cells": MOST_CLUSTERS, "rounds": MOST_ROUNDS}
-        asked = {name: getattr(self, name) for name in most if self.partition == "kmeans"}
-        large = [name for name, value in asked.items() if value and value > most[name]]
-        if large:
-            raise CapabilityError(f"partition='kmeans' takes {large[0]}= up to {most[large[0]]}")
 
     # -- planning ----------------------------------------------------------------------------
 

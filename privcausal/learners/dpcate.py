@@ -32,7 +32,7 @@ from privcausal.learners.nuisances import (
     remainder,
     sizes_of,
 )
-from privcausal.learners.options import NN, Kernel
+from privcausal.learners.options import NN, Kernel, check_one_of
 from privcausal.learners.orthogonal import (
     conditional,
     nuisance_needs,
@@ -111,8 +111,7 @@ class DPCATE(CateLearner):
     )
 
     def __post_init__(self) -> None:
-        if self.score not in ("r", "dr"):
-            raise CapabilityError("DPCATE(score=) is 'r' or 'dr'")
+        check_one_of("DPCATE(score=)", self.score, ("r", "dr"))
 
     def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
         return [

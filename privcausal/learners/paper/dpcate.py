@@ -24,7 +24,7 @@ from privcausal.learners.budget import StageWeight, Undeclared
 from privcausal.learners.description import LEFT_OUT, Description
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.networks import check_networks, learn_networks, network_stages
-from privcausal.learners.options import NN, Given, Kernel, Sklearn, check_whole
+from privcausal.learners.options import NN, Given, Kernel, Sklearn, check_one_of, check_whole
 from privcausal.learners.paper import (
     claimed_stage,
     least_rows,
@@ -102,12 +102,6 @@ class Asked(Effect):
 
 
 Second = Literal["kernel", "exact", "linear", "network"]
-
-OPTIONS: dict[str, tuple[str, ...]] = {
-    "weight": get_args(Weight),
-    "second": get_args(Second),
-    "noise": ("gross_error", "process"),
-}
 
 
 def describe_published(found: Description, estimate: Estimate) -> Description:
@@ -203,9 +197,9 @@ class PublishedDPCATE(Learner):
     name: ClassVar[str] = "dpcate"
 
     def __post_init__(self) -> None:
-        for name, known in OPTIONS.items():
-            if getattr(self, name) not in known:
-                raise CapabilityError(f"{name} is one of {', '.join(map(repr, known))}")
+        check_one_of("weight", self.weight, get_args(Weight))
+        check_one_of("second", self.second, get_args(Second))
+        check_one_of("noise", self.noise, ("gross_error", "process"))
         check_whole("epochs", self.epochs, 1, 10_000)
         if not (is_number(self.damping) and 0 < self.damping < math.inf):
             raise CapabilityError("damping must be a positive number")

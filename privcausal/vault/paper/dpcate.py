@@ -298,14 +298,21 @@ class SecondStage(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Affine:
-    """(1, z) of the design columns named."""
+class _Columns:
+    """The design columns that a stage learns from."""
 
     design: Design
     columns: Integers
 
+    def scaled(self, rows: Rows) -> Matrix:
+        return np.nan_to_num(rows.scaled(self.design)[:, self.columns])
+
+
+class Affine(_Columns):
+    """(1, z) of the columns named."""
+
     def of(self, rows: Rows) -> Matrix:
-        z = np.nan_to_num(rows.scaled(self.design)[:, self.columns])
+        z = self.scaled(rows)
         return np.hstack([np.ones((len(z), 1)), z])
 
 
@@ -348,15 +355,13 @@ class FittedRidge(FittedStage):
 
 
 @dataclass(frozen=True, eq=False)
-class ExactRidge(SecondStage):
+class ExactRidge(_Columns, SecondStage):
     """Corollary 2 on the Gaussian kernel itself: g = K(., X) a, (RK + n ridge I) a = rho phi.
 
     h(x) = (K(., x) - K(., X) (RK + n ridge I)^-1 R K(X, x)) / ridge at the queries. Time grows with
     the third power of the number of rows, memory with its square.
     """
 
-    design: Design
-    columns: Integers
     bandwidth: float
     ridge: float
 
@@ -367,9 +372,6 @@ class ExactRidge(SecondStage):
         weights: Vector = np.asarray(np.linalg.solve(system, target), np.float64)
         moves = np.linalg.solve(system.T, self.kernel(points, asked)).T * rho
         return FittedExact(self, points, weights, asked, np.asarray(moves, np.float64))
-
-    def scaled(self, rows: Rows) -> Matrix:
-        return np.nan_to_num(rows.scaled(self.design)[:, self.columns])
 
     def kernel(self, z: Matrix, other: Matrix) -> Matrix:
         return np.asarray(np.exp(-cdist(z, other, "sqeuclidean") / (2 * self.bandwidth**2)))
@@ -402,7 +404,7 @@ _PUBLIC_SEED = 20_250_601  # starting weights and the order of batches: public, 
 
 
 @dataclass(frozen=True, eq=False)
-class TanhNetwork(SecondStage):
+class TanhNetwork(_Columns, SecondStage):
     """g by Adam on the mean weighted squared error; h by the exact Jacobian and Hessian.
 
     h(x) = 2 J(queries) (H + damping I)^-1 grad g(x) (Corollary 1), H from exact Hessian-vector
@@ -418,26 +420,21 @@ class TanhNetwork(SecondStage):
         Added to the Hessian beyond what makes it positive, as a share of its largest eigenvalue.
     """
 
-    design: Design
-    columns: Integers
     scale: float
     epochs: int
     damping: float
 
-    def _inputs(self, rows: Rows) -> Matrix:
-        return np.nan_to_num(rows.scaled(self.design)[:, self.columns])
-
     def fit(self, rows: Rows, rho: Vector, target: Vector, queries: Rows) -> FittedStage:
         import torch
 
-        x = torch.from_numpy(self._inputs(rows).copy())
+        x = torch.from_numpy(self.scaled(rows).copy())
         weight = torch.from_numpy(rho.copy())
         goal = torch.from_numpy(target / self.scale)
         theta = _trained(x, weight, goal, self.epochs)
         hessian = _hessian(theta, x, weight, goal)
         ends = np.linalg.eigvalsh(hessian)
         damping = self.damping * max(float(ends[-1]), 1e-12) - min(float(ends[0]), 0.0)
-        jacobian = _gradients(theta, self._inputs(queries))
+        jacobian = _gradients(theta, self.scaled(queries))
         damped = hessian + damping * np.eye(len(hessian))
         moves: Matrix = np.asarray(2 * np.linalg.solve(damped, jacobian.T).T, np.float64)
         return FittedNetwork(self, theta, moves)
@@ -454,12 +451,12 @@ class FittedNetwork(FittedStage):
     def g(self, rows: Rows) -> Vector:
         import torch
 
-        x = torch.from_numpy(self.stage._inputs(rows).copy())
+        x = torch.from_numpy(self.stage.scaled(rows).copy())
         with torch.no_grad():
             return np.asarray(_forward(self.theta, x).numpy() * self.stage.scale)
 
     def influence(self, rows: Rows) -> Vector:
-        slopes = _gradients(self.theta, self.stage._inputs(rows))
+        slopes = _gradients(self.theta, self.stage.scaled(rows))
         # the scale of g and that of the residual it is multiplied with cancel
         return np.asarray(np.linalg.norm(slopes @ self.moves.T, axis=1))
 
