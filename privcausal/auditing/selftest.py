@@ -264,8 +264,14 @@ def _spend_on(path: Path, told: Any, name: int) -> None:
 
 def _changes_are_noticed() -> str:
     """A ledger that was changed, cut, rolled back, or lost its head, answers nothing."""
-    changes = (_edit, _cut, _roll_back, _lose_head, _delete)
-    for change in changes:
+    changes: dict[str, Callable[[Path, Ledger], object]] = {
+        "edit": _edit,
+        "cut": lambda path, _: path.write_bytes(path.read_bytes()[:-2_000]),
+        "roll back": _roll_back,
+        "lose head": lambda path, _: path.with_name(path.name + ".head").unlink(),
+        "delete": lambda path, _: path.unlink(),
+    }
+    for name, change in changes.items():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "study.db"
             ledger = Ledger(path, "selftest", 2.0)
@@ -273,7 +279,7 @@ def _changes_are_noticed() -> str:
             change(path, ledger)
             with contextlib.suppress(LedgerError):
                 Ledger.open(path)
-                raise Failure(f"not noticed: {change.__name__.strip('_').replace('_', ' ')}")
+                raise Failure(f"not noticed: {name}")
     return f"{len(changes)} kinds of change and loss: all refused"
 
 
@@ -283,22 +289,10 @@ def _edit(path: Path, _: Ledger) -> None:
         behind.execute("UPDATE charges SET rho = 0")
 
 
-def _cut(path: Path, _: Ledger) -> None:
-    path.write_bytes(path.read_bytes()[:-2_000])
-
-
 def _roll_back(path: Path, ledger: Ledger) -> None:
     old = shutil.copy2(path, path.with_name("old"))
     ledger.charge("second", [_charge(10)])
     shutil.copy2(old, path)
-
-
-def _lose_head(path: Path, _: Ledger) -> None:
-    path.with_name(path.name + ".head").unlink()
-
-
-def _delete(path: Path, _: Ledger) -> None:
-    path.unlink()
 
 
 def _charge(rho: int) -> Charge:

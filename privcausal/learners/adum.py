@@ -345,19 +345,11 @@ def assembled(
     value, root = shrunk(found, partition.points(), known) if shrink else plain(found)
     average = average_of(found)
     return Estimate(
-        plan,
-        request.schema,
-        Design(request.formula.modifiers, request.schema, full_rank=True),
+        plan, request.schema, Design(request.formula.modifiers, request.schema, full_rank=True),
         Population(request.schema, {}, np.eye(0), average.size),
-        CellEffect(partition, value, root, found.count, 2 * found.half),
-        None,
-        average,
-        releases,
-        size,
-        real,
-        (NOTE,) if shrink else (),
-        absent_arm(found),
-    )
+        CellEffect(partition, value, root, found.count, 2 * found.half), None, average,
+        releases, size, real, (NOTE,) if shrink else (), absent_arm(found),
+    )  # fmt: skip
 
 
 ABSENT_ARM = (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from privcausal.accounting import PICO
 from privcausal.errors import CapabilityError
-from privcausal.features.expansions import Fourier
 from privcausal.features.functions import Additive, Constant, Function, Nuisance
 from privcausal.features.points import read_queries
 from privcausal.features.rows import Rows
@@ -42,12 +41,12 @@ from privcausal.learners.orthogonal import (
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
 from privcausal.learners.paper.dpcate import describe_published
-from privcausal.learners.second_stage import basis, second_stage
+from privcausal.learners.second_stage import answers_at, basis, second_stage
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
-from privcausal.typing import Frame, Vector
+from privcausal.typing import Frame
 from privcausal.vault import (
     Aipw,
     KernelAnswers,
@@ -146,21 +145,21 @@ class DPCATE(CateLearner):
     def learn(self, state: FitState) -> Learnt:
         """The effect; averages are centred on the mean of the first one."""
         base = state.session.option
-        kernel = second_stage(base)
         if isinstance(base, NN):
-            networks = learn_networks(state.session, state.design, state.clip, base)
-            part, nuisance = (networks.partial,), (networks.nuisance,)
-            score = _scored(self.score, state, part, nuisance, networks.pilot)
-            effect = _kernel_effect(state, kernel, score, networks.partial)
-            return Learnt(state, effect, nuisance, shown(part, nuisance), remainder(state, part))
-        known = nuisances_of(state)
-        state, partials = known.state, known.partials
-        found = residual_moments(known)
-        first, partials = orthogonal_effect(state, partials, found, conditional(state))
-        nuisances = tuple(nuisance_of(p, first, state.outcome) for p in partials)
+            part, nuisance, first = learn_networks(state.session, state.design, state.clip, base)
+            partials: tuple[FoldNuisances, ...] = (part,)
+            nuisances: tuple[Nuisance, ...] = (nuisance,)
+            doubt = remainder(state, partials)
+        else:
+            known = nuisances_of(state)
+            state, doubt = known.state, known.doubt
+            found = residual_moments(known)
+            first, partials = orthogonal_effect(state, known.partials, found, conditional(state))
+            nuisances = tuple(nuisance_of(p, first, state.outcome) for p in partials)
         score = _scored(self.score, state, partials, nuisances, first)
-        effect = _kernel_effect(state, kernel, score, partials[0])
-        return replace(Learnt.of(known, partials, effect, first), centre=score.centre)
+        effect = _kernel_effect(state, second_stage(base), score, partials[0])
+        seen = shown(partials, nuisances)
+        return Learnt(state, effect, nuisances, seen, doubt, partials, first, centre=score.centre)
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:
@@ -241,7 +240,8 @@ def _released(state: FitState, order: KernelRegression, law: KernelPrior, score:
     function = Effect((*score.first, kernel), reach)
     if rows is None:
         return function
-    return _at_points(state, order.features, rows, function(rows), function.sd(rows))
+    columns = order.features.columns
+    return answers_at(state.design, columns, rows, reach, function(rows), function.sd(rows))
 
 
 def _answers(
@@ -250,25 +250,15 @@ def _answers(
     """Independent noise on each answer, where it is as small as that of a process."""
     session = state.session
     phi = rows.phi(order.features)
-    wanted = KernelAnswers(
-        order.features, order.curvature, order.target, order.lipschitz, order.ridge, order.loss,
-        order.cut, phi, rows=order.rows,
-    )  # fmt: skip
+    wanted = KernelAnswers(**{f.name: getattr(order, f.name) for f in fields(order)}, points=phi)
     release = session.release(KERNEL, wanted)
     cov = law.cov(order.ridge, 0.0)
     known = Effect(score.first, np.inf).sd(rows)
     spread = np.sqrt(
         np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0) + release.noise_sd**2 + known**2
     )
-    return _at_points(state, order.features, rows, score.around(rows) + release.value, spread)
-
-
-def _at_points(
-    state: FitState, features: Fourier, rows: Rows, value: Vector, spread: Vector
-) -> Answers:
-    points = np.ascontiguousarray(rows.scaled(state.design)[:, features.columns])
-    reach = 2 * state.outcome.bound
-    return Answers((), reach, state.design, features.columns, points, value, spread)
+    value, reach = score.around(rows) + release.value, 2 * state.outcome.bound
+    return answers_at(state.design, order.features.columns, rows, reach, value, spread)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,13 @@ import numpy as np
 from privcausal.errors import CapabilityError
 from privcausal.features.design import Design
 from privcausal.features.expansions import Fourier, fourier
+from privcausal.features.rows import Rows
+from privcausal.inference.effect import Answers
 from privcausal.learners.bases import AnyBase, Gam
 from privcausal.learners.options import NN, Kernel
 from privcausal.learners.state import FitState
 from privcausal.request.request import Request
-from privcausal.typing import Integers
+from privcausal.typing import Integers, Vector
 
 
 def second_stage(base: AnyBase) -> Kernel:
@@ -50,3 +52,11 @@ def width(design: Design, columns: Integers) -> int:
     kinds = [design.columns[j] for j in columns.tolist()]
     numeric = sum(1 for c in kinds if c.kind != "indicator")
     return max(numeric + len({c.term for c in kinds if c.kind == "indicator"}), 1)
+
+
+def answers_at(
+    design: Design, columns: Integers, rows: Rows, reach: float, value: Vector, sd: Vector
+) -> Answers:
+    """The effect at public points alone."""
+    points = np.ascontiguousarray(rows.scaled(design)[:, columns])
+    return Answers((), reach, design, columns, points, value, sd)

@@ -82,7 +82,7 @@ class TM(EffectLearner):
             Or for what objective perturbation does not cover.
         """
         if request.mode == "paper":
-            _check_published(request, self.C)
+            _check_published(request, self.C, undeclared)
         elif self.C is not None:
             raise CapabilityError("C= is the ridge of pc.paper.tm; learner 'tm' is linear, without")
         checked = _Pure(partition={}).plan(request, base, undeclared)
@@ -187,10 +187,10 @@ BINARY_NOTE = (
 )
 
 
-def _check_published(request: Request, c: float | None) -> None:
+def _check_published(request: Request, c: float | None, undeclared: Undeclared) -> None:
     """One row a person, an outcome of two declared values, and a ridge that epsilon pays for."""
     unit = {"unit=": request.trust.unit is not None}
-    refuse_published(unit, "its theorem is of tables that differ in one row")
+    refuse_published(unit, "its theorem is of tables that differ in one row", undeclared)
     domain = request.schema.get(request.formula.outcome)
     if domain is None or isinstance(domain, Interval):
         raise CapabilityError(

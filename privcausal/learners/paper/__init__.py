@@ -84,12 +84,9 @@ def claimed_stage(
     return Stage(key, 0, delta, 0, rows, part, epsilon)
 
 
-def refuse_published(asked: Mapping[str, bool], why: str) -> None:
+def refuse_published(asked: Mapping[str, bool], why: str, undeclared: Undeclared) -> None:
     """Refuse the first option that was asked for; `why` it is outside the published theorems."""
     refuse(asked, f"the published mechanism does not take {{}}: {why}")
-
-
-def refuse_undeclared(undeclared: Undeclared) -> None:
     if undeclared:
         names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
         raise SchemaError(

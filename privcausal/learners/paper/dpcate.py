@@ -34,10 +34,9 @@ from privcausal.learners.paper import (
     private_nuisance,
     published_rows,
     refuse_published,
-    refuse_undeclared,
     starting_points,
 )
-from privcausal.learners.second_stage import effect_columns, second_stage, width
+from privcausal.learners.second_stage import answers_at, effect_columns, second_stage, width
 from privcausal.learners.state import Session, declared_propensity, outcome_of
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Request
@@ -257,7 +256,7 @@ class PublishedDPCATE(Learner):
         elif isinstance(base, Given):
             nuisances = _given(base, request, design)
         elif isinstance(base, NN):
-            nuisances = learn_networks(session, design, request.arm_clip, base).nuisance
+            _, nuisances, _ = learn_networks(session, design, request.arm_clip, base)
         effect = self._released(session, kernel, nuisances, design)
         notes = (base.declared,) if isinstance(base, Given) else ()
         return session.finished(design, effect=effect, notes=notes)
@@ -286,14 +285,19 @@ class PublishedDPCATE(Learner):
             else:
                 second = Ridge(fourier(design, columns, bandwidth, kernel.functions), ridge)
             order = PublishedAnswers(*shared, second, rows, starting_points(design))
-            return _answers(design, columns, rows, session.release(EFFECT, order).value)
+            return _unbanded(design, columns, rows, session.release(EFFECT, order).value)
         features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
         release, process = vault.release_process(EFFECT, PublishedProcess(*shared, features, ridge))
         session.releases.append(release)
         if rows is not None:  # Algorithm 1: asked once, and then forgotten
-            return _answers(design, columns, rows, process.ask(rows))
+            return _unbanded(design, columns, rows, process.ask(rows))
         warnings.warn(STATE_WARNING, PrivcausalWarning, stacklevel=2)
         return Asked((), np.inf, process)
+
+
+def _unbanded(design: Design, columns: Integers, rows: Rows, value: Vector) -> Answers:
+    """As they are, not cut; without standard errors: the noise scale depends on the rows."""
+    return answers_at(design, columns, rows, np.inf, value, np.full(len(value), np.nan))
 
 
 def _given(base: Given, request: Request, design: Design) -> Nuisance:
@@ -316,8 +320,7 @@ def _check_asked(
         and request.propensity is not None,
     }
     why = "its theorems are about effects in tables that differ in one replaced row"
-    refuse_published(refused, why)
-    refuse_undeclared(undeclared)
+    refuse_published(refused, why, undeclared)
     if isinstance(base, NN):
         check_networks(request, undeclared)
     if not isinstance(base, Sklearn | Given):
@@ -330,9 +333,3 @@ def _check_asked(
         raise CapabilityError("noise='process' is for second='kernel' only")
     if learner.second == "network" and importlib.util.find_spec("torch") is None:
         raise CapabilityError("second='network' needs PyTorch: pip install 'privcausal[nn]'")
-
-
-def _answers(design: Design, columns: Integers, rows: Rows, value: Vector) -> Answers:
-    """As they are, not cut; without standard errors: the noise scale depends on the rows."""
-    points = np.ascontiguousarray(rows.scaled(design)[:, columns])
-    return Answers((), np.inf, design, columns, points, value, np.full(len(value), np.nan))

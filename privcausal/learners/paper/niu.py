@@ -44,7 +44,7 @@ from privcausal.learners.bases import AnyBase, Gam, PrivateBase
 from privcausal.learners.budget import LEAST_PART, StageWeight, Undeclared, check_levels
 from privcausal.learners.description import LEFT_OUT, Description, nuisance_rows
 from privcausal.learners.estimate import Estimate, Nuisances
-from privcausal.learners.paper import refuse_published, refuse_undeclared
+from privcausal.learners.paper import refuse_published
 from privcausal.learners.shares import Stages
 from privcausal.learners.state import Session, declared_propensity, outcome_of
 from privcausal.prices import as_typed, pair
@@ -64,11 +64,6 @@ from privcausal.vault import (
 )
 
 EFFECT = StageKey("effect", "regression")
-
-BUILT_IN_QUERIES = {
-    "e": Stages.PROPENSITY.query, "eta": Stages.OUTCOME.query, "mu": Stages.OUTCOME.query,
-}  # fmt: skip
-"""What the built-in transforms' first stages are called in plans."""
 
 
 class PrivateEstimator(Protocol):
@@ -238,16 +233,16 @@ class TwoStage(Learner):
         if len(set(given)) < len(given):
             raise CapabilityError("two values of TwoStage(first=) have one name")
 
-    def _first(self) -> dict[str, FirstStage | None]:
+    def _first(self) -> dict[str, tuple[StageKey, FirstStage | None]]:
         """The first stages by name; None for a propensity that must be known."""
         if self.first is not None:
-            return dict(self.first)
+            return {name: (StageKey("nuisance", name), own) for name, own in self.first.items()}
         if self.transform == "s":
             return {}
         e = None if self.propensity is None else FirstStage(self.propensity, "treatment")
-        if self.transform == "r":
-            return {"e": e, "eta": FirstStage(self.outcome)}
-        return {"e": e, "mu": FirstStage(self.outcome, with_treatment=True)}
+        name, arms = ("eta", False) if self.transform == "r" else ("mu", True)
+        outcome = FirstStage(self.outcome, with_treatment=arms)
+        return {"e": (Stages.PROPENSITY, e), name: (Stages.OUTCOME, outcome)}
 
     def _shares(self) -> tuple[float, ...]:
         if self.sample_shares is not None and self.transform != "s":
@@ -264,7 +259,7 @@ class TwoStage(Learner):
             A propensity is neither known nor has an estimator.
         """
         found = {}
-        for name, stage in self._first().items():
+        for name, (key, stage) in self._first().items():
             if name == "e" and request.propensity is not None:
                 continue
             if stage is None:
@@ -272,8 +267,7 @@ class TwoStage(Learner):
                     "TwoStage needs propensity=, an estimator of the probability of treatment, "
                     "unless it is known: propensity=0.5"
                 )
-            query = name if self.first is not None else BUILT_IN_QUERIES[name]
-            found[name] = StageKey("nuisance", query), stage
+            found[name] = key, stage
         return found
 
     @property
@@ -314,7 +308,16 @@ class TwoStage(Learner):
         BudgetError
             The estimators declare more than `eps` and `delta`.
         """
-        _check_request(request, undeclared)
+        check_levels(request)
+        refused = {
+            "unit=": request.trust.unit is not None,
+            "groups=": bool(request.groups),
+            "split='crossfit'": request.split == "crossfit",
+            "shares=": bool(request.budget.shares),
+            "tails=": request.tails != "cubic",
+            "cov_type=": request.cov_type != "nonrobust",
+        }
+        refuse_published(refused, "each stage has its own rows, and all of the budget", undeclared)
         needs = self.needs(request, self.accepted(base))
         made = [stage.estimator for _, stage in self.first_stages(request).values()]
         whole = TradeOff.minimum(*(tradeoff_of(e.guarantee) for e in (*made, self.effect)))
@@ -350,7 +353,7 @@ class TwoStage(Learner):
 
     def run(self, session: Session) -> Estimate:
         run = _Run(self, session)
-        effect, nuisances = run.single() if self.transform == "s" else run.two_stages()
+        effect, nuisances = run.stages()
         population = uniform_population(session.schema, run.design.variables, session.vault.size)
         tau = Predicted((), 2 * run.outcome.bound, effect)
         return session.finished(run.design, population, tau, nuisances)
@@ -442,12 +445,6 @@ class _Run:
         self.session.releases.append(release)
         return learned
 
-    def single(self) -> tuple[Function, None]:
-        """S-learner: the outcome on treatment and columns."""
-        stage = FirstStage(self.option.effect, with_treatment=True)
-        mu0, mu1 = self._learn(EFFECT, stage, {})
-        return Difference(mu1, mu0), None
-
     def _learn(
         self, key: StageKey, stage: FirstStage, first: Mapping[str, Function]
     ) -> tuple[Function, ...]:
@@ -468,8 +465,11 @@ class _Run:
         )
         return (learned.at(0.0), learned.at(1.0)) if stage.with_treatment else (learned,)
 
-    def two_stages(self) -> tuple[Function, Nuisances | None]:
+    def stages(self) -> tuple[Function, Nuisances | None]:
         option = self.option
+        if option.transform == "s":  # the outcome on treatment and columns
+            mu0, mu1 = self._learn(EFFECT, FirstStage(option.effect, with_treatment=True), {})
+            return Difference(mu1, mu0), None
         first: dict[str, Function] = {} if self.known is None else {"e": self.known}
         for name, (key, stage) in option.first_stages(self.session.plan.request).items():
             values = self._learn(key, stage, dict(first))
@@ -509,20 +509,6 @@ def _residual_ratio(y: Vector, t: Vector, first: Mapping[str, Vector]) -> Vector
 
 def _residual_weight(_: Vector, t: Vector, first: Mapping[str, Vector]) -> Vector:
     return (t - first["e"]) ** 2
-
-
-def _check_request(request: Request, undeclared: Undeclared) -> None:
-    check_levels(request)
-    refused = {
-        "unit=": request.trust.unit is not None,
-        "groups=": bool(request.groups),
-        "split='crossfit'": request.split == "crossfit",
-        "shares=": bool(request.budget.shares),
-        "tails=": request.tails != "cubic",
-        "cov_type=": request.cov_type != "nonrobust",
-    }
-    refuse_published(refused, "each stage has its own rows, and all of the budget")
-    refuse_undeclared(undeclared)
 
 
 def tradeoff_of(declared: Any) -> TradeOff:

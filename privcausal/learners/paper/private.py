@@ -28,7 +28,6 @@ from privcausal.learners.paper import (
     private_nuisance,
     published_rows,
     refuse_published,
-    refuse_undeclared,
     starting_points,
 )
 from privcausal.learners.state import Session, declared_propensity, outcome_of
@@ -69,7 +68,15 @@ class Published(Learner):
         CapabilityError, SchemaError, BudgetError
             The theorems, or this base, do not cover what is asked.
         """
-        _check_request(request, undeclared)
+        refused = {
+            f"estimand={request.estimand!r}": request.estimand != "ATE",
+            "neighbors='add_remove'": request.trust.neighbors != "substitute",
+            "unit=": request.trust.unit is not None,
+            "groups=": bool(request.groups),
+            "a column of known propensities": isinstance(request.propensity, str),
+        }
+        why = "its theorems are about the ATE of tables that differ in one replaced row"
+        refuse_published(refused, why, undeclared)
         nuisances: tuple[Stage, ...] = ()
         cap, whole = 0, isinstance(base, Sklearn)
         if not whole:
@@ -189,17 +196,3 @@ def _shares(given: Mapping[str, float]) -> tuple[float, float]:
         raise BudgetError("shares of effect and variance must sum to 1")
     effect = given.get("effect", 1 - given.get("variance", SHARES["variance"]))
     return effect, given.get("variance", 1 - effect)
-
-
-def _check_request(request: Request, undeclared: Undeclared) -> None:
-    """What the theorems are about, and nothing else."""
-    refused = {
-        f"estimand={request.estimand!r}": request.estimand != "ATE",
-        "neighbors='add_remove'": request.trust.neighbors != "substitute",
-        "unit=": request.trust.unit is not None,
-        "groups=": bool(request.groups),
-        "a column of known propensities": isinstance(request.propensity, str),
-    }
-    why = "its theorems are about the ATE of tables that differ in one replaced row"
-    refuse_published(refused, why)
-    refuse_undeclared(undeclared)

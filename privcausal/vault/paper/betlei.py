@@ -19,6 +19,7 @@ from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise, Mechanism
 from privcausal.vault.mechanisms.cells import UNIT
+from privcausal.vault.paper.private import stacked
 from privcausal.vault.transforms import Outcome
 
 
@@ -152,7 +153,8 @@ class PublishedLogits:
         found = []
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            phi, y, t = _stacked([*first, *second], self.polynomials)
+            rows, t, y = stacked([*first, *second])
+            phi = self.polynomials.of(rows.frame)
             for arm in (0, 1):
                 b = drawn(self.polynomials.size, add_noise) / beta
                 own = t == arm
@@ -199,10 +201,3 @@ def minimum(phi: Matrix, sign: Vector, ridge: float, b: Vector) -> Vector:
         w = w - length * step
         value = objective(w)
     return w
-
-
-def _stacked(batches: Sequence[Batch], polynomials: Polynomials) -> tuple[Matrix, Vector, Vector]:
-    """phi, y and t of the rows that count."""
-    phi = [polynomials.of(b.rows.frame)[b.complete] for b in batches]
-    y, t = ([getattr(b, of)[b.complete] for b in batches] for of in ("y", "t"))
-    return np.concatenate(phi), np.concatenate(y), np.concatenate(t)
