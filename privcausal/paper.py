@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from privcausal.errors import CapabilityError
 from privcausal.features.points import declare_queries
-from privcausal.learners import TM, TwoStage, base_of
+from privcausal.learners import TwoStage, base_of
 from privcausal.learners.bases import AnyBase
 from privcausal.learners.options import Given, Sklearn, check_one_of
-from privcausal.learners.paper.betlei import PublishedADUM
+from privcausal.learners.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.learners.paper.dpcate import DAMPING, EPOCHS, PublishedDPCATE, Second
 from privcausal.learners.paper.private import Published
 from privcausal.request.request import BelowMinimum, Budget, Control, Trust
@@ -264,7 +264,8 @@ def tm(
         request = request_of(
             parse(formula, source), bounds, eps, 1e-5, Trust(neighbors), Control(), mode="paper"
         )
-        return run(TM(degree, C), base_of("gam"), source, request, ledger, CateResult, progress)
+        learner = PublishedTM(degree, C)
+        return run(learner, base_of("gam"), source, request, ledger, CateResult, progress)
 
 
 @_strict

@@ -551,7 +551,7 @@ CELLS: dict[str, Case] = {
         "needs the number of rows",
     ),
     **{
-        f"degree={d!r}": (made(lambda d=d: TM(degree=d)), CapabilityError, "degree is a whole")
+        f"degree={d!r}": (made(lambda d=d: TM(degree=d)), CapabilityError, "degree must be a whole")
         for d in (0, 13, 1.5, "2", None)
     },
     "tm undeclared": (adum("tm", formula="Y ~ T | P"), SchemaError, "buys no bounds"),

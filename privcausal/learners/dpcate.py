@@ -19,8 +19,6 @@ from privcausal.inference.priors import PRIORS
 from privcausal.learners.base import CateLearner, Learnt, shown
 from privcausal.learners.bases import AnyBase, Base, Gam, PrivateBase
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
-from privcausal.learners.description import Description
-from privcausal.learners.estimate import Estimate
 from privcausal.learners.networks import learn_networks, network_plan
 from privcausal.learners.nuisances import (
     FoldNuisances,
@@ -40,7 +38,6 @@ from privcausal.learners.orthogonal import (
     residual_sizes,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
-from privcausal.learners.paper.dpcate import describe_published
 from privcausal.learners.second_stage import answers_at, basis, second_stage
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState
@@ -160,13 +157,6 @@ class DPCATE(CateLearner):
         effect = _kernel_effect(state, second_stage(base), score, partials[0])
         seen = shown(partials, nuisances)
         return Learnt(state, effect, nuisances, seen, doubt, partials, first, centre=score.centre)
-
-    @classmethod
-    def describe(cls, estimate: Estimate) -> Description:
-        found = super().describe(estimate)
-        if estimate.plan.request.mode == "paper":
-            return describe_published(found, estimate)
-        return found
 
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:

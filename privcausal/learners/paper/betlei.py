@@ -1,20 +1,31 @@
-"""Epsilon-ADUM as its paper prints it (Betlei et al. 2021): `privcausal.paper.adum`."""
+"""Betlei et al. (2021) as printed: `privcausal.paper.adum` and `privcausal.paper.tm`."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from privcausal.accounting.charge import is_number
+from privcausal.errors import CapabilityError
 from privcausal.features.design import Design
 from privcausal.inference.cells import CellEffect
+from privcausal.inference.effect import ArmLogits
 from privcausal.learners.adum import ADUM, CELLS
+from privcausal.learners.bases import AnyBase
+from privcausal.learners.budget import Undeclared
 from privcausal.learners.description import LEFT_OUT, Description
 from privcausal.learners.estimate import Estimate
+from privcausal.learners.paper import refuse_published
 from privcausal.learners.state import Session, outcome_of
-from privcausal.prices import at_most
-from privcausal.vault import PrintedCells
+from privcausal.learners.tm import LOSS, TM
+from privcausal.prices import as_typed, at_most
+from privcausal.request.plan import Plan
+from privcausal.request.request import Request
+from privcausal.request.schema import Interval
+from privcausal.vault import PrintedCells, PublishedLogits, ridge_price
 
 STEP = 2.0**-30
 """A noisy count of exactly zero is divided as this: one step of its grid."""
@@ -57,23 +68,23 @@ class PublishedADUM(ADUM):
     def describe(cls, estimate: Estimate) -> Description:
         return replace(
             super().describe(estimate),
-            methods=METHODS, notes=(BANDS,), claim=CLAIM, doubts=(doubt(estimate),),
+            methods=CELL_METHODS, notes=(CELL_BANDS,), claim=CELL_CLAIM, doubts=(doubt(estimate),),
         )  # fmt: skip
 
 
-METHODS = (
+CELL_METHODS = (
     "Uplift from aggregates as printed (Betlei et al. 2021, Algorithm 1): in each cell and arm "
     "COUNT + Lap(2/eps) and SUM + Lap(2 D/eps), D the width of the outcome's bounds, and their "
     "quotient as it is, however small the noisy count. The effect is the difference of both arms'.",
     LEFT_OUT,
 )
 
-BANDS = (
+CELL_BANDS = (
     "The paper has no intervals and no average effect. Intervals by cell are ours (delta method) "
     "and mean nothing where a noisy count is near zero or below."
 )
 
-CLAIM = "is what Betlei et al. (2021, Algorithm 1) claim of this mechanism"
+CELL_CLAIM = "is what Betlei et al. (2021, Algorithm 1) claim of this mechanism"
 
 
 def doubt(estimate: Estimate) -> str:
@@ -92,3 +103,82 @@ def doubt(estimate: Estimate) -> str:
         f"One row moves a count by 1 and a sum by |y|, which the noise takes for the width of the "
         f"outcome's bounds: {cost}. learner='adum' has scales that are proven."
     )
+
+
+@dataclass(frozen=True)
+class PublishedTM(TM):
+    """Logistic regressions by objective perturbation: their coefficients are all that is released.
+
+    Parameters
+    ----------
+    C : float, optional
+        One over the ridge of each arm's summed loss. None: what a tenth of epsilon pays for.
+    """
+
+    C: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.C is not None and not (is_number(self.C) and 0 < self.C < math.inf):
+            raise CapabilityError("C is a number above 0")
+
+    def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
+        """One row a person, an outcome of two declared values, a ridge that epsilon pays for."""
+        unit = {"unit=": request.trust.unit is not None}
+        refuse_published(unit, "its theorem is of tables that differ in one row", undeclared)
+        domain = request.schema.get(request.formula.outcome)
+        if domain is None or isinstance(domain, Interval):
+            raise CapabilityError(
+                "pc.paper.tm has logistic regressions, for an outcome of two declared values: "
+                f"bounds={{{request.formula.outcome!r}: pc.Binary()}}; for other outcomes "
+                "privcate(learner='tm') has linear ones, which are proven"
+            )
+        price = 0.0 if self.C is None else ridge_price(self.C, request.trust.neighbors)
+        if price >= request.budget.epsilon:
+            raise CapabilityError(
+                f"C={self.C:g} leaves nothing of eps={as_typed(request.budget.epsilon)}: a ridge "
+                f"of 1/C costs {at_most(price)} of it; take a smaller C"
+            )
+        return super().plan(request, base, undeclared)
+
+    def run(self, session: Session) -> Estimate:
+        request, schema = session.plan.request, session.schema
+        session.vault.set_layout(schema, (), ())
+        polynomials = self.polynomials(request, schema)
+        asked = PublishedLogits(polynomials, request.trust.neighbors, self.C)
+        release = session.release(LOSS, asked)
+        logits = ArmLogits(polynomials, release.value.reshape(2, -1), 0.5)
+        return session.finished(
+            Design(request.formula.modifiers, schema, full_rank=True), effect=logits
+        )
+
+    @classmethod
+    def describe(cls, estimate: Estimate) -> Description:
+        found = super().describe(estimate)
+        return replace(
+            found, methods=LOGISTIC, notes=(BARE,), claim=LOGISTIC_CLAIM, doubts=(EXACT,)
+        )
+
+
+LOGISTIC = (
+    "Two logistic regressions on polynomials, one for each arm, by objective perturbation "
+    "(Chaudhuri et al. 2011, Algorithm 2; the baseline of Betlei et al. 2021 for binary "
+    "outcomes). To each arm's penalised log-likelihood was added the product of its coefficients "
+    "with a random vector whose length has a Gamma law; the minimum was found by Newton's method. "
+    "The ridge is public: 1/C, or without C what a tenth of epsilon pays for. The effect is the "
+    "difference of both probabilities.",
+    LEFT_OUT,
+)
+
+LOGISTIC_CLAIM = (
+    "is what Chaudhuri et al. (2011, Algorithm 2), for the two models of Betlei et al. (2021), "
+    "claim of this mechanism"
+)
+
+EXACT = (
+    "Their proof is of a continuous random vector inside an optimisation and of its exact "
+    "minimum. A computer has neither: the digits of a minimum in floating point tell which random "
+    "vectors of its grid can have led there, and their proof does not cover that."
+)
+
+BARE = "The regressions have no bands, and no average effect was released."

@@ -103,21 +103,6 @@ class Asked(Effect):
 Second = Literal["kernel", "exact", "linear", "network"]
 
 
-def describe_published(found: Description, estimate: Estimate) -> Description:
-    """The description of a fit as published, from that of one that is proven."""
-    plan = estimate.plan
-    theorem = "Theorem 1" if _is_finite(plan) else "Theorem 3"
-    source = f"Schroeder et al. (2025, DP-CATE, {theorem})"
-    return replace(
-        found,
-        rows=published_rows(estimate),
-        methods=_methods(plan, source),
-        notes=("The effects have no standard errors: the noise scale depends on the rows.",),
-        claim=f"is what {source} claim of this mechanism",
-        doubts=_doubts(plan),
-    )
-
-
 def _is_finite(plan: Plan) -> bool:
     """Whether the noise is that of Theorem 1, and not a process."""
     return plan.least_rows > 0
@@ -194,6 +179,7 @@ class PublishedDPCATE(Learner):
     epochs: int = EPOCHS
     damping: float = DAMPING
     name: ClassVar[str] = "dpcate"
+    title: ClassVar[str] = "DP-CATE"
 
     def __post_init__(self) -> None:
         check_one_of("weight", self.weight, get_args(Weight))
@@ -260,6 +246,20 @@ class PublishedDPCATE(Learner):
         effect = self._released(session, kernel, nuisances, design)
         notes = (base.declared,) if isinstance(base, Given) else ()
         return session.finished(design, effect=effect, notes=notes)
+
+    @classmethod
+    def describe(cls, estimate: Estimate) -> Description:
+        plan = estimate.plan
+        theorem = "Theorem 1" if _is_finite(plan) else "Theorem 3"
+        source = f"Schroeder et al. (2025, DP-CATE, {theorem})"
+        return replace(
+            super().describe(estimate),
+            rows=published_rows(estimate),
+            methods=_methods(plan, source),
+            notes=("The effects have no standard errors: the noise scale depends on the rows.",),
+            claim=f"is what {source} claim of this mechanism",
+            doubts=_doubts(plan),
+        )
 
     def _released(
         self, session: Session, kernel: Kernel, nuisances: Estimators | Nuisance, design: Design
