@@ -137,10 +137,13 @@ def _corners(domains: Mapping[str, Domain], complete: bool) -> list[Row]:
 
 def _ordinary(domains: Mapping[str, Domain], k: int) -> Row:
     """One of many rows that are spread over the domains."""
-    return {
-        name: _inner(domain, (k * STEP * (j + 1) + 0.5) % 1.0)
-        for j, (name, domain) in enumerate(domains.items())
-    }
+    row: dict[str, Any] = {}
+    for j, (name, domain) in enumerate(domains.items()):
+        place, ends = (k * STEP * (j + 1) + 0.5) % 1.0, _ends(domain)
+        row[name] = ends[int(place * len(ends))]
+        if isinstance(domain, Interval):
+            row[name] = domain.lo + place * domain.width
+    return row
 
 
 def _table(rows: Sequence[Row], odd: Row | None, unit: str | None, max_rows: int) -> dict[str, Any]:
@@ -163,13 +166,6 @@ def _ends(domain: Domain) -> list[Any]:
     if isinstance(domain, Levels):
         return list(domain.values)
     return [0.0, 1.0] if domain.labels is None else list(domain.labels)
-
-
-def _inner(domain: Domain, place: float) -> Any:
-    if isinstance(domain, Interval):
-        return domain.lo + place * domain.width
-    ends = _ends(domain)
-    return ends[int(place * len(ends))]
 
 
 def _is_number(domain: Domain) -> bool:

@@ -199,7 +199,13 @@ class ADUM(EffectLearner):
     def _check_partition(self, schema: Schema, variables: tuple[str, ...]) -> None:
         """What a partition would refuse, as far as it is known before bounds are bought."""
         if isinstance(self.partition, Mapping):
-            _check_parts(variables, self.partition)
+            for name in self.partition:
+                if name not in variables:
+                    known = ", ".join(map(repr, variables))
+                    raise SchemaError(
+                        f"partition names {str(name)[:40]!r}, which is no effect modifier of the "
+                        f"formula: those are {known}"
+                    )
             if all(name in schema for name in self.partition):
                 product_of(schema, self.partition)
         elif all(name in schema for name in variables):
@@ -415,17 +421,6 @@ def _numbers_and_labels(schema: Schema, variables: tuple[str, ...]) -> tuple[lis
     return numbers, float(np.prod(labels))
 
 
-def _check_parts(variables: tuple[str, ...], parts: Mapping[str, object]) -> None:
-    """Refuse parts of what is no effect modifier."""
-    for name in parts:
-        if name not in variables:
-            known = ", ".join(map(repr, variables))
-            raise SchemaError(
-                f"partition names {str(name)[:40]!r}, which is no effect modifier of the formula: "
-                f"those are {known}"
-            )
-
-
 def _tabulated(
     schema: Schema, variables: tuple[str, ...], function: Callable[[Any], Any]
 ) -> Tabulated:
@@ -441,7 +436,13 @@ def _tabulated(
     parts = int(np.clip(parts, 2, FINE_PARTS))
     grid = product_of(schema, dict.fromkeys(variables, parts))
     frame = pd.DataFrame(_middles(grid))
-    codes, names = _asked(function, frame)
+    try:
+        codes, names = pd.factorize(pd.Series(list(function(frame))), sort=False)
+    except Exception as error:  # of the user's own code, on values that are public
+        raise CapabilityError(
+            f"partition= as a function failed with {type(error).__name__}: it takes a data frame "
+            "of feature values and gives one cell, a number or text, for each of its rows"
+        ) from error
     if len(codes) != grid.size:
         raise CapabilityError(
             "partition= as a function takes a data frame of feature values and gives one cell for "
@@ -451,20 +452,6 @@ def _tabulated(
     if not len(names):
         raise CapabilityError("partition= as a function gave no cell at all")
     return Tabulated(grid, codes.astype(np.int64), tuple(str(name) for name in names))
-
-
-def _asked(function: Callable[[Any], Any], frame: Any) -> tuple[Any, Any]:
-    """Codes and names of the cells that the user's function gives for public points."""
-    import pandas as pd
-
-    try:
-        codes, names = pd.factorize(pd.Series(list(function(frame))), sort=False)
-        return codes, names
-    except Exception as error:  # of the user's own code, on values that are public
-        raise CapabilityError(
-            f"partition= as a function failed with {type(error).__name__}: it takes a data frame "
-            "of feature values and gives one cell, a number or text, for each of its rows"
-        ) from error
 
 
 def _middles(grid: Product) -> dict[str, Any]:

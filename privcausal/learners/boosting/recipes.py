@@ -340,9 +340,7 @@ def constant_s_learner(state: FitState) -> Learnt:
     centre = machine.look(SIZES, machine.price(Stages.OUTCOME, more=1))
     ask = machine.outcome_task(centre, with_treatment=True)
     size = 1 + machine.bins.size
-    turn = np.vstack(
-        [np.eye(size, size + 2), np.eye(size, size + 2)]
-    )  # to (constant, shapes) by arm
+    turn = np.tile(np.eye(size, size + 2), (2, 1))  # to (constant, shapes) by arm
     turn[0, size], turn[size, size + 1] = 1.0, 1.0
     fitted = [t.fitted() for t in machine.train(Stages.OUTCOME, ask, folds=True)]
     both = [Fitted(turn @ one.mean, turn @ one.cov @ turn.T) for one in fitted]

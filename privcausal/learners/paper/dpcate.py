@@ -22,6 +22,7 @@ from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, Gam, PrivateBase
 from privcausal.learners.budget import StageWeight, Undeclared
 from privcausal.learners.description import LEFT_OUT, Description
+from privcausal.learners.dpcate import answers_at, effect_columns, second_stage, width
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.networks import check_networks, learn_networks, network_stages
 from privcausal.learners.options import NN, Given, Kernel, Sklearn, check_one_of, check_whole
@@ -36,7 +37,6 @@ from privcausal.learners.paper import (
     refuse_published,
     starting_points,
 )
-from privcausal.learners.second_stage import answers_at, effect_columns, second_stage, width
 from privcausal.learners.state import Session, declared_propensity, outcome_of
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Request

@@ -479,7 +479,7 @@ class _Run:
         if option.transform == "r":
             reach = 2 * self.outcome.bound / self.clip
             target = RowMap(_residual_ratio, first, reach)
-            weight = RowMap(_residual_weight, {"e": first["e"]}, 1.0)
+            weight = RowMap(lambda _, t, first: (t - first["e"]) ** 2, {"e": first["e"]}, 1.0)
         elif callable(option.transform):
             reach = max(map(abs, as_bounds(option.target_bounds)))
             target = RowMap(option.transform, first, reach)
@@ -505,10 +505,6 @@ class _Run:
 def _residual_ratio(y: Vector, t: Vector, first: Mapping[str, Vector]) -> Vector:
     """(Y - eta) / (T - e); e is cut to [c, 1 - c], so its size is at most R / c."""
     return (y - first["eta"]) / (t - first["e"])
-
-
-def _residual_weight(_: Vector, t: Vector, first: Mapping[str, Vector]) -> Vector:
-    return (t - first["e"]) ** 2
 
 
 def tradeoff_of(declared: Any) -> TradeOff:

@@ -151,8 +151,7 @@ class PublishedLogits:
         beta, ridge = self.law(stage.epsilon / PICO)
         length = math.sqrt(self.polynomials.bound)  # phi_j^2 <= |phi_j|
         found = []
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             rows, t, y = stacked([*first, *second])
             phi = self.polynomials.of(rows.frame)
             for arm in (0, 1):

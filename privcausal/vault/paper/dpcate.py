@@ -141,9 +141,8 @@ class PublishedAnswers(_Published):
         add_noise: ClaimedNoise,
     ) -> Vector:
         """Noisy effects at the queries, shape (d,)."""
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             # an estimator warns of what it saw in the rows
-            warnings.simplefilter("ignore")
             scores, fitted, size = self._fitted(first, second, self.second, self.queries)
             gamma = Supremum(self.design, self.starts).of(
                 lambda rows: self._reach(scores, fitted, rows)
@@ -204,8 +203,7 @@ class PublishedProcess(_Published):
         self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
     ) -> Process:
         """g and its noise, to be asked point by point. It is secret."""
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             model = Ridge(self.features, self.ridge / self.density)
             none = Rows({}, 0, None, {self.design: np.zeros((0, len(self.design)))})
             _, fitted, size = self._fitted(first, second, model, none)
