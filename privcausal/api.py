@@ -187,9 +187,8 @@ def private(
         Known treatment probability (a trial), or the instrument's: a number, or a column with
         declared bounds. The difference in means needs none, so a number changes nothing there; with
         a column the doubly robust score weighs by it.
-
-    `data`, `eps`, `delta`, `bounds`, `neighbors`, `unit`, `max_rows`, `groups`, `control`, `ledger`
-    and `progress` are as for `privcate`, and so are the errors.
+    data, eps, delta, bounds, neighbors, unit, max_rows, groups, control, ledger, progress
+        As for `privcate`, which raises the same errors.
 
     Returns
     -------
@@ -293,9 +292,8 @@ def regress(
         squares. Take ``cov_type="HC0"`` then, unless a residual's variance falls as 1 / weight.
     control : Control
         `cov_type`, ``"nonrobust"`` or ``"HC0"``; shares of the budget; tails.
-
-    `data`, `eps`, `delta`, `bounds`, `neighbors`, `unit`, `max_rows`, `ledger` and `progress` are
-    as for `privcate`, and so are the errors.
+    data, eps, delta, bounds, neighbors, unit, max_rows, ledger, progress
+        As for `privcate`, which raises the same errors.
 
     Returns
     -------
