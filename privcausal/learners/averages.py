@@ -24,9 +24,9 @@ from privcausal.inference.average import (
     with_design_effect,
 )
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.cuts import ArmSizes, Extremes, score_cut, score_edges, slope_kept
 from privcausal.inference.effect import Effect
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.score_cut import ArmSizes, Extremes, score_cut, score_edges, slope_kept
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.nuisances import FoldNuisances, by_fold, limited, remainder
 from privcausal.learners.shares import SHARES, Stages

@@ -19,11 +19,10 @@ from privcausal.inference.difference import (
     ArmTotals,
     agreed,
     estimate_difference,
-    trial_window,
     unseen,
 )
 from privcausal.inference.population import Population
-from privcausal.inference.ranges import Window, heights
+from privcausal.inference.ranges import Window, heights, trial_window
 from privcausal.learners.alerts import PANEL_ARM
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, PrivateBase, moment_base

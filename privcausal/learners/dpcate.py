@@ -14,7 +14,7 @@ from privcausal.features.expansions import Fourier, fourier
 from privcausal.features.functions import Additive, Constant, Function, Nuisance
 from privcausal.features.points import read_queries
 from privcausal.features.rows import Rows
-from privcausal.inference import clipping
+from privcausal.inference import cuts
 from privcausal.inference.effect import Answers, Effect, Piece
 from privcausal.inference.kernel import LEFT_SPREAD, SPREAD, KernelPrior, denoised
 from privcausal.inference.priors import PRIORS
@@ -188,7 +188,7 @@ def _kernel_effect(
         else residual_sizes(state, score.target, Stages.SCORE_SIZES, partial)
     )
     count, most = state.population.count, _most(state)
-    cut = clipping.threshold_for_effect(sizes, cross_noise(state, KERNEL, 1.0) / count)
+    cut = cuts.threshold_for_effect(sizes, cross_noise(state, KERNEL, 1.0) / count)
     below = max(sizes.below(cut), PRIORS.least_below)
     mass = count * score.weight * below
     residual = (sizes.rms(cut) / below) ** 2 / score.weight

@@ -11,10 +11,10 @@ import numpy as np
 from privcausal.features.functions import Nuisance
 from privcausal.inference.average import AverageEstimate, Frame, with_design_effect
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.cuts import score_cut
 from privcausal.inference.effect import Effect
 from privcausal.inference.joint import Asked, JointData, estimate_together, noise_shape
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.score_cut import score_cut
 from privcausal.learners.averages import (
     Keys,
     Target,

@@ -145,7 +145,9 @@ def _learnt(state: FitState) -> _Learnt:
     etas = nu.outcomes(state, grams)
 
     def means(stage: StageKey, number: bool) -> list[Posterior]:
-        return nu.means(state, grams, stage, 0.5) if number else nu.treatments(state, grams, stage)
+        return (
+            nu.means(state, grams, stage, 0.5) if number else nu.propensities(state, grams, stage)
+        )
 
     taken = means(Stages.TREATMENT, request.per_unit)
     e = tuple(Additive(state.features, one.mean, 0.5, 0.0, 1.0) for one in taken)

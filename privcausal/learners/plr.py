@@ -17,9 +17,9 @@ import numpy as np
 from privcausal.features.functions import Constant
 from privcausal.inference.average import FEW, with_design_effect
 from privcausal.inference.confounding import unrelated
+from privcausal.inference.cuts import Extremes, score_cut
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import Tail
-from privcausal.inference.score_cut import Extremes, score_cut
 from privcausal.inference.slopes import VectorSums, estimate_slopes
 from privcausal.learners import nuisances as nu
 from privcausal.learners.averages import declared_share, noise_per_cut, row_sizes
@@ -27,7 +27,8 @@ from privcausal.learners.base import average_doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.private import STAGES, Private, looked, refined
+from privcausal.learners.interactions import refine
+from privcausal.learners.private import STAGES, Private, looked
 from privcausal.learners.several import by_arm, treatment_stages, treatments
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState, Session
@@ -116,7 +117,7 @@ def _learnt(state: FitState) -> tuple[FitState, Parts, Matrix, float]:
         stages.pop(next(iter(stages)))  # of the reference
         state, grams = nu.moments_of(state, stages)
         etas = nu.outcomes(state, grams)
-        parts = [nu.paired(state, nu.treatments(state, grams, stage), etas) for stage in stages]
+        parts = [nu.paired(state, nu.propensities(state, grams, stage), etas) for stage in stages]
         e = np.stack([own[0].e(state.rows) for own in parts], axis=1)
         e /= np.maximum(e.sum(axis=1, keepdims=True), 1.0)
         return state, parts, np.diag(e.mean(axis=0)) - e.T @ e / len(e), lost
@@ -127,7 +128,7 @@ def _learnt(state: FitState) -> tuple[FitState, Parts, Matrix, float]:
         state, partials = nu.clipped(state, partials)
         chance = partials[0].e_soft(state.rows)
         mass = float(np.mean(chance * (1 - chance)))
-    return state, [refined(state, partials)], np.full((1, 1), mass), lost
+    return state, [refine(state, partials)], np.full((1, 1), mass), lost
 
 
 def residual_cut(

@@ -21,10 +21,9 @@ from privcausal.learners.base import Learner, average_doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.interactions import INTERACTIONS, interaction_needs, refine
+from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.joint import together
 from privcausal.learners.nuisances import (
-    FoldNuisances,
     additive_nuisances,
     clipped,
     nuisance_of,
@@ -121,7 +120,7 @@ class Private(Learner):
             return finish(state, None, None, found, (*notes, *average_doubts(found)))
         state, grams, partials = additive_nuisances(looked(session))
         state, partials = clipped(state, partials)
-        partials = refined(state, partials)
+        partials = refine(state, partials)
         tau = residual_effect(state, grams, partials)
         nuisances = tuple(nuisance_of(p, tau, state.outcome) for p in partials)
         request, estimand = session.plan.request, session.plan.request.estimand
@@ -152,13 +151,3 @@ def looked(session: Session) -> FitState:
         window = state.look.window
         state = replace(state, window=Outcome(window.lo, window.hi))
     return state
-
-
-def refined(state: FitState, additive: tuple[FoldNuisances, ...]) -> tuple[FoldNuisances, ...]:
-    """The same with interactions, where they are planned."""
-    if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
-        return additive
-    partials = refine(state, additive)
-    if partials is additive:  # the covariates have no products
-        state.session.unused(*INTERACTIONS)
-    return partials

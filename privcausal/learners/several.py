@@ -107,7 +107,7 @@ def _means(state: FitState, stages: Keys) -> tuple[list[tuple[Target, Remainder]
     state, grams = nu.moments_of(state, treatments(request))
     etas, own = nu.outcomes(state, grams), []
     for stage in treatment_stages(request):
-        partials = nu.paired(state, nu.treatments(state, grams, stage), etas)
+        partials = nu.paired(state, nu.propensities(state, grams, stage), etas)
         own.append(nu.clipped(state, partials))
     crosses = {
         stage: nu.residual_cross(*one, arm)

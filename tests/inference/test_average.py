@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from privcausal.errors import BudgetError
-from privcausal.inference import clipping
+from privcausal.inference import cuts
 from privcausal.inference.average import (
     AverageEstimate,
     Frame,
@@ -155,34 +155,34 @@ def test_well_conditioned_keeps_an_exact_gram_and_mends_a_noisy_one() -> None:
 def test_cut_follows_the_histogram() -> None:
     rng = np.random.default_rng(1)
     score = np.abs(rng.standard_normal(20_000))
-    borders = clipping.size_edges(64.0)
+    borders = cuts.size_edges(64.0)
     counts = np.histogram(score, np.r_[0.0, borders])[0].astype(float)
-    sizes = clipping.cleaned(counts, 10.0, borders)
+    sizes = cuts.cleaned(counts, 10.0, borders)
     assert sizes.rms(64.0) == pytest.approx(1.0, abs=0.25)
-    assert clipping.threshold_for_effect(sizes, 10.0) < clipping.threshold_for_effect(sizes, 1e-4)
-    assert clipping.unseen_bias(sizes, 4.0) < 0.05
+    assert cuts.threshold_for_effect(sizes, 10.0) < cuts.threshold_for_effect(sizes, 1e-4)
+    assert cuts.unseen_bias(sizes, 4.0) < 0.05
 
 
 def test_what_is_seen_beyond_the_cut_counts_in_full() -> None:
     """Scores of a skewed outcome have one sign there."""
-    borders = clipping.size_edges(64.0)
+    borders = cuts.size_edges(64.0)
     counts = np.zeros(17)
     counts[-3], counts[8] = 100.0, 900.0
-    sizes = clipping.cleaned(counts, 0.0, borders)
+    sizes = cuts.cleaned(counts, 0.0, borders)
     assert sizes.excess(10.0) == pytest.approx(0.1 * (0.85 * borders[-3] - 10.0))
-    assert clipping.unseen_bias(sizes, 10.0) == pytest.approx(sizes.excess(10.0))
+    assert cuts.unseen_bias(sizes, 10.0) == pytest.approx(sizes.excess(10.0))
 
 
 def test_a_tail_that_no_bin_shows_alone_is_told_by_several() -> None:
     """Four bins hide more together than one can."""
-    borders = clipping.size_edges(64.0)
+    borders = cuts.size_edges(64.0)
     counts = np.r_[np.zeros(8), 10_000.0, np.zeros(8)]
     tail = counts.copy()
     tail[9:13] = 60.0
-    without, beyond = (clipping.cleaned(c, 100.0, borders) for c in (counts, tail))
+    without, beyond = (cuts.cleaned(c, 100.0, borders) for c in (counts, tail))
     assert beyond.reach == without.reach and beyond.tail == 240.0
     cut = 4.0 * float(without.rms(64.0))
-    bias = [clipping.unseen_bias(sizes, cut) for sizes in (without, beyond)]
+    bias = [cuts.unseen_bias(sizes, cut) for sizes in (without, beyond)]
     assert bias[1] == pytest.approx(bias[0] * (240 / 10_000) / (150 / 10_000))
 
 

@@ -13,7 +13,7 @@ import pytest
 import privcausal as pc
 from privcausal.features.functions import Constant, Nuisance
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.score_cut import Cut, Extremes
+from privcausal.inference.cuts import Cut, Extremes
 from privcausal.learners import joint, several
 from privcausal.learners.averages import Weighed
 from privcausal.testing import seeded_noise, zero_noise

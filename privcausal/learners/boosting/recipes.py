@@ -25,7 +25,7 @@ from privcausal.features.functions import (
     Nuisance,
 )
 from privcausal.features.steps import Bins, Steps
-from privcausal.inference import clipping
+from privcausal.inference import cuts
 from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.priors import PRIORS
@@ -476,7 +476,7 @@ def _second_boosting(
     It is cut by a noisy histogram of the score's size. `weight` is the mean of the rows' weights.
     """
     sizes = read_sizes(machine.state, sizes_of(score), Stages.SCORE_SIZES)
-    cut = clipping.threshold_for_effect(sizes, machine.effect.price(EFFECT))
+    cut = cuts.threshold_for_effect(sizes, machine.effect.price(EFFECT))
     rms = max(sizes.rms(cut), 1e-3 * cut)
     ask = BoostingTask(
         target=target or score,
