@@ -116,6 +116,12 @@ def privcate(
     ------
     FormulaError, SchemaError, DataError, BudgetError, LedgerError, CapabilityError
         Before anything is spent, unless the message says otherwise.
+
+    Examples
+    --------
+    >>> study = pc.datasets.clinic()
+    >>> fit = pc.privcate(study.formula, study.frame, eps=1, bounds=study.bounds)
+    >>> print(fit.summary())
     """
     with open_source(data) as source:
         parsed = parse(formula, source)
@@ -157,8 +163,6 @@ def private(
         ``"outcome ~ treatment | covariates"``; covariates of a further part are controls as well. A
         formula without covariates, ``"Y ~ T"`` or ``"Y ~ T | 1"``, gives the difference in means of
         a randomised trial, with Welch's (HC2) standard error and the noise.
-    data : data frame
-        As for `privcate`: a frame, a dict of arrays, Parquet or CSV files, DuckDB, Spark.
     base : str or option object
         What nuisances are learned by: ``"gam"`` or ``"linear"``.
     estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR"} or sequence of these
@@ -179,37 +183,16 @@ def private(
         ``"LATE"``, alone, is the effect by the instrument Z of ``"Y ~ T | X | T ~ Z"``: two-stage
         least squares, with limits of Anderson and Rubin (1949), infinite where the first stage may
         be zero. Treatment and instrument are 0/1, of two labels, or have declared bounds.
-    eps, delta : float
-        The privacy price of everything in the result together.
-    bounds : dict or Schema, optional
-        Public domains: ``{"age": (18, 95), "ward": ["A", "B"]}``. What is missing is bought
-        privately and shows in the budget.
-    neighbors : {"substitute", "add_remove"}
-        One unit's data replaced (the number of rows is public), or added or removed.
-    unit, max_rows : str, int
-        Protect all rows of a unit, of which at most `max_rows` are used; see `privcate`.
     propensity : float or str, optional
         Known treatment probability (a trial), or the instrument's: a number, or a column with
-        declared bounds. The
-        difference in means needs none, so a number changes nothing there; with a column the
-        doubly robust score weighs by it.
-    groups : sequence of str
-        Subgroups whose averages are wanted too: columns with levels, or ``"age >= 65"``.
-    control : Control
-        Details: sample splitting, the clip of propensities, shares of the budget, tails.
-    ledger : Ledger, optional
-        Charged before any row is read; refuses what it has not left.
-    progress : bool
-        Whether a bar on stderr (in a notebook, below the cell) follows the stages.
+        declared bounds. The difference in means needs none, so a number changes nothing there; with
+        a column the doubly robust score weighs by it.
+    data, eps, delta, bounds, neighbors, unit, max_rows, groups, control, ledger, progress
+        As for `privcate`, which raises the same errors.
 
     Returns
     -------
     AteResult
-
-    Raises
-    ------
-    FormulaError, SchemaError, DataError, BudgetError, LedgerError, CapabilityError
-        Before anything is spent, unless the message says otherwise.
     """
     first, more = estimands_of(estimand)
     with open_source(data) as source:
@@ -304,37 +287,19 @@ def regress(
     ----------
     formula : str
         ``"Y ~ X1 + C(g)"``, with an intercept; terms as for `privcate`. ``"Y ~ 1"`` is a mean.
-    data : data frame
-        As for `privcate`: a frame, a dict of arrays, Parquet or CSV files, DuckDB, Spark.
     weights : str, optional
         A column of survey weights with declared bounds that are not negative: weighted least
         squares. Take ``cov_type="HC0"`` then, unless a residual's variance falls as 1 / weight.
-    eps, delta : float
-        The privacy price of everything in the result together.
-    bounds : dict or Schema, optional
-        Public domains: ``{"age": (18, 95), "ward": ["A", "B"]}``. What is missing is bought
-        privately and shows in the budget.
-    neighbors : {"substitute", "add_remove"}
-        One unit's data replaced (the number of rows is public), or added or removed.
-    unit, max_rows : str, int
-        Protect all rows of a unit, of which at most `max_rows` are used; see `privcate`.
     control : Control
         `cov_type`, ``"nonrobust"`` or ``"HC0"``; shares of the budget; tails.
-    ledger : Ledger, optional
-        Charged before any row is read; refuses what it has not left.
-    progress : bool
-        Whether a bar on stderr (in a notebook, below the cell) follows the stages.
+    data, eps, delta, bounds, neighbors, unit, max_rows, ledger, progress
+        As for `privcate`, which raises the same errors.
 
     Returns
     -------
     RegressionResult
         Without noise it is least squares, as in statsmodels: no coefficient is shrunken. Rows
         whose columns lie far from all others, which noise hides, count for less.
-
-    Raises
-    ------
-    FormulaError, SchemaError, DataError, BudgetError, LedgerError, CapabilityError
-        Before anything is spent, unless the message says otherwise.
     """
     with open_source(data) as source:
         request = request_of(

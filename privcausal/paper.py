@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from privcausal.errors import CapabilityError
 from privcausal.features.points import declare_queries
-from privcausal.learners import TM, TwoStage, base_of
+from privcausal.learners import TwoStage, base_of
 from privcausal.learners.bases import AnyBase
-from privcausal.learners.options import Given, Sklearn
-from privcausal.learners.paper.adum import PublishedADUM
+from privcausal.learners.options import Given, Sklearn, check_one_of
+from privcausal.learners.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.learners.paper.dpcate import DAMPING, EPOCHS, PublishedDPCATE, Second
 from privcausal.learners.paper.private import Published
-from privcausal.request.request import BelowMinimum, Control, Request, Trust
+from privcausal.request.request import BelowMinimum, Budget, Control, Trust
 from privcausal.results import AteResult, CateResult
 from privcausal.run import Bounds, parse, request_of, run, strict
 from privcausal.typing import Frame, Neighbors
@@ -114,13 +114,13 @@ def dpebm(
     -------
     CateResult
     """
-    if learner not in ("dr", "r", "s"):
-        raise CapabilityError("learner is 'dr', 'r' or 's': those that Niu et al. (2022) have")
-    if weighting not in ("published", "interpret"):
-        raise CapabilityError("weighting is 'published' or 'interpret'")
-    return _stages(
-        formula, data, partial(TwoStage.published, learner, weighting), eps, delta, bounds,
-        neighbors, propensity, propensity_clip, ledger, progress,
+    check_one_of("learner", learner, ("dr", "r", "s"))
+    check_one_of("weighting", weighting, ("published", "interpret"))
+    Budget(eps, delta)  # refuses what is no price
+    return two_stage(
+        formula, data, TwoStage.published(learner, weighting, eps, delta), eps=eps, delta=delta,
+        bounds=bounds, neighbors=neighbors, propensity=propensity,
+        propensity_clip=propensity_clip, ledger=ledger, progress=progress,
     )  # fmt: skip
 
 
@@ -152,32 +152,13 @@ def two_stage(
     """
     if not isinstance(learner, TwoStage):
         raise CapabilityError("learner takes a pc.learners.TwoStage(...), which holds estimators")
-    return _stages(
-        formula, data, lambda _: learner, eps, delta, bounds, neighbors, propensity,
-        propensity_clip, ledger, progress,
-    )  # fmt: skip
-
-
-def _stages(
-    formula: str,
-    data: Frame,
-    learner: Callable[[Request], TwoStage],
-    eps: float,
-    delta: float,
-    bounds: Bounds,
-    neighbors: Neighbors,
-    propensity: float | str | None,
-    propensity_clip: float,
-    ledger: Ledger | None,
-    progress: bool,
-) -> CateResult:
     with open_source(data) as source:
         request = request_of(
             parse(formula, source), bounds, eps, delta, Trust(neighbors),
             Control(propensity_clip=propensity_clip), propensity=propensity, mode="paper",
         )  # fmt: skip
         # a base has no part in it
-        return run(learner(request), base_of("gam"), source, request, ledger, CateResult, progress)
+        return run(learner, base_of("gam"), source, request, ledger, CateResult, progress)
 
 
 @partial(
@@ -283,7 +264,8 @@ def tm(
         request = request_of(
             parse(formula, source), bounds, eps, 1e-5, Trust(neighbors), Control(), mode="paper"
         )
-        return run(TM(degree, C), base_of("gam"), source, request, ledger, CateResult, progress)
+        learner = PublishedTM(degree, C)
+        return run(learner, base_of("gam"), source, request, ledger, CateResult, progress)
 
 
 @_strict

@@ -101,10 +101,11 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
     # `data` as the calls name it: it may hold rows
     def checked(*data: P.args, **options: P.kwargs) -> R:
         try:
-            texts = [
-                _is_formula(value) for value in (*data[:2], *map(options.get, first[len(data) :]))
+            formulas = [
+                isinstance(value, str) and "~" in value
+                for value in (*data[:2], *map(options.get, first[len(data) :]))
             ]
-            if first[:2] == ["formula", "data"] and texts[:2] == [False, True]:
+            if first[:2] == ["formula", "data"] and formulas[:2] == [False, True]:
                 raise CapabilityError(
                     f"{call.__name__} takes the formula first, then the data: write "
                     f"{call.__name__}('Y ~ T | X', data)"
@@ -123,10 +124,6 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
             del data, options
 
     return checked
-
-
-def _is_formula(value: object) -> bool:
-    return isinstance(value, str) and "~" in value
 
 
 def parse(formula: str, source: Source, *, regression: bool = False) -> CausalFormula:
@@ -392,8 +389,7 @@ def _clock(bars: Sequence[Any]) -> Iterator[None]:
 
 
 def _bar(total: int) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a notebook without widgets has the plain bar
+    with warnings.catch_warnings(action="ignore"):  # a notebook without widgets has the plain bar
         from tqdm.auto import tqdm
 
         return tqdm(total=total, dynamic_ncols=True, bar_format=FORMAT)

@@ -121,17 +121,14 @@ def seeded_noise(seed: int) -> AbstractContextManager[noise.NoiseSource]:
 
 
 @contextmanager
-def recorded(seed: int = 0, frozen: Sequence[Call] | None = None) -> Iterator[Recorder]:
-    """Within this block queries are recorded, or answered from `frozen` ones."""
-    recorder = Recorder(seed, frozen)
-    with noise.replaced(recorder):
-        yield recorder
+def recorded(
+    seed: int = 0, frozen: Sequence[Call] | None = None, *, system: bool = False
+) -> Iterator[Recorder]:
+    """Within this block queries are recorded, or answered from `frozen` ones.
 
-
-@contextmanager
-def recorded_system(seed: int = 0) -> Iterator[Recorder]:
-    """As `recorded`, with the noise that a real fit has; `seed` is for splits of the rows."""
-    recorder = Recorder(seed, None, noise.OperatingSystem())
+    With `system` they get the noise of a real fit, and `seed` is for splits of the rows.
+    """
+    recorder = Recorder(seed, frozen, noise.OperatingSystem() if system else None)
     with noise.replaced(recorder):
         yield recorder
 
@@ -146,6 +143,5 @@ def drawn_again(query: noise.NoiseQuery, exact: Integers, times: int) -> Matrix:
 
 def drawn_noise(law: noise.Law, scale: float, times: int) -> Vector:
     """Noise of a scale as a real fit adds it to one number, drawn `times` times."""
-    query = noise.NoiseQuery("noise", np.ones(times), 1.0, scale, law)
-    draw = getattr(noise.OperatingSystem(), law)
-    return np.asarray(draw(np.zeros(times, np.int64), query))
+    query = noise.NoiseQuery("noise", np.ones(1), 1.0, scale, law)
+    return drawn_again(query, np.zeros(1, np.int64), times)[:, 0]

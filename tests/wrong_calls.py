@@ -486,7 +486,7 @@ ADUM, TM, DPCATE = pc.learners.ADUM, pc.learners.TM, pc.learners.DPCATE
 
 CELLS: dict[str, Case] = {
     **{
-        f"cells={k!r}": (made(lambda k=k: ADUM(cells=k)), CapabilityError, "cells is a whole")
+        f"cells={k!r}": (made(lambda k=k: ADUM(cells=k)), CapabilityError, "cells must be a whole")
         for k in (0, -1, 2.5, "many", True, np.nan)
     },
     "too many cells": (made(lambda: ADUM(cells=10**9)), CapabilityError, "too fine"),
@@ -494,9 +494,9 @@ CELLS: dict[str, Case] = {
     "partition of a number": (made(lambda: ADUM(partition=5)), CapabilityError, "partition is"),
     "unknown noise": (made(lambda: ADUM(noise="uniform")), CapabilityError, "noise is one of"),
     "unknown release": (made(lambda: ADUM(release="all")), CapabilityError, "release is one of"),
-    "shrink=2": (made(lambda: ADUM(shrink=2)), CapabilityError, "shrink is True or False"),
-    "rounds=0": (made(lambda: ADUM(rounds=0)), CapabilityError, "rounds is a whole number"),
-    "rows of text": (made(lambda: ADUM(rows="5")), CapabilityError, "rows is a whole number"),
+    "shrink=2": (made(lambda: ADUM(shrink=2)), CapabilityError, "shrink must be True or False"),
+    "rounds=0": (made(lambda: ADUM(rounds=0)), CapabilityError, "rounds must be a whole number"),
+    "rows of text": (made(lambda: ADUM(rows="5")), CapabilityError, "rows must be a whole number"),
     "sigma=0": (made(lambda: ADUM(sigma=0)), CapabilityError, "sigma is a number above 0"),
     "slopes=inf": (made(lambda: ADUM(slopes=np.inf)), CapabilityError, "slopes is a number"),
     "bound with k-means": (
@@ -551,7 +551,7 @@ CELLS: dict[str, Case] = {
         "needs the number of rows",
     ),
     **{
-        f"degree={d!r}": (made(lambda d=d: TM(degree=d)), CapabilityError, "degree is a whole")
+        f"degree={d!r}": (made(lambda d=d: TM(degree=d)), CapabilityError, "degree must be a whole")
         for d in (0, 13, 1.5, "2", None)
     },
     "tm undeclared": (adum("tm", formula="Y ~ T | P"), SchemaError, "buys no bounds"),
@@ -588,7 +588,7 @@ KERNEL: dict[str, Case] = {
     "score of dpcate": (
         made(lambda: DPCATE(score="other")),
         CapabilityError,
-        r"DPCATE\(score=\) is 'r' or 'dr'",
+        r"DPCATE\(score=\) is one of 'r', 'dr'",
     ),
     **{
         f"{name} of the printed dpcate": (
@@ -667,7 +667,7 @@ KERNEL: dict[str, Case] = {
     "paper with learner t": (
         lambda ledger: pc.paper.dpebm(FORMULA, study(), learner="t", bounds=BOUNDS, ledger=ledger),
         CapabilityError,
-        "'dr', 'r' or 's'",
+        "'dr', 'r', 's'",
     ),
     "paper under add_remove": (
         paper(base=pc.bases.Sklearn.kernel(), neighbors="add_remove"),
@@ -780,7 +780,7 @@ def audit(**options: Any) -> Callable[[Any], Any]:
 
 AUDITS: dict[str, Case] = {
     **{
-        f"trials={t!r}": (audit(trials=t), CapabilityError, "trials is a whole number")
+        f"trials={t!r}": (audit(trials=t), CapabilityError, "trials must be a whole number")
         for t in (0, 1, -5, 2.0, 10**9, "10", None, True)
     },
     **{
@@ -788,7 +788,7 @@ AUDITS: dict[str, Case] = {
         for level in (0, 1, 0.0, 1.0, -0.1, np.nan, "a", None)
     },
     **{
-        f"rows={r!r}": (audit(rows=r), CapabilityError, "rows is a whole number")
+        f"rows={r!r}": (audit(rows=r), CapabilityError, "rows must be a whole number")
         for r in (0, 1, 1.5, 10**6, "5", True)
     },
     "statistic": (audit(statistic="best"), CapabilityError, "statistic is"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from privcausal.auditing.target import AuditTarget, audit_target
 from privcausal.errors import CapabilityError, named
 from privcausal.learners import ADUM, DPCATE
 from privcausal.learners.boosting import DPEBM
-from privcausal.learners.options import Kernel
+from privcausal.learners.options import Kernel, check_whole
 from privcausal.prices import as_typed
 from privcausal.request.request import Control
 from privcausal.testing import Call
@@ -99,9 +100,7 @@ def audit(
     target = audit_target(formula, learner, bounds, eps, delta, neighbors, rows, options)
     if not callable(statistic) and statistic not in _WHITE:
         raise CapabilityError("statistic is 'queries', 'fits' or a callable of a result")
-    whole = isinstance(trials, int) and not isinstance(trials, bool)
-    if not (whole and 2 <= trials <= 10**7):
-        raise CapabilityError("trials is a whole number from 2 to 10 million")
+    check_whole("trials", trials, 2, 10**7)
     if not (isinstance(level, float) and 0 < level < 1):
         raise CapabilityError("level is a number between 0 and 1")
     run = partial(_outputs, statistic) if callable(statistic) else _WHITE[statistic]
@@ -128,10 +127,6 @@ class _Answers:
         """Those of one query only."""
         picked = tuple(tuple(c for c in one if c.query.name == query) for one in self.calls)
         return replace(self, calls=picked)
-
-    @property
-    def queries(self) -> list[str]:
-        return list(dict.fromkeys(call.query.name for call in self.calls[0]))
 
     def worst(self, among: Sequence[tuple[int, int]]) -> tuple[int, int]:
         """The pair of tables that are furthest apart."""
@@ -167,22 +162,16 @@ def _answers(target: AuditTarget, *, singly: bool) -> _Answers:
 
 def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
     answers = _answers(target, singly=True)
-    names = answers.queries
-    each = level / (len(names) + 1)
-    lines = []
-    for name in names:
-        lines.append(_drawn(name, answers.of(name), answers.charged(name), target, trials, each))
-    whole = _drawn(TOGETHER, answers, _promised(answers.result), target, trials, each)
+    names = list(dict.fromkeys(call.query.name for call in answers.calls[0]))
+
+    def drawn(name: str, answers: _Answers, claimed: float) -> Line:
+        one, two = (answers.calls[k] for k in answers.worst(target.pairs()))
+        bound = _shown(one, replays.draw(one, two, trials), trials, level / (len(names) + 1))
+        return Line(name, _measure(one), claimed, replays.loss(one, two), bound, trials)
+
+    lines = [drawn(name, answers.of(name), answers.charged(name)) for name in names]
+    whole = drawn(TOGETHER, answers, _promised(answers.result))
     return [*lines, whole, *_as_epsilon(whole, answers.result)]
-
-
-def _drawn(
-    name: str, answers: _Answers, claimed: float, target: AuditTarget, trials: int, level: float
-) -> Line:
-    i, j = answers.worst(target.pairs())
-    one, two = answers.calls[i], answers.calls[j]
-    bound = _shown(one, replays.draw(one, two, trials), trials, level)
-    return Line(name, _measure(one), claimed, replays.loss(one, two), bound, trials)
 
 
 def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
@@ -192,7 +181,7 @@ def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
     found = np.zeros((2, trials))
     for k in range(trials):
         for side, (own, other) in enumerate(((first, second), (second, first))):
-            told, result = replays.record_real(target.fit, own, k)
+            told, result = replays.record(target.fit, own, k, system=True)
             played = replays.replay(target.fit, other, told, result, k)
             found[side, k] = replays.told_apart(told, played) * (-1) ** side
     exact = replays.loss(answers.calls[i], answers.calls[j])
@@ -328,13 +317,11 @@ def audit_case(
 def audit_all(*, trials: int = 10_000, level: float = 1e-3) -> AuditResult:
     """All of `CASES` by both relations, in one table; `level` is of all of it together."""
     lines, departed = [], None
-    relations: tuple[Neighbors, ...] = get_args(Neighbors)
-    for name in CASES:
-        for neighbors in relations:
-            own = level / (len(CASES) * len(relations))
-            found = audit_case(name, neighbors, trials=trials, level=own)
-            if found.departed is not None:
-                departed = departed or f"{found.departed} ({name}, {neighbors})"
-            place = f"{name}, {neighbors}"
-            lines += [replace(line, query=f"{place}: {line.query}") for line in found.lines]
+    every = list(itertools.product(CASES, get_args(Neighbors)))
+    for name, neighbors in every:
+        found = audit_case(name, neighbors, trials=trials, level=level / len(every))
+        if found.departed is not None:
+            departed = departed or f"{found.departed} ({name}, {neighbors})"
+        place = f"{name}, {neighbors}"
+        lines += [replace(line, query=f"{place}: {line.query}") for line in found.lines]
     return AuditResult("everything that releases", tuple(lines), level, "both", departed)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privcausal.errors import CapabilityError
-from privcausal.testing import Call, drawn_again, recorded, recorded_system
+from privcausal.testing import Call, drawn_again, recorded
 from privcausal.typing import Integers, Vector
 
 SEED = 4
@@ -32,16 +32,11 @@ class Departure(Exception):
     """On the same answers something else differed: it depends on a row and was not paid for."""
 
 
-def record(fit: Fit, table: Any, seed: int = SEED) -> tuple[tuple[Call, ...], Any]:
-    """Queries of one fit with noise from a seed, and its result."""
-    with quiet(), recorded(seed) as recorder:
-        result = fit(table)
-    return tuple(recorder.calls), result
-
-
-def record_real(fit: Fit, table: Any, seed: int) -> tuple[tuple[Call, ...], Any]:
-    """The same with the noise of real fits."""
-    with quiet(), recorded_system(seed) as recorder:
+def record(
+    fit: Fit, table: Any, seed: int = SEED, *, system: bool = False
+) -> tuple[tuple[Call, ...], Any]:
+    """Queries of one fit with noise from a seed, or with that of real fits, and its result."""
+    with quiet(), recorded(seed, system=system) as recorder:
         result = fit(table)
     return tuple(recorder.calls), result
 
@@ -88,7 +83,10 @@ def quiet() -> warnings.catch_warnings[None]:
 
 def loss(one: Sequence[Call], two: Sequence[Call]) -> float:
     """mu of the queries' exact answers, or epsilon where the noise is Laplace's."""
-    moves = [_scaled(a.exact - b.exact, a) for a, b in zip(one, two, strict=True)]
+    moves = [
+        (a.exact - b.exact).astype(np.float64) * a.query.weights / a.query.scale
+        for a, b in zip(one, two, strict=True)
+    ]
     moved = np.concatenate(moves) if moves else np.zeros(0)
     return float(np.linalg.norm(moved, 1 if law(one) == "laplace" else 2))
 
@@ -125,7 +123,8 @@ def draw(one: Sequence[Call], two: Sequence[Call], trials: int) -> Drawn:
     counts: tuple[list[Integers], list[Integers]] = ([], [])
     for a, b in zip(one, two, strict=True):
         at = a.exact != b.exact
-        query, way = _part(a, at), np.sign(b.exact - a.exact)[at]
+        query = replace(a.query, weights=a.query.weights[at])
+        way = np.sign(b.exact - a.exact)[at]
         for side, exact in enumerate((a.exact[at], b.exact[at])):
             noisy = drawn_again(query, exact, trials) if at.any() else np.zeros((trials, 0), int)
             found[side] += _ratio(noisy, a, b, at)
@@ -140,14 +139,6 @@ def told_apart(one: Sequence[Call], two: Sequence[Call]) -> float:
         at = a.exact != b.exact
         total += float(_ratio(a.noisy[None, at], a, b, at)[0])
     return total
-
-
-def _part(call: Call, at: Any) -> Any:
-    return replace(call.query, weights=call.query.weights[at])
-
-
-def _scaled(change: Any, call: Call) -> Vector:
-    return np.asarray(change.astype(np.float64) * call.query.weights / call.query.scale)
 
 
 def _ratio(noisy: Any, one: Call, two: Call, at: Any) -> Vector:

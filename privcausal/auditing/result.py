@@ -102,7 +102,9 @@ class AuditResult(Strict):
             (("Call", self.call), ("Neighbours", self.neighbors.replace("_", "/"))),
             (("Level", f"{self.level:g}"), ("Verdict", self.verdict)),
         )
-        return Summary(Table("Privacy Audit", (rule, head, rule, self._grid(), rule, self._note())))
+        departed = self.departed is not None
+        note = Prose((f"On the same answers {self.departed}." if departed else READING,))
+        return Summary(Table("Privacy Audit", (rule, head, rule, self._grid(), rule, note)))
 
     @property
     def verdict(self) -> str:
@@ -113,11 +115,6 @@ class AuditResult(Strict):
         left = (TableColumn(name, "left") for name in ("query", "of"))
         columns = (*left, *map(TableColumn, heads))
         return TableGrid("Claims", columns, tuple(map(_cells, self.lines)), self.table)
-
-    def _note(self) -> Prose:
-        if self.departed is not None:
-            return Prose((f"On the same answers {self.departed}.",))
-        return Prose((READING,))
 
     def __str__(self) -> str:
         return str(self.summary())

@@ -7,6 +7,7 @@ nothing would pass as well.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import shutil
 import sqlite3
@@ -123,17 +124,15 @@ def _chance(drawn: Any, law: str, scale: float) -> float:
 
 def _replayed() -> str:
     """Every catalogued fit on both relations, on neighbours that have the first one's answers."""
-    relations: tuple[Neighbors, ...] = get_args(Neighbors)
     claims, most = 0, 0.0
-    for case in CASES:
-        for relation in relations:
-            found = audit_case(case, relation, trials=2, level=LEVEL)
-            _need(found.passes, f"{case}, {relation}: {found.departed or 'a claim is refuted'}")
-            claims += len(found.lines)
-            most = max(most, *(line.exact / line.claimed for line in found.lines))
+    every = list(itertools.product(CASES, get_args(Neighbors)))
+    for case, relation in every:
+        found = audit_case(case, relation, trials=2, level=LEVEL)
+        _need(found.passes, f"{case}, {relation}: {found.departed or 'a claim is refuted'}")
+        claims += len(found.lines)
+        most = max(most, *(line.exact / line.claimed for line in found.lines))
     _need(most > 0.99, "no invented pair comes near its claim")
-    fits = len(CASES) * len(relations)
-    return f"{fits} fits, {claims} claims: none departs, most {most:.3f} of its claim"
+    return f"{len(every)} fits, {claims} claims: none departs, most {most:.3f} of its claim"
 
 
 def _audited_noise(law: Any, bound: Callable[..., float]) -> str:
@@ -265,8 +264,14 @@ def _spend_on(path: Path, told: Any, name: int) -> None:
 
 def _changes_are_noticed() -> str:
     """A ledger that was changed, cut, rolled back, or lost its head, answers nothing."""
-    changes = (_edit, _cut, _roll_back, _lose_head, _delete)
-    for change in changes:
+    changes: dict[str, Callable[[Path, Ledger], object]] = {
+        "edit": _edit,
+        "cut": lambda path, _: path.write_bytes(path.read_bytes()[:-2_000]),
+        "roll back": _roll_back,
+        "lose head": lambda path, _: path.with_name(path.name + ".head").unlink(),
+        "delete": lambda path, _: path.unlink(),
+    }
+    for name, change in changes.items():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "study.db"
             ledger = Ledger(path, "selftest", 2.0)
@@ -274,7 +279,7 @@ def _changes_are_noticed() -> str:
             change(path, ledger)
             with contextlib.suppress(LedgerError):
                 Ledger.open(path)
-                raise Failure(f"not noticed: {change.__name__.strip('_').replace('_', ' ')}")
+                raise Failure(f"not noticed: {name}")
     return f"{len(changes)} kinds of change and loss: all refused"
 
 
@@ -284,22 +289,10 @@ def _edit(path: Path, _: Ledger) -> None:
         behind.execute("UPDATE charges SET rho = 0")
 
 
-def _cut(path: Path, _: Ledger) -> None:
-    path.write_bytes(path.read_bytes()[:-2_000])
-
-
 def _roll_back(path: Path, ledger: Ledger) -> None:
     old = shutil.copy2(path, path.with_name("old"))
     ledger.charge("second", [_charge(10)])
     shutil.copy2(old, path)
-
-
-def _lose_head(path: Path, _: Ledger) -> None:
-    path.with_name(path.name + ".head").unlink()
-
-
-def _delete(path: Path, _: Ledger) -> None:
-    path.unlink()
 
 
 def _charge(rho: int) -> Charge:

@@ -19,6 +19,7 @@ import numpy as np
 from privcausal import api
 from privcausal.auditing import replays
 from privcausal.errors import CapabilityError
+from privcausal.learners.options import check_whole
 from privcausal.request.formula import CausalFormula
 from privcausal.request.groups import parse_group
 from privcausal.request.request import Trust
@@ -71,8 +72,7 @@ def audit_target(
             raise CapabilityError(f"audit has no {name}=; known are {', '.join(known)}")
     unit, most = options.get("unit"), options.get("max_rows", 1)
     Trust(neighbors, unit, most)  # refuses what is wrong
-    if isinstance(rows, bool) or not isinstance(rows, int) or not 2 <= rows <= 10_000:
-        raise CapabilityError("rows is a whole number from 2 to 10000")
+    check_whole("rows", rows, 2, 10_000)
     schema = Schema.of(bounds)
     read = CausalFormula.regression if fit is api.regress else CausalFormula.parse
     domains = _domains(read(formula), schema, options)
@@ -131,16 +131,19 @@ def _corners(domains: Mapping[str, Domain], complete: bool) -> list[Row]:
             }
             for k in range(CORNERS)
         ]
-    nothing = {name: _missing(domain) for name, domain in domains.items()}
+    nothing = {name: math.nan if _is_number(d) else None for name, d in domains.items()}
     return rows if complete else [*rows, nothing]
 
 
 def _ordinary(domains: Mapping[str, Domain], k: int) -> Row:
     """One of many rows that are spread over the domains."""
-    return {
-        name: _inner(domain, (k * STEP * (j + 1) + 0.5) % 1.0)
-        for j, (name, domain) in enumerate(domains.items())
-    }
+    row: dict[str, Any] = {}
+    for j, (name, domain) in enumerate(domains.items()):
+        place, ends = (k * STEP * (j + 1) + 0.5) % 1.0, _ends(domain)
+        row[name] = ends[int(place * len(ends))]
+        if isinstance(domain, Interval):
+            row[name] = domain.lo + place * domain.width
+    return row
 
 
 def _table(rows: Sequence[Row], odd: Row | None, unit: str | None, max_rows: int) -> dict[str, Any]:
@@ -165,13 +168,5 @@ def _ends(domain: Domain) -> list[Any]:
     return [0.0, 1.0] if domain.labels is None else list(domain.labels)
 
 
-def _inner(domain: Domain, place: float) -> Any:
-    if isinstance(domain, Interval):
-        return domain.lo + place * domain.width
-    ends = _ends(domain)
-    return ends[int(place * len(ends))]
-
-
-def _missing(domain: Domain) -> Any:
-    texts = isinstance(domain, Levels) or (isinstance(domain, Binary) and domain.labels is not None)
-    return None if texts else math.nan
+def _is_number(domain: Domain) -> bool:
+    return isinstance(domain, Interval) or (isinstance(domain, Binary) and domain.labels is None)

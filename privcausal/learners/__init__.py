@@ -17,10 +17,10 @@ from privcausal.learners.dpcate import DPCATE
 from privcausal.learners.dr import DR
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.late import LocalAverage
-from privcausal.learners.paper.adum import PublishedADUM
-from privcausal.learners.paper.niu import TwoStage
+from privcausal.learners.paper.betlei import PublishedADUM, PublishedTM
+from privcausal.learners.paper.dpcate import PublishedDPCATE
+from privcausal.learners.paper.niu import FirstStage, PrivateEstimator, TwoStage
 from privcausal.learners.paper.private import Published
-from privcausal.learners.paper.stages import FirstStage, PrivateEstimator
 from privcausal.learners.plr import PartiallyLinear
 from privcausal.learners.private import Private
 from privcausal.learners.r import Auto, R
@@ -34,21 +34,21 @@ LEARNERS: dict[str, EffectLearner] = {
 }  # fmt: skip
 """What `privcate` takes by name."""
 
-_PRINTED = (Published, PublishedADUM, TwoStage)
+_CALLS = (Private, PartiallyLinear, LocalAverage, DifferenceInMeans, LeastSquares)
+"""What stands behind a call that is proven."""
 
-_OTHERS: dict[str, type[Learner]] = {
-    kind.name: kind
-    for kind in (Private, PartiallyLinear, LocalAverage, DifferenceInMeans, LeastSquares, *_PRINTED)
-}
-"""What stands behind a call, by the name, or its first word, that a fit keeps."""
+_PRINTED = (Published, PublishedADUM, PublishedTM, PublishedDPCATE, TwoStage)
+"""What stands behind a call of `privcausal.paper`."""
 
 
 def describe(estimate: Estimate) -> Description:
     """What the learner of a fit says of it; of one that has no name here, what most would."""
-    name = estimate.plan.learner
-    if name in LEARNERS:
-        return LEARNERS[name].describe(estimate)
-    return _OTHERS.get(name.partition(" ")[0], Learner).describe(estimate)
+    plan = estimate.plan
+    kinds: list[type[Learner]] = [*_CALLS, *(type(one) for one in LEARNERS.values())]
+    if plan.request.mode == "paper":
+        kinds = [*_PRINTED]
+    known = {kind.name: kind for kind in kinds}
+    return known.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
 
 
 def base_of(base: object, listed: Sequence[str] = (*BASES, *OTHERS)) -> AnyBase:
@@ -94,7 +94,7 @@ def find(learner: object, *others: str) -> EffectLearner:
     if isinstance(learner, str) and learner in LEARNERS:
         return LEARNERS[learner]
     check_object("learner", learner)
-    if isinstance(learner, EffectLearner):
+    if isinstance(learner, EffectLearner) and not isinstance(learner, _PRINTED):
         return learner
     shown = repr(learner)[:40] if isinstance(learner, str) else f"of type {type(learner).__name__}"
     known = ", ".join(map(repr, (*others, *LEARNERS)))

@@ -22,7 +22,7 @@ from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
 from privcausal.learners.description import BOUNDED, NO_INTERFERENCE, Description, Rows
 from privcausal.learners.estimate import Alerts, Estimate
-from privcausal.learners.options import refuse
+from privcausal.learners.options import check_one_of, check_switch, check_whole, refuse
 from privcausal.learners.state import Session, outcome_of
 from privcausal.request.partition import (
     Coordinates,
@@ -128,16 +128,15 @@ class ADUM(EffectLearner):
             raise CapabilityError(
                 "partition is 'grid', 'kmeans', a dict such as {'age': [30, 50]}, or a function"
             )
-        for name, known in (("noise", ("laplace", "gaussian")), ("release", ("ends", "count_sum"))):
-            if getattr(self, name) not in known:
-                raise CapabilityError(f"{name} is one of {', '.join(map(repr, known))}")
-        if not isinstance(self.shrink, bool):
-            raise CapabilityError("shrink is True or False")
-        for name in ("cells", "rounds", "rows"):
-            value = getattr(self, name)
-            free = value is None or (name == "cells" and value == "bound")
-            if not free and not (type(value) is int and value >= 1):
-                raise CapabilityError(f"{name} is a whole number of at least 1")
+        check_one_of("noise", self.noise, ("laplace", "gaussian"))
+        check_one_of("release", self.release, ("ends", "count_sum"))
+        check_switch("shrink", self.shrink)
+        kmeans = self.partition == "kmeans"
+        check_whole("rounds", self.rounds, 1, MOST_ROUNDS if kmeans else None)
+        if self.rows is not None:
+            check_whole("rows", self.rows, 1)
+        if self.cells not in (None, "bound"):
+            check_whole("cells", self.cells, 1, MOST_CLUSTERS if kmeans else None)
         if isinstance(self.cells, int):
             check_size(float(self.cells))
         if self.partition != "grid" and self.cells == "bound":
@@ -148,11 +147,6 @@ class ADUM(EffectLearner):
             value = getattr(self, name)
             if not is_number(value) or not 0 < value < math.inf:
                 raise CapabilityError(f"{name} is a number above 0")
-        most = {"cells": MOST_CLUSTERS, "rounds": MOST_ROUNDS}
-        asked = {name: getattr(self, name) for name in most if self.partition == "kmeans"}
-        large = [name for name, value in asked.items() if value and value > most[name]]
-        if large:
-            raise CapabilityError(f"partition='kmeans' takes {large[0]}= up to {most[large[0]]}")
 
     # -- planning ----------------------------------------------------------------------------
 
@@ -205,7 +199,13 @@ class ADUM(EffectLearner):
     def _check_partition(self, schema: Schema, variables: tuple[str, ...]) -> None:
         """What a partition would refuse, as far as it is known before bounds are bought."""
         if isinstance(self.partition, Mapping):
-            _check_parts(variables, self.partition)
+            for name in self.partition:
+                if name not in variables:
+                    known = ", ".join(map(repr, variables))
+                    raise SchemaError(
+                        f"partition names {str(name)[:40]!r}, which is no effect modifier of the "
+                        f"formula: those are {known}"
+                    )
             if all(name in schema for name in self.partition):
                 product_of(schema, self.partition)
         elif all(name in schema for name in variables):
@@ -351,19 +351,11 @@ def assembled(
     value, root = shrunk(found, partition.points(), known) if shrink else plain(found)
     average = average_of(found)
     return Estimate(
-        plan,
-        request.schema,
-        Design(request.formula.modifiers, request.schema, full_rank=True),
+        plan, request.schema, Design(request.formula.modifiers, request.schema, full_rank=True),
         Population(request.schema, {}, np.eye(0), average.size),
-        CellEffect(partition, value, root, found.count, 2 * found.half),
-        None,
-        average,
-        releases,
-        size,
-        real,
-        (NOTE,) if shrink else (),
-        absent_arm(found),
-    )
+        CellEffect(partition, value, root, found.count, 2 * found.half), None, average,
+        releases, size, real, (NOTE,) if shrink else (), absent_arm(found),
+    )  # fmt: skip
 
 
 ABSENT_ARM = (
@@ -429,17 +421,6 @@ def _numbers_and_labels(schema: Schema, variables: tuple[str, ...]) -> tuple[lis
     return numbers, float(np.prod(labels))
 
 
-def _check_parts(variables: tuple[str, ...], parts: Mapping[str, object]) -> None:
-    """Refuse parts of what is no effect modifier."""
-    for name in parts:
-        if name not in variables:
-            known = ", ".join(map(repr, variables))
-            raise SchemaError(
-                f"partition names {str(name)[:40]!r}, which is no effect modifier of the formula: "
-                f"those are {known}"
-            )
-
-
 def _tabulated(
     schema: Schema, variables: tuple[str, ...], function: Callable[[Any], Any]
 ) -> Tabulated:
@@ -455,7 +436,13 @@ def _tabulated(
     parts = int(np.clip(parts, 2, FINE_PARTS))
     grid = product_of(schema, dict.fromkeys(variables, parts))
     frame = pd.DataFrame(_middles(grid))
-    codes, names = _asked(function, frame)
+    try:
+        codes, names = pd.factorize(pd.Series(list(function(frame))), sort=False)
+    except Exception as error:  # of the user's own code, on values that are public
+        raise CapabilityError(
+            f"partition= as a function failed with {type(error).__name__}: it takes a data frame "
+            "of feature values and gives one cell, a number or text, for each of its rows"
+        ) from error
     if len(codes) != grid.size:
         raise CapabilityError(
             "partition= as a function takes a data frame of feature values and gives one cell for "
@@ -465,20 +452,6 @@ def _tabulated(
     if not len(names):
         raise CapabilityError("partition= as a function gave no cell at all")
     return Tabulated(grid, codes.astype(np.int64), tuple(str(name) for name in names))
-
-
-def _asked(function: Callable[[Any], Any], frame: Any) -> tuple[Any, Any]:
-    """Codes and names of the cells that the user's function gives for public points."""
-    import pandas as pd
-
-    try:
-        codes, names = pd.factorize(pd.Series(list(function(frame))), sort=False)
-        return codes, names
-    except Exception as error:  # of the user's own code, on values that are public
-        raise CapabilityError(
-            f"partition= as a function failed with {type(error).__name__}: it takes a data frame "
-            "of feature values and gives one cell, a number or text, for each of its rows"
-        ) from error
 
 
 def _middles(grid: Product) -> dict[str, Any]:

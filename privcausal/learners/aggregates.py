@@ -49,10 +49,6 @@ class CellRequest:
         return domain if isinstance(domain, Interval) else Interval(0.0, 1.0)
 
     @property
-    def binary(self) -> bool:
-        return not isinstance(self.request.schema[self.request.formula.outcome], Interval)
-
-    @property
     def header(self) -> Header:
         """Columns of the rows that are not here."""
         labels = text_columns(self.request.schema.columns)

@@ -22,9 +22,9 @@ from privcausal.errors import CapabilityError
 from privcausal.features.functions import Additive, Constant, Difference
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.regression import Moments, Posterior
-from privcausal.learners.base import CateLearner, Learnt
+from privcausal.learners.base import CateLearner, Learnt, Recipe
 from privcausal.learners.bases import Base
-from privcausal.learners.boosting import recipes as boosted
+from privcausal.learners.boosting import recipes
 from privcausal.learners.budget import TOP, StageWeight
 from privcausal.learners.nuisances import (
     FoldNuisances,
@@ -71,11 +71,8 @@ class _Arms(CateLearner):
     def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
         return _arm_needs(request, base, "nuisance", SHARES.arms_sizes, SHARES.arms_outcomes)
 
-    def boosted_needs(self, request: Request) -> list[StageWeight]:
-        return boosted.one_stage_needs(request)
-
-    def boost(self, state: FitState) -> Learnt:
-        return boosted.s_or_t_learner(state, joint=False)
+    def boosted(self) -> Recipe:
+        return Recipe(recipes.one_stage_needs, partial(recipes.s_or_t_learner, joint=False))
 
     def contrast(self, state: FitState, arms: Arms, intercept: float, size: float) -> Posterior:
         """Coefficients of the difference of both arms' means, from prior variances."""
@@ -127,13 +124,10 @@ class S(_Arms):
         if not isinstance(self.interactions, bool):
             raise CapabilityError("S(interactions=) must be True or False")
 
-    def boosted_needs(self, request: Request) -> list[StageWeight]:
-        return boosted.one_stage_needs(request, mean=self.interactions)
-
-    def boost(self, state: FitState) -> Learnt:
-        if self.interactions:
-            return boosted.s_or_t_learner(state, joint=True)
-        return boosted.constant_s_learner(state)
+    def boosted(self) -> Recipe:
+        joint = partial(recipes.s_or_t_learner, joint=True)
+        learn = joint if self.interactions else recipes.constant_s_learner
+        return Recipe(partial(recipes.one_stage_needs, mean=self.interactions), learn)
 
     def contrast(self, state: FitState, arms: Arms, intercept: float, size: float) -> Posterior:
         zero, one = arms
@@ -177,11 +171,8 @@ class X(T):
             StageWeight(IMPUTED, SHARES.x_imputed),
         ]
 
-    def boosted_needs(self, request: Request) -> list[StageWeight]:
-        return boosted.two_stage_needs(request)
-
-    def boost(self, state: FitState) -> Learnt:
-        return boosted.x_learner(state)
+    def boosted(self) -> Recipe:
+        return Recipe(recipes.two_stage_needs, recipes.x_learner)
 
     def learn(self, state: FitState) -> Learnt:
         known = nuisances_of(state)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -109,7 +109,7 @@ class Learner(Made, ABC):
     def fit(
         self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
     ) -> Estimate:
-        return self.run(Session(plan, vault, schema, undeclared, self.accepted(base)))
+        return self.run(Session(plan, vault, schema, undeclared, self.accepted(base), base))
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:
@@ -141,12 +141,8 @@ class CateLearner(EffectLearner):
     def learn(self, state: FitState) -> Learnt:
         """Nuisances and tau(x)."""
 
-    def boosted_needs(self, request: Request) -> list[StageWeight]:
-        """Releases of the nuisance and effect stages on base "dpebm"."""
-        raise CapabilityError(f"learner {self.name!r} takes no base 'dpebm'")
-
-    def boost(self, state: FitState) -> Learnt:
-        """Nuisances and tau(x) on base "dpebm"."""
+    def boosted(self) -> Recipe:
+        """`effect_needs` and `learn` on base "dpebm"."""
         raise CapabilityError(f"learner {self.name!r} takes no base 'dpebm'")
 
     def accepted(self, base: AnyBase) -> PrivateBase:
@@ -161,22 +157,23 @@ class CateLearner(EffectLearner):
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         if isinstance(base, DPEBM):
-            needs = self.boosted_needs(request)
+            needs = self.boosted().needs(request)
         else:
             needs = [*range_needs(request, SHARES.ranges), *self.effect_needs(request, base)]
         return [StageWeight(Stages.MARGINALS, SHARES.marginals), *needs, *averages_needs(request)]
 
     def run(self, session: Session) -> Estimate:
         state = prepare(session, modelled=True, looks=CATE_LOOKS)
-        boosted = isinstance(session.base, DPEBM)
-        learnt = self.boost(state) if boosted else self.learn(state)
+        boosts = isinstance(session.base, DPEBM)
+        learnt = self.boosted().learn(state) if boosts else self.learn(state)
         state = learnt.state
         found = None
         if session.plan.has(STAGES[1]):
             state = look_at_outcome(state, Stages.AVERAGE_RANGE)
-            centre = float(np.mean(learnt.effect(state.rows)))
-            scored = learnt.weighed(state)
-            target = average_target(state, scored.nuisances, centre, learnt.effect)
+            scored, tau, centre = learnt.weighed(state), None, learnt.centre
+            if centre is None:
+                tau, centre = learnt.effect, float(np.mean(learnt.effect(state.rows)))
+            target = average_target(state, scored.nuisances, centre, tau)
             asked = [One("ATE", target, scored.remainder)]
             found = averages(state, asked, STAGES, scored.weight)
         notes = learnt.notes + (() if found is None else average_doubts(found))
@@ -189,7 +186,8 @@ class Learnt:
 
     `remainder` is the law of the bias by their errors in an average. Where propensity and mean
     outcome were learned together, it is what that law says beyond the one of `partials`, one per
-    fold, and `pilot` is the effect that the nuisances have.
+    fold, and `pilot` is the effect that the nuisances have. `centre` is what scores are centred on
+    where that is not the effect.
     """
 
     state: FitState
@@ -200,6 +198,7 @@ class Learnt:
     partials: tuple[FoldNuisances, ...] = ()
     pilot: Effect | None = None
     notes: tuple[str, ...] = ()
+    centre: float | None = None
 
     @classmethod
     def of(
@@ -222,6 +221,13 @@ class Learnt:
             return Weighed(self.nuisances, self.remainder)
         found = weighed(state, self.partials, self.nuisances, self.pilot, STAGES[1])
         return found._replace(remainder=found.remainder + self.remainder)
+
+
+class Recipe(NamedTuple):
+    """What a learner does on base "dpebm"."""
+
+    needs: Callable[[Request], list[StageWeight]]
+    learn: Callable[[FitState], Learnt]
 
 
 def shown(partials: tuple[FoldNuisances, ...], nuisances: tuple[Nuisance, ...]) -> Nuisances:
@@ -249,11 +255,9 @@ def finish(
             found = replace(found, treated=float(np.mean(e)))
         if POOR_OVERLAP < cut <= MOST_CUT and _divides(state, found) and "arm" not in alerts:
             notes = (OVERLAP_NOTE.format(share=cut, **_ends(state)), *notes)
-    return Estimate(
-        session.plan, session.schema, state.design, state.population, effect, nuisances, found,
-        tuple(session.releases), session.vault.size, session.vault.real_noise, notes,
-        tuple(alerts.items()),
-    )  # fmt: skip
+    return session.finished(
+        state.design, state.population, effect, nuisances, found, notes, tuple(alerts.items())
+    )
 
 
 COVARIATES_ALERT = (

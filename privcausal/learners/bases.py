@@ -142,7 +142,8 @@ class Gam(Base):
     ) -> dict[str, Posterior]:
         """The effect by its form, each with its marginal likelihood given the same moments."""
         group = _together(features)
-        straight = _straight(features), intercept, _centres(group, size), WHOLE_PULL
+        scale = np.where(features.order > 1, ALL_BUT_NONE, 1.0)
+        straight = scale, intercept, _centres(group, size), WHOLE_PULL
         priors = {"linear": Prior(group, *straight)} | _smooth_priors(features, intercept, size)
         constant = {"constant": _near_constant(moments, features, intercept, size)}
         return constant | {name: fit(moments, prior) for name, prior in priors.items()}
@@ -199,14 +200,10 @@ def _smooth_priors(features: FeatureMap, intercept: float, size: float) -> dict[
 def _near_constant(
     moments: Moments, features: FeatureMap, intercept: float, size: float
 ) -> Posterior:
-    return _with_fixed_scale(moments, _decay(features), intercept, PRIORS.near_constant * size)
-
-
-def _with_fixed_scale(moments: Moments, scale: Vector, intercept: float, size: float) -> Posterior:
-    """Regression under a prior variance that is not learned, times squares of `scale`."""
-    spread = np.sqrt(size) * scale
+    """Regression under a prior variance that is not learned."""
+    spread = np.sqrt(PRIORS.near_constant * size) * _decay(features)
     spread[0] = np.sqrt(intercept)
-    return fit(moments, Prior(np.zeros(len(scale), np.int64), spread, 1.0, np.zeros(0)))
+    return fit(moments, Prior(np.zeros(len(spread), np.int64), spread, 1.0, np.zeros(0)))
 
 
 def _decay(features: FeatureMap) -> Vector:
@@ -216,11 +213,6 @@ def _decay(features: FeatureMap) -> Vector:
 
 ALL_BUT_NONE = 1e-3
 """Prior sd of curves in a linear effect, against slopes': next to nothing, but no zero."""
-
-
-def _straight(features: FeatureMap) -> Vector:
-    """Prior sds, shape (p,), under which linear functions are all but alone."""
-    return np.where(features.order > 1, ALL_BUT_NONE, 1.0)
 
 
 def _centres(group: Integers, size: float) -> Vector:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from privcausal.accounting import PICO
 from privcausal.errors import CapabilityError
-from privcausal.features.expansions import Fourier
+from privcausal.features.design import Design
+from privcausal.features.expansions import Fourier, fourier
 from privcausal.features.functions import Additive, Constant, Function, Nuisance
 from privcausal.features.points import read_queries
 from privcausal.features.rows import Rows
@@ -17,12 +18,9 @@ from privcausal.inference import cuts
 from privcausal.inference.effect import Answers, Effect, Piece
 from privcausal.inference.kernel import LEFT_SPREAD, SPREAD, KernelPrior, denoised
 from privcausal.inference.priors import PRIORS
-from privcausal.learners.averages import STAGES, One, average_target, averages
-from privcausal.learners.base import CateLearner, Learnt, average_doubts, finish, shown
-from privcausal.learners.bases import AnyBase, Base, Gam
+from privcausal.learners.base import CateLearner, Learnt, shown
+from privcausal.learners.bases import AnyBase, Base, Gam, PrivateBase
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
-from privcausal.learners.description import Description
-from privcausal.learners.estimate import Estimate
 from privcausal.learners.networks import learn_networks, network_plan
 from privcausal.learners.nuisances import (
     FoldNuisances,
@@ -33,7 +31,7 @@ from privcausal.learners.nuisances import (
     remainder,
     sizes_of,
 )
-from privcausal.learners.options import NN, Kernel
+from privcausal.learners.options import NN, Kernel, check_one_of
 from privcausal.learners.orthogonal import (
     conditional,
     nuisance_needs,
@@ -42,14 +40,11 @@ from privcausal.learners.orthogonal import (
     residual_sizes,
 )
 from privcausal.learners.orthogonal import nuisances as nuisances_of
-from privcausal.learners.paper.dpcate import describe_published
-from privcausal.learners.second_stage import basis, second_stage
 from privcausal.learners.shares import SHARES, Stages
-from privcausal.learners.state import CATE_LOOKS, FitState, Session, look_at_outcome, prepare
+from privcausal.learners.state import FitState
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
-from privcausal.request.schema import Schema
-from privcausal.typing import Frame, Vector
+from privcausal.typing import Frame, Integers, Vector
 from privcausal.vault import (
     Aipw,
     KernelAnswers,
@@ -58,7 +53,6 @@ from privcausal.vault import (
     OverlapMass,
     ResidualProduct,
     Transform,
-    Vault,
     proven_lipschitz,
 )
 
@@ -114,8 +108,7 @@ class DPCATE(CateLearner):
     )
 
     def __post_init__(self) -> None:
-        if self.score not in ("r", "dr"):
-            raise CapabilityError("DPCATE(score=) is 'r' or 'dr'")
+        check_one_of("DPCATE(score=)", self.score, ("r", "dr"))
 
     def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
         return [
@@ -143,56 +136,28 @@ class DPCATE(CateLearner):
         needs = self.needs(request, Gam())
         return make_plan(request, self.name, kernel.name, needs, self.shares, undeclared)
 
-    def fit(
-        self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
-    ) -> Estimate:
-        return self._run(Session(plan, vault, schema, undeclared, Gam()), base)
-
-    def run(self, session: Session) -> Estimate:
-        return self._run(session, Kernel())
+    def accepted(self, base: AnyBase) -> PrivateBase:
+        second_stage(base)  # refuses others
+        return Gam()
 
     def learn(self, state: FitState) -> Learnt:
-        return self._learn(state, Kernel())[0]
-
-    def _run(self, session: Session, base: AnyBase) -> Estimate:
-        """As every learner, but averages are centred on the first effect's mean."""
-        learnt, centre = self._learn(prepare(session, modelled=True, looks=CATE_LOOKS), base)
-        state, found = learnt.state, None
-        if session.plan.has(STAGES[1]):
-            state = look_at_outcome(state, Stages.AVERAGE_RANGE)
-            scored = learnt.weighed(state)
-            target = average_target(state, scored.nuisances, centre)
-            asked = [One("ATE", target, scored.remainder)]
-            found = averages(state, asked, STAGES, scored.weight)
-        notes = () if found is None else average_doubts(found)
-        return finish(state, learnt.effect, learnt.shown, found, notes)
-
-    def _learn(self, state: FitState, base: AnyBase) -> tuple[Learnt, float]:
-        """The effect, and the mean of the first one."""
-        kernel = second_stage(base)
+        """The effect; averages are centred on the mean of the first one."""
+        base = state.session.option
         if isinstance(base, NN):
-            networks = learn_networks(state.session, state.design, state.clip, base)
-            part, nuisance = (networks.partial,), (networks.nuisance,)
-            score = _scored(self.score, state, part, nuisance, networks.pilot)
-            effect = _kernel_effect(state, kernel, score, networks.partial)
-            rest = remainder(state, part)
-            learnt = Learnt(state, effect, nuisance, shown(part, nuisance), rest)
-            return learnt, score.centre
-        known = nuisances_of(state)
-        state, partials = known.state, known.partials
-        found = residual_moments(known)
-        first, partials = orthogonal_effect(state, partials, found, conditional(state))
-        nuisances = tuple(nuisance_of(p, first, state.outcome) for p in partials)
+            part, nuisance, first = learn_networks(state.session, state.design, state.clip, base)
+            partials: tuple[FoldNuisances, ...] = (part,)
+            nuisances: tuple[Nuisance, ...] = (nuisance,)
+            doubt = remainder(state, partials)
+        else:
+            known = nuisances_of(state)
+            state, doubt = known.state, known.doubt
+            found = residual_moments(known)
+            first, partials = orthogonal_effect(state, known.partials, found, conditional(state))
+            nuisances = tuple(nuisance_of(p, first, state.outcome) for p in partials)
         score = _scored(self.score, state, partials, nuisances, first)
-        effect = _kernel_effect(state, kernel, score, partials[0])
-        return Learnt.of(known, partials, effect, first), score.centre
-
-    @classmethod
-    def describe(cls, estimate: Estimate) -> Description:
-        found = super().describe(estimate)
-        if estimate.plan.request.mode == "paper":
-            return describe_published(found, estimate)
-        return found
+        effect = _kernel_effect(state, second_stage(base), score, partials[0])
+        seen = shown(partials, nuisances)
+        return Learnt(state, effect, nuisances, seen, doubt, partials, first, centre=score.centre)
 
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:
@@ -266,7 +231,8 @@ def _released(state: FitState, order: KernelRegression, law: KernelPrior, score:
     function = Effect((*score.first, kernel), reach)
     if rows is None:
         return function
-    return _at_points(state, order.features, rows, function(rows), function.sd(rows))
+    columns = order.features.columns
+    return answers_at(state.design, columns, rows, reach, function(rows), function.sd(rows))
 
 
 def _answers(
@@ -275,25 +241,15 @@ def _answers(
     """Independent noise on each answer, where it is as small as that of a process."""
     session = state.session
     phi = rows.phi(order.features)
-    wanted = KernelAnswers(
-        order.features, order.curvature, order.target, order.lipschitz, order.ridge, order.loss,
-        order.cut, phi, rows=order.rows,
-    )  # fmt: skip
+    wanted = KernelAnswers(**{f.name: getattr(order, f.name) for f in fields(order)}, points=phi)
     release = session.release(KERNEL, wanted)
     cov = law.cov(order.ridge, 0.0)
     known = Effect(score.first, np.inf).sd(rows)
     spread = np.sqrt(
         np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0) + release.noise_sd**2 + known**2
     )
-    return _at_points(state, order.features, rows, score.around(rows) + release.value, spread)
-
-
-def _at_points(
-    state: FitState, features: Fourier, rows: Rows, value: Vector, spread: Vector
-) -> Answers:
-    points = np.ascontiguousarray(rows.scaled(state.design)[:, features.columns])
-    reach = 2 * state.outcome.bound
-    return Answers((), reach, state.design, features.columns, points, value, spread)
+    value, reach = score.around(rows) + release.value, 2 * state.outcome.bound
+    return answers_at(state.design, order.features.columns, rows, reach, value, spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -392,3 +348,52 @@ def _most(state: FitState) -> float:
     if plan.request.split == "disjoint":
         return 4 * count + (2 * OTHER_HALF + 1) * k
     return 2 * count + k
+
+
+# -- the kernel on a study's effect modifiers -----------------------------------------------------
+
+
+def second_stage(base: AnyBase) -> Kernel:
+    """The kernel of a base; "gam", the default of `privcate`, is what the nuisances have anyway."""
+    if isinstance(base, Kernel):
+        return base
+    if isinstance(base, NN):
+        return base.second
+    if base == Gam():
+        return Kernel()
+    raise CapabilityError(
+        f"learner='dpcate' has a kernel for its second stage, and nuisances by 'gam': write "
+        f"base='kernel', base='nn' or base=pc.bases.Kernel(...), not base={base.name!r}"
+    )
+
+
+def basis(state: FitState, kernel: Kernel) -> Fourier:
+    """Fourier features of the effect modifiers."""
+    own = {b.column for b in state.effect_features.blocks}
+    columns = np.array(sorted(own), np.int64)
+    default = 0.5 * float(np.sqrt(width(state.design, columns)))
+    return fourier(state.design, columns, kernel.bandwidth or default, kernel.functions)
+
+
+def effect_columns(design: Design, request: Request) -> Integers:
+    """Positions of the design columns on which the effect depends."""
+    own = {
+        term.name
+        for term in Design(request.formula.modifiers, design.schema, full_rank=False).terms
+    }
+    return np.array([j for j, c in enumerate(design.columns) if c.term in own], np.int64)
+
+
+def width(design: Design, columns: Integers) -> int:
+    """Numeric columns and factors, at least one: squared distances grow by it."""
+    kinds = [design.columns[j] for j in columns.tolist()]
+    numeric = sum(1 for c in kinds if c.kind != "indicator")
+    return max(numeric + len({c.term for c in kinds if c.kind == "indicator"}), 1)
+
+
+def answers_at(
+    design: Design, columns: Integers, rows: Rows, reach: float, value: Vector, sd: Vector
+) -> Answers:
+    """The effect at public points alone."""
+    points = np.ascontiguousarray(rows.scaled(design)[:, columns])
+    return Answers((), reach, design, columns, points, value, sd)

@@ -11,7 +11,7 @@ from privcausal.features.functions import Additive, Nuisance
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, second_moment
-from privcausal.learners.base import CateLearner, Learnt
+from privcausal.learners.base import CateLearner, Learnt, Recipe
 from privcausal.learners.bases import Base, Gam
 from privcausal.learners.boosting.recipes import dr_learner, two_stage_needs
 from privcausal.learners.budget import StageWeight
@@ -71,11 +71,8 @@ class DR(CateLearner):
         effect = _second_stage(state, grams, first, nuisances, found.cut)
         return Learnt.of(known, partials, effect, first)
 
-    def boosted_needs(self, request: Request) -> list[StageWeight]:
-        return two_stage_needs(request)
-
-    def boost(self, state: FitState) -> Learnt:
-        return dr_learner(state)
+    def boosted(self) -> Recipe:
+        return Recipe(two_stage_needs, dr_learner)
 
 
 def _second_stage(

@@ -19,6 +19,8 @@ from privcausal.typing import Kind
 Alerts = tuple[tuple[str, str], ...]
 """Codes and sentences."""
 
+AnyEffect = Effect | CellEffect | ArmPolynomials
+
 
 @stored
 @dataclass(frozen=True, eq=False)
@@ -38,7 +40,7 @@ class Estimate:
 
     Attributes
     ----------
-    effect : Effect, CellEffect, ArmPolynomials or None
+    effect : AnyEffect or None
         tau(x) with its posterior; None for average effects only.
     nuisances : Nuisances or None
         None where none were learned, or they are not private.
@@ -58,7 +60,7 @@ class Estimate:
     schema: Schema
     design: Design
     population: Population
-    effect: Effect | CellEffect | ArmPolynomials | None
+    effect: AnyEffect | None
     nuisances: Nuisances | None
     averages: AverageEstimate | None
     releases: tuple[Release, ...]

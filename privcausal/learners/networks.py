@@ -87,15 +87,6 @@ def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
     return [Stage(name, 0, failing, 0, rows, part, each, own_half) for name in names]
 
 
-@dataclass(frozen=True, eq=False)
-class LearnedNetworks:
-    """What the second stage needs of nuisances."""
-
-    partial: FoldNuisances
-    nuisance: Nuisance
-    pilot: Effect
-
-
 @stored
 @dataclass(frozen=True, eq=False)
 class ArmDifference(Effect):
@@ -107,8 +98,13 @@ class ArmDifference(Effect):
         return np.clip(self.difference(rows), -self.reach, self.reach)
 
 
-def learn_networks(session: Session, design: Design, clip: float, base: NN) -> LearnedNetworks:
-    """Train the networks on the rows of their stages; their weights are released."""
+def learn_networks(
+    session: Session, design: Design, clip: float, base: NN
+) -> tuple[FoldNuisances, Nuisance, Effect]:
+    """Train the networks on the rows of their stages; their weights are released.
+
+    The last is the effect that they have, mu1 - mu0.
+    """
     request, schema = session.plan.request, session.schema
     outcome, known = outcome_of(request, schema), declared_propensity(request, schema)
     soft = min(PRIORS.residual_clip, clip)
@@ -127,7 +123,7 @@ def learn_networks(session: Session, design: Design, clip: float, base: NN) -> L
     )
     part = FoldNuisances(e, e_soft, Mixture(e_soft, mu1, mu0), None)
     pilot = ArmDifference((), 2 * half, Difference(mu1, mu0))
-    return LearnedNetworks(part, Nuisance(e, mu0, mu1), pilot)
+    return part, Nuisance(e, mu0, mu1), pilot
 
 
 def _weights(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
@@ -23,10 +23,16 @@ def refuse(asked: Mapping[str, bool], why: str) -> None:
             raise CapabilityError(why.format(what))
 
 
-def check_whole(what: str, value: object, low: int, high: int) -> None:
+def check_whole(what: str, value: object, low: int, high: int | None = None) -> None:
     """Refuse what is not a whole number from `low` to `high`."""
-    if type(value) is not int or not low <= value <= high:
-        raise CapabilityError(f"{what} must be a whole number from {low} to {high}")
+    if type(value) is not int or value < low or (high is not None and value > high):
+        until = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise CapabilityError(f"{what} must be a whole number {until}")
+
+
+def check_one_of(what: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise CapabilityError(f"{what} is one of {', '.join(map(repr, known))}")
 
 
 def check_switch(what: str, value: object) -> None:
@@ -75,8 +81,7 @@ class Kernel(Made):
             value = getattr(self, name)
             if value is not None and not (is_number(value) and low <= value <= high):
                 raise CapabilityError(f"Kernel({name}=) must be a number from {low:g} to {high:g}")
-        if self.loss not in ("huber", "squared"):
-            raise CapabilityError("Kernel(loss=) is 'huber' or 'squared'")
+        check_one_of("Kernel(loss=)", self.loss, ("huber", "squared"))
         check_whole("Kernel(functions=)", self.functions, 2, 1000)
         if self.functions % 2:
             raise CapabilityError("Kernel(functions=) must be even")

@@ -30,7 +30,7 @@ from privcausal.inference.regression import (
     mixture,
     of_nothing,
 )
-from privcausal.learners.base import CateLearner, Learnt
+from privcausal.learners.base import CateLearner, Learnt, Recipe
 from privcausal.learners.bases import AnyBase, Base, Gam, PrivateBase
 from privcausal.learners.boosting.recipes import r_learner, two_stage_needs
 from privcausal.learners.budget import StageWeight
@@ -307,11 +307,8 @@ class R(CateLearner):
     def learn(self, state: FitState) -> Learnt:
         return learn_r(state, conditional(state))
 
-    def boosted_needs(self, request: Request) -> list[StageWeight]:
-        return two_stage_needs(request)
-
-    def boost(self, state: FitState) -> Learnt:
-        return r_learner(state)
+    def boosted(self) -> Recipe:
+        return Recipe(two_stage_needs, r_learner)
 
 
 FORM_NOTE = (

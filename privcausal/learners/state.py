@@ -13,7 +13,7 @@ from privcausal.features.basis import FeatureMap
 from privcausal.features.design import Design, design_of
 from privcausal.features.functions import Constant, Function, Known
 from privcausal.features.rows import Rows
-from privcausal.inference.average import FEW
+from privcausal.inference.average import FEW, AverageEstimate
 from privcausal.inference.population import (
     GramEstimate,
     Population,
@@ -42,9 +42,9 @@ from privcausal.inference.ranges import (
     window_borders,
 )
 from privcausal.learners.alerts import NO_LEVEL, allocation_alert, domain_alerts, listed
-from privcausal.learners.bases import Base, PrivateBase, moment_base
+from privcausal.learners.bases import AnyBase, Base, PrivateBase, moment_base
 from privcausal.learners.budget import StageWeight, Undeclared
-from privcausal.learners.estimate import Alerts
+from privcausal.learners.estimate import Alerts, AnyEffect, Estimate, Nuisances
 from privcausal.learners.shares import Stages
 from privcausal.request.groups import Group, parse_group, resolve_groups
 from privcausal.request.plan import Plan, StageKey
@@ -70,6 +70,7 @@ from privcausal.vault import (
 class Session:
     """One fit in progress: the vault, the plan, and every release so far in order.
 
+    `base` learns from sums; `option` is what the call was given, which for some learners does not.
     `unseen` says that the rarer arm may be empty, by a noisy count of its rows. `alerts` are other
     serious things that releases tell, by code. `beyond` bounds
     what lies beyond purchased bounds of the outcome; None where they are declared. `asked` holds
@@ -81,6 +82,7 @@ class Session:
     schema: Schema
     undeclared: Undeclared
     base: PrivateBase
+    option: AnyBase
     releases: list[Release] = field(default_factory=list)
     unseen: bool = False
     alerts: dict[str, str] = field(default_factory=dict)
@@ -95,6 +97,24 @@ class Session:
         out = self.vault.release(stage, mechanism)
         self.releases.append(out)
         return out
+
+    def finished(
+        self,
+        design: Design,
+        population: Population | None = None,
+        effect: AnyEffect | None = None,
+        nuisances: Nuisances | None = None,
+        averages: AverageEstimate | None = None,
+        notes: tuple[str, ...] = (),
+        alerts: Alerts = (),
+    ) -> Estimate:
+        """The estimate; `population` is None where no marginals were released."""
+        vault = self.vault
+        nobody = Population(self.schema, {}, np.eye(0), float(vault.size or 0))
+        return Estimate(
+            self.plan, self.schema, design, population or nobody, effect, nuisances, averages,
+            tuple(self.releases), vault.size, vault.real_noise, notes, alerts,
+        )  # fmt: skip
 
     def gather(
         self,

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from privcausal.accounting.charge import is_number
 from privcausal.errors import CapabilityError
 from privcausal.features.design import Design
 from privcausal.features.expansions import Polynomials
 from privcausal.inference.cells import CellTotals
-from privcausal.inference.effect import ArmLogits, ArmPolynomials, trimmed
+from privcausal.inference.effect import ArmPolynomials, trimmed
 from privcausal.inference.population import Population
 from privcausal.learners.adum import ADUM, absent_arm, average_of, within_cells
 from privcausal.learners.base import EffectLearner
 from privcausal.learners.bases import AnyBase, PrivateBase
 from privcausal.learners.budget import MOST_COLUMNS, StageWeight, Undeclared
-from privcausal.learners.description import LEFT_OUT, MISSING, Description
+from privcausal.learners.description import MISSING, Description
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.paper import refuse_published
+from privcausal.learners.options import check_whole
 from privcausal.learners.state import Session, outcome_of
-from privcausal.prices import as_typed, at_most
 from privcausal.request.partition import Coordinates
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
-from privcausal.request.schema import Interval
-from privcausal.vault import PolynomialSums, PublishedLogits, ridge_price
+from privcausal.request.schema import Interval, Schema
+from privcausal.vault import PolynomialSums
 
 LOSS = StageKey("effect", "squared loss")
 
@@ -53,62 +50,37 @@ class TM(EffectLearner):
     ----------
     degree : int
         Of the polynomials of every numeric modifier.
-    C : float, optional
-        Of `privcausal.paper.tm` only: one over the ridge of each arm's summed logistic loss. None:
-        what a tenth of epsilon pays for.
     """
 
     degree: int = 1
-    C: float | None = None
     name: ClassVar[str] = "tm"
     title: ClassVar[str] = "two regressions (TM)"
     shares: ClassVar[Mapping[str, float]] = {"effect": 1.0}
 
     def __post_init__(self) -> None:
-        if type(self.degree) is not int or not 1 <= self.degree <= MOST_DEGREE:
-            raise CapabilityError(f"degree is a whole number from 1 to {MOST_DEGREE}")
-        if self.C is not None and not (is_number(self.C) and 0 < self.C < math.inf):
-            raise CapabilityError("C is a number above 0")
+        check_whole("degree", self.degree, 1, MOST_DEGREE)
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         return [StageWeight(LOSS, 1.0)]
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
-        """A plan in pure epsilon, refused where ADUM's would be, for whatever reason but its grid.
-
-        Raises
-        ------
-        CapabilityError
-            Or for what objective perturbation does not cover.
-        """
-        if request.mode == "paper":
-            _check_published(request, self.C)
-        elif self.C is not None:
-            raise CapabilityError("C= is the ridge of pc.paper.tm; learner 'tm' is linear, without")
+        """A plan in pure epsilon, refused where ADUM's would be for any reason but its grid."""
         checked = _Pure(partition={}).plan(request, base, undeclared)
-        where = Coordinates(request.schema, request.formula.effect_variables)
-        if Polynomials(where, self.degree).size > MOST_COLUMNS:
+        if self.polynomials(request, request.schema).size > MOST_COLUMNS:
             raise CapabilityError(
                 f"polynomials of degree {self.degree} of this formula have more than "
                 f"{MOST_COLUMNS} columns; write TM(degree=1), or name fewer modifiers"
             )
         return replace(checked, learner=self.name, stages=(replace(checked.stages[-1], name=LOSS),))
 
+    def polynomials(self, request: Request, schema: Schema) -> Polynomials:
+        return Polynomials(Coordinates(schema, request.formula.effect_variables), self.degree)
+
     def run(self, session: Session) -> Estimate:
-        request, schema, vault = session.plan.request, session.schema, session.vault
-        vault.set_layout(schema, (), ())
-        where = Coordinates(schema, request.formula.effect_variables)
-        polynomials = Polynomials(where, self.degree)
+        request, schema = session.plan.request, session.schema
+        session.vault.set_layout(schema, (), ())
+        polynomials = self.polynomials(request, schema)
         design = Design(request.formula.modifiers, schema, full_rank=True)
-        if request.mode == "paper":  # the coefficients are all that is released
-            asked = PublishedLogits(polynomials, request.trust.neighbors, self.C)
-            release = session.release(LOSS, asked)
-            logits = ArmLogits(polynomials, release.value.reshape(2, -1), 0.5)
-            nobody = Population(schema, {}, np.eye(0), float(vault.size or 0))
-            return Estimate(
-                session.plan, schema, design, nobody, logits, None, None, (release,), vault.size,
-                vault.real_noise,
-            )  # fmt: skip
         outcome = outcome_of(request, schema)
         sums = PolynomialSums(polynomials, outcome)
         release = session.release(LOSS, sums)
@@ -122,11 +94,10 @@ class TM(EffectLearner):
         average = average_of(found)
         binary = not isinstance(schema[request.formula.outcome], Interval)
         middle = NOTE.format(middle=0.5 * (outcome.lo + outcome.hi))
-        return Estimate(
-            session.plan, schema, design, Population(schema, {}, np.eye(0), average.size),
-            ArmPolynomials(polynomials, coef, half), None, average, tuple(session.releases),
-            vault.size, vault.real_noise, (middle, BINARY_NOTE) if binary else (middle,),
-            absent_arm(found),
+        return session.finished(
+            design, Population(schema, {}, np.eye(0), average.size),
+            ArmPolynomials(polynomials, coef, half), None, average,
+            (middle, BINARY_NOTE) if binary else (middle,), absent_arm(found),
         )  # fmt: skip
 
     @classmethod
@@ -134,10 +105,7 @@ class TM(EffectLearner):
         effect = estimate.effect
         degree = effect.polynomials.degree if isinstance(effect, ArmPolynomials) else 1
         rows = (("Means", f"polynomials, degree {degree}"), ("Propensity", "not used"))
-        found = within_cells(cls.title, rows, LINEAR)
-        if estimate.plan.request.mode != "paper":
-            return found
-        return replace(found, methods=LOGISTIC, notes=(BARE,), claim=CLAIM, doubts=(EXACT,))
+        return within_cells(cls.title, rows, LINEAR)
 
 
 class _Pure(ADUM):
@@ -158,29 +126,6 @@ LINEAR = (
     MISSING,
 )
 
-LOGISTIC = (
-    "Two logistic regressions on polynomials, one for each arm, by objective perturbation "
-    "(Chaudhuri et al. 2011, Algorithm 2; the baseline of Betlei et al. 2021 for binary "
-    "outcomes). To each arm's penalised log-likelihood was added the product of its coefficients "
-    "with a random vector whose length has a Gamma law; the minimum was found by Newton's method. "
-    "The ridge is public: 1/C, or without C what a tenth of epsilon pays for. The effect is the "
-    "difference of both probabilities.",
-    LEFT_OUT,
-)
-
-CLAIM = (
-    "is what Chaudhuri et al. (2011, Algorithm 2), for the two models of Betlei et al. (2021), "
-    "claim of this mechanism"
-)
-
-EXACT = (
-    "Their proof is of a continuous random vector inside an optimisation and of its exact "
-    "minimum. A computer has neither: the digits of a minimum in floating point tell which random "
-    "vectors of its grid can have led there, and their proof does not cover that."
-)
-
-BARE = "The regressions have no bands, and no average effect was released."
-
 NOTE = (
     "Regressions are of the outcome less {middle:g}, and have no bands. It is the middle of the "
     "outcome's bounds."
@@ -190,21 +135,3 @@ BINARY_NOTE = (
     "The outcome has two values, and its regressions are linear. Logistic ones by objective "
     "perturbation (pc.paper.tm) have no proof for numbers that a computer holds."
 )
-
-
-def _check_published(request: Request, c: float | None) -> None:
-    """One row a person, an outcome of two declared values, and a ridge that epsilon pays for."""
-    unit = {"unit=": request.trust.unit is not None}
-    refuse_published(unit, "its theorem is of tables that differ in one row")
-    domain = request.schema.get(request.formula.outcome)
-    if domain is None or isinstance(domain, Interval):
-        raise CapabilityError(
-            "pc.paper.tm has logistic regressions, for an outcome of two declared values: "
-            f"bounds={{{request.formula.outcome!r}: pc.Binary()}}; for other outcomes "
-            "privcate(learner='tm') has linear ones, which are proven"
-        )
-    if c is not None and ridge_price(c, request.trust.neighbors) >= request.budget.epsilon:
-        raise CapabilityError(
-            f"C={c:g} leaves nothing of eps={as_typed(request.budget.epsilon)}: a ridge of 1/C "
-            f"costs {at_most(ridge_price(c, request.trust.neighbors))} of it; take a smaller C"
-        )

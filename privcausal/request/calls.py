@@ -164,8 +164,7 @@ def read_call(text: str) -> Call:
 
 def _syntax(code: str) -> ast.expr | None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about 1if x, which is refused right after
+        with warnings.catch_warnings(action="ignore"):  # about 1if x, which is refused right after
             return ast.parse(code, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

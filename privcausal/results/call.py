@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from privcausal.learners import DPCATE, LEARNERS, TM, Learner, TwoStage
+from privcausal.learners import DPCATE, LEARNERS, Learner, TwoStage
 from privcausal.learners.aggregates import CellRequest
 from privcausal.learners.bases import BASES, OTHERS, AnyBase
-from privcausal.learners.paper.adum import PublishedADUM
+from privcausal.learners.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.learners.paper.dpcate import PublishedDPCATE
 from privcausal.request.request import Control, Request, Trust
 from privcausal.request.schema import Binary, Interval, Levels, Schema
@@ -90,7 +90,7 @@ def _printed(learner: Learner, request: Request) -> tuple[str, dict[str, Any]]:
             return "paper.two_stage", options
         more = {} if learner.weighting == "published" else {"weighting": learner.weighting}
         return "paper.dpebm", options | more
-    known = {PublishedDPCATE: "dpcate", PublishedADUM: "adum", TM: "tm"}
+    known = {PublishedDPCATE: "dpcate", PublishedADUM: "adum", PublishedTM: "tm"}
     name = known.get(type(learner), "private")
     queries = {} if request.queries is None else {"queries": _Source("queries")}
     return f"paper.{name}", queries | _not_default(learner)

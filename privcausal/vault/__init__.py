@@ -41,23 +41,20 @@ from privcausal.vault.mechanisms.scores import (
     VectorScores,
 )
 from privcausal.vault.mechanisms.slopes import InstrumentScores, SlopeScores, SlopeSums
-from privcausal.vault.paper.cells import PrintedCells
+from privcausal.vault.paper.betlei import PrintedCells, PublishedLogits, ridge_price
 from privcausal.vault.paper.dpcate import (
+    Affine,
+    ExactRidge,
     Process,
     PublishedAnswers,
     PublishedProcess,
-    Weight,
-)
-from privcausal.vault.paper.ebm import PublishedEBM, Weighting
-from privcausal.vault.paper.objective import PublishedLogits, ridge_price
-from privcausal.vault.paper.private import PublishedAte
-from privcausal.vault.paper.second_stage import (
-    Affine,
-    ExactRidge,
     Ridge,
     SecondStage,
     TanhNetwork,
+    Weight,
 )
+from privcausal.vault.paper.niu import PublishedEBM, Weighting
+from privcausal.vault.paper.private import PublishedAte
 from privcausal.vault.simulation import simulate
 from privcausal.vault.sources.cell_table import CellTable, read_cells
 from privcausal.vault.sources.files import read_file

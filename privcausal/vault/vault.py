@@ -31,8 +31,8 @@ from privcausal.vault.guard import Opaque, guarded
 from privcausal.vault.mechanisms.boosting import Boosting
 from privcausal.vault.mechanisms.domains import LabelSelection
 from privcausal.vault.mechanisms.network import PrivateNetwork
+from privcausal.vault.paper.betlei import PublishedLogits
 from privcausal.vault.paper.dpcate import Process, PublishedAnswers, PublishedProcess
-from privcausal.vault.paper.objective import PublishedLogits
 from privcausal.vault.paper.private import PublishedAte
 from privcausal.vault.passes import Passes, Progress, Watch
 from privcausal.vault.sources.panel import changes

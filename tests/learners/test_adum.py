@@ -200,8 +200,8 @@ def test_the_ridge_of_the_printed_tm_is_one_over_c() -> None:
         curves.append(expit(at @ model.coef_[0]))
     found = made.predict({"X": GRID})["estimate"].to_numpy()
     assert found == pytest.approx(curves[1] - curves[0], abs=1e-4)
-    with pytest.raises(CapabilityError, match=r"C= is the ridge of pc\.paper\.tm"):
-        fit(TM(C=1.0))
+    with pytest.raises(CapabilityError, match="TM has no C="):
+        TM(C=1.0)
 
 
 def test_default_beats_groups_tuned_with_the_truth() -> None:
@@ -490,7 +490,7 @@ def test_adum_as_printed(tmp_path: Path) -> None:
         ({"cells": True}, "number"),
         ({"cells": 10**7}, "too fine"), ({"partition": "tree"}, "partition is"),
         ({"noise": "normal"}, "noise is one of"), ({"release": "sum"}, "release is one of"),
-        ({"shrink": 1}, "shrink is"), ({"rounds": 0}, "rounds"), ({"sigma": -1.0}, "sigma"),
+        ({"shrink": 1}, "shrink must be"), ({"rounds": 0}, "rounds"), ({"sigma": -1.0}, "sigma"),
         ({"partition": "kmeans", "cells": "bound"}, "belongs to"),
         ({"partition": {"X": 3}, "cells": 3}, "belongs to"),
     ],
@@ -628,7 +628,7 @@ def test_wide_bounds_of_whole_numbers_make_no_list_of_them() -> None:
     ids=["clusters", "rounds", "polynomials"],
 )  # fmt: skip
 def test_sizes_that_would_not_fit_are_refused_when_planned(make: Any) -> None:
-    with pytest.raises(CapabilityError, match=r"up to 10000$|up to 1000$|more than 1000 columns"):
+    with pytest.raises(CapabilityError, match=r"1 to 10000$|1 to 1000$|more than 1000 columns"):
         make()
 
 

@@ -39,7 +39,6 @@ from privcausal.request.schema import Schema
 from privcausal.testing import seeded_noise, zero_noise
 from privcausal.vault import ExactRidge, Ridge, TanhNetwork, Weight
 from privcausal.vault.paper import dpcate as published
-from privcausal.vault.paper import second_stage
 from privcausal.vault.paper.dpcate import Process, PublishedAnswers, Scores
 from privcausal.vault.transforms import Outcome
 
@@ -374,16 +373,16 @@ def test_the_networks_hessian_and_jacobian_are_exact() -> None:
     stage = TanhNetwork(design, np.arange(2), 1.0, 60, 1e-3)
     x = torch.from_numpy(stage._inputs(rows).copy())
     weight, goal = torch.from_numpy(rho), torch.from_numpy(target)
-    theta = second_stage._trained(x[:40], weight[:40], goal[:40], 60)
+    theta = published._trained(x[:40], weight[:40], goal[:40], 60)
     rng = np.random.default_rng(1)
     v = torch.from_numpy(rng.normal(size=len(theta)))
     step = 1e-5
-    slope = torch.func.grad(second_stage._loss)
+    slope = torch.func.grad(published._loss)
     ends = [slope(theta + s * step * v, x, weight, goal).numpy() for s in (-1, 1)]
-    product = second_stage._hessian(theta, x, weight, goal) @ v.numpy()
+    product = published._hessian(theta, x, weight, goal) @ v.numpy()
     assert product == pytest.approx((ends[1] - ends[0]) / (2 * step), abs=1e-5)
-    out = [second_stage._forward(theta + s * step * v, x[:5]).numpy() for s in (-1, 1)]
-    jacobian = second_stage._gradients(theta, x[:5].numpy())
+    out = [published._forward(theta + s * step * v, x[:5]).numpy() for s in (-1, 1)]
+    jacobian = published._gradients(theta, x[:5].numpy())
     assert jacobian @ v.numpy() == pytest.approx((out[1] - out[0]) / (2 * step), abs=1e-6)
 
 

@@ -465,11 +465,12 @@ def test_privcate_takes_no_estimators() -> None:
 
 def test_no_proven_call_takes_a_published_mechanism(tmp_path: Path) -> None:
     """Or its claim would be called proven, and charged to a ledger that refuses it."""
+    from privcausal.learners.paper.betlei import PublishedADUM, PublishedTM
     from privcausal.learners.paper.dpcate import PublishedDPCATE
     from privcausal.learners.paper.private import Published
 
     ledger = pc.Ledger(tmp_path / "l.db", "study", eps=5)
-    for learner in (Published(), PublishedDPCATE()):
+    for learner in (Published(), PublishedDPCATE(), PublishedADUM(), PublishedTM()):
         with pytest.raises(pc.CapabilityError, match="unknown"):
             pc.privcate(FORMULA, study(), learner=learner, bounds=BOUNDS, ledger=ledger)
         with pytest.raises(pc.CapabilityError, match="unknown"):

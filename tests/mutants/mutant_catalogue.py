@@ -455,7 +455,7 @@ LOADED = (
         "if none:", "if False:", (c.no_rows_are_rows_too,),
     ),
     Mutant(
-        "a classifier of one class, or of no rows", "vault.paper.ebm:PublishedEBM."
+        "a classifier of one class, or of no rows", "vault.paper.niu:PublishedEBM."
         "_with_public_rows",
         "not (target == value).any()", "False",
         (c.a_published_classifier_has_rows_of_both_classes,),

@@ -82,7 +82,7 @@ from privcausal.vault import (
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import guarded
 from privcausal.vault.mechanisms.domains import LabelSelection
-from privcausal.vault.paper.ebm import PublishedEBM
+from privcausal.vault.paper.niu import PublishedEBM
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "privacy"))
 from hostile_fits import CRAFTED, document, loaded

@@ -178,7 +178,7 @@ def test_what_fails_for_any_row_fails_without_one(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_a_published_classifier_learns_a_model_from_any_rows() -> None:
     """Also from none, or one class: in the place of a model with noise a constant would tell."""
-    from privcausal.vault.paper.ebm import PublishedEBM
+    from privcausal.vault.paper.niu import PublishedEBM
 
     def learned(target: Any) -> float:
         order = PublishedEBM(1.0, 1e-5, classification=True)

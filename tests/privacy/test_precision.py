@@ -34,7 +34,7 @@ def made(kind: str, relation: str) -> tuple[Any, Recorder]:
     options = {"formula": FORMULA, "bounds": BOUNDS, "eps": 2.0} | KINDS[kind]
     formula, learner = options.pop("formula"), options.pop("learner")
     data = frame(ordinary(80, 1))
-    with testing.recorded_system() as recorder:
+    with testing.recorded(system=True) as recorder:
         if learner in ("private", "regress"):
             return getattr(pc, learner)(formula, data, neighbors=relation, **options), recorder
         return pc.privcate(formula, data, learner=learner, neighbors=relation, **options), recorder

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -23,16 +24,15 @@ from privcausal.features.functions import (
     Mixture,
     Nuisance,
 )
-from privcausal.features.products import Interactions
 from privcausal.features.steps import Bins, Steps
 from privcausal.inference import cuts
-from privcausal.inference.confounding import Pair, Remainder, unrelated
+from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Posterior
 from privcausal.inference.smoothing import Fitted
 from privcausal.learners.base import Learnt, shown
-from privcausal.learners.boosting.training import BoostingSession, BoostingTask, Centre
+from privcausal.learners.boosting.training import BoostingSession, BoostingTask, Centre, Trained
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Nuisances
 from privcausal.learners.interactions import interaction_needs
@@ -93,41 +93,35 @@ PROPENSITY_SIZE = 1.0
 def one_stage_needs(request: Request, *, mean: bool = False) -> list[StageWeight]:
     """Of the learners that only regress the outcome within arms; with the mean effect or not."""
     outcome = SHARES.boosted_mean_outcome if mean else SHARES.boosted_arms_outcome
-    return [
-        *_propensity_needs(request, SHARES.boosted_arms_propensity),
-        StageWeight(SIZES, SHARES.boosted_arms_sizes),
-        StageWeight(Stages.OUTCOME, outcome),
-        *_product_needs(request),
-        *([StageWeight(MEAN, SHARES.boosted_mean)] if mean else []),
-    ]
+    sizes, propensity = SHARES.boosted_arms_sizes, SHARES.boosted_arms_propensity
+    needs = _nuisance_needs(request, propensity, sizes, outcome)
+    return [*needs, *([StageWeight(MEAN, SHARES.boosted_mean)] if mean else [])]
 
 
 def two_stage_needs(request: Request) -> list[StageWeight]:
     """Of the learners that regress an effect on what nuisances make of the rows."""
+    sizes, outcome = SHARES.boosted_sizes, SHARES.boosted_outcome
     return [
-        *_propensity_needs(request, SHARES.boosted_propensity),
-        StageWeight(SIZES, SHARES.boosted_sizes),
-        StageWeight(Stages.OUTCOME, SHARES.boosted_outcome),
-        *_product_needs(request),
+        *_nuisance_needs(request, SHARES.boosted_propensity, sizes, outcome),
         StageWeight(Stages.SCORE_SIZES, SHARES.boosted_effect_sizes),
         StageWeight(EFFECT, SHARES.boosted_effect),
     ]
 
 
-def _propensity_needs(request: Request, weight: float) -> list[StageWeight]:
-    return [] if request.propensity is not None else [StageWeight(Stages.PROPENSITY, weight)]
-
-
-def _product_needs(request: Request) -> list[StageWeight]:
-    """What shapes of single columns leave of products, where these may confound."""
+def _nuisance_needs(
+    request: Request, propensity: float, sizes: float, outcome: float
+) -> list[StageWeight]:
+    """Shapes, and what these leave of products of columns, where the products may confound."""
+    needs = [StageWeight(SIZES, sizes), StageWeight(Stages.OUTCOME, outcome)]
     if request.propensity is not None:
-        return []
-    return interaction_needs(
+        return needs
+    products = interaction_needs(
         request,
         SHARES.boosted_interactions_treatment,
         SHARES.boosted_interactions_outcome,
         SHARES.boosted_interactions_sizes,
     )
+    return [StageWeight(Stages.PROPENSITY, propensity), *needs, *products]
 
 
 # -- nuisances -------------------------------------------------------------------------------
@@ -144,18 +138,20 @@ class _Propensity:
     soft: Function
     cov: Matrix | None
 
+    def beside(self, eta: Function) -> FoldNuisances:
+        return FoldNuisances(self.e, self.soft, eta, None)
+
 
 @dataclass(frozen=True, eq=False)
 class _Means:
-    """Both arms' means: nuisances of each fold's rows, and the difference of treated and control.
+    """Both arms' means by fold, with the propensities, and the difference of treated and control.
 
-    `start` has the propensities with what products add to them. `remainder` is the law
-    of the bias that the errors of propensity and means leave together.
+    `remainder` is the law of the bias that the errors of propensity and means leave together.
     """
 
-    start: _Start
-    centre: Centre
+    partials: tuple[FoldNuisances, ...]
     nuisances: tuple[Nuisance, ...]
+    centre: Centre
     contrast: Posterior
     remainder: Remainder
 
@@ -170,8 +166,7 @@ class _Start:
     @cached_property
     def shares(self) -> Matrix:
         """Share of control and treated at the synthetic rows, shape (2, SIZE)."""
-        e = np.mean([p.soft(self.machine.state.rows) for p in self.es], axis=0)
-        return np.stack([1 - e, e])
+        return _shares(self.machine.state, [p.soft for p in self.es])
 
     def remainder(self, means: Sequence[Matrix]) -> Remainder:
         """Of the product of both nuisances' errors, from the covariances of the mean outcomes.
@@ -188,6 +183,11 @@ class _Start:
             ]
         )
         return Remainder(law.mean, PRIORS.law_inflation * law.sd)
+
+
+def _shares(state: FitState, es: Sequence[Function]) -> Matrix:
+    e = np.mean([soft(state.rows) for soft in es], axis=0)
+    return np.stack([1 - e, e])
 
 
 def _start(state: FitState) -> _Start:
@@ -257,46 +257,36 @@ def _weighted(start: _Start, ask: BoostingTask) -> BoostingTask:
 
 
 def _means(start: _Start, centre: Centre, fitted: Sequence[Fitted]) -> _Means:
-    """From both arms' constants and shapes, those of the control first, for each fold's rows."""
-    machine = start.machine
+    """From both arms' constants and shapes, those of the control first, for each fold's rows.
+
+    What shapes of single columns leave of products of columns is added: the mean outcome is
+    (1 - e) mu_0 + e mu_1, and given the mean effect, what products add to its baseline is added to
+    the means of both arms.
+    """
+    machine, state = start.machine, start.machine.state
     to_coef = np.asarray(block_diag(machine.bins.to_coef, machine.bins.to_coef))
-    nuisances, covs = [], []
+    plain, partials, covs = list[Nuisance](), list[FoldNuisances](), []
     for e, both in zip(start.es, fitted, strict=True):
         law = both.through(to_coef)
         p = len(law.mean) // 2
         mu0, mu1 = _mean(machine, law.mean[:p], centre), _mean(machine, law.mean[p:], centre)
-        nuisances.append(Nuisance(e.e, mu0, mu1))
+        plain.append(Nuisance(e.e, mu0, mu1))
+        partials.append(e.beside(Mixture(e.soft, mu1, mu0)))
         covs.append(np.asarray(0.5 * (law.cov[:p, :p] + law.cov[p:, p:])))
     contrast = _contrast(machine, fitted)
-    return _with_products(_Means(start, centre, tuple(nuisances), contrast, start.remainder(covs)))
+    more, doubt = refined(state, tuple(partials), centre.explained)
+    more = updated_for_effect(state, more, _effect(machine, contrast))
+    nuisances = tuple(map(_extended, plain, more))
+    rest = start.remainder(covs) + remainder(state, more) + doubt
+    return _Means(more, nuisances, centre, contrast, rest)
 
 
-def _with_products(means: _Means) -> _Means:
-    """The same with what shapes of single columns leave of products of columns.
-
-    Their mean outcome is (1 - e) mu_0 + e mu_1. Given the mean effect, what products add to its
-    baseline is added to the means of both arms.
-    """
-    start, state = means.start, means.start.machine.state
-    partials = tuple(
-        FoldNuisances(e.e, e.soft, Mixture(e.soft, n.mu1, n.mu0), None)
-        for e, n in zip(start.es, means.nuisances, strict=True)
-    )
-    partials, doubt = refined(state, partials, means.centre.explained)
-    partials = updated_for_effect(state, partials, _effect(start.machine, means.contrast))
-    es, nuisances = [], []
-    for p, e, n in zip(partials, start.es, means.nuisances, strict=True):
-        es.append(replace(e, e=p.e, soft=p.e_soft))
-        nuisances.append(n if p.beyond is None else _extended(n, p.e, *p.beyond))
-    rest = means.remainder + remainder(state, partials) + doubt
-    return replace(
-        means, start=replace(start, es=tuple(es)), nuisances=tuple(nuisances), remainder=rest
-    )
-
-
-def _extended(means: Nuisance, e: Function, psi: Interactions, joint: Pair) -> Nuisance:
+def _extended(means: Nuisance, part: FoldNuisances) -> Nuisance:
+    if part.beyond is None:
+        return means
+    psi, joint = part.beyond
     baseline = joint.slopes[1]
-    return Nuisance(e, *(Extended(mu, psi, baseline) for mu in (means.mu0, means.mu1)))
+    return Nuisance(part.e, *(Extended(mu, psi, baseline) for mu in (means.mu0, means.mu1)))
 
 
 def _contrast(machine: BoostingSession, fitted: Sequence[Fitted]) -> Posterior:
@@ -322,15 +312,6 @@ def _averaged(bins: Bins, kept: Bins) -> Matrix:
     return out
 
 
-def _shown(nuisances: Sequence[Nuisance]) -> Nuisances:
-    """Nuisances as functions of new data: the folds' mean under cross-fitting."""
-    first, last = nuisances[0], nuisances[-1]
-    e, mu0, mu1 = first.e, first.mu0, first.mu1
-    if last is not first:
-        e, mu0, mu1 = mixed(e, last.e), mixed(mu0, last.mu0), mixed(mu1, last.mu1)
-    return Nuisances(e, Mixture(e, mu1, mu0), mu0, mu1)
-
-
 # -- learners --------------------------------------------------------------------------------
 
 
@@ -348,8 +329,8 @@ def s_or_t_learner(state: FitState, *, joint: bool) -> Learnt:
     shared = [axis not in own for axis in machine.bins.axes] if joint else None
     overlap = joint and machine.price(Stages.OUTCOME) < OVERLAP_PRICE
     means = _arm_means(start, shared, overlap=overlap)
-    learnt = _of_arms(means)
-    return _with_mean(means.start, learnt, means.centre) if joint else learnt
+    effect = _effect(machine, means.contrast)
+    return _learnt(start, means, _with_mean(machine.state, means, effect) if joint else effect)
 
 
 def constant_s_learner(state: FitState) -> Learnt:
@@ -359,23 +340,25 @@ def constant_s_learner(state: FitState) -> Learnt:
     centre = machine.look(SIZES, machine.price(Stages.OUTCOME, more=1))
     ask = machine.outcome_task(centre, with_treatment=True)
     size = 1 + machine.bins.size
-    turn = np.vstack(
-        [np.eye(size, size + 2), np.eye(size, size + 2)]
-    )  # to (constant, shapes) by arm
+    turn = np.tile(np.eye(size, size + 2), (2, 1))  # to (constant, shapes) by arm
     turn[0, size], turn[size, size + 1] = 1.0, 1.0
     fitted = [t.fitted() for t in machine.train(Stages.OUTCOME, ask, folds=True)]
     both = [Fitted(turn @ one.mean, turn @ one.cov @ turn.T) for one in fitted]
-    return _of_arms(_means(start, centre, both))
+    means = _means(start, centre, both)
+    return _learnt(start, means, _effect(machine, means.contrast))
 
 
-def _of_arms(means: _Means) -> Learnt:
-    """The effect as the difference of the arms' means."""
-    machine = means.start.machine
-    effect = _effect(machine, means.contrast)
-    return Learnt(machine.state, effect, means.nuisances, _shown(means.nuisances), means.remainder)
+def _learnt(start: _Start, means: _Means, effect: Effect) -> Learnt:
+    """What is learned, with the nuisances as functions of new data: the folds' mean."""
+    first, last = means.nuisances[0], means.nuisances[-1]
+    e, mu0, mu1 = first.e, first.mu0, first.mu1
+    if last is not first:
+        e, mu0, mu1 = mixed(e, last.e), mixed(mu0, last.mu0), mixed(mu1, last.mu1)
+    seen = Nuisances(e, Mixture(e, mu1, mu0), mu0, mu1)
+    return Learnt(start.machine.state, effect, means.nuisances, seen, means.remainder)
 
 
-def _with_mean(start: _Start, learnt: Learnt, centre: Centre) -> Learnt:
+def _with_mean(state: FitState, means: _Means, found: Effect) -> Effect:
     """The effect, its mean moved by what overlap-weighted residuals say that it lacks.
 
     sum (T - e)(Y - mu_T) / sum e (1 - e) is one number, whose noise is that of one and not of all
@@ -383,34 +366,35 @@ def _with_mean(start: _Start, learnt: Learnt, centre: Centre) -> Learnt:
     is off where means are not additive, and where noise shrinks what confounds. The move is shrunk
     by its noise against how far off that mean may be.
     """
-    state, outcome = learnt.state, learnt.state.outcome
+    outcome, size = state.outcome, means.centre.size
     clip, most = state.soft_clip, 2 * outcome.bound
+    softs = [part.e_soft for part in means.partials]
 
-    def score(part: tuple[_Propensity, Nuisance]) -> Transform:
-        e, (mu0, mu1) = part[0].soft, (part[1].mu0, part[1].mu1)
+    def score(part: tuple[Function, Nuisance]) -> Transform:
+        e, (mu0, mu1) = part[0], (part[1].mu0, part[1].mu1)
         return ResidualProduct(e, Mixture(e, mu1, mu0), outcome, clip, Difference(mu1, mu0), most)
 
-    target = by_fold(score, tuple(zip(start.es, learnt.nuisances, strict=True)))
-    share = float(start.shares.prod(axis=0).mean())
-    cut = min(MEAN_CUT * centre.size * float(np.sqrt(share)), target.bound)
+    target = by_fold(score, tuple(zip(softs, means.nuisances, strict=True)))
+    share = float(_shares(state, softs).prod(axis=0).mean())
+    cut = min(MEAN_CUT * size * float(np.sqrt(share)), target.bound)
     one = FeatureMap(state.design, (), 1.0)
     release = state.session.release(MEAN, Cross(one, target, cut, "mean residual"))
     mass = state.population.count * share
     move, noise = float(release.value[0]) / mass, float(release.noise_sd[0]) / mass
-    (piece,) = learnt.effect.pieces
+    (piece,) = found.pieces
     effect = piece.additive
     phi = state.rows.phi(effect.features).mean(axis=0)
-    off = float(phi @ piece.cov @ phi) + (MEAN_BIAS * centre.size) ** 2
+    off = float(phi @ piece.cov @ phi) + (MEAN_BIAS * size) ** 2
     kept = off / (off + noise**2)
     # residuals are from means within the outcome's bounds, which the arms' shapes may leave
-    held = np.mean([np.mean(n.mu1(state.rows) - n.mu0(state.rows)) for n in learnt.nuisances])
+    held = np.mean([np.mean(n.mu1(state.rows) - n.mu0(state.rows)) for n in means.nuisances])
     coef, turn = effect.coef.copy(), np.eye(len(phi))
     coef[0] += float(held - phi @ coef) + kept * move
     turn[0] -= kept * phi
     cov = turn @ piece.cov @ turn.T
     cov[0, 0] += (kept * noise) ** 2
     moved = replace(piece, additive=replace(effect, coef=coef), cov=cov)
-    return replace(learnt, effect=replace(learnt.effect, pieces=(moved,)))
+    return replace(found, pieces=(moved,))
 
 
 def r_learner(state: FitState) -> Learnt:
@@ -425,23 +409,16 @@ def r_learner(state: FitState) -> Learnt:
     trained = machine.train(Stages.OUTCOME, machine.outcome_task(centre), folds=True)
     etas = [t.coefficients() for t in trained]
     partials = tuple(
-        FoldNuisances(e.e, e.soft, _mean(machine, eta.mean, centre), None)
-        for e, eta in zip(start.es, etas, strict=True)
+        e.beside(_mean(machine, eta.mean, centre)) for e, eta in zip(start.es, etas, strict=True)
     )
     partials, doubt = refined(state, partials, centre.explained)
     product = by_fold(lambda p: ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
-    cut, rms = _cut(machine.effect, product)
     share = start.shares.prod(axis=0)
-    ask = BoostingTask(
+    fitted = _second_boosting(
+        machine, product, "effect", share[None, :], float(share.mean()),
         target=by_fold(lambda p: OutcomeResidual(p.eta, outcome), partials),
-        what="effect",
-        bound=cut,
-        size=rms / float(np.sqrt(share.mean())),
-        curvature=share[None, :],
-        dispersion=rms**2 / float(share.mean()),
         factor=by_fold(lambda p: TreatmentResidual(p.e_soft, clip), partials),
-    )
-    (fitted,) = machine.effect.train(EFFECT, ask)
+    )  # fmt: skip
     effect = _effect(machine, fitted.coefficients())
     partials = updated_for_effect(state, partials, effect)
     nuisances = tuple(nuisance_of(p, effect, outcome) for p in partials)
@@ -464,18 +441,8 @@ def dr_learner(state: FitState) -> Learnt:
     target = by_fold(
         lambda n: Aipw(n, outcome, state.clip, Constant(middle), abs(middle)), means.nuisances
     )
-    cut, rms = _cut(machine.effect, target)
-    ask = BoostingTask(
-        target=target,
-        what="score",
-        bound=cut,
-        size=rms,
-        curvature=np.ones((1, len(state.rows))),
-        dispersion=rms**2,
-    )
-    (fitted,) = machine.effect.train(EFFECT, ask)
-    effect = _effect(machine, fitted.coefficients(), middle)
-    return Learnt(state, effect, means.nuisances, _shown(means.nuisances), means.remainder)
+    fitted = _second_boosting(machine, target, "score", np.ones((1, len(state.rows))))
+    return _learnt(start, means, _effect(machine, fitted.coefficients(), middle))
 
 
 def x_learner(state: FitState) -> Learnt:
@@ -484,32 +451,44 @@ def x_learner(state: FitState) -> Learnt:
     machine, state = start.machine, start.machine.state
     means = _arm_means(start, [False] * len(machine.bins.axes))
     target = by_fold(lambda n: ImputedEffect(n, state.outcome), means.nuisances)
-    cut, rms = _cut(machine.effect, target)
-    ask = BoostingTask(
-        target=target,
-        what="imputed effects by arm",
-        bound=cut,
-        size=rms,
-        curvature=start.shares,
-        dispersion=rms**2,
-        by_arm=True,
-    )
-    (fitted,) = machine.effect.train(EFFECT, ask)
-    nuisance = _shown(means.nuisances)
-    e = nuisance.propensity
-    pieces = []
+    what = "imputed effects by arm"
+    fitted = _second_boosting(machine, target, what, start.shares, by_arm=True)
+    learnt = _learnt(start, means, Effect((), 2 * state.outcome.bound))
+    e, pieces = learnt.shown.propensity, list[Piece]()
     for arm, weight in enumerate((e, Difference(Constant(1.0), e))):
         law = fitted.coefficients(arm)
         pieces.append(Piece(Steps(machine.effect.bins.features, law.mean), law.cov, weight))
-    effect = Effect(tuple(pieces), 2 * state.outcome.bound)
-    return Learnt(state, effect, means.nuisances, nuisance, means.remainder)
+    return replace(learnt, effect=replace(learnt.effect, pieces=tuple(pieces)))
 
 
-def _cut(machine: BoostingSession, target: Transform) -> tuple[float, float]:
-    """Cut of a score and its root mean square there, from a noisy histogram of its size."""
-    sizes = read_sizes(machine.state, sizes_of(target), Stages.SCORE_SIZES)
-    cut = cuts.threshold_for_effect(sizes, machine.price(EFFECT))
-    return cut, max(sizes.rms(cut), 1e-3 * cut)
+def _second_boosting(
+    machine: BoostingSession,
+    score: Transform,
+    what: str,
+    curvature: Matrix,
+    weight: float = 1.0,
+    *,
+    target: Transform | None = None,
+    **options: Any,
+) -> Trained:
+    """The effect's shapes, by boosting the score, or what it is the product of.
+
+    It is cut by a noisy histogram of the score's size. `weight` is the mean of the rows' weights.
+    """
+    sizes = read_sizes(machine.state, sizes_of(score), Stages.SCORE_SIZES)
+    cut = cuts.threshold_for_effect(sizes, machine.effect.price(EFFECT))
+    rms = max(sizes.rms(cut), 1e-3 * cut)
+    ask = BoostingTask(
+        target=target or score,
+        what=what,
+        bound=cut,
+        size=rms / float(np.sqrt(weight)),
+        curvature=curvature,
+        dispersion=rms**2 / weight,
+        **options,
+    )
+    (fitted,) = machine.effect.train(EFFECT, ask)
+    return fitted
 
 
 def _effect(machine: BoostingSession, law: Posterior, middle: float = 0.0) -> Effect:

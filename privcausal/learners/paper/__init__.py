@@ -9,7 +9,9 @@ import numpy as np
 from scipy.stats.qmc import Sobol
 
 from privcausal.accounting import PICO, rho_of
-from privcausal.errors import SchemaError
+from privcausal.accounting.charge import exact
+from privcausal.accounting.conversion import check_epsilon
+from privcausal.errors import BudgetError, SchemaError
 from privcausal.features.design import Design
 from privcausal.features.functions import Nuisance
 from privcausal.learners.budget import StageWeight, Undeclared
@@ -24,7 +26,7 @@ from privcausal.learners.nuisances import (
 from privcausal.learners.options import refuse
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState, Session, prepare
-from privcausal.request.plan import Plan, Stage, portions
+from privcausal.request.plan import Plan, Stage, StageKey, portions
 from privcausal.request.request import Request
 from privcausal.typing import Matrix
 
@@ -62,12 +64,29 @@ def least_rows(stage: Stage, numbers: int = 1) -> int:
     return max(55, math.ceil(8 * (numbers + 2 * math.log(2 / delta)) / epsilon))
 
 
-def refuse_published(asked: Mapping[str, bool], why: str) -> None:
+def claimed_stage(
+    key: StageKey, request: Request, share: float = 1.0, *, whole: bool = False
+) -> Stage:
+    """A stage with a share of epsilon and delta, on one half of the rows or on the whole.
+
+    An (epsilon, delta) mechanism is dominated by one that fails with probability delta and is else
+    epsilon-private (Kairouz, Oh and Viswanath 2015), so it is charged in both, and their sums are a
+    valid total. They are rounded down: shares never sum above the whole.
+    """
+    epsilon, delta = (
+        math.floor(exact(amount) * exact(share) * PICO)
+        for amount in (request.budget.epsilon, request.budget.delta)
+    )
+    check_epsilon(epsilon / PICO)
+    if delta < 1:
+        raise BudgetError("delta is too small to be shared: it is counted in units of 1e-12")
+    rows, part = (1.0, "all") if whole else (0.5, "effect")
+    return Stage(key, 0, delta, 0, rows, part, epsilon)
+
+
+def refuse_published(asked: Mapping[str, bool], why: str, undeclared: Undeclared) -> None:
     """Refuse the first option that was asked for; `why` it is outside the published theorems."""
     refuse(asked, f"the published mechanism does not take {{}}: {why}")
-
-
-def refuse_undeclared(undeclared: Undeclared) -> None:
     if undeclared:
         names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
         raise SchemaError(
@@ -89,6 +108,13 @@ def private_needs(request: Request, *, released_weights: bool = False) -> list[S
     if released_weights:
         needs.append(StageWeight(Stages.NUISANCE_WEIGHTS, SHARES.private_weights))
     return needs
+
+
+def plain_design(session: Session) -> Design:
+    """The formula's columns, laid out for nuisances that no sums are released for."""
+    design = Design(session.plan.request.formula.terms, session.schema, full_rank=False)
+    session.vault.set_layout(session.schema, [design], ())
+    return design
 
 
 def private_nuisance(

@@ -10,38 +10,36 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from privcausal.accounting import PICO, Release
-from privcausal.accounting.charge import exact, is_number
-from privcausal.errors import BudgetError, CapabilityError, PrivcausalWarning
+from privcausal.accounting.charge import is_number
+from privcausal.errors import CapabilityError, PrivcausalWarning
 from privcausal.features.design import Design
 from privcausal.features.expansions import fourier
 from privcausal.features.functions import Nuisance
 from privcausal.features.points import read_queries
 from privcausal.features.rows import Rows
 from privcausal.inference.effect import Answers, Effect
-from privcausal.inference.population import Population
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, Gam, PrivateBase
 from privcausal.learners.budget import StageWeight, Undeclared
 from privcausal.learners.description import LEFT_OUT, Description
+from privcausal.learners.dpcate import answers_at, effect_columns, second_stage, width
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.networks import check_networks, learn_networks, network_stages
-from privcausal.learners.options import NN, Given, Kernel, Sklearn, check_whole
+from privcausal.learners.options import NN, Given, Kernel, Sklearn, check_one_of, check_whole
 from privcausal.learners.paper import (
+    claimed_stage,
     least_rows,
     on_one_half,
+    plain_design,
     private_needs,
     private_nuisance,
     published_rows,
     refuse_published,
-    refuse_undeclared,
     starting_points,
 )
-from privcausal.learners.second_stage import effect_columns, second_stage, width
 from privcausal.learners.state import Session, declared_propensity, outcome_of
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Request
-from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Vector
 from privcausal.vault import (
     Affine,
@@ -54,7 +52,6 @@ from privcausal.vault import (
     Ridge,
     SecondStage,
     TanhNetwork,
-    Vault,
     Weight,
 )
 
@@ -104,27 +101,6 @@ class Asked(Effect):
 
 
 Second = Literal["kernel", "exact", "linear", "network"]
-
-OPTIONS: dict[str, tuple[str, ...]] = {
-    "weight": get_args(Weight),
-    "second": get_args(Second),
-    "noise": ("gross_error", "process"),
-}
-
-
-def describe_published(found: Description, estimate: Estimate) -> Description:
-    """The description of a fit as published, from that of one that is proven."""
-    plan = estimate.plan
-    theorem = "Theorem 1" if _is_finite(plan) else "Theorem 3"
-    source = f"Schroeder et al. (2025, DP-CATE, {theorem})"
-    return replace(
-        found,
-        rows=published_rows(estimate),
-        methods=_methods(plan, source),
-        notes=("The effects have no standard errors: the noise scale depends on the rows.",),
-        claim=f"is what {source} claim of this mechanism",
-        doubts=_doubts(plan),
-    )
 
 
 def _is_finite(plan: Plan) -> bool:
@@ -203,11 +179,12 @@ class PublishedDPCATE(Learner):
     epochs: int = EPOCHS
     damping: float = DAMPING
     name: ClassVar[str] = "dpcate"
+    title: ClassVar[str] = "DP-CATE"
 
     def __post_init__(self) -> None:
-        for name, known in OPTIONS.items():
-            if getattr(self, name) not in known:
-                raise CapabilityError(f"{name} is one of {', '.join(map(repr, known))}")
+        check_one_of("weight", self.weight, get_args(Weight))
+        check_one_of("second", self.second, get_args(Second))
+        check_one_of("noise", self.noise, ("gross_error", "process"))
         check_whole("epochs", self.epochs, 1, 10_000)
         if not (is_number(self.damping) and 0 < self.damping < math.inf):
             raise CapabilityError("damping must be a positive number")
@@ -222,10 +199,8 @@ class PublishedDPCATE(Learner):
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
         """One stage priced in epsilon and delta; for private nuisances, more of them beside.
 
-        An (epsilon, delta) mechanism is dominated by one that fails with probability delta and is
-        else epsilon-private, so it is charged in epsilon and delta. Private nuisances come from
-        other rows, in parallel: together they are given all of the budget, and charged nothing
-        more.
+        Private nuisances come from other rows, in parallel: together they are given all of the
+        budget, and charged nothing more.
 
         Raises
         ------
@@ -240,58 +215,56 @@ class PublishedDPCATE(Learner):
         elif not isinstance(base, Sklearn | Given):
             nuisances, cap = on_one_half(request, self.needs(request, Gam()))
             name = second_stage(base).name
-        noisy, parts = _noisy(request, whole), 1 if whole else 2
+        noisy, parts = claimed_stage(EFFECT, request, whole=whole), 1 if whole else 2
         least = 0  # Theorem 3 asks for none
         if self.noise == "gross_error" and request.queries is not None:
             least = parts * least_rows(noisy, len(request.queries))
         most = EXACT_ROWS if self.second == "exact" else 0
         return Plan(request, self.name, name, (*nuisances, noisy), cap, least, most_rows=most)
 
-    def fit(
-        self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
-    ) -> Estimate:
+    def accepted(self, base: AnyBase) -> PrivateBase:
+        return Gam()
+
+    def run(self, session: Session) -> Estimate:
         """Nuisances on one half of the rows, the paper's noise on the other."""
-        request = plan.request
-        design = Design(
-            (*request.formula.modifiers, *request.formula.controls), schema, full_rank=False
-        )
-        releases: list[Release] = []
+        base, request = session.option, session.plan.request
+        kernel = Kernel() if isinstance(base, Sklearn | Given) else second_stage(base)
         nuisances: Estimators | Nuisance
-        kernel = Kernel()
-        session = Session(plan, vault, schema, Undeclared((), ()), Gam(), releases)
-        if isinstance(base, Sklearn | Given | NN):
-            vault.set_layout(schema, [design], ())
+        if isinstance(base, Kernel | Gam):
+            # on a copy: the result keeps the schema as it was declared
+            state, _, nuisances = private_nuisance(replace(session))
+            design = state.design
+        else:
+            design = plain_design(session)
         if isinstance(base, Sklearn):
-            known = declared_propensity(request, schema)
+            known = declared_propensity(request, session.schema)
             nuisances = Estimators(base.propensity, base.outcome, known)
         elif isinstance(base, Given):
             nuisances = _given(base, request, design)
-        else:
-            kernel = second_stage(base)
-            if isinstance(base, NN):
-                nuisances = learn_networks(session, design, request.arm_clip, base).nuisance
-            else:
-                state, _, nuisances = private_nuisance(session)
-                design = state.design
-        effect, release = self._released(vault, plan, kernel, nuisances, design)
-        releases.append(release)
-        nobody = Population(schema, {}, np.eye(0), float(vault.size or 0))
-        return Estimate(
-            plan, schema, design, nobody, effect, None, None, tuple(releases), vault.size,
-            vault.real_noise, notes=(base.declared,) if isinstance(base, Given) else (),
-        )  # fmt: skip
+        elif isinstance(base, NN):
+            _, nuisances, _ = learn_networks(session, design, request.arm_clip, base)
+        effect = self._released(session, kernel, nuisances, design)
+        notes = (base.declared,) if isinstance(base, Given) else ()
+        return session.finished(design, effect=effect, notes=notes)
 
-    def run(self, session: Session) -> Estimate:
-        raise CapabilityError("what is published has no stages of sums")
+    @classmethod
+    def describe(cls, estimate: Estimate) -> Description:
+        plan = estimate.plan
+        theorem = "Theorem 1" if _is_finite(plan) else "Theorem 3"
+        source = f"Schroeder et al. (2025, DP-CATE, {theorem})"
+        return replace(
+            super().describe(estimate),
+            rows=published_rows(estimate),
+            methods=_methods(plan, source),
+            notes=("The effects have no standard errors: the noise scale depends on the rows.",),
+            claim=f"is what {source} claim of this mechanism",
+            doubts=_doubts(plan),
+        )
 
     def _released(
-        self,
-        vault: Vault,
-        plan: Plan,
-        kernel: Kernel,
-        nuisances: Estimators | Nuisance,
-        design: Design,
-    ) -> tuple[Effect, Release]:
+        self, session: Session, kernel: Kernel, nuisances: Estimators | Nuisance, design: Design
+    ) -> Effect:
+        vault, plan = session.vault, session.plan
         request, share = plan.request, plan.stage(EFFECT).rows
         outcome, columns = outcome_of(request, design.schema), effect_columns(design, request)
         shared = (nuisances, design, outcome, request.arm_clip, self.weight, share == 1)
@@ -312,30 +285,25 @@ class PublishedDPCATE(Learner):
             else:
                 second = Ridge(fourier(design, columns, bandwidth, kernel.functions), ridge)
             order = PublishedAnswers(*shared, second, rows, starting_points(design))
-            release = vault.release(EFFECT, order)
-            return _answers(design, columns, rows, release.value), release
+            return _unbanded(design, columns, rows, session.release(EFFECT, order).value)
         features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
         release, process = vault.release_process(EFFECT, PublishedProcess(*shared, features, ridge))
+        session.releases.append(release)
         if rows is not None:  # Algorithm 1: asked once, and then forgotten
-            return _answers(design, columns, rows, process.ask(rows)), release
+            return _unbanded(design, columns, rows, process.ask(rows))
         warnings.warn(STATE_WARNING, PrivcausalWarning, stacklevel=2)
-        return Asked((), np.inf, process), release
+        return Asked((), np.inf, process)
+
+
+def _unbanded(design: Design, columns: Integers, rows: Rows, value: Vector) -> Answers:
+    """As they are, not cut; without standard errors: the noise scale depends on the rows."""
+    return answers_at(design, columns, rows, np.inf, value, np.full(len(value), np.nan))
 
 
 def _given(base: Given, request: Request, design: Design) -> Nuisance:
     outcome, clip = outcome_of(request, design.schema), request.arm_clip
     means = (GivenFunction(f, design, outcome.lo, outcome.hi) for f in (base.control, base.treated))
     return Nuisance(GivenFunction(base.propensity, design, clip, 1 - clip), *means)
-
-
-def _noisy(request: Request, whole: bool) -> Stage:
-    """The second stage's: all of epsilon and delta, on all rows or on one half."""
-    budget = request.budget
-    epsilon, delta = (math.floor(exact(a) * PICO) for a in (budget.epsilon, budget.delta))
-    if delta < 1:
-        raise BudgetError("delta is too small: it is counted in units of 1e-12")
-    rows, part = (1.0, "all") if whole else (0.5, "effect")
-    return Stage(EFFECT, 0, delta, 0, rows, part, epsilon)
 
 
 def _check_asked(
@@ -352,8 +320,7 @@ def _check_asked(
         and request.propensity is not None,
     }
     why = "its theorems are about effects in tables that differ in one replaced row"
-    refuse_published(refused, why)
-    refuse_undeclared(undeclared)
+    refuse_published(refused, why, undeclared)
     if isinstance(base, NN):
         check_networks(request, undeclared)
     if not isinstance(base, Sklearn | Given):
@@ -366,9 +333,3 @@ def _check_asked(
         raise CapabilityError("noise='process' is for second='kernel' only")
     if learner.second == "network" and importlib.util.find_spec("torch") is None:
         raise CapabilityError("second='network' needs PyTorch: pip install 'privcausal[nn]'")
-
-
-def _answers(design: Design, columns: Integers, rows: Rows, value: Vector) -> Answers:
-    """As they are, not cut; without standard errors: the noise scale depends on the rows."""
-    points = np.ascontiguousarray(rows.scaled(design)[:, columns])
-    return Answers((), np.inf, design, columns, points, value, np.full(len(value), np.nan))

@@ -21,11 +21,11 @@ rows when one treatment changes, and fixed sizes do so when a row leaves.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
-from privcausal.accounting import PICO, Release, TradeOff, rho_of
+from privcausal.accounting import PICO, TradeOff, rho_of
 from privcausal.accounting.charge import exact, is_number
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.features.design import Design
@@ -40,25 +40,17 @@ from privcausal.features.functions import (
 from privcausal.inference.effect import Predicted
 from privcausal.inference.population import uniform_population
 from privcausal.learners.base import Learner
-from privcausal.learners.bases import AnyBase, PrivateBase
+from privcausal.learners.bases import AnyBase, Gam, PrivateBase
 from privcausal.learners.budget import LEAST_PART, StageWeight, Undeclared, check_levels
 from privcausal.learners.description import LEFT_OUT, Description, nuisance_rows
 from privcausal.learners.estimate import Estimate, Nuisances
-from privcausal.learners.paper import refuse_published, refuse_undeclared
-from privcausal.learners.paper.stages import (
-    FirstStage,
-    RowFunction,
-    as_bounds,
-    check_estimator,
-    tradeoff_of,
-)
+from privcausal.learners.paper import refuse_published
 from privcausal.learners.shares import Stages
-from privcausal.learners.state import declared_propensity, outcome_of
+from privcausal.learners.state import Session, declared_propensity, outcome_of
 from privcausal.prices import as_typed, pair
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Request
-from privcausal.request.schema import Schema
-from privcausal.typing import Vector
+from privcausal.typing import Matrix, Vector
 from privcausal.vault import (
     Aipw,
     Declared,
@@ -68,16 +60,89 @@ from privcausal.vault import (
     RowMap,
     Transform,
     TreatmentResidual,
-    Vault,
     Weighting,
 )
 
 EFFECT = StageKey("effect", "regression")
 
-BUILT_IN_QUERIES = {
-    "e": Stages.PROPENSITY.query, "eta": Stages.OUTCOME.query, "mu": Stages.OUTCOME.query,
-}  # fmt: skip
-"""What the built-in transforms' first stages are called in plans."""
+
+class PrivateEstimator(Protocol):
+    """A private estimator to plug in. It runs inside the vault, on a copy.
+
+    Attributes
+    ----------
+    guarantee : TradeOff or (epsilon, delta)
+        What its fit promises for tables that differ as the call's ``neighbors=`` says.
+
+    Methods
+    -------
+    fit(x, target, *, bounds, weight)
+        `x` has shape (n, q): the formula's columns on [0, 1] by their declared bounds and 0/1 for
+        each level, with the treatment before them where it is regressed on too; `target` (n,) lies
+        in `bounds`, a public pair; `weight` (n,) is None or in [0, 1]. It must not raise for any
+        rows, keep them, or print what it sees.
+    predict(x)
+        Shape (n,), each row's number from that row of `x` alone: the guarantee of the whole rests
+        on it. For a propensity: the probability of treatment.
+    """
+
+    @property
+    def guarantee(self) -> Any: ...
+
+    def fit(
+        self, x: Matrix, target: Vector, *, bounds: tuple[float, float], weight: Vector | None
+    ) -> Any: ...
+
+    def predict(self, x: Matrix) -> Vector: ...
+
+
+RowFunction = Callable[[Vector, Vector, Mapping[str, Vector]], Vector]
+
+
+@dataclass(frozen=True, eq=False)
+class FirstStage:
+    """One of the k nuisances A_1 ... A_k of Algorithm 1, learned on rows of its own.
+
+    Parameters
+    ----------
+    estimator : PrivateEstimator
+        Regresses the target on all columns of the formula.
+    target : {"outcome", "treatment"} or callable
+        A function of (y, t, first), shapes (n,), with `first` holding what earlier stages give,
+        must give each row's number from that row's values alone; it needs `target_bounds`.
+    with_treatment : bool
+        Regress on the treatment too. A stage "mu" then gives "mu0" and "mu1", its values with the
+        treatment at 0 and at 1, and else "mu".
+    target_bounds : (float, float), optional
+        Public bounds of what a function gives.
+
+    Raises
+    ------
+    CapabilityError
+        The estimator lacks what the protocol asks for, or the target its bounds.
+    """
+
+    estimator: Any
+    target: str | RowFunction = "outcome"
+    with_treatment: bool = False
+    target_bounds: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        check_estimator("FirstStage(estimator=)", self.estimator)
+        if self.target not in ("outcome", "treatment") and not callable(self.target):
+            raise CapabilityError("FirstStage(target=) is 'outcome', 'treatment' or a function")
+        if callable(self.target) != (self.target_bounds is not None):
+            raise CapabilityError(
+                "FirstStage(target=<function>), and it alone, takes target_bounds=(lo, hi)"
+            )
+        if self.target_bounds is not None:
+            as_bounds(self.target_bounds)
+        if self.with_treatment and self.target == "treatment":
+            raise CapabilityError("FirstStage(target='treatment') cannot have with_treatment=True")
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """What its values are called in `first`."""
+        return (f"{name}0", f"{name}1") if self.with_treatment else (name,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,16 +233,16 @@ class TwoStage(Learner):
         if len(set(given)) < len(given):
             raise CapabilityError("two values of TwoStage(first=) have one name")
 
-    def _first(self) -> dict[str, FirstStage | None]:
+    def _first(self) -> dict[str, tuple[StageKey, FirstStage | None]]:
         """The first stages by name; None for a propensity that must be known."""
         if self.first is not None:
-            return dict(self.first)
+            return {name: (StageKey("nuisance", name), own) for name, own in self.first.items()}
         if self.transform == "s":
             return {}
         e = None if self.propensity is None else FirstStage(self.propensity, "treatment")
-        if self.transform == "r":
-            return {"e": e, "eta": FirstStage(self.outcome)}
-        return {"e": e, "mu": FirstStage(self.outcome, with_treatment=True)}
+        name, arms = ("eta", False) if self.transform == "r" else ("mu", True)
+        outcome = FirstStage(self.outcome, with_treatment=arms)
+        return {"e": (Stages.PROPENSITY, e), name: (Stages.OUTCOME, outcome)}
 
     def _shares(self) -> tuple[float, ...]:
         if self.sample_shares is not None and self.transform != "s":
@@ -194,7 +259,7 @@ class TwoStage(Learner):
             A propensity is neither known nor has an estimator.
         """
         found = {}
-        for name, stage in self._first().items():
+        for name, (key, stage) in self._first().items():
             if name == "e" and request.propensity is not None:
                 continue
             if stage is None:
@@ -202,8 +267,7 @@ class TwoStage(Learner):
                     "TwoStage needs propensity=, an estimator of the probability of treatment, "
                     "unless it is known: propensity=0.5"
                 )
-            query = name if self.first is not None else BUILT_IN_QUERIES[name]
-            found[name] = StageKey("nuisance", query), stage
+            found[name] = key, stage
         return found
 
     @property
@@ -217,11 +281,10 @@ class TwoStage(Learner):
         return self.effect.weighting if isinstance(self.effect, PublishedEBM) else None
 
     @classmethod
-    def published(cls, transform: str, weighting: Weighting, request: Request) -> TwoStage:
+    def published(cls, transform: str, weighting: Weighting, eps: float, delta: float) -> TwoStage:
         """The paper's own, with interpret's DP-EBM in every stage."""
-        price = request.budget.epsilon, request.budget.delta
-        regressor = PublishedEBM(*price, weighting=weighting)
-        return cls(regressor, PublishedEBM(*price, classification=True), regressor, transform)
+        regressor = PublishedEBM(eps, delta, weighting=weighting)
+        return cls(regressor, PublishedEBM(eps, delta, classification=True), regressor, transform)
 
     # -- plan --------------------------------------------------------------------------------
 
@@ -245,8 +308,17 @@ class TwoStage(Learner):
         BudgetError
             The estimators declare more than `eps` and `delta`.
         """
-        _check_request(request, undeclared)
-        needs = self.needs(request, base)  # type: ignore[arg-type]  # no base has a part in it
+        check_levels(request)
+        refused = {
+            "unit=": request.trust.unit is not None,
+            "groups=": bool(request.groups),
+            "split='crossfit'": request.split == "crossfit",
+            "shares=": bool(request.budget.shares),
+            "tails=": request.tails != "cubic",
+            "cov_type=": request.cov_type != "nonrobust",
+        }
+        refuse_published(refused, "each stage has its own rows, and all of the budget", undeclared)
+        needs = self.needs(request, self.accepted(base))
         made = [stage.estimator for _, stage in self.first_stages(request).values()]
         whole = TradeOff.minimum(*(tradeoff_of(e.guarantee) for e in (*made, self.effect)))
         budget = request.budget
@@ -276,19 +348,15 @@ class TwoStage(Learner):
 
     # -- fit ---------------------------------------------------------------------------------
 
-    def fit(
-        self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
-    ) -> Estimate:
-        run = _Run(self, plan, vault, schema)
-        effect, nuisances = run.single() if self.transform == "s" else run.two_stages()
-        return Estimate(
-            plan, schema, run.design, uniform_population(schema, run.design.variables, vault.size),
-            Predicted((), 2 * run.outcome.bound, effect), nuisances, None, tuple(run.releases),
-            vault.size, vault.real_noise,
-        )  # fmt: skip
+    def accepted(self, base: AnyBase) -> PrivateBase:
+        return Gam()  # no base has a part in it
 
-    def run(self, session: Any) -> Estimate:
-        raise CapabilityError("TwoStage has no stages of sums")
+    def run(self, session: Session) -> Estimate:
+        run = _Run(self, session)
+        effect, nuisances = run.stages()
+        population = uniform_population(session.schema, run.design.variables, session.vault.size)
+        tau = Predicted((), 2 * run.outcome.bound, effect)
+        return session.finished(run.design, population, tau, nuisances)
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:
@@ -352,16 +420,15 @@ def _methods(plan: Plan) -> tuple[str, ...]:
 class _Run:
     """One fit in progress."""
 
-    def __init__(self, option: TwoStage, plan: Plan, vault: Vault, schema: Schema) -> None:
-        self.option, self.plan, self.vault = option, plan, vault
-        request = plan.request
+    def __init__(self, option: TwoStage, session: Session) -> None:
+        self.option, self.session = option, session
+        request, schema = session.plan.request, session.schema
         formula, self.clip = request.formula, request.arm_clip
         self.design = Design((*formula.modifiers, *formula.controls), schema, full_rank=False)
         self.modifiers = Design(formula.modifiers, schema, full_rank=False)
         self.outcome = outcome_of(request, schema)
         self.known = declared_propensity(request, schema)
-        self.releases: list[Release] = []
-        vault.set_layout(schema, [self.design, self.modifiers], ())
+        session.vault.set_layout(schema, [self.design, self.modifiers], ())
 
     def regress(
         self,
@@ -374,15 +441,9 @@ class _Run:
     ) -> Declared:
         name = f"{type(estimator).__name__}, as declared"
         order = DeclaredFit(estimator, design or self.design, target, bounds, name=name, **options)
-        learned, release = self.vault.fit_declared(key, order)
-        self.releases.append(release)
+        learned, release = self.session.vault.fit_declared(key, order)
+        self.session.releases.append(release)
         return learned
-
-    def single(self) -> tuple[Function, None]:
-        """S-learner: the outcome on treatment and columns."""
-        stage = FirstStage(self.option.effect, with_treatment=True)
-        mu0, mu1 = self._learn(EFFECT, stage, {})
-        return Difference(mu1, mu0), None
 
     def _learn(
         self, key: StageKey, stage: FirstStage, first: Mapping[str, Function]
@@ -404,10 +465,13 @@ class _Run:
         )
         return (learned.at(0.0), learned.at(1.0)) if stage.with_treatment else (learned,)
 
-    def two_stages(self) -> tuple[Function, Nuisances | None]:
+    def stages(self) -> tuple[Function, Nuisances | None]:
         option = self.option
+        if option.transform == "s":  # the outcome on treatment and columns
+            mu0, mu1 = self._learn(EFFECT, FirstStage(option.effect, with_treatment=True), {})
+            return Difference(mu1, mu0), None
         first: dict[str, Function] = {} if self.known is None else {"e": self.known}
-        for name, (key, stage) in option.first_stages(self.plan.request).items():
+        for name, (key, stage) in option.first_stages(self.session.plan.request).items():
             values = self._learn(key, stage, dict(first))
             first |= dict(zip(stage.names(name), values, strict=True))
         target: Transform
@@ -415,7 +479,7 @@ class _Run:
         if option.transform == "r":
             reach = 2 * self.outcome.bound / self.clip
             target = RowMap(_residual_ratio, first, reach)
-            weight = RowMap(_residual_weight, {"e": first["e"]}, 1.0)
+            weight = RowMap(lambda _, t, first: (t - first["e"]) ** 2, {"e": first["e"]}, 1.0)
         elif callable(option.transform):
             reach = max(map(abs, as_bounds(option.target_bounds)))
             target = RowMap(option.transform, first, reach)
@@ -443,19 +507,34 @@ def _residual_ratio(y: Vector, t: Vector, first: Mapping[str, Vector]) -> Vector
     return (y - first["eta"]) / (t - first["e"])
 
 
-def _residual_weight(_: Vector, t: Vector, first: Mapping[str, Vector]) -> Vector:
-    return (t - first["e"]) ** 2
+def tradeoff_of(declared: Any) -> TradeOff:
+    """A declared guarantee as a trade-off function."""
+    if isinstance(declared, TradeOff):
+        return declared
+    pair = tuple(declared) if isinstance(declared, tuple | list) else ()
+    if len(pair) == 2 and all(is_number(v) for v in pair):
+        return TradeOff.from_dp(*pair)
+    raise CapabilityError("a guarantee is a pc.TradeOff, or a pair (epsilon, delta)")
 
 
-def _check_request(request: Request, undeclared: Undeclared) -> None:
-    check_levels(request)
-    refused = {
-        "unit=": request.trust.unit is not None,
-        "groups=": bool(request.groups),
-        "split='crossfit'": request.split == "crossfit",
-        "shares=": bool(request.budget.shares),
-        "tails=": request.tails != "cubic",
-        "cov_type=": request.cov_type != "nonrobust",
-    }
-    refuse_published(refused, "each stage has its own rows, and all of the budget")
-    refuse_undeclared(undeclared)
+def check_estimator(name: str, estimator: Any) -> None:
+    kind = type(estimator).__name__
+    missing = [m for m in ("fit", "predict") if not callable(getattr(estimator, m, None))]
+    if isinstance(estimator, type) or missing:
+        raise CapabilityError(
+            f"{name} takes an object with fit(x, target, *, bounds, weight) and "
+            f"predict(x), not {kind}"
+        )
+    if not hasattr(estimator, "guarantee"):
+        raise CapabilityError(
+            f"{name}: {kind} declares no guarantee, a pc.TradeOff or (epsilon, delta)"
+        )
+    tradeoff_of(estimator.guarantee)
+
+
+def as_bounds(pair: Any) -> tuple[float, float]:
+    """A target's public bounds."""
+    numbers = isinstance(pair, tuple) and len(pair) == 2 and all(is_number(v) for v in pair)
+    if not numbers or not -math.inf < pair[0] < pair[1] < math.inf:
+        raise CapabilityError("target_bounds= is a pair of numbers (lo, hi), lo < hi")
+    return float(pair[0]), float(pair[1])

@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from privcausal.accounting import PICO, Release
-from privcausal.accounting.charge import exact, is_number
-from privcausal.accounting.conversion import check_epsilon
+from privcausal.accounting.charge import is_number
 from privcausal.errors import BudgetError
-from privcausal.features.design import Design
+from privcausal.features.functions import Nuisance
 from privcausal.inference.average import AverageEstimate
-from privcausal.inference.population import Population
 from privcausal.learners.base import Learner, finish, shown
-from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
+from privcausal.learners.bases import AnyBase, Gam, PrivateBase, moment_base
 from privcausal.learners.budget import StageWeight, Undeclared
 from privcausal.learners.description import LEFT_OUT, Description
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.options import Sklearn
 from privcausal.learners.paper import (
+    claimed_stage,
     has_private_nuisances,
     least_rows,
     on_one_half,
+    plain_design,
     private_needs,
     private_nuisance,
     published_rows,
     refuse_published,
-    refuse_undeclared,
     starting_points,
 )
 from privcausal.learners.state import Session, declared_propensity, outcome_of
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Request
-from privcausal.request.schema import Schema
-from privcausal.vault import Estimators, PublishedAte, Vault
+from privcausal.vault import Estimators, PublishedAte
 
 EFFECT = StageKey("effect", "AIPW mean")
 VARIANCE = StageKey("effect", "squared error", heading="variance")
@@ -55,10 +51,6 @@ class Published(Learner):
     remark in section 4.2, private nuisances on one half of the rows, its noise on the other. (The
     paper gives them half of epsilon_1; here they have all of epsilon at no extra cost, since the
     halves are disjoint.)
-
-    An (epsilon, delta) mechanism is dominated by one that fails with probability delta and is else
-    epsilon-private (Kairouz, Oh and Viswanath 2015), so both stages are charged in epsilon and
-    delta, and their sums are a valid total.
     """
 
     name: ClassVar[str] = "published"
@@ -76,29 +68,56 @@ class Published(Learner):
         CapabilityError, SchemaError, BudgetError
             The theorems, or this base, do not cover what is asked.
         """
-        _check_request(request, undeclared)
-        if isinstance(base, Sklearn):
-            noisy = _priced(request, 1.0)
-            return Plan(request, self.name, base.name, noisy, 0, max(map(least_rows, noisy)))
-        base, noisy = moment_base(base), _priced(request, 0.5)
-        nuisances, cap = on_one_half(request, self.needs(request, base))
-        least = 2 * max(map(least_rows, noisy))
-        return Plan(request, self.name, base.name, (*nuisances, *noisy), cap, least)
+        refused = {
+            f"estimand={request.estimand!r}": request.estimand != "ATE",
+            "neighbors='add_remove'": request.trust.neighbors != "substitute",
+            "unit=": request.trust.unit is not None,
+            "groups=": bool(request.groups),
+            "a column of known propensities": isinstance(request.propensity, str),
+        }
+        why = "its theorems are about the ATE of tables that differ in one replaced row"
+        refuse_published(refused, why, undeclared)
+        nuisances: tuple[Stage, ...] = ()
+        cap, whole = 0, isinstance(base, Sklearn)
+        if not whole:
+            nuisances, cap = on_one_half(request, self.needs(request, self.accepted(base)))
+        shares = _shares(request.budget.shares)
+        effect, variance = (
+            claimed_stage(key, request, share, whole=whole)
+            for key, share in zip((EFFECT, VARIANCE), shares, strict=True)
+        )
+        least = (1 if whole else 2) * max(least_rows(effect), least_rows(variance))
+        stages = (*nuisances, effect, variance)
+        return Plan(request, self.name, base.name, stages, cap, least)
 
-    def fit(
-        self, plan: Plan, vault: Vault, schema: Schema, undeclared: Undeclared, base: AnyBase
-    ) -> Estimate:
-        if isinstance(base, Sklearn):
-            return _by_estimators(plan, vault, schema, base)
-        return self.run(Session(plan, vault, schema, undeclared, moment_base(base)))
+    def accepted(self, base: AnyBase) -> PrivateBase:
+        return Gam() if isinstance(base, Sklearn) else moment_base(base)
 
     def run(self, session: Session) -> Estimate:
-        """Private nuisances on one half, the paper's noise on the other."""
-        state, partials, nuisance = private_nuisance(session, linear_terms=False)
-        starts = starting_points(state.design)
-        order = PublishedAte(nuisance, state.design, state.outcome, state.clip, starts)
-        found = _averages(session.vault, order, session.releases)
-        return finish(state, None, shown(partials, (nuisance,)), found)
+        """Nuisances from all rows or privately from one half, then the paper's noise.
+
+        The variance is one number: its parts, sampling and privacy, would tell gamma exactly.
+        """
+        base, vault, request = session.option, session.vault, session.plan.request
+        nuisances: Estimators | Nuisance
+        if isinstance(base, Sklearn):  # the user's own: none of them is released
+            design, clip = plain_design(session), request.arm_clip
+            known = declared_propensity(request, session.schema)
+            nuisances = Estimators(base.propensity, base.outcome, known)
+        else:
+            state, partials, nuisances = private_nuisance(session, linear_terms=False)
+            design, clip = state.design, state.clip
+        outcome = outcome_of(request, session.schema)
+        order = PublishedAte(nuisances, design, outcome, clip, starting_points(design))
+        effect, error = vault.release_published(EFFECT, VARIANCE, order)
+        session.releases += [effect, error]
+        found = AverageEstimate(
+            ("ATE",), (), effect.value, error.value[None], np.full((1, 1), 0.0), np.zeros(1),
+            np.zeros(1), float(vault.size or 0),
+        )  # fmt: skip
+        if isinstance(nuisances, Estimators):
+            return session.finished(design, averages=found)
+        return finish(state, None, shown(partials, (nuisances,)), found)
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:
@@ -163,56 +182,6 @@ def _methods(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _by_estimators(plan: Plan, vault: Vault, schema: Schema, base: Sklearn) -> Estimate:
-    """Nuisances by the user's estimators on all rows; none of them is released."""
-    request = plan.request
-    design = Design(request.formula.terms, schema, full_rank=False)
-    vault.set_layout(schema, [design], ())
-    order = PublishedAte(
-        Estimators(base.propensity, base.outcome, declared_propensity(request, schema)),
-        design,
-        outcome_of(request, schema),
-        request.arm_clip,
-        starting_points(design),
-    )
-    releases: list[Release] = []
-    found = _averages(vault, order, releases)
-    nobody = Population(schema, {}, np.eye(0), found.size)  # no marginals were released
-    return Estimate(
-        plan, schema, design, nobody, None, None, found, tuple(releases), vault.size,
-        vault.real_noise,
-    )  # fmt: skip
-
-
-def _averages(vault: Vault, order: PublishedAte, releases: list[Release]) -> AverageEstimate:
-    """The two releases as an estimate with its variance.
-
-    The variance is one number: its parts, sampling and privacy, would tell gamma exactly.
-    """
-    effect, error = vault.release_published(EFFECT, VARIANCE, order)
-    releases += [effect, error]
-    return AverageEstimate(
-        ("ATE",), (), effect.value, error.value[None], np.full((1, 1), 0.0), np.zeros(1),
-        np.zeros(1), float(vault.size or 0),
-    )  # fmt: skip
-
-
-def _priced(request: Request, rows: float) -> tuple[Stage, Stage]:
-    """The two stages with their shares of epsilon and delta, which never sum above the whole."""
-    stages = []
-    part = "all" if rows == 1.0 else "effect"
-    for name, share in zip((EFFECT, VARIANCE), _shares(request.budget.shares), strict=True):
-        epsilon, delta = (
-            math.floor(exact(amount) * exact(share) * PICO)
-            for amount in (request.budget.epsilon, request.budget.delta)
-        )
-        check_epsilon(epsilon / PICO)
-        if delta < 1:
-            raise BudgetError("delta is too small to be shared: it is counted in units of 1e-12")
-        stages.append(Stage(name, 0, delta, 0, rows, part, epsilon))
-    return stages[0], stages[1]
-
-
 def _shares(given: Mapping[str, float]) -> tuple[float, float]:
     """Shares of the effect and of the variance; one of them leaves the rest to the other."""
     for name, share in given.items():
@@ -227,17 +196,3 @@ def _shares(given: Mapping[str, float]) -> tuple[float, float]:
         raise BudgetError("shares of effect and variance must sum to 1")
     effect = given.get("effect", 1 - given.get("variance", SHARES["variance"]))
     return effect, given.get("variance", 1 - effect)
-
-
-def _check_request(request: Request, undeclared: Undeclared) -> None:
-    """What the theorems are about, and nothing else."""
-    refused = {
-        f"estimand={request.estimand!r}": request.estimand != "ATE",
-        "neighbors='add_remove'": request.trust.neighbors != "substitute",
-        "unit=": request.trust.unit is not None,
-        "groups=": bool(request.groups),
-        "a column of known propensities": isinstance(request.propensity, str),
-    }
-    why = "its theorems are about the ATE of tables that differ in one replaced row"
-    refuse_published(refused, why)
-    refuse_undeclared(undeclared)

@@ -72,9 +72,8 @@ class PublishedAte:
         self, batches: Sequence[Batch], effect: Stage, variance: Stage, add_noise: ClaimedNoise
     ) -> tuple[float, float]:
         """(tau_DP, V/n), each rounded to a fine public grid."""
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             # an estimator warns of what it saw in the rows
-            warnings.simplefilter("ignore")
             nuisance = nuisances_on(
                 self.nuisances, self.design, self.outcome, self.clip, *stacked(batches)
             )

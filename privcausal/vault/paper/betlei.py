@@ -1,4 +1,4 @@
-"""Two logistic regressions by objective perturbation, as Betlei et al. (2021) have for visits."""
+"""Betlei et al. (2021) as printed: noisy sums by cell, and logistic regressions for visits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,81 @@ import numpy as np
 from scipy.special import expit
 
 from privcausal.accounting.charge import PICO
+from privcausal.errors import CapabilityError
 from privcausal.features.expansions import Polynomials
+from privcausal.request.partition import Partition
 from privcausal.request.plan import Stage
-from privcausal.typing import Matrix, Neighbors, Vector
+from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise
+from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise, Mechanism
+from privcausal.vault.mechanisms.cells import UNIT
+from privcausal.vault.paper.private import stacked
+from privcausal.vault.transforms import Outcome
+
+
+@dataclass(frozen=True, eq=False)
+class PrintedCells(Mechanism):
+    """COUNT + Lap(2/eps) and SUM + Lap(2 D_y/eps) of y itself in each cell and arm (Algorithm 1).
+
+    D_y is the width of the outcome's bounds. Numbers lie on grids of 2^-30 (counts) and
+    2^-30 max|y| (sums), so that a noisy count is zero with a probability of 2^-31 or so.
+
+    Privacy
+    -------
+    Claimed, whatever the relation of neighbours: counts of sensitivity 1 and sums of sensitivity
+    D_y, at epsilon / 2 each. A row that is added moves them by 1 and |y|, so it costs
+    epsilon (1 + max|y| / D_y) / 2: epsilon only for max|y| <= D_y, that is 0 within the bounds. A
+    row that is replaced leaves one cell and enters another, and costs twice that. `CellSums` has
+    scales that are proven.
+    """
+
+    partition: Partition
+    outcome: Outcome
+
+    @property
+    def query(self) -> str:
+        return f"COUNT and SUM by arm in {self.partition.size} cells"
+
+    @property
+    def largest(self) -> float:
+        """max|y| within the outcome's bounds."""
+        return max(abs(self.outcome.lo), abs(self.outcome.hi))
+
+    @property
+    def _groups(self) -> int:
+        return 2 * self.partition.size
+
+    @property
+    def weights(self) -> Vector:
+        total = self.largest / (self.outcome.hi - self.outcome.lo)
+        return np.repeat([1.0, total], self._groups)
+
+    @property
+    def units(self) -> Vector:
+        return np.repeat([1.0 / UNIT, self.largest / UNIT], self._groups)
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        raise CapabilityError("the paper has Laplace noise only")
+
+    def l1_sensitivity(self, neighbors: Neighbors) -> float:
+        """As claimed: 1 for a count and 1 for a sum over D_y."""
+        return 2.0 * UNIT
+
+    def integers(self, batch: Batch) -> Integers:
+        lo, hi = self.outcome.lo, self.outcome.hi
+        y = np.clip(self.outcome(batch) + 0.5 * (lo + hi), lo, hi)
+        cell = self.partition.cell(batch.rows.frame)
+        counted = batch.complete & (cell >= 0) & (cell < self.partition.size)
+        at = 2 * cell[counted] + (batch.t[counted] == 1)
+        count = np.bincount(at, minlength=self._groups) * UNIT
+        total = np.bincount(at, np.rint(y[counted] / self.largest * UNIT), minlength=self._groups)
+        return np.concatenate([count, total.astype(np.int64)])
+
+    def split(self, values: Vector) -> tuple[Matrix, Matrix]:
+        """Counts and sums of y, shape (cells, 2) each: control and treated."""
+        count, total = values.reshape(2, -1, 2)
+        return count, total
+
 
 CURVATURE = 0.25
 """c of the paper: the most that the logistic loss is curved."""
@@ -81,9 +151,9 @@ class PublishedLogits:
         beta, ridge = self.law(stage.epsilon / PICO)
         length = math.sqrt(self.polynomials.bound)  # phi_j^2 <= |phi_j|
         found = []
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            phi, y, t = _stacked([*first, *second], self.polynomials)
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+            rows, t, y = stacked([*first, *second])
+            phi = self.polynomials.of(rows.frame)
             for arm in (0, 1):
                 b = drawn(self.polynomials.size, add_noise) / beta
                 own = t == arm
@@ -130,10 +200,3 @@ def minimum(phi: Matrix, sign: Vector, ridge: float, b: Vector) -> Vector:
         w = w - length * step
         value = objective(w)
     return w
-
-
-def _stacked(batches: Sequence[Batch], polynomials: Polynomials) -> tuple[Matrix, Vector, Vector]:
-    """phi, y and t of the rows that count."""
-    phi = [polynomials.of(b.rows.frame)[b.complete] for b in batches]
-    y, t = ([getattr(b, of)[b.complete] for b in batches] for of in ("y", "t"))
-    return np.concatenate(phi), np.concatenate(y), np.concatenate(t)
