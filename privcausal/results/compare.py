@@ -16,8 +16,8 @@ from privcausal.report import numbers
 from privcausal.report.labels import Labels, check_labels, relabelled
 from privcausal.report.summary import TIDY, Comparison, Entry, Statistic, compared
 from privcausal.report.words import clean
-from privcausal.results.base import Result
 from privcausal.results.exchange import ForMaketables, stat_text
+from privcausal.results.fits import Result
 from privcausal.results.frames import check_alpha, quantile
 from privcausal.results.guarantee import price_text
 from privcausal.results.view import outcome_name

@@ -17,12 +17,12 @@ from privcausal.report.curves import sensitivity_plot
 from privcausal.report.summary import Printed, Summary
 from privcausal.report.tables import Prose, Rule, Table, TableColumn, TableGrid
 from privcausal.report.words import ALERTS
+from privcausal.results.base import ReleasedFit
 from privcausal.typing import Kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from privcausal.results.base import Result
 
 TITLE = "Sensitivity to Unmeasured Confounding"
 
@@ -174,7 +174,7 @@ class Sensitivity(Printed):
         return f"<Sensitivity of {self.term}: robustness {estimate:.3f}, interval {interval:.3f}>"
 
 
-def sensitivity_of(result: Result, alpha: float) -> Sensitivity:
+def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
     """The sensitivity of a fit's average effect; raises `CapabilityError` where it has none."""
     found = result._averages
     if result.plan.request.mode == "paper":

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import pandas as pd
 
 from privcausal.accounting import weak_promise
 from privcausal.inference.cells import CellEffect
-from privcausal.learners import Description, describe
+from privcausal.learners import Description, Estimate, describe
 from privcausal.learners.description import tails
 from privcausal.learners.estimands import words_of
 from privcausal.prices import at_most, pair
@@ -20,13 +20,11 @@ from privcausal.report.words import guess_sentence, odds_sentence
 from privcausal.request.plan import Plan
 from privcausal.request.request import RATIOS, Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.results.base import ReleasedFit
 from privcausal.results.frames import cell_table, effects_only, gain_frame, quantile
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text, published_doubts
+from privcausal.results.sensitivity import sensitivity_of
 from privcausal.results.variation import variation
-
-if TYPE_CHECKING:
-    from privcausal.learners.estimate import Estimate
-    from privcausal.results.base import Result
 
 NEIGHBORS = {
     "substitute": "neighbours differ in {unit} (substitute).",
@@ -34,7 +32,7 @@ NEIGHBORS = {
 }
 
 
-def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
+def view_of(result: ReleasedFit, shapes: tuple[Shape, ...], alpha: float) -> FitView:
     """All that summary, plots and report show of a fit whose effect has these shapes."""
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
     request, schema, z = plan.request, estimate.schema, quantile(alpha)
@@ -152,13 +150,13 @@ def version_of(name: str) -> str:
         return "not installed"
 
 
-def _robustness(result: Result, alpha: float) -> str:
+def _robustness(result: ReleasedFit, alpha: float) -> str:
     """Of a study that rests on having measured what confounds."""
     request = result.plan.request
     bare = request.mode == "paper" or request.estimand in ("OLS", "LATE")
     if result.estimate.averages is None or bare:
         return ""
-    found = result.sensitivity(alpha)
+    found = sensitivity_of(result, alpha)
     return "" if found.randomised else found.sentence
 
 
@@ -175,7 +173,7 @@ def _range(domain: Domain) -> str:
     return "[0,1]"
 
 
-def _sources(result: Result) -> tuple[VarianceSource, ...]:
+def _sources(result: ReleasedFit) -> tuple[VarianceSource, ...]:
     found = result.estimate.averages
     if found is None or result.plan.request.mode == "paper":  # one number: see its note
         return ()
@@ -198,7 +196,7 @@ def _sources(result: Result) -> tuple[VarianceSource, ...]:
 BIAS = "Interval{of}: estimate ± {factor:.2f} std err, not {normal:.2f}: clipping may bias it."
 
 
-def _bias(result: Result, z: float) -> str:
+def _bias(result: ReleasedFit, z: float) -> str:
     found, at = result.estimate.averages, result._lead
     if found is None or not 0 < found.clipping[at] < np.inf or not 0 < found.sd[at] < np.inf:
         return ""
@@ -217,7 +215,7 @@ def _with_declared(budget: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([pd.DataFrame([line]), budget], ignore_index=True)
 
 
-def _promise(result: Result) -> tuple[str, ...]:
+def _promise(result: ReleasedFit) -> tuple[str, ...]:
     promise = result.guarantee
     if promise.kind == "none":
         return (promise.statement,)
@@ -241,7 +239,7 @@ def _attack(promise: Guarantee) -> pd.DataFrame | None:
     return pd.DataFrame({"false_alarms": alarms, "power": 1 - promise.trade_off(alarms)})
 
 
-def _headline(result: Result, alpha: float) -> tuple[str, ...]:
+def _headline(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
     estimate = result.estimate
     request = estimate.plan.request
     outcome = outcome_name(request, estimate.schema)
@@ -294,7 +292,7 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
     )
 
 
-def _other_arms(result: Result, table: pd.DataFrame) -> tuple[str, ...]:
+def _other_arms(result: ReleasedFit, table: pd.DataFrame) -> tuple[str, ...]:
     """Effects of the arms that the first sentence is not about."""
     request, found = result.plan.request, []
     for place, arm in enumerate(request.arms[2:], 1):
@@ -308,7 +306,7 @@ def _other_arms(result: Result, table: pd.DataFrame) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _listed(result: Result) -> str:
+def _listed(result: ReleasedFit) -> str:
     return ", ".join(map(str, result.plan.request.formula.terms)) or "a constant"
 
 
@@ -325,7 +323,7 @@ def _protected(promise: Guarantee) -> str:
     }[promise.kind]
 
 
-def _notes(result: Result, said: Description, bought: bool) -> tuple[str, ...]:
+def _notes(result: ReleasedFit, said: Description, bought: bool) -> tuple[str, ...]:
     estimate, request = result.estimate, result.plan.request
     public = {
         "n" if request.trust.unit is None else "the number of units": estimate.size is not None,
@@ -343,7 +341,7 @@ def _notes(result: Result, said: Description, bought: bool) -> tuple[str, ...]:
     )
 
 
-def _unlimited(result: Result) -> tuple[str, ...]:
+def _unlimited(result: ReleasedFit) -> tuple[str, ...]:
     """Which ratios have no limit on a side."""
     if not result.plan.request.ratios:
         return ()
