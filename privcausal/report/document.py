@@ -16,7 +16,7 @@ from privcausal.prices import at_most, chance, odds
 from privcausal.report import pictures, tables
 from privcausal.report.html import grid_html
 from privcausal.report.numbers import alike, level
-from privcausal.report.tables import TableColumn, TableGrid
+from privcausal.report.tables import TableColumn, TableGrid, filled, named
 from privcausal.report.view import FitView, VarianceSource
 from privcausal.report.words import (
     ALERTS,
@@ -170,7 +170,7 @@ def _grids(view: FitView, *, public: bool) -> dict[str, TableGrid | None]:
         "effects": shown(view.effects, tables.effect_grid),
         "groups": shown(view.gates, tables.gate_grid),
         "cells": shown(view.cells, tables.cell_grid),
-        "sources": tables.variance_grid(_plain(view.uncertainty, public=public))
+        "sources": tables.source_grid(_plain(view.uncertainty, public=public), packed=False)
         if view.uncertainty
         else None,
         "budget": tables.budget_grid(view.budget),
@@ -183,13 +183,12 @@ def _grids(view: FitView, *, public: bool) -> dict[str, TableGrid | None]:
 
 def odds_grid(epsilon: float, neighbors: Neighbors) -> TableGrid:
     """How far reading anything released can move a belief about one person."""
-    columns = (
-        TableColumn("belief before", "left", "belief before reading"),
-        TableColumn("at least", words="can fall to"),
-        TableColumn("at most", words="can rise to"),
+    return filled(
+        f"Belief that {ODDS[neighbors]}, as odds",
+        named("belief before", map(odds, PRIORS), "belief before reading"),
+        (TableColumn("at least", words="can fall to"), (odds(p, -epsilon) for p in PRIORS)),
+        (TableColumn("at most", words="can rise to"), (odds(p, epsilon) for p in PRIORS)),
     )
-    rows = tuple((odds(p), odds(p, -epsilon), odds(p, epsilon)) for p in PRIORS)
-    return TableGrid(f"Belief that {ODDS[neighbors]}, as odds", columns, rows)
 
 
 def _pair_grid(caption: str, pairs: tuple[tuple[str, str], ...]) -> TableGrid | None:

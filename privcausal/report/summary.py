@@ -390,7 +390,7 @@ def _cells(terms: pd.DataFrame, statistic: Statistic) -> dict[str, tuple[str, st
     for record in terms.to_dict("records"):
         row: dict[str, Any] = {str(name): value for name, value in record.items()}
         p = float(row["p_value"])
-        estimate, error, bias, low, high = tables.estimates(row, tables.BIASED)
+        estimate, error, bias, low, high = tables.estimates(row)
         below = {
             "std_error": f"({error})",
             "conf_int": f"[{low}, {high}]",

@@ -25,7 +25,7 @@ from privcausal.learners.power import (
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.report import curves, numbers
 from privcausal.report.summary import Printed, Summary
-from privcausal.report.tables import Pairs, Prose, Rule, Table, TableColumn, TableGrid
+from privcausal.report.tables import Pairs, Prose, Rule, Table, TableColumn, TableGrid, filled
 from privcausal.report.words import clean
 from privcausal.request.plan import LEVELS, PROPENSITY_SPREAD, Plan
 from privcausal.request.schema import Interval
@@ -434,10 +434,12 @@ def _grid(result: PlanResult, frame: pd.DataFrame) -> TableGrid:
         "max_bias": TableColumn("max bias", words="largest bias that clipping can cause"),
         "worst_case": TableColumn("worst", words="half-width for the most variable outcome"),
     }
-    names = [name for name in heads if name in frame.columns]
-    cells = [[_cell(name, float(value)) for value in frame[name]] for name in names]
-    columns = tuple(heads[name] for name in names)
-    return TableGrid("Planned intervals", columns, tuple(zip(*cells, strict=True)), frame)
+    columns = [
+        (head, [_cell(name, float(value)) for value in frame[name]])
+        for name, head in heads.items()
+        if name in frame
+    ]
+    return filled("Planned intervals", *columns, frame=frame)
 
 
 def _cell(name: str, value: float) -> str:
