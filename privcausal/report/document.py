@@ -15,7 +15,7 @@ from privcausal.errors import CapabilityError
 from privcausal.prices import at_most, chance, odds
 from privcausal.report import pictures, tables
 from privcausal.report.html import grid_html
-from privcausal.report.numbers import alike, level
+from privcausal.report.numbers import interval, level
 from privcausal.report.tables import TableColumn, TableGrid, filled, named
 from privcausal.report.view import FitView, VarianceSource
 from privcausal.report.words import (
@@ -138,9 +138,7 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
     if view.effects is not None and len(view.effects):
         row = view.effects.iloc[view.lead]
         of = f"average effect on {view.outcome}" if view.treatment else "the first coefficient"
-        estimate, low, high = alike(
-            [float(row[k]) for k in ("estimate", "conf_low", "conf_high")], float(row["std_error"])
-        )
+        estimate, low, high = interval(row)
         facts.append((str(row.name), estimate, of))
         remark = "all sources of error" if view.more else "sampling and privacy noise"
         limits = f"{low} to {high}" if math.isfinite(row["conf_low"]) else "no limits"

@@ -16,7 +16,7 @@ import numpy as np
 
 from privcausal.errors import CapabilityError, DataError
 from privcausal.prices import column
-from privcausal.report.numbers import alike, level, percent
+from privcausal.report.numbers import alike, interval, level, percent
 from privcausal.report.tables import budget_prices
 from privcausal.report.view import Shape, VarianceSource
 from privcausal.report.words import clean, cut, effects_on
@@ -290,9 +290,7 @@ def forest_plot(
     ax, places = row_axes(ax, frame.index)
     _intervals(ax, places, frame)
     for place, row in zip(places, frame.to_dict("records"), strict=True):
-        value, low, high = alike(
-            [row["estimate"], row["conf_low"], row["conf_high"]], row["std_error"]
-        )
+        value, low, high = interval(row)
         ax.annotate(
             f"{value} [{low}, {high}]", (1, place), xytext=(6, 0),
             xycoords=("axes fraction", "data"), textcoords="offset points", va="center",

@@ -211,7 +211,7 @@ class Result(Exchange, Disclosed):
 
     def plot(
         self,
-        kind: str = "coef",
+        kind: str | None = None,
         *,
         ax: Any = None,
         alpha: float = 0.05,
@@ -219,12 +219,14 @@ class Result(Exchange, Disclosed):
     ) -> Any:
         """Draw ``"coef"``, ``"gate"`` (a forest plot) or ``"budget"``; returns matplotlib axes.
 
-        Coefficients in the outcome's unit share one axis, each slope has its own: then it is an
-        array of axes, unless `ax` was given. `labels` are names for readers, by column.
+        Results of `privcate` draw ``"effect"`` too, unless a kind is given, and of effects by cell
+        ``"uplift"``. Others draw ``"coef"`` unless it is. Coefficients in the outcome's unit share
+        one axis, each slope has its own: then it is an array of axes, unless `ax` was given.
+        `labels` are names for readers, by column.
         """
         return self._picture(kind, alpha, self._labels(labels))[1](ax)
 
-    def plot_data(self, kind: str = "coef", alpha: float = 0.05) -> pd.DataFrame:
+    def plot_data(self, kind: str | None = None, alpha: float = 0.05) -> pd.DataFrame:
         """The numbers behind `plot`, as a frame; what a fit cannot draw it does not have here.
 
         Returns
@@ -232,11 +234,16 @@ class Result(Exchange, Disclosed):
         DataFrame
             ``"coef"`` and ``"gate"``: estimate std_error max_bias conf_low conf_high privacy_share,
             a row for each term or group. ``"budget"``: stage query currency price share.
+            ``"effect"``: modifier kind at estimate conf_low conf_high. ``"uplift"``: share gain
+            std_error conf_low conf_high random.
         """
         return self._picture(kind, alpha)[0]()
 
-    def _picture(self, kind: str, alpha: float, labels: Labels = MappingProxyType({})) -> Picture:
+    def _picture(
+        self, kind: str | None, alpha: float, labels: Labels = MappingProxyType({})
+    ) -> Picture:
         known = self._pictures(check_alpha(alpha), labels)
+        kind = next(iter(known)) if kind is None else kind
         if kind not in known:
             names = ", ".join(map(repr, known))
             kinds = "is of privcate's results" if kind in CATE_KINDS else "is unknown"
@@ -460,29 +467,6 @@ class CateResult(Result):
             The effect is no sum of functions of one modifier each (learner ``"x"``, interactions).
         """
         return as_booster(self.estimate)
-
-    def plot(
-        self,
-        kind: str = "effect",
-        *,
-        ax: Any = None,
-        alpha: float = 0.05,
-        labels: Labels | None = None,
-    ) -> Any:
-        """Draw ``"effect"``, ``"coef"``, ``"gate"``, ``"budget"`` or, of effects by cell,
-        ``"uplift"``; returns matplotlib axes."""
-        return super().plot(kind, ax=ax, alpha=alpha, labels=labels)
-
-    def plot_data(self, kind: str = "effect", alpha: float = 0.05) -> pd.DataFrame:
-        """The numbers behind `plot`, as a frame.
-
-        Returns
-        -------
-        DataFrame
-            ``"effect"``: modifier kind at estimate conf_low conf_high. ``"uplift"``: share gain
-            std_error conf_low conf_high random. Others as for `AteResult`.
-        """
-        return super().plot_data(kind, alpha)
 
     def _gains(self, alpha: float) -> pd.DataFrame:
         effect = self._by_cell("uplift curves are of effects by cell: learner='adum'")

@@ -19,8 +19,8 @@ from privcausal.inference.effect import ArmPolynomials, Effect
 from privcausal.inference.population import Population
 from privcausal.inference.slopes import REDUCED
 from privcausal.learners import Estimate
-from privcausal.report import Shape
 from privcausal.report.tables import budget_prices
+from privcausal.report.view import Shape
 from privcausal.request.partition import Axis, CutAxis, LevelAxis, Product, RegularAxis
 from privcausal.request.request import RATIOS, RISKS
 from privcausal.request.schema import Interval, Levels

@@ -14,8 +14,8 @@ from privcausal.learners import Description, Estimate, describe
 from privcausal.learners.description import tails
 from privcausal.learners.estimands import words_of
 from privcausal.prices import at_most, pair
-from privcausal.report import FitView, Shape, VarianceSource
-from privcausal.report.numbers import alike, level
+from privcausal.report.numbers import interval, level
+from privcausal.report.view import FitView, Shape, VarianceSource
 from privcausal.report.words import guess_sentence, odds_sentence
 from privcausal.request.plan import Plan
 from privcausal.request.request import RATIOS, Request
@@ -66,7 +66,6 @@ def view_of(result: ReleasedFit, shapes: tuple[Shape, ...], alpha: float) -> Fit
         title="Private Average Treatment Effects" if len(request.averages) > 1 else words.title,
         outcome=named,
         treatment=formula.treatment,
-        estimand=words.name,
         left=(
             ("Outcome", outcome if panel is None else f"change of {outcome}"),
             *((("Periods", " to ".join(panel)),) if panel else ()),
@@ -267,11 +266,10 @@ def _headline(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
         treatment = f"one unit more of {treatment}"
     elif request.arms:
         treatment = f"{treatment} {request.arms[1]} instead of {request.arms[0]}"
-    shown = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
-    value, low, high = alike(shown, float(row["std_error"]), digits=2)
+    value, low, high = interval(row, digits=2)
     between = f"With {level(alpha)} confidence the change lies between {low} and {high}"
-    if not shown[1] * shown[2] > 0:  # nobody may say which way
-        if np.isinf(shown[1]):
+    if not row["conf_low"] * row["conf_high"] > 0:  # nobody may say which way
+        if np.isinf(row["conf_low"]):
             return (
                 f"{over}, nothing can be said of the effect of {treatment} on {outcome}: at "
                 f"{level(alpha)} the instrument may move nobody.",
@@ -283,9 +281,9 @@ def _headline(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
             *_other_arms(result, table),
             protected,
         )
-    verb, size = ("raises", value) if shown[0] > 0 else ("lowers", value.lstrip("-\N{MINUS SIGN}"))
+    verb = "raises" if row["estimate"] > 0 else "lowers"
     return (
-        f"{over}, {treatment} {verb} {outcome} by {size}.",
+        f"{over}, {treatment} {verb} {outcome} by {value.lstrip('-')}.",
         f"{between}; {noise}",
         *_other_arms(result, table),
         protected,
@@ -296,9 +294,7 @@ def _other_arms(result: ReleasedFit, table: pd.DataFrame) -> tuple[str, ...]:
     """Effects of the arms that the first sentence is not about."""
     request, found = result.plan.request, []
     for place, arm in enumerate(request.arms[2:], 1):
-        row = table.iloc[place]
-        shown = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
-        value, low, high = alike(shown, float(row["std_error"]), digits=2)
+        value, low, high = interval(table.iloc[place], digits=2)
         found.append(
             f"{request.formula.treatment} {arm} instead of {request.arms[0]}: {value}, between "
             f"{low} and {high}."
