@@ -273,8 +273,7 @@ def _prices(budget: pd.DataFrame, currency: str) -> list[str]:
 
 def share_grid(budget: pd.DataFrame) -> TableGrid:
     """Each release with its share of the price, for readers who do not count in rho."""
-    _, prices = budget_prices(budget)
-    shares = prices / (float(prices.sum()) or 1.0)
+    shares = price_frame(budget)["share"]
     return filled(
         "Where the privacy budget went",
         named("stage", budget["stage"], "step"),
@@ -283,25 +282,24 @@ def share_grid(budget: pd.DataFrame) -> TableGrid:
     )
 
 
-def budget_prices(budget: pd.DataFrame) -> tuple[str, Vector]:
-    """One currency for all releases, and the price of each by itself, shape (lines,).
+def price_frame(budget: pd.DataFrame) -> pd.DataFrame:
+    """stage query currency price share, a row for each release, all in one currency.
 
     Pure epsilon beside rho is counted at the zCDP it implies, rho = epsilon^2 / 2. A release with
-    a rho has an epsilon too, which is the same price again.
+    a rho has an epsilon too, which is the same price again. Shares sum to 1.
     """
     rho, epsilon = own_rho(budget), np.nan_to_num(budget["epsilon"].to_numpy(dtype=float))
-    if epsilon.any() and not rho.any():
-        return "epsilon", epsilon
-    return "rho", np.where(rho > 0, rho, epsilon**2 / 2)
+    pure = bool(epsilon.any() and not rho.any())
+    prices = epsilon if pure else np.where(rho > 0, rho, epsilon**2 / 2)
+    shares = prices / (float(prices.sum()) or 1.0)
+    currency = "epsilon" if pure else "rho"
+    return budget[["stage", "query"]].assign(currency=currency, price=prices, share=shares)
 
 
 def stage_shares(budget: pd.DataFrame) -> dict[str, float]:
     """Share of the price by group of stages, of those that cost something."""
-    _, prices = budget_prices(budget)
-    found: dict[str, float] = {}
-    for stage, price in zip(budget["stage"], prices / (prices.sum() or 1.0), strict=True):
-        found[str(stage)] = found.get(str(stage), 0.0) + float(price)
-    return {stage: share for stage, share in found.items() if share > 0}
+    shares = price_frame(budget).groupby("stage", sort=False)["share"].sum()
+    return {str(stage): share for stage, share in shares.items() if share > 0}
 
 
 def own_rho(budget: pd.DataFrame) -> Vector:

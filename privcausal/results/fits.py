@@ -24,6 +24,7 @@ from privcausal.report.document import check_html, render_report
 from privcausal.report.labels import Labels, check_labels, relabelled, with_labels
 from privcausal.report.references import methods_text
 from privcausal.report.summary import Summary, summarize
+from privcausal.report.tables import price_frame
 from privcausal.report.view import Shape
 from privcausal.request.request import Budget
 from privcausal.results import serial
@@ -37,7 +38,6 @@ from privcausal.results.frames import (
     effect_frame,
     effects_only,
     gain_frame,
-    price_frame,
     quantile,
     shapes_of,
     with_limits,
@@ -336,22 +336,11 @@ class RegressionResult(Result):
         frame[~present] = np.nan
         return frame
 
-    @property
-    def ate(self) -> pd.DataFrame:
+    def _refused(self, *_: Any, **__: Any) -> Any:
         raise CapabilityError(NO_EFFECT)
 
-    @property
-    def gate(self) -> pd.DataFrame:
-        raise CapabilityError(NO_EFFECT)
-
-    def sensitivity(self, alpha: float = 0.05) -> Sensitivity:
-        raise CapabilityError(NO_EFFECT)
-
-    def overlap(self, *_: Any, **__: Any) -> Overlap:
-        raise CapabilityError(NO_EFFECT)
-
-    def balance(self, *_: Any, **__: Any) -> Balance:
-        raise CapabilityError(NO_EFFECT)
+    ate = gate = property(_refused)
+    sensitivity = overlap = balance = _refused
 
 
 NO_EFFECT = "a regression has coefficients, in params; pc.private(...) gives an average effect"

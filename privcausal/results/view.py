@@ -39,7 +39,7 @@ def view_of(result: ReleasedFit, shapes: tuple[Shape, ...], alpha: float) -> Fit
     formula, trust = request.formula, request.trust
     averages, words, said = estimate.averages, words_of(request), describe(estimate)
     cells = estimate.effect if isinstance(estimate.effect, CellEffect) else None
-    bought = any(stage.heading == "bounds" for stage in plan.stages)
+    bought = result._bought
     complete = _complete(estimate)
     size = complete or f"{estimate.population.count:.0f} [dp]"
     if estimate.size is not None:
@@ -239,13 +239,17 @@ def _attack(promise: Guarantee) -> pd.DataFrame | None:
 
 
 def _headline(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
+    """The effect, how sure, and what was protected."""
+    return (*_found(result, alpha), _protected(result.guarantee))
+
+
+def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
     estimate = result.estimate
     request = estimate.plan.request
     outcome = outcome_name(request, estimate.schema)
     treatment = request.formula.treatment
-    protected = _protected(result.guarantee)
     if estimate.averages is None:
-        return (f"The effect of {treatment} on {outcome} was estimated by covariates.", protected)
+        return (f"The effect of {treatment} on {outcome} was estimated by covariates.",)
     table = result._table(groups=False, z=quantile(alpha))
     row = table.iloc[result._lead]
     share = 0.0 if np.isnan(row["privacy_share"]) else float(row["privacy_share"])
@@ -254,7 +258,6 @@ def _headline(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
             f"The mean of {outcome} was regressed on {_listed(result)}.",
             f"At least {share:.0%} of the uncertainty of {row.name} (in variance) is noise added "
             "for privacy.",
-            protected,
         )
     noise = (
         "that counts sampling and the noise added for privacy."
@@ -268,26 +271,20 @@ def _headline(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
         treatment = f"{treatment} {request.arms[1]} instead of {request.arms[0]}"
     value, low, high = interval(row, digits=2)
     between = f"With {level(alpha)} confidence the change lies between {low} and {high}"
-    if not row["conf_low"] * row["conf_high"] > 0:  # nobody may say which way
-        if np.isinf(row["conf_low"]):
-            return (
-                f"{over}, nothing can be said of the effect of {treatment} on {outcome}: at "
-                f"{level(alpha)} the instrument may move nobody.",
-                protected,
-            )
+    settled = row["conf_low"] * row["conf_high"] > 0
+    if not settled and np.isinf(row["conf_low"]):
         return (
-            f"{over}, the data do not settle whether {treatment} raises or lowers {outcome}.",
-            f"{between}, and our best guess is {value}; {noise}",
-            *_other_arms(result, table),
-            protected,
+            f"{over}, nothing can be said of the effect of {treatment} on {outcome}: at "
+            f"{level(alpha)} the instrument may move nobody.",
         )
-    verb = "raises" if row["estimate"] > 0 else "lowers"
-    return (
-        f"{over}, {treatment} {verb} {outcome} by {value.lstrip('-')}.",
-        f"{between}; {noise}",
-        *_other_arms(result, table),
-        protected,
-    )
+    if settled:
+        verb = "raises" if row["estimate"] > 0 else "lowers"
+        first = f"{over}, {treatment} {verb} {outcome} by {value.lstrip('-')}."
+        second = f"{between}; {noise}"
+    else:  # nobody may say which way
+        first = f"{over}, the data do not settle whether {treatment} raises or lowers {outcome}."
+        second = f"{between}, and our best guess is {value}; {noise}"
+    return first, second, *_other_arms(result, table)
 
 
 def _other_arms(result: ReleasedFit, table: pd.DataFrame) -> tuple[str, ...]:
@@ -360,8 +357,8 @@ def _declared_public(names: list[str]) -> tuple[str, ...]:
     if not names:
         return ()
     *most, last = names
-    return (f"{', '.join(most)} and {last} are declared public." if most
-            else f"{last} is declared public.",)  # fmt: skip
+    said = f"{', '.join(most)} and {last} are" if most else f"{last} is"
+    return (f"{said} declared public.",)
 
 
 def _complete(estimate: Estimate) -> str:
