@@ -72,16 +72,7 @@ def _domain(domain: Domain) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ReleasedFit(Printed):
-    """A finished fit: released numbers and functions of them; no rows.
-
-    Attributes
-    ----------
-    estimate : Estimate
-    call : str
-        Python that reproduces the fit.
-    ledger_line : str or None
-        State of the ledger after the fit.
-    """
+    """What a `Result` holds and what is computed from it; below all that asks a fit later."""
 
     estimate: Estimate
     call: str
