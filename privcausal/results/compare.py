@@ -165,10 +165,10 @@ def _chosen(frame: pd.DataFrame, terms: Sequence[str] | Mapping[str, str]) -> pd
         listed = ", ".join(repr(clean(term)) for term in known[:10])
         what = f"no fit has the term {clean(unknown[0])!r}" if unknown else "terms is empty"
         raise CapabilityError(f"{what}; the terms are {listed}{', ...' * (len(known) > 10)}")
-    place = pd.Categorical(frame["term"], list(named), ordered=True)
-    fits = pd.factorize(frame["fit"])[0]
-    kept = frame.iloc[np.lexsort((place.codes, fits))]
-    kept = kept[kept["term"].isin(named)].reset_index(drop=True)
+    kept = frame[frame["term"].isin(named)]
+    places = kept["term"].map({term: place for place, term in enumerate(named)})
+    order = np.lexsort((places, pd.factorize(kept["fit"])[0]))
+    kept = kept.iloc[order].reset_index(drop=True)
     kept["term"] = kept["term"].map(named)
     twice = kept[kept.duplicated(["fit", "term"])]
     if len(twice):
