@@ -34,7 +34,7 @@ from privcausal.run import (
     warn,
     warn_of_weak,
 )
-from privcausal.typing import Estimand, Frame, Neighbors, Ratio
+from privcausal.typing import Average, Frame, Neighbors, Ratio
 from privcausal.vault import file_labels, from_table, open_source, open_vault, paid, typed
 from privcausal.vault import inspect as look_at_rows
 
@@ -136,7 +136,7 @@ def private(
     data: Frame,
     *,
     base: str | AnyBase = "gam",
-    estimand: Estimand | Ratio | Sequence[Estimand | Ratio] = "ATE",
+    estimand: Average | Ratio | Sequence[Average | Ratio] = "ATE",
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
@@ -356,7 +356,7 @@ def plan(
     width: float | None = None,
     bounds: Bounds = None,
     learner: str | Learner = "private",
-    estimand: Estimand | Ratio | Sequence[Estimand | Ratio] = "ATE",
+    estimand: Average | Ratio | Sequence[Average | Ratio] = "ATE",
     base: str | AnyBase = "gam",
     delta: float = 1e-5,
     neighbors: Neighbors = "substitute",

@@ -116,7 +116,8 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
                     f"{call.__name__} takes {' and '.join(first)} by position, and all else by "
                     f"name: {instead}"
                 )
-            Schema.of(options.get("bounds"))  # first: it may have changed places with the data
+            if "bounds" in options:  # first: it may have changed places with the data
+                options["bounds"] = Schema.of(options["bounds"])
             return call(*data, **options)
         finally:  # a traceback would keep them
             del data, options

@@ -30,7 +30,7 @@ Kind: TypeAlias = Literal["proven", "published", "none"]
 
 Split: TypeAlias = Literal["full", "disjoint", "crossfit"]
 
-Estimand: TypeAlias = Literal["ATE", "ATT", "ATO", "PLR", "LATE"]
+Average: TypeAlias = Literal["ATE", "ATT", "ATO", "PLR", "LATE"]
 """Which average of the effect: over all, over the treated, by overlap weights e (1 - e); or the
 slope of the partially linear model, whose treatment may be a number or have several arms."""
 

@@ -6,7 +6,6 @@ import ast
 import importlib
 import inspect
 import re
-from dataclasses import fields
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -59,7 +58,8 @@ def reasons(path: str, inside: str = "") -> dict[str, str]:
 
 def held(values: Any) -> dict[str, list[str]]:
     why = reasons(inspect.getfile(type(values)), type(values).__name__)
-    return {f.name: [shown(getattr(values, f.name)), why[f.name]] for f in fields(values)}
+    names = [name for name in dir(values) if not name.startswith("_")]
+    return {name: [shown(getattr(values, name)), why[name]] for name in names}
 
 
 TABLES = {part.splitlines()[0]: rows(part) for part in CONSTANTS.split("\n### ")[1:]}

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from privcausal.features.design import Design
-from privcausal.features.rows import Features, Rows, fine_bins, looked_up
+from privcausal.features.rows import Features, Rows, looked_up
 from privcausal.stored import stored
 from privcausal.typing import Integers, Matrix, Singles, Vector
 
@@ -31,12 +31,6 @@ class Block:
     gain: float = 1.0
     shift: float = 0.0
     table: Matrix | None = None
-
-    def __call__(self, scaled: Matrix) -> Matrix:
-        values = scaled[:, self.column]
-        if self.table is None:
-            return (self.gain * (values - self.shift))[:, None]
-        return np.asarray(self.table[fine_bins(values)])
 
     @cached_property
     def tables(self) -> tuple[Vector, ...]:
@@ -96,23 +90,8 @@ class FeatureMap:
         """Design column of each function; -1 for the intercept."""
         return np.array([-1, *(b.column for b in self.blocks for _ in b.order)], np.int64)
 
-    def phi(self, scaled: Matrix) -> Matrix:
-        """Features, shape (n, p), of scaled design columns, shape (n, q)."""
-        out = np.empty((len(scaled), self.size))
-        out[:, 0] = 1.0
-        for block, (at, stop) in zip(self.blocks, self._places, strict=True):
-            out[:, at:stop] = block(scaled)
-        return out
-
-    @cached_property
-    def _places(self) -> list[tuple[int, int]]:
-        """Where each block's functions begin and end."""
-        ends = np.cumsum([1, *(len(b.order) for b in self.blocks)]).tolist()
-        return list(pairwise(ends))
-
     def of(self, rows: Rows) -> Matrix:
-        if not rows.by_column:
-            return self.phi(rows.scaled(self.design))
+        """phi, shape (n, p)."""
         out = rows.matrix(self.size)
         for number in range(self.size):
             self.one(rows, number, out[:, number])
@@ -157,7 +136,8 @@ class FeatureMap:
         """phi(x)'coef as a function of rows."""
         constant = float(coef[0])
         parts: list[tuple[int, Vector | float]] = []
-        for block, (at, stop) in zip(self.blocks, self._places, strict=True):
+        ends = np.cumsum([1, *(len(b.order) for b in self.blocks)]).tolist()
+        for block, (at, stop) in zip(self.blocks, pairwise(ends), strict=True):
             own = coef[at:stop]
             if block.table is None:
                 slope = float(block.gain * own[0])
@@ -170,6 +150,11 @@ class FeatureMap:
     def weight(self, phi: Matrix) -> Vector:
         """Row weights, shape (n,), in (0, 1]."""
         return np.minimum(1.0, self.cut**2 / squared_norm(phi))
+
+    def norm_of(self, rows: Rows, quantile: float) -> float:
+        """A quantile of ||phi(x)|| over the rows."""
+        phi = np.ascontiguousarray(self.of(rows))  # summed along rows
+        return float(np.quantile(np.linalg.norm(phi, axis=1), quantile))
 
     def restricted(self, terms: Sequence[str]) -> FeatureMap:
         """The functions of some terms only, with the same tables and cut."""

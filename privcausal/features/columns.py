@@ -81,36 +81,21 @@ def _as_pandas(values: Any) -> Any:
     """A pandas Series or array of the same type. Columns belong together by position."""
     import pandas as pd
 
+    if _is_polars(values) and str(values.dtype) == "Object":  # which Arrow does not have
+        values = np.fromiter(values.to_list(), dtype=object, count=len(values))
     if _is_polars(values):
-        if str(values.dtype) == "Object":  # which Arrow does not have
-            return _as_objects(np.fromiter(values.to_list(), dtype=object, count=len(values)))
         return pd.Series(pd.arrays.ArrowExtensionArray(values.rechunk().to_arrow()))
     if isinstance(values, pd.Series | pd.Index):
         return pd.Series(values.array, dtype=values.dtype)
     if isinstance(values, np.ndarray):
         plain = np.ndarray.view(values, np.ndarray)  # a subclass may have hooks
-        return _READ_AS.get(plain.dtype.kind, lambda array: array)(plain)
+        if plain.dtype.kind == "O":  # pandas would call it text or not by its values
+            return pd.Series(plain, dtype=object)
+        if plain.dtype.kind == "U":
+            # by pandas itself: Arrow would refuse half a character, whose escape is another text
+            return pd.array(plain.astype(object), dtype=pd.StringDtype("python"))
+        return plain
     return values
-
-
-def _as_objects(array: Any) -> Any:
-    import pandas as pd
-
-    return pd.Series(array, dtype=object)
-
-
-def _as_texts(array: Any) -> Any:
-    """Kept by pandas itself: Arrow would refuse half a character, whose escape is another text."""
-    import pandas as pd
-
-    return pd.array(array.astype(object), dtype=pd.StringDtype("python"))
-
-
-# pandas would call a column of objects text or not by its values
-_READ_AS: dict[str, Callable[[Any], Any]] = {
-    "O": _as_objects,
-    "U": _as_texts,
-}
 
 
 def _refuse_duplicates(names: Iterable[Any]) -> None:

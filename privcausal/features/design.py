@@ -90,7 +90,9 @@ class Design:
         self._contrasts = {
             f.variables[0] for t in self.terms for f in t.factors if f.kind == "contrast"
         }
-        self._undeclared = _unlike([*self.variables, *self._labels()])
+        domains = [self.schema[name] for name in self.variables]
+        labels = [label for d in domains if isinstance(d, Levels) for label in d.labels]
+        self._undeclared = _unlike([*self.variables, *labels])
         self._spec, self._keep, self.columns = self._materialise()
         self._codes = self._code_tables()
 
@@ -157,17 +159,20 @@ class Design:
 
     # -- materialisation ---------------------------------------------------------------------
 
-    def _labels(self) -> list[str]:
-        domains = [self.schema[name] for name in self.variables]
-        return [label for d in domains if isinstance(d, Levels) for label in d.labels]
-
     def _materialise(self) -> tuple[Any, list[int], tuple[Column, ...]]:
         if not self.terms:
             return None, [], ()
         self._check_size()
         spec, names, owners = _fit_spec(self.terms, self._skeleton(), full_rank=self.full_rank)
         if self.full_rank:
-            owners = _without_ones(owners)
+            # the intercept says what the first function of a spline says whose functions sum
+            # to one: it is nobody's
+            owners = [
+                None
+                if owner and owner.factors[0].sums_to_one and owner not in owners[:j]
+                else owner
+                for j, owner in enumerate(owners)
+            ]
         keep, columns = [], []
         ranges = self._ranges(spec, names, owners)
         for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
@@ -393,14 +398,6 @@ def _as_column(term: Term, *, full_rank: bool) -> Term:
 
     factors = tuple(map(plain, term.factors))
     return Term(":".join(f.expr for f in factors), factors)
-
-
-def _without_ones(owners: Sequence[Term | None]) -> list[Term | None]:
-    """Nobody's first function of each spline whose functions sum to one, as the intercept is."""
-    return [
-        None if owner and owner.factors[0].sums_to_one and owner not in owners[:j] else owner
-        for j, owner in enumerate(owners)
-    ]
 
 
 def formulaic_terms(terms: Sequence[Term]) -> Any:

@@ -66,10 +66,7 @@ class Additive:
             return self.features.total(self.coef)
         if isinstance(self.features, Interactions):
             return self.features.total(np.zeros(self.features.features.size), self.coef)
-        return self._combined
-
-    def _combined(self, rows: Rows) -> Vector:
-        return combine(rows.phi(self.features), self.coef)
+        return lambda rows: combine(rows.phi(self.features), self.coef)
 
     def __call__(self, rows: Rows) -> Vector:
         return rows.scratch((self,), lambda: self._of(rows))

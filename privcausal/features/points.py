@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from privcausal.features.rows import Rows
 from privcausal.request.request import Queries
 from privcausal.request.schema import Binary, Domain, Interval, Levels
 from privcausal.typing import Frame, Integers, Mask, Vector
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def read_points(
@@ -44,6 +41,8 @@ def read_points(
 def _read_all(
     design: Design, variables: tuple[str, ...], newdata: Frame, propensity: str | None
 ) -> tuple[Rows, Mask, Any]:
+    import pandas as pd
+
     frame = open_frame(_typed(newdata))
     size, kinds = frame.shape[0], header(frame).kinds
     cleaned: dict[str, Vector | Integers] = {}
@@ -61,7 +60,9 @@ def _read_all(
     known = None
     if propensity is not None and propensity in frame.columns:
         known = numbers(frame[propensity])
-    return Rows(cleaned, size, known), present, _index(newdata, size)
+    index = getattr(newdata, "index", None)
+    own = index if isinstance(index, pd.Index) else pd.RangeIndex(size)
+    return Rows(cleaned, size, known), present, own
 
 
 def _typed(newdata: Frame) -> Frame:
@@ -120,13 +121,6 @@ def middle(domain: Domain, size: int) -> Vector | Integers:
     if isinstance(domain, Levels):
         return np.zeros(size, np.int64)
     return np.full(size, domain.mid if isinstance(domain, Interval) else 0.0)
-
-
-def _index(newdata: Frame, size: int) -> pd.Index:
-    import pandas as pd
-
-    index = getattr(newdata, "index", None)
-    return index if isinstance(index, pd.Index) else pd.RangeIndex(size)
 
 
 MOST = 5000

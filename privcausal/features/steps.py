@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from privcausal.features.basis import Block, FeatureMap
+from privcausal.features.basis import Block, FeatureMap, Sum
 from privcausal.features.design import Design
 from privcausal.features.functions import Additive
 from privcausal.features.rows import FINE, Rows, fine_bins
@@ -203,34 +203,19 @@ def _lumps(share: Vector) -> Integers:
 @stored
 @dataclass(frozen=True, eq=False)
 class Steps(Additive):
-    """offset + sum of step functions, passed through 1 / (1 + e^-z) if `logistic`.
-
-    Equal to `Additive` on the indicators, but by tables.
-    """
+    """offset + sum of step functions, passed through 1 / (1 + e^-z) if `logistic`."""
 
     features: FeatureMap
     logistic: bool = False
 
     @cached_property
-    def _tables(self) -> list[tuple[int, Vector | None, float]]:
-        """Design column of each block, with its values on the fine bins or its slope."""
-        out: list[tuple[int, Vector | None, float]] = []
-        at = 1
-        for block in self.features.blocks:
-            coef = self.coef[at : at + len(block.order)]
-            at += len(block.order)
-            if block.table is None:
-                out.append((block.column, None, float(coef[0])))
-            else:
-                out.append((block.column, np.asarray(coef[np.argmax(block.table, axis=1)]), 0.0))
-        return out
+    def _whole(self) -> Sum:
+        """With the offset, which is added first."""
+        total = self.features.total(self.coef)
+        return replace(total, constant=self.offset + total.constant)
 
     def __call__(self, rows: Rows) -> Vector:
-        scaled = rows.scaled(self.features.design)
-        value = np.full(len(rows), self.offset + float(self.coef[0]))
-        for column, table, slope in self._tables:
-            own = scaled[:, column]
-            value += np.nan_to_num(own) * slope if table is None else table[fine_bins(own)]
+        value = self._whole(rows)
         if self.logistic:
             value = expit(value)
         return np.asarray(np.minimum(np.maximum(value, self.lo), self.hi))

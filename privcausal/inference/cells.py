@@ -332,7 +332,10 @@ def _average(
         for chance, r in zip(chances, kept, strict=True)
     ]
     between = (values - mean).T * np.sqrt(chances)
-    return mean, _compact(np.hstack([*roots, between]))
+    # a root of the same covariance with as few columns as needed
+    left, sizes, _ = np.linalg.svd(np.hstack([*roots, between]), full_matrices=False)
+    used = sizes > 1e-7 * max(float(sizes[0]), 1e-300)
+    return mean, np.asarray(left[:, used] * sizes[used])
 
 
 def _structures(owner: Vector, half: float) -> list[tuple[Vector, float]]:
@@ -361,13 +364,6 @@ def _posterior(
     return CellPosterior(
         evidence, np.asarray(mean[mine]), np.asarray(factor), d, mine, at[mine] - size
     )
-
-
-def _compact(root: Matrix) -> Matrix:
-    """A root of the same covariance with as few columns as needed."""
-    left, values, _ = np.linalg.svd(root, full_matrices=False)
-    keep = values > 1e-7 * max(float(values[0]), 1e-300)
-    return np.asarray(left[:, keep] * values[keep])
 
 
 # -- uplift curves ----------------------------------------------------------------------------

@@ -249,7 +249,7 @@ def leftover(sources: Sequence[BiasSource]) -> ProductBias:
         own = _of_pair(source)
         total += own.mean
         spread += own.cov
-        e, b = _centre(source)
+        e, b = (source.phi @ d for d in _turned(source, np.concatenate(source.pair.mean)))
         total += e * gap_b + gap_e * b  # the products of one pair's mean with another's
         gap_e, gap_b = gap_e + e, gap_b + b
     return ProductBias(total, PRIORS.law_inflation**2 * spread)
@@ -260,11 +260,6 @@ def _turned(source: BiasSource, mean: Vector) -> tuple[Vector, Vector]:
     p = len(source.e)
     d_e = mean[:p] - source.e
     return d_e, mean[p:] - source.y - source.pair.effect * d_e
-
-
-def _centre(source: BiasSource) -> tuple[Vector, Vector]:
-    d_e, d_b = _turned(source, np.concatenate(source.pair.mean))
-    return source.phi @ d_e, source.phi @ d_b
 
 
 def _of_pair(source: BiasSource) -> ProductBias:

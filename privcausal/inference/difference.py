@@ -11,22 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from privcausal.inference.average import FEW, AverageEstimate
-from privcausal.inference.ranges import (
-    ERROR,
-    OCTAVES,
-    Core,
-    Tail,
-    Window,
-    cuts_between,
-    heights,
-    hidden,
-    pulled,
-    told,
-)
+from privcausal.inference.ranges import Window
 from privcausal.inference.reconcile import joint_sampling, reconcile, terms_first, upheld
 from privcausal.request.groups import Partitions
 from privcausal.request.request import RISKS
-from privcausal.request.schema import Interval, least_width
+from privcausal.request.schema import Interval
 from privcausal.typing import Mask, Matrix, Vector
 
 
@@ -82,64 +71,6 @@ def agreed(
         square, square_sd, _ = both(value.square, sd.square)
         value, sd = replace(value, square=square), replace(sd, square=square_sd)
     return value, sd, JointNoise(total_cov, count_cov, identities)
-
-
-LOOKS = 3
-"""Histograms that are looked at: each arm's and their sum."""
-
-BOUNDS = 6
-"""Bounds of hidden rows: of each histogram on two sides."""
-
-
-def trial_window(
-    counts: Matrix, noise_sd: float, bounds: Interval, noise: float, *, anywhere: bool = False
-) -> Window:
-    """One interval for both arms, of least squared noise plus squared bound of the bias.
-
-    It is all of the bounds where only the ends and zero can be told from noise (an outcome of two
-    values, rare events), for then no scale is known. It holds at least what `Core.stretched` does:
-    with few rows, what is told from noise may be one mode of several, or the middle of a flat one.
-
-    Parameters
-    ----------
-    counts : Matrix
-        Noisy counts by arm in the cells between `heights`, and at both ends, shape (2, K).
-    noise : float
-        Noise sd of an arm's sum per unit of half the interval's width.
-    anywhere : bool
-        Whether hidden outcomes may lie anywhere in the bounds (no condition on their tail).
-    """
-    if bounds.width * 2.0**-OCTAVES <= least_width(bounds.lo, bounds.hi):
-        return Window(bounds)  # no part of it would be an interval
-    ends = np.r_[0.0, heights(bounds), bounds.width]  # cell k lies between ends[k] and ends[k + 1]
-    pooled = counts.sum(axis=0)
-    looked = [(counts[0], noise_sd), (counts[1], noise_sd), (pooled, np.sqrt(2.0) * noise_sd)]
-    seen = np.logical_or.reduce([told(c, s, LOOKS) for c, s in looked])
-    core = Core.of(seen, pooled, ends)
-    if core is None:
-        return Window(bounds)
-    core = core.stretched(pooled, looked[2][1], ends, ERROR)
-    starts, rows = (core.below, core.above), np.zeros((2, 2))
-    for side, sign in enumerate((-1, 1)):
-        distance = (sign * (ends - core.middle))[::sign]
-        first = int(np.searchsorted(distance, starts[side], side="right"))
-        beyond = np.r_[starts[side], distance[first:]]
-        least = [
-            hidden(c[::sign][first - 1 :], s, beyond, BOUNDS, anywhere=anywhere) for c, s in looked
-        ]
-        rows[:, side] = np.minimum(least[:2], least[2])
-    middle = bounds.lo + core.middle
-    lasts = core.middle, bounds.width - core.middle
-    cuts = [cuts_between(s, e) for s, e in zip(starts, lasts, strict=True)]
-    lost = [Tail(s, e, anywhere).excess(c) for s, e, c in zip(starts, lasts, cuts, strict=True)]
-    low, high = (np.ravel(c) for c in np.meshgrid(*cuts, indexing="ij"))
-    excess = np.stack([np.ravel(c) for c in np.meshgrid(*lost, indexing="ij")])
-    arms = np.array([max(float(arm.sum()), noise_sd, 1.0) for arm in counts[:, seen]])
-    spread = noise * 0.5 * (low + high) * float(np.sqrt((1 / arms**2).sum()))
-    bias = pulled(np.minimum(rows / arms[:, None], 1.0)[:, :, None] * excess)
-    best = int(np.argmin(spread**2 + bias**2))
-    interval = Interval(max(middle - low[best], bounds.lo), min(middle + high[best], bounds.hi))
-    return Window(interval, rows, excess[:, best])
 
 
 def unseen(value: ArmTotals, sd: ArmTotals) -> Mask:

@@ -1,4 +1,4 @@
-"""Least squares from noisy moments of bounded rows: cuts, coefficients and their covariance.
+"""Least squares from noisy moments of bounded rows: coefficients and their covariance.
 
 Nothing is shrunken and no prior stands behind a coefficient: where the moments cannot tell a
 combination of columns from the noise, its coefficients have no estimate.
@@ -12,69 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from privcausal.inference.average import FEW, AverageEstimate, raised
-from privcausal.inference.ranges import ERROR, LUCK, Tail, cuts_between, hidden, told
 from privcausal.inference.regression import positive_part, signal_share
-from privcausal.inference.score_cut import Cut
 from privcausal.typing import Matrix, Vector
-
-
-@dataclass(frozen=True, eq=False)
-class Sizes:
-    """Noisy counts of sizes up to each of `edges`, shapes (K,); `looks` such histograms share the
-    chance that one of them shows luck."""
-
-    counts: Vector
-    noise_sd: float
-    edges: Vector
-    looks: int
-
-    def cut(
-        self, noise_per_cut: float, rows: float, least: float = 0.0, *, anywhere: bool = False
-    ) -> Cut:
-        """The cut, at or beyond what is seen, of least squared noise plus squared bound of the
-        mean excess; of all sizes of a fit, one is cut like this.
-
-        Parameters
-        ----------
-        noise_per_cut : float
-            Noise sd of a mean over the rows per unit of the cut.
-        least : float
-            How far sizes are known to reach, of an outcome most of which is at single values.
-        anywhere : bool
-            Whether hidden sizes may be as large as any (no condition on their tail).
-        """
-        seen = np.flatnonzero(told(self.counts, self.noise_sd, self.looks))
-        if not len(seen):
-            return Cut(float(self.edges[-1]), 0.0)
-        end = float(self.edges[-1])
-        last = max(int(seen[-1]), int(np.searchsorted(self.edges, min(least, end))))
-        reach = float(self.edges[last])
-        beyond, ends = self.counts[last + 1 :], self.edges[last:]
-        most = hidden(beyond, self.noise_sd, ends, 1, anywhere=anywhere)
-        cuts = cuts_between(reach, end)
-        bias = min(most / rows, 1.0) * Tail(reach, end, anywhere).excess(cuts)
-        best = int(np.argmin((noise_per_cut * cuts) ** 2 + bias**2))
-        return Cut(float(cuts[best]), float(bias[best]))
-
-    @property
-    def reach(self) -> float:
-        """How far sizes are seen; the largest edge where none are."""
-        return self._seen(ERROR)
-
-    @property
-    def sure(self) -> float:
-        """The same without cells that one fit in a thousand sees by luck."""
-        return self._seen(LUCK)
-
-    def _seen(self, error: float) -> float:
-        seen = np.flatnonzero(told(self.counts, self.noise_sd, self.looks, error))
-        return float(self.edges[seen[-1] if len(seen) else -1])
-
-    def rms(self, cut: float) -> float:
-        """Root mean square of the sizes that are seen, cut at `cut`."""
-        seen = np.maximum(self.counts, 0.0)
-        size = np.minimum(self.edges, cut)
-        return float(np.sqrt(seen @ size**2 / max(seen.sum(), 1.0)))
 
 
 def whitening(gram: Matrix, noise_sd: float, rows: float) -> Matrix:

@@ -18,7 +18,7 @@ from privcausal.features.design import Column, Design
 from privcausal.features.functions import Known
 from privcausal.features.rows import FINE, Features, Rows, fine_bins
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import signal_share
+from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
@@ -92,11 +92,9 @@ class Population:
         domain = self.schema[name]
         if isinstance(domain, Interval):
             return np.asarray(domain.lo + (at + 0.5) * (domain.width / FINE))
-        undeclared = len(p) - 1
-        is_levels = hasattr(domain, "values")
-        return (
-            np.where(at == undeclared, -1, at).astype(np.int64) if is_levels else at.astype(float)
-        )
+        if isinstance(domain, Levels):  # the last is for undeclared ones
+            return np.where(at == len(p) - 1, -1, at).astype(np.int64)
+        return at.astype(float)
 
 
 def uniform_population(schema: Schema, variables: Sequence[str], size: int | None) -> Population:
@@ -158,8 +156,7 @@ def modelled_probabilities(counts: Vector, noise_sd: float, count: float) -> Vec
     laws, likely = _usual_laws()
     bins = len(counts)
     expected = count * laws.reshape(len(laws), bins, -1).sum(axis=-1)
-    logs = likely - 0.5 * ((counts - expected) ** 2).sum(axis=1) / noise_sd**2
-    chance = np.exp(logs - logs.max())
+    chance = likelihoods(counts, noise_sd, expected, likely)
     chance /= chance.sum()
     keep = signal_share(counts - chance @ expected, noise_sd**2)
     even = PRIORS.spread_evenly
@@ -235,19 +232,16 @@ def smooth_table(p: Vector, functions: int) -> Matrix:
     mean = float(p @ z)
     sd = max(float(np.sqrt(p @ (z - mean) ** 2)), 1.0 / FINE)
     z = np.clip((z - mean) / sd, -_REACH, _REACH)
-    raw = np.stack([np.ones(FINE), z, *_rough(z, p, functions)], axis=1)
-    q, r = np.linalg.qr(raw * np.sqrt(p)[:, None])
-    q *= np.sign(np.diag(r)) + (np.diag(r) == 0)
-    return np.asarray((q / np.sqrt(p)[:, None])[:, 1 : functions + 1])
-
-
-def _rough(z: Vector, p: Vector, functions: int) -> list[Vector]:
-    """Nonlinear functions of least curvature per variance: a generalised eigenproblem."""
+    # nonlinear functions of least curvature per variance: a generalised eigenproblem
     grid = np.linspace(-_REACH, _REACH, _KNOTS)
     half = 0.5 * (grid[1] - grid[0])
     weight = np.histogram(z, np.r_[grid - half, grid[-1] + half], weights=p)[0] + _EMPTY
     _, vectors = eigh(_curvature(), np.diag(weight), subset_by_index=[0, functions])
-    return [np.interp(z, grid, vectors[:, k]) for k in range(2, functions + 1)]
+    rough = [np.interp(z, grid, vectors[:, k]) for k in range(2, functions + 1)]
+    raw = np.stack([np.ones(FINE), z, *rough], axis=1)
+    q, r = np.linalg.qr(raw * np.sqrt(p)[:, None])
+    q *= np.sign(np.diag(r)) + (np.diag(r) == 0)
+    return np.asarray((q / np.sqrt(p)[:, None])[:, 1 : functions + 1])
 
 
 @lru_cache(maxsize=1)
@@ -277,8 +271,7 @@ def feature_map(
         for j, column in enumerate(design.columns)
     )
     uncut = FeatureMap(design, blocks, np.inf)
-    norms = np.linalg.norm(uncut.phi(scaled), axis=1)
-    return FeatureMap(design, blocks, float(np.quantile(norms, quantile)))
+    return replace(uncut, cut=uncut.norm_of(rows, quantile))
 
 
 def _block(j: int, column: Column, values: Vector, functions: int, size: float) -> Block:

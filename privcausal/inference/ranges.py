@@ -18,11 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from scipy.special import ndtr
 from scipy.stats import norm
 
 from privcausal.errors import BudgetError
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Interval, least_width
-from privcausal.typing import Integers, Mask, Matrix, Vector
+from privcausal.typing import Mask, Matrix, Vector
 
 # -- tails ------------------------------------------------------------------------------------
 
@@ -46,6 +49,9 @@ only."""
 STEP = float(np.sqrt(2.0))
 """Cells beyond x0 are merged until their borders differ by this factor: finer ones only add
 noise."""
+
+LOOKS = 3
+"""Histograms that are looked at, and bounds of hidden rows: each arm's and their sum."""
 
 
 def told(
@@ -113,7 +119,10 @@ def hidden(
     if anywhere:
         most = float(norm.isf(ERROR / looks)) * noise_sd * float(np.sqrt(len(counts)))
         return max(float(counts.sum()) + most, 0.0)
-    first = _together(edges)
+    first = [0]
+    for k in range(1, len(edges) - 1):
+        if edges[k] >= STEP * (1 - 1e-9) * edges[first[-1]]:
+            first.append(k)  # merged cells begin there
     mass = -np.diff(np.r_[(edges[first] / edges[0]) ** -INDEX, 0.0])
     cells = np.diff(np.r_[first, len(counts)])
     weight = np.minimum.accumulate(mass / cells)
@@ -122,13 +131,13 @@ def hidden(
     return max((seen + noise) / float(weight @ mass), 0.0)
 
 
-def _together(edges: Vector) -> Integers:
-    """Indices of the cells at which merged cells begin."""
-    first = [0]
-    for k in range(1, len(edges) - 1):
-        if edges[k] >= STEP * (1 - 1e-9) * edges[first[-1]]:
-            first.append(k)
-    return np.array(first, np.int64)
+def hidden_beyond(
+    start: float, counts: Vector, noise_sd: float, edges: Vector, looks: int, *, anywhere: bool
+) -> float:
+    """The same of all counts of cells up to `edges`, shapes (K,): those of cells after `start`."""
+    first = int(np.searchsorted(edges, start, side="right"))
+    ends = np.r_[start, edges[first:]]
+    return hidden(counts[first:], noise_sd, ends, looks, anywhere=anywhere)
 
 
 @dataclass(frozen=True)
@@ -337,6 +346,136 @@ def pulled(lost: Vector) -> Vector:
     round. What pulls up and what pulls down cannot both count in full.
     """
     return np.asarray(np.maximum(lost[1, 1] + lost[0, 0], lost[1, 0] + lost[0, 1]))
+
+
+# -- windows: of a trial, whose interval holds the bias; and of a nuisance, by an estimate of it --
+
+BOUNDS = 6
+"""Bounds of hidden rows: of each histogram on two sides."""
+
+
+def trial_window(
+    counts: Matrix, noise_sd: float, bounds: Interval, noise: float, *, anywhere: bool = False
+) -> Window:
+    """One interval for both arms, of least squared noise plus squared bound of the bias.
+
+    It is all of the bounds where only the ends and zero can be told from noise (an outcome of two
+    values, rare events), for then no scale is known. It holds at least what `Core.stretched` does:
+    with few rows, what is told from noise may be one mode of several, or the middle of a flat one.
+
+    Parameters
+    ----------
+    counts : Matrix
+        Noisy counts by arm in the cells between `heights`, and at both ends, shape (2, K).
+    noise : float
+        Noise sd of an arm's sum per unit of half the interval's width.
+    anywhere : bool
+        Whether hidden outcomes may lie anywhere in the bounds (no condition on their tail).
+    """
+    if bounds.width * 2.0**-OCTAVES <= least_width(bounds.lo, bounds.hi):
+        return Window(bounds)  # no part of it would be an interval
+    ends = np.r_[0.0, heights(bounds), bounds.width]  # cell k lies between ends[k] and ends[k + 1]
+    pooled = counts.sum(axis=0)
+    looked = [(counts[0], noise_sd), (counts[1], noise_sd), (pooled, np.sqrt(2.0) * noise_sd)]
+    seen = np.logical_or.reduce([told(c, s, LOOKS) for c, s in looked])
+    core = Core.of(seen, pooled, ends)
+    if core is None:
+        return Window(bounds)
+    core = core.stretched(pooled, looked[2][1], ends, ERROR)
+    starts, rows = (core.below, core.above), np.zeros((2, 2))
+    for side, sign in enumerate((-1, 1)):
+        distance = (sign * (ends - core.middle))[::sign][1:]
+        least = [
+            hidden_beyond(starts[side], c[::sign], s, distance, BOUNDS, anywhere=anywhere)
+            for c, s in looked
+        ]
+        rows[:, side] = np.minimum(least[:2], least[2])
+    middle = bounds.lo + core.middle
+    lasts = core.middle, bounds.width - core.middle
+    cuts = [cuts_between(s, e) for s, e in zip(starts, lasts, strict=True)]
+    lost = [Tail(s, e, anywhere).excess(c) for s, e, c in zip(starts, lasts, cuts, strict=True)]
+    low, high = (np.ravel(c) for c in np.meshgrid(*cuts, indexing="ij"))
+    excess = np.stack([np.ravel(c) for c in np.meshgrid(*lost, indexing="ij")])
+    arms = np.array([max(float(arm.sum()), noise_sd, 1.0) for arm in counts[:, seen]])
+    spread = noise * 0.5 * (low + high) * float(np.sqrt((1 / arms**2).sum()))
+    bias = pulled(np.minimum(rows / arms[:, None], 1.0)[:, :, None] * excess)
+    best = int(np.argmin(spread**2 + bias**2))
+    interval = Interval(max(middle - low[best], bounds.lo), min(middle + high[best], bounds.hi))
+    return Window(interval, rows, excess[:, best])
+
+
+BINS = 32
+"""Equal bins of the declared range, between whose borders a window's ends are interpolated."""
+
+CENTRES, SPREADS = 63, 25
+"""Means and standard deviations of normal laws that are tried: finer than noise can tell."""
+
+STANDS_OUT = 2.5
+"""A bin counts beyond the normal laws at this many noise sds: 18 % of histograms have such a bin by
+luck, which widens the window."""
+
+TAILS = (0.1, 0.08, 0.06, 0.04, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
+"""Shares of the rows that may be cut on each side: a grid."""
+
+
+def window_borders(bounds: Interval) -> Vector:
+    """Upper borders of the bins above the lower end, up to the range; shape (BINS,)."""
+    return np.asarray(bounds.width * np.arange(1, BINS + 1) / BINS)
+
+
+def outcome_window(
+    counts: Vector, noise_sd: float, lo: float, hi: float, count: float, noise_per_width: float
+) -> tuple[float, float]:
+    """Interval to which outcomes are cut where their mean given covariates is learned.
+
+    Noise of the moments grows with its width; cutting shrinks slopes by the share of rows that are
+    cut (Stein's lemma, for a normal outcome). Of intervals that cut the same share on both sides,
+    and the declared range, the one of least squared error is taken.
+
+    Parameters
+    ----------
+    counts : Vector
+        Noisy counts of the bins, shape (BINS,).
+    lo, hi : float
+        The outcome's declared bounds.
+    count : float
+        (Noisy) number of rows.
+    noise_per_width : float
+        Noise sd of the fitted function per unit of half the interval's width.
+    """
+    if noise_sd == 0:
+        return lo, hi
+    share = _shares(counts, noise_sd, count)
+    upper = np.cumsum(share)
+    grid = np.arange(BINS + 1) / BINS
+    middle = grid[:-1] + 0.5 / BINS
+    variance = float(share @ middle**2 - (share @ middle) ** 2)
+
+    def loss(width: float, cut: float) -> float:
+        return (noise_per_width * 0.5 * width) ** 2 + PRIORS.window_explained * variance * cut**2
+
+    best, found = loss(1.0, 0.0), (0.0, 1.0)
+    for tail in TAILS:
+        low, high = np.interp([tail, 1 - tail], np.r_[0.0, upper], grid)
+        if high > low and loss(high - low, 2 * tail) < best:
+            best, found = loss(high - low, 2 * tail), (float(low), float(high))
+    return lo + (hi - lo) * found[0], lo + (hi - lo) * found[1]
+
+
+def _shares(counts: Vector, noise_sd: float, count: float) -> Vector:
+    """Shares of the bins: normal laws averaged by likelihood, and what is seen beyond them."""
+    grid = np.arange(BINS + 1) / BINS
+    centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
+    spreads = np.geomspace(0.5 / BINS, 0.5, SPREADS)[None, :, None]
+    below = ndtr((grid - centres) / spreads)
+    below[..., 0], below[..., -1] = 0.0, 1.0
+    laws = count * np.diff(below, axis=-1).reshape(-1, BINS)
+    chance = likelihoods(counts, noise_sd, laws)
+    model = chance @ laws / chance.sum()
+    keep = signal_share(counts - model, noise_sd**2)
+    seen = np.where(counts > STANDS_OUT * noise_sd, counts, 0.0)
+    mixed = (1 - keep) * model + keep * seen
+    return np.asarray(mixed / mixed.sum())
 
 
 # -- bounds that are bought, and loose ones ---------------------------------------------------

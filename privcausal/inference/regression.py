@@ -125,6 +125,14 @@ def signal_share(gap: Vector, noise_var: float) -> float:
     return signal / (signal + noise_var) if signal > 0 else 0.0
 
 
+def likelihoods(
+    counts: Vector, noise_sd: float, laws: Matrix, prior: Vector | float = 0.0
+) -> Vector:
+    """Of laws (m, K) of noisy counts (K,), against the largest, shape (m,); `prior` is a log."""
+    logs = prior - 0.5 * ((counts - laws) ** 2).sum(axis=1) / noise_sd**2
+    return np.asarray(np.exp(logs - logs.max()))
+
+
 def positive_part(matrix: Matrix) -> Matrix:
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
@@ -341,7 +349,11 @@ def mixture(moments: Moments, law: ScaleMixturePrior) -> Posterior:
             mean, cov = factors.posterior(precision, centre)
             factors.renew(mean, cov.diagonal())
     mean, cov = factors.posterior(precision, centre)
-    log = _likelihood(moments.cross, error, centre + factors.shift, mean, cov)
+    # log of the integral of N(cross; G beta, error) times the normal factors of height 1
+    lower, cross = factored(error), moments.cross
+    log = -float(np.log(lower.diagonal()).sum()) - 0.5 * float(cross @ solve(lower, cross))
+    log += 0.5 * float((centre + factors.shift) @ mean)
+    log += 0.5 * float(np.linalg.slogdet(cov)[1])
     return Posterior(mean, cov, log + factors.evidence(mean, cov.diagonal()))
 
 
@@ -408,10 +420,3 @@ class _Factors:
         log = np.logaddexp.reduce(each, axis=1) + 0.5 * (m**2 / s2 + np.log(s2))
         log -= 0.5 * (own * mean[self.free] ** 2 - np.log(own))
         return float(log.sum()) - 0.5 * float(np.log(self.law.fixed)) * int((~self.free).sum())
-
-
-def _likelihood(cross: Vector, error: Matrix, right: Vector, mean: Vector, cov: Matrix) -> float:
-    """Log of the integral of N(cross; G beta, error) times the normal factors of height 1."""
-    lower = factored(error)
-    log = -float(np.log(lower.diagonal()).sum()) - 0.5 * float(cross @ solve(lower, cross))
-    return log + 0.5 * float(right @ mean) + 0.5 * float(np.linalg.slogdet(cov)[1])

@@ -127,7 +127,7 @@ def for_average(request: Request) -> Learner:
         return LeastSquares()
     if request.estimand == "LATE":
         return LocalAverage()
-    if request.formula.terms or request.arms or isinstance(request.propensity, str):
+    if request.formula.terms or request.asked.arms or isinstance(request.propensity, str):
         return PartiallyLinear() if request.estimand == "PLR" else Private()
     return DifferenceInMeans()
 

@@ -21,7 +21,6 @@ from scipy.linalg import block_diag
 from privcausal.errors import CapabilityError
 from privcausal.features.functions import Additive, Constant, Difference
 from privcausal.inference.effect import Effect, Piece
-from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, Posterior
 from privcausal.learners.base import CateLearner, Learnt
 from privcausal.learners.bases import Base
@@ -38,6 +37,7 @@ from privcausal.learners.orthogonal import (
     Learned,
     Residuals,
     conditional,
+    effect_spreads,
     nuisance_needs,
     orthogonal_effect,
     residual_moments,
@@ -206,7 +206,7 @@ def _joined(known: Learned, first: Effect) -> Effect:
     target = by_fold(imputed, known.partials)
     found, arms = _moments(known, target, (IMPUTED_SIZES, IMPUTED, None))
     e, variance = overall(known.partials).e, found.spread**2 / found.mean_weight / 2
-    spreads = (PRIORS.constant_sd * outcome.bound) ** 2, found.cut**2 / PRIORS.effect_terms
+    spreads = effect_spreads(state, found.cut)
     features = state.effect_features
     nothing = Additive(features, np.zeros(features.size))
     pieces = [Piece(nothing, first.pieces[0].cov, Constant(0.5))]

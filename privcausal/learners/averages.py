@@ -4,29 +4,31 @@ Every estimand is E[q tau(X)] / E[q] with a weight q(X): 1 for the ATE, e(X) for
 e(X) (1 - e(X)) for the ATO, the effect in the overlap population (Li, Morgan and Zaslavsky 2018).
 The estimate is c + sum(score) / sum(mass), with scores centred at a c near the average itself, so
 that scores are small and noise in the mass matters little. The sums also give the effects in groups
-and the best linear projection."""
+and the best linear projection. Several averages come from one release of their scores."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from privcausal.features.functions import Capped, Constant, Function, LinearFunction, Nuisance
 from privcausal.features.rows import Rows
 from privcausal.inference.average import (
+    Asked,
     AverageEstimate,
     Frame,
-    ScoreData,
+    JointData,
     estimate_averages,
+    noise_shape,
     with_design_effect,
 )
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.cuts import ArmSizes, Extremes, score_cut, score_edges, slope_kept
 from privcausal.inference.effect import Effect
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.score_cut import ArmSizes, Extremes, score_cut, score_edges, slope_kept
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.nuisances import FoldNuisances, by_fold, limited, remainder
 from privcausal.learners.shares import SHARES, Stages
@@ -35,13 +37,16 @@ from privcausal.request.groups import partitions
 from privcausal.request.plan import StageKey
 from privcausal.request.request import RISKS, Request
 from privcausal.request.schema import Interval
-from privcausal.typing import Estimand, Matrix, Vector
+from privcausal.typing import Average, Matrix, Vector
 from privcausal.vault import (
     Aipw,
     ArmHistogram,
     ArmHistograms,
     ArmScore,
     ArmSize,
+    ByFold,
+    JointSquares,
+    JointSums,
     MassBalance,
     Mechanism,
     OfArm,
@@ -50,6 +55,7 @@ from privcausal.vault import (
     OverlapScore,
     ScoreSquares,
     ScoreSums,
+    ScoreVector,
     SizeHistogram,
     Transform,
     TreatedMass,
@@ -102,8 +108,8 @@ class Target:
     score: Transform
     mass: Transform
     extremes: Extremes
-    mass_spread: float
-    group_masses: bool
+    mass_spread: float = PRIORS.balance_sd
+    group_masses: bool = False
     pilot: Pilot | None = None
     arm: int = 1
 
@@ -120,7 +126,7 @@ class Target:
 
 
 def target(
-    estimand: Estimand,
+    estimand: Average,
     state: FitState,
     partials: Sequence[FoldNuisances],
     nuisances: Sequence[Nuisance],
@@ -133,24 +139,17 @@ def target(
     centre = _held(state, float(np.average(tau(state.rows), weights=weight)))
     scale = float(np.mean(weight))
     scores: list[Score]
-    masses: list[Transform]
     if estimand == "ATT":
-        e = Capped(e, 1 - clip)
+        e, mass = Capped(e, 1 - clip), by_fold(lambda _: TreatedMass(scale), partials)
         scores = [
             TreatedScore(Capped(p.e_soft, 1 - clip), n.mu0, outcome, clip, centre, scale)
             for p, n in zip(partials, nuisances, strict=True)
         ]
-        masses = [TreatedMass(scale)] * len(partials)
     else:
+        mass = by_fold(lambda p: OverlapMass(p.e_soft, soft, scale), partials)
         scores = [OverlapScore(p.e_soft, p.eta, outcome, soft, centre, scale) for p in partials]
-        masses = [OverlapMass(p.e_soft, soft, scale) for p in partials]
-    return Target(
-        centre,
-        by_fold(lambda s: s, scores),
-        by_fold(lambda m: m, masses),
-        _extremes(state, scores[0], e, outcome),
-        PRIORS.mass_sd,
-        group_masses=True,
+    return replace(
+        _target(state, centre, scores, mass, e), mass_spread=PRIORS.mass_sd, group_masses=True
     )
 
 
@@ -167,33 +166,19 @@ def average_target(
     """
     clip, centre = state.clip, _held(state, centre)
     scores = [Aipw(n, state.outcome, clip, Constant(centre), abs(centre)) for n in nuisances]
-    masses = [MassBalance(n.e, clip) for n in nuisances]
-    return Target(
-        centre,
-        by_fold(lambda s: s, scores),
-        by_fold(lambda m: m, masses),
-        _extremes(state, scores[0], nuisances[0].e, within or state.outcome),
-        PRIORS.balance_sd,
-        group_masses=False,
-        pilot=None if tau is None or not len(state.linear) else _pilot(state, nuisances, tau),
-    )
-
-
-def arm_targets(
-    state: FitState, nuisances: Sequence[Nuisance], mass: Transform
-) -> tuple[Target, Target]:
-    """Those of E[Y(0)] and E[Y(1)], whose difference is that of the ATE, over the ATE's `mass`."""
-    found = []
-    for arm in (0, 1):
-        scores, centre = _arm_scores(state, nuisances, arm)
-        extremes = _extremes(state, scores[0], nuisances[0].e, state.outcome)
-        score = by_fold(lambda s: s, scores)
-        found.append(Target(centre, score, mass, extremes, PRIORS.balance_sd, group_masses=False))
-    return found[0], found[1]
+    mass = by_fold(lambda n: MassBalance(n.e, clip), nuisances)
+    found = _target(state, centre, scores, mass, nuisances[0].e, within)
+    return found if tau is None else replace(found, pilot=_pilot(state, nuisances, tau))
 
 
 SAME = 1e-6
 """Prior sd of a mass that counts rows, as their size does."""
+
+
+def arm_target(state: FitState, nuisances: Sequence[Nuisance], arm: int, mass: Transform) -> Target:
+    """That of E[Y(0)] or E[Y(1)], whose difference is that of the ATE, over the ATE's `mass`."""
+    centre, scores = _arm_scores(state, nuisances, arm)
+    return _target(state, centre, scores, mass, nuisances[0].e)
 
 
 def one_arm_target(
@@ -204,21 +189,41 @@ def one_arm_target(
     within: Outcome | None = None,
 ) -> Target:
     """That of the mean outcome in one of several arms, of which all others are the control."""
-    scores, centre = _arm_scores(state, nuisances, 1)
-    extremes = _extremes(state, scores[0], nuisances[0].e, within or state.outcome)
-    score = by_fold(lambda s: OfArm(s, arm), scores)
-    return Target(centre, score, mass, extremes, SAME, group_masses=False, arm=arm)
+    centre, scores = _arm_scores(state, nuisances, 1)
+    several = [OfArm(score, arm) for score in scores]
+    found = _target(state, centre, several, mass, nuisances[0].e, within)
+    return replace(found, mass_spread=SAME, arm=arm)
 
 
 def _arm_scores(
     state: FitState, nuisances: Sequence[Nuisance], arm: int
-) -> tuple[list[ArmScore], float]:
-    means = [(n.mu1 if arm else n.mu0)(state.rows).mean() for n in nuisances]
-    centre = float(np.mean(means))
-    return [ArmScore(n, state.outcome, state.clip, arm, centre) for n in nuisances], centre
+) -> tuple[float, list[ArmScore]]:
+    centre = float(np.mean([(n.mu1 if arm else n.mu0)(state.rows).mean() for n in nuisances]))
+    return centre, [ArmScore(n, state.outcome, state.clip, arm, centre) for n in nuisances]
 
 
-def _pilot(state: FitState, nuisances: Sequence[Nuisance], tau: Function) -> Pilot:
+def _target(
+    state: FitState,
+    centre: float,
+    scores: Sequence[Score],
+    mass: Transform,
+    e: Function,
+    within: Outcome | None = None,
+) -> Target:
+    """By the scores of each fold, with what these are by the propensity `e` of one of them."""
+    outcome, rows, p = within or state.outcome, state.rows, e(state.rows)
+    ends = [[scores[0].at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]
+    extremes = Extremes(
+        np.stack([np.maximum(np.abs(low), np.abs(high)) for low, high in ends]),
+        np.stack([(high - low) / (2 * outcome.bound) for low, high in ends]),
+        np.stack([1 - p, p]),
+    )
+    return Target(centre, by_fold(lambda s: s, scores), mass, extremes)
+
+
+def _pilot(state: FitState, nuisances: Sequence[Nuisance], tau: Function) -> Pilot | None:
+    if not len(state.linear):
+        return None
     z = state.rows.scaled(state.linear)
     middle = z.mean(axis=0)
     slopes = np.linalg.lstsq(z - middle, tau(state.rows), rcond=1e-6)[0]
@@ -232,16 +237,6 @@ def _held(state: FitState, centre: float) -> float:
     """Inside the range that an effect can have."""
     reach = 2 * state.outcome.bound
     return float(np.clip(centre, -reach, reach))
-
-
-def _extremes(state: FitState, score: Score, e: Function, outcome: Outcome) -> Extremes:
-    rows, p = state.rows, e(state.rows)
-    ends = [[score.at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]
-    return Extremes(
-        np.stack([np.maximum(np.abs(low), np.abs(high)) for low, high in ends]),
-        np.stack([(high - low) / (2 * outcome.bound) for low, high in ends]),
-        np.stack([1 - p, p]),
-    )
 
 
 # -- the release ------------------------------------------------------------------------------
@@ -284,56 +279,175 @@ class Weighed(NamedTuple):
     weight: float = np.inf
 
 
+class One(NamedTuple):
+    """An average that is asked for: its score combines those of the components by `parts`."""
+
+    name: str
+    target: Target
+    remainder: Remainder
+    parts: Vector = np.ones(1)
+
+
+class Chosen(NamedTuple):
+    """Where the score of an average is cut, the most that its mean loses, and the scores' rms."""
+
+    at: float
+    bias: float
+    rms: float
+    noise: float
+
+
+class Order(NamedTuple):
+    """Queries of the scores and of their squares, and how both answers are read.
+
+    `back` makes the released scores those of the components, shape (J, J).
+    """
+
+    sums: Mechanism
+    squares: Mechanism
+    read: Callable[[Vector, Vector], JointData]
+    back: Matrix
+
+
 def averages(
-    state: FitState, target: Target, weighed: Weighed, stages: Keys, name: str
+    state: FitState, asked: Sequence[One], stages: Keys, weight: float = np.inf
 ) -> AverageEstimate:
-    """Release sums of the score times (1, z, g), and of its square; estimates with covariances."""
-    request = state.session.plan.request
-    (sizes,) = score_sizes(state, [target], stages[0])
-    regressors, robust = state.regressors, request.cov_type == "HC0"
-    rough = rough_sums(state, target)
-    chosen = score_cut(
-        target.extremes,
-        noise_per_cut(state, rough, stages[1]),
-        sizes,
-        state.look,
-        state.population.count,
-        anywhere=request.tails == "any",
-    )
-    cut = chosen.at
-    rms = 0.0 if sizes is None else sizes.rms(cut)
-    sums, bias = replace(rough, cut=cut), chosen.bias
-    if state.session.beyond is not None:
-        bias += target.extremes.unit_most * state.session.beyond.lost / state.population.count
-    squares = ScoreSquares(target.score, cut, regressors, meat=robust)
-    state.session.gather({stages[1]: sums, stages[2]: squares})
-    first = state.session.release(stages[1], sums)
-    second = state.session.release(stages[2], squares)
-    value, sd = (
-        ScoreData(*sums.split(a), *squares.split(b))
-        for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
-    )
-    limits = size_limits(state, float(sd.outer[0, 0]), state.session.plan.stage(stages[1]).rows)
-    columns = state.linear.columns
-    frame = Frame(
-        target.centre,
-        float(np.clip(value.outer[0, 0], *limits)),
-        points(state),
-        regressors.alpha * np.array([c.per_unit for c in columns]),
-        bias,
-        weighed.remainder,
-        PRIORS.least_square * rms**2,
-        (1.0, target.mass_spread),
-        target.group_masses,
-        target.kept(cut, rms),
-        None if target.pilot is None else target.pilot.coef,
-        partitions(state.groups, state.session.schema, request.needed),
-        limits,
-    )
-    terms = (name, *(c.name for c in columns))
-    groups = tuple(g.label for g in state.groups)
-    found = estimate_averages(terms, groups, value, sd, frame, robust=robust)
-    return replace(with_design_effect(found, request.trust.max_rows), weight=weighed.weight)
+    """Averages from one release of their scores and one of the squares, with their covariance.
+
+    Each component is cut as it would be alone, by sizes of its own. One is released times (1, z, g)
+    and so has slopes. Of several, a row's cut scores are released as one vector, with noise of the
+    shape that hides all that they can be. `weight` is that of `Weighed`.
+    """
+    session, request = state.session, state.session.plan.request
+    chosen = _chosen(state, asked, stages)
+    order = (_alone if len(asked) == 1 else _together)(state, asked, chosen)
+    session.gather({stages[1]: order.sums, stages[2]: order.squares})
+    first = session.release(stages[1], order.sums)
+    second, read = session.release(stages[2], order.squares), order.read
+    value, sd = read(first.value, second.value), read(first.noise_sd, second.noise_sd)
+    limits = size_limits(state, float(sd.size[0, 0]), session.plan.stage(stages[1]).rows)
+    columns, z = state.linear.columns, state.rows.scaled(state.linear)
+    points = np.hstack([np.ones((len(z), 1)), state.regressors.alpha * z])
+    units = state.regressors.alpha * np.array([c.per_unit for c in columns])
+    parts = partitions(state.groups, session.schema, request.needed)
+    lost = 0.0 if session.beyond is None else session.beyond.lost
+    places, found = list(_by_mass(asked)), []
+    for (name, aim, doubt, own), cut in zip(asked, chosen, strict=True):
+        frame = Frame(
+            aim.centre, float(np.clip(value.size[0, 0], *limits)), points, units,
+            cut.bias + aim.extremes.unit_most * lost / state.population.count, doubt,
+            PRIORS.least_square * cut.rms**2, aim.mass_spread, aim.group_masses,
+            aim.kept(cut.at, cut.rms), None if aim.pilot is None else aim.pilot.coef, parts, limits,
+        )  # fmt: skip
+        terms = (name, *(c.name for c in columns))
+        found.append(Asked(terms, own @ order.back, 1 + places.index(id(aim.mass)), frame))
+    groups, robust = tuple(g.label for g in state.groups), request.cov_type == "HC0"
+    estimate = estimate_averages(found, groups, value, sd, robust=robust)
+    return replace(with_design_effect(estimate, request.trust.max_rows), weight=weight)
+
+
+def _by_mass(asked: Sequence[One]) -> dict[int, Target]:
+    """A target for each mass, which several may share."""
+    return {id(one.target.mass): one.target for one in asked}
+
+
+def _alone(state: FitState, asked: Sequence[One], chosen: Sequence[Chosen]) -> Order:
+    target, cut = asked[0].target, chosen[0].at
+    robust = state.session.plan.request.cov_type == "HC0"
+    sums = replace(rough_sums(state, target), cut=cut)
+    squares = ScoreSquares(target.score, cut, state.regressors, meat=robust)
+
+    def read(first: Vector, second: Vector) -> JointData:
+        score, by_group, outer, mass, sizes = sums.split(first)
+        square, squares_by_group, meat = squares.split(second)
+        # of the groups' rows and masses one is released
+        return JointData(
+            np.r_[score[:1], by_group][None], np.array([[outer[0, 0], *sizes], [mass, *sizes]]),
+            np.r_[square, squares_by_group][:, None, None], score[1:], outer, meat,
+        )  # fmt: skip
+
+    return Order(sums, squares, read, np.eye(1))
+
+
+def _together(state: FitState, asked: Sequence[One], chosen: Sequence[Chosen]) -> Order:
+    scores, targets = _vector(state, asked, chosen), _by_mass(asked).values()
+    neighbors = state.session.plan.request.trust.neighbors
+    grouped = tuple(k for k, one in enumerate(targets) if one.group_masses)
+    masses = tuple(one.mass for one in targets)
+    sums = JointSums(scores, masses, grouped, state.regressors, neighbors)
+    squares = JointSquares(scores, state.regressors)
+
+    def read(first: Vector, second: Vector) -> JointData:
+        score, size = sums.split(first)
+        none = np.zeros((0, 0))
+        return JointData(score, size, squares.split(second), np.zeros(0), size[:1, :1], none)
+
+    return Order(sums, squares, read, np.asarray(np.linalg.inv(scores.basis)))
+
+
+def _components(asked: Sequence[One]) -> list[int]:
+    """The places of the averages whose scores are entries of the vector, in its order."""
+    found = [k for k, one in enumerate(asked) if one.parts.min() >= 0]
+    return sorted(found, key=lambda k: int(np.argmax(asked[k].parts)))
+
+
+def _chosen(state: FitState, asked: Sequence[One], stages: Keys) -> list[Chosen]:
+    """The cut of each component as if it were alone; another loses what its components do."""
+    components = _components(asked)
+    sizes = score_sizes(state, [asked[k].target for k in components], stages[0])
+    found = []
+    for k, one in enumerate(asked):
+        noise = noise_per_cut(state, rough_sums(state, one.target), stages[1])
+        own = sizes[components.index(k)] if k in components else None
+        cut = score_cut(
+            one.target.extremes, noise, own, state.look, state.population.count,
+            anywhere=state.session.plan.request.tails == "any",
+        )  # fmt: skip
+        rms = 0.0 if own is None else own.rms(cut.at)
+        found.append(Chosen(cut.at, cut.bias, rms, noise * cut.at))
+    bias = np.array([found[k].bias for k in components])
+    return [
+        own._replace(bias=float(np.abs(one.parts) @ bias))
+        for one, own in zip(asked, found, strict=True)
+    ]
+
+
+def _vector(state: FitState, asked: Sequence[One], chosen: Sequence[Chosen]) -> ScoreVector:
+    """The scores in a basis in which no row's norm is above 1, of least predicted variances.
+
+    Each variance counts in what its average has alone of noise and bias. A convex function of the
+    outcome, as the norm of the cut scores is between the places where one meets its cut, is largest
+    at these or at the ends of the outcome's bounds: the shape holds what scores are there.
+    """
+    components, found = _components(asked), []
+    arms = range(len(state.session.plan.request.asked.arms) or 2)
+    for k in components:
+        aim = asked[k].target
+        first: Any = aim.score.transforms[0] if isinstance(aim.score, ByFold) else aim.score
+        treated = [float(arm == aim.arm) for arm in arms]
+        ends = state.outcome.lo, state.outcome.hi
+        found.append([[first.at(state.rows, t, y) for t in treated] for y in ends])
+    low, high = np.moveaxis(np.array(found), 0, -1)  # (2, N, J) each
+    cuts = np.array([chosen[k].at for k in components])
+    slope = np.where(high == low, np.inf, high - low)
+    meets = np.concatenate([(s * cuts - low) / slope for s in (-1.0, 1.0)], axis=-1)
+    at = np.moveaxis(np.clip(meets, 0.0, 1.0), -1, 0)[..., None]
+    at = np.concatenate([at, np.zeros_like(at[:1]), np.ones_like(at[:1])])
+    all_ = np.clip(low + at * (high - low), -cuts, cuts).reshape(-1, len(cuts))
+    worth = np.zeros((len(cuts),) * 2)
+    for one, own in zip(asked, chosen, strict=True):
+        worth += np.outer(one.parts, one.parts) / (
+            own.noise**2 + own.bias**2 + one.remainder.rms**2
+        )
+    some = all_[:: max(THINNED, len(all_) // MOST)]
+    basis = np.linalg.inv(np.linalg.cholesky(noise_shape(some, worth)))
+    basis /= max(1.0, float(np.linalg.norm(all_ @ basis.T, axis=1).max()))
+    return ScoreVector(tuple(asked[k].target.score for k in components), cuts, basis)
+
+
+THINNED, MOST = 4, 10_000
+"""One of so many points, and about so many at most, find the shape; it is then scaled to hold all
+of them."""
 
 
 def score_sizes(
@@ -343,34 +457,42 @@ def score_sizes(
 
     If the propensity is known, they count the arms too, which is all that two values need.
     """
-    session = state.session
+    session, none = state.session, [None] * len(targets)
     if not session.plan.has(stage):
-        return [None] * len(targets)
+        return none
     two_valued = not isinstance(session.schema[session.plan.request.formula.outcome], Interval)
     if two_valued and state.known is None:
         session.unused(stage)
-        return [None] * len(targets)
+        return none
     histograms = []
     for target in targets[:1] if two_valued else targets:
         factors = (*map(float, target.extremes.factors),)
         size = ArmSize(target.score, factors, target.arm)  # type: ignore[arg-type]  # two
         edges = score_edges(size.bound)[-1:] if two_valued else score_edges(size.bound)[:-1]
         histograms.append(ArmHistogram(size, edges, "score sizes", target.arm))
-    many = len(histograms) > 1
-    release = session.release(stage, ArmHistograms(tuple(histograms)) if many else histograms[0])
-    noise_sd = float(release.noise_sd[0])
-    parts = np.split(release.value, len(histograms))
-    counts = [one.split(part) for one, part in zip(histograms, parts, strict=True)]
-    declared = declared_share(state)
-    if declared is not None:  # else the treatment's own moments have shown them
-        arms_sd = noise_sd * histograms[0].cells ** 0.5
-        session.look_at_arms(counts[0].sum(axis=1), arms_sd, declared)
+    counts, noise_sd = _counts(session, stage, histograms, declared_share(state))
     if two_valued:
-        return [None] * len(targets)
+        return none
     return [
         ArmSizes(c, noise_sd, score_edges(one.target.bound), target.extremes.factors)
         for c, one, target in zip(counts, histograms, targets, strict=True)
     ]
+
+
+def _counts(
+    session: Session, stage: StageKey, histograms: Sequence[ArmHistogram], declared: float | None
+) -> tuple[list[Matrix], float]:
+    """Of each, the counts by arm, and their noise sd. Arms are looked at if a share is `declared`.
+
+    Else the treatment's own moments have shown them.
+    """
+    first, many = histograms[0], len(histograms) > 1
+    release = session.release(stage, ArmHistograms(tuple(histograms)) if many else first)
+    parts, noise_sd = np.split(release.value, len(histograms)), float(release.noise_sd[0])
+    counts = [one.split(part) for one, part in zip(histograms, parts, strict=True)]
+    if declared is not None:
+        session.look_at_arms(counts[0].sum(axis=1), noise_sd * first.cells**0.5, declared)
+    return counts, noise_sd
 
 
 def declared_share(state: FitState) -> float | None:
@@ -391,9 +513,7 @@ def row_sizes(
         release = session.release(stage, SizeHistogram(target, borders, what))
         return ArmSizes(release.value[None], float(release.noise_sd[0]), borders, alone)
     histogram = ArmHistogram(ArmSize(target, (1.0, 1.0)), borders[:-1], what)
-    release = session.release(stage, histogram)
-    counts, noise_sd = histogram.split(release.value), float(release.noise_sd[0])
-    session.look_at_arms(counts.sum(axis=1), noise_sd * histogram.cells**0.5, declared)
+    (counts,), noise_sd = _counts(session, stage, [histogram], declared)
     return ArmSizes(counts.sum(axis=0)[None], np.sqrt(2.0) * noise_sd, borders, alone)
 
 
@@ -428,12 +548,6 @@ def size_limits(state: FitState, noise_sd: float, share: float) -> tuple[float, 
     if session.schema.complete and share == 1.0:
         return float(public), float(public)
     return 1.0, public * share
-
-
-def points(state: FitState) -> Matrix:
-    """Regressors a of the synthetic population."""
-    z = state.rows.scaled(state.linear)
-    return np.hstack([np.ones((len(z), 1)), state.regressors.alpha * z])
 
 
 # -- how much one row may weigh ---------------------------------------------------------------
@@ -498,3 +612,43 @@ def _noise(state: FitState, target: Target, stage: StageKey) -> float:
     noise = noise_per_cut(state, rough_sums(state, target), stage)
     cut = score_cut(target.extremes, noise, None, None, state.population.count)
     return float((noise * cut.at) ** 2 + cut.bias**2)
+
+
+# -- what a call asks for ---------------------------------------------------------------------
+
+
+def asked_averages(
+    state: FitState,
+    partials: tuple[FoldNuisances, ...],
+    nuisances: tuple[Nuisance, ...],
+    tau: Effect,
+    stage: StageKey,
+) -> tuple[list[One], float]:
+    """The averages, then the risks that ratios are of; and the most that a row weighs in the ATE.
+
+    The `stage` is that of the scores.
+    """
+    request, weight, found = state.session.plan.request, np.inf, dict[str, One]()
+    vectors = np.eye(len(request.asked.averages) + bool(request.asked.ratios))
+    for name, own in zip(request.asked.averages, vectors, strict=False):
+        if name != "ATE":
+            aim = target(name, state, partials, nuisances, tau)
+            found[name] = One(name, aim, remainder(state, partials, name), own)
+            continue
+        scored = weighed(state, partials, nuisances, tau, stage)
+        centre, weight = float(np.mean(tau(state.rows))), scored.weight
+        aim = average_target(state, scored.nuisances, centre)
+        if request.asked.ratios:
+            share = float(np.mean([p.e(state.rows).mean() for p in partials]))
+            limits = share / weight, 1 - (1 - share) / weight
+            used = tuple(limited(p, *limits) for p in partials)
+            for arm, risk in enumerate(RISKS):
+                one = arm_target(state, scored.nuisances, arm, aim.mass)
+                parts = vectors[-1] if arm else own
+                found[risk] = One(risk, one, remainder(state, used, risk, tau), parts)
+            centre = found[RISKS[1]].target.centre - found[RISKS[0]].target.centre
+            aim = replace(average_target(state, scored.nuisances, centre), mass=aim.mass)
+        parts = vectors[-1] - own if request.asked.ratios else own
+        found[name] = One(name, aim, scored.remainder, parts)
+    order = (*request.asked.averages, *(RISKS if request.asked.ratios else ()))
+    return [found[name] for name in order], weight

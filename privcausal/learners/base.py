@@ -17,6 +17,7 @@ from privcausal.inference.effect import Effect
 from privcausal.learners.alerts import PANEL_ARM, listed
 from privcausal.learners.averages import (
     STAGES,
+    One,
     Weighed,
     average_target,
     averages,
@@ -63,11 +64,14 @@ class Learner(Made, ABC):
         What results call it; its name unless given.
     bands : str
         What the bands for its effect cover.
+    whole : str
+        Where it has neither nuisances nor a base: why all rows are needed, for who asks to split.
     """
 
     name: ClassVar[str]
     title: ClassVar[str] = ""
     bands: ClassVar[str] = BANDS
+    whole: ClassVar[str] = ""
     shares: ClassVar[Mapping[str, float]] = TOP
 
     @abstractmethod
@@ -85,13 +89,18 @@ class Learner(Made, ABC):
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
         """Stages with integer budgets; no data are needed."""
         base = self.accepted(base)
+        if self.whole and request.split != "full":
+            raise CapabilityError(
+                f"split={request.split!r} keeps the rows of nuisances apart, and {self.whole}: "
+                "leave split='full'"
+            )
         if request.queries is not None:
             raise CapabilityError(
                 f"queries= is for learner='dpcate': learner {self.name!r} releases a function, "
                 "which can be asked anywhere and without limit"
             )
-        needs = self.needs(request, base)
-        return make_plan(request, self.name, base.name, needs, self.top(request), undeclared)
+        needs, name = self.needs(request, base), "none" if self.whole else base.name
+        return make_plan(request, self.name, name, needs, self.top(request), undeclared)
 
     def top(self, request: Request) -> Mapping[str, float]:
         """Division of rho among the groups of stages, before the user's shares."""
@@ -162,13 +171,14 @@ class CateLearner(EffectLearner):
         boosted = isinstance(session.base, DPEBM)
         learnt = self.boost(state) if boosted else self.learn(state)
         state = learnt.state
-        found: AverageEstimate | None = None
+        found = None
         if session.plan.has(STAGES[1]):
             state = look_at_outcome(state, Stages.AVERAGE_RANGE)
             centre = float(np.mean(learnt.effect(state.rows)))
             scored = learnt.weighed(state)
             target = average_target(state, scored.nuisances, centre, learnt.effect)
-            found = averages(state, target, scored, STAGES, "ATE")
+            asked = [One("ATE", target, scored.remainder)]
+            found = averages(state, asked, STAGES, scored.weight)
         notes = learnt.notes + (() if found is None else average_doubts(found))
         return finish(state, learnt.effect, learnt.shown, found, notes)
 

@@ -102,13 +102,14 @@ def as_coded(schema: Schema, request: Request) -> Schema:
     """Treatment, instrument and a two-label outcome as 0/1."""
     changed: dict[str, Binary] = {}
     treatment = schema.get(request.formula.treatment)
-    if isinstance(treatment, Interval) and not request.per_unit:
+    if isinstance(treatment, Interval) and not request.asked.per_unit:
         changed[request.formula.treatment] = Binary()
-    for name in (request.formula.treatment, request.formula.instrument, request.formula.outcome):
+    treated = () if request.asked.arms else (request.formula.treatment,)
+    for name in (*treated, request.formula.instrument, request.formula.outcome):
         domain = schema.get(name)
-        if isinstance(domain, Levels) and not (name == request.formula.treatment and request.arms):
+        if isinstance(domain, Levels):
             changed[name] = Binary(list(domain.values))
-    return schema.with_columns(changed)
+    return schema.with_columns(changed) if changed else schema
 
 
 def _referenced(schema: Schema, request: Request) -> Schema:
@@ -122,7 +123,7 @@ def _referenced(schema: Schema, request: Request) -> Schema:
             )
         values = [ref, *(v for v in domain.values if v != ref)]
         changed[name] = Levels(values, other=domain.other)
-    return schema.with_columns(changed)
+    return schema.with_columns(changed) if changed else schema
 
 
 def _check_factors(request: Request, undeclared: Undeclared) -> None:
@@ -225,7 +226,7 @@ def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> N
             )
         known.append(text)
     groups = len(resolve_groups(known, schema))
-    averages = max(len(request.arms) - 1, len(request.averages), 1)
+    averages = max(len(request.asked.arms) - 1, len(request.asked.averages), 1)
     if groups * averages > MOST_GROUPS:
         of = f" of each of {averages} averages" if averages > 1 else ""
         raise CapabilityError(
@@ -293,10 +294,10 @@ def _check_ratios(request: Request, undeclared: Undeclared) -> None:
     name = request.formula.outcome
     domain = request.schema.get(name)
     wide = isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)
-    if request.ratios and (wide or name in (*undeclared.numbers, *undeclared.labels)):
+    if request.asked.ratios and (wide or name in (*undeclared.numbers, *undeclared.labels)):
         raise CapabilityError(
-            f"{request.ratios[0]} is of risks: outcome {name!r} must be declared as two labels, or "
-            f"as 0 and 1: bounds={{{name!r}: (0, 1)}}"
+            f"{request.asked.ratios[0]} is of risks: outcome {name!r} must be declared as two "
+            f"labels, or as 0 and 1: bounds={{{name!r}: (0, 1)}}"
         )
 
 

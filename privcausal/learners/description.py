@@ -112,7 +112,7 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
     """
     plan = estimate.plan
     request, words = plan.request, words_of(plan.request)
-    every = [words, *(words_of(request, name) for name in request.averages[1:])]
+    every = [words, *(words_of(request, name) for name in request.asked.averages[1:])]
     banded = request.estimand == "CATE" and request.mode == "proven"
     products = _products_note(estimate)
     return Description(
@@ -136,11 +136,11 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
             "nuisances' errors. Clipping the scores causes a bias of unknown sign, which is "
             "bounded; intervals and p values are those of a normal estimate with the largest bias "
             "(Armstrong and Kolesár 2018). "
-            + " ".join((*tails(estimate), *((BOUNDED_EFFECT,) if request.bounded else ()))),
+            + " ".join((*tails(estimate), *((BOUNDED_EFFECT,) if request.asked.bounded else ()))),
             *((LIMITS,) if request.formula.instrument else ()),
-            *((SEVERAL,) if request.arms and request.jointly else ()),
-            *((TOGETHER,) if request.jointly else ()),
-            *((RATIO,) if request.ratios else ()),
+            *((SEVERAL,) if request.asked.arms and request.asked.jointly else ()),
+            *((TOGETHER,) if request.asked.jointly else ()),
+            *((RATIO,) if request.asked.ratios else ()),
             MISSING,
         ),
         bands=(*((bands,) if banded else ()), *((products,) if products else ())),
@@ -151,7 +151,7 @@ def _readings(request: Request, every: Sequence[Words]) -> tuple[str, ...]:
     """Each with the name of its estimand, where there are several."""
     if len({one.reading for one in every}) == 1:
         return (every[0].reading,)
-    named = zip(request.averages, every, strict=True)
+    named = zip(request.asked.averages, every, strict=True)
     return tuple(f"{name}: {one.reading}" for name, one in named)
 
 
@@ -195,7 +195,7 @@ def _propensity_text(request: Request, clip: float) -> str:
         return f"Propensities are known, from column {request.propensity!r}. "
     if request.propensity is not None:
         return f"The propensity is known to be {request.propensity:g}. "
-    if not request.divides:
+    if not request.asked.divides:
         return "Nothing is divided by a propensity, and none is cut. "
     low, high = propensity_limits(request, clip)
     soft = min(PRIORS.residual_clip, clip)

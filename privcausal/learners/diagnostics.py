@@ -6,7 +6,7 @@ its own, beside what the fit has cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -24,6 +24,7 @@ from privcausal.typing import Frame, Kind, Matrix, Vector
 from privcausal.vault import (
     ArmHistogram,
     ArmMeans,
+    Mechanism,
     OfCovariates,
     Regressors,
     Vault,
@@ -102,14 +103,10 @@ def overlap(
     low, high = (clip, 1.0 - clip) if known is None else (known.lo, known.hi)
     edges = np.linspace(low, high, CELLS + 1)
     mechanism = ArmHistogram(OfCovariates(e, 1.0), edges, "propensity")
-    plan = _plan(estimate, budget, OVERLAP)
-    with open_look(estimate, plan, frame, ledger) as vault:
-        vault.set_layout(estimate.schema, [estimate.design], ())
-        release = vault.release(OVERLAP, mechanism)
-    return OverlapCounts(
-        plan, release, look_kind(estimate, vault), mechanism.edges, mechanism.split(release.value),
-        float(release.noise_sd[0]),
-    )  # fmt: skip
+    designs = [estimate.design]
+    plan, release, kind = _look(estimate, frame, budget, ledger, OVERLAP, mechanism, designs)
+    counts, noise_sd = mechanism.split(release.value), float(release.noise_sd[0])
+    return OverlapCounts(plan, release, kind, mechanism.edges, counts, noise_sd)
 
 
 def balance(
@@ -133,15 +130,12 @@ def balance(
         )
     regressors = Regressors(design, 0, 0)
     mechanism = ArmMeans(_propensity(estimate), estimate.clip, regressors)
-    plan = _plan(estimate, budget, BALANCE)
-    with open_look(estimate, plan, frame, ledger) as vault:
-        vault.set_layout(estimate.schema, [estimate.design, design], ())
-        release = vault.release(BALANCE, mechanism)
+    designs = [estimate.design, design]
+    plan, release, kind = _look(estimate, frame, budget, ledger, BALANCE, mechanism, designs)
     sums, sds = mechanism.split(release.value), mechanism.split(release.noise_sd)
     unit = regressors.alpha * _spread(estimate, design)
     plain, weighted = (_difference(sums[:, k], sds[:, k], unit) for k in (0, 1))
     names = tuple(column.name for column in design.columns)
-    kind = look_kind(estimate, vault)
     return BalanceMeans(plan, release, kind, names, *plain, *weighted)
 
 
@@ -153,7 +147,15 @@ def _propensity(estimate: Estimate) -> Function:
     return estimate.nuisances.propensity
 
 
-def _plan(estimate: Estimate, budget: Budget, stage: StageKey) -> Plan:
+def _look(
+    estimate: Estimate,
+    frame: Frame,
+    budget: Budget,
+    ledger: Ledger | None,
+    stage: StageKey,
+    mechanism: Mechanism,
+    designs: Sequence[Design],
+) -> tuple[Plan, Release, Kind]:
     """One stage with the whole budget, under the fit's own neighbours, unit and domains."""
     request = replace(
         estimate.plan.request, schema=estimate.schema, budget=budget, split="full", groups=(),
@@ -161,7 +163,11 @@ def _plan(estimate: Estimate, budget: Budget, stage: StageKey) -> Plan:
     )  # fmt: skip
     rho = rho_of(budget.epsilon, budget.delta, gdp=True)
     learner, base = estimate.plan.learner, estimate.plan.base
-    return Plan(request, learner, base, (Stage(stage, rho),), rho, gdp=True)
+    plan = Plan(request, learner, base, (Stage(stage, rho),), rho, gdp=True)
+    with open_look(estimate, plan, frame, ledger) as vault:
+        vault.set_layout(estimate.schema, designs, ())
+        release = vault.release(stage, mechanism)
+    return plan, release, look_kind(estimate, vault)
 
 
 def look_kind(estimate: Estimate, vault: Vault) -> Kind:

@@ -19,11 +19,10 @@ from privcausal.inference.difference import (
     ArmTotals,
     agreed,
     estimate_difference,
-    trial_window,
     unseen,
 )
 from privcausal.inference.population import Population
-from privcausal.inference.ranges import Window, heights
+from privcausal.inference.ranges import Window, heights, trial_window
 from privcausal.learners.alerts import PANEL_ARM
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, PrivateBase, moment_base
@@ -105,7 +104,7 @@ class DifferenceInMeans(Learner):
             session.look_at_arms(value.count[:, 0], sds, request.propensity)
         value, sd, noise = agreed(value, sd, partitions(groups, schema, request.needed))
         labels = tuple(g.label for g in groups)
-        more = (*request.averages[1:], *(RISKS if request.ratios else ()))
+        more = (*request.asked.averages[1:], *(RISKS if request.asked.ratios else ()))
         found = estimate_difference(request.estimand, labels, value, sd, cut, bounds, noise, more)
         if session.beyond is not None:
             bias = session.beyond.bias(value.count)
@@ -124,13 +123,13 @@ class DifferenceInMeans(Learner):
     def describe(cls, estimate: Estimate) -> Description:
         request = estimate.plan.request
         words, trial = words_of(request), request.trust.panel is None
-        same = (SAME,) if request.averages != ("ATE",) else ()
+        same = (SAME,) if request.asked.averages != ("ATE",) else ()
         return Description(
             title=cls.title,
             rows=(("Nuisances", "none"), ("Propensity", "one for all rows")),
             reading=(BY_LOT, *same) if trial else (words.reading,),
             assumptions=((RANDOMISED,) if trial else words.identified) + (NO_INTERFERENCE, BOUNDED),
-            methods=(*words.methods, *METHODS, *((RATIO,) if request.ratios else ())),
+            methods=(*words.methods, *METHODS, *((RATIO,) if request.asked.ratios else ())),
             adjusts=False,
         )
 

@@ -13,11 +13,11 @@ from privcausal.features.expansions import Fourier
 from privcausal.features.functions import Additive, Constant, Function, Nuisance
 from privcausal.features.points import read_queries
 from privcausal.features.rows import Rows
-from privcausal.inference import clipping
+from privcausal.inference import cuts
 from privcausal.inference.effect import Answers, Effect, Piece
 from privcausal.inference.kernel import LEFT_SPREAD, SPREAD, KernelPrior, denoised
 from privcausal.inference.priors import PRIORS
-from privcausal.learners.averages import STAGES, average_target, averages
+from privcausal.learners.averages import STAGES, One, average_target, averages
 from privcausal.learners.base import CateLearner, Learnt, average_doubts, finish, shown
 from privcausal.learners.bases import AnyBase, Base, Gam
 from privcausal.learners.budget import StageWeight, Undeclared, make_plan
@@ -162,7 +162,8 @@ class DPCATE(CateLearner):
             state = look_at_outcome(state, Stages.AVERAGE_RANGE)
             scored = learnt.weighed(state)
             target = average_target(state, scored.nuisances, centre)
-            found = averages(state, target, scored, STAGES, "ATE")
+            asked = [One("ATE", target, scored.remainder)]
+            found = averages(state, asked, STAGES, scored.weight)
         notes = () if found is None else average_doubts(found)
         return finish(state, learnt.effect, learnt.shown, found, notes)
 
@@ -222,7 +223,7 @@ def _kernel_effect(
         else residual_sizes(state, score.target, Stages.SCORE_SIZES, partial)
     )
     count, most = state.population.count, _most(state)
-    cut = clipping.threshold_for_effect(sizes, cross_noise(state, KERNEL, 1.0) / count)
+    cut = cuts.threshold_for_effect(sizes, cross_noise(state, KERNEL, 1.0) / count)
     below = max(sizes.below(cut), PRIORS.least_below)
     mass = count * score.weight * below
     residual = (sizes.rms(cut) / below) ** 2 / score.weight

@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.features.functions import Additive, Nuisance
-from privcausal.inference import clipping
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, second_moment
@@ -16,9 +15,12 @@ from privcausal.learners.base import CateLearner, Learnt
 from privcausal.learners.bases import Base, Gam
 from privcausal.learners.boosting.recipes import dr_learner, two_stage_needs
 from privcausal.learners.budget import StageWeight
-from privcausal.learners.nuisances import by_fold, cross_noise, nuisance_of, read_sizes, sizes_of
+from privcausal.learners.nuisances import by_fold, nuisance_of, read_sizes, sizes_of
 from privcausal.learners.orthogonal import (
     conditional,
+    cut_moments,
+    cut_of,
+    effect_spreads,
     nuisance_needs,
     orthogonal_effect,
     residual_moments,
@@ -28,7 +30,7 @@ from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import FitState, Grams
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
-from privcausal.vault import Aipw, Cross
+from privcausal.vault import Aipw
 
 MOMENTS = StageKey("effect", "score moments")
 
@@ -87,28 +89,14 @@ def _second_stage(
     reach = 2 * state.outcome.bound
     target = by_fold(lambda n: Aipw(n, state.outcome, state.clip, first, reach), nuisances)
     sizes = read_sizes(state, sizes_of(target), Stages.SCORE_SIZES)
-    features = state.effect_features
-    cut = clipping.threshold_for_effect(
-        sizes, cross_noise(state, MOMENTS, features.cut) / state.population.count
-    )
-    release = state.session.release(MOMENTS, Cross(features, target, cut, "score minus first pass"))
-    below = max(sizes.below(cut), PRIORS.least_below)
-    gram = grams.whole.sub(state.effect_index)
-    moments = Moments(
-        gram.value,
-        release.value / below,
-        gram.sd,
-        float(release.noise_sd[0]) / below,
-        max(sizes.rms(cut), 1e-3 * cut) ** 2,
-    )
-    constant = (PRIORS.constant_sd * state.outcome.bound) ** 2
-    fitted = conditional(state)(
-        moments, constant, min(cut / 2, plausible) ** 2 / PRIORS.effect_terms
-    )
-    before = first.pieces[0].additive.coef
-    # first is cut to [-reach, reach] where it centres the score; additive functions stay inside
-    total = Additive(features, np.asarray(before + fitted.mean))
+    features, gram = state.effect_features, grams.whole.sub(state.effect_index)
+    cut = cut_of(state, sizes, MOMENTS, PRIORS.cut_bias)
+    found = cut_moments(state, features, target, sizes, cut, MOMENTS, what="score minus first pass")
+    moments = Moments(gram.value, found.cross, gram.sd, found.cross_sd, found.spread**2)
+    fitted = conditional(state)(moments, *effect_spreads(state, min(cut / 2, plausible)))
     piece = first.pieces[0]
+    # first is cut to [-reach, reach] where it centres the score; additive functions stay inside
+    total = Additive(features, np.asarray(piece.additive.coef + fitted.mean))
     if isinstance(state.session.regression, Gam):  # the first's error is what is left to find
         cov = second_moment(moments, piece.cov, fitted.mean)
     else:

@@ -28,10 +28,12 @@ class Words:
 
     name: str
     title: str
-    over: str
-    ratio: str
-    reading: str
-    overlap: str
+    over: str = "On average"
+    ratio: str = "doubly robust scores"
+    reading: str = "Causal reading: no unmeasured confounding, overlap, no interference."
+    overlap: str = (
+        "Overlap: every kind of unit could have been treated and could have been left untreated."
+    )
     identified: tuple[str, ...] = (
         "No unmeasured confounding: given the listed covariates, who was treated does not depend "
         "on what the outcome would have been.",
@@ -39,26 +41,11 @@ class Words:
     methods: tuple[str, ...] = ()
 
 
-_READING = "Causal reading: no unmeasured confounding, overlap, no interference."
-_OVERLAP = "Overlap: every kind of unit could have been treated and could have been left untreated."
-
 ESTIMANDS = {
     "CATE": Words(
-        "conditional average treatment effect",
-        "Private Conditional Average Treatment Effect",
-        "On average",
-        "doubly robust scores",
-        _READING,
-        _OVERLAP,
+        "conditional average treatment effect", "Private Conditional Average Treatment Effect"
     ),
-    "ATE": Words(
-        "average treatment effect",
-        "Private Average Treatment Effect",
-        "On average",
-        "doubly robust scores",
-        _READING,
-        _OVERLAP,
-    ),
+    "ATE": Words("average treatment effect", "Private Average Treatment Effect"),
     "ATT": Words(
         "average treatment effect on the treated",
         "Private Average Treatment Effect on the Treated",
@@ -104,14 +91,7 @@ ESTIMANDS = {
             "counts those whom it moves by Var(Z | x), and of a number by each of its units.",
         ),
     ),
-    "OLS": Words(
-        "best linear prediction",
-        "Private Linear Regression",
-        "",
-        "",
-        "",
-        "",
-    ),
+    "OLS": Words("best linear prediction", "Private Linear Regression", "", "", "", ""),
 }
 
 DID = replace(
@@ -138,7 +118,7 @@ def words_of(request: Request, estimand: str = "") -> Words:
     if request.trust.panel is not None:
         return DID
     words = ESTIMANDS[estimand or request.estimand]
-    if request.arms and not request.formula.terms:
+    if request.asked.arms and not request.formula.terms:
         return replace(words, reading=BY_LOT, identified=(RANDOMISED,))
     if request.propensity is None or request.formula.instrument:
         return words
@@ -163,7 +143,7 @@ RANDOMISED = (
 def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
     """Limits of an estimated propensity in the score: only what it divides by is cut far."""
     soft = min(PRIORS.residual_clip, clip)
-    asked = {request.estimand, *request.averages}
+    asked = {request.estimand, *request.asked.averages}
     low = clip if asked & {"CATE", "ATE"} else soft
     high = soft if asked in ({"ATO"}, {"PLR"}) else clip
     return low, 1 - high
@@ -174,9 +154,9 @@ def propensity_words(request: Request, clip: float) -> str:
     if request.propensity is not None:
         column = isinstance(request.propensity, str)
         return f"known, {'column ' if column else ''}{request.propensity}"
-    if request.dose or request.arms:
+    if request.asked.dose or request.asked.arms:
         of = "instrument" if request.formula.instrument else "treatment"
-        return f"mean of the {of}" if request.dose else "one for each arm"
+        return f"mean of the {of}" if request.asked.dose else "one for each arm"
     if request.formula.instrument:
         return "of the instrument"
     low, high = propensity_limits(request, clip)

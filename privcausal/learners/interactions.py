@@ -16,8 +16,8 @@ import numpy as np
 
 from privcausal.features.products import Interactions
 from privcausal.features.rows import Rows
-from privcausal.inference.clipping import cut_of_least_error
 from privcausal.inference.confounding import Pair
+from privcausal.inference.cuts import cut_of_least_error
 from privcausal.inference.population import population_gram
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, Prior, Regression, fit
@@ -34,7 +34,7 @@ from privcausal.learners.shares import Stages
 from privcausal.learners.state import FitState, complements
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.typing import Matrix, Vector
 from privcausal.vault import Cross, OutcomeResidual, TreatmentResidual
 
 INTERACTIONS = (
@@ -66,12 +66,15 @@ def interaction_needs(
 def refine(
     state: FitState, partials: tuple[FoldNuisances, ...], spread: float | None = None
 ) -> tuple[FoldNuisances, ...]:
-    """The same nuisances with interactions.
+    """The same nuisances with interactions, where they are planned.
 
     `spread` is a prior sd of the mean outcome over the rows, where its fit does not give it.
     """
+    if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
+        return partials
     psi = interactions(state, partials)
-    if psi is None:
+    if psi is None:  # the covariates have no products
+        state.session.unused(*INTERACTIONS)
         return partials
     soft = state.residual_clip
     # the nuisance of a fold's rows was learned on the other folds': those are its own residuals
@@ -88,12 +91,12 @@ def refine(
     )  # fmt: skip
     sizes = read_sizes(state, sizing, Stages.INTERACTION_SIZES)
     spread = spread or _outcome_spread(state, partials)
-    cut, lost = cut_of_least_error(sizes, _noise_per_cut(state, psi))
+    cut = cut_of_least_error(sizes, _noise_per_cut(state, psi))
     ys = _regressions(
         state, psi, Stages.OUTCOME_INTERACTIONS,
-        Cross(psi, outcome, cut, Stages.OUTCOME_INTERACTIONS.query),
+        Cross(psi, outcome, cut.at, Stages.OUTCOME_INTERACTIONS.query),
         noise_var=(PRIORS.outcome_noise_sd * half) ** 2, spread=spread,
-        lost=lost,
+        lost=cut.bias,
     )  # fmt: skip
     pairs = [Pair(e, y, np.full(psi.size, True)) for e, y in zip(es, ys, strict=True)]
     return tuple(extended(p, psi, pair) for p, pair in zip(partials, pairs, strict=True))
@@ -236,18 +239,10 @@ def _regressions(
 
 
 def _prior(psi: Interactions, spread: float) -> Prior:
-    kinds = _kinds(psi)
-    of_kind = np.array(
-        [
-            (PRIORS.pairs_spread / PRIORS.pairs_size) ** 2,
-            (PRIORS.curved_spread / PRIORS.curved_size) ** 2,
-        ]
-    )
+    # 0 for products of pairs, 1 for those with curvatures
+    kinds = np.repeat(np.array([0, 1]), (len(psi.pairs), CURVES * len(psi.curved)))
+    sizes = np.array([PRIORS.pairs_size, PRIORS.curved_size])
+    of_kind = (np.array([PRIORS.pairs_spread, PRIORS.curved_spread]) / sizes) ** 2
     var = np.log(spread**2 * of_kind[kinds])
     centre = np.bincount(kinds, var) / np.bincount(kinds)
     return Prior(kinds + 1, np.ones(psi.size), 1.0, centre, PRIORS.kinds_pull, fit_noise=True)
-
-
-def _kinds(psi: Interactions) -> Integers:
-    """0 for products of pairs, 1 for those with curvatures; shape (K,)."""
-    return np.repeat(np.array([0, 1]), (len(psi.pairs), CURVES * len(psi.curved)))

@@ -20,7 +20,7 @@ from privcausal.features.functions import (
 )
 from privcausal.features.products import Interactions
 from privcausal.features.rows import Features
-from privcausal.inference import clipping
+from privcausal.inference import cuts
 from privcausal.inference.confounding import Pair, Remainder
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.population import GramEstimate, alignment, amplitude, population_gram
@@ -35,7 +35,6 @@ from privcausal.vault import (
     ByFold,
     Cross,
     Gram,
-    Mechanism,
     OfArm,
     Outcome,
     OutcomeResidual,
@@ -70,26 +69,26 @@ def additive_nuisances(state: FitState) -> tuple[FitState, Grams, tuple[FoldNuis
 
     One pass over the rows serves all three.
     """
-    state, grams = moments_of(state, {Stages.TREATMENT: Treatment()} if state.known is None else {})
-    return state, grams, _partial(state, grams)
+    known, numbers = state.known, state.session.plan.request.asked.dose
+    state, grams = moments_of(state, {Stages.TREATMENT: Treatment()} if known is None else {})
+    if known is not None:
+        etas = outcomes(state, grams)
+        found = [FoldNuisances(known, known, mean(state, eta.mean), None) for eta in etas]
+        return state, grams, tuple(found)
+    es = means(state, grams, Stages.TREATMENT, 0.5) if numbers else propensities(state, grams)
+    return state, grams, paired(state, es, outcomes(state, grams))
 
 
 def moments_of(state: FitState, treatments: Mapping[StageKey, Transform]) -> tuple[FitState, Grams]:
     """The Gram, in one pass with what will be asked of the outcome and of each treatment."""
-    crosses: dict[StageKey, Mechanism] = {Stages.OUTCOME: _outcome_cross(state)}
-    for stage, target in treatments.items():
-        crosses[stage] = Cross(state.features, target, target.bound, stage.query)
+    centre = state.centre
+    outcome: Transform = centre
+    if state.window is not None:
+        outcome = OutcomeResidual(Constant(0.5 * (centre.lo + centre.hi)), state.outcome)
+    bounds = {Stages.OUTCOME: centre.bound} | {k: t.bound for k, t in treatments.items()}
+    targets = {Stages.OUTCOME: outcome, **treatments}
+    crosses = {k: Cross(state.features, t, bounds[k], k.query) for k, t in targets.items()}
     return gram_of(state, crosses)
-
-
-def _partial(state: FitState, grams: Grams) -> tuple[FoldNuisances, ...]:
-    known = state.known
-    if known is not None:
-        etas = outcomes(state, grams)
-        return tuple(FoldNuisances(known, known, mean(state, eta.mean), None) for eta in etas)
-    numbers = state.session.plan.request.dose
-    es = means(state, grams, Stages.TREATMENT, 0.5) if numbers else treatments(state, grams)
-    return paired(state, es, outcomes(state, grams))
 
 
 def paired(
@@ -154,18 +153,9 @@ def updated_for_effect(
 def extended(part: FoldNuisances, psi: Interactions, joint: Pair) -> FoldNuisances:
     """Additive nuisances plus interactions."""
     e, eta = joint.mean
-    return replace(
-        part,
-        e=_more(part.e, psi, e),
-        e_soft=_more(part.e_soft, psi, e),
-        eta=_more(part.eta, psi, eta),
-        beyond=(psi, joint),
-    )
-
-
-def _more(function: Function, psi: Interactions, coef: Vector) -> Function:
-    base = function.base if isinstance(function, Extended) else function
-    return Extended(base, psi, coef)
+    additive = (f.base if isinstance(f, Extended) else f for f in (part.e, part.e_soft, part.eta))
+    one, soft, mu = (Extended(f, psi, c) for f, c in zip(additive, (e, e, eta), strict=True))
+    return FoldNuisances(one, soft, mu, part.pair, (psi, joint))
 
 
 def _crosses(
@@ -177,7 +167,7 @@ def _crosses(
     return [(g, cross, sd) for g, (cross, sd, _) in zip(grams.outside, found, strict=True)]
 
 
-def treatments(
+def propensities(
     state: FitState, grams: Grams, stage: StageKey = Stages.TREATMENT
 ) -> list[Posterior]:
     found = []
@@ -197,15 +187,6 @@ def treatments(
 def _slope_variance(features: FeatureMap) -> float:
     """Variance of phi'beta for slopes of unit variance on the linear functions."""
     return float(max((features.order == 1).sum(), 1)) * amplitude(len(features.blocks)) ** 2
-
-
-def _outcome_cross(state: FitState) -> Cross:
-    outcome = state.centre
-    target: Transform = outcome
-    if state.window is not None:
-        middle = Constant(0.5 * (outcome.lo + outcome.hi))
-        target = OutcomeResidual(middle, state.outcome)
-    return Cross(state.features, target, outcome.bound, "outcome")
 
 
 def outcomes(state: FitState, grams: Grams) -> list[Posterior]:
@@ -324,13 +305,13 @@ def as_effect(state: FitState, posterior: Posterior) -> Effect:
 
 def sizes_of(target: Transform) -> SizeHistogram:
     """The query for a histogram of a score's size, in half octaves up to its bound."""
-    return SizeHistogram(target, clipping.size_edges(target.bound))
+    return SizeHistogram(target, cuts.size_edges(target.bound))
 
 
-def read_sizes(state: FitState, order: SizeHistogram, stage: StageKey) -> clipping.AbsHistogram:
+def read_sizes(state: FitState, order: SizeHistogram, stage: StageKey) -> cuts.AbsHistogram:
     """Cleaned noisy histogram of a score's size."""
     release = state.session.release(stage, order)
-    return clipping.cleaned(release.value, float(release.noise_sd[0]), order.edges)
+    return cuts.cleaned(release.value, float(release.noise_sd[0]), order.edges)
 
 
 def cross_noise(state: FitState, stage: StageKey, norm: float) -> float:

@@ -14,16 +14,17 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal.features.rows import Features
-from privcausal.inference import clipping
-from privcausal.inference.clipping import AbsHistogram, denoise_normal
+from privcausal.inference import cuts
 from privcausal.inference.confounding import BiasSource, ProductBias, Remainder, leftover
+from privcausal.inference.cuts import AbsHistogram, denoise_normal
 from privcausal.inference.effect import Effect
 from privcausal.inference.population import amplitude
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import outcome_window
 from privcausal.inference.regression import Moments, Posterior, second_moment
 from privcausal.learners.bases import Base, Gam
 from privcausal.learners.budget import StageWeight
-from privcausal.learners.interactions import INTERACTIONS, interaction_needs, refine
+from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.nuisances import (
     FoldNuisances,
     additive_nuisances,
@@ -106,7 +107,7 @@ def _windowed(state: FitState) -> FitState:
     features, count = state.features, state.population.count
     noise = cross_noise(state, Stages.OUTCOME, features.cut) / count
     linear = int((features.order == 1).sum())
-    found = clipping.outcome_window(
+    found = outcome_window(
         release.value,
         float(release.noise_sd[0]),
         outcome.lo,
@@ -119,21 +120,16 @@ def _windowed(state: FitState) -> FitState:
 
 def nuisance_needs(request: Request, base: Base) -> list[StageWeight]:
     """Stages of both nuisances, with their interactions where the base learns them."""
-    known = request.propensity is not None
-    needs = [StageWeight(Stages.GRAM, SHARES.gram)]
-    if not base.released_weights and not is_binary(request):
-        needs.insert(0, StageWeight(Stages.OUTCOME_RANGE, SHARES.outcome_range))
-    if not known:
-        needs.append(StageWeight(Stages.TREATMENT, SHARES.treatment))
-    needs.append(StageWeight(Stages.OUTCOME, SHARES.outcome))
-    if not known and base.interactions:
-        needs += interaction_needs(
-            request,
-            SHARES.interactions_treatment,
-            SHARES.interactions_outcome,
-            SHARES.interactions_sizes,
-        )
-    return needs
+    known, wide = request.propensity is not None, not is_binary(request)
+    look = StageWeight(Stages.OUTCOME_RANGE, SHARES.outcome_range)
+    weights = SHARES.interactions_treatment, SHARES.interactions_outcome, SHARES.interactions_sizes
+    return [
+        *([look] if wide and not base.released_weights else []),
+        StageWeight(Stages.GRAM, SHARES.gram),
+        *([] if known else [StageWeight(Stages.TREATMENT, SHARES.treatment)]),
+        StageWeight(Stages.OUTCOME, SHARES.outcome),
+        *([] if known or not base.interactions else interaction_needs(request, *weights)),
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,13 +156,8 @@ def refined(
     state: FitState, partials: tuple[FoldNuisances, ...], spread: float | None = None
 ) -> tuple[tuple[FoldNuisances, ...], Remainder]:
     """With interactions where they are planned, and what averages allow for where none is seen."""
-    if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
-        return partials, Remainder(0.0, 0.0)
-    refined = refine(state, partials, spread)
-    if refined is partials:  # the covariates have no products
-        state.session.unused(*INTERACTIONS)
-        return partials, Remainder(0.0, 0.0)
-    return select_interactions(state, refined)
+    found = refine(state, partials, spread)
+    return (found, Remainder(0.0, 0.0)) if found is partials else select_interactions(state, found)
 
 
 def select_interactions(
@@ -179,7 +170,7 @@ def select_interactions(
     beyond = [p.beyond for p in partials]
     if any(one is None or one[1].support > 0 for one in beyond):
         return partials, Remainder(0.0, 0.0)
-    laws = []
+    laws, without = [], []
     for part, one in zip(partials, beyond, strict=True):
         assert one is not None
         psi, pair = one
@@ -187,14 +178,9 @@ def select_interactions(
         law = pair.remainder(weight)
         shift = pair.confounding(weight) + law.mean
         laws.append(Remainder(0.0, float(np.hypot(law.sd, shift))))
-    return tuple(_without(p) for p in partials), over_folds(laws)
-
-
-def _without(part: FoldNuisances) -> FoldNuisances:
-    """With interactions of zero, so that what is saved has the same structure."""
-    assert part.beyond is not None
-    psi, pair = part.beyond
-    return extended(part, psi, pair.without())
+        # interactions of zero, so that what is saved has the same structure
+        without.append(extended(part, psi, pair.without()))
+    return tuple(without), over_folds(laws)
 
 
 Asked = tuple[StageKey, StageKey, StageKey | None]
@@ -215,7 +201,7 @@ def residual_moments(
     law = residual_sizes(state, target, sizes, partials[0])
     gram, gram_sd, mean_weight = weights_gram(state, known.grams, partials, weights)
     cut, features = cut_of(state, law, moments, PRIORS.cut_bias), state.effect_features
-    found = moments_of(state, features, target, law, cut, moments, by_arm=by_arm)
+    found = cut_moments(state, features, target, law, cut, moments, by_arm=by_arm)
     return Residuals(*found, gram=gram, gram_sd=gram_sd, mean_weight=mean_weight, sizes=law)
 
 
@@ -229,24 +215,25 @@ class Moved(NamedTuple):
     clipping: float
 
 
-def cut_of(state: FitState, law: clipping.AbsHistogram, stage: StageKey, bias: float) -> float:
-    """Where a stage's target is cut, at a `bias` per cut (`clipping.threshold_for_effect`)."""
+def cut_of(state: FitState, law: cuts.AbsHistogram, stage: StageKey, bias: float) -> float:
+    """Where a stage's target is cut, at a `bias` per cut (`cuts.threshold_for_effect`)."""
     noise = cross_noise(state, stage, state.effect_features.cut) / state.population.count
-    return clipping.threshold_for_effect(law, noise, bias=bias)
+    return cuts.threshold_for_effect(law, noise, bias=bias)
 
 
-def moments_of(
+def cut_moments(
     state: FitState,
     features: Features,
     target: Transform,
-    law: clipping.AbsHistogram,
+    law: cuts.AbsHistogram,
     cut: float,
     stage: StageKey,
     *,
+    what: str = "residual product",
     by_arm: bool = False,
 ) -> Moved:
     """Ask for the moments of a target that is cut, and scale them to those of the uncut one."""
-    order = Cross(features, target, cut, "residual product", by_arm=by_arm)
+    order = Cross(features, target, cut, what, by_arm=by_arm)
     release = state.session.release(stage, order)
     below = max(law.below(cut), PRIORS.least_below)
     return Moved(
@@ -254,15 +241,15 @@ def moments_of(
         release.noise_sd / below,
         cut,
         max(law.rms(cut), LEAST_RMS * cut),
-        PRIORS.cut_allowance * clipping.unseen_bias(law, cut),
+        PRIORS.cut_allowance * cuts.unseen_bias(law, cut),
     )
 
 
 def residual_sizes(
     state: FitState, target: Transform, stage: StageKey, part: FoldNuisances
-) -> clipping.AbsHistogram:
+) -> cuts.AbsHistogram:
     """Histogram of a residual product's size, helped by the usual shape of such products."""
-    borders = clipping.size_edges(target.bound)
+    borders = cuts.size_edges(target.bound)
     release = state.session.release(stage, SizeHistogram(target, borders, "|product|"))
     e = part.e_soft(state.rows)[:POINTS]
     noise = float(release.noise_sd[0])
@@ -301,6 +288,11 @@ def orthogonal_effect(
     return read_effect(state, found, partials, after, regress).effect, after
 
 
+def effect_spreads(state: FitState, slopes: float) -> tuple[float, float]:
+    """Prior variances of the mean effect, and of its terms, which together reach `slopes`."""
+    return (PRIORS.constant_sd * state.outcome.bound) ** 2, slopes**2 / PRIORS.effect_terms
+
+
 def read_effect(
     state: FitState,
     found: Residuals,
@@ -312,10 +304,10 @@ def read_effect(
 
     The covariance of the leftover, with what cutting may have done to the constant, is in the band.
     """
-    bound, features = state.outcome.bound, state.effect_features
+    features = state.effect_features
     noise_var = found.spread**2 / found.mean_weight
     moments = Moments(found.gram, found.cross, found.gram_sd, found.cross_sd, noise_var)
-    spreads = (PRIORS.constant_sd * bound) ** 2, found.cut**2 / PRIORS.effect_terms
+    spreads = effect_spreads(state, found.cut)
     base = state.session.regression
     if not isinstance(base, Gam):
         posterior = regress(moments, *spreads)

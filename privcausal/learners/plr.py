@@ -17,9 +17,9 @@ import numpy as np
 from privcausal.features.functions import Constant
 from privcausal.inference.average import FEW, with_design_effect
 from privcausal.inference.confounding import unrelated
+from privcausal.inference.cuts import Extremes, score_cut
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import Tail
-from privcausal.inference.score_cut import Extremes, score_cut
 from privcausal.inference.slopes import VectorSums, estimate_slopes
 from privcausal.learners import nuisances as nu
 from privcausal.learners.averages import declared_share, noise_per_cut, row_sizes
@@ -27,13 +27,14 @@ from privcausal.learners.base import average_doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.private import STAGES, Private, looked, refined
-from privcausal.learners.several import by_arm, treatment_stages, treatments
+from privcausal.learners.interactions import refine
+from privcausal.learners.private import STAGES, AverageLearner, looked, propensity_needs
+from privcausal.learners.several import arm_stages, by_arm, treatments
 from privcausal.learners.shares import SHARES, Stages
-from privcausal.learners.state import FitState, Session
+from privcausal.learners.state import FitState, Session, is_binary, range_needs
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
-from privcausal.request.schema import Interval, Transformed
+from privcausal.request.schema import Domain, Interval, Transformed
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import InstrumentScores, SlopeScores, SlopeSums, TreatmentResidual
 
@@ -55,30 +56,44 @@ Parts = Sequence[tuple[nu.FoldNuisances, ...]]
 """Nuisances by arm and fold."""
 
 
+def slope_needs(request: Request) -> list[StageWeight]:
+    """Of slopes, but for their sizes and what is assigned: scores and squares are one release."""
+    needs = [
+        *range_needs(request, SHARES.private_ranges),
+        StageWeight(Stages.MARGINALS, SHARES.private_marginals),
+        StageWeight(Stages.GRAM, SHARES.private_gram),
+        StageWeight(Stages.OUTCOME, SHARES.private_outcome),
+        StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.plr_first),
+        StageWeight(STAGES[1], SHARES.private_scores + SHARES.private_squares),
+    ]
+    if not is_binary(request):
+        needs.append(StageWeight(Stages.OUTCOME_RANGE, SHARES.private_range))
+    return needs
+
+
 @dataclass(frozen=True)
-class PartiallyLinear(Private):
+class PartiallyLinear(AverageLearner):
     """Residual on residual, with private nuisances and a noise-aware interval."""
 
     name: ClassVar[str] = "plr"
     title: ClassVar[str] = "partialling-out (PLR)"
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
-        found = {need.key: need.weight for need in super().needs(request, base)}
-        found.pop(Stages.NUISANCE_WEIGHTS, None)
-        # scores and their squares are one release
-        found[STAGES[1]] += found.pop(STAGES[2])
-        found |= {STAGES[0]: SHARES.private_sizes, Stages.NUISANCE_RESIDUALS: SHARES.plr_first}
-        if request.dose:
-            found[SIZES] = SHARES.private_sizes
-        if request.arms:
-            found = by_arm(found, {Stages.TREATMENT: treatment_stages(request)[1:]})
-        return [StageWeight(key, weight) for key, weight in found.items()]
+        needs, sizes = slope_needs(request), StageWeight(STAGES[0], SHARES.private_sizes)
+        if request.asked.arms:
+            own = by_arm(arm_stages(request)[1:], SHARES.private_treatment)
+            return [*needs, sizes, *own]
+        own = propensity_needs(request, base)
+        needs += [*own, sizes] if is_binary(request) else [sizes, *own]
+        if request.asked.dose:
+            needs.append(StageWeight(SIZES, SHARES.private_sizes))
+        return needs
 
     def run(self, session: Session) -> Estimate:
         request = session.plan.request
         state, parts, share, lost = _learnt(looked(session))
-        rows, domain = state.population.count, session.schema[request.formula.treatment]
-        terms = tuple(f"{request.formula.treatment}[T.{arm}]" for arm in request.arms[1:])
+        rows, unit = state.population.count, width_of(session.schema[request.formula.treatment])
+        terms = tuple(f"{request.formula.treatment}[T.{arm}]" for arm in request.asked.arms[1:])
         known = partial(estimate_slopes, terms or ("PLR",), model=rows * share, size=rows)
         none, reach = np.zeros(len(parts)), 2 * state.outcome.bound
         # as far as half the range of outcomes, by the typical residual
@@ -92,14 +107,13 @@ class PartiallyLinear(Private):
         value, sd = released(state, STAGES[1], sums)
         if (np.diag(value[1]) <= FEW * np.diag(sd[1])).any():
             session.alerts["treatment"] = UNSEEN
-        unit = domain.width if isinstance(domain, Interval) else 1.0
         doubt = _remainders(state, parts, slopes)
         found = known(value, sd, slopes, bias, doubt, lost=lost, unit=unit)
         found = with_design_effect(found, request.trust.max_rows)
         found = replace(found, size_sd=state.population.count_sd)
         products = nu.product_confounding(state, parts[0], "PLR") / masses[0] / unit
         notes = average_doubts(found, products)
-        if request.dose or request.arms:
+        if request.asked.dose or request.asked.arms:
             return finish(state, None, None, found, notes)
         tau = Constant(float(slopes[0]))
         arms = tuple(nu.nuisance_of(part, tau, state.outcome) for part in parts[0])
@@ -109,25 +123,25 @@ class PartiallyLinear(Private):
 def _learnt(state: FitState) -> tuple[FitState, Parts, Matrix, float]:
     """Nuisances by arm, E[(T - e)(T - e)'] as they say, and what the cut of T - e takes off."""
     request, lost = state.session.plan.request, 0.0
-    if request.dose or request.arms:
+    if request.asked.dose or request.asked.arms:
         state = replace(state, floor=0.0)
-    if request.arms:
+    if request.asked.arms:
         stages = treatments(request)
         stages.pop(next(iter(stages)))  # of the reference
         state, grams = nu.moments_of(state, stages)
         etas = nu.outcomes(state, grams)
-        parts = [nu.paired(state, nu.treatments(state, grams, stage), etas) for stage in stages]
+        parts = [nu.paired(state, nu.propensities(state, grams, stage), etas) for stage in stages]
         e = np.stack([own[0].e(state.rows) for own in parts], axis=1)
         e /= np.maximum(e.sum(axis=1, keepdims=True), 1.0)
         return state, parts, np.diag(e.mean(axis=0)) - e.T @ e / len(e), lost
     state, _, partials = nu.additive_nuisances(state)
-    if request.dose:
+    if request.asked.dose:
         state, mass, lost = residual_cut(state, partials)
     else:
         state, partials = nu.clipped(state, partials)
         chance = partials[0].e_soft(state.rows)
         mass = float(np.mean(chance * (1 - chance)))
-    return state, [refined(state, partials)], np.full((1, 1), mass), lost
+    return state, [refine(state, partials)], np.full((1, 1), mass), lost
 
 
 def residual_cut(
@@ -141,12 +155,8 @@ def residual_cut(
     effective range is an error of e, which counts by its product with one of eta.
     """
     session, anywhere = state.session, state.session.plan.request.tails == "any"
-    domain = session.schema[session.plan.request.formula.assigned]
-    assert isinstance(domain, Interval)
-    raw = domain.raw if isinstance(domain, Transformed) else domain
-    # e is in the effective range, T anywhere in the declared one
     of = "Z - m" if session.plan.request.formula.instrument else "T - e"
-    most = max(raw.hi - domain.lo, domain.hi - raw.lo) / domain.width
+    most = largest_residual(session.schema[session.plan.request.formula.assigned])
     target = nu.by_fold(lambda p: TreatmentResidual(p.e_soft, 1 - most), partials)
     sizes = row_sizes(session, SIZES, target, f"|{of}|")
     if not sizes.reach:
@@ -157,11 +167,24 @@ def residual_cut(
     return replace(state, most=cut), square, cut * beyond * excess / square
 
 
+def largest_residual(domain: Domain) -> float:
+    """Largest |T - e|: e is in the effective range, T anywhere in the declared one."""
+    if not isinstance(domain, Interval):
+        return 1.0
+    raw = domain.raw if isinstance(domain, Transformed) else domain
+    return max(raw.hi - domain.lo, domain.hi - raw.lo) / domain.width
+
+
+def width_of(domain: Domain) -> float:
+    """What a number was divided by; 1 for two arms."""
+    return domain.width if isinstance(domain, Interval) else 1.0
+
+
 def _scores(state: FitState, parts: Parts, centre: Vector) -> SlopeScores:
     folds = list(zip(*parts, strict=True))
     e = tuple(tuple(part.e_soft for part in fold) for fold in folds)
     eta = tuple(tuple(part.eta for part in fold) for fold in folds)
-    cut = state.most if state.session.plan.request.dose else 0.0
+    cut = state.most if state.session.plan.request.asked.dose else 0.0
     return SlopeScores(e, eta, state.outcome, centre, cut)
 
 

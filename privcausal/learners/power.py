@@ -173,15 +173,13 @@ class Planner:
         BudgetError
             Sampling alone is wider.
         """
-
-        def half_width(epsilon: float) -> float:
-            return self.at(rows, epsilon).first(alpha)
-
-        found = _search(half_width, width, 1.0, (LEAST_EPSILON, MOST_EPSILON), up)
+        limits = LEAST_EPSILON, MOST_EPSILON
+        found = _search(lambda eps: self.at(rows, eps).first(alpha), width, 1.0, limits, up)
         if found is None:
+            least = self.at(rows, MOST_EPSILON).first(alpha)
             raise BudgetError(
                 f"no eps gives a half-width of {width:.4g} with n={rows}: nearly without noise, at "
-                f"eps={MOST_EPSILON:g}, it is {half_width(MOST_EPSILON):.3g}. Plan for more rows"
+                f"eps={MOST_EPSILON:g}, it is {least:.3g}. Plan for more rows"
             )
         return found
 
@@ -193,12 +191,10 @@ class Planner:
         BudgetError
             It would be more than a plan counts.
         """
-
-        def half_width(rows: float) -> float:
-            return self.at(int(rows), epsilon).first(alpha)
-
-        limits = (float(LEAST_ROWS), float(MOST_ROWS))
-        found = _search(half_width, width, 4000.0, limits, lambda rows: up(np.ceil(rows)))
+        found = _search(
+            lambda rows: self.at(int(rows), epsilon).first(alpha), width, 4000.0,
+            (float(LEAST_ROWS), float(MOST_ROWS)), lambda rows: up(np.ceil(rows)),
+        )  # fmt: skip
         if found is None:
             raise BudgetError(
                 f"no n up to {MOST_ROWS:,} gives a half-width of {width:.4g} at "
@@ -229,13 +225,11 @@ def _variances(estimate: Estimate) -> np.ndarray:
 
 def _averaged(first: Release, second: Release) -> Release:
     """With the root mean square of both noises: where a cut was chosen the two may differ."""
-
-    def mean_square(a: float, b: float) -> float:
-        return float(np.hypot(a, b) / np.sqrt(2.0))
-
     one, other = first.charge, second.charge
-    noise_sd = mean_square(one.noise_sd, other.noise_sd)
-    sensitivity = mean_square(one.sensitivity, other.sensitivity)
+    noise_sd, sensitivity = (
+        float(np.hypot(a, b) / np.sqrt(2.0))
+        for a, b in ((one.noise_sd, other.noise_sd), (one.sensitivity, other.sensitivity))
+    )
     return replace(first, charge=replace(one, noise_sd=noise_sd, sensitivity=sensitivity))
 
 

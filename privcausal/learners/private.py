@@ -6,33 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
 from privcausal.inference.ranges import outcome_edges
-from privcausal.learners.averages import (
-    Weighed,
-    arm_needs,
-    average_target,
-    averages,
-    target,
-    weighed,
-)
+from privcausal.learners.averages import arm_needs, asked_averages, averages
 from privcausal.learners.base import Learner, average_doubts, finish, shown
 from privcausal.learners.bases import PrivateBase
 from privcausal.learners.budget import StageWeight
 from privcausal.learners.estimate import Estimate
-from privcausal.learners.interactions import INTERACTIONS, interaction_needs, refine
-from privcausal.learners.joint import together
+from privcausal.learners.interactions import interaction_needs, refine
 from privcausal.learners.nuisances import (
-    FoldNuisances,
     additive_nuisances,
     clipped,
     nuisance_of,
     product_confounding,
-    remainder,
     residual_effect,
 )
-from privcausal.learners.several import arm_effects, several_needs
+from privcausal.learners.several import arm_effects, arm_stages, by_arm
 from privcausal.learners.shares import SHARES, Stages
 from privcausal.learners.state import (
     FitState,
@@ -53,17 +41,9 @@ STAGES = (
 )
 
 
-@dataclass(frozen=True)
-class Private(Learner):
-    """AIPW mean with private nuisances, private variance and a noise-aware interval.
+class AverageLearner(Learner):
+    """A learner of average effects alone, with nuisances of its own."""
 
-    The paper's noise (its Theorems 4.3 to 4.6) rests on nuisances whose estimation is not
-    protected; here nuisances are private, the score is bounded by public numbers, and the standard
-    error is made of released ones only.
-    """
-
-    name: ClassVar[str] = "private"
-    title: ClassVar[str] = "doubly robust (AIPW)"
     # "average" is no part of it: the average is the effect itself
     shares: ClassVar[Mapping[str, float]] = {
         "bounds": SHARES.top_bounds,
@@ -81,67 +61,79 @@ class Private(Learner):
         known = SHARES.private_nuisance_known, SHARES.private_effect_known
         return {**self.shares, "nuisance": known[0], "effect": known[1]}
 
+
+@dataclass(frozen=True)
+class Private(AverageLearner):
+    """AIPW mean with private nuisances, private variance and a noise-aware interval.
+
+    The paper's noise (its Theorems 4.3 to 4.6) rests on nuisances whose estimation is not
+    protected; here nuisances are private, the score is bounded by public numbers, and the standard
+    error is made of released ones only.
+    """
+
+    name: ClassVar[str] = "private"
+    title: ClassVar[str] = "doubly robust (AIPW)"
+
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         sizes, scores, squares = STAGES
+        arms, looks = request.asked.arms, arm_needs(request, sizes)
+        if not is_binary(request):
+            looks = [
+                StageWeight(Stages.OUTCOME_RANGE, SHARES.private_range),
+                StageWeight(sizes, SHARES.private_sizes),
+            ]
+        first = [] if arms else [StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.private_moments)]
         needs = [
             *range_needs(request, SHARES.private_ranges),
             StageWeight(Stages.MARGINALS, SHARES.private_marginals),
             StageWeight(Stages.GRAM, SHARES.private_gram),
             StageWeight(Stages.OUTCOME, SHARES.private_outcome),
-            StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.private_moments),
+            *first,
             StageWeight(scores, SHARES.private_scores),
             StageWeight(squares, SHARES.private_squares),
+            *looks,
         ]
-        if not is_binary(request):
-            needs += [
-                StageWeight(Stages.OUTCOME_RANGE, SHARES.private_range),
-                StageWeight(sizes, SHARES.private_sizes),
+        if arms:
+            return [
+                *needs,
+                *by_arm(arm_stages(request), SHARES.private_treatment),
+                *by_arm(arm_stages(request, "residual moments"), SHARES.private_moments),
             ]
-        else:
-            needs += arm_needs(request, sizes)
-        if request.propensity is None:
-            needs.append(StageWeight(Stages.TREATMENT, SHARES.private_treatment))
-            if base.interactions:
-                needs += interaction_needs(
-                    request,
-                    SHARES.private_interactions_treatment,
-                    SHARES.private_interactions_outcome,
-                    SHARES.private_interactions_sizes,
-                )
-        if request.estimand == "ATE" and request.arms:
-            return several_needs(request, needs)
+        needs += propensity_needs(request, base)
         if base.released_weights:
             needs.append(StageWeight(Stages.NUISANCE_WEIGHTS, SHARES.private_weights))
         return needs
 
     def run(self, session: Session) -> Estimate:
-        if session.plan.request.arms:
+        if session.plan.request.asked.arms:
             state = looked(session)
-            found, notes = arm_effects(state, STAGES)
+            asked, notes = arm_effects(state, STAGES[1])
+            found = averages(state, asked, STAGES)
             return finish(state, None, None, found, (*notes, *average_doubts(found)))
         state, grams, partials = additive_nuisances(looked(session))
         state, partials = clipped(state, partials)
-        partials = refined(state, partials)
+        partials = refine(state, partials)
         tau = residual_effect(state, grams, partials)
         nuisances = tuple(nuisance_of(p, tau, state.outcome) for p in partials)
-        request, estimand = session.plan.request, session.plan.request.estimand
-        assert estimand != "CATE"  # by `learners.for_average`
-        assert estimand != "OLS"
-        if request.more:
-            found = together(state, partials, nuisances, tau, STAGES)
-            products = max(product_confounding(state, partials, one) for one in request.averages)
-            return finish(
-                state, None, shown(partials, nuisances), found, average_doubts(found, products)
-            )
-        if estimand == "ATE":
-            scored = weighed(state, partials, nuisances, tau, STAGES[1])
-            aim = average_target(state, scored.nuisances, float(np.mean(tau(state.rows))))
-        else:
-            aim = target(estimand, state, partials, nuisances, tau)
-            scored = Weighed(nuisances, remainder(state, partials, estimand))
-        found = averages(state, aim, scored, STAGES, estimand)
-        notes = average_doubts(found, product_confounding(state, partials, estimand))
+        asked, weight = asked_averages(state, partials, nuisances, tau, STAGES[1])
+        found = averages(state, asked, STAGES, weight)
+        wanted = session.plan.request.asked.averages
+        products = max(product_confounding(state, partials, one) for one in wanted)
+        notes = average_doubts(found, products)
         return finish(state, None, shown(partials, nuisances), found, notes)
+
+
+def propensity_needs(request: Request, base: PrivateBase) -> list[StageWeight]:
+    """Releases of a propensity that is not known, and of interactions in both nuisances."""
+    if request.propensity is not None:
+        return []
+    weights = (
+        SHARES.private_interactions_treatment,
+        SHARES.private_interactions_outcome,
+        SHARES.private_interactions_sizes,
+    )
+    products = interaction_needs(request, *weights) if base.interactions else []
+    return [StageWeight(Stages.TREATMENT, SHARES.private_treatment), *products]
 
 
 def looked(session: Session) -> FitState:
@@ -152,13 +144,3 @@ def looked(session: Session) -> FitState:
         window = state.look.window
         state = replace(state, window=Outcome(window.lo, window.hi))
     return state
-
-
-def refined(state: FitState, additive: tuple[FoldNuisances, ...]) -> tuple[FoldNuisances, ...]:
-    """The same with interactions, where they are planned."""
-    if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
-        return additive
-    partials = refine(state, additive)
-    if partials is additive:  # the covariates have no products
-        state.session.unused(*INTERACTIONS)
-    return partials

@@ -19,7 +19,7 @@ from privcausal.errors import CapabilityError
 from privcausal.features.basis import FeatureMap
 from privcausal.features.functions import Additive, Function
 from privcausal.features.products import Interactions, RescaledFeatures
-from privcausal.inference import clipping
+from privcausal.inference import cuts
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.population import population_gram
 from privcausal.inference.priors import PRIORS
@@ -42,8 +42,8 @@ from privcausal.learners.orthogonal import (
     Regression,
     Residuals,
     conditional,
+    cut_moments,
     cut_of,
-    moments_of,
     nuisance_needs,
     product_bias_moments,
     read_effect,
@@ -55,6 +55,23 @@ from privcausal.learners.state import FitState
 from privcausal.request.request import Request
 from privcausal.typing import Vector
 from privcausal.vault import ResidualProduct
+
+
+def learn_r(state: FitState, regress: Regression) -> Learnt:
+    """tau(x) by the steps of vignettes/explanation/r-learner.md, whose numbers are beside them.
+
+    Ranges, marginals and a basis are there already (1, 2: `state.prepare`), and doubly robust
+    scores of what is found here give the averages (12, 13: `CateLearner.run`).
+    """
+    known = nuisances_of(state)  # 3 to 7: the Gram matrix, propensity and mean outcome
+    state, used = known.state, known.partials
+    found = residual_moments(known)  # 8: moments of the residual product, cut
+    first = read_effect(state, found, used, used, regress)  # 9, 10: less its bias, regressed
+    found, products = second_release(state, used, found, first)  # 11: what is left, regressed too
+    after = updated_for_effect(state, used, first.effect)
+    second = read_effect(state, found, used, after, regress)
+    effect = with_products(state, found, products, used[0].e_soft(state.rows), second)
+    return Learnt.of(known, after, effect)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +106,7 @@ def second_release(
     law = _left(state, first.sizes, partials[0], centre)
     cut = cut_of(state, law, Stages.REMAINING, PRIORS.cut_bias_rest)
     features = _layout(state, partials[0], first, reading, cut)
-    rest = moments_of(state, features, target, law, cut, Stages.REMAINING)
+    rest = cut_moments(state, features, target, law, cut, Stages.REMAINING)
     cross, noise, p = rest.cross / features.stretch, rest.cross_sd / features.stretch, len(coef)
     again = rest._replace(cross=cross[:p] + first.gram @ coef, cross_sd=noise[:p])
     found = _averaged(first, again)
@@ -113,8 +130,8 @@ def _averaged(first: Residuals, again: Moved) -> Residuals:
 
 
 def _left(
-    state: FitState, law: clipping.AbsHistogram, part: FoldNuisances, effect: Function
-) -> clipping.AbsHistogram:
+    state: FitState, law: cuts.AbsHistogram, part: FoldNuisances, effect: Function
+) -> cuts.AbsHistogram:
     """The histogram of sizes, moved to what is left once this effect is taken out.
 
     E[(T - e)^4 | x] = e (1 - e) ((1 - e)^3 + e^3) tells how much of the mean square goes.
@@ -140,9 +157,12 @@ def _layout(
     variance = np.maximum(reading.cov.diagonal(), PRIORS.doubt * band) * size
     noise = cross_noise(state, Stages.REMAINING, cut) / (state.population.count * first.mean_weight)
     psi = modifier_products(state, weight, reading.effect) if base.interactions else None
-    share = (
-        0.0 if psi is None else _share_of(psi, variance, noise**2, PRIORS.product_sd * first.cut)
-    )
+    share = 0.0  # of the norm; the products have none where noise would hide most of them
+    if psi is not None:
+        spread = (PRIORS.product_sd * first.cut) ** 2
+        filled = water_filling(np.r_[variance, np.full(psi.size, spread)], noise**2)
+        each = min(float(filled[-1]), PRIORS.products_norm / psi.size)
+        share = each * psi.size if each * spread > noise**2 else 0.0
     own = (1 - PRIORS.even_norm) * water_filling(
         variance, noise**2
     ) + PRIORS.even_norm * size / size.sum()
@@ -153,15 +173,6 @@ def _layout(
             state, features, psi, np.r_[stretch, np.full(psi.size, np.sqrt(share / psi.size))]
         )
     return _with_cut(state, features, None, stretch)
-
-
-def _share_of(psi: Interactions, variance: Vector, noise: float, spread: float) -> float:
-    """The products' share of the norm; none where noise would hide most of what they may be."""
-    own = np.full(psi.size, spread**2)
-    each = min(
-        float(water_filling(np.r_[variance, own], noise)[-1]), PRIORS.products_norm / psi.size
-    )
-    return each * psi.size if each * spread**2 > noise else 0.0
 
 
 def _with_cut(
@@ -284,30 +295,17 @@ class R(CateLearner):
     title: ClassVar[str] = "R-learner"
 
     def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
-        needs = [
+        weights = StageWeight(Stages.WEIGHTS, SHARES.r_weights)
+        return [
             *nuisance_needs(request, base),
             StageWeight(Stages.RESIDUAL_SIZES, SHARES.r_sizes),
             StageWeight(Stages.RESIDUALS, SHARES.r_moments),
             StageWeight(Stages.REMAINING, SHARES.r_rest),
+            *([weights] if base.released_weights else []),
         ]
-        if base.released_weights:
-            needs.append(StageWeight(Stages.WEIGHTS, SHARES.r_weights))
-        return needs
 
     def learn(self, state: FitState) -> Learnt:
-        return self._learnt(state, conditional(state))
-
-    def _learnt(self, state: FitState, regress: Regression) -> Learnt:
-        known = nuisances_of(state)
-        state, partials = known.state, known.partials
-        found = residual_moments(known)
-        first = read_effect(state, found, partials, partials, regress)
-        found, products = second_release(state, partials, found, first)
-        after = updated_for_effect(state, partials, first.effect)
-        second = read_effect(state, found, partials, after, regress)
-        e = partials[0].e_soft(state.rows)
-        effect, partials = with_products(state, found, products, e, second), after
-        return Learnt.of(known, partials, effect)
+        return learn_r(state, conditional(state))
 
     def boosted_needs(self, request: Request) -> list[StageWeight]:
         return two_stage_needs(request)
@@ -353,4 +351,4 @@ class Auto(R):
             note = FORM_NOTE.format(all=", ".join(forms), form=best)
             return forms[best]
 
-        return replace(self._learnt(state, choose), notes=(note,))
+        return replace(learn_r(state, choose), notes=(note,))

@@ -12,13 +12,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from privcausal.errors import CapabilityError
 from privcausal.features.basis import Directions, FeatureMap, Turned
 from privcausal.features.functions import Additive, Constant
 from privcausal.inference.average import AverageEstimate, with_design_effect
+from privcausal.inference.cuts import Sizes, score_edges
 from privcausal.inference.least_squares import (
     Released,
-    Sizes,
     estimate_coefficients,
     least_seen,
     whitening,
@@ -26,11 +25,10 @@ from privcausal.inference.least_squares import (
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import outcome_edges
 from privcausal.inference.regression import Moments, least_squares
-from privcausal.inference.score_cut import score_edges
 from privcausal.learners.alerts import listed
 from privcausal.learners.base import Learner
 from privcausal.learners.bases import AnyBase, Linear, PrivateBase
-from privcausal.learners.budget import StageWeight, Undeclared, make_plan
+from privcausal.learners.budget import StageWeight
 from privcausal.learners.description import BOUNDED, MISSING, Description, tails
 from privcausal.learners.estimate import Estimate
 from privcausal.learners.shares import SHARES, Stages
@@ -43,7 +41,7 @@ from privcausal.learners.state import (
     off_diagonal_sd,
     prepare,
 )
-from privcausal.request.plan import Plan, StageKey
+from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
@@ -76,6 +74,7 @@ class LeastSquares(Learner):
 
     name: ClassVar[str] = "regress"
     title: ClassVar[str] = "least squares"
+    whole: ClassVar[str] = "a regression has none"
     shares: ClassVar[Mapping[str, float]] = {
         "bounds": SHARES.top_bounds,
         "nuisance": SHARES.regress_first,
@@ -99,22 +98,6 @@ class LeastSquares(Learner):
         if request.cov_type == "HC0":
             needs.append(StageWeight(MEAT, SHARES.regress_meat))
         return needs
-
-    def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
-        """Stages with integer budgets.
-
-        Raises
-        ------
-        CapabilityError
-            A split is asked for: there are no nuisances whose rows could be kept apart.
-        """
-        if request.split != "full":
-            raise CapabilityError(
-                f"split={request.split!r} keeps the rows of nuisances apart, and a regression has "
-                "none: leave split='full'"
-            )
-        needs = self.needs(request, Linear())
-        return make_plan(request, self.name, "none", needs, self.shares, undeclared)
 
     def accepted(self, base: AnyBase) -> PrivateBase:
         return Linear()

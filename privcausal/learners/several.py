@@ -8,62 +8,40 @@ all arms are one release, so that effects, their differences, have a joint covar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from privcausal.features.functions import Constant
-from privcausal.inference.average import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.learners import nuisances as nu
-from privcausal.learners.averages import Keys, Target, one_arm_target, weighed
+from privcausal.learners.averages import One, Target, one_arm_target, weighed
 from privcausal.learners.base import MOST_CUT, POOR_OVERLAP
 from privcausal.learners.budget import StageWeight
-from privcausal.learners.interactions import INTERACTIONS
-from privcausal.learners.joint import One, released
-from privcausal.learners.shares import Stages
 from privcausal.learners.state import FitState
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
-from privcausal.vault import OfArm, OfCovariates, Transform, Treatment
+from privcausal.vault import Cross, OfArm, OfCovariates, Transform, Treatment
 
 
-def treatment_stages(request: Request) -> list[StageKey]:
-    return [StageKey("nuisance", f"treatment {arm}") for arm in request.arms]
-
-
-def _residual_stages(request: Request) -> list[StageKey]:
-    return [StageKey("nuisance", f"residual moments {arm}") for arm in request.arms]
+def arm_stages(request: Request, what: str = "treatment") -> list[StageKey]:
+    """A stage for each arm, the reference first."""
+    return [StageKey("nuisance", f"{what} {arm}") for arm in request.asked.arms]
 
 
 def treatments(request: Request) -> dict[StageKey, Transform]:
-    """Whether T is each arm, the reference first."""
-    return {stage: OfArm(Treatment(), arm) for arm, stage in enumerate(treatment_stages(request))}
+    """Whether T is each arm."""
+    return {stage: OfArm(Treatment(), arm) for arm, stage in enumerate(arm_stages(request))}
 
 
-def by_arm(
-    needs: Mapping[StageKey, float], stages: Mapping[StageKey, Sequence[StageKey]]
-) -> dict[StageKey, float]:
-    """Weights with a stage for each arm in place of one for all, and without interactions.
+def by_arm(stages: Sequence[StageKey], weight: float) -> list[StageWeight]:
+    """A release for each arm in place of one for all.
 
     Noise falls with the root of a weight: each arm has that of two arms by the root of their
     number, so that what they have in all grows as their errors do.
     """
-    found = {key: needs[key] for key in needs if key not in (*INTERACTIONS, *stages)}
-    for key, own in stages.items():
-        found |= dict.fromkeys(own, needs[key] / np.sqrt(len(own)))
-    return found
-
-
-def several_needs(request: Request, needs: Sequence[StageWeight]) -> list[StageWeight]:
-    """Those of `Private` for two arms, with nuisances and a first effect for each arm."""
-    weights = {need.key: need.weight for need in needs}
-    stages = {
-        Stages.TREATMENT: treatment_stages(request),
-        Stages.NUISANCE_RESIDUALS: _residual_stages(request),
-    }
-    return [StageWeight(key, weight) for key, weight in by_arm(weights, stages).items()]
+    return [StageWeight(key, weight / np.sqrt(len(stages))) for key in stages]
 
 
 HARDLY = (
@@ -73,26 +51,25 @@ HARDLY = (
 )
 
 
-def arm_effects(state: FitState, stages: Keys) -> tuple[AverageEstimate, tuple[str, ...]]:
+def arm_effects(state: FitState, stage: StageKey) -> tuple[list[One], tuple[str, ...]]:
     """Effects of all arms but the first, which is their reference; then the arms' mean outcomes.
 
-    And notes on arms that many rows are hardly ever in.
+    And notes on arms that many rows are hardly ever in. The `stage` is that of the scores.
     """
     request = state.session.plan.request
-    name, labels = request.formula.treatment, request.arms
-    means, notes = _means(state, stages)
-    effects = []
-    for arm, (target, law) in enumerate(means[1:], 1):
-        parts = np.zeros(len(means))
-        parts[0], parts[arm] = -1.0, 1.0
+    name, labels = request.formula.treatment, request.asked.arms
+    means, notes = _means(state, stage)
+    (base, base_law), vectors = means[0], np.eye(len(means))
+    effects = [
         # errors of two arms may be of one sign or of two: by Minkowski's inequality
-        both = Remainder(0.0, law.rms + means[0][1].rms)
-        effects.append(One(f"{name}[T.{labels[arm]}]", _less(target, means[0][0]), both, parts))
-    each = [
-        One(f"E[Y({label})]", target, law, parts)
-        for label, (target, law), parts in zip(labels, means, np.eye(len(means)), strict=True)
-    ]
-    return released(state, [*effects, *each], stages), notes
+        One(
+            f"{name}[T.{label}]", _less(target, base), Remainder(0.0, law.rms + base_law.rms),
+            own - vectors[0],
+        )
+        for label, (target, law), own in zip(labels[1:], means[1:], vectors[1:], strict=True)
+    ]  # fmt: skip
+    each = zip(labels, means, vectors, strict=True)
+    return [*effects, *(One(f"E[Y({label})]", *mean, own) for label, mean, own in each)], notes
 
 
 def _less(target: Target, reference: Target) -> Target:
@@ -101,29 +78,29 @@ def _less(target: Target, reference: Target) -> Target:
     return replace(target, centre=target.centre - reference.centre, extremes=worse.extremes)
 
 
-def _means(state: FitState, stages: Keys) -> tuple[list[tuple[Target, Remainder]], tuple[str, ...]]:
+def _means(
+    state: FitState, stage: StageKey
+) -> tuple[list[tuple[Target, Remainder]], tuple[str, ...]]:
     """Of each arm, what is summed for its mean outcome, and the law of the bias by nuisances."""
-    request, residuals = state.session.plan.request, _residual_stages(state.session.plan.request)
+    request = state.session.plan.request
     state, grams = nu.moments_of(state, treatments(request))
-    etas, own = nu.outcomes(state, grams), []
-    for stage in treatment_stages(request):
-        partials = nu.paired(state, nu.treatments(state, grams, stage), etas)
+    etas, own, crosses = nu.outcomes(state, grams), [], dict[StageKey, Cross]()
+    pairs = zip(arm_stages(request), arm_stages(request, "residual moments"), strict=True)
+    for arm, (treatment, residual) in enumerate(pairs):
+        partials = nu.paired(state, nu.propensities(state, grams, treatment), etas)
         own.append(nu.clipped(state, partials))
-    crosses = {
-        stage: nu.residual_cross(*one, arm)
-        for arm, (stage, one) in enumerate(zip(residuals, own, strict=True))
-    }
+        crosses[residual] = nu.residual_cross(*own[-1], arm)
     state.session.gather(dict(crosses))
     mass, found, notes = OfCovariates(Constant(1.0), 1.0), [], []  # every complete row is one
     for arm, ((mine, partials), asked) in enumerate(zip(own, crosses.items(), strict=True)):
         tau = nu.residual_effect(mine, grams, partials, asked)
         nuisances = tuple(nu.nuisance_of(p, tau, mine.outcome) for p in partials)
-        scored = weighed(mine, partials, nuisances, tau, stages[1], (arm, mass))
+        scored = weighed(mine, partials, nuisances, tau, stage, (arm, mass))
         target = one_arm_target(mine, scored.nuisances, arm, mass)
         found.append((target, scored.remainder))
         least = np.mean([p.e(state.rows) <= mine.clip * (1 + 1e-9) for p in partials])
         if least > POOR_OVERLAP:
-            told = HARDLY.format(share=least, arm=request.arms[arm], clip=mine.clip)
+            told = HARDLY.format(share=least, arm=request.asked.arms[arm], clip=mine.clip)
             if least > MOST_CUT:
                 state.session.alerts["overlap"] = told
             else:

@@ -14,7 +14,6 @@ from privcausal.features.design import Design, design_of
 from privcausal.features.functions import Constant, Function, Known
 from privcausal.features.rows import Rows
 from privcausal.inference.average import FEW
-from privcausal.inference.clipping import window_borders
 from privcausal.inference.population import (
     GramEstimate,
     Population,
@@ -40,6 +39,7 @@ from privcausal.inference.ranges import (
     present_rows,
     read_look,
     rounded,
+    window_borders,
 )
 from privcausal.learners.alerts import NO_LEVEL, allocation_alert, domain_alerts, listed
 from privcausal.learners.bases import Base, PrivateBase, moment_base
@@ -157,10 +157,8 @@ class Session:
 
     def buy_bounds(self) -> None:
         """Complete the schema by private bounds and levels."""
-        found: dict[str, Any] = {}
         numbers = self.undeclared.numbers
-        if numbers:
-            found |= self._buy_intervals(numbers)
+        found: dict[str, Any] = {**self._buy_intervals(numbers)} if numbers else {}
         for name in self.undeclared.labels:
             found[name] = self._buy_levels(name)
         self.schema = self.schema.with_columns(found)
@@ -207,19 +205,16 @@ class Session:
             if name == outcome:
                 steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
                 both = Counts(c, sd, ends), Counts(grid, fine_sd, steps)
-                window = outcome_range(*both, self._least_noise())
+                # noise sd of a sum over the rows for all of the budget, per unit of its range
+                change = 1.0 if trust.neighbors == "substitute" else 0.5  # from the middle
+                least = change * trust.max_rows / np.sqrt(2 * self.plan.rho / 1e12)
+                window = outcome_range(*both, float(least))
                 self.beyond = window.kept(rounded(window.interval, whole))
                 found[name] = self.beyond.interval
             else:
                 seen = fine_range(grid, fine_sd, range_, present_rows(c, sd, public))
                 found[name] = rounded(seen, whole)
         return found
-
-    def _least_noise(self) -> float:
-        """Noise sd of a sum over the rows for all of the budget, per unit of what is summed."""
-        trust = self.plan.request.trust
-        change = 1.0 if trust.neighbors == "substitute" else 0.5  # from the middle of its range
-        return float(change * trust.max_rows / np.sqrt(2 * self.plan.rho / 1e12))
 
     def _buy_levels(self, name: str) -> Levels:
         key, trust = Stages.levels(name), self.plan.request.trust
@@ -260,8 +255,8 @@ def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
 
 def _of_slopes(request: Request) -> tuple[str, ...]:
     """The treatment and the instrument, where they are numbers."""
-    taken = (request.formula.treatment,) if request.per_unit else ()
-    return tuple(dict.fromkeys((*taken, request.formula.assigned) if request.dose else taken))
+    taken = (request.formula.treatment,) if request.asked.per_unit else ()
+    return tuple(dict.fromkeys((*taken, request.formula.assigned) if request.asked.dose else taken))
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,7 +305,7 @@ class FitState:
     @property
     def residual_clip(self) -> float:
         """s with T - e in [s - 1, 1 - s]: by the limits of e, or cut there where T is a number."""
-        return 1 - self.most if self.session.plan.request.dose else self.soft_clip
+        return 1 - self.most if self.session.plan.request.asked.dose else self.soft_clip
 
     @property
     def regressors(self) -> Regressors:
@@ -379,20 +374,16 @@ def prepare(
     population = _population(session, design.variables, modelled, found)
     features = feature_map(design, population, session.base.functions, PRIORS.norm_quantile)
     own = {t.name for t in formula.modifiers}
-    effect = features if len(own) == len(terms) else _restricted(features, population, own)
+    effect = features
+    if len(own) < len(terms):
+        small = features.restricted(sorted(own))
+        effect = replace(small, cut=small.norm_of(population.rows(), PRIORS.norm_quantile))
     rows = _rows(population, declared_propensity(request, session.schema))
     return FitState(session, design, linear, groups, population, features, effect, rows)
 
 
 def _rows(population: Population, known: Function | None) -> Rows:
     return population.rows(known if isinstance(known, Known) else None)
-
-
-def _restricted(features: FeatureMap, population: Population, terms: set[str]) -> FeatureMap:
-    small = features.restricted(sorted(terms))
-    rows = population.rows()
-    norms = np.linalg.norm(small.phi(rows.scaled(features.design)), axis=1)
-    return FeatureMap(small.design, small.blocks, float(np.quantile(norms, PRIORS.norm_quantile)))
 
 
 def _population(
@@ -463,12 +454,11 @@ def outcome_histogram(state: FitState, stage: StageKey) -> Release | None:
 
 
 def look_at_outcome(state: FitState, stage: StageKey) -> FitState:
-    release = outcome_histogram(state, stage)
+    release, outcome = outcome_histogram(state, stage), state.outcome
     if release is None:
         return state
-    domain = state.session.schema[state.session.plan.request.formula.outcome]
-    assert isinstance(domain, Interval)
-    return replace(state, look=read_look(release.value, float(release.noise_sd[0]), domain))
+    bounds = Interval(outcome.lo, outcome.hi)
+    return replace(state, look=read_look(release.value, float(release.noise_sd[0]), bounds))
 
 
 def is_binary(request: Request) -> bool:

@@ -257,15 +257,11 @@ def _check_spline(call: Call, options: Mapping[str, Any]) -> None:
         raise call.refuse(f"a spline has at most {MAX_BASIS} functions; give fewer knots")
 
 
-_SCALES = ("center", "scale")
-
-
 def _scaled(call: Call) -> Factor:
     """``scale(x)`` or ``scale(x, 40, 12)``: means and deviations are of the declared domain."""
     name = call.first()
-    given = call.given(
-        _SCALES if call.name == "scale" else [], _SCALES if call.name == "scale" else []
-    )
+    allowed = ("center", "scale") if call.name == "scale" else ()
+    given = call.given(allowed, allowed)
     for key, node in given.items():
         plain = isinstance(node, ast.Constant) and isinstance(node.value, bool)
         if not plain and (constant(node) is None or (key == "scale" and not constant(node))):

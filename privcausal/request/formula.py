@@ -112,10 +112,16 @@ class CausalFormula:
             For everything else, with what to write instead.
         """
         text = checked_text(text)
-        tokens, *stage = with_instrument(tokens_of(text))
+        tokens, left, right = with_instrument(tokens_of(text))
         outcome, treatment, *covariates = parts_of(tokens)
         y, response = _outcome(outcome)
-        t, z = bare(treatment, "treatment"), _instrument(treatment, *stage)
+        t, z = bare(treatment, "treatment"), ""
+        if left or right:
+            if left != treatment:
+                raise FormulaError(
+                    "the last part is the first stage, treatment ~ instrument: | T ~ Z"
+                )
+            z = bare(right, "instrument")
         names = _Placeholders((y, t, z) if z else (y, t), columns, quote)
         names.read(covariates)
         modifiers, controls = (names.terms(part) for part in [*covariates, [], []][:2])
@@ -218,15 +224,6 @@ def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:
     return factor.variables[0], factor
 
 
-def _instrument(treatment: Sequence[Token], left: Sequence[Token], right: Sequence[Token]) -> str:
-    """The column Z of the part ``T ~ Z``."""
-    if not left and not right:
-        return ""
-    if list(left) != list(treatment):
-        raise FormulaError("the last part is the first stage, treatment ~ instrument: | T ~ Z")
-    return bare(right, "instrument")
-
-
 # Checks of the whole
 
 
@@ -321,7 +318,8 @@ class _Placeholders:
     def terms(self, part: Sequence[Token]) -> tuple[Term, ...]:
         if not part:
             return ()
-        products = _expand(" ".join(map(self._placeholder, part)))
+        texts = {**self.calls, DOT: f"({' + '.join(self.rest)})"}
+        products = _expand(" ".join(texts.get(token, token.text) for token in part))
         found = [tuple(self.factors[p] for p in product if p != "1") for product in products]
         ordered = sorted(filter(None, found), key=len)
         return tuple(Term(":".join(map(_printed, factors)), factors) for factors in ordered)
@@ -340,11 +338,6 @@ class _Placeholders:
         if len(self.factors) > MAX_TERMS:
             raise FormulaError(f"there are more than {MAX_TERMS} terms; write a shorter formula")
         return name
-
-    def _placeholder(self, token: Token) -> str:
-        if token == DOT:
-            return f"({' + '.join(self.rest)})"
-        return self.calls.get(token, token.text)
 
     def _used(self) -> tuple[str, ...]:
         return unique((*self.roles, *(v for f in self.factors.values() for v in f.variables)))

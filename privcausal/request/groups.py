@@ -146,10 +146,6 @@ class Partitions:
     identities: Matrix
     certain: Mask
 
-    @classmethod
-    def none(cls, groups: int) -> Partitions:
-        return cls(np.zeros((0, 1 + groups)), np.zeros(0, bool))
-
 
 def partitions(groups: Sequence[Group], schema: Schema, needed: Collection[str]) -> Partitions:
     """A set for each column every declared value of which is in exactly one of its groups.
@@ -175,9 +171,7 @@ def partitions(groups: Sequence[Group], schema: Schema, needed: Collection[str])
         found[-1][0], found[-1][[1 + j for j in own]] = 1.0, -1.0
         present = schema.complete or column in needed
         certain.append(present and bool((inside[1] == 1).all()))
-    if not found:
-        return Partitions.none(len(groups))
-    return Partitions(np.array(found), np.array(certain, bool))
+    return Partitions(np.reshape(found, (-1, 1 + len(groups))), np.array(certain, bool))
 
 
 def _examples(

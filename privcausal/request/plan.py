@@ -161,19 +161,14 @@ class Plan:
         follow from what was released. Their total is that of the dearest part, in each currency. A
         stage on all rows reads a free part's too, and so pays for none.
         """
-        paid = self._cost_of_parts()
+        paying = [s for s in self.stages if not s.free and s.part != "all"]
+        paid = [sum(getattr(s, of) for s in paying) for of in ("charged", "epsilon", "delta")]
         for part in {s.part for s in self.stages if s.free}:
             own = [s for s in self.stages if s.part == part]
             spent = (sum(getattr(s, of) for s in own) for of in PRICES)
             dear = any(one > most for one, most in zip(spent, paid, strict=True))
             if part == "all" or dear or not all(s.parallel for s in own):
                 raise BudgetError(f"nothing pays for the stages of part {part!r}")
-
-    def _cost_of_parts(self) -> tuple[int, int, int]:
-        """What is charged for stages that read a part of the rows: rho, epsilon, delta."""
-        paying = [s for s in self.stages if not s.free and s.part != "all"]
-        charged = sum(s.charged for s in paying)
-        return charged, sum(s.epsilon for s in paying), sum(s.delta for s in paying)
 
     @property
     def rho(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeGuard, get_args
 
 from privcausal.errors import BudgetError, CapabilityError, Made, SchemaError
@@ -14,9 +15,9 @@ from privcausal.request.header import number_key
 from privcausal.request.panel import Panel
 from privcausal.request.schema import Binary, Interval, Levels, Schema
 from privcausal.stored import stored
-from privcausal.typing import Estimand, Neighbors, Ratio, Split
+from privcausal.typing import Average, Neighbors, Ratio, Split
 
-AVERAGES: tuple[Estimand, ...] = get_args(Estimand)
+AVERAGES: tuple[Average, ...] = get_args(Average)
 RATIOS: tuple[Ratio, ...] = get_args(Ratio)
 RISKS = ("E[Y(0)]", "E[Y(1)]")
 """The mean outcomes that ratios are of, as results name them."""
@@ -178,7 +179,7 @@ class Queries:
 
 def estimands_of(
     asked: object,
-) -> tuple[Literal["CATE"] | Estimand, tuple[Estimand | Ratio, ...]]:
+) -> tuple[Literal["CATE"] | Average, tuple[Average | Ratio, ...]]:
     """The first average asked for, and what else; ratios bring their difference, the ATE.
 
     Raises
@@ -202,6 +203,63 @@ def estimands_of(
         averages.append("ATE")
     first, *more = averages
     return first, (*more, *ratios)
+
+
+SLOPES = frozenset(("PLR", "LATE"))
+"""Estimands of which the treatment, or its instrument, may be a number."""
+
+
+@dataclass(frozen=True)
+class Estimand:
+    """What kind of effect is asked for, by public names and declared domains alone.
+
+    Attributes
+    ----------
+    names : tuple of str
+        All estimands, the first one first.
+    arms : tuple of str
+        The labels of a treatment of more than two arms, the reference first; else none.
+    dose : bool
+        Whether what is compared, the treatment or its instrument, is a number.
+    per_unit : bool
+        Whether the treatment is a number, so that effects are of one unit more.
+    proven : bool
+        Whether it is no published mechanism as printed.
+    """
+
+    names: tuple[Literal["CATE", "OLS"] | Average | Ratio, ...]
+    arms: tuple[str, ...]
+    dose: bool
+    per_unit: bool
+    proven: bool
+
+    def __str__(self) -> str:
+        return ", ".join(self.names)
+
+    @property
+    def averages(self) -> tuple[Average, ...]:
+        """The averages asked for, the first one first."""
+        return tuple(a for a in self.names if a in AVERAGES)
+
+    @property
+    def ratios(self) -> tuple[Ratio, ...]:
+        return tuple(r for r in self.names if r in RATIOS)
+
+    @property
+    def jointly(self) -> bool:
+        """Whether all terms are averages, from one release of their scores."""
+        return len(self.names) > 1 or (bool(self.arms) and self.names[0] == "ATE")
+
+    @property
+    def bounded(self) -> bool:
+        """Whether effects and their limits are held within the width of the outcome's bounds."""
+        return self.proven and not self.per_unit and self.names[0] != "LATE"
+
+    @property
+    def divides(self) -> bool:
+        """Whether a score of an estimated propensity may divide by it."""
+        several = bool(self.arms) and self.names[0] == "PLR"
+        return not (self.dose or several or self.names[0] == "LATE")
 
 
 @stored
@@ -238,7 +296,7 @@ class Request:
     schema: Schema
     budget: Budget
     trust: Trust = Trust()
-    estimand: Literal["CATE", "OLS"] | Estimand = "CATE"
+    estimand: Literal["CATE", "OLS"] | Average = "CATE"
     propensity: float | str | None = None
     clip: float = 0.1
     split: Split = "full"
@@ -248,7 +306,7 @@ class Request:
     below_minimum: BelowMinimum = "refuse"
     tails: Tails = "cubic"
     queries: Queries | None = None
-    more: tuple[Estimand | Ratio, ...] = ()
+    more: tuple[Average | Ratio, ...] = ()
     weights: str | None = None
 
     def __post_init__(self) -> None:
@@ -270,7 +328,13 @@ class Request:
             raise CapabilityError("a regression has no treatment, and every effect has one")
         self._check_propensity()
         self._check_weights()
-        self._check_domains()
+        if self.formula.treatment:
+            self._check_treatment()
+        domain = self.schema.get(self.formula.outcome)
+        if isinstance(domain, Levels) and len(domain.values) != 2:
+            raise SchemaError(
+                f"outcome {self.formula.outcome!r} needs numeric bounds (lo, hi) or two labels"
+            )
         if self.trust.unit in self.formula.variables:
             raise SchemaError(f"unit column {self.trust.unit!r} cannot also be in the formula")
 
@@ -308,134 +372,68 @@ class Request:
         if self.weights in self.formula.variables:
             raise SchemaError(f"the weights {self.weights!r} cannot also be in the formula")
 
-    def _check_domains(self) -> None:
-        if self.formula.treatment:
-            self._check_treatment()
-        domain = self.schema.get(self.formula.outcome)
-        if isinstance(domain, Levels) and len(domain.values) != 2:
-            raise SchemaError(
-                f"outcome {self.formula.outcome!r} needs numeric bounds (lo, hi) or two labels"
-            )
-
     def _check_treatment(self) -> None:
+        asked, name = self.asked, self.formula.treatment
         if (self.estimand == "LATE") != bool(self.formula.instrument):
             raise CapabilityError(
                 "an instrument goes with pc.private(..., estimand='LATE'), and that with one: "
                 "write 'Y ~ T | X1 + X2 | T ~ Z'"
             )
-        if {"PLR", "LATE"} & {self.estimand, *self.more}:
-            self._check_slope()
-        if self.dose or self.arms:
-            self._check_adjusted()
-        self._check_arms("treatment", self.formula.treatment, own=self.per_unit or self.arms)
+        if SLOPES & {*asked.names} and (self.groups or self.more):
+            also = "; for two arms 'ATO' has both" if self.estimand == "PLR" else ""
+            raise CapabilityError(
+                f"estimand={self.estimand!r} has no groups, and is asked for alone{also}"
+            )
+        if asked.arms and self.more:
+            raise CapabilityError(
+                f"treatment {name!r} has several arms: their estimand='ATE' is asked for alone"
+            )
+        adjusted = self.formula.terms or self.estimand == "ATE"
+        if (asked.dose or asked.arms) and (self.propensity is not None or not adjusted):
+            raise CapabilityError(
+                f"{self.formula.assigned!r} is a number or of several arms: it needs covariates, "
+                "'Y ~ T | X', and takes no propensity=, the chance of one of two arms"
+            )
+        self._check_arms("treatment", name, own=asked.per_unit or asked.arms)
         if self.formula.instrument:
-            self._check_arms("instrument", self.formula.instrument, own=self.dose)
+            self._check_arms("instrument", self.formula.instrument, own=asked.dose)
 
     def _check_arms(self, role: str, name: str, *, own: object) -> None:
         """Two arms, unless a number or several are its `own` domain."""
         domain = self.schema.get(name)
         coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
         two = isinstance(domain, Levels) and len(domain.values) == 2
-        if not (own or domain is None or isinstance(domain, Binary) or coded or two):
-            labels, end = ["no", "yes"], ""
-            if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
-                labels = [str(number_key(one)) for one in (domain.lo, domain.hi)]
-            elif len(domain.values) > 2:
-                end = "; several arms go with estimand='ATE' or 'PLR' of pc.private"
-            if isinstance(domain, Interval) and domain.width != 1:
-                outcome = self.formula.outcome
-                two_values = (
-                    "."
-                    if domain.width > MOST_CODES
-                    else (
-                        f"; if {name!r} has two values, declare them, the reference first: "
-                        f"bounds={{{name!r}: {labels!r}}}"
-                    )
-                )
-                raise SchemaError(
-                    f"{role} {name!r} must be binary, and has the bounds of a number. If "
-                    f"{outcome!r} is the treatment, write {name} ~ {outcome}{two_values}"
-                )
+        if own or domain is None or isinstance(domain, Binary) or coded or two:
+            return
+        labels = ["no", "yes"]
+        if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
+            labels = [str(number_key(one)) for one in (domain.lo, domain.hi)]
+        declared = f"the reference first: bounds={{{name!r}: {labels!r}}}"
+        if isinstance(domain, Interval) and domain.width != 1:
+            outcome, end = self.formula.outcome, "."
+            if domain.width <= MOST_CODES:
+                end = f"; if {name!r} has two values, declare them, {declared}"
             raise SchemaError(
-                f"{role} {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
-                f"declare its two labels, the reference first: bounds={{{name!r}: {labels!r}}}"
-                + end
+                f"{role} {name!r} must be binary, and has the bounds of a number. If "
+                f"{outcome!r} is the treatment, write {name} ~ {outcome}{end}"
             )
+        several = isinstance(domain, Levels) and len(domain.values) > 2
+        end = "; several arms go with estimand='ATE' or 'PLR' of pc.private" if several else ""
+        raise SchemaError(
+            f"{role} {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
+            f"declare its two labels, {declared}{end}"
+        )
 
-    def _check_slope(self) -> None:
-        """What the partially linear model and an instrument's slope have not."""
-        if self.groups or self.more:
-            also = "; for two arms 'ATO' has both" if self.estimand == "PLR" else ""
-            raise CapabilityError(
-                f"estimand={self.estimand!r} has no groups, and is asked for alone{also}"
-            )
-
-    def _check_adjusted(self) -> None:
-        """What a treatment that is a number, or of several arms, needs; two arms do without."""
-        if self.more:
-            raise CapabilityError(
-                f"treatment {self.formula.treatment!r} has several arms: their estimand='ATE' is "
-                "asked for alone"
-            )
-        adjusted = self.formula.terms or self.estimand == "ATE"
-        if self.propensity is not None or not adjusted:
-            raise CapabilityError(
-                f"{self.formula.assigned!r} is a number or of several arms: it needs covariates, "
-                "'Y ~ T | X', and takes no propensity=, the chance of one of two arms"
-            )
-
-    @property
-    def dose(self) -> bool:
-        """Whether what is compared, the treatment or its instrument, is a number."""
-        return self._is_number(self.formula.assigned)
-
-    @property
-    def per_unit(self) -> bool:
-        """Whether the treatment is a number, so that effects are of one unit more."""
-        return self._is_number(self.formula.treatment)
-
-    def _is_number(self, name: str) -> bool:
-        slope = self.estimand in ("PLR", "LATE")
-        return slope and isinstance(self.schema.get(name), Interval)
-
-    @property
-    def bounded(self) -> bool:
-        """Whether effects and their limits are held within the width of the outcome's bounds."""
-        return not (self.mode == "paper" or self.per_unit or self.estimand == "LATE")
-
-    @property
-    def divides(self) -> bool:
-        """Whether a score of an estimated propensity may divide by it."""
-        several = bool(self.arms) and self.estimand == "PLR"
-        return not (self.dose or several or self.estimand == "LATE")
-
-    @property
-    def arms(self) -> tuple[str, ...]:
-        """The labels of a treatment of more than two arms, the reference first; else none."""
-        domain = self.schema.get(self.formula.treatment)
-        asked = self.mode == "proven" and self.estimand in ("ATE", "PLR")
-        if not asked or not isinstance(domain, Levels) or len(domain.labels) < 3:
-            return ()
-        return domain.labels
-
-    @property
-    def jointly(self) -> bool:
-        """Whether all terms are averages, from one release of their scores."""
-        return bool(self.more) or (bool(self.arms) and self.estimand == "ATE")
-
-    @property
-    def averages(self) -> tuple[Estimand, ...]:
-        """The averages asked for, the first one first."""
-        return tuple(a for a in (self.estimand, *self.more) if a in AVERAGES)
-
-    @property
-    def asked(self) -> str:
-        """All estimands, in words."""
-        return ", ".join((self.estimand, *self.more))
-
-    @property
-    def ratios(self) -> tuple[Ratio, ...]:
-        return tuple(r for r in self.more if r in RATIOS)
+    @cached_property
+    def asked(self) -> Estimand:
+        """What kind of effect is asked for."""
+        domains = [self.schema.get(n) for n in (self.formula.treatment, self.formula.assigned)]
+        per_unit, dose = (self.estimand in SLOPES and isinstance(d, Interval) for d in domains)
+        labels = domains[0].labels if isinstance(domains[0], Levels) else ()
+        proven = self.mode == "proven"
+        several = proven and self.estimand in ("ATE", "PLR") and len(labels) > 2
+        names = (self.estimand, *self.more)
+        return Estimand(names, labels if several else (), dose, per_unit, proven)
 
     @property
     def arm_clip(self) -> float:

@@ -513,4 +513,4 @@ def with_levels(schema: Schema, levels: Mapping[str, Sequence[str]]) -> Schema:
                 f"C({name}, levels=...) and bounds declare other labels of {name!r}; write one"
             )
         changed[name] = own
-    return schema.with_columns(changed)
+    return schema.with_columns(changed) if changed else schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any, Literal, NamedTuple
 
 from privcausal.errors import FormulaError
@@ -112,38 +112,39 @@ def _closing(text: str, start: int) -> int:
 
 def parts_of(tokens: Sequence[Token]) -> list[list[Token]]:
     """Outcome, treatment and at most two parts of covariates."""
-    parts: list[list[Token]] = [[]]
-    separators, depth = "", 0
-    for kind, text in tokens:
-        if kind == "operator" and text in "~|" and depth == 0:
-            separators += text
-            parts.append([])
-            continue
-        depth += {"(": 1, ")": -1}.get(text, 0) if kind == "operator" else 0
-        if not 0 <= depth <= MAX_DEPTH:
-            break
-        parts[-1].append(Token(kind, text))
+    places, depth = _separators(tokens)
+    separators = "".join(tokens[k].text for k in places)
     if depth:
         raise FormulaError("brackets do not match or are nested too deep; count ( and )")
     if separators[:1] != "~":
         raise FormulaError("the outcome and ~ are missing; write Y ~ T | X1 + X2")
     if separators not in ("~", "~|", "~||"):
         raise FormulaError("there is more than one ~ or two |; write Y ~ T | X1 + X2 | W")
-    return parts
+    return [list(tokens[a + 1 : b]) for a, b in pairwise([-1, *places, len(tokens)])]
 
 
 def with_instrument(tokens: Sequence[Token]) -> tuple[list[Token], list[Token], list[Token]]:
     """A formula, and both sides of a last part ``| T ~ Z``; these are empty where there is none."""
-    separators, depth = [], 0
-    for k, (kind, text) in enumerate(tokens):
-        depth += {"(": 1, ")": -1}.get(text, 0) if kind == "operator" else 0
-        if kind == "operator" and text in "~|" and depth == 0:
-            separators.append(k)
-    texts = "".join(tokens[k].text for k in separators)
+    places, _ = _separators(tokens)
+    texts = "".join(tokens[k].text for k in places)
     if len(texts) < 3 or not texts.endswith("|~"):
         return list(tokens), [], []
-    bar, tilde = separators[-2:]
+    bar, tilde = places[-2:]
     return list(tokens[:bar]), list(tokens[bar + 1 : tilde]), list(tokens[tilde + 1 :])
+
+
+def _separators(tokens: Sequence[Token]) -> tuple[list[int], int]:
+    """Places of ~ and | outside of brackets, and the depth at the end: 0 where brackets match."""
+    places, depth = [], 0
+    for k, (kind, text) in enumerate(tokens):
+        if kind != "operator":
+            continue
+        if text in "~|" and depth == 0:
+            places.append(k)
+        depth += {"(": 1, ")": -1}.get(text, 0)
+        if not 0 <= depth <= MAX_DEPTH:
+            break
+    return places, depth
 
 
 def bare(part: Sequence[Token], role: Literal["outcome", "treatment", "instrument"]) -> str:

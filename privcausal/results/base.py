@@ -159,7 +159,7 @@ class ReleasedFit(Printed):
         cov, terms = found.cov, len(found.terms)
         alone = np.diag(np.diag(cov))
         alone[:terms, :terms] = cov[:terms, :terms]
-        if self.plan.request.jointly:  # all are released
+        if self.plan.request.asked.jointly:  # all are released
             alone = cov
         z = critical(alone, alpha, simultaneous=simultaneous)
         frames = [self._table(groups=False, z=z)]
@@ -173,11 +173,12 @@ class ReleasedFit(Printed):
         frame = average_frame(found, z, groups=groups)
         if self.estimate.plan.request.mode == "paper":  # its part would tell the noise scale
             frame["privacy_share"] = np.nan
-        whole = len(frame) if groups or self.plan.request.jointly else 1  # of slopes there is none
+        every = groups or self.plan.request.asked.jointly
+        whole = len(frame) if every else 1  # of slopes there is none
         if self.plan.request.estimand == "OLS":
             whole = 0
         frame = within_reach(frame, self._reach, whole, self._outcomes)
-        return with_ratios(frame, found, self.plan.request.ratios, z)
+        return with_ratios(frame, found, self.plan.request.asked.ratios, z)
 
     @property
     def _lead(self) -> int:
@@ -187,7 +188,7 @@ class ReleasedFit(Printed):
     @property
     def _reach(self) -> float:
         """The largest effect there can be: the width of the outcome's bounds; of a number, any."""
-        if not self.plan.request.bounded:
+        if not self.plan.request.asked.bounded:
             return float("inf")
         low, high = self._outcomes
         return high - low
@@ -210,7 +211,7 @@ class ReleasedFit(Printed):
         `privacy_share` is at least what privacy makes of the variance: the noise on the averages'
         own sums. That on the moments of nuisances widens their allowance, and is not told apart.
         """
-        arms = max(len(self.plan.request.arms) - 1, 1)
+        arms = max(len(self.plan.request.asked.arms) - 1, 1)
         return self._terms_table().iloc[:arms].drop(columns="p_value")
 
     @property
@@ -273,7 +274,7 @@ class ReleasedFit(Printed):
         return pd.DataFrame(
             [
                 {
-                    "learner": plan.learner, "base": plan.base, "estimand": plan.request.asked,
+                    "learner": plan.learner, "base": plan.base, "estimand": str(plan.request.asked),
                     "n": np.nan if size is None else size, "epsilon": promise.epsilon,
                     "delta": promise.delta, "rho": promise.rho, "neighbors": promise.neighbors,
                     "guarantee": promise.kind, "alerts": ", ".join(self.alerts),
@@ -329,7 +330,7 @@ class ReleasedFit(Printed):
     @property
     def _level_terms(self) -> int:
         """How many of `params`, the first ones, are averages of an effect and no slopes."""
-        return len(self.params) if self.plan.request.jointly else 1
+        return len(self.params) if self.plan.request.asked.jointly else 1
 
     def __repr__(self) -> str:
         plan, promise = self.estimate.plan, self.guarantee

@@ -138,7 +138,7 @@ def _facts(fit: Result) -> dict[str, str]:
     return {
         "Outcome": outcome_name(plan.request, fit.estimate.schema),
         "Estimator": _estimator(fit),
-        "Estimand": plan.request.asked,
+        "Estimand": str(plan.request.asked),
         "n": _rows(fit),
         "ε": stat_text(fit, "epsilon") or "",
         "δ": stat_text(fit, "delta") or "",

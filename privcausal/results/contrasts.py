@@ -104,7 +104,7 @@ def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector
     """Weights of the terms and groups, the noise sd of released weights, and the value tested."""
     names = [*found.terms, *found.groups]
     unions = _unions(found, text)
-    for ratio in (*result.plan.request.ratios, "LATE"):
+    for ratio in (*result.plan.request.asked.ratios, "LATE"):
         if re.search(rf"\b{ratio}\b", text) and (ratio != "LATE" or "LATE" in names):
             raise CapabilityError(
                 f"{ratio} is a ratio, and contrasts are linear: conf_int() has its limits"
@@ -170,7 +170,7 @@ def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
     stem, bracket, _ = name.rpartition(":")[2].partition("[")
     call = ""
     if name in (*AVERAGES, *RATIOS, *RISKS):
-        wanted = [*request.averages, *request.ratios, "RR" if name in RISKS else name]
+        wanted = [*request.asked.averages, *request.asked.ratios, "RR" if name in RISKS else name]
         call = f"estimand={wanted!r}"
     elif stem not in request.groups and (bracket or stem in request.formula.variables):
         call = f"groups={[*request.groups, stem]!r}"

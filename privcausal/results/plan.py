@@ -395,7 +395,7 @@ def _tabulated(result: PlanResult) -> Table:
     )
     # a learner of effects by covariates has the plain average
     first = "ATE" if request.estimand == "CATE" else request.estimand
-    asked = "ATE" if request.estimand == "CATE" else request.asked
+    asked = "ATE" if request.estimand == "CATE" else str(request.asked)
     right: tuple[Pair, ...] = (
         ("Estimand", asked),
         ("Estimator", learner.title or learner.name),
@@ -490,7 +490,7 @@ def _assumed(result: PlanResult) -> list[str]:
     parts = [outcome]
     if request.formula.instrument:
         parts.append("an instrument, spread evenly, that moves the treatment by half its range")
-    elif request.dose or request.arms:
+    elif request.asked.dose or request.asked.arms:
         parts.append("a treatment spread evenly over its bounds or arms")
     elif request.propensity is None and request.formula.treatment:
         treated = f"{numbers.percent(assumed.treated)} treated"

@@ -127,10 +127,11 @@ class Checked:
         _need(all(name in schema for name in columns))
         formula = request.formula
         if formula.treatment:
-            kind = Interval if request.per_unit else Levels if request.arms else Binary
+            kind = Interval if request.asked.per_unit else Levels if request.asked.arms else Binary
             _need(isinstance(schema[formula.treatment], kind))
         if formula.instrument:
-            _need(isinstance(schema[formula.instrument], Interval if request.dose else Binary))
+            kind = Interval if request.asked.dose else Binary
+            _need(isinstance(schema[formula.instrument], kind))
         _need(isinstance(schema[request.formula.outcome], Binary | Interval))
         for one in self._kept:
             if isinstance(one, Design | Coordinates | Population):

@@ -62,8 +62,9 @@ def view_of(result: ReleasedFit, shapes: tuple[Shape, ...], alpha: float) -> Fit
     if named == formula.effect_on:
         outcome += f" in {_range(schema[formula.outcome])}"
     panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
+    several = len(request.asked.averages) > 1
     return FitView(
-        title="Private Average Treatment Effects" if len(request.averages) > 1 else words.title,
+        title="Private Average Treatment Effects" if several else words.title,
         outcome=named,
         treatment=formula.treatment,
         left=(
@@ -77,7 +78,7 @@ def view_of(result: ReleasedFit, shapes: tuple[Shape, ...], alpha: float) -> Fit
             ("Bounds", "bought privately" if bought else "declared [pub]"),
         ),
         right=(
-            ("Estimand", request.asked),
+            ("Estimand", str(request.asked)),
             ("Estimator", said.title),
             *said.rows,
             ("Neighbours", trust.neighbors.replace("_", "/")),
@@ -265,10 +266,10 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
         else f"at least {share:.0%} of that uncertainty (in variance) is noise added for privacy."
     )
     over = words_of(request).over
-    if request.per_unit:
+    if request.asked.per_unit:
         treatment = f"one unit more of {treatment}"
-    elif request.arms:
-        treatment = f"{treatment} {request.arms[1]} instead of {request.arms[0]}"
+    elif request.asked.arms:
+        treatment = f"{treatment} {request.asked.arms[1]} instead of {request.asked.arms[0]}"
     value, low, high = interval(row, digits=2)
     between = f"With {level(alpha)} confidence the change lies between {low} and {high}"
     settled = row["conf_low"] * row["conf_high"] > 0
@@ -290,11 +291,11 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
 def _other_arms(result: ReleasedFit, table: pd.DataFrame) -> tuple[str, ...]:
     """Effects of the arms that the first sentence is not about."""
     request, found = result.plan.request, []
-    for place, arm in enumerate(request.arms[2:], 1):
+    for place, arm in enumerate(request.asked.arms[2:], 1):
         value, low, high = interval(table.iloc[place], digits=2)
         found.append(
-            f"{request.formula.treatment} {arm} instead of {request.arms[0]}: {value}, between "
-            f"{low} and {high}."
+            f"{request.formula.treatment} {arm} instead of {request.asked.arms[0]}: {value}, "
+            f"between {low} and {high}."
         )
     return tuple(found)
 
@@ -321,7 +322,7 @@ def _notes(result: ReleasedFit, said: Description, bought: bool) -> tuple[str, .
     public = {
         "n" if request.trust.unit is None else "the number of units": estimate.size is not None,
         "bounds": not bought,
-        "clip": said.adjusts and request.propensity is None and request.divides,
+        "clip": said.adjusts and request.propensity is None and request.asked.divides,
     }
     return (
         *result.alerts.values(),
@@ -336,14 +337,14 @@ def _notes(result: ReleasedFit, said: Description, bought: bool) -> tuple[str, .
 
 def _unlimited(result: ReleasedFit) -> tuple[str, ...]:
     """Which ratios have no limit on a side."""
-    if not result.plan.request.ratios:
+    if not result.plan.request.asked.ratios:
         return ()
     frame = result._terms_table()
     low, high = frame["conf_low"], frame["conf_high"]
     ends = {"lower": low.index[low <= 0], "upper": high.index[np.isposinf(high)]}
     open_ = [
         f"{name} has no {side} limit"
-        for name in result.plan.request.ratios
+        for name in result.plan.request.asked.ratios
         for side, terms in ends.items()
         if name in terms
     ]

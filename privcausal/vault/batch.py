@@ -91,7 +91,7 @@ class Batch(Opaque):
         if isinstance(layout.schema.get(formula.assigned), Interval):
             self.t = np.clip(self.dose, 0.0, 1.0)
         self.taken = placed(formula.treatment) if formula.instrument else self.dose
-        if request.arms:  # a label that is none of them is no arm
+        if request.asked.arms:  # a label that is none of them is no arm
             complete &= self.t >= 0
         known = request.propensity
         self.rows = Rows(

@@ -94,17 +94,17 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     }
     index = _index({name: places[name] for name in others if name in formula.variables})
     name = formula.assigned
-    if request.dose or request.arms:  # spread evenly
+    if request.asked.dose or request.asked.arms:  # spread evenly
         frame[name] = _covariate(arms, schema.get(name), False)
     elif name:
         treated = arms < _propensity(request, assumed, index, frame)
         frame[name] = _coded(treated, schema.get(name))
     if formula.instrument:  # half of the treatment's range is the instrument's
-        place = arms if request.dose else np.asarray(treated, np.float64)
+        place = arms if request.asked.dose else np.asarray(treated, np.float64)
         given, own = schema.get(formula.treatment), places[formula.treatment]
-        taken = (place + own) / 2 if request.per_unit else own < 0.25 + place / 2
+        taken = (place + own) / 2 if request.asked.per_unit else own < 0.25 + place / 2
         frame[formula.treatment] = (
-            _covariate(taken, given, False) if request.per_unit else _coded(taken, given)
+            _covariate(taken, given, False) if request.asked.per_unit else _coded(taken, given)
         )
     frame[formula.outcome] = _outcome(outcomes, index, assumed, schema.get(formula.outcome))
     if request.weights is not None:  # all alike, at the middle of their bounds

@@ -114,7 +114,7 @@ def test_imports_point_down(file):
         ("learners/r.py", "def f():\n    from privcausal import results"),
         ("learners/r.py", "__import__('importlib').import_module('privcausal.vault.passes')"),
         ("learners/r.py", "import privcausal as pc\npc.vault.passes"),
-        ("inference/clipping.py", "from privcausal.vault import Vault"),
+        ("inference/cuts.py", "from privcausal.vault import Vault"),
         ("report/text.py", "from privcausal.results import Result"),
         ("report/text.py", "from privcausal.request.schema import Schema"),
         ("request/plan.py", "import privcausal.learners"),

@@ -99,8 +99,8 @@ KEYS, TEXTS = COLUMNS[:5], ("data", "method", "code")
 
 LEARNING = ("averages", "base", "bases", "dr", "interactions", "nuisances", "orthogonal", "r",
             "state")  # fmt: skip
-INFERRING = ("average", "clipping", "confounding", "effect", "population", "priors", "ranges",
-             "regression", "score_cut")  # fmt: skip
+INFERRING = ("average", "confounding", "cuts", "effect", "population", "priors", "ranges",
+             "regression")  # fmt: skip
 
 
 @lru_cache(maxsize=1)

@@ -11,10 +11,9 @@ from privcausal.inference.difference import (
     ArmTotals,
     Window,
     estimate_difference,
-    trial_window,
     unseen,
 )
-from privcausal.inference.ranges import heights
+from privcausal.inference.ranges import heights, trial_window
 from privcausal.request.schema import Interval
 
 BOUNDS = Interval(0.0, 10.0)

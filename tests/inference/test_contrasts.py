@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from privcausal.inference.average import AverageEstimate
+from privcausal.inference.average import AverageEstimate, noise_shape
 from privcausal.inference.contrasts import contrasted, ratio_limits
-from privcausal.inference.joint import noise_shape
 
 Z = float(norm.ppf(0.975))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from privcausal.inference.score_cut import LEAST_KEPT, slope_kept
+from privcausal.inference.cuts import LEAST_KEPT, slope_kept
 
 N = 400
 

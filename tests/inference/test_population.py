@@ -101,9 +101,12 @@ def test_smooth_table_is_orthonormal_and_linear_first() -> None:
 
 def test_norm_cut_bounds_weighted_features() -> None:
     features = feature_map(design(), population(), 3, 0.5)
-    scaled = np.random.default_rng(1).uniform(-1, 1, (500, 5))
-    scaled[:, 2:] = scaled[:, 2:] > 0
-    phi = features.phi(scaled)
+    rng = np.random.default_rng(1)
+    rows = Rows(
+        {"a": rng.uniform(0, 1, 500), "b": rng.uniform(-2, 2, 500), "g": rng.integers(-1, 3, 500)},
+        500,
+    )
+    phi = features.of(rows)
     w = features.weight(phi)
     norms = np.linalg.norm(phi, axis=1)
     assert (np.sqrt(w) * norms <= features.cut * (1 + 1e-12)).all()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from privcausal.inference.average import AverageEstimate, Frame, ScoreData, estimate_averages
+from privcausal.inference.average import AverageEstimate, Frame, ScoreData, estimate_average
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.difference import ArmTotals, agreed, estimate_difference
 from privcausal.inference.ranges import Window
@@ -38,19 +38,19 @@ def exact(g: np.ndarray, *, masses: bool = False, seed: int = 2) -> ScoreData:
     rng = np.random.default_rng(seed)
     x = g[:, :3] @ [0.3, 0.6, 0.9] + rng.standard_normal(SIZE)
     z = rng.uniform(-1, 1, SIZE)
-    a = np.c_[np.ones(SIZE), z]
+    a, h = np.c_[np.ones(SIZE), z], np.c_[np.ones(SIZE), g]
     q = rng.uniform(0.8, 1.2, SIZE)
     return ScoreData(
-        a.T @ x, g.T @ x, a.T @ a, float(q.sum()), g.T @ q if masses else g.sum(axis=0),
-        float(x @ x), g.T @ x**2, np.zeros((0, 0)),
+        h.T @ x, h.T @ x**2, z[None] @ x, a.T @ a, float(q.sum()),
+        g.T @ q if masses else g.sum(axis=0), np.zeros((0, 0)),
     )  # fmt: skip
 
 
 def noise(score: float, size: float, square: float, mass: float, groups: int = 6) -> ScoreData:
-    one = np.ones(groups)
+    one, none = np.ones(1 + groups), np.zeros((0, 0))
     return ScoreData(
-        np.full(2, score), score * one, np.full((2, 2), size), mass, size * one, square,
-        square * one, np.zeros((0, 0)),
+        score * one, square * one, np.full(1, score), np.full((2, 2), size), mass, size * one[1:],
+        none,
     )  # fmt: skip
 
 
@@ -60,13 +60,13 @@ def noisy(value: ScoreData, sd: ScoreData, rng: np.random.Generator) -> ScoreDat
         out = one + spread * rng.standard_normal(np.shape(one))
         return np.triu(out) + np.triu(out, 1).T if name == "outer" else out
 
-    names = ("score", "group_score", "outer", "mass", "group_size", "square", "group_square")
+    names = ("score", "slope", "outer", "mass", "group_size", "square")
     return replace(value, **{name: moved(name) for name in names})
 
 
 def frame(parts: Partitions | None, **options: Any) -> Frame:
     points = np.c_[np.ones(50), np.linspace(-1, 1, 50)]
-    base: dict[str, Any] = {"mass_prior": (1.0, 1e6), "parts": parts} | options
+    base: dict[str, Any] = {"mass_spread": 1e6, "parts": parts} | options
     return Frame(0.1, float(SIZE), points, np.ones(1), 0.0, Remainder(0, 0), 0.0, **base)
 
 
@@ -77,7 +77,7 @@ def of_kind(kind: str) -> tuple[ScoreData, Frame]:
 def estimate(value: ScoreData, sd: ScoreData, given: Frame) -> AverageEstimate:
     size = float(np.clip(value.outer[0, 0], *given.size_limits))
     given = replace(given, size=size)
-    return estimate_averages(("ATE", "z"), GROUPS, value, sd, given, robust=False)
+    return estimate_average(("ATE", "z"), GROUPS, value, sd, given, robust=False)[0]
 
 
 SD = noise(30.0, 20.0, 40.0, 25.0)
@@ -180,8 +180,8 @@ KINDS = {
     "count": {},
     "public": {"size_limits": (float(SIZE), float(SIZE))},
     "at most": {"size_limits": (1.0, float(SIZE))},
-    "masses": {"group_masses": True, "mass_prior": (1.0, 0.3)},
-    "masses, cut": {"group_masses": True, "mass_prior": (1.0, 0.3), "kept": 0.8},
+    "masses": {"group_masses": True, "mass_spread": 0.3},
+    "masses, cut": {"group_masses": True, "mass_spread": 0.3, "kept": 0.8},
 }
 
 
@@ -236,7 +236,7 @@ def test_privacy_is_the_joint_covariance_of_the_noise(kind: str, small: ScoreDat
     Of 1,500 draws the sum of squares is chi-squared; 1 % of room for the delta method.
     """
     value, given = of_kind(kind)
-    given = replace(given, mass_prior=(1.0, 1e6))
+    given = replace(given, mass_spread=1e6)
     rng = np.random.default_rng(6)
     at, draws = [0, 2, 3, 5, 7], 1500  # two are determined by the others
     truth = estimate(value, noise(0, 0, 0, 0), given)

@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from privcausal.inference.cuts import ArmSizes, Extremes, score_cut
+from privcausal.inference.cuts import score_edges as bins
 from privcausal.inference.ranges import Look, outcome_edges, read_look
-from privcausal.inference.score_cut import ArmSizes, Extremes, score_cut
-from privcausal.inference.score_cut import score_edges as bins
 from privcausal.request.schema import Interval
 
 BOUND, ROWS, NOISE = 400.0, 8000, 25.0

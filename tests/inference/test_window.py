@@ -5,25 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference import clipping
+from privcausal.inference import ranges
 from privcausal.request.schema import Interval
 
 LO, HI, ROWS = -5.0, 15.0, 5000
 
 
 def counts(y):
-    cell = np.searchsorted(clipping.window_borders(Interval(LO, HI)), y - LO, side="left")
-    return np.bincount(np.minimum(cell, clipping.BINS - 1), minlength=clipping.BINS).astype(float)
+    cell = np.searchsorted(ranges.window_borders(Interval(LO, HI)), y - LO, side="left")
+    return np.bincount(np.minimum(cell, ranges.BINS - 1), minlength=ranges.BINS).astype(float)
 
 
 def found(y, noise_sd, noise_per_width=0.02):
-    noisy = counts(y) + noise_sd * np.sin(np.arange(clipping.BINS) * 12.9898) * np.sqrt(2)
-    return clipping.outcome_window(noisy, noise_sd, LO, HI, len(y), noise_per_width)
+    noisy = counts(y) + noise_sd * np.sin(np.arange(ranges.BINS) * 12.9898) * np.sqrt(2)
+    return ranges.outcome_window(noisy, noise_sd, LO, HI, len(y), noise_per_width)
 
 
 def test_without_noise_nothing_is_cut():
     y = np.random.default_rng(1).normal(2, 1, ROWS)
-    assert clipping.outcome_window(counts(y), 0.0, LO, HI, ROWS, 0.02) == (LO, HI)
+    assert ranges.outcome_window(counts(y), 0.0, LO, HI, ROWS, 0.02) == (LO, HI)
 
 
 def test_the_window_holds_most_of_a_normal_outcome_and_little_more():
@@ -44,7 +44,7 @@ def test_it_widens_as_noise_falls(noise_per_width):
 
 def test_all_noise_leaves_a_wide_window_within_the_bounds():
     rng = np.random.default_rng(4)
-    low, high = clipping.outcome_window(rng.normal(0, 1e6, clipping.BINS), 1e6, LO, HI, 100.0, 1e-3)
+    low, high = ranges.outcome_window(rng.normal(0, 1e6, ranges.BINS), 1e6, LO, HI, 100.0, 1e-3)
     assert LO <= low < high <= HI
     assert high - low > 0.4 * (HI - LO)
 

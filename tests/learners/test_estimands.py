@@ -15,7 +15,7 @@ from learners_contract import SPLITS
 
 import privcausal as pc
 from privcausal.features.points import read_points
-from privcausal.inference.score_cut import Cut, Extremes
+from privcausal.inference.cuts import Cut, Extremes
 from privcausal.learners import averages
 from privcausal.learners.nuisances import remainder_weight
 from privcausal.testing import seeded_noise, zero_noise

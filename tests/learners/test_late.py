@@ -14,8 +14,8 @@ import pytest
 import privcausal as pc
 from privcausal.inference.average import AverageEstimate
 from privcausal.inference.contrasts import late_limits
+from privcausal.inference.cuts import Cut, Extremes
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.score_cut import Cut, Extremes
 from privcausal.learners import plr
 from privcausal.testing import seeded_noise, zero_noise
 

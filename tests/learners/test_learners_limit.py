@@ -15,8 +15,8 @@ from learners_contract import BOUNDS, FORMULA, GROUPS, study
 import privcausal as pc
 from privcausal.features.functions import ArmMean
 from privcausal.features.points import read_points
-from privcausal.inference import clipping
-from privcausal.inference.score_cut import Cut, Extremes
+from privcausal.inference import cuts
+from privcausal.inference.cuts import Cut, Extremes
 from privcausal.learners import S, averages
 from privcausal.testing import zero_noise
 
@@ -32,7 +32,7 @@ def uncut(extremes: Extremes, *_: Any, **__: Any) -> Cut:
     return Cut(4 * float(extremes.largest.max()), 0.0)
 
 
-def at_the_bound(sizes: clipping.AbsHistogram, *_: Any, **__: Any) -> float:
+def at_the_bound(sizes: cuts.AbsHistogram, *_: Any, **__: Any) -> float:
     """No cut: the one that a learner would choose trades bias for noise."""
     return float(sizes.edges[-1])
 
@@ -42,7 +42,7 @@ def noiseless(learner: Any, base: str = "linear") -> Any:
     call: Any = pc.private if learner == "private" else partial(pc.privcate, learner=learner)
     with (
         zero_noise(),
-        mock.patch.object(clipping, "threshold_for_effect", at_the_bound),
+        mock.patch.object(cuts, "threshold_for_effect", at_the_bound),
         mock.patch.object(averages, "score_cut", uncut),
         mock.patch.object(averages, "FACTORS", (np.inf,)),
     ):

@@ -14,9 +14,9 @@ from learners_contract import BOUNDS, FORMULA, GROUPS, study
 
 import privcausal as pc
 from privcausal.errors import CapabilityError
-from privcausal.inference import clipping
+from privcausal.inference import cuts
+from privcausal.inference.cuts import Cut, Extremes
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.score_cut import Cut, Extremes
 from privcausal.learners import averages, orthogonal
 from privcausal.learners import base as learners_base
 from privcausal.learners import r as learner_r
@@ -176,12 +176,12 @@ def test_a_second_release_changes_nothing_without_noise_and_cuts() -> None:
         seen.append((given[2], found))
         return found, products
 
-    def at_the_bound(sizes: clipping.AbsHistogram, *_: Any, **__: Any) -> float:
+    def at_the_bound(sizes: cuts.AbsHistogram, *_: Any, **__: Any) -> float:
         return float(sizes.edges[-1])
 
     with (
         zero_noise(),
-        mock.patch.object(clipping, "threshold_for_effect", at_the_bound),
+        mock.patch.object(cuts, "threshold_for_effect", at_the_bound),
         mock.patch.object(learner_r, "PRIORS", replace(PRIORS, least_left=1.0)),
         mock.patch.object(learner_r, "second_release", spy),
     ):
@@ -220,9 +220,9 @@ def test_what_an_effect_leaves_of_sizes_is_what_is_drawn() -> None:
     t = rng.random(n) < e
     whole = (t - e) * ((t - e) * tau + sigma * rng.standard_normal(n))
     rest = whole - (t - e) ** 2 * tau
-    edges = clipping.size_edges(8.0)
+    edges = cuts.size_edges(8.0)
     counts = np.histogram(np.abs(whole), np.r_[0.0, edges])[0].astype(float)
-    law = clipping.AbsHistogram(edges, counts, 0.0)
+    law = cuts.AbsHistogram(edges, counts, 0.0)
     state = mock.Mock()  # both functions are constants
     part = mock.Mock(e_soft=lambda _: np.full(5, e))
     left = learner_r._left(state, law, part, lambda _: np.full(5, tau))

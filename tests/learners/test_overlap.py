@@ -75,7 +75,7 @@ def test_the_least_predicted_error_is_chosen(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(averages, "_noise", priced)
     monkeypatch.setattr(averages, "remainder", allowed)
-    monkeypatch.setattr("privcausal.learners.private.weighed", kept)
+    monkeypatch.setattr(averages, "weighed", kept)
     fitted(study(4000, 0.5), 1)
     losses = np.array(noises) + np.array(laws)
     assert len(losses) == len(averages.FACTORS)

@@ -11,8 +11,8 @@ import pytest
 import statsmodels.formula.api as smf
 
 import privcausal as pc
+from privcausal.inference.cuts import Cut, Extremes
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.score_cut import Cut, Extremes
 from privcausal.learners import plr
 from privcausal.testing import seeded_noise, zero_noise
 

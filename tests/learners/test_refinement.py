@@ -13,7 +13,7 @@ import pytest
 
 import privcausal as pc
 from privcausal.features.products import Interactions
-from privcausal.inference import clipping
+from privcausal.inference import cuts
 from privcausal.inference.effect import Effect
 from privcausal.inference.priors import PRIORS
 from privcausal.learners import r as learner_r
@@ -125,7 +125,7 @@ def test_without_noise_both_releases_say_the_same() -> None:
     with (
         zero_noise(),
         mock.patch.object(
-            clipping, "threshold_for_effect", lambda sizes, *_, **__: float(sizes.edges[-1])
+            cuts, "threshold_for_effect", lambda sizes, *_, **__: float(sizes.edges[-1])
         ),
         mock.patch.object(learner_r, "PRIORS", all_left),
         mock.patch.object(learner_r, "_averaged", first_only),

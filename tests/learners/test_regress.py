@@ -228,7 +228,7 @@ def test_files_and_engines_give_the_same_numbers(tmp_path: Path) -> None:
 def test_a_cell_that_luck_shows_does_not_lose_all_coefficients() -> None:
     """One fit in a thousand sees rows four octaves further than any lie; the Gram's noise grows
     with the square of that, and hid every direction."""
-    from privcausal.inference.least_squares import Sizes
+    from privcausal.inference.cuts import Sizes
 
     seen, calls = Sizes._seen, []
 

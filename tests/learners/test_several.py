@@ -13,8 +13,8 @@ import pytest
 import privcausal as pc
 from privcausal.features.functions import Constant, Nuisance
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.score_cut import Cut, Extremes
-from privcausal.learners import joint, several
+from privcausal.inference.cuts import Cut, Extremes
+from privcausal.learners import averages, several
 from privcausal.learners.averages import Weighed
 from privcausal.testing import seeded_noise, zero_noise
 
@@ -56,7 +56,7 @@ def test_without_noise_it_is_the_doubly_robust_mean_of_each_arm() -> None:
     with (
         zero_noise(),
         mock.patch.object(several, "weighed", side_effect=given),
-        mock.patch.object(joint, "score_cut", uncut),
+        mock.patch.object(averages, "score_cut", uncut),
     ):
         found = fit(data, groups="site")
     own = data["T"].to_numpy()[:, None] == np.array(list("abc"))

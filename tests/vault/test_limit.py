@@ -66,7 +66,7 @@ class Clean:
             self.mu1 - self.mu0 + (self.y - self.mu1) / self.e,
             self.mu1 - self.mu0 - (self.y - self.mu0) / (1 - self.e),
         )
-        phi = s.features.phi(s.design.scaled(columns, self.n))
+        phi = s.features.of(self.rows)
         self.phi = phi
         self.w = np.minimum(1.0, (s.features.cut / np.linalg.norm(phi, axis=1)) ** 2)
         indicators = [self.levels == k for k in range(3)]

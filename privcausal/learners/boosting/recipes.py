@@ -25,7 +25,7 @@ from privcausal.features.functions import (
 )
 from privcausal.features.products import Interactions
 from privcausal.features.steps import Bins, Steps
-from privcausal.inference import clipping
+from privcausal.inference import cuts
 from privcausal.inference.confounding import Pair, Remainder, unrelated
 from privcausal.inference.effect import Effect, Piece
 from privcausal.inference.priors import PRIORS
@@ -508,7 +508,7 @@ def x_learner(state: FitState) -> Learnt:
 def _cut(machine: BoostingSession, target: Transform) -> tuple[float, float]:
     """Cut of a score and its root mean square there, from a noisy histogram of its size."""
     sizes = read_sizes(machine.state, sizes_of(target), Stages.SCORE_SIZES)
-    cut = clipping.threshold_for_effect(sizes, machine.price(EFFECT))
+    cut = cuts.threshold_for_effect(sizes, machine.price(EFFECT))
     return cut, max(sizes.rms(cut), 1e-3 * cut)
 
 

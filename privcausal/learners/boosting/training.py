@@ -12,7 +12,7 @@ from scipy.linalg import block_diag
 from privcausal.accounting import Release
 from privcausal.features.functions import Constant
 from privcausal.features.steps import Bins, Steps, make_bins
-from privcausal.inference import clipping, smoothing
+from privcausal.inference import cuts, smoothing
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Posterior
 from privcausal.inference.smoothing import Course, Fitted, Totals
@@ -166,20 +166,20 @@ def centre_of(counts: Vector, sd: float, edges: Vector, price: float, middle: fl
     """
     middles = 0.5 * (edges[1:] + edges[:-1])
     half = float(edges[-1])
-    kept = np.where(counts >= clipping.TAIL * sd, np.maximum(counts, 0.0), 0.0)
+    kept = np.where(counts >= cuts.TAIL * sd, np.maximum(counts, 0.0), 0.0)
     if not kept.any():
         return Centre(middle, half, 0.5 * half)
     # outer cells hold what lies at the bounds: a two-valued outcome sits there
     middles[[0, -1]] = edges[[0, -1]]
     mean = float(kept @ middles / kept.sum())
     away = np.abs(middles - mean)
-    borders = clipping.size_edges(half + abs(mean))
+    borders = cuts.size_edges(half + abs(mean))
     cells = np.minimum(np.searchsorted(borders, away), len(borders) - 1)
     held = np.asarray(np.bincount(cells, kept, len(borders)), np.float64)
-    sizes = clipping.AbsHistogram(borders, held, sd)
+    sizes = cuts.AbsHistogram(borders, held, sd)
     size = float(np.sqrt(kept @ away**2 / kept.sum()))
     # residuals of a good fit are smaller, but a lopsided outcome must not be cut at all
-    cut = clipping.threshold_for_effect(sizes, price, bias=1.0)
+    cut = cuts.threshold_for_effect(sizes, price, bias=1.0)
     cut = min(max(cut, size), half + abs(mean))
     return Centre(middle + mean, cut, max(size, 1e-3 * half))
 

@@ -116,7 +116,7 @@ def conditional(*kept: str) -> Without:
 
 
 def as_read(counts: Any, noise: float, borders: Any, *_: Any) -> Any:
-    return orthogonal.clipping.cleaned(counts, noise, borders)
+    return orthogonal.cuts.cleaned(counts, noise, borders)
 
 
 def noisy_gram(of: Any, noisy: Any, sd: float, share: float) -> Any:

@@ -1,0 +1,467 @@
+"""Where sizes are cut, from noisy histograms of them: least squared noise plus squared bias.
+
+The bias of a cut is an estimate where a shape or a nuisance is learned: it may bias these, but an
+average only by the product with the error of the propensity. It is a bound (`ranges`) for averages
+and regressions, whose intervals claim coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtr
+from scipy.stats import norm
+
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import (
+    ERROR,
+    LOOKS,
+    LUCK,
+    Look,
+    Tail,
+    cuts_between,
+    hidden_beyond,
+    told,
+)
+from privcausal.inference.regression import likelihoods, signal_share
+from privcausal.typing import Matrix, Vector
+
+HALF_OCTAVES = 40
+"""Bins of a score's size below its bound, down to a millionth of it."""
+
+
+def score_edges(bound: float, bins: int = HALF_OCTAVES) -> Vector:
+    """Upper borders of bins of half an octave each, ascending to the bound, shape (bins + 1,)."""
+    return np.asarray(bound * 2.0 ** (-0.5 * np.arange(bins, -1, -1)))
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A cut and the most that it moves the mean score."""
+
+    at: float
+    bias: float
+
+    @classmethod
+    def least(cls, cuts: Vector, noise: float, bias: Vector, weight: float = 1.0) -> Cut:
+        """That of least squared error; `noise` is an sd per unit of the cut, of this `weight`."""
+        best = int(np.argmin(weight * (noise * cuts) ** 2 + bias**2))
+        return cls(float(cuts[best]), float(bias[best]))
+
+
+# -- shapes and nuisances ---------------------------------------------------------------------
+
+SHAPE_OCTAVES = 16
+"""Bins, from a 256th of the bound on: lower cuts are never worth it."""
+
+SHAPE_CUTS = 60
+"""Cuts that are tried, 9 % apart."""
+
+TAIL, COMPANY, LONE = 3.0, 2.0, 4.0
+"""A tail bin counts at TAIL noise sds if the bin below it has COMPANY of them, and at LONE else:
+with 17 bins one release in a thousand invents a tail."""
+
+NEAR = 4
+"""Bins (two octaves) beyond the last that stands out, whose counts together tell of a tail."""
+
+
+def size_edges(bound: float) -> Vector:
+    """Bin borders in half octaves, from bound / 2^8 to the bound."""
+    return score_edges(bound, SHAPE_OCTAVES)
+
+
+@dataclass(frozen=True, eq=False)
+class AbsHistogram:
+    """Cleaned counts of |score| by bin; `silent` if nothing stands out.
+
+    `tail` is the noisy number of scores in the `NEAR` bins beyond the last that stands out.
+    """
+
+    edges: Vector
+    counts: Vector
+    noise_sd: float
+    silent: bool = False
+    tail: float = 0.0
+
+    @property
+    def typical(self) -> Vector:
+        """A value inside each bin."""
+        return np.asarray(PRIORS.bin_typical * self.edges)
+
+    @property
+    def total(self) -> float:
+        return float(max(self.counts.sum(), 1.0))
+
+    @property
+    def cuts(self) -> Vector:
+        """Cuts that are tried, shape (SHAPE_CUTS,)."""
+        return np.geomspace(self.edges[2], self.edges[-1], SHAPE_CUTS)
+
+    def excess(self, cut: float) -> float:
+        """Mean of (|score| - cut)+ as far as the histogram shows."""
+        return float(self.counts @ np.maximum(self.typical - cut, 0.0)) / self.total
+
+    def rms(self, cut: float) -> float:
+        """Root mean square of the score cut at `cut`."""
+        return float(np.sqrt(self.counts @ np.minimum(self.typical, cut) ** 2 / self.total))
+
+    def below(self, cut: float) -> float:
+        """Share of scores below `cut`."""
+        return float(np.interp(cut, self.edges, np.cumsum(self.counts) / self.total))
+
+    @property
+    def reach(self) -> float:
+        """Upper border of the last bin that stands out."""
+        return float(self.edges[np.flatnonzero(self.counts > 0)[-1]])
+
+
+def cleaned(counts: Vector, noise_sd: float, borders: Vector) -> AbsHistogram:
+    """Drop tail bins that do not stand out from the noise."""
+    kept = counts.copy()
+    for i in range(len(kept) - 1, -1, -1):
+        lone = i > 0 and kept[i - 1] < COMPANY * noise_sd
+        if kept[i] >= (LONE if lone else TAIL) * noise_sd and kept[i] > 0:
+            break
+        kept[i] = 0.0
+    last = int(np.flatnonzero(kept)[-1]) if kept.any() else len(kept)
+    tail = float(counts[last + 1 : last + 1 + NEAR].sum())
+    silent = not kept.any()
+    if silent:  # all noise: assume the widest, which costs accuracy and never the claim
+        kept[-1] = 1.0
+    return AbsHistogram(borders, np.maximum(kept, 0.0), noise_sd, silent, tail)
+
+
+def threshold_for_effect(
+    sizes: AbsHistogram, noise_per_cut: float, *, bias: float = PRIORS.cut_bias
+) -> float:
+    """Cut of least cut_noise (noise_per_cut M)^2 + (bias x excess(M))^2, for estimating tau(x)."""
+    lost = np.array([bias * sizes.excess(m) for m in sizes.cuts])
+    return Cut.least(sizes.cuts, noise_per_cut, lost, PRIORS.cut_noise).at
+
+
+def cut_of_least_error(sizes: AbsHistogram, noise_per_cut: float) -> Cut:
+    """Cut of least squared noise and squared bias (`unseen_bias`)."""
+    lost = np.array([unseen_bias(sizes, m) for m in sizes.cuts])
+    return Cut.least(sizes.cuts, noise_per_cut, lost)
+
+
+def unseen_bias(sizes: AbsHistogram, cut: float) -> float:
+    """Clipping bias to allow for, as a standard deviation, where a shape is learned.
+
+    Scores beyond the cut that the histogram shows count in full, as those of a skewed outcome have
+    one sign there. Those that no bin shows count by half a cut each and the part
+    `Priors.one_sided`. They are half the rows that would stand out, or what the bins beyond hold
+    together if that is more; and at most the share 4/9 (rms/cut)^2 that a unimodal law can have
+    there (Vysochanskij and Petunin 1980).
+    """
+    if cut >= sizes.edges[-1]:
+        return 0.0
+    unseen = max(0.5 * TAIL * sizes.noise_sd, sizes.tail) / sizes.total
+    hidden = min(unseen, (4.0 / 9.0) * (sizes.rms(cut) / cut) ** 2)
+    return sizes.excess(cut) + PRIORS.one_sided * 0.5 * hidden * cut
+
+
+SCALES = 60
+"""Residual sds that are tried: a grid from the first border of the bins to the last."""
+
+
+def denoise_normal(
+    counts: Vector, noise_sd: float, borders: Vector, count: float, e: Vector
+) -> AbsHistogram:
+    """Cleaned counts of |(T - e)(Y - eta)|, shrunk towards those of a normal residual.
+
+    With few rows or little budget the histogram is mostly noise, and a cut read from it may be far
+    off. With a residual N(0, s^2) the product is normal within each arm, with sd s e(x) or s (1 -
+    e(x)); s is averaged over by its likelihood. What the counts say beyond noise is kept: heavier
+    tails count as soon as they can be seen.
+
+    Parameters
+    ----------
+    counts, borders : Vector
+        Noisy counts per bin and upper borders, shape (K,).
+    count : float
+        (Noisy) number of rows.
+    e : Vector
+        Propensities of a synthetic population, shape (N,).
+    """
+    seen = cleaned(counts, noise_sd, borders)
+    if noise_sd == 0 or (seen.silent and counts.sum() <= noise_sd):
+        return seen
+    scales = np.geomspace(borders[0], borders[-1], SCALES)
+    arms, weight = np.concatenate([e, 1 - e]), np.concatenate([1 - e, e]) / len(e)
+    below = 2 * ndtr(borders[:, None, None] / (scales[:, None] * arms)) - 1
+    upto = (below @ weight).T
+    upto[:, -1] = 1.0
+    law = count * np.diff(upto, axis=1, prepend=0.0)  # by bin for every scale, (SCALES, K)
+    chance = likelihoods(counts, noise_sd, law)
+    model = chance @ law / chance.sum()
+    keep = 0.0 if seen.silent else signal_share(counts - model, noise_sd**2)
+    return replace(seen, counts=(1 - keep) * model + keep * seen.counts, silent=False)
+
+
+# -- scores of averages -----------------------------------------------------------------------
+#
+# Scores of the smaller arm are larger, as they are divided by its share of the rows. So sizes are
+# kept apart by arm, each over the weight of an outcome in its scores. That makes the arms alike:
+# what reaches far in one is taken to reach as far in the other.
+
+
+@dataclass(frozen=True, eq=False)
+class ArmSizes:
+    """Noisy counts of |score| x factor of the row's arm, up to each of `edges` (K,), shape (A, K).
+
+    There are A = 2 arms, or one for all rows; their `factors` are in (0, 1].
+    """
+
+    counts: Matrix
+    noise_sd: float
+    edges: Vector
+    factors: Vector
+
+    @property
+    def _looked(self) -> tuple[tuple[Vector, float], ...]:
+        pooled = self.counts.sum(axis=0), float(np.sqrt(len(self.counts))) * self.noise_sd
+        return (*((counts, self.noise_sd) for counts in self.counts), pooled)
+
+    @cached_property
+    def reach(self) -> float:
+        """How far sizes are seen, in one arm or both together; 0 if nowhere."""
+        found = (told(counts, noise_sd, LOOKS) for counts, noise_sd in self._looked)
+        seen = np.flatnonzero(np.logical_or.reduce(list(found)))
+        return float(self.edges[seen[-1]]) if len(seen) else 0.0
+
+    def rms(self, cut: float) -> float:
+        """Root mean square of the scores cut at `cut`, of the sizes that are seen; 0 if none."""
+        seen = np.where(self.edges <= self.reach, np.maximum(self.counts, 0.0), 0.0)
+        size = np.minimum(PRIORS.bin_typical * self.edges / self.factors[:, None], cut)
+        return float(np.sqrt((seen * size**2).sum() / max(seen.sum(), 1.0)))
+
+    def hidden(self, reach: Vector, anywhere: bool) -> tuple[Vector, float]:
+        """Most rows beyond `reach` in each arm, and in both."""
+        starts = zip(self._looked, [*reach, reach.max()], strict=True)
+        found = [
+            hidden_beyond(start, *one, self.edges, LOOKS, anywhere=anywhere)
+            for one, start in starts
+        ]
+        return np.array(found[:-1]), found[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class Extremes:
+    """What the scores of a synthetic population could be, by arm, shape (A, N) each.
+
+    `sizes` are the largest |score| for outcomes within their bounds, `weights` the slopes of the
+    score in the outcome, `chances` the probabilities of the arms.
+    """
+
+    sizes: Matrix
+    weights: Matrix
+    chances: Matrix
+
+    @property
+    def shares(self) -> Vector:
+        """Of the arms among the rows, shape (A,)."""
+        return np.asarray(self.chances.mean(axis=1))
+
+    @property
+    def largest(self) -> Vector:
+        """By arm, shape (A,)."""
+        return np.asarray(self.sizes.max(axis=1))
+
+    @property
+    def unit(self) -> float:
+        """One unit of the outcome, in sizes that `factors` make alike."""
+        return float(self._typical.min())
+
+    @property
+    def unit_most(self) -> float:
+        """One unit of the outcome, in scores of the arm where it weighs most."""
+        return float(self._typical.max())
+
+    @property
+    def factors(self) -> Vector:
+        """Make the outcome's mean weights alike in both arms; the larger is 1."""
+        return np.asarray(self._typical.min() / self._typical)
+
+    @property
+    def _typical(self) -> Vector:
+        weighed = (self.chances * np.abs(self.weights)).mean(axis=1)
+        typical = np.maximum(weighed / np.maximum(self.shares, 1e-12), 1e-12)
+        # scores of one arm's mean have no outcomes of the other
+        return np.asarray(np.where(weighed > 0, typical, typical.max()))
+
+    def excess(self, cut: float) -> float:
+        """Most that the mean of the scores can lose by a cut, whatever the outcomes."""
+        lost = np.maximum(self.sizes - cut, 0.0)
+        return float((self.chances * lost).sum(axis=0).mean())
+
+
+def score_cut(
+    extremes: Extremes,
+    noise_per_cut: float,
+    sizes: ArmSizes | None,
+    look: Look | None,
+    rows: float,
+    *,
+    anywhere: bool = False,
+) -> Cut:
+    """The cut of least squared noise plus squared bound of the bias.
+
+    Where the outcome has no scale (two values, rare events) the bound is that for any outcomes.
+
+    Parameters
+    ----------
+    noise_per_cut : float
+        Noise sd of the mean score per unit of the cut.
+    look : Look or None
+        A first look at the outcome.
+    rows : float
+        (Noisy) number of rows.
+    anywhere : bool
+        Whether hidden scores may be as large as any (no condition on their tail).
+    """
+    bias: Callable[[float], float] = extremes.excess
+    largest = float(extremes.largest.max())
+    start = PRIORS.lowest_cut * largest
+    scaled = look is None or look.scaled
+    # where most outcomes are alike, or scores too few to be seen, outcomes tell how far they reach
+    least = look.reach if look and sizes and (look.mostly or not sizes.reach) else 0.0
+    if sizes is not None and scaled and max(sizes.reach, least) > 0:
+        start, largest, bias = _tails(extremes, sizes, least, rows, anywhere)
+    cuts = cuts_between(start, largest)
+    biases = np.array([bias(float(cut)) for cut in cuts])
+    return Cut.least(cuts, noise_per_cut, biases)
+
+
+def _tails(
+    extremes: Extremes, sizes: ArmSizes, least: float, rows: float, anywhere: bool
+) -> tuple[float, float, Callable[[float], float]]:
+    """The least and the largest cut, and the bound of the bias by the tail condition.
+
+    What is seen in the bin of an arm's largest possible score lies below that score. What is seen
+    further out speaks against the synthetic population.
+    """
+    factors = sizes.factors
+    ends = extremes.largest * factors
+    reach = np.maximum(sizes.reach, np.minimum(least * extremes.unit, ends))
+    within = reach / np.sqrt(2.0) < ends
+    reach = np.where(within, np.minimum(reach, ends), reach)
+    ends = np.maximum(ends, reach)
+    most, both = sizes.hidden(reach, anywhere)
+    most = np.minimum(most, rows * extremes.shares)
+    laws = [Tail(float(s), float(e), anywhere) for s, e in zip(reach, ends, strict=True)]
+
+    def bias(cut: float) -> float:
+        each = [float(law.excess(cut * f)) / f for law, f in zip(laws, factors, strict=True)]
+        # as many hidden rows as there may be, where they weigh most
+        left, lost = both, 0.0
+        for arm in np.argsort(np.negative(each), kind="stable").tolist():
+            own = min(float(most[arm]), left)
+            left, lost = left - own, lost + own * each[arm]
+        by_tail = lost / rows
+        return min(by_tail, extremes.excess(cut)) if within.all() else by_tail
+
+    return float((reach / factors).max()), float((ends / factors).max()), bias
+
+
+LEAST_KEPT = 0.5
+"""At most half the slope is taken to be lost: the model is too rough for more."""
+
+
+def slope_kept(weights: Matrix, slopes: Matrix, chances: Matrix, cut: float, rms: float) -> float:
+    """The share of the slope that a cut leaves, for normal residuals.
+
+    A score s = w (Y - m) is cut at M. If a wrong constant effect shifts the means m, uncut scores
+    tell of it in full and cut ones not at all: the sum of cut scores falls by E[slope 1(|s| < M)],
+    where by the mass, E[slope], it should fall by more. The ratio by the mass would then stay near
+    the centre that scores were cut around. Dividing by the share that is left mends that to first
+    order, as Newton's step to Huber's (1964) estimate would.
+
+    Parameters
+    ----------
+    weights, slopes, chances : Matrix
+        w, the slope of its score, and the probability of the arm, by arm and point of the synthetic
+        population, shape (2, N).
+    cut, rms : float
+        M, and the root mean square of the scores after the cut.
+    """
+    sizes = np.abs(weights) / cut
+
+    def excess(log_sd: float) -> float:
+        x = 1 / (sizes * np.exp(log_sd) + 1e-12)
+        inside = 1 - 2 * norm.sf(x)
+        # E min((z / x)^2, 1) for a standard normal z
+        square = (inside - 2 * x * norm.pdf(x)) / x**2 + 2 * norm.sf(x)
+        return float((chances * square).mean() * len(chances) - (rms / cut) ** 2)
+
+    scale = np.log(cut / np.abs(weights).max())
+    low, high = scale - 12.0, scale + 12.0
+    if excess(high) <= 0:
+        return LEAST_KEPT
+    sd = np.exp(brentq(excess, low, high)) if excess(low) < 0 else np.exp(low)
+    inside = 1 - 2 * norm.sf(1 / (sizes * sd + 1e-12))
+    kept = float((chances * slopes * inside).sum() / (chances * slopes).sum())
+    return max(kept, LEAST_KEPT)
+
+
+# -- regressions ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """Noisy counts of sizes up to each of `edges`, shapes (K,); `looks` such histograms share the
+    chance that one of them shows luck."""
+
+    counts: Vector
+    noise_sd: float
+    edges: Vector
+    looks: int
+
+    def cut(
+        self, noise_per_cut: float, rows: float, least: float = 0.0, *, anywhere: bool = False
+    ) -> Cut:
+        """The cut, at or beyond what is seen, of least squared noise plus squared bound of the
+        mean excess; of all sizes of a fit, one is cut like this.
+
+        Parameters
+        ----------
+        noise_per_cut : float
+            Noise sd of a mean over the rows per unit of the cut.
+        least : float
+            How far sizes are known to reach, of an outcome most of which is at single values.
+        anywhere : bool
+            Whether hidden sizes may be as large as any (no condition on their tail).
+        """
+        seen = np.flatnonzero(told(self.counts, self.noise_sd, self.looks))
+        if not len(seen):
+            return Cut(float(self.edges[-1]), 0.0)
+        end = float(self.edges[-1])
+        last = max(int(seen[-1]), int(np.searchsorted(self.edges, min(least, end))))
+        reach = float(self.edges[last])
+        most = hidden_beyond(reach, self.counts, self.noise_sd, self.edges, 1, anywhere=anywhere)
+        cuts = cuts_between(reach, end)
+        bias = min(most / rows, 1.0) * Tail(reach, end, anywhere).excess(cuts)
+        return Cut.least(cuts, noise_per_cut, bias)
+
+    @property
+    def reach(self) -> float:
+        """How far sizes are seen; the largest edge where none are."""
+        return self._seen(ERROR)
+
+    @property
+    def sure(self) -> float:
+        """The same without cells that one fit in a thousand sees by luck."""
+        return self._seen(LUCK)
+
+    def _seen(self, error: float) -> float:
+        seen = np.flatnonzero(told(self.counts, self.noise_sd, self.looks, error))
+        return float(self.edges[seen[-1] if len(seen) else -1])
+
+    def rms(self, cut: float) -> float:
+        """Root mean square of the sizes that are seen, cut at `cut`."""
+        seen = np.maximum(self.counts, 0.0)
+        size = np.minimum(self.edges, cut)
+        return float(np.sqrt(seen @ size**2 / max(seen.sum(), 1.0)))
