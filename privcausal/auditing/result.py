@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from privcausal.auditing.bounds import Measure
 from privcausal.errors import Strict
 from privcausal.prices import at_least, at_most
-from privcausal.report import Pairs, Prose, Rule, Summary, Table, TableColumn, TableGrid
+from privcausal.report.summary import Summary
+from privcausal.report.tables import Pairs, Prose, Rule, Table, TableColumn, TableGrid
 
 if TYPE_CHECKING:
     import pandas as pd

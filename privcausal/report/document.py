@@ -15,8 +15,8 @@ from privcausal.errors import CapabilityError
 from privcausal.prices import at_most, chance, odds
 from privcausal.report import pictures, tables
 from privcausal.report.html import grid_html
-from privcausal.report.numbers import alike, level
-from privcausal.report.tables import TableColumn, TableGrid
+from privcausal.report.numbers import interval, level
+from privcausal.report.tables import TableColumn, TableGrid, filled, named
 from privcausal.report.view import FitView, VarianceSource
 from privcausal.report.words import (
     ALERTS,
@@ -138,9 +138,7 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
     if view.effects is not None and len(view.effects):
         row = view.effects.iloc[view.lead]
         of = f"average effect on {view.outcome}" if view.treatment else "the first coefficient"
-        estimate, low, high = alike(
-            [float(row[k]) for k in ("estimate", "conf_low", "conf_high")], float(row["std_error"])
-        )
+        estimate, low, high = interval(row)
         facts.append((str(row.name), estimate, of))
         remark = "all sources of error" if view.more else "sampling and privacy noise"
         limits = f"{low} to {high}" if math.isfinite(row["conf_low"]) else "no limits"
@@ -170,7 +168,7 @@ def _grids(view: FitView, *, public: bool) -> dict[str, TableGrid | None]:
         "effects": shown(view.effects, tables.effect_grid),
         "groups": shown(view.gates, tables.gate_grid),
         "cells": shown(view.cells, tables.cell_grid),
-        "sources": tables.variance_grid(_plain(view.uncertainty, public=public))
+        "sources": tables.source_grid(_plain(view.uncertainty, public=public), packed=False)
         if view.uncertainty
         else None,
         "budget": tables.budget_grid(view.budget),
@@ -183,13 +181,12 @@ def _grids(view: FitView, *, public: bool) -> dict[str, TableGrid | None]:
 
 def odds_grid(epsilon: float, neighbors: Neighbors) -> TableGrid:
     """How far reading anything released can move a belief about one person."""
-    columns = (
-        TableColumn("belief before", "left", "belief before reading"),
-        TableColumn("at least", words="can fall to"),
-        TableColumn("at most", words="can rise to"),
+    return filled(
+        f"Belief that {ODDS[neighbors]}, as odds",
+        named("belief before", map(odds, PRIORS), "belief before reading"),
+        (TableColumn("at least", words="can fall to"), (odds(p, -epsilon) for p in PRIORS)),
+        (TableColumn("at most", words="can rise to"), (odds(p, epsilon) for p in PRIORS)),
     )
-    rows = tuple((odds(p), odds(p, -epsilon), odds(p, epsilon)) for p in PRIORS)
-    return TableGrid(f"Belief that {ODDS[neighbors]}, as odds", columns, rows)
 
 
 def _pair_grid(caption: str, pairs: tuple[tuple[str, str], ...]) -> TableGrid | None:

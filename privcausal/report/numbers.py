@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 WIDEST = 9
 """Characters a fixed-point number may take before the scientific form is used."""
@@ -48,6 +48,12 @@ def alike(values: Sequence[float], spread: float, digits: int = 3) -> tuple[str,
             return texts
     ratio = math.log10(largest) - math.log10(spread) if largest > 0 else 0.0
     return tuple(number(v, min(4, max(2, 2 + math.floor(ratio)))) for v in values)
+
+
+def interval(row: Any, digits: int = 3) -> tuple[str, ...]:
+    """Estimate and both limits of a row of estimates, on the scale of its standard error."""
+    values = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
+    return alike(values, float(row["std_error"]), digits)
 
 
 def noise(value: float) -> str:

@@ -166,11 +166,13 @@ def budget_picture(view: FitView) -> Picture | None:
     if view.budget.empty:
         return None
     lines = view.budget.iloc[:MOST_BARS]
-    currency, prices = tables.budget_prices(lines)
-    total = float(prices.sum()) or 1.0
+    paid = tables.price_frame(lines)
+    currency = paid["currency"].iloc[0]
     spent = "; ".join(
-        f"{stage} {text} ({percent(price / total)})"
-        for stage, text, price in zip(lines["stage"], column(prices), prices, strict=True)
+        f"{stage} {text} ({percent(share)})"
+        for stage, text, share in zip(
+            paid["stage"], column(paid["price"]), paid["share"], strict=True
+        )
     )
     words = f"Bars: the price of each release in {currency}: {clean(spent)}."
     svg = _draw(

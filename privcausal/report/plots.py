@@ -16,8 +16,8 @@ import numpy as np
 
 from privcausal.errors import CapabilityError, DataError
 from privcausal.prices import column
-from privcausal.report.numbers import alike, level, percent
-from privcausal.report.tables import budget_prices
+from privcausal.report.numbers import alike, interval, level, percent
+from privcausal.report.tables import price_frame
 from privcausal.report.view import Shape, VarianceSource
 from privcausal.report.words import clean, cut, effects_on
 from privcausal.typing import Vector
@@ -290,9 +290,7 @@ def forest_plot(
     ax, places = row_axes(ax, frame.index)
     _intervals(ax, places, frame)
     for place, row in zip(places, frame.to_dict("records"), strict=True):
-        value, low, high = alike(
-            [row["estimate"], row["conf_low"], row["conf_high"]], row["std_error"]
-        )
+        value, low, high = interval(row)
         ax.annotate(
             f"{value} [{low}, {high}]", (1, place), xytext=(6, 0),
             xycoords=("axes fraction", "data"), textcoords="offset points", va="center",
@@ -400,13 +398,12 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     Releases priced in pure epsilon are drawn at the zCDP they imply, rho = epsilon^2 / 2, when
     the fit also pays in rho; on their own they are drawn in epsilon.
     """
-    currency, prices = budget_prices(budget)
-    names = [f"{stage}: {query}" for stage, query in budget[["stage", "query"]].itertuples(False)]
+    paid = price_frame(budget)
+    prices, names = paid["price"].to_numpy(), paid["stage"] + ": " + paid["query"]
     ax, places = row_axes(ax, names, grid=False)
     ax.barh(places, prices, height=0.55, color=BLUE, edgecolor=INK, linewidth=0.6, zorder=2)
-    total = float(prices.sum()) or 1.0
-    for place, price, text in zip(places, prices, column(prices), strict=True):
-        label = f"{text} ({percent(price / total)})" if price else "free"
+    for place, text, share in zip(places, column(prices), paid["share"], strict=True):
+        label = f"{text} ({percent(share)})" if share else "free"
         # a column of its own beside the bars, where no bar is too short or too long for it
         ax.annotate(
             label, (1, place), xytext=(6, 0), xycoords=("axes fraction", "data"),
@@ -414,7 +411,7 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         )  # fmt: skip
     ax.set_xlim(0, 1.05 * (float(prices.max()) if len(prices) else 0) or 1.0)
     ax.locator_params(axis="x", nbins=3)  # prices have many digits: more would run together
-    ax.set_xlabel(f"price ({currency})")
+    ax.set_xlabel(f"price ({paid['currency'].iloc[0]})")
     return ax
 
 

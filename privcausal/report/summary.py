@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from textwrap import shorten, wrap
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -250,28 +251,6 @@ FACT = 16
 """Characters of a fact about a fit (a column's name); `Comparison.stats` has it whole."""
 
 
-@dataclass(frozen=True, eq=False)
-class Entry:
-    """One fit of a comparison.
-
-    Attributes
-    ----------
-    name : str
-        Head of its column; untrusted text.
-    terms : DataFrame
-        A row per term, columns `TIDY`.
-    facts : mapping
-        What is said of the fit as a whole, by label: text, ready to print.
-    kind : {"proven", "published", "none"} or None
-        Of its guarantee; None for a fit that another package made.
-    """
-
-    name: str
-    terms: pd.DataFrame
-    facts: Mapping[str, str]
-    kind: Kind | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Comparison(Summary):
     """One table of several fits, which prints itself.
@@ -315,87 +294,75 @@ class Comparison(Summary):
 
 
 def compared(
-    entries: Sequence[Entry], title: str, statistic: Statistic, alpha: float, notes: Sequence[str]
+    frame: pd.DataFrame,
+    facts: Mapping[str, Mapping[str, str]],
+    kinds: Collection[Kind],
+    title: str,
+    statistic: Statistic,
+    alpha: float,
+    notes: Sequence[str],
 ) -> Comparison:
-    """The comparison of `entries`: terms as they first appear, facts as the fullest has them."""
+    """The comparison of fits: terms as they first appear, facts as the fullest has them.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        As `Comparison.frame`; names of fits and terms are untrusted text.
+    facts : mapping
+        Of each fit, what is said of it as a whole, by label: text, ready to print.
+    kinds : collection of {"proven", "published", "none"}
+        Of the guarantees of those fits that this package made.
+    """
     import pandas as pd
 
-    frame = pd.concat([e.terms.assign(fit=e.name) for e in entries], ignore_index=True)
-    frame = frame[["fit", *TIDY]]
-    fullest = sorted(entries, key=lambda entry: -len(entry.facts))
-    labels = list(dict.fromkeys(label for entry in fullest for label in entry.facts))
+    fullest = sorted(facts.values(), key=len, reverse=True)
+    labels = list(dict.fromkeys(label for found in fullest for label in found))
     stats = pd.DataFrame(
-        {label: [entry.facts.get(label, "") for entry in entries] for label in labels},
-        index=pd.Index([entry.name for entry in entries], name="fit"),
+        {label: [found.get(label, "") for found in facts.values()] for label in labels},
+        index=pd.Index(list(facts), name="fit"),
     )
-    grid = _grid(entries, statistic, labels, frame)
-    bias = IN_BRACES if _biased(entries, statistic) else ""
-    below = BELOW[statistic].format(level=numbers.level(alpha), bias=bias)
-    said = " ".join([f"{below}.", *notes])
-    blocks = (Rule("="), grid, Rule("="), Prose((f"Notes: {said}",)))
-    return Comparison(Table(title, blocks, _alert(entries)), frame, stats, alpha)
-
-
-def _alert(entries: Sequence[Entry]) -> str:
-    """What its worst column would say of itself."""
-    kinds = {entry.kind for entry in entries}
-    return ALERTS["none" if "none" in kinds else "published" if "published" in kinds else "proven"]
-
-
-def _fact_lines(label: str, values: Sequence[str]) -> list[tuple[str, ...]]:
-    """A fact of each fit, on as many lines as the longest takes."""
-    broken = [wrap(value, FACT) or [""] for value in values]
-    return [
-        (label if line == 0 else "", *(b[line] if line < len(b) else "" for b in broken))
-        for line in range(max(map(len, broken)))
-    ]
-
-
-def _grid(
-    entries: Sequence[Entry], statistic: Statistic, labels: Sequence[str], frame: pd.DataFrame
-) -> TableGrid:
-    columns = (
-        TableColumn("", "left", "term"),
-        *(TableColumn(clean(entry.name), "center") for entry in entries),
-    )
-    cells = [_cells(entry.terms, statistic) for entry in entries]
-    terms = list(dict.fromkeys(str(term) for term in frame["term"]))
-    lines = 3 if _biased(entries, statistic) else 2
-    rows = [
-        (name, *(column.get(term, ("", "", ""))[line] for column in cells))
-        for term in terms
-        for line, name in enumerate((term, "", "")[:lines])
-    ]
-    facts = [
-        line
-        for label in labels
-        for line in _fact_lines(label, [clean(entry.facts.get(label, "")) for entry in entries])
-    ]
-    return TableGrid(
-        "Estimates by fit", columns, (*rows, *facts), frame, breaks=(len(rows),) if facts else ()
-    )
+    # limits and p values allow for the bias, standard errors do not
+    biased = statistic == "std_error" and bool((frame["max_bias"] > 0).any())
+    grid = _grid(frame, stats, statistic, lines=3 if biased else 2)
+    below = BELOW[statistic].format(level=numbers.level(alpha), bias=IN_BRACES if biased else "")
+    blocks = (Rule("="), grid, Rule("="), Prose((f"Notes: {' '.join([f'{below}.', *notes])}",)))
+    worst: Kind = "none" if "none" in kinds else "published" if "published" in kinds else "proven"
+    return Comparison(Table(title, blocks, ALERTS[worst]), frame, stats, alpha)
 
 
 IN_BRACES = ", the largest bias that clipping can cause in braces"
 
 
-def _biased(entries: Sequence[Entry], statistic: Statistic) -> bool:
-    """Whether standard errors do not say all: limits and p values allow for the bias."""
-    return statistic == "std_error" and any((e.terms["max_bias"] > 0).any() for e in entries)
+def _grid(
+    frame: pd.DataFrame, stats: pd.DataFrame, statistic: Statistic, *, lines: int
+) -> TableGrid:
+    heads = (TableColumn(clean(fit), "center") for fit in stats.index)
+    cells = {
+        (row["fit"], str(row["term"])): _cells(row, statistic) for row in frame.to_dict("records")
+    }
+    rows = [
+        (term * (line == 0), *(cells.get((fit, term), ("",) * 3)[line] for fit in stats.index))
+        for term in dict.fromkeys(map(str, frame["term"]))
+        for line in range(lines)
+    ]
+    facts = [line for label in stats for line in _fact_lines(str(label), stats[label])]
+    columns = (TableColumn("", "left", "term"), *heads)
+    breaks = (len(rows),) if facts else ()
+    return TableGrid("Estimates by fit", columns, (*rows, *facts), frame, breaks=breaks)
 
 
-def _cells(terms: pd.DataFrame, statistic: Statistic) -> dict[str, tuple[str, str, str]]:
-    """The estimate of each term, and what stands on the two lines below it."""
-    found = {}
-    for record in terms.to_dict("records"):
-        row: dict[str, Any] = {str(name): value for name, value in record.items()}
-        p = float(row["p_value"])
-        estimate, error, bias, low, high = tables.estimates(row, tables.BIASED)
-        below = {
-            "std_error": f"({error})",
-            "conf_int": f"[{low}, {high}]",
-            "p_value": f"({numbers.p_value(p)})",
-        }
-        braces = f"{{{bias}}}" if row["max_bias"] > 0 else ""
-        found[str(row["term"])] = (estimate, below[statistic], braces)
-    return found
+def _cells(row: Mapping[Any, Any], statistic: Statistic) -> tuple[str, str, str]:
+    """The estimate of a term, and what stands on the two lines below it."""
+    estimate, error, bias, low, high = tables.estimates(row)
+    below = {
+        "std_error": f"({error})",
+        "conf_int": f"[{low}, {high}]",
+        "p_value": f"({numbers.p_value(float(row['p_value']))})",
+    }
+    return estimate, below[statistic], f"{{{bias}}}" if row["max_bias"] > 0 else ""
+
+
+def _fact_lines(label: str, values: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """A fact of each fit, on as many lines as the longest takes."""
+    broken = [wrap(clean(value), FACT) for value in values]
+    yield from zip_longest([label], *broken, fillvalue="")

@@ -7,9 +7,9 @@ which have little room, cut them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -94,16 +94,71 @@ class Table:
     alert: str = ""
 
 
-# -- grids ----------------------------------------------------------------------------------------
+# -- from frames to grids --------------------------------------------------------------------------
+
+Filled: TypeAlias = tuple[TableColumn, Iterable[str]]
+"""A column with its cells."""
+
+
+def filled(
+    caption: str, *columns: Filled, frame: pd.DataFrame | None = None, headed: bool = True
+) -> TableGrid:
+    """The grid of these columns, from left to right; the first names the rows."""
+    heads, cells = zip(*columns, strict=True)
+    return TableGrid(caption, heads, tuple(zip(*cells, strict=True)), frame, headed)
+
+
+def named(head: str, cells: Iterable[object], words: str = "") -> Filled:
+    """A column of text."""
+    return TableColumn(head, "left", words), map(str, cells)
+
+
+def scaled(frame: pd.DataFrame, heads: Mapping[str, TableColumn], spread: Any) -> list[Filled]:
+    """These columns of a frame, the numbers of a row with equal decimals, by its `spread`."""
+    values = frame[list(heads)].to_numpy(dtype=float)
+    spreads = np.broadcast_to(np.asarray(spread, dtype=float), len(frame))
+    cells = [
+        numbers.alike(row, s) for row, s in zip(values.tolist(), spreads.tolist(), strict=True)
+    ]
+    return list(zip(heads.values(), _columns(cells, len(heads)), strict=True))
+
+
+def _columns(cells: Sequence[tuple[str, ...]], count: int) -> list[tuple[str, ...]]:
+    return list(zip(*cells, strict=True)) or [()] * count
+
 
 ESTIMATES = ("estimate", "std_error", "conf_low", "conf_high")
 BIASED = ("estimate", "std_error", "max_bias", "conf_low", "conf_high")
 
-ESTIMATE_COLUMNS = (
-    TableColumn("estimate"),
-    TableColumn("std err", words="standard error"),
-    TableColumn("max bias", words="largest bias that clipping can cause"),
-)
+
+def estimate_heads(alpha: float) -> dict[str, TableColumn]:
+    """Heads of `BIASED`, of intervals at level 1 - alpha."""
+    level, (low, high) = numbers.level(alpha), numbers.limits(alpha)
+    return {
+        "estimate": TableColumn("estimate"),
+        "std_error": TableColumn("std err", words="standard error"),
+        "max_bias": TableColumn("max bias", words="largest bias that clipping can cause"),
+        "conf_low": TableColumn(low, words=f"{level} interval, low"),
+        "conf_high": TableColumn(high, words=f"{level} interval, high"),
+    }
+
+
+def estimated(
+    frame: pd.DataFrame, alpha: float, columns: Sequence[str] = BIASED, value: str = "estimate"
+) -> list[Filled]:
+    """Columns of estimates with equal decimals; `value` is the head of the first."""
+    heads = estimate_heads(alpha) | {"estimate": TableColumn(value)}
+    cells = [estimates(row, columns) for row in frame.to_dict("records")]
+    return list(zip([heads[c] for c in columns], _columns(cells, len(columns)), strict=True))
+
+
+def estimates(row: Mapping[Any, Any], columns: Sequence[str] = BIASED) -> tuple[str, ...]:
+    """Estimate, standard error and limits with equal decimals; limits alone if there is no more."""
+    values = [float(row[column]) for column in columns]
+    if math.isnan(values[0]):
+        limits = numbers.alike(values[-2:], (values[-1] - values[-2]) / 4)
+        return (*("--" for _ in columns[:-2]), *("--" if t == "nan" else t for t in limits))
+    return numbers.alike(values, float(row["std_error"]))
 
 
 def effect_grid(effects: pd.DataFrame, alpha: float) -> TableGrid:
@@ -111,113 +166,66 @@ def effect_grid(effects: pd.DataFrame, alpha: float) -> TableGrid:
 
     An index with a name other than "term" says what the effects are on.
     """
-    columns = (
-        TableColumn(effects_on(effects.index), "left", "term"),
-        TableColumn("", "left", "origin"),
-        *ESTIMATE_COLUMNS,
-        TableColumn("p-value"),
-        *limit_columns(alpha),
-    )
-    rows = tuple(
-        (
-            name,
-            f"[{row['mark']}]",
-            *estimates(row, BIASED)[:3],
-            numbers.p_value(_real(row, "p_value")),
-            *estimates(row, BIASED)[3:],
-        )
-        for name, row in _records(effects)
-    )
-    return TableGrid("Effects", columns, rows, effects)
+    return _effects("Effects", effects_on(effects.index), effects, alpha)
 
 
 def slope_grid(slopes: pd.DataFrame, alpha: float) -> TableGrid:
     """The best linear projection of the effect, below an average and groups."""
-    grid = effect_grid(slopes, alpha)
-    head = replace(grid.columns[0], head="Slopes")
-    return replace(grid, caption="Slopes of the effect", columns=(head, *grid.columns[1:]))
+    return _effects("Slopes of the effect", "Slopes", slopes, alpha)
+
+
+def _effects(caption: str, head: str, effects: pd.DataFrame, alpha: float) -> TableGrid:
+    *values, low, high = estimated(effects, alpha)
+    marks = named("", (f"[{mark}]" for mark in effects["mark"]), "origin")
+    tests = TableColumn("p-value"), map(numbers.p_value, effects["p_value"])
+    names = named(head, effects.index, "term")
+    return filled(caption, names, marks, *values, tests, low, high, frame=effects)
 
 
 def gate_grid(gates: pd.DataFrame, alpha: float) -> TableGrid:
     """Group averages; the last column tells how much of the variance is privacy noise."""
-    columns = (
-        TableColumn("Groups [dp]", "left", "group"),
-        *ESTIMATE_COLUMNS,
-        *limit_columns(alpha),
-        TableColumn("privacy", words="variance due to privacy noise"),
-    )
-    rows = tuple((name, *estimates(row, BIASED), _privacy(row)) for name, row in _records(gates))
-    return TableGrid("Average effect by group", columns, rows, gates)
-
-
-def _privacy(row: Mapping[str, object]) -> str:
-    share = _real(row, "privacy_share")
-    return "--" if math.isnan(share) else numbers.percent(share)
+    noise = TableColumn("privacy", words="variance due to privacy noise")
+    shares = ("--" if math.isnan(s) else numbers.percent(s) for s in gates["privacy_share"])
+    names = named("Groups [dp]", gates.index, "group")
+    columns = names, *estimated(gates, alpha), (noise, shares)
+    return filled("Average effect by group", *columns, frame=gates)
 
 
 def cell_grid(cells: pd.DataFrame, alpha: float) -> TableGrid:
     """Cells of a partition: noisy counts per arm, uplift, limits."""
-    columns = (
-        TableColumn("Cells [dp]", "left", "cell"),
-        TableColumn("treated", words="treated (noisy count)"),
-        TableColumn("control", words="control (noisy count)"),
-        TableColumn("uplift"),
-        TableColumn("std err", words="standard error"),
-        *limit_columns(alpha),
-    )
-    rows = tuple(
-        (
-            name,
-            numbers.count(_real(row, "treated")),
-            numbers.count(_real(row, "control")),
-            *estimates(row),
-        )
-        for name, row in _records(cells)
-    )
-    return TableGrid("Uplift by cell", columns, rows, cells)
+    names = named("Cells [dp]", cells.index, "cell")
+    columns = names, *noisy_counts(cells), *estimated(cells, alpha, ESTIMATES, "uplift")
+    return filled("Uplift by cell", *columns, frame=cells)
 
 
-def limit_columns(alpha: float) -> tuple[TableColumn, TableColumn]:
-    """Of the limits of intervals at level 1 - alpha."""
-    level, (low, high) = numbers.level(alpha), numbers.limits(alpha)
-    return (
-        TableColumn(low, words=f"{level} interval, low"),
-        TableColumn(high, words=f"{level} interval, high"),
-    )
+def noisy_counts(frame: pd.DataFrame) -> list[Filled]:
+    """The columns treated and control."""
+    return [
+        (TableColumn(arm, words=f"{arm} (noisy count)"), map(numbers.count, frame[arm]))
+        for arm in ("treated", "control")
+    ]
 
 
-def source_grid(sources: Sequence[VarianceSource], of: str = "") -> TableGrid:
-    """Where the uncertainty (of one term, where there are several) comes from."""
+def source_grid(
+    sources: Sequence[VarianceSource], of: str = "", *, packed: bool = True
+) -> TableGrid:
+    """Where the uncertainty (of one term, where there are several) comes from.
+
+    `packed`: without heads, standard error and share in one column.
+    """
     import pandas as pd
 
     frame = pd.DataFrame(list(sources), columns=list(VarianceSource._fields)).set_index("label")
-    columns = (
-        TableColumn("source", "left"),
-        TableColumn("standard error, share of variance", "left"),
-        TableColumn("meaning", "left"),
-    )
     errors = numbers.alike([s.std_error for s in sources], min(s.std_error for s in sources))
-    rows = tuple(
-        (s.label, f"se {error} ({numbers.percent(s.share)} of variance)", s.meaning)
-        for s, error in zip(sources, errors, strict=True)
-    )
-    return TableGrid(f"Where the uncertainty{of} comes from", columns, rows, frame, headed=False)
-
-
-def variance_grid(sources: Sequence[VarianceSource]) -> TableGrid:
-    """The same where there is room for a column each."""
-    packed = source_grid(sources)
-    columns = (
-        packed.columns[0],
-        TableColumn("standard error"),
-        TableColumn("share of variance"),
-        packed.columns[2],
-    )
-    rows = tuple(
-        (row[0], row[1].split()[1], numbers.percent(source.share), row[2])
-        for row, source in zip(packed.rows, sources, strict=True)
-    )
-    return TableGrid(packed.caption, columns, rows, packed.frame)
+    shares = [numbers.percent(s.share) for s in sources]
+    both = (f"se {e} ({share} of variance)" for e, share in zip(errors, shares, strict=True))
+    columns: list[Filled] = [(TableColumn("standard error"), errors)]
+    columns.append((TableColumn("share of variance"), shares))
+    if packed:
+        columns = [named("standard error, share of variance", both)]
+    first, last = named("source", frame.index), named("meaning", frame["meaning"])
+    caption = f"Where the uncertainty{of} comes from"
+    return filled(caption, first, *columns, last, frame=frame, headed=not packed)
 
 
 CURRENCIES = ("rho", "epsilon", "delta")
@@ -230,25 +238,17 @@ def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:
     `mechanisms` are a column of their own, unless they are told elsewhere (`only_mechanism`).
     """
     paid = [c for c in CURRENCIES if bool((budget[c] > 0).any())] or ["rho"]
-    columns = (
-        TableColumn("Privacy budget", "left", "stage"),
-        TableColumn("query", "left"),
-        *([TableColumn("mechanism", "left")] if mechanisms else []),
-        TableColumn("noise sd", words="noise (standard deviation)"),
-        *(TableColumn(currency) for currency in paid),
+    noise = TableColumn("noise sd", words="noise (standard deviation)")
+    lines = (f"{line} {stage}" for line, stage in enumerate(budget["stage"], 1))
+    return filled(
+        "Privacy budget, release by release",
+        named("Privacy budget", lines, "stage"),
+        named("query", budget["query"]),
+        *([named("mechanism", budget["mechanism"])] if mechanisms else []),
+        (noise, map(numbers.noise, budget["noise_sd"])),
+        *((TableColumn(currency), _prices(budget, currency)) for currency in paid),
+        frame=budget,
     )
-    prices = zip(*(_prices(budget, currency) for currency in paid), strict=True)
-    rows = tuple(
-        (
-            f"{line} {row['stage']}",
-            str(row["query"]),
-            *([str(row["mechanism"])] if mechanisms else []),
-            numbers.noise(_real(row, "noise_sd")),
-            *price,
-        )
-        for line, ((_, row), price) in enumerate(zip(_records(budget), prices, strict=True), 1)
-    )
-    return TableGrid("Privacy budget, release by release", columns, rows, budget)
 
 
 def only_mechanism(budget: pd.DataFrame) -> str | None:
@@ -257,54 +257,49 @@ def only_mechanism(budget: pd.DataFrame) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _prices(budget: pd.DataFrame, currency: str) -> tuple[str, ...]:
-    values = budget[currency].to_numpy(dtype=float)
+def _prices(budget: pd.DataFrame, currency: str) -> list[str]:
+    """Prices, those in brackets that are not charged."""
+    values, free = budget[currency].to_numpy(dtype=float), budget["parallel"]
+    if currency == "rho":
+        own = own_rho(budget)
+        free = own / 2 > np.nan_to_num(values)
+        values = np.where(np.isnan(values), values, own)
+    texts: Iterable[str] = column(values)
     if currency == "delta":  # a failure chance is read by its power of ten
-        texts = tuple(at_most(v, 2) if v > 0 else "" for v in values)
-        marked = zip(texts, budget["rho"].isna() & budget["parallel"], strict=True)
-        return tuple(f"({text})" if parallel else text for text, parallel in marked)
-    if currency == "epsilon":
-        marked = zip(column(values), budget["parallel"], strict=True)
-        return tuple(f"({text})" if parallel else text for text, parallel in marked)
-    own = own_rho(budget)
-    texts = column(np.where(np.isnan(values), values, own))
-    free = own / 2 > np.nan_to_num(values)
-    return tuple(f"({text})" if f else text for text, f in zip(texts, free, strict=True))
+        texts = (at_most(v, 2) if v > 0 else "" for v in values)
+        free = budget["rho"].isna() & free
+    return [f"({text})" if f else text for text, f in zip(texts, free, strict=True)]
 
 
 def share_grid(budget: pd.DataFrame) -> TableGrid:
     """Each release with its share of the price, for readers who do not count in rho."""
-    _, prices = budget_prices(budget)
-    total = float(prices.sum()) or 1.0
-    columns = (
-        TableColumn("stage", "left", "step"),
-        TableColumn("query", "left", "what was asked of the data"),
-        TableColumn("share", words="share of the price"),
+    shares = price_frame(budget)["share"]
+    return filled(
+        "Where the privacy budget went",
+        named("stage", budget["stage"], "step"),
+        named("query", budget["query"], "what was asked of the data"),
+        (TableColumn("share", words="share of the price"), map(numbers.percent, shares)),
     )
-    asked = zip(budget["stage"], budget["query"], prices, strict=True)
-    rows = tuple((str(s), str(q), numbers.percent(price / total)) for s, q, price in asked)
-    return TableGrid("Where the privacy budget went", columns, rows)
 
 
-def budget_prices(budget: pd.DataFrame) -> tuple[str, Vector]:
-    """One currency for all releases, and the price of each by itself, shape (lines,).
+def price_frame(budget: pd.DataFrame) -> pd.DataFrame:
+    """stage query currency price share, a row for each release, all in one currency.
 
     Pure epsilon beside rho is counted at the zCDP it implies, rho = epsilon^2 / 2. A release with
-    a rho has an epsilon too, which is the same price again.
+    a rho has an epsilon too, which is the same price again. Shares sum to 1.
     """
     rho, epsilon = own_rho(budget), np.nan_to_num(budget["epsilon"].to_numpy(dtype=float))
-    if epsilon.any() and not rho.any():
-        return "epsilon", epsilon
-    return "rho", np.where(rho > 0, rho, epsilon**2 / 2)
+    pure = bool(epsilon.any() and not rho.any())
+    prices = epsilon if pure else np.where(rho > 0, rho, epsilon**2 / 2)
+    shares = prices / (float(prices.sum()) or 1.0)
+    currency = "epsilon" if pure else "rho"
+    return budget[["stage", "query"]].assign(currency=currency, price=prices, share=shares)
 
 
 def stage_shares(budget: pd.DataFrame) -> dict[str, float]:
     """Share of the price by group of stages, of those that cost something."""
-    _, prices = budget_prices(budget)
-    found: dict[str, float] = {}
-    for stage, price in zip(budget["stage"], prices / (prices.sum() or 1.0), strict=True):
-        found[str(stage)] = found.get(str(stage), 0.0) + float(price)
-    return {stage: share for stage, share in found.items() if share > 0}
+    shares = price_frame(budget).groupby("stage", sort=False)["share"].sum()
+    return {str(stage): share for stage, share in shares.items() if share > 0}
 
 
 def own_rho(budget: pd.DataFrame) -> Vector:
@@ -319,16 +314,19 @@ def own_rho(budget: pd.DataFrame) -> Vector:
 
 def shape_grid(shape: Shape, most: int = 11) -> TableGrid:
     """A shape at up to `most` points, ends included."""
+    import pandas as pd
+
+    values = {"estimate": shape.estimate, "low": shape.conf_low, "high": shape.conf_high}
+    frame = pd.DataFrame(values, index=pd.Index(list(shape.grid)), dtype=float)
     # levels have no points between them: all are shown
-    points = range(len(shape.grid)) if shape.kind == "levels" else _some(len(shape.grid), most)
-    columns = (
-        TableColumn(shape.name, "left"),
-        TableColumn("estimate"),
-        TableColumn("low"),
-        TableColumn("high"),
+    frame = frame if shape.kind == "levels" else frame.iloc[_some(len(frame), most)]
+    heads = {name: TableColumn(name) for name in values}
+    points = (p if isinstance(p, str) else numbers.point(p) for p in frame.index)
+    return filled(
+        f"Effect by {shape.name} ({shape.interval_label})",
+        named(shape.name, points),
+        *scaled(frame, heads, (frame["high"] - frame["low"]) / 4),
     )
-    rows = tuple(_shape_row(shape, i) for i in points)
-    return TableGrid(f"Effect by {shape.name} ({shape.interval_label})", columns, rows)
 
 
 def _some(count: int, most: int) -> list[int]:
@@ -337,54 +335,29 @@ def _some(count: int, most: int) -> list[int]:
     return [round(i * (count - 1) / steps) for i in range(steps + 1)] if steps else [0]
 
 
-def _shape_row(shape: Shape, index: int) -> tuple[str, ...]:
-    point = shape.grid[index]
-    low, high = float(shape.conf_low[index]), float(shape.conf_high[index])
-    values = numbers.alike([float(shape.estimate[index]), low, high], (high - low) / 4)
-    return (point if isinstance(point, str) else numbers.point(point), *values)
-
-
-def estimates(row: Mapping[str, object], names: Sequence[str] = ESTIMATES) -> tuple[str, ...]:
-    """Estimate, standard error and limits with equal decimals; limits alone if there is no more."""
-    if math.isnan(_real(row, "estimate")):
-        ends = [_real(row, name) for name in names[-2:]]
-        limits = numbers.alike(ends, (ends[1] - ends[0]) / 4)
-        return (*("--" for _ in names[:-2]), *("--" if t == "nan" else t for t in limits))
-    return numbers.alike([_real(row, name) for name in names], _real(row, "std_error"))
-
-
 def gain_grid(gains: pd.DataFrame, most: int = 11) -> TableGrid:
     """A curve of gains at up to `most` points, ends included."""
     shown = gains.iloc[_some(len(gains), most)]
-    columns = (
-        TableColumn("treated", "left"),
-        TableColumn("gain"),
-        TableColumn("low"),
-        TableColumn("high"),
-        TableColumn("by chance"),
+    heads = {"gain": "gain", "conf_low": "low", "conf_high": "high", "random": "by chance"}
+    return filled(
+        "Expected gain by share treated",
+        named("treated", map(numbers.percent, shown["share"])),
+        *scaled(
+            shown,
+            {name: TableColumn(head) for name, head in heads.items()},
+            float((gains["conf_high"] - gains["conf_low"]).max()) / 4,
+        ),
     )
-    spread = float((gains["conf_high"] - gains["conf_low"]).max()) / 4
-    rows = tuple(
-        (
-            numbers.percent(_real(row, "share")),
-            *numbers.alike(
-                [_real(row, name) for name in ("gain", "conf_low", "conf_high", "random")], spread
-            ),
-        )
-        for _, row in _records(shown)
-    )
-    return TableGrid("Expected gain by share treated", columns, rows)
 
 
 def attack_grid(curve: pd.DataFrame) -> TableGrid:
     """The power at most at a few shares of false alarms."""
-    columns = (TableColumn("false alarms", "left"), TableColumn("detected at most"))
     found = np.interp(ALARMS, curve["false_alarms"], curve["power"])
-    rows = tuple(
-        (numbers.percent(alarms), f"{percent(power)}%")
-        for alarms, power in zip(ALARMS, found.tolist(), strict=True)
+    return filled(
+        "Power of the best attack, at most",
+        named("false alarms", map(numbers.percent, ALARMS)),
+        (TableColumn("detected at most"), (f"{percent(power)}%" for power in found.tolist())),
     )
-    return TableGrid("Power of the best attack, at most", columns, rows)
 
 
 ALARMS = (0.01, 0.05, 0.1, 0.25, 0.5)
@@ -393,41 +366,14 @@ ALARMS = (0.01, 0.05, 0.1, 0.25, 0.5)
 
 def plain_grid(caption: str, frame: pd.DataFrame) -> TableGrid:
     """Any small frame: its index as names, floats with equal decimals, the rest as text."""
-    columns = (
-        TableColumn(str(frame.index.name or ""), "left", str(frame.index.name or "row")),
-        *(
-            TableColumn(str(name), _alignment(frame.iloc[:, place]))
-            for place, name in enumerate(frame.columns)
-        ),
-    )
-    rows = tuple(
-        (str(name), *cells) for name, cells in zip(frame.index, _cells(frame), strict=True)
-    )
-    return TableGrid(caption, columns, rows, frame)
+    first = named(str(frame.index.name or ""), frame.index, str(frame.index.name or "row"))
+    return filled(caption, first, *(_plain(series) for _, series in frame.items()), frame=frame)
 
 
-def _alignment(column: pd.Series[float]) -> Literal["left", "right"]:
-    return "right" if column.dtype.kind in "iuf" else "left"
-
-
-def _cells(frame: pd.DataFrame) -> list[tuple[str, ...]]:
-    columns = [_plain(frame.iloc[:, place]) for place in range(frame.shape[1])]
-    return list(zip(*columns, strict=True)) if columns else [()] * len(frame)
-
-
-def _plain(column: pd.Series[float]) -> tuple[str, ...]:
-    if column.dtype.kind != "f":
-        return tuple(str(value) for value in column)
-    values = [float(value) for value in column]
-    return numbers.alike(values, max((abs(v) for v in values if math.isfinite(v)), default=1.0))
-
-
-def _real(row: Mapping[str, object], name: str) -> float:
-    return float(cast(float, row[name]))
-
-
-def _records(frame: pd.DataFrame) -> list[tuple[str, dict[str, object]]]:
-    """Rows as (name, values); names need not be unique."""
-    values = frame.to_dict("records")
-    named = zip(frame.index, values, strict=True)
-    return [(str(name), {str(k): v for k, v in row.items()}) for name, row in named]
+def _plain(series: pd.Series[Any]) -> Filled:
+    head = TableColumn(str(series.name), "right" if series.dtype.kind in "iuf" else "left")
+    if series.dtype.kind != "f":
+        return head, map(str, series)
+    values = [float(value) for value in series]
+    most = max((abs(v) for v in values if math.isfinite(v)), default=1.0)
+    return head, numbers.alike(values, most)

@@ -18,17 +18,6 @@ if TYPE_CHECKING:
 
 Pair: TypeAlias = tuple[str, str]
 
-KINDS: tuple[Kind, ...] = ("proven", "published", "none")
-EFFECT_COLUMNS = (
-    "estimate", "std_error", "max_bias", "p_value", "conf_low", "conf_high", "mark",
-)  # fmt: skip
-GATE_COLUMNS = ("estimate", "std_error", "max_bias", "conf_low", "conf_high", "privacy_share")
-CELL_COLUMNS = ("treated", "control", "estimate", "std_error", "conf_low", "conf_high")
-BUDGET_COLUMNS = (
-    "stage", "query", "mechanism", "neighbors", "sensitivity",
-    "noise_sd", "rho", "epsilon", "delta", "rows", "parallel",
-)  # fmt: skip
-
 
 class VarianceSource(NamedTuple):
     """One source of the first effect's uncertainty; squared `std_error`s add up.
@@ -97,9 +86,10 @@ class FitView:
     left, right : tuple of (label, value)
         The head of the summary, printed side by side.
     effects, gates, cells : DataFrame or None
-        Index: terms, the headline effect first; groups; cells. Columns `EFFECT_COLUMNS`,
-        `GATE_COLUMNS` and `CELL_COLUMNS`; `mark` is one of ``dp`` (released), ``post`` (computed
-        from releases), ``pub`` (declared public).
+        Index: terms, the headline effect first; groups; cells. Columns estimate std_error conf_low
+        conf_high; of effects and gates max_bias; of effects p_value and `mark`: ``dp`` (released),
+        ``post`` (computed from releases) or ``pub`` (declared public); of gates privacy_share; of
+        cells treated control.
     gains : DataFrame or None
         Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
         conf_high, random.
@@ -128,7 +118,8 @@ class FitView:
     epsilon, delta, rho : float
         The price of this fit; `rho` is nan where the fit is priced in pure epsilon.
     budget : DataFrame
-        A line per release. Columns `BUDGET_COLUMNS`; `noise_sd` nan where there is none.
+        A line per release: stage query mechanism neighbors sensitivity noise_sd rho epsilon delta
+        rows parallel; `noise_sd` nan where there is none.
     total, ledger : str
         ``"(0.5, 1e-05)-DP"``; ``"Ledger 'rhc': 1.91 of 2 left."`` or None.
     headline : tuple of str
@@ -147,7 +138,6 @@ class FitView:
     title: str
     outcome: str
     treatment: str
-    estimand: str
     left: tuple[Pair, ...]
     right: tuple[Pair, ...]
     effects: pd.DataFrame | None
@@ -184,23 +174,7 @@ class FitView:
     methods: tuple[str, ...] = ()
     versions: tuple[Pair, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise CapabilityError(f"kind={self.kind!r} is unknown; choose one of {KINDS}")
-        if not 0 < self.alpha < 1:
-            raise DataError("alpha must lie strictly between 0 and 1")
-        _need("effects", self.effects, EFFECT_COLUMNS)
-        _need("gates", self.gates, GATE_COLUMNS)
-        _need("cells", self.cells, CELL_COLUMNS)
-        _need("budget", self.budget, BUDGET_COLUMNS)
-
     @property
     def more(self) -> bool:
         """Whether the interval counts more than sampling and privacy noise."""
         return len(self.uncertainty) > 2 or bool(self.bias)
-
-
-def _need(name: str, frame: pd.DataFrame | None, columns: tuple[str, ...]) -> None:
-    missing = [] if frame is None else [c for c in columns if c not in frame.columns]
-    if missing:
-        raise DataError(f"{name} lacks the column(s) {', '.join(missing)}")

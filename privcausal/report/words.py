@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privcausal.prices import DELTA_DIGITS, at_most, odds, percent
-from privcausal.report.numbers import alike, level, point
+from privcausal.report.numbers import alike, interval, level, point
 from privcausal.report.view import FitView, Shape
 from privcausal.typing import Kind, Neighbors, Vector
 
@@ -149,10 +149,7 @@ def interval_sentence(view: FitView) -> str:
     if view.effects is None or view.effects.empty:
         return "no average effect was released"
     row = view.effects.iloc[view.lead]
-    estimate, low, high = alike(
-        [float(row["estimate"]), float(row["conf_low"]), float(row["conf_high"])],
-        float(row["std_error"]),
-    )
+    estimate, low, high = interval(row)
     if np.isinf(row["conf_high"] - row["conf_low"]):
         return f"{estimate} (no limits at {level(view.alpha)})"
     return f"{estimate} ({level(view.alpha)} interval {low} to {high})"

@@ -6,9 +6,8 @@ import os
 
 from privcausal.errors import DataError, named
 from privcausal.results import serial
-from privcausal.results.base import Result
 from privcausal.results.compare import compare
-from privcausal.results.fits import AteResult, CateResult, RegressionResult
+from privcausal.results.fits import AteResult, CateResult, RegressionResult, Result
 from privcausal.results.guarantee import Guarantee
 from privcausal.results.plan import PlanResult
 

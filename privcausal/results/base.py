@@ -1,12 +1,9 @@
-"""What both results share: estimates with statsmodels' names, nuisances, budget, output."""
+"""What every fit released: estimates with statsmodels' names, nuisances, budget, guarantee."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,51 +14,19 @@ from privcausal.features.points import read_points, warn_beyond
 from privcausal.inference.average import AverageEstimate
 from privcausal.learners import Estimate
 from privcausal.learners.alerts import listed
-from privcausal.learners.diagnostics import balance, overlap
-from privcausal.report import (
-    FitView,
-    Printed,
-    Shape,
-    Summary,
-    check_html,
-    plots,
-    render_report,
-    summarize,
-)
-from privcausal.report.labels import Labels, check_labels, relabelled, with_labels
-from privcausal.report.references import methods_text
-from privcausal.report.summary import TIDY
-from privcausal.request.request import Budget
+from privcausal.report.summary import TIDY, Printed
 from privcausal.request.schema import Domain, Interval, Levels, Schema
-from privcausal.results import serial
-from privcausal.results.contrasts import Contrasts, contrasts_of
-from privcausal.results.diagnostics import Balance, Diagnostic, Overlap
-from privcausal.results.disclosure import Disclosed
-from privcausal.results.exchange import Absent, Exchange, wald
 from privcausal.results.frames import (
     average_frame,
     budget_lines,
-    check_alpha,
     critical,
-    effects_only,
-    price_frame,
     quantile,
     tested,
     with_ratios,
     within_reach,
 )
-from privcausal.results.guarantee import Guarantee, guarantee_of, ledger_line
-from privcausal.results.sensitivity import Sensitivity, sensitivity_of
-from privcausal.results.view import outcome_name, view_of
+from privcausal.results.guarantee import Guarantee, guarantee_of
 from privcausal.typing import Frame
-
-if TYPE_CHECKING:
-    from statsmodels.stats.contrast import ContrastResults
-
-    from privcausal.accounting import Ledger
-
-Picture = tuple[Callable[[], pd.DataFrame], Callable[[Any], Any]]
-"""The numbers behind a picture, and what draws it on axes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +34,7 @@ class NuisanceFunction:
     """A released nuisance: call it with new data; gives a Series with its index."""
 
     name: str
-    result: Result
+    result: ReleasedFit
     function: Function
 
     def __call__(self, newdata: Frame) -> pd.Series[float]:
@@ -84,9 +49,6 @@ class NuisanceFunction:
     def __repr__(self) -> str:
         return f"<released nuisance {self.name!r}: call it with new data>"
 
-
-CATE_KINDS = ("effect", "uplift")
-"""Pictures of effects that depend on covariates."""
 
 BOUGHT = (
     "Bounds were bought with noise: {}; values beyond were cut. Intervals of averages allow for "
@@ -109,17 +71,8 @@ def _domain(domain: Domain) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Result(Printed, Exchange, Disclosed, Absent):
-    """A finished fit: released numbers and functions of them; no rows.
-
-    Attributes
-    ----------
-    estimate : Estimate
-    call : str
-        Python that reproduces the fit.
-    ledger_line : str or None
-        State of the ledger after the fit.
-    """
+class ReleasedFit(Printed):
+    """What a `Result` holds and what is computed from it; below all that asks a fit later."""
 
     estimate: Estimate
     call: str
@@ -185,63 +138,6 @@ class Result(Printed, Exchange, Disclosed, Absent):
     def pvalues(self) -> pd.Series[float]:
         """Two-sided p values of no effect, of the test that intervals invert: see `max_bias`."""
         return tested(self._terms_table())["p_value"]
-
-    def wald_test(self, hypotheses: Any) -> ContrastResults:
-        """A Wald test that linear hypotheses about `params` hold together, as in statsmodels.
-
-        Parameters
-        ----------
-        hypotheses : str, sequence of str, or array of shape (k, m)
-            ``"age = 0, severity = 0"``; ``["C(ward)[T.north] = C(ward)[T.south]"]``; or rows of
-            weights whose sums of `params` are zero.
-
-        Returns
-        -------
-        statsmodels.stats.contrast.ContrastResults
-            `statistic`, chi-squared with `df_denom` degrees of freedom, and `pvalue`. Its variance
-            is that of `cov_params`; the p value allows for the largest bias that `max_bias` admits.
-
-        Raises
-        ------
-        CapabilityError
-            An unknown term, or a hypothesis that is not linear or follows from the others.
-        """
-        cov = self.cov_params()
-        return wald(self.params[cov.index], cov, self.max_bias[cov.index], hypotheses)
-
-    def contrast(
-        self, asked: str | Sequence[str], alpha: float = 0.05, simultaneous: bool = False
-    ) -> Contrasts:
-        """Linear contrasts of the fit's terms and groups, from what was released: free.
-
-        Parameters
-        ----------
-        asked : str or sequence of str
-            Expressions in the names of `params` and `gate`: ``"ward[east] - ward[west]"``,
-            ``"0.5*ATE + 0.5*ATT"``, ``"ATT:ward[east] - ATT"``. ``ward[east | west]`` is the effect
-            in both wards together: the mean of theirs by released shares of the rows (for ATT and
-            ATO, of the masses).
-        alpha : float
-            1 - level.
-        simultaneous : bool
-            True: limits that cover all contrasts together, by the maximum of |z| under their joint
-            covariance, as in `conf_int`.
-
-        Returns
-        -------
-        Contrasts
-            `str()`, `.summary()`, `.frame`, `.to_frame()`, `.as_latex()`: estimate, standard
-            error, bound of the bias, p value and limits. Covariances of groups are released ones
-            where the groups partition the rows, or the fit has several estimands; else they are
-            taken as zero.
-
-        Raises
-        ------
-        CapabilityError
-            What is asked for was not released; the message has the call that would release it. Or
-            no average was released, or the expression is not linear.
-        """
-        return contrasts_of(self, asked, check_alpha(alpha), simultaneous)
 
     def conf_int(self, alpha: float = 0.05, simultaneous: bool = False) -> pd.DataFrame:
         """Confidence limits, columns 0 (low) and 1 (high) as in statsmodels.
@@ -315,12 +211,13 @@ class Result(Printed, Exchange, Disclosed, Absent):
         `privacy_share` is at least what privacy makes of the variance: the noise on the averages'
         own sums. That on the moments of nuisances widens their allowance, and is not told apart.
         """
-        return _plain(self._terms_table().iloc[: max(len(self.plan.request.asked.arms) - 1, 1)])
+        arms = max(len(self.plan.request.asked.arms) - 1, 1)
+        return self._terms_table().iloc[:arms].drop(columns="p_value")
 
     @property
     def gate(self) -> pd.DataFrame:
         """Average effects of the declared groups, a row each; columns as `ate`."""
-        return _plain(self._table(groups=True, z=quantile(0.05)))
+        return self._table(groups=True, z=quantile(0.05)).drop(columns="p_value")
 
     def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
         """broom's columns, with the bound of the bias and the codes of alerts.
@@ -430,110 +327,10 @@ class Result(Printed, Exchange, Disclosed, Absent):
         """The stages and shares by which the budget was spent."""
         return self.estimate.plan
 
-    # -- priced diagnostics --------------------------------------------------------------------
-
-    def overlap(
-        self, frame: Frame, *, eps: float, delta: float | None = None, ledger: Ledger | None = None
-    ) -> Overlap:
-        """Noisy counts of both arms by the released propensity, at a price of their own.
-
-        Parameters
-        ----------
-        frame : data frame
-            The table again: a fit holds no rows. The same rows count as in the fit.
-        eps, delta : float
-            What this look costs, in addition to the fit; same neighbours and unit. `delta` is
-            the fit's own unless given.
-        ledger : Ledger, optional
-            Charged before any row is read. It takes no look at a fit made with test noise.
-
-        Raises
-        ------
-        DataError, SchemaError, BudgetError, LedgerError, CapabilityError
-            Nothing was spent. `CapabilityError`: the propensity is one known number.
-        """
-        found = overlap(self.estimate, frame, self._budget_of(eps, delta), ledger)
-        return Overlap(found, ledger_line(ledger))
-
-    def balance(
-        self, frame: Frame, *, eps: float, delta: float | None = None, ledger: Ledger | None = None
-    ) -> Balance:
-        """Noisy standardised mean differences before and after inverse-propensity weighting.
-
-        Parameters and errors as for `overlap`; `CapabilityError`: there are no covariates.
-        """
-        found = balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
-        return Balance(found, ledger_line(ledger))
-
-    def sensitivity(self, alpha: float = 0.05) -> Sensitivity:
-        """How strong an unmeasured confounder would have to be to undo the average effect.
-
-        Robustness values and bounds on the bias (Chernozhukov et al. 2022; Cinelli and Hazlett
-        2020), from released numbers: free. See `inference.sensitivity` for what is assumed.
-
-        Raises
-        ------
-        CapabilityError
-            No average was released, or the mechanism is published.
-        """
-        return sensitivity_of(self, check_alpha(alpha))
-
-    def _budget_of(self, eps: float, delta: float | None) -> Budget:
-        return Budget(eps, self.estimate.plan.request.budget.delta if delta is None else delta)
-
-    # -- output ------------------------------------------------------------------------------
-
-    def _view(self, alpha: float = 0.05) -> FitView:
-        return view_of(self, self._shown_shapes(alpha), alpha)
-
-    def _shown_shapes(self, alpha: float) -> tuple[Shape, ...]:
-        """The effect along each modifier, where there is one that can be drawn."""
-        return ()
-
-    def _labels(self, labels: Labels | None) -> dict[str, str]:
-        return check_labels(labels, self.plan.request.formula.variables)
-
-    def summary(
-        self, alpha: float = 0.05, full: bool = False, labels: Labels | None = None
-    ) -> Summary:
-        """The table for a paper: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`.
-
-        Parameters
-        ----------
-        full : bool
-            Every release with its noise and price, each source of the uncertainty, and the notes
-            in full; else a line each.
-        labels : dict, optional
-            Names for readers, by column: ``{"dth30": "30-day mortality"}``.
-        """
-        view = with_labels(self._view(check_alpha(alpha)), self._labels(labels))
-        return summarize(view, full=full)
-
-    def report(
-        self,
-        path: str | os.PathLike[str],
-        audience: Literal["public", "technical"] = "technical",
-        checks: Sequence[Diagnostic] = (),
-        labels: Labels | None = None,
-    ) -> None:
-        """Write the self-contained HTML report to `path`, which ends in .html.
-
-        Parameters
-        ----------
-        checks : sequence
-            What `overlap` and `balance` returned, to be shown with its own price.
-        labels : dict, optional
-            Names for readers, by column: ``{"dth30": "30-day mortality"}``.
-        """
-        place = check_html(path)
-        named = with_labels(self._view(), self._labels(labels))
-        view = replace(named, checks=tuple(check.check for check in checks))
-        place.write_text(render_report(view, audience), encoding="utf-8")
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit as versioned JSON: released numbers only. Read it by `privcausal.load`."""
-        content = {"estimate": self.estimate, "call": self.call, "ledger_line": self.ledger_line}
-        serial.save(type(self).__name__, content, path)
+    @property
+    def _level_terms(self) -> int:
+        """How many of `params`, the first ones, are averages of an effect and no slopes."""
+        return len(self.params) if self.plan.request.asked.jointly else 1
 
     def __repr__(self) -> str:
         plan, promise = self.estimate.plan, self.guarantee
@@ -541,97 +338,6 @@ class Result(Printed, Exchange, Disclosed, Absent):
             f"<{type(self).__name__} {plan.request.formula!s}: learner {plan.learner!r}, "
             f"base {plan.base!r}, {promise.short}>"
         )
-
-    def plot(
-        self,
-        kind: str = "coef",
-        *,
-        ax: Any = None,
-        alpha: float = 0.05,
-        labels: Labels | None = None,
-    ) -> Any:
-        """Draw ``"coef"``, ``"gate"`` (a forest plot) or ``"budget"``; returns matplotlib axes.
-
-        Coefficients in the outcome's unit share one axis, each slope has its own: then it is an
-        array of axes, unless `ax` was given. `labels` are names for readers, by column.
-        """
-        return self._picture(kind, alpha, self._labels(labels))[1](ax)
-
-    def plot_data(self, kind: str = "coef", alpha: float = 0.05) -> pd.DataFrame:
-        """The numbers behind `plot`, as a frame; what a fit cannot draw it does not have here.
-
-        Returns
-        -------
-        DataFrame
-            ``"coef"`` and ``"gate"``: estimate std_error max_bias conf_low conf_high privacy_share,
-            a row for each term or group. ``"budget"``: stage query currency price share.
-        """
-        return self._picture(kind, alpha)[0]()
-
-    def _picture(self, kind: str, alpha: float, labels: Labels = MappingProxyType({})) -> Picture:
-        known = self._pictures(check_alpha(alpha), labels)
-        if kind not in known:
-            names = ", ".join(map(repr, known))
-            kinds = "is of privcate's results" if kind in CATE_KINDS else "is unknown"
-            raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) {kinds}; choose one of {names}")
-        return known[kind]
-
-    def _pictures(self, alpha: float, labels: Labels) -> dict[str, Picture]:
-        def named(frame: pd.DataFrame) -> pd.DataFrame:
-            named = frame.rename(index=lambda term: relabelled(str(term), labels))
-            on = outcome_name(self.plan.request, self.estimate.schema)
-            plain = on == self.plan.request.formula.effect_on
-            return named if plain else named.rename_axis(relabelled(on, labels))
-
-        return {
-            "coef": (
-                lambda: _plain(self._terms_table(alpha)),
-                lambda ax: plots.coef_plot(
-                    named(effects_only(self._terms_table(alpha))),
-                    ax=ax,
-                    alpha=alpha,
-                    slopes=self._slopes,
-                ),
-            ),
-            "gate": (
-                lambda: _plain(self._gates(alpha)),
-                lambda ax: plots.gate_plot(
-                    named(effects_only(self._gates(alpha))), ax=ax, alpha=alpha, overall=self.ate
-                ),
-            ),
-            "budget": (
-                lambda: price_frame(self.budget),
-                lambda ax: plots.budget_plot(self.budget, ax=ax),
-            ),
-        }
-
-    @property
-    def _slopes(self) -> list[bool]:
-        """Which of `params` are per unit of a column; the others are in the outcome's unit."""
-        terms = list(effects_only(self._terms_table()).index)
-        return [place >= self._level_terms and "[" not in term for place, term in enumerate(terms)]
-
-    @property
-    def _level_terms(self) -> int:
-        """How many of `params`, the first ones, are averages of an effect and no slopes."""
-        return len(self.params) if self.plan.request.asked.jointly else 1
-
-    @property
-    def methods(self) -> str:
-        """A paragraph on methods and privacy, to paste into a paper; references below it."""
-        return methods_text(self._view())
-
-    def _gates(self, alpha: float) -> pd.DataFrame:
-        frame = self._table(groups=True, z=quantile(alpha))
-        if frame.empty:
-            raise CapabilityError(
-                "no groups were declared: fit with groups=['region', 'age >= 65']"
-            )
-        return frame
-
-
-def _plain(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.drop(columns="p_value")
 
 
 def _tidied(frame: pd.DataFrame) -> pd.DataFrame:

@@ -14,10 +14,10 @@ from privcausal.accounting import Events, total_epsilon
 from privcausal.errors import CapabilityError, named
 from privcausal.report import numbers
 from privcausal.report.labels import Labels, check_labels, relabelled
-from privcausal.report.summary import TIDY, Comparison, Entry, Statistic, compared
+from privcausal.report.summary import TIDY, Comparison, Statistic, compared
 from privcausal.report.words import clean
-from privcausal.results.base import Result
 from privcausal.results.exchange import ForMaketables, stat_text
+from privcausal.results.fits import Result
 from privcausal.results.frames import check_alpha, quantile
 from privcausal.results.guarantee import price_text
 from privcausal.results.view import outcome_name
@@ -92,33 +92,37 @@ def compare(
         raise CapabilityError("there is nothing to compare: give at least one fit")
     # as handed to maketables a fit shows less of itself
     named = {n: fit.fit if isinstance(fit, ForMaketables) else fit for n, fit in named.items()}
-    slopes = terms is not None
-    entries = [_entry(name, fit, alpha, groups, slopes) for name, fit in named.items()]
+    frames, facts = dict[str, pd.DataFrame](), dict[str, Facts]()
+    for name, fit in named.items():
+        frames[name], facts[name] = (
+            _own(fit, alpha, groups, slopes=terms is not None)
+            if isinstance(fit, Result)
+            else _foreign(fit, alpha)
+        )
+    frame = pd.concat([own.assign(fit=name) for name, own in frames.items()], ignore_index=True)
+    frame = frame[["fit", *TIDY]]
     if terms is not None:
-        entries = _with_chosen(entries, terms)
+        frame = _chosen(frame, terms)
+    private = {name: fit for name, fit in named.items() if isinstance(fit, Result)}
     if labels is not None:
-        columns = [n for f in named.values() if isinstance(f, Result) for n in f.schema]
-        named_so = check_labels(labels, tuple(dict.fromkeys(columns)))
-        entries = [_with_labels(entry, named_so) for entry in entries]
-    return compared(entries, title, statistic, alpha, _notes(named))
+        columns = dict.fromkeys(name for fit in private.values() for name in fit.schema)
+        told = check_labels(labels, tuple(columns))
+        frame["term"] = [relabelled(str(term), told) for term in frame["term"]]
+        for own in facts.values():
+            own["Outcome"] = relabelled(own.get("Outcome", ""), told)
+    kinds = {fit.guarantee.kind for fit in private.values()}
+    others = [clean(name) for name in named if name not in private]
+    notes = _notes(list(private.values()), others)
+    return compared(frame, facts, kinds, title, statistic, alpha, notes)
 
 
-def _entry(name: str, fit: Any, alpha: float, groups: bool, slopes: bool) -> Entry:
-    if not isinstance(fit, Result):
-        frame, facts = _read_foreign(fit, alpha)
-        return Entry(name, frame, {**facts, "Guarantee": "none"})
+def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.DataFrame, Facts]:
     frame = fit.tidy(alpha)
     if fit.plan.request.estimand == "CATE" and not slopes:
         frame = frame.iloc[: fit._level_terms]
     if groups and fit._averages.groups:
         frame = pd.concat([frame, fit._group_table(alpha)], ignore_index=True)
-    return Entry(name, frame, _facts(fit), fit.guarantee.kind)
-
-
-def _with_labels(entry: Entry, labels: Mapping[str, str]) -> Entry:
-    frame = entry.terms.assign(term=[relabelled(str(t), labels) for t in entry.terms["term"]])
-    facts = {**entry.facts, "Outcome": relabelled(entry.facts.get("Outcome", ""), labels)}
-    return Entry(entry.name, frame, facts, entry.kind)
+    return frame, _facts(fit)
 
 
 def _estimator(fit: Result) -> str:
@@ -150,40 +154,36 @@ def _rows(fit: Result) -> str:
     return found.partition(",")[0].removesuffix(" [dp]") or stat_text(fit, "N") or "private"
 
 
-def _with_chosen(entries: Sequence[Entry], terms: Sequence[str] | Mapping[str, str]) -> list[Entry]:
-    """The entries with the wanted terms only, in the wanted order, under the wanted names."""
+def _chosen(frame: pd.DataFrame, terms: Sequence[str] | Mapping[str, str]) -> pd.DataFrame:
+    """The rows of the wanted terms, of each fit in the wanted order, under the wanted names."""
     if isinstance(terms, str):
         raise CapabilityError(f"terms is a list of names or a mapping: write [{terms[:40]!r}]")
     named = dict(terms) if isinstance(terms, Mapping) else {str(t): str(t) for t in terms}
-    known = list(dict.fromkeys(str(t) for entry in entries for t in entry.terms["term"]))
+    known = list(dict.fromkeys(map(str, frame["term"])))
     unknown = [term for term in named if term not in known]
     if unknown or not named:
         listed = ", ".join(repr(clean(term)) for term in known[:10])
         what = f"no fit has the term {clean(unknown[0])!r}" if unknown else "terms is empty"
         raise CapabilityError(f"{what}; the terms are {listed}{', ...' * (len(known) > 10)}")
-    return [_with_terms(entry, named) for entry in entries]
+    kept = frame[frame["term"].isin(named)]
+    places = kept["term"].map({term: place for place, term in enumerate(named)})
+    order = np.lexsort((places, pd.factorize(kept["fit"])[0]))
+    kept = kept.iloc[order].reset_index(drop=True)
+    kept["term"] = kept["term"].map(named)
+    twice = kept[kept.duplicated(["fit", "term"])]
+    if len(twice):
+        raise CapabilityError(f"two terms of {clean(twice['fit'].iloc[0])!r} would share one row")
+    return kept
 
 
-def _with_terms(entry: Entry, named: Mapping[str, str]) -> Entry:
-    frame = entry.terms.set_index("term")
-    kept = [term for term in named if term in frame.index]
-    shown = [named[term] for term in kept]
-    if len(set(shown)) < len(shown):
-        raise CapabilityError(f"two terms of {clean(entry.name)!r} would share one row")
-    frame = frame.loc[kept].set_axis(shown).rename_axis("term").reset_index()
-    return Entry(entry.name, frame, entry.facts, entry.kind)
-
-
-def _notes(named: Mapping[str, Any]) -> list[str]:
-    private = {name: fit for name, fit in named.items() if isinstance(fit, Result)}
-    others = [clean(name) for name in named if name not in private]
+def _notes(private: list[Result], others: list[str]) -> list[str]:
     notes = []
     if private:
         notes.append("Those of private fits include the privacy noise, whose part of the first "
                      "term's variance is shown.")  # fmt: skip
     if others:
         notes.append(f"No guarantee covers {', '.join(others)}: made without this package.")
-    return notes + _together(list(private.values()))
+    return notes + _together(private)
 
 
 def _together(fits: Sequence[Result]) -> list[str]:
@@ -206,14 +206,14 @@ def _together(fits: Sequence[Result]) -> list[str]:
 # -- fits of other packages --------------------------------------------------------------------
 
 
-def _read_foreign(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
+def _foreign(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
     """Terms (columns `TIDY`) and facts of a fit that this package did not make.
 
     Frames have broom's columns (``std.error`` or ``std_error``; the terms as index or as column
     ``term``). Limits that are not given at `alpha` are normal.
     """
     if isinstance(fit, pd.DataFrame):
-        return _frame(fit, alpha)
+        return _frame(fit, alpha), {"Guarantee": "none"}
     if _has(fit, "params", "bse", "pvalues", "conf_int"):
         return _statsmodels(fit, alpha)
     if _has(fit, "tidy", "confint", "_depvar"):
@@ -245,11 +245,7 @@ def _statsmodels(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
     limits = np.asarray(fit.conf_int(alpha), dtype=float)
     names = fit.model.exog_names if terms is None else terms
     frame = _tidy(names, estimates, fit.bse, alpha, fit.pvalues, limits[:, 0], limits[:, 1])
-    facts = {
-        "Outcome": str(fit.model.endog_names), "Estimator": type(fit.model).__name__,
-        "n": _count(getattr(fit, "nobs", None)),
-    }  # fmt: skip
-    return frame, facts
+    return frame, _said(fit.model.endog_names, fit.model, getattr(fit, "nobs", None))
 
 
 def _pyfixest(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
@@ -257,12 +253,9 @@ def _pyfixest(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
     limits = np.asarray(fit.confint(alpha=alpha), dtype=float)
     estimate, std_error, p = (found[name] for name in ("Estimate", "Std. Error", "Pr(>|t|)"))
     frame = _tidy(found.index, estimate, std_error, alpha, p, limits[:, 0], limits[:, 1])
-    facts = {
-        "Outcome": str(fit._depvar), "Estimator": type(fit).__name__,
-        "n": _count(getattr(fit, "_N", None)),
-    }  # fmt: skip
     absorbed = getattr(fit, "_fixef", None)
-    return frame, facts | ({"Fixed effects": absorbed} if absorbed not in (None, "0") else {})
+    more = {"Fixed effects": absorbed} if absorbed not in (None, "0") else {}
+    return frame, _said(fit._depvar, fit, getattr(fit, "_N", None), **more)
 
 
 def _maketables(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
@@ -271,21 +264,18 @@ def _maketables(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
     low, high = (found.get(end) for end in ends)
     frame = _tidy(found.index, found["b"], found["se"], alpha, found["p"], low, high)
     stat = getattr(fit, "__maketables_stat__", None)
-    facts = {
-        "Outcome": str(getattr(fit, "__maketables_depvar__", "")),
-        "Estimator": type(fit).__name__, "n": _count(stat("N") if stat else None),
-    }  # fmt: skip
-    return frame, facts
+    outcome = getattr(fit, "__maketables_depvar__", "")
+    return frame, _said(outcome, fit, stat("N") if stat else None)
 
 
-def _frame(fit: pd.DataFrame, alpha: float) -> tuple[pd.DataFrame, Facts]:
+def _frame(fit: pd.DataFrame, alpha: float) -> pd.DataFrame:
     found = fit.rename(columns=lambda name: str(name).replace(".", "_"))
     found = found.set_index("term") if "term" in found else found
     missing = [name for name in ("estimate", "std_error") if name not in found]
     if missing:
         raise CapabilityError(f"a frame to be compared lacks the column {missing[0]!r}")
     given = (found.get(name) for name in ("p_value", "conf_low", "conf_high"))
-    return _tidy(found.index, found["estimate"], found["std_error"], alpha, *given), {}
+    return _tidy(found.index, found["estimate"], found["std_error"], alpha, *given)
 
 
 def _tidy(
@@ -305,5 +295,7 @@ def _tidy(
     return pd.DataFrame(dict(zip(TIDY, columns, strict=True)))
 
 
-def _count(n: Any) -> str:
-    return "" if n is None or not np.isfinite(float(n)) else f"{float(n):.0f}"
+def _said(outcome: object, made_by: object, n: Any, **more: str) -> Facts:
+    known = n is not None and np.isfinite(float(n))
+    facts = {"Outcome": str(outcome), "Estimator": type(made_by).__name__}
+    return facts | {"n": f"{float(n):.0f}" if known else "", **more, "Guarantee": "none"}

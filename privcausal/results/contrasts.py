@@ -18,12 +18,12 @@ from privcausal.report.summary import TIDY, Printed, Summary
 from privcausal.report.tables import Prose, Rule, Table, effect_grid
 from privcausal.report.words import ALERTS, clean
 from privcausal.request.request import AVERAGES, RATIOS, RISKS
+from privcausal.results.base import ReleasedFit
 from privcausal.results.exchange import linear
 from privcausal.results.frames import critical, quantile
 
 if TYPE_CHECKING:
     from privcausal.inference.average import AverageEstimate
-    from privcausal.results.base import Result
     from privcausal.typing import Kind, Vector
 
 FREE = "Computed from what the fit released: no further price."
@@ -73,7 +73,7 @@ class Contrasts(Printed):
 
 
 def contrasts_of(
-    result: Result, asked: str | Sequence[str], alpha: float, simultaneous: bool
+    result: ReleasedFit, asked: str | Sequence[str], alpha: float, simultaneous: bool
 ) -> Contrasts:
     """As for `Result.contrast`."""
     texts = [asked] if isinstance(asked, str) else asked
@@ -100,7 +100,7 @@ def contrasts_of(
     return Contrasts(frame, alpha, simultaneous, result.guarantee.kind)
 
 
-def _row(result: Result, found: AverageEstimate, text: str) -> tuple[Vector, float, float]:
+def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector, float, float]:
     """Weights of the terms and groups, the noise sd of released weights, and the value tested."""
     names = [*found.terms, *found.groups]
     unions = _unions(found, text)
@@ -159,7 +159,7 @@ def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
     return unions
 
 
-def _check_rest(result: Result, rest: str, names: Sequence[str]) -> None:
+def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
     """Refuse names that were not released, with the call that would release them."""
     request = result.plan.request
     unknown = re.search(r"[^\W\d][\w.]*(?:\[[^\]]*\]?)*(?::[\w.]+(?:\[[^\]]*\])?)?", rest)

@@ -18,6 +18,7 @@ from privcausal.report.curves import balance_plot, overlap_plot
 from privcausal.report.plots import uplift_plot
 from privcausal.report.summary import Printed, Summary
 from privcausal.report.tables import (
+    ESTIMATES,
     Block,
     Prose,
     Rule,
@@ -25,7 +26,11 @@ from privcausal.report.tables import (
     TableColumn,
     TableGrid,
     budget_grid,
-    limit_columns,
+    estimate_heads,
+    filled,
+    named,
+    noisy_counts,
+    scaled,
 )
 from privcausal.report.view import Check
 from privcausal.report.words import ALERTS, clean
@@ -193,17 +198,9 @@ class Overlap(Diagnostic):
         return min(max(share, 0.0), 1.0), float(self.measured.noise_sd * spread / total)
 
     def _grid(self) -> TableGrid:
-        columns = (
-            TableColumn("Propensity [dp]", "left", "propensity"),
-            TableColumn("treated", words="treated (noisy count)"),
-            TableColumn("control", words="control (noisy count)"),
-        )
-        frame = self.frame
-        rows = tuple(
-            (str(label), numbers.count(treated), numbers.count(control))
-            for label, treated, control in frame[["treated", "control"]].itertuples()
-        )
-        return TableGrid("Rows by propensity and arm", columns, rows, frame)
+        names = named("Propensity [dp]", self.frame.index, "propensity")
+        columns = names, *noisy_counts(self.frame)
+        return filled("Rows by propensity and arm", *columns, frame=self.frame)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Histograms of both arms: the treated upwards, the controls downwards."""
@@ -268,19 +265,14 @@ class Balance(Diagnostic):
         )
 
     def _grid(self) -> TableGrid:
+        noise = TableColumn("noise sd", words="noise (standard deviation)")
+        names = named("Differences [dp]", self.frame.index, "term")
+        heads = [TableColumn(n, words=f"{n} weighting") for n in ("before", "after")]
         columns = (
-            TableColumn("Differences [dp]", "left", "term"),
-            TableColumn("before", words="before weighting"),
-            TableColumn("noise sd", words="noise (standard deviation)"),
-            TableColumn("after", words="after weighting"),
-            TableColumn("noise sd", words="noise (standard deviation)"),
+            (head, (numbers.fixed(v, 3) for v in self.frame[name]))
+            for head, name in zip((heads[0], noise, heads[1], noise), self.frame, strict=True)
         )
-        frame = self.frame
-        rows = tuple(
-            (str(row[0]), *(numbers.fixed(float(v), 3) for v in row[1:]))
-            for row in frame.itertuples()
-        )
-        return TableGrid("Standardised mean differences", columns, rows, frame)
+        return filled("Standardised mean differences", names, *columns, frame=self.frame)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """A row per column: hollow before weighting, filled after; lines are 95% of the noise."""
@@ -344,15 +336,8 @@ class Uplift(_Look):
 
 
 def _area_grid(areas: pd.DataFrame, alpha: float) -> TableGrid:
-    columns = (
-        TableColumn("Areas [dp]", "left", "area"),
-        TableColumn("estimate"),
-        TableColumn("std err", words="standard error"),
-        *limit_columns(alpha),
-        TableColumn("by chance"),
-    )
-    rows = tuple(
-        (str(name), *numbers.alike(values, values[1]))
-        for name, values in zip(areas.index, areas.to_numpy(dtype=float).tolist(), strict=True)
-    )
-    return TableGrid("Areas under the curves", columns, rows, areas)
+    heads = {name: head for name, head in estimate_heads(alpha).items() if name in ESTIMATES}
+    heads["random"] = TableColumn("by chance")
+    names = named("Areas [dp]", areas.index, "area")
+    columns = scaled(areas, heads, areas["std_error"])
+    return filled("Areas under the curves", names, *columns, frame=areas)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import pandas as pd
 
@@ -19,29 +19,13 @@ from privcausal.errors import CapabilityError
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.report.summary import Summary
 from privcausal.report.tables import Pairs, Prose, Rule, Table, stage_shares
-from privcausal.report.view import FitView
+from privcausal.report.view import FitView, Shape
 from privcausal.report.words import ALERTS, clean
 from privcausal.request.plan import Plan
 from privcausal.request.schema import Domain, Interval, Schema
-from privcausal.results.exchange import Fit
+from privcausal.results.base import ReleasedFit
 from privcausal.results.guarantee import Guarantee, promise
-from privcausal.results.view import PACKAGES, version_of
-
-if TYPE_CHECKING:
-    from privcausal.results.plan import PlanResult
-
-
-class Shown(Fit, Protocol):
-    """What is read of a result here."""
-
-    @property
-    def plan(self) -> Any: ...
-    @property
-    def budget(self) -> pd.DataFrame: ...
-    @property
-    def ledger_line(self) -> str | None: ...
-    def _view(self, alpha: float = 0.05) -> FitView: ...
-
+from privcausal.results.view import PACKAGES, version_of, view_of
 
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
 """Sectors that the registry knows (opendp/deployments-registry-data, July 2026)."""
@@ -189,7 +173,7 @@ def _bought(budget: pd.DataFrame) -> bool:
     return len(budget) > 0 and bool((budget["stage"] == "bounds").any())
 
 
-def _of(fit: Shown) -> dict[str, dict[str, Any]]:
+def _of(fit: Disclosed) -> dict[str, dict[str, Any]]:
     return disclosed(fit.plan, fit.guarantee, fit.estimate.schema, fit.budget, fit.ledger_line)
 
 
@@ -197,10 +181,17 @@ def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {field: value for group in groups.values() for field, value in group.items()}
 
 
-class Disclosed:
-    """What a fit writes for reviewers: nothing here is a release."""
+class Disclosed(ReleasedFit):
+    """What a fit shows of itself, and writes for reviewers: nothing here is a release."""
 
-    def label(self: Shown, *, name: str = "", curator: str = "", contact: str = "") -> Summary:
+    def _view(self, alpha: float = 0.05) -> FitView:
+        return view_of(self, self._shown_shapes(alpha), alpha)
+
+    def _shown_shapes(self, alpha: float) -> tuple[Shape, ...]:
+        """The effect along each modifier, where there is one that can be drawn."""
+        return ()
+
+    def label(self, *, name: str = "", curator: str = "", contact: str = "") -> Summary:
         """The privacy label: one page for whoever reads the result or is in the data.
 
         All that it says of privacy is computed from the fit. It prints itself as `summary()` does.
@@ -245,7 +236,7 @@ class Disclosed:
         return Summary(Table("Privacy Label", (*top, *blocks, Rule("=")), ALERTS[view.kind]))
 
     def registry(
-        self: Shown,
+        self,
         path: str | os.PathLike[str],
         *,
         name: str,
@@ -305,14 +296,17 @@ class Disclosed:
 # -- the checklist ---------------------------------------------------------------------------------
 
 
-def checklist(result: PlanResult) -> Summary:
-    """The parts of the pyramid of NIST SP 800-226 (2025), answered for one planned fit.
+def checklist(
+    fits: Sequence[tuple[Plan, pd.DataFrame, Mapping[str, Any]]], level: float
+) -> Summary:
+    """The parts of the pyramid of NIST SP 800-226 (2025), answered for planned fits.
 
-    NIST prints no questionnaire: the heads are its parts and hazards in our words.
+    NIST prints no questionnaire: the heads are its parts and hazards in our words. Of each fit:
+    its plan, its budget, and its row of the plan's table; intervals are at this level.
     """
-    fits = [_answers(result, place) for place in range(len(result.points))]
+    answers = [_answers(*fit, level, several=len(fits) > 1) for fit in fits]
     # what is the same of all fits is said once
-    parts = {head: dict.fromkeys(t for fit in fits for t in fit[head]) for head in fits[0]}
+    parts = {head: dict.fromkeys(t for said in answers for t in said[head]) for head in answers[0]}
     blocks = [
         Prose((*(clean(t) for t in told), f"See {EVIDENCE[head]}."), head)
         for head, told in parts.items()
@@ -321,18 +315,17 @@ def checklist(result: PlanResult) -> Summary:
     return Summary(Table(title, (Rule("="), *blocks, Rule("=")), ALERTS["proven"]))
 
 
-def _answers(result: PlanResult, place: int) -> dict[str, tuple[str, ...]]:
+def _answers(
+    plan: Plan, budget: pd.DataFrame, row: Mapping[Any, Any], level: float, *, several: bool
+) -> dict[str, tuple[str, ...]]:
     """By head, what is said of one of the planned fits."""
-    (n, eps), row = result.points[place], result.table.iloc[place]
-    plan, budget = result.planner.plan(eps), result.budget
     what = promise(plan, kind="proven", what="all numbers of this fit together,")
-    own = budget[(budget["n"] == n) & (budget["eps"] == eps)]
-    said = _flat(disclosed(plan, what, plan.request.schema, own, None))
+    said = _flat(disclosed(plan, what, plan.request.schema, budget, None))
     price = ", ".join(" ".join(one) for one in _shown(said["privacy_parameters"]).items())
     loss = f"{said['variant_name']}: {price}."
-    at = f" at eps = {at_most(eps)}" if len(result.points) > 1 else ""
+    at = f" at eps = {at_most(row['eps'])}" if several else ""
     precise = (
-        f"With {n:,} rows{at} the {1 - result.question.alpha:.0%} interval of the average effect "
+        f"With {row['n']:,.0f} rows{at} the {level:.0%} interval of the average effect "
         f"is expected to be +- {row['half-width']:.3g}; privacy noise is "
         f"{row['privacy_share']:.0%} of its variance."
     )
@@ -377,7 +370,7 @@ EVIDENCE = {
 # -- the record ------------------------------------------------------------------------------------
 
 
-def _record(fit: Shown, basic: dict[str, Any]) -> dict[str, Any]:
+def _record(fit: Disclosed, basic: dict[str, Any]) -> dict[str, Any]:
     """The record but for who wrote it; its slug as the registry makes it."""
     named = (basic["name"], "-".join(basic["data_curators"]), basic["publication_date"][:4])
     slug = "_".join(re.sub(r"\W+", "_", part.lower()) for part in named).replace("_", "-")

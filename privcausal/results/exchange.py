@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,12 +15,10 @@ from scipy.stats import ncx2
 from privcausal.errors import CapabilityError
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.report.words import clean
-from privcausal.results.guarantee import Guarantee
+from privcausal.results.base import ReleasedFit
 
 if TYPE_CHECKING:
     from statsmodels.stats.contrast import ContrastResults
-
-    from privcausal.learners import Estimate
 
 STATS = {
     "N": "Observations",
@@ -76,26 +74,11 @@ class Model:
     exog_names: tuple[str, ...]
 
 
-class Fit(Protocol):
-    """The members of a result that this module reads."""
-
-    @property
-    def estimate(self) -> Estimate: ...
-    @property
-    def guarantee(self) -> Guarantee: ...
-    @property
-    def params(self) -> pd.Series[float]: ...
-    @property
-    def zvalues(self) -> pd.Series[float]: ...
-    def tidy(self, alpha: float = 0.05) -> pd.DataFrame: ...
-    def glance(self) -> pd.DataFrame: ...
-
-
 @dataclass(frozen=True)
 class ForMaketables:
     """A fit that shows maketables nothing but the attributes of its protocol."""
 
-    fit: Fit
+    fit: Exchange
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__maketables_"):
@@ -103,16 +86,16 @@ class ForMaketables:
         raise AttributeError(name)
 
 
-class Exchange:
+class Exchange(ReleasedFit):
     """What lets other packages put a result in their tables; nothing here is a release."""
 
     @property
-    def tvalues(self: Fit) -> pd.Series[float]:
+    def tvalues(self) -> pd.Series[float]:
         """`zvalues`, under the name that statsmodels has for both."""
         return self.zvalues
 
     @property
-    def model(self: Fit) -> Model:
+    def model(self) -> Model:
         """The names of outcome and terms, for statsmodels' `summary_col`.
 
         Who reads nothing else of a fit made with test noise still sees that it is not private.
@@ -122,19 +105,19 @@ class Exchange:
         return Model(f"{outcome}{mark}", tuple(self.params.index))
 
     @property
-    def default_model_infos(self: Fit) -> dict[str, Callable[[Fit], str]]:
+    def default_model_infos(self) -> dict[str, Callable[[Exchange], str]]:
         """The lines that `summary_col` puts below the estimates."""
         return {STATS[key]: partial(_info, key) for key in SHOWN}
 
     @property
-    def nobs(self: Fit) -> int:
+    def nobs(self) -> int:
         """The public number of rows or units; there is no such attribute where it is private."""
         size = self.estimate.size
         if size is None:
             raise AttributeError(f"nobs: {HINTS['nobs']}")
         return size
 
-    def to_maketables(self: Fit) -> ForMaketables:
+    def to_maketables(self) -> ForMaketables:
         """This fit for `maketables.ETable`, with epsilon, delta and the guarantee.
 
         The fit itself goes there too, but is taken for one of statsmodels by its attributes, and
@@ -143,19 +126,19 @@ class Exchange:
         return ForMaketables(self)
 
     @property
-    def __maketables_coef_table__(self: Fit) -> pd.DataFrame:
+    def __maketables_coef_table__(self) -> pd.DataFrame:
         wide = self.tidy(0.10)
         names = {"estimate": "b", "std_error": "se", "statistic": "t", "p_value": "p",
                  "conf_low": "ci95l", "conf_high": "ci95u"}  # fmt: skip
         frame = self.tidy(0.05).rename(columns=names).set_index("term").rename_axis("Coefficient")
         return frame.assign(ci90l=wide["conf_low"].to_numpy(), ci90u=wide["conf_high"].to_numpy())
 
-    def __maketables_stat__(self: Fit, key: str) -> int | str | None:
+    def __maketables_stat__(self, key: str) -> int | str | None:
         text = stat_text(self, key)
         return int(text) if key == "N" and text else text
 
     @property
-    def __maketables_depvar__(self: Fit) -> str:
+    def __maketables_depvar__(self) -> str:
         return self.estimate.plan.request.formula.effect_on
 
     @property
@@ -170,12 +153,42 @@ class Exchange:
     def __maketables_vcov_info__(self) -> dict[str, str]:
         return {"vcov_type": "with privacy noise"}
 
+    def wald_test(self, hypotheses: Any) -> ContrastResults:
+        """A Wald test that linear hypotheses about `params` hold together, as in statsmodels.
 
-def _info(key: str, fit: Fit) -> str:
+        Parameters
+        ----------
+        hypotheses : str, sequence of str, or array of shape (k, m)
+            ``"age = 0, severity = 0"``; ``["C(ward)[T.north] = C(ward)[T.south]"]``; or rows of
+            weights whose sums of `params` are zero.
+
+        Returns
+        -------
+        statsmodels.stats.contrast.ContrastResults
+            `statistic`, chi-squared with `df_denom` degrees of freedom, and `pvalue`. Its variance
+            is that of `cov_params`; the p value allows for the largest bias that `max_bias` admits.
+
+        Raises
+        ------
+        CapabilityError
+            An unknown term, or a hypothesis that is not linear or follows from the others.
+        """
+        cov = self.cov_params()
+        return wald(self.params[cov.index], cov, self.max_bias[cov.index], hypotheses)
+
+    def __getattr__(self, name: str) -> Any:
+        """Answers for names that a result does not have."""
+        if hasattr(type(self), name):  # it is there, and failed: its own error is told
+            return object.__getattribute__(self, name)
+        hint = f": {HINTS[name]}" if name in HINTS else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
+
+def _info(key: str, fit: Exchange) -> str:
     return stat_text(fit, key) or ""
 
 
-def stat_text(fit: Fit, key: str) -> str | None:
+def stat_text(fit: Exchange, key: str) -> str | None:
     """One of `STATS` as text; None for what a private fit does not have, such as R squared."""
     if key not in STATS:
         return None
@@ -187,16 +200,6 @@ def stat_text(fit: Fit, key: str) -> str | None:
         return f"{value:.0f}" if math.isfinite(value) else None
     digits = {"epsilon": 4, "delta": DELTA_DIGITS}.get(key)
     return at_most(value, digits) if digits else str(value).replace("_", "/")
-
-
-class Absent:
-    """Answers for names that a result does not have."""
-
-    def __getattr__(self, name: str) -> Any:
-        if hasattr(type(self), name):  # it is there, and failed: its own error is told
-            return object.__getattribute__(self, name)
-        hint = f": {HINTS[name]}" if name in HINTS else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
 
 def wald(

@@ -1,10 +1,13 @@
-"""Average effects, effects tau(x), and regressions, with their price."""
+"""Fits as they are handed back: average effects, effects tau(x), and regressions."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -15,13 +18,25 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.contrasts import contrasted
 from privcausal.inference.effect import Answers, ArmPolynomials, Effect
 from privcausal.learners.aggregates import uplift
+from privcausal.learners.diagnostics import balance, overlap
 from privcausal.report import plots
-from privcausal.report.labels import Labels, relabelled
-from privcausal.results.base import Picture, Result
-from privcausal.results.diagnostics import Balance, Overlap, Uplift
+from privcausal.report.document import check_html, render_report
+from privcausal.report.labels import Labels, check_labels, relabelled, with_labels
+from privcausal.report.references import methods_text
+from privcausal.report.summary import Summary, summarize
+from privcausal.report.tables import price_frame
+from privcausal.report.view import Shape
+from privcausal.request.request import Budget
+from privcausal.results import serial
+from privcausal.results.contrasts import Contrasts, contrasts_of
+from privcausal.results.diagnostics import Balance, Diagnostic, Overlap, Uplift
+from privcausal.results.disclosure import Disclosed
+from privcausal.results.exchange import Exchange
 from privcausal.results.frames import (
     cell_table,
+    check_alpha,
     effect_frame,
+    effects_only,
     gain_frame,
     quantile,
     shapes_of,
@@ -30,14 +45,258 @@ from privcausal.results.frames import (
 )
 from privcausal.results.guarantee import ledger_line
 from privcausal.results.interpretable import as_booster
-from privcausal.results.sensitivity import Sensitivity
+from privcausal.results.sensitivity import Sensitivity, sensitivity_of
+from privcausal.results.view import outcome_name
 from privcausal.typing import Frame
 
 if TYPE_CHECKING:
     from interpret.glassbox import ExplainableBoostingRegressor
 
     from privcausal.accounting import Ledger
-    from privcausal.report import Shape
+
+
+Picture = tuple[Callable[[], pd.DataFrame], Callable[[Any], Any]]
+"""The numbers behind a picture, and what draws it on axes."""
+
+CATE_KINDS = ("effect", "uplift")
+"""Pictures of effects that depend on covariates."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Exchange, Disclosed):
+    """A finished fit: released numbers and functions of them; no rows.
+
+    Attributes
+    ----------
+    estimate : Estimate
+    call : str
+        Python that reproduces the fit.
+    ledger_line : str or None
+        State of the ledger after the fit.
+    """
+
+    # -- questions asked later ---------------------------------------------------------------
+
+    def contrast(
+        self, asked: str | Sequence[str], alpha: float = 0.05, simultaneous: bool = False
+    ) -> Contrasts:
+        """Linear contrasts of the fit's terms and groups, from what was released: free.
+
+        Parameters
+        ----------
+        asked : str or sequence of str
+            Expressions in the names of `params` and `gate`: ``"ward[east] - ward[west]"``,
+            ``"0.5*ATE + 0.5*ATT"``, ``"ATT:ward[east] - ATT"``. ``ward[east | west]`` is the effect
+            in both wards together: the mean of theirs by released shares of the rows (for ATT and
+            ATO, of the masses).
+        alpha : float
+            1 - level.
+        simultaneous : bool
+            True: limits that cover all contrasts together, by the maximum of |z| under their joint
+            covariance, as in `conf_int`.
+
+        Returns
+        -------
+        Contrasts
+            `str()`, `.summary()`, `.frame`, `.to_frame()`, `.as_latex()`: estimate, standard
+            error, bound of the bias, p value and limits. Covariances of groups are released ones
+            where the groups partition the rows, or the fit has several estimands; else they are
+            taken as zero.
+
+        Raises
+        ------
+        CapabilityError
+            What is asked for was not released; the message has the call that would release it. Or
+            no average was released, or the expression is not linear.
+        """
+        return contrasts_of(self, asked, check_alpha(alpha), simultaneous)
+
+    # -- priced diagnostics --------------------------------------------------------------------
+
+    def overlap(
+        self, frame: Frame, *, eps: float, delta: float | None = None, ledger: Ledger | None = None
+    ) -> Overlap:
+        """Noisy counts of both arms by the released propensity, at a price of their own.
+
+        Parameters
+        ----------
+        frame : data frame
+            The table again: a fit holds no rows. The same rows count as in the fit.
+        eps, delta : float
+            What this look costs, in addition to the fit; same neighbours and unit. `delta` is
+            the fit's own unless given.
+        ledger : Ledger, optional
+            Charged before any row is read. It takes no look at a fit made with test noise.
+
+        Raises
+        ------
+        DataError, SchemaError, BudgetError, LedgerError, CapabilityError
+            Nothing was spent. `CapabilityError`: the propensity is one known number.
+        """
+        found = overlap(self.estimate, frame, self._budget_of(eps, delta), ledger)
+        return Overlap(found, ledger_line(ledger))
+
+    def balance(
+        self, frame: Frame, *, eps: float, delta: float | None = None, ledger: Ledger | None = None
+    ) -> Balance:
+        """Noisy standardised mean differences before and after inverse-propensity weighting.
+
+        Parameters and errors as for `overlap`; `CapabilityError`: there are no covariates.
+        """
+        found = balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
+        return Balance(found, ledger_line(ledger))
+
+    def sensitivity(self, alpha: float = 0.05) -> Sensitivity:
+        """How strong an unmeasured confounder would have to be to undo the average effect.
+
+        Robustness values and bounds on the bias (Chernozhukov et al. 2022; Cinelli and Hazlett
+        2020), from released numbers: free. See `inference.sensitivity` for what is assumed.
+
+        Raises
+        ------
+        CapabilityError
+            No average was released, or the mechanism is published.
+        """
+        return sensitivity_of(self, check_alpha(alpha))
+
+    def _budget_of(self, eps: float, delta: float | None) -> Budget:
+        return Budget(eps, self.estimate.plan.request.budget.delta if delta is None else delta)
+
+    # -- output ------------------------------------------------------------------------------
+
+    def _labels(self, labels: Labels | None) -> dict[str, str]:
+        return check_labels(labels, self.plan.request.formula.variables)
+
+    def summary(
+        self, alpha: float = 0.05, full: bool = False, labels: Labels | None = None
+    ) -> Summary:
+        """The table for a paper: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`.
+
+        Parameters
+        ----------
+        full : bool
+            Every release with its noise and price, each source of the uncertainty, and the notes
+            in full; else a line each.
+        labels : dict, optional
+            Names for readers, by column: ``{"dth30": "30-day mortality"}``.
+        """
+        view = with_labels(self._view(check_alpha(alpha)), self._labels(labels))
+        return summarize(view, full=full)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        audience: Literal["public", "technical"] = "technical",
+        checks: Sequence[Diagnostic] = (),
+        labels: Labels | None = None,
+    ) -> None:
+        """Write the self-contained HTML report to `path`, which ends in .html.
+
+        Parameters
+        ----------
+        checks : sequence
+            What `overlap` and `balance` returned, to be shown with its own price.
+        labels : dict, optional
+            Names for readers, by column: ``{"dth30": "30-day mortality"}``.
+        """
+        place = check_html(path)
+        named = with_labels(self._view(), self._labels(labels))
+        view = replace(named, checks=tuple(check.check for check in checks))
+        place.write_text(render_report(view, audience), encoding="utf-8")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit as versioned JSON: released numbers only. Read it by `privcausal.load`."""
+        content = {"estimate": self.estimate, "call": self.call, "ledger_line": self.ledger_line}
+        serial.save(type(self).__name__, content, path)
+
+    def plot(
+        self,
+        kind: str | None = None,
+        *,
+        ax: Any = None,
+        alpha: float = 0.05,
+        labels: Labels | None = None,
+    ) -> Any:
+        """Draw ``"coef"``, ``"gate"`` (a forest plot) or ``"budget"``; returns matplotlib axes.
+
+        Results of `privcate` draw ``"effect"`` too, unless a kind is given, and of effects by cell
+        ``"uplift"``. Others draw ``"coef"`` unless it is. Coefficients in the outcome's unit share
+        one axis, each slope has its own: then it is an array of axes, unless `ax` was given.
+        `labels` are names for readers, by column.
+        """
+        return self._picture(kind, alpha, self._labels(labels))[1](ax)
+
+    def plot_data(self, kind: str | None = None, alpha: float = 0.05) -> pd.DataFrame:
+        """The numbers behind `plot`, as a frame; what a fit cannot draw it does not have here.
+
+        Returns
+        -------
+        DataFrame
+            ``"coef"`` and ``"gate"``: estimate std_error max_bias conf_low conf_high privacy_share,
+            a row for each term or group. ``"budget"``: stage query currency price share.
+            ``"effect"``: modifier kind at estimate conf_low conf_high. ``"uplift"``: share gain
+            std_error conf_low conf_high random.
+        """
+        return self._picture(kind, alpha)[0]()
+
+    def _picture(
+        self, kind: str | None, alpha: float, labels: Labels = MappingProxyType({})
+    ) -> Picture:
+        known = self._pictures(check_alpha(alpha), labels)
+        kind = next(iter(known)) if kind is None else kind
+        if kind not in known:
+            names = ", ".join(map(repr, known))
+            kinds = "is of privcate's results" if kind in CATE_KINDS else "is unknown"
+            raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) {kinds}; choose one of {names}")
+        return known[kind]
+
+    def _pictures(self, alpha: float, labels: Labels) -> dict[str, Picture]:
+        def named(frame: pd.DataFrame) -> pd.DataFrame:
+            named = frame.rename(index=lambda term: relabelled(str(term), labels))
+            on = outcome_name(self.plan.request, self.estimate.schema)
+            plain = on == self.plan.request.formula.effect_on
+            return named if plain else named.rename_axis(relabelled(on, labels))
+
+        return {
+            "coef": (
+                lambda: self._terms_table(alpha).drop(columns="p_value"),
+                lambda ax: plots.coef_plot(
+                    named(effects_only(self._terms_table(alpha))),
+                    ax=ax,
+                    alpha=alpha,
+                    slopes=self._slopes,
+                ),
+            ),
+            "gate": (
+                lambda: self._gates(alpha).drop(columns="p_value"),
+                lambda ax: plots.gate_plot(
+                    named(effects_only(self._gates(alpha))), ax=ax, alpha=alpha, overall=self.ate
+                ),
+            ),
+            "budget": (
+                lambda: price_frame(self.budget),
+                lambda ax: plots.budget_plot(self.budget, ax=ax),
+            ),
+        }
+
+    @property
+    def _slopes(self) -> list[bool]:
+        """Which of `params` are per unit of a column; the others are in the outcome's unit."""
+        terms = list(effects_only(self._terms_table()).index)
+        return [place >= self._level_terms and "[" not in term for place, term in enumerate(terms)]
+
+    @property
+    def methods(self) -> str:
+        """A paragraph on methods and privacy, to paste into a paper; references below it."""
+        return methods_text(self._view())
+
+    def _gates(self, alpha: float) -> pd.DataFrame:
+        frame = self._table(groups=True, z=quantile(alpha))
+        if frame.empty:
+            raise CapabilityError(
+                "no groups were declared: fit with groups=['region', 'age >= 65']"
+            )
+        return frame
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,22 +336,11 @@ class RegressionResult(Result):
         frame[~present] = np.nan
         return frame
 
-    @property
-    def ate(self) -> pd.DataFrame:
+    def _refused(self, *_: Any, **__: Any) -> Any:
         raise CapabilityError(NO_EFFECT)
 
-    @property
-    def gate(self) -> pd.DataFrame:
-        raise CapabilityError(NO_EFFECT)
-
-    def sensitivity(self, alpha: float = 0.05) -> Sensitivity:
-        raise CapabilityError(NO_EFFECT)
-
-    def overlap(self, *_: Any, **__: Any) -> Overlap:
-        raise CapabilityError(NO_EFFECT)
-
-    def balance(self, *_: Any, **__: Any) -> Balance:
-        raise CapabilityError(NO_EFFECT)
+    ate = gate = property(_refused)
+    sensitivity = overlap = balance = _refused
 
 
 NO_EFFECT = "a regression has coefficients, in params; pc.private(...) gives an average effect"
@@ -208,29 +456,6 @@ class CateResult(Result):
             The effect is no sum of functions of one modifier each (learner ``"x"``, interactions).
         """
         return as_booster(self.estimate)
-
-    def plot(
-        self,
-        kind: str = "effect",
-        *,
-        ax: Any = None,
-        alpha: float = 0.05,
-        labels: Labels | None = None,
-    ) -> Any:
-        """Draw ``"effect"``, ``"coef"``, ``"gate"``, ``"budget"`` or, of effects by cell,
-        ``"uplift"``; returns matplotlib axes."""
-        return super().plot(kind, ax=ax, alpha=alpha, labels=labels)
-
-    def plot_data(self, kind: str = "effect", alpha: float = 0.05) -> pd.DataFrame:
-        """The numbers behind `plot`, as a frame.
-
-        Returns
-        -------
-        DataFrame
-            ``"effect"``: modifier kind at estimate conf_low conf_high. ``"uplift"``: share gain
-            std_error conf_low conf_high random. Others as for `AteResult`.
-        """
-        return super().plot_data(kind, alpha)
 
     def _gains(self, alpha: float) -> pd.DataFrame:
         effect = self._by_cell("uplift curves are of effects by cell: learner='adum'")

@@ -19,8 +19,7 @@ from privcausal.inference.effect import ArmPolynomials, Effect
 from privcausal.inference.population import Population
 from privcausal.inference.slopes import REDUCED
 from privcausal.learners import Estimate
-from privcausal.report import Shape
-from privcausal.report.tables import budget_prices
+from privcausal.report.view import Shape
 from privcausal.request.partition import Axis, CutAxis, LevelAxis, Product, RegularAxis
 from privcausal.request.request import RATIOS, RISKS
 from privcausal.request.schema import Interval, Levels
@@ -85,10 +84,12 @@ def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataF
     )
 
 
-def with_limits(estimate: Vector, spread: Vector, z: float) -> dict[str, Vector]:
-    """Columns estimate std_error conf_low conf_high."""
+def with_limits(
+    estimate: Vector, spread: Vector, z: float, name: str = "estimate"
+) -> dict[str, Vector]:
+    """Columns estimate (or `name`) std_error conf_low conf_high."""
     low, high = estimate - z * spread, estimate + z * spread
-    return {"estimate": estimate, "std_error": spread, "conf_low": low, "conf_high": high}
+    return {name: estimate, "std_error": spread, "conf_low": low, "conf_high": high}
 
 
 def within_reach(
@@ -198,13 +199,6 @@ def effect_frame(shapes: Sequence[Shape]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def price_frame(budget: pd.DataFrame) -> pd.DataFrame:
-    """stage query currency price share, a row for each release; shares sum to 1."""
-    currency, prices = budget_prices(budget)
-    total = float(prices.sum()) or 1.0
-    return budget[["stage", "query"]].assign(currency=currency, price=prices, share=prices / total)
-
-
 def gain_frame(effect: CellEffect, z: float) -> pd.DataFrame:
     """share gain std_error conf_low conf_high random: treating cells, largest effect first.
 
@@ -226,12 +220,8 @@ def curve_frame(
     share: Vector, gain: Vector, spread: Vector, random: Vector, z: float
 ) -> pd.DataFrame:
     """share gain std_error conf_low conf_high random, a row for each number of cells treated."""
-    return pd.DataFrame(
-        {
-            "share": share, "gain": gain, "std_error": spread, "conf_low": gain - z * spread,
-            "conf_high": gain + z * spread, "random": random,
-        }
-    )  # fmt: skip
+    curve = with_limits(gain, spread, z, "gain")
+    return pd.DataFrame({"share": share} | curve | {"random": random})
 
 
 # -- the effect along each modifier ----------------------------------------------------------------

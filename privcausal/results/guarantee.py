@@ -14,7 +14,17 @@ from privcausal.learners import Estimate, describe
 from privcausal.prices import at_least, at_most, column, pair
 from privcausal.report.html import alert_html, escape_html
 from privcausal.report.summary import Summary
-from privcausal.report.tables import Block, Pairs, Prose, Rule, Table, TableColumn, TableGrid
+from privcausal.report.tables import (
+    Block,
+    Pairs,
+    Prose,
+    Rule,
+    Table,
+    TableColumn,
+    TableGrid,
+    filled,
+    named,
+)
 from privcausal.report.words import ALERTS, clean
 from privcausal.request.plan import Plan
 from privcausal.typing import Kind, Neighbors
@@ -237,16 +247,8 @@ def ledger_summary(ledger: Ledger) -> Summary:
     )
     price = price_text(spent.epsilon, ledger.delta)
     told = Prose((f"Spent: {price} in {len(runs)} run{'s' * (len(runs) != 1)}.", EITHER))
-    blocks = (
-        Rule("="),
-        head,
-        Rule("="),
-        _runs_grid(runs),
-        Rule("="),
-        *_asked(runs),
-        told,
-        Rule("="),
-    )
+    line = Rule("=")
+    blocks = (line, head, line, _runs_grid(runs), line, *_asked(runs), told, line)
     alert = ALERTS["published" if spent.kind == "published" else "proven"]
     return Summary(Table("Privacy Ledger", blocks, alert))
 
@@ -258,31 +260,21 @@ def _asked(runs: pd.DataFrame) -> tuple[Block, ...]:
 
 
 def _runs_grid(runs: pd.DataFrame) -> TableGrid:
-    columns = (
-        TableColumn("Run", "left", "run"),
-        TableColumn("day", "left"),
-        TableColumn("releases"),
-        TableColumn("rho"),
-        TableColumn("pure eps", words="pure epsilon"),
-        TableColumn("delta"),
-        TableColumn("epsilon", words="epsilon (of this run alone)"),
-    )
     shown = runs.replace({"epsilon": np.inf}, np.nan)
-    paid = (shown[name].where(shown[name] > 0) for name in ("rho", "pure", "epsilon"))
-    prices = zip(*map(column, paid), strict=True)
-    rows = tuple(
-        (
-            str(run)[:RUN],
-            str(row["day"]),
-            str(row["releases"]),
-            rho,
-            pure,
-            at_most(row["delta"], 2) if row["delta"] else "",
-            epsilon,
-        )
-        for (run, row), (rho, pure, epsilon) in zip(runs.iterrows(), prices, strict=True)
+    rho, pure, epsilon = (
+        column(shown[name].where(shown[name] > 0)) for name in ("rho", "pure", "epsilon")
     )
-    return TableGrid("Runs", columns, rows, runs)
+    return filled(
+        "Runs",
+        named("Run", (str(run)[:RUN] for run in runs.index), "run"),
+        named("day", runs["day"]),
+        (TableColumn("releases"), map(str, runs["releases"])),
+        (TableColumn("rho"), rho),
+        (TableColumn("pure eps", words="pure epsilon"), pure),
+        (TableColumn("delta"), (at_most(delta, 2) if delta else "" for delta in runs["delta"])),
+        (TableColumn("epsilon", words="epsilon (of this run alone)"), epsilon),
+        frame=runs,
+    )
 
 
 def ledger_line(ledger: Ledger | None) -> str | None:

@@ -25,9 +25,9 @@ from privcausal.learners.power import (
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.report import curves, numbers
 from privcausal.report.summary import Printed, Summary
-from privcausal.report.tables import Pairs, Prose, Rule, Table, TableColumn, TableGrid
+from privcausal.report.tables import Pairs, Prose, Rule, Table, TableColumn, TableGrid, filled
 from privcausal.report.words import clean
-from privcausal.request.plan import LEVELS, PROPENSITY_SPREAD
+from privcausal.request.plan import LEVELS, PROPENSITY_SPREAD, Plan
 from privcausal.request.schema import Interval
 from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
@@ -331,7 +331,11 @@ class PlanResult(Printed):
 
     def checklist(self) -> Summary:
         """The points of NIST SP 800-226 answered for one planned fit, with where each is shown."""
-        return checklist(self)
+        lines, fits = self.budget, list[tuple[Plan, pd.DataFrame, Mapping[Any, Any]]]()
+        for (n, eps), row in zip(self.points, self.table.to_dict("records"), strict=True):
+            own = lines[(lines["n"] == n) & (lines["eps"] == eps)]
+            fits.append((self.planner.plan(eps), own, row))
+        return checklist(fits, 1 - self.question.alpha)
 
     def __repr__(self) -> str:
         count = len(self.points)
@@ -430,10 +434,12 @@ def _grid(result: PlanResult, frame: pd.DataFrame) -> TableGrid:
         "max_bias": TableColumn("max bias", words="largest bias that clipping can cause"),
         "worst_case": TableColumn("worst", words="half-width for the most variable outcome"),
     }
-    names = [name for name in heads if name in frame.columns]
-    cells = [[_cell(name, float(value)) for value in frame[name]] for name in names]
-    columns = tuple(heads[name] for name in names)
-    return TableGrid("Planned intervals", columns, tuple(zip(*cells, strict=True)), frame)
+    columns = [
+        (head, [_cell(name, float(value)) for value in frame[name]])
+        for name, head in heads.items()
+        if name in frame
+    ]
+    return filled("Planned intervals", *columns, frame=frame)
 
 
 def _cell(name: str, value: float) -> str:

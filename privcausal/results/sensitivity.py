@@ -15,14 +15,23 @@ from privcausal.learners import describe
 from privcausal.report import numbers
 from privcausal.report.curves import sensitivity_plot
 from privcausal.report.summary import Printed, Summary
-from privcausal.report.tables import Prose, Rule, Table, TableColumn, TableGrid
+from privcausal.report.tables import (
+    Prose,
+    Rule,
+    Table,
+    TableColumn,
+    TableGrid,
+    filled,
+    named,
+    scaled,
+)
 from privcausal.report.words import ALERTS
+from privcausal.results.base import ReleasedFit
 from privcausal.typing import Kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from privcausal.results.base import Result
 
 TITLE = "Sensitivity to Unmeasured Confounding"
 
@@ -154,27 +163,26 @@ class Sensitivity(Printed):
 
     def _grid(self) -> TableGrid:
         level = numbers.level(self.alpha)
-        columns = (
-            TableColumn(f"{self.term} [post]", "left", "strength"),
-            TableColumn("bias", words="largest bias"),
-            TableColumn("from", words="estimate, from"),
-            TableColumn("to", words="estimate, to"),
-            TableColumn("lower", words=f"{level} limits, from"),
-            TableColumn("upper", words=f"{level} limits, to"),
+        heads = {
+            "bias": TableColumn("bias", words="largest bias"),
+            "low": TableColumn("from", words="estimate, from"),
+            "high": TableColumn("to", words="estimate, to"),
+            "conf_low": TableColumn("lower", words=f"{level} limits, from"),
+            "conf_high": TableColumn("upper", words=f"{level} limits, to"),
+        }
+        return filled(
+            "What a confounder could hide",
+            named(f"{self.term} [post]", map(numbers.percent, SHARES), "strength"),
+            *scaled(self.frame, heads, (self.conf_high - self.conf_low) / 4),
+            frame=self.frame,
         )
-        spread = (self.conf_high - self.conf_low) / 4
-        rows = tuple(
-            (numbers.percent(share), *numbers.alike(values, spread))
-            for share, values in zip(SHARES, self.frame.to_numpy().tolist(), strict=True)
-        )
-        return TableGrid("What a confounder could hide", columns, rows, self.frame)
 
     def __repr__(self) -> str:
         estimate, interval = self.robustness
         return f"<Sensitivity of {self.term}: robustness {estimate:.3f}, interval {interval:.3f}>"
 
 
-def sensitivity_of(result: Result, alpha: float) -> Sensitivity:
+def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
     """The sensitivity of a fit's average effect; raises `CapabilityError` where it has none."""
     found = result._averages
     if result.plan.request.mode == "paper":

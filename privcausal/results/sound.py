@@ -72,19 +72,10 @@ KINDS: dict[Any, tuple[type, ...]] = {
 """What stands for a protocol."""
 
 
-class _Vector:
-    """Stands for the type of an array, which does not tell of its axes; as do the next ones."""
+_ARRAYS = {name: type(name, (), {}) for name in ("Vector", "Matrix", "Integers")}
+"""Stand for the types of arrays, which do not tell of their axes."""
 
-
-class _Matrix:
-    pass
-
-
-class _Integers:
-    pass
-
-
-_ARRAYS = {_Vector: (1, "float64"), _Matrix: (2, "float64"), _Integers: (1, "int64")}
+_AXES = dict(zip(_ARRAYS.values(), ((1, "float64"), (2, "float64"), (1, "int64")), strict=True))
 """Axes and numbers of each."""
 
 
@@ -176,15 +167,14 @@ def _need(true: object) -> None:
 @lru_cache
 def _hints(kind: type) -> dict[str, Any]:
     """The types of a class's fields."""
-    arrays = {"Vector": _Vector, "Matrix": _Matrix, "Integers": _Integers}
-    hints = get_type_hints(kind, localns=arrays)
+    hints = get_type_hints(kind, localns=_ARRAYS)
     return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def _is(value: Any, hint: Any) -> bool:
     """Whether a value is of a type as fields write it."""
-    if hint in _ARRAYS:
-        axes, number = _ARRAYS[hint]
+    if hint in _AXES:
+        axes, number = _AXES[hint]
         return isinstance(value, np.ndarray) and (value.ndim, value.dtype) == (axes, number)
     if hint is Function and isinstance(value, Answers):
         return False

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from scipy.stats import ncx2, norm
 
+from privcausal.report.view import Shape
 from privcausal.report.words import clean
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-
-    from privcausal.report import Shape
-    from privcausal.results.base import Result
+from privcausal.results.base import ReleasedFit
 
 LEVEL = 0.05
 """Chance that variation is reported where there is none: Bonferroni over all that is looked at."""
@@ -28,7 +23,7 @@ FLAT = (
 VARIES = "The effect varies with {names}, by more than noise explains (level {level:.0%})."
 
 
-def variation(result: Result, shapes: Sequence[Shape], alpha: float) -> str:
+def variation(result: ReleasedFit, shapes: Sequence[Shape], alpha: float) -> str:
     """One sentence: with which modifiers the effect varies, as far as noise lets it be seen.
 
     Slopes are tested by their intervals, each factor's groups by Cochran's (1954) Q, curves by how

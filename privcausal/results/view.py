@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import pandas as pd
 
 from privcausal.accounting import weak_promise
 from privcausal.inference.cells import CellEffect
-from privcausal.learners import Description, describe
+from privcausal.learners import Description, Estimate, describe
 from privcausal.learners.description import tails
 from privcausal.learners.estimands import words_of
 from privcausal.prices import at_most, pair
-from privcausal.report import FitView, Shape, VarianceSource
-from privcausal.report.numbers import alike, level
+from privcausal.report.numbers import interval, level
+from privcausal.report.view import FitView, Shape, VarianceSource
 from privcausal.report.words import guess_sentence, odds_sentence
 from privcausal.request.plan import Plan
 from privcausal.request.request import RATIOS, Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.results.base import ReleasedFit
 from privcausal.results.frames import cell_table, effects_only, gain_frame, quantile
 from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text, published_doubts
+from privcausal.results.sensitivity import sensitivity_of
 from privcausal.results.variation import variation
-
-if TYPE_CHECKING:
-    from privcausal.learners.estimate import Estimate
-    from privcausal.results.base import Result
 
 NEIGHBORS = {
     "substitute": "neighbours differ in {unit} (substitute).",
@@ -34,14 +32,14 @@ NEIGHBORS = {
 }
 
 
-def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
+def view_of(result: ReleasedFit, shapes: tuple[Shape, ...], alpha: float) -> FitView:
     """All that summary, plots and report show of a fit whose effect has these shapes."""
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
     request, schema, z = plan.request, estimate.schema, quantile(alpha)
     formula, trust = request.formula, request.trust
     averages, words, said = estimate.averages, words_of(request), describe(estimate)
     cells = estimate.effect if isinstance(estimate.effect, CellEffect) else None
-    bought = any(stage.heading == "bounds" for stage in plan.stages)
+    bought = result._bought
     complete = _complete(estimate)
     size = complete or f"{estimate.population.count:.0f} [dp]"
     if estimate.size is not None:
@@ -69,7 +67,6 @@ def view_of(result: Result, shapes: tuple[Shape, ...], alpha: float) -> FitView:
         title="Private Average Treatment Effects" if several else words.title,
         outcome=named,
         treatment=formula.treatment,
-        estimand=words.name,
         left=(
             ("Outcome", outcome if panel is None else f"change of {outcome}"),
             *((("Periods", " to ".join(panel)),) if panel else ()),
@@ -153,13 +150,13 @@ def version_of(name: str) -> str:
         return "not installed"
 
 
-def _robustness(result: Result, alpha: float) -> str:
+def _robustness(result: ReleasedFit, alpha: float) -> str:
     """Of a study that rests on having measured what confounds."""
     request = result.plan.request
     bare = request.mode == "paper" or request.estimand in ("OLS", "LATE")
     if result.estimate.averages is None or bare:
         return ""
-    found = result.sensitivity(alpha)
+    found = sensitivity_of(result, alpha)
     return "" if found.randomised else found.sentence
 
 
@@ -176,7 +173,7 @@ def _range(domain: Domain) -> str:
     return "[0,1]"
 
 
-def _sources(result: Result) -> tuple[VarianceSource, ...]:
+def _sources(result: ReleasedFit) -> tuple[VarianceSource, ...]:
     found = result.estimate.averages
     if found is None or result.plan.request.mode == "paper":  # one number: see its note
         return ()
@@ -199,7 +196,7 @@ def _sources(result: Result) -> tuple[VarianceSource, ...]:
 BIAS = "Interval{of}: estimate ± {factor:.2f} std err, not {normal:.2f}: clipping may bias it."
 
 
-def _bias(result: Result, z: float) -> str:
+def _bias(result: ReleasedFit, z: float) -> str:
     found, at = result.estimate.averages, result._lead
     if found is None or not 0 < found.clipping[at] < np.inf or not 0 < found.sd[at] < np.inf:
         return ""
@@ -218,7 +215,7 @@ def _with_declared(budget: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([pd.DataFrame([line]), budget], ignore_index=True)
 
 
-def _promise(result: Result) -> tuple[str, ...]:
+def _promise(result: ReleasedFit) -> tuple[str, ...]:
     promise = result.guarantee
     if promise.kind == "none":
         return (promise.statement,)
@@ -242,14 +239,18 @@ def _attack(promise: Guarantee) -> pd.DataFrame | None:
     return pd.DataFrame({"false_alarms": alarms, "power": 1 - promise.trade_off(alarms)})
 
 
-def _headline(result: Result, alpha: float) -> tuple[str, ...]:
+def _headline(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
+    """The effect, how sure, and what was protected."""
+    return (*_found(result, alpha), _protected(result.guarantee))
+
+
+def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
     estimate = result.estimate
     request = estimate.plan.request
     outcome = outcome_name(request, estimate.schema)
     treatment = request.formula.treatment
-    protected = _protected(result.guarantee)
     if estimate.averages is None:
-        return (f"The effect of {treatment} on {outcome} was estimated by covariates.", protected)
+        return (f"The effect of {treatment} on {outcome} was estimated by covariates.",)
     table = result._table(groups=False, z=quantile(alpha))
     row = table.iloc[result._lead]
     share = 0.0 if np.isnan(row["privacy_share"]) else float(row["privacy_share"])
@@ -258,7 +259,6 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
             f"The mean of {outcome} was regressed on {_listed(result)}.",
             f"At least {share:.0%} of the uncertainty of {row.name} (in variance) is noise added "
             "for privacy.",
-            protected,
         )
     noise = (
         "that counts sampling and the noise added for privacy."
@@ -270,38 +270,29 @@ def _headline(result: Result, alpha: float) -> tuple[str, ...]:
         treatment = f"one unit more of {treatment}"
     elif request.asked.arms:
         treatment = f"{treatment} {request.asked.arms[1]} instead of {request.asked.arms[0]}"
-    shown = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
-    value, low, high = alike(shown, float(row["std_error"]), digits=2)
+    value, low, high = interval(row, digits=2)
     between = f"With {level(alpha)} confidence the change lies between {low} and {high}"
-    if not shown[1] * shown[2] > 0:  # nobody may say which way
-        if np.isinf(shown[1]):
-            return (
-                f"{over}, nothing can be said of the effect of {treatment} on {outcome}: at "
-                f"{level(alpha)} the instrument may move nobody.",
-                protected,
-            )
+    settled = row["conf_low"] * row["conf_high"] > 0
+    if not settled and np.isinf(row["conf_low"]):
         return (
-            f"{over}, the data do not settle whether {treatment} raises or lowers {outcome}.",
-            f"{between}, and our best guess is {value}; {noise}",
-            *_other_arms(result, table),
-            protected,
+            f"{over}, nothing can be said of the effect of {treatment} on {outcome}: at "
+            f"{level(alpha)} the instrument may move nobody.",
         )
-    verb, size = ("raises", value) if shown[0] > 0 else ("lowers", value.lstrip("-\N{MINUS SIGN}"))
-    return (
-        f"{over}, {treatment} {verb} {outcome} by {size}.",
-        f"{between}; {noise}",
-        *_other_arms(result, table),
-        protected,
-    )
+    if settled:
+        verb = "raises" if row["estimate"] > 0 else "lowers"
+        first = f"{over}, {treatment} {verb} {outcome} by {value.lstrip('-')}."
+        second = f"{between}; {noise}"
+    else:  # nobody may say which way
+        first = f"{over}, the data do not settle whether {treatment} raises or lowers {outcome}."
+        second = f"{between}, and our best guess is {value}; {noise}"
+    return first, second, *_other_arms(result, table)
 
 
-def _other_arms(result: Result, table: pd.DataFrame) -> tuple[str, ...]:
+def _other_arms(result: ReleasedFit, table: pd.DataFrame) -> tuple[str, ...]:
     """Effects of the arms that the first sentence is not about."""
     request, found = result.plan.request, []
     for place, arm in enumerate(request.asked.arms[2:], 1):
-        row = table.iloc[place]
-        shown = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
-        value, low, high = alike(shown, float(row["std_error"]), digits=2)
+        value, low, high = interval(table.iloc[place], digits=2)
         found.append(
             f"{request.formula.treatment} {arm} instead of {request.asked.arms[0]}: {value}, "
             f"between {low} and {high}."
@@ -309,7 +300,7 @@ def _other_arms(result: Result, table: pd.DataFrame) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _listed(result: Result) -> str:
+def _listed(result: ReleasedFit) -> str:
     return ", ".join(map(str, result.plan.request.formula.terms)) or "a constant"
 
 
@@ -326,7 +317,7 @@ def _protected(promise: Guarantee) -> str:
     }[promise.kind]
 
 
-def _notes(result: Result, said: Description, bought: bool) -> tuple[str, ...]:
+def _notes(result: ReleasedFit, said: Description, bought: bool) -> tuple[str, ...]:
     estimate, request = result.estimate, result.plan.request
     public = {
         "n" if request.trust.unit is None else "the number of units": estimate.size is not None,
@@ -344,7 +335,7 @@ def _notes(result: Result, said: Description, bought: bool) -> tuple[str, ...]:
     )
 
 
-def _unlimited(result: Result) -> tuple[str, ...]:
+def _unlimited(result: ReleasedFit) -> tuple[str, ...]:
     """Which ratios have no limit on a side."""
     if not result.plan.request.asked.ratios:
         return ()
@@ -367,8 +358,8 @@ def _declared_public(names: list[str]) -> tuple[str, ...]:
     if not names:
         return ()
     *most, last = names
-    return (f"{', '.join(most)} and {last} are declared public." if most
-            else f"{last} is declared public.",)  # fmt: skip
+    said = f"{', '.join(most)} and {last} are" if most else f"{last} is"
+    return (f"{said} declared public.",)
 
 
 def _complete(estimate: Estimate) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from trees import FILES, PACKAGE, exported, imports, room, tree
+from trees import FILES, PACKAGE, circles, exported, imports, module_of, room, tree
 
 _GROUND = {"errors", "prices", "stored", "typing"}
 _BELOW_LEARNERS = {"accounting", "features", "request", *_GROUND}
@@ -145,6 +145,28 @@ def test_the_rule_sees_what_is_forbidden(file, line):
 )
 def test_the_rule_lets_pass_what_is_meant(file, line):
     assert list(problems(ast.parse(line), file)) == []
+
+
+def below() -> dict[str, set[str]]:
+    """Module -> modules of the package that it imports from, in functions and for types too."""
+    found: dict[str, set[str]] = {module_of(file): set() for file in FILES}
+    for file in FILES:
+        for module, name, _ in imports(tree(file), file):
+            of = f"{module}.{name}" if f"{module}.{name}" in found else module
+            found[module_of(file)] |= {of} & found.keys()
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """Not for types either: who needs a type from above takes values instead."""
+    assert circles(below()) == []
+
+
+def test_a_circle_is_seen():
+    more = below()
+    more["privcausal.results.frames"].add("privcausal.results.fits")
+    (found,) = circles(more)
+    assert {"privcausal.results.base", "privcausal.results.view"} < set(found)
 
 
 def parameters(module: ast.Module) -> Iterator[tuple[str, int]]:

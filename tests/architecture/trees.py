@@ -50,3 +50,20 @@ def exported(file: str) -> set[str]:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             return set(ast.literal_eval(node.value))
     raise AssertionError(f"{file} has no literal __all__")
+
+
+def module_of(file: str) -> str:
+    """The dotted name of a file: "results/view.py" is privcausal.results.view."""
+    return ".".join(
+        ["privcausal", *file.removesuffix(".py").removesuffix("__init__").split("/")]
+    ).rstrip(".")
+
+
+def circles(below: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that reach each other: what is left once all that end are taken away."""
+    reach = {module: set(near) for module, near in below.items()}
+    while any(reach[near] - far for far in reach.values() for near in far):
+        for far in reach.values():
+            far.update(*(reach[near] for near in list(far)))
+    inside = {m: frozenset(o for o in far if m in reach[o]) for m, far in reach.items() if m in far}
+    return [sorted(group) for group in dict.fromkeys(inside.values()) if len(group) > 1]

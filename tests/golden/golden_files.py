@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import privcausal as pc
-from privcausal.report import render_report
+from privcausal.report.document import render_report
 from privcausal.testing import seeded_noise
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ import pytest
 from replay_helpers import fit
 
 import privcausal as pc
-from privcausal.results.base import Result
+from privcausal.results.fits import Result
 
 BOUNDS: dict[str, Any] = {"Y": (-4, 4), "X": (-1, 1), "G": ["a", "b", "c"]}
 CLINIC = pc.datasets.clinic(3000)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from privcausal.report import FitView, Shape, VarianceSource
-from privcausal.report.view import (
-    BUDGET_COLUMNS,
-    CELL_COLUMNS,
-    EFFECT_COLUMNS,
-    GATE_COLUMNS,
-    Check,
-)
+from privcausal.report.view import Check, FitView, Shape, VarianceSource
 from privcausal.report.words import odds_sentence
+
+EFFECT_COLUMNS = (
+    "estimate", "std_error", "max_bias", "p_value", "conf_low", "conf_high", "mark",
+)  # fmt: skip
+GATE_COLUMNS = ("estimate", "std_error", "max_bias", "conf_low", "conf_high", "privacy_share")
+CELL_COLUMNS = ("treated", "control", "estimate", "std_error", "conf_low", "conf_high")
+BUDGET_COLUMNS = (
+    "stage", "query", "mechanism", "neighbors", "sensitivity",
+    "noise_sd", "rho", "epsilon", "delta", "rows", "parallel",
+)  # fmt: skip
 
 HOSTILE = (
     "<script>alert('x')</script>",
@@ -59,7 +62,6 @@ def ate_view(**changes: object) -> FitView:
         "title": "Private Average Treatment Effect",
         "outcome": "death180",
         "treatment": "rhc",
-        "estimand": "ATE",
         "left": (
             ("Outcome", "death180 in [0,1]"),
             ("Treatment", "rhc (1 vs 0)"),
@@ -163,7 +165,6 @@ def cate_view(**changes: object) -> FitView:
         "title": "Private Conditional Average Treatment Effect",
         "outcome": "visit",
         "treatment": "mailed",
-        "estimand": "CATE",
         "left": (
             ("Outcome", "visit in [0,1]"),
             ("Treatment", "mailed (1 vs 0)"),
@@ -267,7 +268,7 @@ def hostile_view(kind: str = "proven") -> FitView:
     )  # fmt: skip
     text = " ".join(HOSTILE)
     return cate_view(
-        title=HOSTILE[0], outcome=HOSTILE[1], treatment=HOSTILE[2], estimand=HOSTILE[7],
+        title=HOSTILE[0], outcome=HOSTILE[1], treatment=HOSTILE[2],
         left=tuple((name, name) for name in HOSTILE),
         right=tuple(("Label", name) for name in HOSTILE[:6]),
         effects=view.effects.set_axis(names), gates=view.gates.set_axis(list(HOSTILE[4:])),

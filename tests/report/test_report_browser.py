@@ -14,7 +14,7 @@ from browser import Browser
 from report_fakes import cate_view, hostile_view, uplift_view
 
 import privcausal as pc
-from privcausal.report import render_report
+from privcausal.report.document import render_report
 
 STUDY = pc.datasets.clinic(2000, 3)
 

@@ -7,16 +7,15 @@ import re
 from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
 from report_fakes import HOSTILE, ate_view, cate_view, hostile_view
 
 from privcausal.errors import CapabilityError
-from privcausal.report import summarize
 from privcausal.report.html import escape_markdown
-from privcausal.report.summary import BELOW, TIDY, Comparison, Entry, Statistic, compared
+from privcausal.report.summary import BELOW, TIDY, Comparison, Statistic, compared, summarize
 
 GOLDEN = Path(__file__).parent / "golden"
 FACTS = {
@@ -29,6 +28,21 @@ def tidy(rows: dict[str, tuple[float, ...]]) -> pd.DataFrame:
     """Estimate, standard error, z, p, limits, bound of the bias for each term."""
     frame = pd.DataFrame.from_dict(rows, orient="index", columns=list(TIDY[1:]))
     return frame.rename_axis("term").reset_index()
+
+
+class Entry(NamedTuple):
+    """A fit of a comparison: its name, terms, facts, and the kind of its guarantee."""
+
+    name: str
+    terms: pd.DataFrame
+    facts: dict[str, str]
+    kind: Any = None
+
+
+def together(entries: Sequence[Entry], *said: Any) -> Comparison:
+    frame = pd.concat([e.terms.assign(fit=e.name) for e in entries], ignore_index=True)
+    facts, kinds = {e.name: e.facts for e in entries}, {e.kind for e in entries if e.kind}
+    return compared(frame[["fit", *TIDY]], facts, kinds, *said)
 
 
 ENTRIES = (
@@ -60,14 +74,14 @@ ENTRIES = (
 def table(
     entries: Sequence[Entry] = ENTRIES, statistic: Statistic = "std_error", title: str = "Effects"
 ) -> Comparison:
-    return compared(entries, title, statistic, 0.05, ["No guarantee covers OLS."])
+    return together(entries, title, statistic, 0.05, ["No guarantee covers OLS."])
 
 
 def hostile() -> Comparison:
     frame = tidy(dict.fromkeys(HOSTILE, (0.1, 0.05, 2.0, 0.05, 0.0, 0.2, 0.01)))
     facts = {"Outcome": HOSTILE[6], HOSTILE[2]: HOSTILE[0], HOSTILE[7]: HOSTILE[5]}
     entries = [Entry(name, frame, facts, "published") for name in HOSTILE]
-    return compared(entries, HOSTILE[0], "conf_int", 0.1, HOSTILE)
+    return together(entries, HOSTILE[0], "conf_int", 0.1, HOSTILE)
 
 
 FORMATS = {"txt": "as_text", "tex": "as_latex", "html": "as_html", "md": "as_markdown"}

@@ -18,8 +18,8 @@ import pytest
 from report_fakes import HOSTILE, ate_view, cate_view, hostile_view, shapes, uplift_view
 
 from privcausal.errors import CapabilityError
-from privcausal.report import FitView, Shape, VarianceSource, render_report
-from privcausal.report.document import SECTIONS, template_root
+from privcausal.report.document import SECTIONS, render_report, template_root
+from privcausal.report.view import FitView, Shape, VarianceSource
 
 ALLOWED = {
     "a", "b", "body", "caption", "circle", "clippath", "code", "dd", "defs", "details", "div",

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcausal.report import Shape, numbers, odds_sentence, shape_line
-from privcausal.report.words import ascii_only, clean, cut
+from privcausal.report import numbers
+from privcausal.report.view import Shape
+from privcausal.report.words import ascii_only, clean, cut, odds_sentence, shape_line
 
 NAN, INF = math.nan, math.inf
 

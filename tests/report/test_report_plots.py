@@ -21,9 +21,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from report_fakes import HOSTILE, ate_view, attack, cate_view, hostile_view, shapes, uplift_view
 
-from privcausal import report
 from privcausal.errors import DataError
-from privcausal.report import Shape, plots
+from privcausal.report import curves, pictures, plots
+from privcausal.report.view import Shape
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def words(ax: Axes) -> str:
 
 
 def test_effect_plot_makes_a_panel_per_modifier_on_one_scale() -> None:
-    panels = report.effect_plot(shapes())
+    panels = plots.effect_plot(shapes())
     assert [ax.get_title(loc="left") for ax in panels] == ["age", "income", "region"]
     assert len({ax.get_ylim() for ax in panels}) == 1
     assert "approximate 95% band" in words(panels[0])
@@ -48,13 +48,13 @@ def test_effect_plot_makes_a_panel_per_modifier_on_one_scale() -> None:
 
 def test_effect_plot_takes_axes() -> None:
     ax = Figure().add_subplot()
-    assert report.effect_plot(shapes()[:1], ax=ax) is ax
+    assert plots.effect_plot(shapes()[:1], ax=ax) is ax
     given_ = Figure().subplots(1, 3)
-    assert list(report.effect_plot(shapes(), ax=given_)) == list(given_)
+    assert list(plots.effect_plot(shapes(), ax=given_)) == list(given_)
     with pytest.raises(DataError, match="3 shapes need 3 axes; ax holds 1"):
-        report.effect_plot(shapes(), ax=ax)
+        plots.effect_plot(shapes(), ax=ax)
     with pytest.raises(DataError, match="no shape"):
-        report.effect_plot(())
+        plots.effect_plot(())
 
 
 FOREST = ["estimate", "conf_low", "conf_high", "privacy_share"]
@@ -72,8 +72,8 @@ OTHERS = {
                  "sampling alone: 0.0265 to 0.0799"),
     "uplift": (plots.uplift_plot, (CURVE,), "shaded: 95% band"),
     "attack": (plots.attack_plot, (attack(),), "solid: at most; dashed: by chance"),
-    "plan": (report.plan_plot, (PLAN,), "half-width of the 95% interval"),
-    "utility": (report.utility_plot, (UTILITY,), "precision: width without noise / planned"),
+    "plan": (curves.plan_plot, (PLAN,), "half-width of the 95% interval"),
+    "utility": (curves.utility_plot, (UTILITY,), "precision: width without noise / planned"),
 }  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_axes_in_and_out_and_intervals_explained(name: str) -> None:
 
 
 def test_alpha_is_in_the_words() -> None:
-    assert "90% interval" in words(report.gate_plot(cate_view().gates, alpha=0.1))
+    assert "90% interval" in words(plots.gate_plot(cate_view().gates, alpha=0.1))
 
 
 def test_nested_intervals_end_in_the_printed_one() -> None:
@@ -101,11 +101,11 @@ def test_nested_intervals_end_in_the_printed_one() -> None:
 
 
 def test_pure_epsilon_is_drawn_in_epsilon() -> None:
-    assert "price (epsilon)" in words(report.budget_plot(uplift_view().budget))
+    assert "price (epsilon)" in words(plots.budget_plot(uplift_view().budget))
 
 
 def test_names_are_drawn_as_they_are() -> None:
-    ax = report.effect_plot([Shape("$\\frac{1}$", "levels", ("$a$", "$b_$"), (1.0, 2.0),
+    ax = plots.effect_plot([Shape("$\\frac{1}$", "levels", ("$a$", "$b_$"), (1.0, 2.0),
                                    (0.0, 1.0), (2.0, 3.0), "$z")])  # fmt: skip
     ax.figure.canvas.draw()
     assert ax.get_title(loc="left") == "$\\frac{1}$"
@@ -115,12 +115,12 @@ def test_gaps_and_infinities_do_not_break_a_plot() -> None:
     odd = (np.nan, np.inf, -np.inf, 1e308)
     for kind in ("continuous", "levels"):
         grid = (1.0, 2.0, 3.0, 4.0) if kind == "continuous" else tuple("abcd")
-        report.effect_plot([Shape("x", kind, grid, odd, odd, odd)]).figure.canvas.draw()
+        plots.effect_plot([Shape("x", kind, grid, odd, odd, odd)]).figure.canvas.draw()
     frame = pd.DataFrame(dict.fromkeys(FOREST, odd))
-    report.gate_plot(frame).figure.canvas.draw()
-    report.coef_plot(frame).figure.canvas.draw()
+    plots.gate_plot(frame).figure.canvas.draw()
+    plots.coef_plot(frame).figure.canvas.draw()
     lost = frame.assign(std_error=odd, max_bias=odd).iloc[0]
-    report.interval_plot(lost, ate_view().uncertainty).figure.canvas.draw()
+    plots.interval_plot(lost, ate_view().uncertainty).figure.canvas.draw()
 
 
 @settings(max_examples=12, deadline=None)
@@ -131,14 +131,14 @@ def test_any_names_and_numbers_can_be_drawn(
 ) -> None:
     frame = pd.DataFrame([r[1:] for r in rows], index=[r[0] for r in rows], columns=FOREST)
     figure = Figure()
-    report.gate_plot(frame, ax=figure.add_subplot())
-    report.figure_svg(figure).encode("utf-8")
+    plots.gate_plot(frame, ax=figure.add_subplot())
+    pictures.figure_svg(figure).encode("utf-8")
 
 
 def svg_of(view_shapes: tuple[Shape, ...], ident: str = "a") -> str:
     figure = Figure(figsize=(3, 2))
-    report.effect_plot(view_shapes[:1], ax=figure.add_subplot())
-    return report.figure_svg(figure, ident=ident, label='effect of "age" <b>')
+    plots.effect_plot(view_shapes[:1], ax=figure.add_subplot())
+    return pictures.figure_svg(figure, ident=ident, label='effect of "age" <b>')
 
 
 def test_svg_repeats_and_carries_no_date_script_or_style_sheet() -> None:
@@ -191,7 +191,7 @@ def test_svg_does_not_follow_the_users_style() -> None:
 
 def test_import_is_light() -> None:
     code = (
-        "import sys, privcausal.report as r; "
+        "import sys; from privcausal.report import curves, document, summary; "
         "print([m for m in ('pandas', 'matplotlib', 'jinja2', 'scipy') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

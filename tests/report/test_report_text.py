@@ -9,10 +9,19 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_fakes import ate_view, cate_view, effects, hostile_view, uplift_view
+from report_fakes import (
+    BUDGET_COLUMNS,
+    EFFECT_COLUMNS,
+    GATE_COLUMNS,
+    ate_view,
+    cate_view,
+    effects,
+    hostile_view,
+    uplift_view,
+)
 
-from privcausal.report import FitView, Shape, VarianceSource, summarize
-from privcausal.report.view import BUDGET_COLUMNS, EFFECT_COLUMNS, GATE_COLUMNS
+from privcausal.report.summary import summarize
+from privcausal.report.view import FitView, Shape, VarianceSource
 
 GOLDEN = Path(__file__).parent / "golden"
 VIEWS = {

@@ -28,7 +28,7 @@ from privcausal import testing
 from privcausal.accounting import epsilon_of
 from privcausal.accounting.charge import pico
 from privcausal.errors import CapabilityError
-from privcausal.report.tables import budget_prices
+from privcausal.report.tables import price_frame
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt  # the backend is chosen first
@@ -286,12 +286,12 @@ def test_releases_in_parallel_show_their_own_price() -> None:
     assert [rho.startswith("(") for rho in shown] == free.tolist()
     assert sum(float(rho.strip("()")) for rho in shown) == pytest.approx(2 * own[free].sum(), 0.01)
     assert "in brackets is not charged" in " ".join(text.split())
-    _, prices = budget_prices(budget)
+    prices = price_frame(budget)["price"].to_numpy()
     assert prices == pytest.approx(own, rel=1e-9)
 
 
 def test_prices_are_not_counted_twice() -> None:
     """The frame gives a release's rho and the epsilon it comes to: one price in two currencies."""
     budget = variant("r on linear").budget
-    _, prices = budget_prices(budget)
+    prices = price_frame(budget)["price"].to_numpy()
     assert prices.tolist() == budget["rho"].tolist()

@@ -22,7 +22,7 @@ from printed_prices import (
 import privcausal as pc
 from privcausal import prices
 from privcausal.accounting import BudgetExhaustedError, Charge, Cost
-from privcausal.report import render_report
+from privcausal.report.document import render_report
 from privcausal.results.guarantee import ledger_line, ledger_summary
 
 RNG = np.random.default_rng(3)
