@@ -1,15 +1,15 @@
 """Run the code blocks of a page, for the tests and for the site, which shows their output.
 
-All ```` ```python ```` blocks of a page run in one namespace, in order, in an empty folder. The site
-shows the printed output and the figures below each block. A block may contain two comments:
+All ```` ```python ```` blocks of a page run in one namespace, in order, in an empty folder. The
+site shows the printed output and the figures below each block. A block may contain two comments:
 
 ``# figure: words``
     Alternative text of the figures that the block draws. Every figure needs one.
 ``# needs: module``
     The block runs only if this module, or R package, is installed.
 
-All ```` ```R ```` blocks (capital R) run in one R session, with this Python for reticulate. Blocks in
-```` ```r ```` are only displayed.
+All ```` ```R ```` blocks (capital R) run in one R session, with this Python for reticulate.
+Blocks in ```` ```r ```` are only displayed.
 """
 
 from __future__ import annotations
