@@ -101,6 +101,8 @@ def test_stages_are_those_of_a_fit() -> None:
     table = {row[0]: row for row in rows(TEXT)}
     asked = [f"{r.charge.stage}: " for r in fit.estimate.releases]
     assert [name.split(": ")[0] + ": " for name in table] == asked
+    narrative = (PAGES / "explanation" / "r-learner.md").read_text(encoding="utf-8")
+    assert f"why a fit makes {len(table)} queries" in " ".join(narrative.split())
     assert {n: row[-1] for n, row in table.items()} == {
         name: f"{100 * rho / whole:.1f}" for name, rho in stages.items()
     }
