@@ -1,4 +1,4 @@
-"""The page on learner "r": its constants, shares and places are those of the code."""
+"""The pages on learner "r": their constants, shares and places are those of the code."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from privcausal.inference.priors import PRIORS
 from privcausal.learners.shares import SHARES
 from privcausal.testing import seeded_noise
 
-PAGE = Path(__file__).parents[1] / "vignettes" / "explanation" / "r-learner.md"
-TEXT, CONSTANTS = PAGE.read_text(encoding="utf-8").split("\n## Constants\n")
+PAGES = Path(__file__).parents[1] / "vignettes"
+TEXT = (PAGES / "explanation" / "r-learner-steps.md").read_text(encoding="utf-8")
+CONSTANTS = (PAGES / "reference" / "constants.md").read_text(encoding="utf-8")
 PRIVATE = (
     "private_", "dr_", "arms_", "x_", "dpcate_", "networks_", "boosted_", "plr_", "late_",
     "regress_", "trial_",
@@ -62,7 +63,7 @@ def held(values: Any) -> dict[str, list[str]]:
     return {name: [shown(getattr(values, name)), why[name]] for name in names}
 
 
-TABLES = {part.splitlines()[0]: rows(part) for part in CONSTANTS.split("\n### ")[1:]}
+TABLES = {part.splitlines()[0]: rows(part) for part in CONSTANTS.split("\n## ")[1:]}
 
 
 def test_priors_are_those_of_the_code() -> None:
@@ -100,6 +101,8 @@ def test_stages_are_those_of_a_fit() -> None:
     table = {row[0]: row for row in rows(TEXT)}
     asked = [f"{r.charge.stage}: " for r in fit.estimate.releases]
     assert [name.split(": ")[0] + ": " for name in table] == asked
+    narrative = (PAGES / "explanation" / "r-learner.md").read_text(encoding="utf-8")
+    assert f"why a fit makes {len(table)} queries" in " ".join(narrative.split())
     assert {n: row[-1] for n, row in table.items()} == {
         name: f"{100 * rho / whole:.1f}" for name, rho in stages.items()
     }
@@ -110,7 +113,7 @@ def test_each_constant_is_used_on_the_page() -> None:
         assert re.search(rf"\b{name}(?![a-z_])", TEXT), name
 
 
-@pytest.mark.parametrize("place", sorted(set(re.findall(r"`([a-z_.]+:[\w.]+)`", TEXT))))
+@pytest.mark.parametrize("place", sorted(set(re.findall(r"`([a-z_.]+:[\w.]+)`", TEXT + CONSTANTS))))
 def test_each_place_exists(place: str) -> None:
     module, _, names = place.partition(":")
     found: Any = importlib.import_module(f"privcausal.{module}")

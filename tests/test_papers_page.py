@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "vignettes" / "reference" / "papers.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "tests" / "papers.md").read_text(encoding="utf-8")
 SECTIONS = TEXT.split("\n## ")[1:]
 
 

@@ -12,7 +12,7 @@ import yaml
 import privcausal
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "vignettes" / "reference" / "standards.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "tests" / "standards.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
     for line in TEXT.splitlines()

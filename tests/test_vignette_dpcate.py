@@ -1,4 +1,4 @@
-"""The errata of DP-CATE: the page runs, and its experiments show what it says."""
+"""The page on the papers runs, and its experiments on DP-CATE show what it says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-PAGE = Path(__file__).parents[1] / "vignettes" / "explanation" / "where-dpcate-leaks.md"
+PAGE = Path(__file__).parents[1] / "vignettes" / "explanation" / "where-the-papers-leak.md"
 
 
 @pytest.fixture(scope="module")

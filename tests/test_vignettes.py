@@ -87,6 +87,7 @@ def test_a_figure_is_shown_with_its_words(tmp_path: Path) -> None:
     (block,) = execute.run(page, {})
     assert len(block.figures) == 1
     assert 'alt="a &quot;line&quot;"' in block.markdown
+    assert "# figure" not in execute.shown(page, page.read_text(encoding="utf-8"))
     with pytest.raises(ValueError, match="a figure without"):
         list(execute.run(_page(tmp_path, f"```python\n{draw}```\n"), {}))
     sys.modules["matplotlib.pyplot"].close("all")

@@ -1,6 +1,6 @@
-"""The site: ``sphinx-build -W vignettes OUT`` (extra ``docs``). Pages are run while it is built.
+"""Build the site: ``sphinx-build -W vignettes OUT`` (extra ``docs``). The build runs the pages.
 
-With ``-t unrun`` they are not, to look at a page in the making.
+``-t unrun`` skips the code, for a quick preview.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Runs the Python blocks of a page: in the tests, and when the site is built, which shows the rest.
+"""Run the code blocks of a page, for the tests and for the site, which shows their output.
 
-All ```` ```python ```` blocks of a page run in one namespace, in order, in an empty folder. What a
-block prints, and the figures it draws, stand below it on the site. A block may say, in comments:
+All ```` ```python ```` blocks of a page run in one namespace, in order, in an empty folder. The
+site shows the printed output and the figures below each block. A block may contain two comments:
 
 ``# figure: words``
-    the alternative text of the figures that it draws; every figure needs one;
+    Alternative text of the figures that the block draws. Every figure needs one.
 ``# needs: module``
-    it runs only where this module, or package of R, is installed.
+    The block runs only if this module, or R package, is installed.
 
-All ```` ```R ```` blocks, with a capital, run likewise in one session of R, with this Python as
-reticulate's; those in ```` ```r ```` are only shown.
+All ```` ```R ```` blocks (capital R) run in one R session, with this Python for reticulate.
+Blocks in ```` ```r ```` are only displayed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALT, NEEDS = (re.compile(rf"^# {word}: (.+)$", re.MULTILINE) for word in ("figur
 
 @dataclass(frozen=True)
 class Shown:
-    """A block and what came of it."""
+    """A block and its output."""
 
     end: int
     """Where the block ends in the page's text."""
@@ -45,11 +45,11 @@ class Shown:
     printed: str = ""
     figures: tuple[bytes, ...] = ()
     missing: str | None = None
-    """A module that it needs and that is not here."""
+    """A module that the block needs and that is not installed."""
 
     @property
     def markdown(self) -> str:
-        """What the site shows below the block."""
+        """The text that the site shows below the block."""
         if self.missing is not None:
             return f"\n*Not run here: it needs the package {self.missing}.*\n"
         parts = [f"\n```text\n{self.printed.rstrip()}\n```\n"] if self.printed.strip() else []
@@ -61,14 +61,14 @@ class Shown:
 
 
 def run(page: Path, names: dict[str, Any]) -> Iterator[Shown]:
-    """Run the blocks of a page in `names`, which is filled.
+    """Run the blocks of a page in the namespace `names`.
 
     Raises
     ------
     ValueError
         A figure has no alternative text.
     Exception
-        Whatever a block raises, at the page's own line.
+        Any error of a block, with the line number of the page.
     """
     text = page.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
@@ -97,12 +97,12 @@ def run(page: Path, names: dict[str, Any]) -> Iterator[Shown]:
 
 
 def run_r(blocks: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """What each block prints, and what it lacks.
+    """Yield the output of each block, and the package it lacks.
 
     Raises
     ------
     RuntimeError
-        A block fails; in R's own words.
+        A block fails. The text is R's error message.
     """
     lacking = [next(filter(_absent_in_r, ["reticulate", *NEEDS.findall(b)]), None) for b in blocks]
     script = "".join(
@@ -130,10 +130,12 @@ def _absent_in_r(package: str) -> bool:
 
 
 def shown(page: Path, text: str) -> str:
-    """The page's text with what its blocks print and draw."""
+    """The text of the page with the output and figures of its blocks."""
     parts, start = [], 0
     for block in run(page, {}):
-        parts += [text[start : block.end], block.markdown]
+        # the alternative text is for the figure, not for those who read the code
+        code = re.sub(r"^# figure: .+\n", "", text[start : block.end], flags=re.MULTILINE)
+        parts += [code, block.markdown]
         start = block.end
     return "".join([*parts, text[start:]])
 
@@ -143,7 +145,7 @@ def _absent(module: str) -> bool:
 
 
 def _figures() -> Iterator[bytes]:
-    """Every open figure as SVG; they are closed."""
+    """Yield every open figure as SVG, and close it."""
     os.environ.setdefault("MPLBACKEND", "Agg")
     import matplotlib.pyplot as plt
 

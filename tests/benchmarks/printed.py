@@ -1,7 +1,7 @@
 """What a paper prints beside what is measured here, with a verdict that follows from both.
 
 Each study of a paper writes its `Line`s to ``verdicts.csv`` in its folder;
-``python tests/benchmarks/printed.py`` puts them into ``vignettes/reference/papers.md``.
+``python tests/benchmarks/printed.py`` puts them into ``tests/papers.md``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "vignettes" / "reference" / "papers.md"
+PAGE = HERE.parent / "papers.md"
 FOLDERS = {"Niu": "niu", "DP-CATE": "dpcate", "ADUM": "adum", "PrivATE": "private"}
 """What the heading of a paper's section holds -> its folder here."""
 

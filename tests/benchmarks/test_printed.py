@@ -15,6 +15,14 @@ def test_the_page_holds_the_stored_numbers() -> None:
     assert printed.page(text) == text, "run python tests/benchmarks/printed.py"
 
 
+def test_the_summary_on_the_site_counts_them() -> None:
+    page = printed.PAGE.parents[1] / "vignettes" / "reference" / "papers.md"
+    text = page.read_text(encoding="utf-8")
+    for folder in printed.FOLDERS.values():
+        run = [n.verdict for n in printed.read(printed.HERE / folder) if n.verdict != "not run"]
+        assert f"| {run.count('reproduced')} of {len(run)} |" in text, folder
+
+
 LINE = printed.Line("Table 1", "an error", 2.0, 2.1, 0.9, 1.1, "python tests/benchmarks/x.py")
 
 

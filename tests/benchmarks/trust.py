@@ -51,7 +51,7 @@ from privcausal.errors import PrivcausalError
 
 HERE = Path(__file__).parent
 
-STORED, TABLE = HERE / "trust.json", HERE.parents[1] / "vignettes" / "reference" / "trust-table.md"
+STORED, TABLE = HERE / "trust.json", HERE / "trust-table.md"
 
 Row = dict[str, Any]
 
