@@ -25,14 +25,9 @@ NOISE = (
         "else stage.epsilon", "else 2 * stage.epsilon", (c.audit, "adum, count and sum", SUB),
     ),
     Mutant(
-        "rows of a unit counted once (Gaussian)", f"{_EXIT}.noise_query",
+        "rows of a unit counted once", f"{_EXIT}.noise_query",
         "sensitivity * self.plan.request.trust.max_rows", "sensitivity",
         (c.replay, "units", SUB),
-    ),
-    Mutant(
-        "rows of a unit counted once (Laplace)", f"{_EXIT}.noise_query",
-        "sensitivity * self.plan.request.trust.max_rows", "sensitivity",
-        (c.replay, "cells of units", SUB),
     ),
     Mutant(
         "the Gaussian sampler's scale too small", "vault.noise:_gaussian",
@@ -138,10 +133,6 @@ SENSITIVITY = (
     Mutant(
         "marginals: one histogram for all", f"{_BOX}.blocks:Counts.sensitivity",
         "2 * d if neighbors", "1 if neighbors", (c.audit, "private", SUB),
-    ),
-    Mutant(
-        "histogram of sizes without the root of two", f"{_BOX}.blocks:Counts.sensitivity",
-        "2 * d if", "d if", (c.audit, "dr", SUB),
     ),
     Mutant(
         "clusters as if a row were added", f"{_BOX}.cells:ClusterSums.l1_sensitivity",
