@@ -32,7 +32,7 @@ _PUBLIC = {
 _HOMES = {name: f"privcausal.{module}" for module, names in _PUBLIC.items() for name in names}
 _MODULES = {
     name: f"privcausal.{name}" for name in ("datasets", "errors", "learners", "paper", "testing")
-} | {"bases": "privcausal.learners.bases"}
+} | {"bases": "privcausal.estimators.bases"}
 
 __all__ = [*sorted(_HOMES | _MODULES), "__version__"]  # noqa: PLE0604  # text only
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from privcausal.errors import PrivcausalError as PrivcausalError
     from privcausal.errors import PrivcausalWarning as PrivcausalWarning
     from privcausal.errors import SchemaError as SchemaError
-    from privcausal.learners import bases as bases
+    from privcausal.estimators import bases as bases
     from privcausal.request.request import Control as Control
     from privcausal.request.schema import Binary as Binary
     from privcausal.request.schema import Interval as Interval
@@ -73,8 +73,8 @@ if TYPE_CHECKING:
     from privcausal.results import CateResult as CateResult
     from privcausal.results import PlanResult as PlanResult
     from privcausal.results import RegressionResult as RegressionResult
-    from privcausal.results import compare as compare
     from privcausal.results import load as load
+    from privcausal.results.comparison import compare as compare
 
 
 def __getattr__(name: str) -> Any:

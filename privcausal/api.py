@@ -6,20 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from privcausal.accounting import run_name, weak_promise
+from privcausal import accounting, estimators, results
 from privcausal.errors import CapabilityError, named
-from privcausal.features.points import declare_queries
-from privcausal.learners import ADUM, Learner, base_of, find, for_average, for_effect
-from privcausal.learners.aggregates import cell_budget, cell_request, from_exact, from_noisy
-from privcausal.learners.bases import AnyBase
-from privcausal.learners.power import Planner
+from privcausal.estimators import aggregates
+from privcausal.estimators.bases import AnyBase
+from privcausal.estimators.planner import Planner
+from privcausal.features.rows import declare_queries
 from privcausal.request.formula import CausalFormula
-from privcausal.request.panel import panel_of
 from privcausal.request.plan import Plan, assume
-from privcausal.request.request import Control, Trust, estimands_of
+from privcausal.request.request import Control, Trust, estimands_of, panel_of
 from privcausal.request.schema import Binary, Schema, with_levels
-from privcausal.results import AteResult, CateResult, PlanResult, RegressionResult
-from privcausal.results.call import cells_call
+from privcausal.results.base import cells_call
 from privcausal.results.guarantee import ledger_line
 from privcausal.results.plan import Question
 from privcausal.run import (
@@ -30,16 +27,15 @@ from privcausal.run import (
     request_of,
     run,
     strict,
-    told,
-    warn,
+    warn_each,
     warn_of_weak,
+    with_warnings,
 )
 from privcausal.typing import Average, Frame, Neighbors, Ratio
 from privcausal.vault import file_labels, from_table, open_source, open_vault, paid, typed
 from privcausal.vault import inspect as look_at_rows
 
 if TYPE_CHECKING:
-    from privcausal.accounting import Ledger
     from privcausal.vault import Findings
 
 
@@ -48,7 +44,7 @@ def privcate(
     formula: str,
     data: Frame,
     *,
-    learner: str | Learner = "r",
+    learner: str | estimators.Learner = "r",
     base: str | AnyBase = "gam",
     eps: float = 1.0,
     delta: float = 1e-5,
@@ -59,9 +55,9 @@ def privcate(
     propensity: float | str | None = None,
     groups: Sequence[str] = (),
     control: Control = DEFAULT,
-    ledger: Ledger | None = None,
+    ledger: accounting.Ledger | None = None,
     progress: bool = False,
-) -> CateResult:
+) -> results.CateResult:
     """Conditional average treatment effects under (eps, delta)-differential privacy.
 
     Parameters
@@ -125,7 +121,7 @@ def privcate(
     """
     with open_source(data) as source:
         parsed = parse(formula, source)
-        asked, chosen = for_effect(learner), base_of(base)
+        asked, chosen = estimators.for_effect(learner), estimators.base_of(base)
         points = getattr(asked, "queries", None)
         request = request_of(
             parsed, bounds, eps, delta, Trust(neighbors, unit, max_rows), control,
@@ -133,7 +129,7 @@ def privcate(
             groups=groups_of(groups),
             queries=None if points is None else declare_queries(points, parsed.effect_variables),
         )  # fmt: skip
-        return run(asked, chosen, source, request, ledger, CateResult, progress)
+        return run(asked, chosen, source, request, ledger, results.CateResult, progress)
 
 
 @strict
@@ -152,9 +148,9 @@ def private(
     propensity: float | str | None = None,
     groups: Sequence[str] = (),
     control: Control = DEFAULT,
-    ledger: Ledger | None = None,
+    ledger: accounting.Ledger | None = None,
     progress: bool = False,
-) -> AteResult:
+) -> results.AteResult:
     """An average treatment effect with a private confidence interval.
 
     Parameters
@@ -203,8 +199,8 @@ def private(
             propensity=propensity,
             groups=groups_of(groups),
         )  # fmt: skip
-        asked, chosen = for_average(request), base_of(base, ("gam", "linear"))
-        return run(asked, chosen, source, request, ledger, AteResult, progress)
+        asked, chosen = estimators.for_average(request), estimators.base_of(base, ("gam", "linear"))
+        return run(asked, chosen, source, request, ledger, results.AteResult, progress)
 
 
 @strict
@@ -222,9 +218,9 @@ def did(
     neighbors: Neighbors = "substitute",
     groups: Sequence[str] = (),
     control: Control = DEFAULT,
-    ledger: Ledger | None = None,
+    ledger: accounting.Ledger | None = None,
     progress: bool = False,
-) -> AteResult:
+) -> results.AteResult:
     """Differences in differences of two periods: the average effect on the treated.
 
     A unit's change of outcome is one row, made in the vault, so all rows of a unit are protected.
@@ -261,8 +257,8 @@ def did(
             estimand="ATT",
             groups=groups_of(groups),
         )  # fmt: skip
-        asked, chosen = for_average(request), base_of(base, ("gam", "linear"))
-        return run(asked, chosen, source, request, ledger, AteResult, progress)
+        asked, chosen = estimators.for_average(request), estimators.base_of(base, ("gam", "linear"))
+        return run(asked, chosen, source, request, ledger, results.AteResult, progress)
 
 
 @strict
@@ -278,9 +274,9 @@ def regress(
     unit: str | None = None,
     max_rows: int = 1,
     control: Control = DEFAULT,
-    ledger: Ledger | None = None,
+    ledger: accounting.Ledger | None = None,
     progress: bool = False,
-) -> RegressionResult:
+) -> results.RegressionResult:
     """A linear regression with private coefficients, standard errors and intervals.
 
     Parameters
@@ -308,8 +304,8 @@ def regress(
             estimand="OLS",
             weights=weights,
         )  # fmt: skip
-        asked, chosen = for_average(request), base_of("linear")
-        return run(asked, chosen, source, request, ledger, RegressionResult, progress)
+        asked, chosen = estimators.for_average(request), estimators.base_of("linear")
+        return run(asked, chosen, source, request, ledger, results.RegressionResult, progress)
 
 
 @strict
@@ -320,7 +316,7 @@ def plan(
     eps: float | Sequence[float] | None = None,
     width: float | None = None,
     bounds: Bounds = None,
-    learner: str | Learner = "private",
+    learner: str | estimators.Learner = "private",
     estimand: Average | Ratio | Sequence[Average | Ratio] = "ATE",
     base: str | AnyBase = "gam",
     delta: float = 1e-5,
@@ -335,7 +331,7 @@ def plan(
     treated: float = 0.5,
     alpha: float = 0.05,
     power: float = 0.8,
-) -> PlanResult:
+) -> results.PlanResult:
     """How wide the interval of the average effect will be, before there are data.
 
     The fit is simulated on invented rows, so its stages, cuts, noise and allowances are those of
@@ -404,14 +400,16 @@ def plan(
     )  # fmt: skip
     request.schema.refuse_misspelt(request.columns, request.columns, request.columns)
     planner = Planner.of(
-        for_average(request) if average or regression else find(learner, "private", "regress"),
-        base_of(base),
+        estimators.for_average(request)
+        if average or regression
+        else estimators.find(learner, "private", "regress"),
+        estimators.base_of(base),
         request,
         assume(request, outcome_sd, r2, treated),
     )
     worst = planner.worst() if outcome_sd is None else None
-    found = PlanResult(planner, question, question.points(planner), worst)
-    warn(found.weak)
+    found = results.PlanResult(planner, question, question.points(planner), worst)
+    warn_each(found.weak)
     return found
 
 
@@ -424,11 +422,11 @@ def from_cells(
     eps: float | None = None,
     delta: float | None = None,
     noise: Mapping[str, float] | None = None,
-    learner: ADUM | None = None,
+    learner: estimators.ADUM | None = None,
     neighbors: Neighbors = "substitute",
     propensity: float | None = None,
-    ledger: Ledger | None = None,
-) -> CateResult:
+    ledger: accounting.Ledger | None = None,
+) -> results.CateResult:
     """Effects by cell from a table that is aggregated already: uplift without the rows.
 
     Parameters
@@ -467,20 +465,24 @@ def from_cells(
     DataError, SchemaError, BudgetError, LedgerError, CapabilityError
         Nothing was spent.
     """
-    budget = cell_budget(eps, delta, noise)
-    asked = cell_request(cells, outcome, learner or ADUM(), budget, neighbors, propensity)
+    budget = aggregates.cell_budget(eps, delta, noise)
+    asked = aggregates.cell_request(
+        cells, outcome, learner or estimators.ADUM(), budget, neighbors, propensity
+    )
     table = asked.read(frame, noisy=noise is not None)
     if noise is not None:
         if ledger is not None:
             raise CapabilityError("a table with noise costs nothing more: leave ledger= out")
-        warn(weak_promise(budget.epsilon, budget.delta, None))
-        estimate = from_noisy(asked, table, noise)
-        return told(CateResult(estimate, cells_call(asked, noise)))
+        warn_each(accounting.weak_promise(budget.epsilon, budget.delta, None))
+        estimate = aggregates.from_noisy(asked, table, noise)
+        return with_warnings(results.CateResult(estimate, cells_call(asked, noise)))
     plan = asked.plan()
     warn_of_weak(plan, None)
-    vault = open_vault(from_table(table, asked.header), plan, ledger, run_name("from_cells"))
-    estimate = paid(from_exact)(asked, plan, vault, table.rounding)
-    return told(CateResult(estimate, cells_call(asked, None), ledger_line(ledger)))
+    vault = open_vault(
+        from_table(table, asked.header), plan, ledger, accounting.run_name("from_cells")
+    )
+    estimate = paid(aggregates.from_exact)(asked, plan, vault, table.rounding)
+    return with_warnings(results.CateResult(estimate, cells_call(asked, None), ledger_line(ledger)))
 
 
 @named

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from privcausal.request.schema import Schema
     from privcausal.results import AteResult, CateResult
 
+
 FINE, UNEXPECTED, WRONG_INPUT, NO_BUDGET, REFUTED = 0, 1, 2, 3, 4
 
 _SORRY = (

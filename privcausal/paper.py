@@ -12,22 +12,22 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from privcausal import vault
 from privcausal.errors import CapabilityError
-from privcausal.features.points import declare_queries
-from privcausal.learners import TwoStage, base_of
-from privcausal.learners.bases import AnyBase
-from privcausal.learners.options import Given, Sklearn, check_one_of
-from privcausal.learners.paper.betlei import PublishedADUM, PublishedTM
-from privcausal.learners.paper.dpcate import DAMPING, EPOCHS, PublishedDPCATE, Second
-from privcausal.learners.paper.private import Published
+from privcausal.estimators import TwoStage, base_of, options
+from privcausal.estimators.bases import AnyBase
+from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
+from privcausal.estimators.paper.dpcate import DAMPING, EPOCHS, PublishedDPCATE, Second
+from privcausal.estimators.paper.private import Published
+from privcausal.features.rows import declare_queries
 from privcausal.request.request import BelowMinimum, Budget, Control, Trust
 from privcausal.results import AteResult, CateResult
 from privcausal.run import Bounds, parse, request_of, run, strict
 from privcausal.typing import Frame, Neighbors
-from privcausal.vault import Weight, Weighting, open_source
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
+
 
 __all__ = ["adum", "dpcate", "dpebm", "private", "tm", "two_stage"]
 
@@ -71,10 +71,10 @@ def private(
     ------
     FormulaError, SchemaError, DataError, BudgetError, LedgerError, CapabilityError
     """
-    with open_source(data) as source:
+    with vault.open_source(data) as source:
         chosen = base_of(base)
         control = Control(
-            "full" if isinstance(chosen, Sklearn) else "disjoint", propensity_clip, shares
+            "full" if isinstance(chosen, options.Sklearn) else "disjoint", propensity_clip, shares
         )
         request = request_of(
             parse(formula, source), bounds, eps, delta, Trust(), control,
@@ -89,7 +89,7 @@ def dpebm(
     data: Frame,
     *,
     learner: Literal["dr", "r", "s"] = "dr",
-    weighting: Weighting = "published",
+    weighting: vault.Weighting = "published",
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
@@ -114,8 +114,8 @@ def dpebm(
     -------
     CateResult
     """
-    check_one_of("learner", learner, ("dr", "r", "s"))
-    check_one_of("weighting", weighting, ("published", "interpret"))
+    options.check_one_of("learner", learner, ("dr", "r", "s"))
+    options.check_one_of("weighting", weighting, ("published", "interpret"))
     Budget(eps, delta)  # refuses what is no price
     return two_stage(
         formula, data, TwoStage.published(learner, weighting, eps, delta), eps=eps, delta=delta,
@@ -152,7 +152,7 @@ def two_stage(
     """
     if not isinstance(learner, TwoStage):
         raise CapabilityError("learner takes a pc.learners.TwoStage(...), which holds estimators")
-    with open_source(data) as source:
+    with vault.open_source(data) as source:
         request = request_of(
             parse(formula, source), bounds, eps, delta, Trust(neighbors),
             Control(propensity_clip=propensity_clip), propensity=propensity, mode="paper",
@@ -169,7 +169,7 @@ def dpcate(
     data: Frame,
     *,
     queries: Frame | None = None,
-    weight: Weight = "overlap",
+    weight: vault.Weight = "overlap",
     second: Second = "kernel",
     noise: Literal["gross_error", "process"] = "gross_error",
     epochs: int = EPOCHS,
@@ -214,9 +214,11 @@ def dpcate(
     -------
     CateResult
     """
-    with open_source(data) as source:
+    with vault.open_source(data) as source:
         parsed, chosen = parse(formula, source), base_of(base)
-        split: Literal["full", "disjoint"] = "full" if isinstance(chosen, Given) else "disjoint"
+        split: Literal["full", "disjoint"] = (
+            "full" if isinstance(chosen, options.Given) else "disjoint"
+        )
         request = request_of(
             parsed, bounds, eps, delta, Trust(), Control(split, propensity_clip),
             propensity=propensity, mode="paper", below_minimum=below_minimum,
@@ -260,7 +262,7 @@ def tm(
     -------
     CateResult
     """
-    with open_source(data) as source:
+    with vault.open_source(data) as source:
         request = request_of(
             parse(formula, source), bounds, eps, 1e-5, Trust(neighbors), Control(), mode="paper"
         )
@@ -300,7 +302,7 @@ def adum(
     CateResult
     """
     learner = PublishedADUM(cells=cells, partition=partition)
-    with open_source(data) as source:
+    with vault.open_source(data) as source:
         request = request_of(
             parse(formula, source), bounds, eps, 1e-5, Trust(neighbors), Control(), mode="paper"
         )

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from privcausal.accounting import BudgetExhaustedError, run_name, weak_promise
+from privcausal import accounting
 from privcausal.accounting.charge import PICO
 from privcausal.errors import (
     BudgetError,
@@ -25,20 +25,19 @@ from privcausal.errors import (
     refuse_arguments,
 )
 from privcausal.errors import warn as warn_user
+from privcausal.estimators import Learner
+from privcausal.estimators.bases import AnyBase
+from privcausal.estimators.budget import Stages, Undeclared, resolve_domains
+from privcausal.estimators.planner import LEAST_EPSILON, Planner
 from privcausal.features.response import transformed
-from privcausal.learners import Learner
-from privcausal.learners.bases import AnyBase
-from privcausal.learners.budget import Undeclared, resolve_domains
-from privcausal.learners.power import LEAST_EPSILON, Planner
-from privcausal.learners.shares import Stages
 from privcausal.prices import as_typed, at_least, at_most
-from privcausal.report import numbers
+from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, assume
 from privcausal.request.request import Budget, Control, Request, Trust
 from privcausal.request.schema import Schema, with_levels
 from privcausal.results import Result
-from privcausal.results.call import call_text, question
+from privcausal.results.base import call_text, question
 from privcausal.results.guarantee import ledger_line
 from privcausal.vault import (
     Source,
@@ -49,9 +48,6 @@ from privcausal.vault import (
     public_size,
     typed,
 )
-
-if TYPE_CHECKING:
-    from privcausal.accounting import Ledger
 
 Bounds = Mapping[str, Any] | Schema | None
 ResultT = TypeVar("ResultT", bound=Result)
@@ -173,7 +169,7 @@ def run(
     base: AnyBase,
     source: Source,
     request: Request,
-    ledger: Ledger | None,
+    ledger: accounting.Ledger | None,
     result: type[ResultT],
     progress: bool,
 ) -> ResultT:
@@ -198,12 +194,12 @@ def run(
     # to count units, rows must be read: their number is held against delta in the summary
     counts = not plan.pure and request.trust.unit is None
     warn_of_weak(plan, public_size(source, request) if counts else None)
-    warn(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
+    warn_each(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
     call, asked = call_text(learner, base, request), question(learner, base, request)
     with stage_bar([stage.name for stage in plan.stages], progress) as watch:
         try:
-            vault = open_vault(source, plan, ledger, run_name(asked), watch)
-        except BudgetExhaustedError as refused:
+            vault = open_vault(source, plan, ledger, accounting.run_name(asked), watch)
+        except accounting.BudgetExhaustedError as refused:
             # where units are protected, their number is public and that of the rows is not
             rows = public_size(source, request) if request.trust.unit is None else None
 
@@ -215,10 +211,10 @@ def run(
         # and a likelihood that underflows is zero, whatever the caller's numpy.seterr asks for
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(under="ignore"):
             estimate = paid(learner.fit)(plan, vault, schema, undeclared, base)
-    return told(result(estimate, call, ledger_line(ledger)))
+    return with_warnings(result(estimate, call, ledger_line(ledger)))
 
 
-def warn(texts: Iterable[str]) -> None:
+def warn_each(texts: Iterable[str]) -> None:
     """Warnings on the user's line."""
     for text in texts:
         warn_user(text)
@@ -227,10 +223,10 @@ def warn(texts: Iterable[str]) -> None:
 def warn_of_weak(plan: Plan, size: int | None) -> None:
     """Warn of a promise that is worth little; `size` is the public number of rows or units."""
     budget = plan.request.budget
-    warn(weak_promise(budget.epsilon, 0.0 if plan.pure else budget.delta, size))
+    warn_each(accounting.weak_promise(budget.epsilon, 0.0 if plan.pure else budget.delta, size))
 
 
-def told(result: ResultT) -> ResultT:
+def with_warnings(result: ResultT) -> ResultT:
     """The result, when what is serious of it was warned of on the user's line."""
     for text in result.alerts.values():
         try:
@@ -295,8 +291,11 @@ def _brief(text: str) -> str:
 
 
 def _with_plan(
-    refused: BudgetExhaustedError, planner: Callable[[], Planner], asked: float, rows: int | None
-) -> BudgetExhaustedError:
+    refused: accounting.BudgetExhaustedError,
+    planner: Callable[[], Planner],
+    asked: float,
+    rows: int | None,
+) -> accounting.BudgetExhaustedError:
     """The refusal, with the planned half-width of a fit that the ledger could pay.
 
     `asked` is the epsilon of the refused fit, whose planner may fail; `rows` their public number,
@@ -310,9 +309,9 @@ def _with_plan(
         smaller, now = (float(fits.at(rows, e).half_width(0.05)[0]) for e in (left, asked))
     except PrivcausalError:  # what has no plan is refused without one
         return refused
-    return BudgetExhaustedError(
+    return accounting.BudgetExhaustedError(
         f"{refused} With eps={as_typed(left)} the planned 95% half-width is "
-        f"{numbers.number(smaller, 2)} (now {numbers.number(now, 2)}).",
+        f"{tables.number(smaller, 2)} (now {tables.number(now, 2)}).",
         refused.requested,
         refused.remaining,
         refused.payable,
@@ -324,7 +323,7 @@ def _with_plan(
 TICK = 1.0
 """Seconds between two looks at the clock: within a long stage, as of boosting, it goes on."""
 
-FORMAT = "{desc}: {bar}| {n_fmt}/{total_fmt} stages [{elapsed}]"
+PROGRESS_BAR = "{desc}: {bar}| {n_fmt}/{total_fmt} stages [{elapsed}]"
 
 
 Tell = Callable[[str, float | None, str], None]
@@ -392,4 +391,4 @@ def _bar(total: int) -> Any:
     with warnings.catch_warnings(action="ignore"):  # a notebook without widgets has the plain bar
         from tqdm.auto import tqdm
 
-        return tqdm(total=total, dynamic_ncols=True, bar_format=FORMAT)
+        return tqdm(total=total, dynamic_ncols=True, bar_format=PROGRESS_BAR)

@@ -536,7 +536,7 @@ def test_an_audit_needs_no_data_and_spends_nothing(here, capsys):
 
 
 def test_an_audit_that_refutes_is_exit_4(here, capsys, monkeypatch):
-    from privcausal.vault.mechanisms.scores import ArmSums
+    from privcausal.vault.queries.sums import ArmSums
 
     (here / "audit.toml").write_text(AUDIT_SPEC)
     monkeypatch.setattr(ArmSums, "sensitivity", lambda *_: 1.0)

@@ -17,7 +17,8 @@ import pandas as pd
 import pytest
 
 import privcausal as pc
-from privcausal import datasets, simulations
+from privcausal import datasets
+from privcausal import datasets as simulations
 from privcausal.errors import CapabilityError, DataError
 
 STUDIES = {

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import privcausal as pc
+from privcausal.estimators.budget import SHARES
 from privcausal.inference.priors import PRIORS
-from privcausal.learners.shares import SHARES
 from privcausal.testing import seeded_noise
 
 PAGES = Path(__file__).parents[1] / "vignettes"

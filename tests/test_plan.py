@@ -19,8 +19,8 @@ from scipy.stats import norm
 
 import privcausal as pc
 from privcausal import cli
-from privcausal.learners import Private, base_of
-from privcausal.learners.power import Planner, up
+from privcausal.estimators import Private, base_of
+from privcausal.estimators.planner import Planner, up
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import assume
 from privcausal.request.request import Budget, Request
@@ -435,7 +435,7 @@ def test_invented_rows_have_the_assumed_law():
 
 def test_the_lattice_fills_the_cube():
     points = simulation._lattice(60)
-    assert points.shape == (60, simulation.POINTS)
+    assert points.shape == (60, simulation.LATTICE)
     assert np.allclose(np.sort(points, axis=1), (np.arange(2039) + 0.5) / 2039)
     for values in (points, (points - 0.5) ** 2):
         off = np.corrcoef(values) - np.eye(60)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import privcausal
-from privcausal.vault import mechanisms
+from privcausal.vault import queries as mechanisms
 
 TEXT = (Path(__file__).parents[1] / "vignettes" / "reference" / "api.md").read_text(
     encoding="utf-8"
@@ -35,7 +35,7 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 def test_every_option_object_is_in_the_reference() -> None:
-    learners = {type(each).__name__ for each in privcausal.learners.LEARNERS.values()}
+    learners = {type(each).__name__ for each in privcausal.estimators.LEARNERS.values()}
     assert {f"privcausal.learners.{name}" for name in learners} <= SHOWN
     known = (*privcausal.bases.BASES.values(), *privcausal.bases.OTHERS.values())
     assert {f"privcausal.bases.{type(base).__name__}" for base in known} <= SHOWN

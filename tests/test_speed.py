@@ -10,8 +10,7 @@ import pytest
 
 import privcausal as pc
 from privcausal.features.design import Design
-from privcausal.features.functions import Constant
-from privcausal.features.steps import make_bins
+from privcausal.features.functions import Constant, make_bins
 from privcausal.inference.population import uniform_population
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, Stage

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import privcausal.vault.mechanisms as proven
 import privcausal.vault.paper as printed
+import privcausal.vault.queries as proven
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.vault.exit import Query, RawMechanism
-from privcausal.vault.mechanisms.domains import LabelSelection
-from privcausal.vault.mechanisms.moments import Marginals
+from privcausal.vault.queries.cells import LabelSelection
+from privcausal.vault.queries.moments import Marginals
 
 ROOT = Path(__file__).parents[1]
 PAGES = {

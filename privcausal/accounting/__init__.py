@@ -4,11 +4,19 @@ No value of a row is ever seen in this room.
 """
 
 from privcausal.accounting.charge import PICO, Charge, Cost, Release, pico
-from privcausal.accounting.conversion import epsilon_of, noise_multiplier, rho_of, weak_promise
-from privcausal.accounting.entries import run_name
 from privcausal.accounting.ledger import BudgetExhaustedError, Ledger, Spent
-from privcausal.accounting.subsampled import multiplier_for_replaced
-from privcausal.accounting.total import Events, Remaining, delta_after, total_epsilon
+from privcausal.accounting.price import (
+    Events,
+    Remaining,
+    delta_after,
+    epsilon_of,
+    multiplier_for_replaced,
+    noise_multiplier,
+    rho_of,
+    total_epsilon,
+    weak_promise,
+)
+from privcausal.accounting.store import run_name
 from privcausal.accounting.tradeoff import TradeOff, convex_envelope
 
 __all__ = [

@@ -45,7 +45,7 @@ class Cost:
 
     `rho` counts zero-concentrated DP (zCDP), `epsilon` pure DP, `delta` a failure probability.
     `gdp` says that rho is mu^2 / 2 of discrete Gaussian noise on the vault's fine grid, which
-    converts to less than zCDP does (`privcausal.accounting.gaussian`).
+    converts to less than zCDP does (`privcausal.accounting.price`).
     """
 
     rho: int = 0

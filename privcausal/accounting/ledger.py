@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from privcausal.accounting import price, store
 from privcausal.accounting.charge import PICO, Charge, Cost, exact, pico
-from privcausal.accounting.entries import check_same, header_of, lines_of, question_of
-from privcausal.accounting.store import Book, Store
-from privcausal.accounting.total import Events, Remaining, remaining, total_epsilon, within
 from privcausal.errors import BudgetError, LedgerError, Strict
 from privcausal.prices import DELTA_DIGITS, at_least, at_most
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 _COLUMNS = (
     "run", "question", "day", "published", "stage", "query", "mechanism", "neighbors",
@@ -37,7 +36,7 @@ class BudgetExhaustedError(BudgetError):
     """
 
     def __init__(
-        self, message: str, requested: float, remaining: Remaining, payable: float
+        self, message: str, requested: float, remaining: price.Remaining, payable: float
     ) -> None:
         super().__init__(message)
         self.requested = requested
@@ -101,17 +100,17 @@ class Ledger(Strict):
         delta: float = 1e-5,
         allow_published: bool = False,
     ) -> None:
-        wanted = header_of(dataset, eps, delta, allow_published)
-        self._store = Store(path)
+        wanted = store.header_of(dataset, eps, delta, allow_published)
+        self._store = store.Store(path)
         self._store.create(wanted)
         self._header = self._store.open()
-        check_same(wanted, self._header, self._store.path.name)
+        store.check_same(wanted, self._header, self._store.path.name)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
         """The ledger that exists at `path`, with the data set and cap it was created with."""
         ledger = cls.__new__(cls)
-        ledger._store = Store(path)
+        ledger._store = store.Store(path)
         ledger._header = ledger._store.open()
         return ledger
 
@@ -146,9 +145,9 @@ class Ledger(Strict):
         return self._spent(self._read())
 
     @property
-    def remaining(self) -> Remaining:
+    def remaining(self) -> price.Remaining:
         """What the cap leaves; for rho, what the cap's rho leaves, converted."""
-        return remaining(_events(self._read()), self.epsilon, self.delta)
+        return price.remaining(_events(self._read()), self.epsilon, self.delta)
 
     @property
     def history(self) -> pd.DataFrame:
@@ -160,7 +159,7 @@ class Ledger(Strict):
         import pandas as pd
 
         frame = pd.DataFrame(self._read().lines, columns=list(_COLUMNS))
-        asked = [question_of(run) for run in frame["run"]]
+        asked = [store.question_of(run) for run in frame["run"]]
         frame[["run", "question"]] = pd.DataFrame(asked, columns=["run", "question"], dtype=object)
         for name in ("rho", "epsilon", "delta"):
             frame[name] = frame[name].astype(float) / PICO
@@ -181,25 +180,25 @@ class Ledger(Strict):
             lines.setdefault(line["run"], []).append(line)
         rows = []
         for run, own in lines.items():
-            events = Events.of(map(_cost, own))
+            events = price.Events.of(map(_cost, own))
             amounts = (events.rho + events.gdp, sum(events.pure), events.delta)
             paid = (amount / PICO for amount in amounts)
             pure = events.pure and not (events.rho or events.gdp or events.delta)
-            epsilon = sum(events.pure) / PICO if pure else total_epsilon(events, self.delta)
-            rows.append((*question_of(run), own[0]["day"], len(own), *paid, epsilon))
+            epsilon = sum(events.pure) / PICO if pure else price.total_epsilon(events, self.delta)
+            rows.append((*store.question_of(run), own[0]["day"], len(own), *paid, epsilon))
         names = ["run", "question", "day", "releases", "rho", "pure", "delta", "epsilon"]
         return pd.DataFrame(rows, columns=names)
 
     def affordable(self, cost: Cost) -> bool:
         """Whether `cost` could be charged now; another process may still be faster."""
         costs = [*_costs(self._read()), cost]
-        return within(Events.of(costs), self.epsilon, self.delta)
+        return price.within(price.Events.of(costs), self.epsilon, self.delta)
 
-    def after(self, *costs: Cost) -> Remaining | None:
+    def after(self, *costs: Cost) -> price.Remaining | None:
         """What would be left once `costs` are paid as well; None where they cannot be paid."""
-        events = Events.of([*_costs(self._read()), *costs])
-        payable = within(events, self.epsilon, self.delta)
-        return remaining(events, self.epsilon, self.delta) if payable else None
+        events = price.Events.of([*_costs(self._read()), *costs])
+        payable = price.within(events, self.epsilon, self.delta)
+        return price.remaining(events, self.epsilon, self.delta) if payable else None
 
     def charge(self, run: str, charges: Sequence[Charge], published: bool = False) -> None:
         """Spend all `charges` of one fit, in one transaction, committed before this returns.
@@ -223,14 +222,14 @@ class Ledger(Strict):
             answered.
         """
         charges = tuple(charges)
-        lines = lines_of(run, charges, published)
+        lines = store.lines_of(run, charges, published)
         if published and not self.allow_published:
             raise LedgerError(
                 f"ledger {self.dataset!r} takes no published mechanisms; use what is proven, or a "
                 "ledger that was created with allow_published=True"
             )
 
-        def decide(book: Book) -> list[dict[str, Any]]:
+        def decide(book: store.Book) -> list[dict[str, Any]]:
             self._check_same_ledger(book)
             self._check_run(book, lines)
             self._check_cap(_costs(book), [charge.cost for charge in charges])
@@ -242,7 +241,7 @@ class Ledger(Strict):
         """Check pages, chain, head, neighbours, units and sums; a report, or a `LedgerError`."""
         book = self._read()
         self._store.check_pages()
-        if not within(_events(book), self.epsilon, self.delta):
+        if not price.within(_events(book), self.epsilon, self.delta):
             raise LedgerError(f"ledger {self.dataset!r} holds more charges than its cap allows")
         if len({line["neighbors"] for line in book.lines}) > 1:
             raise LedgerError(f"ledger {self.dataset!r} mixes two neighbour relations")
@@ -256,36 +255,36 @@ class Ledger(Strict):
         except LedgerError as error:
             return f"<Ledger {self.dataset!r}: unusable, {error}>"
 
-    def _status(self, book: Book) -> str:
+    def _status(self, book: store.Book) -> str:
         spent, fits = self._spent(book), _fits(book)
         label = ", published" if spent.kind == "published" else ""
-        left = remaining(_events(book), self.epsilon, self.delta)
+        left = price.remaining(_events(book), self.epsilon, self.delta)
         return (
             f"eps {at_most(spent.epsilon)} of {at_most(self.epsilon)} spent at "
             f"delta={at_most(self.delta, DELTA_DIGITS)} in {fits} fit{'s' * (fits != 1)}{label}; "
             f"a next fit may have {at_least(max(left.epsilon, left.pure_epsilon))}"
         )
 
-    def _spent(self, book: Book) -> Spent:
+    def _spent(self, book: store.Book) -> Spent:
         events = _events(book)
         return Spent(
-            epsilon=total_epsilon(events, self.delta),
+            epsilon=price.total_epsilon(events, self.delta),
             pure_epsilon=sum(events.pure) / PICO,
             rho=(events.rho + events.gdp) / PICO,
             delta=events.delta / PICO,
             kind="published" if any(line["published"] for line in book.lines) else "proven",
         )
 
-    def _read(self) -> Book:
+    def _read(self) -> store.Book:
         book = self._store.read()
         self._check_same_ledger(book)
         return book
 
-    def _check_same_ledger(self, book: Book) -> None:
+    def _check_same_ledger(self, book: store.Book) -> None:
         if book.header != self._header:
             raise LedgerError(f"{self._store.path.name} was replaced by another ledger")
 
-    def _check_run(self, book: Book, lines: Sequence[dict[str, Any]]) -> None:
+    def _check_run(self, book: store.Book, lines: Sequence[dict[str, Any]]) -> None:
         """Raise unless the run is new, and its neighbours and unit those of the runs before."""
         run = lines[0]["run"]
         if any(line["run"] == run for line in book.lines):
@@ -304,11 +303,11 @@ class Ledger(Strict):
             )
 
     def _check_cap(self, spent: Sequence[Cost], new: Sequence[Cost]) -> None:
-        if within(Events.of([*spent, *new]), self.epsilon, self.delta):
+        if price.within(price.Events.of([*spent, *new]), self.epsilon, self.delta):
             return
-        asked, before = Events.of(new), Events.of(spent)
-        requested = total_epsilon(asked, self.delta)
-        left = remaining(before, self.epsilon, self.delta)
+        asked, before = price.Events.of(new), price.Events.of(spent)
+        requested = price.total_epsilon(asked, self.delta)
+        left = price.remaining(before, self.epsilon, self.delta)
         lines = [f"this fit needs more than ledger {self.dataset!r} has left."]
         payable = 0.0
         # without any delta beside its own no epsilon would help: rho is converted at that
@@ -319,14 +318,14 @@ class Ledger(Strict):
         else:
             # its own delta is paid first: rho is converted at what is then left
             own = Cost(0, 0, asked.delta)
-            rest = remaining(Events.of([*spent, own]), self.epsilon, self.delta)
+            rest = price.remaining(price.Events.of([*spent, own]), self.epsilon, self.delta)
             payable = rest.pure_epsilon if asked.pure else rest.epsilon
             lines.append(_comparison(requested, payable, _why(asked, rest, self.delta)))
         message = "\n  ".join([*lines, "Nothing was spent."])
         raise BudgetExhaustedError(message, requested, left, payable)
 
 
-def _without_delta(wanted: str, left: Remaining, cap: float) -> list[str]:
+def _without_delta(wanted: str, left: price.Remaining, cap: float) -> list[str]:
     spent = float(exact(cap) - exact(left.delta))
     return [
         f"Requested  {wanted}    Remaining  delta {at_least(left.delta, DELTA_DIGITS)}",
@@ -335,7 +334,7 @@ def _without_delta(wanted: str, left: Remaining, cap: float) -> list[str]:
     ]
 
 
-def _why(asked: Events, rest: Remaining, cap: float) -> str:
+def _why(asked: price.Events, rest: price.Remaining, cap: float) -> str:
     if asked.pure:
         return "as pure epsilon"
     left = at_least(rest.delta, DELTA_DIGITS)
@@ -348,7 +347,7 @@ def _comparison(requested: float, payable: float, why: str) -> str:
     return f"Requested  eps {at_most(requested)}    Remaining  eps {at_least(payable)} ({why})"
 
 
-def _costs(book: Book) -> list[Cost]:
+def _costs(book: store.Book) -> list[Cost]:
     return [_cost(line) for line in book.lines]
 
 
@@ -356,9 +355,9 @@ def _cost(line: Mapping[str, Any]) -> Cost:
     return Cost(line["rho"], line["epsilon"], line["delta"], line["gaussian"])
 
 
-def _events(book: Book) -> Events:
-    return Events.of(_costs(book))
+def _events(book: store.Book) -> price.Events:
+    return price.Events.of(_costs(book))
 
 
-def _fits(book: Book) -> int:
+def _fits(book: store.Book) -> int:
     return len({line["run"] for line in book.lines})

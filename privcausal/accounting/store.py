@@ -26,24 +26,134 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import re
 import secrets
 import sqlite3
 import stat
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from privcausal.errors import LedgerError
+from privcausal.accounting import price
+from privcausal.accounting.charge import PARALLEL, Charge, is_number
+from privcausal.errors import BudgetError, LedgerError
+
+# What a ledger writes down: its header, and one line per charge, as plain values for SQLite.
+
+_LARGEST = 2**63 - 1
+"""SQLite's integers end here, far above any cap."""
+
+
+def header_of(dataset: str, eps: float, delta: float, allow_published: bool) -> dict[str, Any]:
+    """What a ledger is created with, checked; raises before any file is touched."""
+    if not isinstance(dataset, str) or not _is_label(dataset):
+        raise LedgerError("dataset is a label of the data, a printable string that is not empty")
+    if not isinstance(allow_published, bool):
+        raise LedgerError("allow_published is True or False")
+    epsilon = price.check_epsilon(eps)
+    if not (is_number(delta) and delta == 0):
+        price.rho_of(
+            epsilon, price.check_delta(delta)
+        )  # also refuses caps too small to hold anything
+    return {
+        "id": uuid.uuid4().hex,
+        "dataset": dataset,
+        "epsilon": epsilon,
+        "delta": float(delta),
+        "allow_published": int(allow_published),
+    }
+
+
+def check_same(wanted: dict[str, Any], found: dict[str, Any], name: str) -> None:
+    """Raise where a ledger is reopened with anything but what it was created with."""
+    for key, word in (("dataset", "data set"), ("epsilon", "eps"), ("delta", "delta")):
+        if wanted[key] != found[key]:
+            raise LedgerError(
+                f"{name} is a ledger for another {word}: it was created with "
+                f"{key}={found[key]!r}, not {wanted[key]!r}"
+            )
+    if wanted["allow_published"] != found["allow_published"]:
+        kept = bool(found["allow_published"])
+        raise LedgerError(
+            f"{name} was created with allow_published={kept} and keeps it; open it with that"
+        )
+
+
+LONGEST = 1000
+"""Characters of a question that are kept."""
+
+
+def run_name(question: str) -> str:
+    """A new name of a run: random digits, then the public question that it answers."""
+    said = "".join(c if c.isprintable() else " " for c in question)
+    return f"{secrets.token_hex(8)}: {said[:LONGEST]}"
+
+
+def question_of(run: str) -> tuple[str, str]:
+    """A run's name without its question, and that, empty where it has none."""
+    known = re.fullmatch("([0-9a-f]{16}): (.*)", run)
+    return (known[1], known[2]) if known else (run, "")
+
+
+def lines_of(run: str, charges: Sequence[Charge], published: bool) -> list[dict[str, Any]]:
+    """The lines to store for one run, without their place in the chain."""
+    if not isinstance(run, str) or not _is_label(run):
+        raise LedgerError("a run is named by a printable string that is not empty")
+    if not charges or not all(isinstance(charge, Charge) for charge in charges):
+        raise LedgerError("a run needs at least one Charge")
+    day = datetime.now(UTC).date().isoformat()  # the day only: finer times tell of the data
+    return [
+        {"run": run, "line": number, "day": day, "published": int(published), **_stored(charge)}
+        for number, charge in enumerate(charges)
+    ]
+
+
+def _stored(charge: Charge) -> dict[str, Any]:
+    cost = charge.cost
+    if max(cost.rho, cost.epsilon, cost.delta) > _LARGEST:
+        raise BudgetError("a charge is larger than any budget")
+    return {
+        "stage": _text(charge.stage),
+        "query": _text(f"{charge.query} {PARALLEL}" if charge.parallel else charge.query),
+        "mechanism": _text(charge.mechanism),
+        "neighbors": charge.neighbors,
+        "sensitivity": _real(charge.sensitivity),
+        "noise_sd": _real(charge.noise_sd),
+        "rho": cost.rho,
+        "epsilon": cost.epsilon,
+        "delta": cost.delta,
+        "rows": _real(charge.rows),
+        "unit": _text(charge.unit),
+        "gaussian": cost.gdp,
+    }
+
+
+def _real(value: float) -> float | None:
+    """As SQLite gives it back: NaN becomes NULL and the sign of zero is lost."""
+    return None if math.isnan(value) else float(value) + 0.0
+
+
+def _text(text: str) -> str:
+    """As UTF-8 can write it: queries name columns, and those may hold anything."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _is_label(text: str) -> bool:
+    return bool(text.strip()) and text.isprintable()
+
 
 BUSY_SECONDS = 30.0
 """How long another process may hold the file before we give up."""
 
-VERSION = 2
+STORE_VERSION = 2
 """Of the tables below; kept in the file as ``user_version``. A file of version 1 has no table of
 Gaussian releases, and gets it with the first of them: what it held before stays zCDP alone."""
 
@@ -291,12 +401,12 @@ def _make(connection: sqlite3.Connection, header: Sequence[Any]) -> None:
     _patiently(lambda: _use_wal(connection))
     _begin(connection)
     if not _tables(connection):  # nobody was faster
-        for statement in _TABLES[VERSION]:
+        for statement in _TABLES[STORE_VERSION]:
             connection.execute(statement)
         marks = ", ".join("?" * len(header))
         connection.execute(f"INSERT INTO ledger VALUES ({marks})", header)
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
     connection.execute("COMMIT")
 
 
@@ -319,7 +429,7 @@ def _check_schema(connection: sqlite3.Connection, name: str) -> None:
     version = _version(connection)
     if application != _APPLICATION_ID:
         raise LedgerError(f"{name} is not a ledger")
-    if version > VERSION:
+    if version > STORE_VERSION:
         raise LedgerError(f"{name} was made by a newer version of privcausal; upgrade to use it")
     if sorted(_tables(connection)) != sorted(_TABLES.get(version, ())):
         raise LedgerError(f"{name} was changed: its tables or triggers are not those of a ledger")
@@ -359,7 +469,7 @@ def _insert(connection: sqlite3.Connection, book: Book, lines: Sequence[dict[str
     if _version(connection) == 1 and any(line["gaussian"] for line in lines):
         for statement in _GAUSSIAN:
             connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
     last = book.hashes[-1]
     for seq, line in enumerate(lines, start=len(book.hashes)):
         fields = [line[name] for name in _LINE]

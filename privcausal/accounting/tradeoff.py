@@ -23,9 +23,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from privcausal.accounting import price
 from privcausal.accounting.charge import is_number, pico
-from privcausal.accounting.conversion import MAX_RHO, profile
-from privcausal.accounting.gaussian import deltas_of, gaussian_delta, gaussian_mu
 from privcausal.errors import BudgetError
 from privcausal.prices import at_most
 from privcausal.stored import stored
@@ -84,7 +83,7 @@ class TradeOff:
         """
         _need("mu", mu, 1e-9, 30)
         epsilon = _losses(mu)
-        return cls._from_profile(epsilon, gaussian_delta(epsilon, mu))
+        return cls._from_profile(epsilon, price.gaussian_delta(epsilon, mu))
 
     @classmethod
     def from_noise(cls, rho: int, releases: int, failing: float = 0.0) -> Self:
@@ -99,10 +98,10 @@ class TradeOff:
         failing : float
             A delta beside it.
         """
-        mu = gaussian_mu(rho)
+        mu = price.gaussian_mu(rho)
         _need("mu", mu, 1e-9, 30)
         epsilon = _losses(mu)
-        delta = deltas_of(epsilon, rho, releases)
+        delta = price.deltas_of(epsilon, rho, releases)
         # far out the slack, or `failing`, is all there is: lines beyond would be rounding
         low = delta <= max(1e-6 * failing, 2 * float(delta.min()))
         last = int(np.argmax(low)) + 1 if low.any() else len(delta)
@@ -114,8 +113,8 @@ class TradeOff:
 
         What is proven of any rho-zCDP mechanism, hence below G_mu at mu = sqrt(2 rho).
         """
-        _need("rho", rho, 1e-12, min(450, MAX_RHO))
-        epsilon, curve = _losses(math.sqrt(2 * rho)), profile(pico(rho))
+        _need("rho", rho, 1e-12, min(450, price.MAX_RHO))
+        epsilon, curve = _losses(math.sqrt(2 * rho)), price.profile(pico(rho))
         return cls._from_profile(epsilon, np.array([curve.delta(e) for e in epsilon.tolist()]))
 
     @classmethod

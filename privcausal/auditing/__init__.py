@@ -1,8 +1,7 @@
 """DOES IT HOLD: lower bounds on the privacy loss of a fit, on invented tables. No rows here."""
 
 from privcausal.auditing.bounds import epsilon_bound, mu_bound, product_bound
-from privcausal.auditing.front import CASES, audit, audit_all, audit_case
-from privcausal.auditing.result import AuditResult, Line
+from privcausal.auditing.front import CASES, AuditResult, Line, audit, audit_all, audit_case
 
 __all__ = [
     "CASES", "AuditResult", "Line", "audit", "audit_all", "audit_case", "epsilon_bound", "mu_bound",

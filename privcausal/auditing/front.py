@@ -8,29 +8,166 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from privcausal.accounting import PICO
-from privcausal.accounting.gaussian import epsilon_at
-from privcausal.auditing import replays
-from privcausal.auditing.bounds import Measure, epsilon_bound, mu_bound, product_bound
-from privcausal.auditing.result import AuditResult, Line
-from privcausal.auditing.target import AuditTarget, audit_target
-from privcausal.errors import CapabilityError, named
-from privcausal.learners import ADUM, DPCATE
-from privcausal.learners.boosting import DPEBM
-from privcausal.learners.options import Kernel, check_whole
-from privcausal.prices import as_typed
+from privcausal.accounting.price import epsilon_at
+from privcausal.auditing import bounds
+from privcausal.auditing.bounds import (
+    AuditTarget,
+    Measure,
+    audit_target,
+    epsilon_bound,
+    mu_bound,
+    product_bound,
+)
+from privcausal.errors import CapabilityError, Strict, named
+from privcausal.estimators import ADUM, DPCATE
+from privcausal.estimators.boosting import DPEBM
+from privcausal.estimators.options import Kernel, check_whole
+from privcausal.prices import as_typed, at_least, at_most
+from privcausal.report import tables
+from privcausal.report.summary import Summary
 from privcausal.request.request import Control
 from privcausal.testing import Call
 from privcausal.typing import Neighbors
 
-TOGETHER = "all answers together"
+if TYPE_CHECKING:
+    import pandas as pd
 
-Statistic = Callable[[Any], float]
+
+# What an audit found: a line per query, one for all of them, and what a fit promises.
+
+CLAIM_ROUNDING = 1 + 2.0**-30
+"""Claims are held to this: integers of pico-rho and the rounding of floats lie far below."""
+
+
+AUDIT_READING = (
+    "claimed: what was charged. exact: what the worst of the pairs of tables that were tried comes "
+    "to under the stated noise. bound: what drawn noise shows at least; all bounds together are "
+    "right with the chance 1 - level. An audit can refute a claim and not prove it."
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One claim and what is known against it.
+
+    Attributes
+    ----------
+    query : str
+        What was released.
+    measure : {"mu", "epsilon"}
+        mu of Gaussian noise, sqrt(2 rho); epsilon of Laplace noise, and of the fit's promise.
+    claimed : float
+        What was charged, or promised.
+    exact : float
+        What the exact answers on the worst pair of tables amount to under the noise that the
+        query states; NaN where only outputs were seen.
+    bound : float
+        What the noise that was drawn shows at least.
+    trials : int
+        Draws on each of the two tables.
+    """
+
+    query: str
+    measure: Measure
+    claimed: float
+    exact: float
+    bound: float
+    trials: int
+
+    @property
+    def holds(self) -> bool:
+        return not (self.bound > self.claimed or self.exact > self.claimed * CLAIM_ROUNDING)
+
+
+@dataclass(frozen=True, eq=False)
+class AuditResult(Strict):
+    """What `privcausal.audit` found. No row of anybody's was read.
+
+    Attributes
+    ----------
+    call : str
+        What was audited.
+    lines : tuple of Line
+    level : float
+        Chance that code which keeps its promise fails a bound: of all lines together.
+    neighbors : str
+    departed : str or None
+        What differed between neighbours on the same answers: it depends on a row beside the noise,
+        and nothing else counts.
+    """
+
+    call: str
+    lines: tuple[Line, ...]
+    level: float
+    neighbors: str
+    departed: str | None = None
+
+    @property
+    def passes(self) -> bool:
+        """Whether no claim was shown to be false."""
+        return self.departed is None and all(line.holds for line in self.lines)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Columns query, measure, claimed, exact, bound, trials, holds; a line per claim."""
+        import pandas as pd
+
+        names = ["query", "measure", "claimed", "exact", "bound", "trials", "holds"]
+        values = [[getattr(line, name) for name in names] for line in self.lines]
+        return pd.DataFrame(values, columns=names)
+
+    def summary(self) -> Summary:
+        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
+        rule = tables.Rule("=")
+        head = tables.Pairs(
+            "The audit",
+            (("Call", self.call), ("Neighbours", self.neighbors.replace("_", "/"))),
+            (("Level", f"{self.level:g}"), ("Verdict", self.verdict)),
+        )
+        departed = self.departed is not None
+        note = tables.Prose(
+            (f"On the same answers {self.departed}." if departed else AUDIT_READING,)
+        )
+        return Summary(tables.Table("Privacy Audit", (rule, head, rule, self._grid(), rule, note)))
+
+    @property
+    def verdict(self) -> str:
+        return "no claim refuted" if self.passes else "CLAIM REFUTED"
+
+    def _grid(self) -> tables.TableGrid:
+        heads = ("claimed", "exact", "bound", "trials", "")
+        left = (tables.TableColumn(name, "left") for name in ("query", "of"))
+        columns = (*left, *map(tables.TableColumn, heads))
+        return tables.TableGrid("Claims", columns, tuple(map(_cells, self.lines)), self.table)
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    def __repr__(self) -> str:
+        return f"<audit of {self.call}: {self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        return self.summary().as_html()
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    exact = "" if line.exact != line.exact else at_least(line.exact)
+    mark = "" if line.holds else "FAILS"
+    return (
+        line.query, line.measure, at_most(line.claimed), exact, at_least(line.bound),
+        f"{line.trials}", mark,
+    )  # fmt: skip
+
+
+ALL_TOGETHER = "all answers together"
+
+AuditStatistic = Callable[[Any], float]
 
 
 @named
@@ -42,7 +179,7 @@ def audit(
     eps: float = 1.0,
     delta: float = 1e-5,
     neighbors: Neighbors = "substitute",
-    statistic: str | Statistic = "queries",
+    statistic: str | AuditStatistic = "queries",
     trials: int = 10_000,
     level: float = 1e-3,
     rows: int = 20,
@@ -108,7 +245,7 @@ def audit(
         try:
             lines: list[Line] = run(target, trials, level)
             departed: str | None = None
-        except replays.Departure as found:
+        except bounds.Departure as found:
             lines, departed = [], str(found)
     return AuditResult(target.words, tuple(lines), level, neighbors, departed)
 
@@ -130,7 +267,7 @@ class _Answers:
 
     def worst(self, among: Sequence[tuple[int, int]]) -> tuple[int, int]:
         """The pair of tables that are furthest apart."""
-        return max(among, key=lambda p: replays.loss(self.calls[p[0]], self.calls[p[1]]))
+        return max(among, key=lambda p: bounds.loss(self.calls[p[0]], self.calls[p[1]]))
 
     def charged(self, query: str) -> float:
         """mu or epsilon that the releases of a query were charged."""
@@ -138,16 +275,16 @@ class _Answers:
         charges = [r.charge for r in releases if r.charge.query == query]
         if not charges:
             raise CapabilityError("an answer has no line in the budget: give a callable statistic")
-        if replays.law(self.of(query).calls[0]) == "laplace":
+        if bounds.law(self.of(query).calls[0]) == "laplace":
             return float(sum(c.cost.epsilon for c in charges) / PICO)
         return math.sqrt(2 * sum(c.alone for c in charges) / PICO)
 
 
 def _answers(target: AuditTarget, *, singly: bool) -> _Answers:
     """Answers on all tables; `singly`, of a fit that is charged by the noise of each alone."""
-    told, result = replays.record(target.fit, target.tables[0])
+    told, result = bounds.record(target.fit, target.tables[0])
     if singly:
-        plan, law = result.estimate.plan, replays.law(told)
+        plan, law = result.estimate.plan, bounds.law(told)
         # delta of a stage in rho is the chance that its proof fails, beside what noise is charged;
         # of labels that are selected it pays for which there are
         other = any(s.delta for s in plan.stages if not s.rho or s.heading == "bounds")
@@ -156,7 +293,7 @@ def _answers(target: AuditTarget, *, singly: bool) -> _Answers:
                 "this fit is not charged by the noise of single answers, so that they cannot be "
                 "audited one by one: give a callable, statistic=lambda fit: fit.params['ATE']"
             )
-    others = (replays.replay(target.fit, table, told, result) for table in target.tables[1:])
+    others = (bounds.replay(target.fit, table, told, result) for table in target.tables[1:])
     return _Answers((told, *others), result)
 
 
@@ -166,11 +303,11 @@ def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
 
     def drawn(name: str, answers: _Answers, claimed: float) -> Line:
         one, two = (answers.calls[k] for k in answers.worst(target.pairs()))
-        bound = _shown(one, replays.draw(one, two, trials), trials, level / (len(names) + 1))
-        return Line(name, _measure(one), claimed, replays.loss(one, two), bound, trials)
+        bound = _shown(one, bounds.draw(one, two, trials), trials, level / (len(names) + 1))
+        return Line(name, _measure(one), claimed, bounds.loss(one, two), bound, trials)
 
     lines = [drawn(name, answers.of(name), answers.charged(name)) for name in names]
-    whole = drawn(TOGETHER, answers, _promised(answers.result))
+    whole = drawn(ALL_TOGETHER, answers, _promised(answers.result))
     return [*lines, whole, *_as_epsilon(whole, answers.result)]
 
 
@@ -181,13 +318,13 @@ def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
     found = np.zeros((2, trials))
     for k in range(trials):
         for side, (own, other) in enumerate(((first, second), (second, first))):
-            told, result = replays.record(target.fit, own, k, system=True)
-            played = replays.replay(target.fit, other, told, result, k)
-            found[side, k] = replays.told_apart(told, played) * (-1) ** side
-    exact = replays.loss(answers.calls[i], answers.calls[j])
+            told, result = bounds.record(target.fit, own, k, system=True)
+            played = bounds.replay(target.fit, other, told, result, k)
+            found[side, k] = bounds.told_apart(told, played) * (-1) ** side
+    exact = bounds.loss(answers.calls[i], answers.calls[j])
     measure = _measure(answers.calls[0])
     bound = (epsilon_bound if measure == "epsilon" else mu_bound)(found[0], found[1], level)
-    line = Line(TOGETHER, measure, _promised(answers.result), exact, bound, trials)
+    line = Line(ALL_TOGETHER, measure, _promised(answers.result), exact, bound, trials)
     return [line, *_as_epsilon(line, answers.result)]
 
 
@@ -198,10 +335,10 @@ _WHITE: dict[str, Callable[[AuditTarget, int, float], list[Line]]] = {
 
 
 def _measure(calls: Sequence[Call]) -> Measure:
-    return "epsilon" if replays.law(calls) == "laplace" else "mu"
+    return "epsilon" if bounds.law(calls) == "laplace" else "mu"
 
 
-def _shown(calls: Sequence[Call], drawn: replays.Drawn, trials: int, level: float) -> float:
+def _shown(calls: Sequence[Call], drawn: bounds.Drawn, trials: int, level: float) -> float:
     """The better of two bounds where noise is Laplace's: of all at once, and number by number."""
     if _measure(calls) == "mu":
         return mu_bound(drawn.one, drawn.two, level)
@@ -235,7 +372,9 @@ def _epsilon_of(mu: float, delta: float) -> float:
 # -- black box -------------------------------------------------------------------------------
 
 
-def _outputs(statistic: Statistic, target: AuditTarget, trials: int, level: float) -> list[Line]:
+def _outputs(
+    statistic: AuditStatistic, target: AuditTarget, trials: int, level: float
+) -> list[Line]:
     """What one released number tells, by the noise of real fits and nothing else."""
     answers = _answers(target, singly=False)
     i, j = answers.worst(target.pairs())
@@ -250,8 +389,8 @@ def _outputs(statistic: Statistic, target: AuditTarget, trials: int, level: floa
     return [Line(name, "epsilon", budget.epsilon, math.nan, bound, trials)]
 
 
-def _number(statistic: Statistic, target: AuditTarget, table: int) -> float:
-    with replays.quiet():
+def _number(statistic: AuditStatistic, target: AuditTarget, table: int) -> float:
+    with bounds.quiet():
         fit = target.fit(target.tables[table])
     try:
         value = float(statistic(fit))

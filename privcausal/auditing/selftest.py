@@ -22,19 +22,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from privcausal import api
-from privcausal.accounting import (
-    PICO,
-    BudgetExhaustedError,
-    Charge,
-    Cost,
-    Events,
-    Ledger,
-    TradeOff,
-    noise_multiplier,
-    rho_of,
-    total_epsilon,
-)
+from privcausal import accounting, api
 from privcausal.auditing.bounds import epsilon_bound, mu_bound
 from privcausal.auditing.front import CASES, audit_case
 from privcausal.errors import LedgerError
@@ -42,12 +30,12 @@ from privcausal.prices import at_least, at_most
 from privcausal.testing import drawn_noise
 from privcausal.typing import Neighbors
 
-LEVEL = 1e-6
+CHECK_LEVEL = 1e-6
 """Chance that a check fails on correct code, about: for each that draws noise."""
 
-DRAWS = 20_000
+CHECK_DRAWS = 20_000
 
-CAP = rho_of(2.0, 1e-5, gdp=True)
+CAP = accounting.rho_of(2.0, 1e-5, gdp=True)
 
 
 @dataclass(frozen=True)
@@ -90,14 +78,17 @@ def _law_of_noise() -> str:
     laws: tuple[Any, ...] = ("gaussian", "laplace")
     for law in laws:
         for scale in (1.0, 30.0, 1e4):
-            drawn = drawn_noise(law, scale, DRAWS)
-            _need(_chance(drawn, law, scale) > LEVEL, f"{law} noise of scale {scale:g} is not that")
+            drawn = drawn_noise(law, scale, CHECK_DRAWS)
+            _need(
+                _chance(drawn, law, scale) > CHECK_LEVEL,
+                f"{law} noise of scale {scale:g} is not that",
+            )
             for off in (0.9, 1.1):
-                seen = _chance(drawn, law, off * scale) < LEVEL
+                seen = _chance(drawn, law, off * scale) < CHECK_LEVEL
                 _need(seen, f"{law} noise: a scale a tenth off was not seen")
         again = drawn_noise(law, 1e12, 2_000)
         _need(len(np.unique(again)) > 1_990, f"{law} noise repeats itself")
-    return f"2 laws, scales 1 to 1e4, {DRAWS} draws each; 10 % off is seen"
+    return f"2 laws, scales 1 to 1e4, {CHECK_DRAWS} draws each; 10 % off is seen"
 
 
 def _chance(drawn: Any, law: str, scale: float) -> float:
@@ -127,7 +118,7 @@ def _replayed() -> str:
     claims, most = 0, 0.0
     every = list(itertools.product(CASES, get_args(Neighbors)))
     for case, relation in every:
-        found = audit_case(case, relation, trials=2, level=LEVEL)
+        found = audit_case(case, relation, trials=2, level=CHECK_LEVEL)
         _need(found.passes, f"{case}, {relation}: {found.departed or 'a claim is refuted'}")
         claims += len(found.lines)
         most = max(most, *(line.exact / line.claimed for line in found.lines))
@@ -140,8 +131,8 @@ def _audited_noise(law: Any, bound: Callable[..., float]) -> str:
     step, narrow = 1000, 1.25
 
     def shown(by: float) -> float:
-        one, two = (drawn_noise(law, step / by, DRAWS).astype(np.float64) for _ in range(2))
-        return bound(one, two + step, LEVEL)
+        one, two = (drawn_noise(law, step / by, CHECK_DRAWS).astype(np.float64) for _ in range(2))
+        return bound(one, two + step, CHECK_LEVEL)
 
     right, wrong = shown(1.0), shown(narrow)
     _need(right <= 1, f"claimed 1, shown {right:.3f}: REFUTED")
@@ -152,7 +143,7 @@ def _audited_noise(law: Any, bound: Callable[..., float]) -> str:
 
 
 def _audited_fit() -> str:
-    found = audit_case("trial", "substitute", trials=4_000, level=LEVEL)
+    found = audit_case("trial", "substitute", trials=4_000, level=CHECK_LEVEL)
     whole = found.lines[-2]
     words = f"claimed mu {at_most(whole.claimed)}, at least {at_least(whole.bound)}"
     _need(found.passes, f"{words}: REFUTED")
@@ -187,15 +178,19 @@ def _no_value_is_shown() -> str:
 def _known_prices() -> str:
     """Values from the literature, and Gaussian noise against its own exact trade-off."""
     for epsilon, multiplier in ((0.5, 7.67), (1.0, 4.05), (2.0, 2.15)):
-        found = noise_multiplier(rho_of(epsilon, 1e-5) / PICO)
+        found = accounting.noise_multiplier(accounting.rho_of(epsilon, 1e-5) / accounting.PICO)
         _need(abs(found - multiplier) < 0.005, f"eps {epsilon}: multiplier {found:.3f}")
-        exact = TradeOff.from_gaussian(1 / found).epsilon(1e-5)
+        exact = accounting.TradeOff.from_gaussian(1 / found).epsilon(1e-5)
         _need(exact <= epsilon <= 1.2 * exact, f"eps {epsilon} stands for {exact:.3f}")
-    twice = total_epsilon(Events.of([Cost(rho=rho_of(1.0, 1e-5))] * 2), 1e-5)
+    twice = accounting.total_epsilon(
+        accounting.Events.of([accounting.Cost(rho=accounting.rho_of(1.0, 1e-5))] * 2), 1e-5
+    )
     _need(abs(twice - 1.46) < 0.005, f"two fits of eps 1 make {twice:.3f}")
-    pure = total_epsilon(Events.of([Cost(epsilon=PICO // 10)] * 3), 1e-5)
+    pure = accounting.total_epsilon(
+        accounting.Events.of([accounting.Cost(epsilon=accounting.PICO // 10)] * 3), 1e-5
+    )
     _need(0.2999 < pure <= 0.3, f"three of pure epsilon 0.1 make {pure!r}")
-    one = rho_of(1.0, 1e-5, gdp=True) / PICO
+    one = accounting.rho_of(1.0, 1e-5, gdp=True) / accounting.PICO
     _need(abs(one - 0.03593) < 1e-5, f"eps 1 pays for rho {one:.5f} of Gaussian noise")
     return "sd 7.67, 4.05, 2.15 at eps 0.5, 1, 2; two fits of eps 1 make 1.46"
 
@@ -208,7 +203,7 @@ def _processes_keep_the_cap() -> str:
     parts, asked = 40, 20
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "study.db"
-        ledger, context = Ledger(path, "selftest", 2.0), _context()
+        ledger, context = accounting.Ledger(path, "selftest", 2.0), _context()
         line, told = context.Barrier(4), context.SimpleQueue()
         arguments = (path, line, told, asked, CAP // parts)
         children = [_child(context, _spend, (*arguments, k)) for k in range(4)]
@@ -221,11 +216,11 @@ def _processes_keep_the_cap() -> str:
 
 
 def _spend(path: Path, line: Any, told: Any, asked: int, price: int, name: int) -> None:
-    ledger = Ledger.open(path)
+    ledger = accounting.Ledger.open(path)
     line.wait(60)
     answered = 0
     for k in range(asked):
-        with contextlib.suppress(BudgetExhaustedError):
+        with contextlib.suppress(accounting.BudgetExhaustedError):
             ledger.charge(f"{name}-{k}", [_charge(price)])
             answered += 1
     told.put(answered)
@@ -236,7 +231,7 @@ def _kills_lose_nothing() -> str:
     kills = 8
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "study.db"
-        ledger, context = Ledger(path, "selftest", 2.0), _context()
+        ledger, context = accounting.Ledger(path, "selftest", 2.0), _context()
         for number in range(kills):
             before = ledger.fits
             reader, writer = context.Pipe(duplex=False)
@@ -256,7 +251,7 @@ def _kills_lose_nothing() -> str:
 
 
 def _spend_on(path: Path, told: Any, name: int) -> None:
-    ledger = Ledger.open(path)
+    ledger = accounting.Ledger.open(path)
     for k in range(100_000):
         ledger.charge(f"{name}-{k}", [_charge(1)])
         told.send_bytes(b"x")
@@ -264,7 +259,7 @@ def _spend_on(path: Path, told: Any, name: int) -> None:
 
 def _changes_are_noticed() -> str:
     """A ledger that was changed, cut, rolled back, or lost its head, answers nothing."""
-    changes: dict[str, Callable[[Path, Ledger], object]] = {
+    changes: dict[str, Callable[[Path, accounting.Ledger], object]] = {
         "edit": _edit,
         "cut": lambda path, _: path.write_bytes(path.read_bytes()[:-2_000]),
         "roll back": _roll_back,
@@ -274,30 +269,30 @@ def _changes_are_noticed() -> str:
     for name, change in changes.items():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "study.db"
-            ledger = Ledger(path, "selftest", 2.0)
+            ledger = accounting.Ledger(path, "selftest", 2.0)
             ledger.charge("first", [_charge(10)])
             change(path, ledger)
             with contextlib.suppress(LedgerError):
-                Ledger.open(path)
+                accounting.Ledger.open(path)
                 raise Failure(f"not noticed: {name}")
     return f"{len(changes)} kinds of change and loss: all refused"
 
 
-def _edit(path: Path, _: Ledger) -> None:
+def _edit(path: Path, _: accounting.Ledger) -> None:
     with contextlib.closing(sqlite3.connect(path)) as behind, behind:
         behind.execute("DROP TRIGGER charges_no_UPDATE")
         behind.execute("UPDATE charges SET rho = 0")
 
 
-def _roll_back(path: Path, ledger: Ledger) -> None:
+def _roll_back(path: Path, ledger: accounting.Ledger) -> None:
     old = shutil.copy2(path, path.with_name("old"))
     ledger.charge("second", [_charge(10)])
     shutil.copy2(old, path)
 
 
-def _charge(rho: int) -> Charge:
-    cost = Cost(rho, gdp=True)
-    return Charge("selftest", "none", "none", "substitute", 1.0, 1.0, cost)
+def _charge(rho: int) -> accounting.Charge:
+    cost = accounting.Cost(rho, gdp=True)
+    return accounting.Charge("selftest", "none", "none", "substitute", 1.0, 1.0, cost)
 
 
 def _context() -> Any:

@@ -253,30 +253,33 @@ def squared_norm(phi: Matrix | Singles) -> Vector:
     return np.asarray(total, np.float64)
 
 
-SMALL = 1 << 10
+SMALL_PRODUCT = 1 << 10
 """Rows that OpenBLAS multiplies without copies of its own."""
 
 
 def by_rows(left: Matrix, right: Matrix) -> Matrix:
     """left' right, whose sums are exact in any order."""
-    pieces = len(left) // SMALL
-    rows, p, q = pieces * SMALL, left.shape[1], right.shape[1]
+    pieces = len(left) // SMALL_PRODUCT
+    rows, p, q = pieces * SMALL_PRODUCT, left.shape[1], right.shape[1]
     total = left[rows:].T @ right[rows:]
     if rows:
         # all sizes are given: NumPy cannot infer one of a table without columns
-        parts = left[:rows].T.reshape(p, pieces, SMALL), right[:rows].T.reshape(q, pieces, SMALL)
+        parts = (
+            left[:rows].T.reshape(p, pieces, SMALL_PRODUCT),
+            right[:rows].T.reshape(q, pieces, SMALL_PRODUCT),
+        )
         total += np.matmul(parts[0].swapaxes(0, 1), parts[1].transpose(1, 2, 0)).sum(axis=0)
     return total
 
 
 def onto(phi: Matrix, lift: Matrix, out: Matrix) -> None:
     """Write phi lift to `out`; both are Fortran-ordered, and sums are exact in any order."""
-    pieces = len(phi) // SMALL
-    rows, (p, k) = pieces * SMALL, lift.shape
+    pieces = len(phi) // SMALL_PRODUCT
+    rows, (p, k) = pieces * SMALL_PRODUCT, lift.shape
     np.matmul(lift.T, phi[rows:].T, out=out[rows:].T)
     if rows:
-        own = phi[:rows].T.reshape(p, pieces, SMALL).swapaxes(0, 1)
-        np.matmul(lift.T, own, out=out[:rows].T.reshape(k, pieces, SMALL).swapaxes(0, 1))
+        own = phi[:rows].T.reshape(p, pieces, SMALL_PRODUCT).swapaxes(0, 1)
+        np.matmul(lift.T, own, out=out[:rows].T.reshape(k, pieces, SMALL_PRODUCT).swapaxes(0, 1))
 
 
 FEW_ROWS = 256

@@ -1,19 +1,22 @@
-"""Public expansions of bounded norm: Fourier features of a Gaussian kernel, and polynomials."""
+"""Features beyond additive ones: products of columns, and powers of two released indices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from privcausal.features.basis import FeatureMap, Sum, combine, onto, squared_norm
 from privcausal.features.design import Design
-from privcausal.features.rows import Rows
+from privcausal.features.rows import Rows, looked_up
 from privcausal.request.partition import Coordinates
 from privcausal.request.schema import Interval
 from privcausal.stored import stored
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.typing import Integers, Matrix, Singles, Vector
+
+# Public expansions of bounded norm: Fourier features of a Gaussian kernel, and polynomials.
 
 PAIRS = 4096
 """Public pairs of points at which the basis is compared with the kernel."""
@@ -182,3 +185,292 @@ def _legendre(z: Vector, degree: int) -> Matrix:
     for k in range(1, degree):
         found.append(((2 * k + 1) * z * found[k] - k * found[k - 1]) / (k + 1))
     return np.stack(found[1:], axis=1)
+
+
+FEATURE_BITS = 24
+"""Bits of a feature in exact products with the lift."""
+
+PART = 1 << 13
+"""Rows whose products are made at once: thirty columns of them are two megabytes."""
+
+PRODUCT_SDS = 2.5
+"""Indices and factors of products are clipped to this many standard deviations; otherwise a few
+rows would determine the norm."""
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class Index:
+    """A released linear combination of additive features, standardised and clipped."""
+
+    coef: Vector
+    shift: float
+    scale: float
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class Interactions:
+    """psi(x): products of columns, with the additive features phi regressed out.
+
+    Columns: if there are indices u, v of propensity and outcome, all their products of degree 2 and
+    3 (an index gathers what confounds, whatever the number of columns); products of pairs of linear
+    features; and for some pairs products with their curvatures. `lift` (p, K) is the regression of
+    the raw columns on phi in the synthetic population; `gain` (K,) sets their sizes. Rows get the
+    weight w = min(1, (cut / ||psi||)^2), as in `FeatureMap`.
+    """
+
+    features: FeatureMap
+    indices: tuple[Index, Index] | None
+    pairs: tuple[tuple[int, int], ...]
+    curved: tuple[tuple[int, int], ...]
+    scales: Vector
+    lift: Matrix
+    gain: Vector
+    cut: float
+
+    @cached_property
+    def size(self) -> int:
+        return len(self.gain)
+
+    def of(self, rows: Rows) -> Matrix:
+        """psi, shape (n, K): gain times the raw columns less phi'lift."""
+        return np.asarray(self.singles(rows), np.float64)
+
+    def singles(self, rows: Rows) -> Singles:
+        """The same in single precision."""
+        out = rows.singles(self.size)
+        self.beyond(rows, self.steps(rows), out)
+        return out
+
+    def weighted(self, rows: Rows) -> tuple[Singles, Vector]:
+        """psi, and the rows' weights."""
+        psi = self.singles(rows)
+        return psi, self.weight(psi)
+
+    def steps(self, rows: Rows) -> Matrix:
+        """phi on a grid, in whole steps of `step`, shape (n, p)."""
+        phi = rows.matrix(self.features.size)
+        design, columns = self.features.design, self.features.column.tolist()
+        for number, (own, table) in enumerate(zip(phi.T, self._tables, strict=True)):
+            if table is not None:
+                looked_up(table, rows.bins(design, columns[number]), own)
+            else:
+                self.features.one(rows, number, own)
+                np.rint(np.multiply(own, 1 / self.step, out=own), out=own)
+        return phi
+
+    def beyond(self, rows: Rows, steps: Matrix, out: Singles) -> None:
+        """Write psi of rows with these `steps` to `out`.
+
+        phi and the lift are on grids of 2^-a and 2^-b on which no partial sum reaches 2^53, so the
+        matrix product is exact, and the same in any order and of any block.
+        """
+        whole, lifted = rows.matrix(self.size), rows.singles(self.size)
+        onto(steps, self._lift, whole)
+        np.copyto(lifted, whole, casting="same_kind")
+        for own, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
+            np.multiply(raw, gain, out=own)
+        np.add(out.T, lifted.T, out=out.T)
+
+    def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
+        """Parts of the rows whose psi stays in cache."""
+        indices = rows.memo((self,), lambda: self._indices(rows))
+        for at, part in _pieces(self.features, rows):
+            part.store((self,), tuple(one[at] for one in indices))
+            yield at, part
+
+    @cached_property
+    def step(self) -> float:
+        """A power of two; no feature exceeds 2^FEATURE_BITS times it."""
+        reach = max([1.0, *(block.reach for block in self.features.blocks)])
+        return float(2.0 ** (np.ceil(np.log2(reach)) - FEATURE_BITS))
+
+    @cached_property
+    def _tables(self) -> list[Vector | None]:
+        """The features in whole steps, if they are looked up."""
+        found: list[Vector | None] = [None]
+        for block, number in self.features.owner:
+            own = None if block.table is None else np.rint(block.tables[number] / self.step)
+            found.append(own)
+        return found
+
+    @cached_property
+    def _lift(self) -> Matrix:
+        """-gain x lift, shape (p, K), in steps of a power of two, times one step of phi."""
+        whole = self.lift * self.gain
+        bits = 52 - FEATURE_BITS - int(np.ceil(np.log2(self.features.size)))
+        most = max(float(np.abs(whole).max(initial=0.0)), 2.0**-100)
+        scale = float(2.0 ** (bits - np.ceil(np.log2(most))))
+        return np.asarray(np.rint(whole * scale) * (-self.step / scale))
+
+    def raw(self, rows: Rows) -> Iterator[Singles]:
+        """Products before phi is regressed out: K columns, each valid until the next.
+
+        They are cheaper to recompute than to keep.
+        """
+        indices = rows.memo((self,), lambda: self._indices(rows))
+        # a lookup in the tables costs less than keeping the columns
+        linear = rows.scratch((self,), lambda: self._linear(rows))
+        if indices:
+            u, v = indices
+            uu, uv, vv = u * u, u * v, v * v
+            # Hermite products: what squares already say is left out
+            yield from (uu, uv, vv, (uu - 3) * u, (uu - 1) * v, (vv - 1) * u, (vv - 3) * v)
+        out = np.empty(len(rows), np.float32)
+        for i, j in self.pairs:
+            yield np.multiply(linear[i], linear[j], out=out)
+        for i, j in self.curved:
+            first, second = linear[i] ** 2 - 1, linear[j] ** 2 - 1
+            for one, two in ((first, linear[j]), (linear[i], second), (first, second)):
+                yield np.multiply(one, two, out=out)
+
+    def _indices(self, rows: Rows) -> tuple[Singles, ...]:
+        """Both indices, or none."""
+        return tuple(
+            np.clip((one(rows) - index.shift) / index.scale, -PRODUCT_SDS, PRODUCT_SDS).astype(
+                np.float32
+            )
+            for index, one in zip(self.indices or (), self._sums, strict=True)
+        )
+
+    def _linear(self, rows: Rows) -> dict[int, Singles]:
+        """The linear features of the products, standardised and clipped."""
+        values = rows.singles(len(self._columns)).T
+        return {j: self.linear(rows, j, own) for j, own in zip(self._columns, values, strict=True)}
+
+    @cached_property
+    def _columns(self) -> tuple[int, ...]:
+        """Linear features that are in some product."""
+        return tuple(sorted({j for pair in (*self.pairs, *self.curved) for j in pair}))
+
+    @cached_property
+    def _sums(self) -> list[Sum]:
+        return [self.features.total(index.coef) for index in self.indices or ()]
+
+    def linear(self, rows: Rows, number: int, out: Singles) -> Singles:
+        """Write a linear feature, standardised and clipped, to `out`."""
+        table = self._standard[number]
+        if table is not None:
+            bins = rows.bins(self.features.design, int(self.features.column[number]))
+            return looked_up(table, bins, out)
+        own = self.features.one(rows, number, np.empty(len(rows)))
+        out[:] = np.clip(own / self.scales[number], -PRODUCT_SDS, PRODUCT_SDS)
+        return out
+
+    @cached_property
+    def _standard(self) -> dict[int, Singles | None]:
+        """Tables of the linear features of the products, if they are looked up."""
+        owner = self.features.owner
+        found: dict[int, Singles | None] = {}
+        for j in self._columns:
+            block, number = owner[j - 1]
+            found[j] = None
+            if block.table is not None:
+                own = np.clip(block.tables[number] / self.scales[j], -PRODUCT_SDS, PRODUCT_SDS)
+                found[j] = own.astype(np.float32)
+        return found
+
+    def total(self, base: Vector, coef: Vector) -> Extra:
+        """phi(x)'base + psi(x)'coef as a function of rows."""
+        gained = self.gain * coef
+        return Extra(self, self.features.total(base - combine(self.lift, gained)), gained)
+
+    @property
+    def names(self) -> list[str]:
+        """Each pair as a product of terms in a formula."""
+        columns, of = self.features.design.columns, self.features.column
+        return [f"{columns[of[i]].term}:{columns[of[j]].term}" for i, j in self.pairs]
+
+    def weight(self, psi: Matrix | Singles) -> Vector:
+        return np.minimum(1.0, self.cut**2 / np.maximum(squared_norm(psi), 1e-300))
+
+
+def _pieces(features: FeatureMap, rows: Rows) -> Iterator[tuple[slice, Rows]]:
+    """Parts of the rows, which share the bins by which features are looked up."""
+    for block in features.blocks:
+        if block.table is not None:
+            rows.bins(features.design, block.column)
+    return rows.parts(PART)
+
+
+@dataclass(frozen=True, eq=False)
+class Extra:
+    """An additive function plus the raw products times coefficients."""
+
+    features: Interactions
+    additive: Sum
+    coef: Vector
+
+    def __call__(self, rows: Rows) -> Vector:
+        return extras(rows, [self])[0]
+
+
+def extras(rows: Rows, asked: Sequence[Extra]) -> list[Vector]:
+    """Several functions of the same products, which are computed once."""
+    values = [one.additive(rows) for one in asked]
+    coefs = np.array([one.coef for one in asked]).T.tolist()
+    if any(map(any, coefs)):
+        part = np.empty(len(rows), np.float32)
+        sums = [np.zeros(len(rows), np.float32) for _ in asked]
+        for raw, own in zip(asked[0].features.raw(rows), coefs, strict=True):
+            for total, coef in zip(sums, own, strict=True):
+                if coef:
+                    np.add(total, np.multiply(raw, coef, out=part), out=total)
+        for value, total in zip(values, sums, strict=True):
+            np.add(value, total, out=value)
+    return values
+
+
+@dataclass(frozen=True, eq=False)
+class RescaledFeatures:
+    """Features for one release, each stretched by what its moment is worth.
+
+    These are stretch x (phi, psi), with row weights w = min(w_phi, cut / ||stretch x (phi, psi)||).
+    So ||w stretch x (phi, psi)|| <= cut, which bounds cross moments (not a Gram matrix), and rows
+    shorter than the cut weigh as much as in moments of phi alone. `stretch` (p + K,) is positive.
+    """
+
+    features: FeatureMap
+    products: Interactions | None
+    stretch: Vector
+    cut: float
+
+    @property
+    def size(self) -> int:
+        return len(self.stretch)
+
+    def of(self, rows: Rows) -> Matrix:
+        return np.asarray(self.singles(rows), np.float64)
+
+    def singles(self, rows: Rows) -> Singles:
+        """The same in single precision."""
+        out, p = rows.singles(self.size), self.features.size
+        if self.products is None:
+            np.copyto(out, rows.phi(self.features), casting="same_kind")
+            scale = self.stretch
+        else:
+            steps = self.products.steps(rows)
+            np.copyto(out[:, :p], steps, casting="same_kind")
+            self.products.beyond(rows, steps, out[:, p:])
+            scale = self.stretch * np.r_[np.full(p, self.products.step), np.ones(self.size - p)]
+        for own, factor in zip(out.T, scale.tolist(), strict=True):
+            np.multiply(own, factor, out=own)
+        return out
+
+    def weighted(self, rows: Rows) -> tuple[Singles, Vector]:
+        """The stretched features, and the rows' weights."""
+        values = self.singles(rows)
+        return values, self._weight(self.features.norm2(rows), values)
+
+    def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
+        """Parts of the rows whose features stay in cache."""
+        return _pieces(self.features, rows) if self.products is None else self.products.parts(rows)
+
+    def weight(self, values: Matrix) -> Vector:
+        p = self.features.size
+        return self._weight(squared_norm(values[:, :p] / self.stretch[:p]), values)
+
+    def _weight(self, own: Vector, values: Matrix | Singles) -> Vector:
+        weight = np.minimum(1.0, self.features.cut**2 / own)
+        return np.minimum(weight, self.cut / np.sqrt(np.maximum(squared_norm(values), 1e-300)))

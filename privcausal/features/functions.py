@@ -1,8 +1,16 @@
-"""Public functions of a row's covariates: nuisances and effects made from released numbers."""
+"""A small network as a public function of a row: one hidden layer of rectified units.
+
+Of a row it computes a fixed sequence of operations that IEEE 754 rounds correctly: sums, products,
+quotients, comparisons, and roundings to whole numbers. So the result has the same bits whatever
+other rows there are, and on any instructions and threads. Sums over the columns of a row are loops
+over whole columns: NumPy's own sums depend on the shape, matrix products even more, and NumPy's
+exponential differs between processors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -10,12 +18,13 @@ from typing import Protocol
 import numpy as np
 
 from privcausal.errors import DataError
-from privcausal.features.basis import FeatureMap, combine
+from privcausal.features import basis, expansions
 from privcausal.features.design import Design
-from privcausal.features.products import Extra, Interactions, extras
-from privcausal.features.rows import Features, Rows
+from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins
 from privcausal.stored import stored
-from privcausal.typing import Vector
+from privcausal.typing import Integers, Matrix, Vector
+
+# Public functions of a row's covariates: nuisances and effects made from released numbers.
 
 
 class Function(Protocol):
@@ -62,11 +71,11 @@ class Additive:
 
     @cached_property
     def _sum(self) -> Callable[[Rows], Vector]:
-        if isinstance(self.features, FeatureMap):
+        if isinstance(self.features, basis.FeatureMap):
             return self.features.total(self.coef)
-        if isinstance(self.features, Interactions):
+        if isinstance(self.features, expansions.Interactions):
             return self.features.total(np.zeros(self.features.features.size), self.coef)
-        return lambda rows: combine(rows.phi(self.features), self.coef)
+        return lambda rows: basis.combine(rows.phi(self.features), self.coef)
 
     def __call__(self, rows: Rows) -> Vector:
         return rows.scratch((self,), lambda: self._of(rows))
@@ -82,11 +91,11 @@ class Extended:
     """A function plus psi(x)' coef, clipped to its [lo, hi] if it is additive."""
 
     base: Function
-    features: Interactions
+    features: expansions.Interactions
     coef: Vector
 
     @cached_property
-    def _sum(self) -> Extra:
+    def _sum(self) -> expansions.Extra:
         own = self._own
         base = np.zeros(self.features.features.size) if own is None else own.coef
         return self.features.total(base, self.coef)
@@ -95,7 +104,7 @@ class Extended:
     def _own(self) -> Additive | None:
         """The base, if it is additive in the features that the products are made of."""
         base = self.base
-        own = type(base) is Additive and isinstance(base.features, FeatureMap)
+        own = type(base) is Additive and isinstance(base.features, basis.FeatureMap)
         return base if own else None  # type: ignore[return-value]
 
     @cached_property
@@ -122,7 +131,9 @@ class Extended:
         """Cache the sums of those with the same products, which are then computed once."""
         new = [f for f in functions if isinstance(f, Extended) and not rows.has(f._key)]
         if len(new) > 1 and all(f.features is new[0].features for f in new):
-            for function, value in zip(new, extras(rows, [f._sum for f in new]), strict=True):
+            for function, value in zip(
+                new, expansions.extras(rows, [f._sum for f in new]), strict=True
+            ):
                 rows.store(function._key, value)
 
 
@@ -182,7 +193,7 @@ class LinearFunction:
     def __call__(self, rows: Rows) -> Vector:
         scaled = rows.scaled(self.design)
         finite = scaled if self.design.plain else np.nan_to_num(scaled)
-        return self.offset + combine(finite, self.coef)
+        return self.offset + basis.combine(finite, self.coef)
 
 
 @dataclass(frozen=True)
@@ -209,9 +220,327 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Nuisance:
+class NuisanceTriple:
     """e(x) = P(T = 1 | x) and the arm means mu_0(x), mu_1(x)."""
 
     e: Function
     mu0: Function
     mu1: Function
+
+
+# Step functions on public bins of columns, which boosting learns.
+
+SYNTHETIC_CELLS = 16
+"""Cells of the histogram that synthetic rows come from; each has FINE / CELLS fine bins."""
+
+LUMP = 0.04
+"""Least share of the rows in a lump's cell: smaller ones do not stand out from noise."""
+
+
+@dataclass(frozen=True, eq=False)
+class TermBins:
+    """The bins of one term: of a numeric column, or one for each level of a factor.
+
+    Attributes
+    ----------
+    columns : tuple of int
+        Design columns: a numeric one, or the indicators of a factor's levels.
+    bin_of : Integers or None
+        Bin of each public fine bin of a numeric column, shape (FINE,). None for a factor, whose
+        bin 0 is for rows of none of its levels and bin k for its k-th level.
+    size : int
+        Number of bins.
+    """
+
+    columns: tuple[int, ...]
+    bin_of: Integers | None
+    size: int
+
+    @property
+    def position(self) -> Vector | None:
+        """Middle of each bin on the column's scale of [-1, 1], shape (size,); None for a factor."""
+        if self.bin_of is None:
+            return None
+        middles = (np.arange(FINE_BINS) + 0.5) * (2.0 / FINE_BINS) - 1.0
+        return np.asarray(np.bincount(self.bin_of, middles) / np.bincount(self.bin_of))
+
+    def codes(self, scaled: Matrix) -> Integers:
+        """Bin of each row, shape (n,); some bin for every value."""
+        if self.bin_of is not None:
+            return np.asarray(self.bin_of[fine_bins(scaled[:, self.columns[0]])])
+        code = np.zeros(len(scaled), np.int64)
+        for k, column in enumerate(self.columns, start=1):
+            code[scaled[:, column] > 0.5] = k
+        return code
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """Public bins of every term of a design, numbered consecutively over all axes.
+
+    Attributes
+    ----------
+    share : Vector
+        Public estimate of each bin's share of the rows, shape (M,): it sums to one on each axis.
+    """
+
+    design: Design
+    axes: tuple[TermBins, ...]
+    share: Vector
+
+    @cached_property
+    def size(self) -> int:
+        return sum(axis.size for axis in self.axes)
+
+    @cached_property
+    def start(self) -> Integers:
+        """Number of each axis's first bin, and the number of bins, shape (p + 1,)."""
+        return np.cumsum([0, *(axis.size for axis in self.axes)]).astype(np.int64)
+
+    @cached_property
+    def features(self) -> basis.FeatureMap:
+        """Indicators of all bins as features; a factor's bin 0 has none, its shape is zero."""
+        blocks: list[basis.Block] = []
+        columns = self.design.columns
+        for axis in self.axes:
+            first = columns[axis.columns[0]]
+            if axis.bin_of is not None:
+                table = np.zeros((FINE_BINS, axis.size))
+                table[np.arange(FINE_BINS), axis.bin_of] = 1.0
+                blocks.append(
+                    basis.Block(axis.columns[0], (1,) * axis.size, first.term, table=table)
+                )
+            else:
+                blocks += [basis.Block(j, (1,), first.term) for j in axis.columns]
+        return basis.FeatureMap(self.design, tuple(blocks), np.inf)
+
+    @cached_property
+    def to_coef(self) -> Matrix:
+        """Matrix from (constant, shapes), shape (1 + M,), to coefficients of `features`.
+
+        What a factor's bin 0 holds goes into the constant and off its levels.
+        """
+        rows = [np.eye(1 + self.size)[0]]
+        for k, axis in enumerate(self.axes):
+            at = 1 + int(self.start[k])
+            own = np.eye(1 + self.size)[at : at + axis.size]
+            if axis.bin_of is None:
+                rows[0] = rows[0] + own[0]
+                rows += list(own[1:] - own[0])
+            else:
+                rows += list(own)
+        return np.array(rows)
+
+    def restricted(self, terms: Collection[str]) -> Bins:
+        """The axes of some terms only."""
+        columns = self.design.columns
+        kept = [k for k, axis in enumerate(self.axes) if columns[axis.columns[0]].term in terms]
+        shares = [self.share[self.start[k] : self.start[k + 1]] for k in kept]
+        axes = tuple(self.axes[k] for k in kept)
+        return Bins(self.design, axes, np.concatenate([np.zeros(0), *shares]))
+
+    def within(self, other: Bins) -> Integers:
+        """Where (constant, shapes) of these bins stand among those of `other`, shape (1 + M,)."""
+        at = {axis: other.start[k] for k, axis in enumerate(other.axes)}
+        own = [1 + at[axis] + np.arange(axis.size) for axis in self.axes]
+        return np.concatenate([[0], *own]).astype(np.int64)
+
+    def codes(self, rows: Rows) -> list[Integers]:
+        """Bin of each row on each axis, by its number over all axes."""
+        scaled = rows.scaled(self.design)
+        return [
+            axis.codes(scaled) + int(first)
+            for axis, first in zip(self.axes, self.start[:-1], strict=True)
+        ]
+
+
+def make_bins(design: Design, rows: Rows, most: int) -> Bins:
+    """About `most` bins of equal shares of the public synthetic `rows` on each numeric column."""
+    scaled = rows.scaled(design)
+    axes, shares = [], []
+    for columns in _terms(design):
+        factor = design.columns[columns[0]].kind == "indicator"
+        axis = (
+            TermBins(columns, None, 1 + len(columns))
+            if factor
+            else _numeric(columns[0], scaled[:, columns[0]], most)
+        )
+        counts = np.bincount(axis.codes(scaled), minlength=axis.size).astype(np.float64)
+        axes.append(axis)
+        shares.append((counts + 0.5) / (counts + 0.5).sum())
+    return Bins(design, tuple(axes), np.concatenate([np.zeros(0), *shares]))
+
+
+def _terms(design: Design) -> list[tuple[int, ...]]:
+    """Columns of each axis: the indicators of a factor together, every other column alone."""
+    factors: dict[str, list[int]] = {}
+    found: list[list[int]] = []
+    for j, column in enumerate(design.columns):
+        if column.kind == "indicator" and column.term in factors:
+            factors[column.term].append(j)
+            continue
+        found.append([j])
+        if column.kind == "indicator":
+            factors[column.term] = found[-1]
+    return [tuple(columns) for columns in found]
+
+
+def _numeric(column: int, values: Vector, most: int) -> TermBins:
+    """Fine bins joined into about `most` bins of equal shares of the rows."""
+    share = np.bincount(fine_bins(values), minlength=FINE_BINS) / max(len(values), 1)
+    lump = _lumps(share)
+    # mixed with the uniform, so that no stretch of the domain is one bin for lack of rows
+    share = 0.9 * share + 0.1 / FINE_BINS
+    middle = np.cumsum(share) - 0.5 * share
+    place = np.minimum(np.floor(middle * most), most - 1).astype(np.int64)
+    border = np.r_[True, (np.diff(place) > 0) & ((lump[1:] == 0) | (lump[:-1] == 0))]
+    border[1:] |= lump[1:] != lump[:-1]
+    number = np.cumsum(border) - 1
+    return TermBins((column,), number.astype(np.int64), int(number[-1]) + 1)
+
+
+def _lumps(share: Vector) -> Integers:
+    """Which lump each fine bin is in, from 1; 0 for none. Shape (FINE,).
+
+    A cell of the released histogram with most of the rows near it holds many rows of one value, as
+    those of 0 and 1 do for a 0/1 column. The place of that value in its cell is not known, nor what
+    smoothing has moved to the next one: a border there could make a bin that seems to have rows
+    and has none.
+    """
+    cells = np.pad(share.reshape(SYNTHETIC_CELLS, -1).sum(axis=1), 2)
+    own, nearest = cells[2:-2], np.maximum(cells[1:-3], cells[3:-1])
+    second = np.maximum(cells[:-4], cells[4:])
+    alone = (own > LUMP) & (nearest < 0.6 * own) & (second < 0.15 * own)
+    found = np.zeros(SYNTHETIC_CELLS, np.int64)
+    for number, cell in enumerate(np.flatnonzero(alone), start=1):
+        found[max(cell - 1, 0) : cell + 2] = number
+    return np.repeat(found, FINE_BINS // SYNTHETIC_CELLS)
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class Steps(Additive):
+    """offset + sum of step functions, passed through 1 / (1 + e^-z) if `logistic`."""
+
+    features: basis.FeatureMap
+    logistic: bool = False
+
+    @cached_property
+    def _whole(self) -> basis.Sum:
+        """With the offset, which is added first."""
+        total = self.features.total(self.coef)
+        return replace(total, constant=self.offset + total.constant)
+
+    def __call__(self, rows: Rows) -> Vector:
+        value = self._whole(rows)
+        if self.logistic:
+            value = expit(value)
+        return np.asarray(np.minimum(np.maximum(value, self.lo), self.hi))
+
+
+def expit(z: Vector) -> Vector:
+    """1 / (1 + e^-z), without overflow."""
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * z)))
+
+
+NETWORK_WIDTH = 32
+"""A power of two, for `folded`."""
+
+_LN2 = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+"""log 2 in two parts; the first has so few bits that its product with a small integer is exact."""
+
+_EXP = [1 / math.factorial(k) for k in range(13, -1, -1)]
+"""1/13!, ..., 1/1!, 1/0!: the next term is below 2^-57 for |r| <= log(2) / 2."""
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class Network:
+    """offset + gain f(z), cut to [lo, hi], f = w2' max(0, W1 z + b1) + b2 (sigmoid(f) for a share).
+
+    z are the scaled design columns, followed by `arm` where that is not None.
+
+    Attributes
+    ----------
+    weights : Vector
+        W1 (32 x q, by rows), b1, w2, b2.
+    share : bool
+        Pass f through the logistic function.
+    """
+
+    design: Design
+    weights: Vector
+    lo: float
+    hi: float
+    offset: float = 0.0
+    gain: float = 1.0
+    arm: float | None = None
+    share: bool = False
+
+    def __call__(self, rows: Rows) -> Vector:
+        z = inputs(rows, self.design, self.arm)
+        w1, b1, w2, b2 = split(self.weights, z.shape[1])
+        value = folded(w2[:, None] * np.maximum(before(w1, b1, z), 0.0)) + b2
+        if self.share:
+            value = logistic(value)
+        return np.clip(self.offset + self.gain * value, self.lo, self.hi)
+
+
+def inputs(rows: Rows, design: Design, arm: float | Vector | None = None) -> Matrix:
+    """Scaled columns, finite for every row, and the arm as the last if it is given."""
+    z = np.nan_to_num(rows.scaled(design))
+    return z if arm is None else np.column_stack([z, np.broadcast_to(arm, len(z))])
+
+
+def before(w1: Matrix, b1: Vector, z: Matrix) -> Matrix:
+    """W1 z + b1 of each row, the input of the hidden units, shape (32, n)."""
+    total = np.repeat(b1[:, None], len(z), axis=1)
+    part = np.empty_like(total)
+    for j in range(z.shape[1]):
+        total += np.multiply(w1[:, j, None], z[None, :, j], out=part)
+    return total
+
+
+def folded(parts: Matrix) -> Vector:
+    """Sums over the first axis, whose length is a power of two, by halves: (m, n) -> (n,)."""
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = parts[:half] + parts[half:]
+    return np.asarray(parts[0])
+
+
+def logistic(f: Vector) -> Vector:
+    """1 / (1 + e^-f), f clipped to [-40, 40], to a few units in the last place."""
+    x = -np.minimum(np.abs(f), 40.0)
+    twos = np.rint(x / _LN2[0])
+    r = (x - twos * _LN2[0]) - twos * _LN2[1]
+    series = np.full_like(r, _EXP[0])
+    for c in _EXP[1:]:
+        series = series * r + c
+    small = np.ldexp(series, twos.astype(np.int32))
+    return np.asarray(np.where(f < 0, small, 1.0) / (1.0 + small))
+
+
+def start(width: int) -> Vector:
+    """Public weights that training starts from, flat, drawn with a fixed seed; they are no noise.
+
+    W1 is normal with variance 2/q, w2 standard normal, and b1 and b2 are zero.
+    """
+    weights = np.random.default_rng(20_250_601).standard_normal(size(width))
+    w1, b1, _, _ = split(weights, width)
+    w1 *= np.sqrt(2.0 / max(width, 1))
+    b1[:] = weights[-1] = 0.0
+    return weights
+
+
+def size(width: int) -> int:
+    """Number of weights for `width` inputs."""
+    return NETWORK_WIDTH * (width + 2) + 1
+
+
+def split(weights: Vector, width: int) -> tuple[Matrix, Vector, Vector, float]:
+    """W1, b1, w2 and b2 of flat weights."""
+    w1, b1, w2, b2 = np.split(
+        weights, np.cumsum([NETWORK_WIDTH * width, NETWORK_WIDTH, NETWORK_WIDTH])
+    )
+    return w1.reshape(NETWORK_WIDTH, width), b1, w2, float(b2[0])

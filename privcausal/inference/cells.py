@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from privcausal.features.rows import Rows
-from privcausal.inference.average import FEW
+from privcausal.inference.averages import FEW_SDS
 from privcausal.request.partition import Partition
 from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
@@ -32,10 +32,10 @@ MOST_POINTS = 300
 LENGTHS = {"smooth": 1.0, "rough": 0.3}
 """Lengths over which processes vary, where numbers span [-1, 1] (times the root of the axes)."""
 
-SIZES = (0.03, 0.1, 0.4)
+CELL_SDS = (0.03, 0.1, 0.4)
 """Standard deviations of g and h over the cells, in half ranges of the outcome."""
 
-AVERAGES = (0.03, 0.3)
+AVERAGE_SDS = (0.03, 0.3)
 """Prior standard deviations of the average effect, in half ranges."""
 
 NO_VARIATION = 0.3
@@ -84,7 +84,7 @@ class CellTotals:
     def unseen(self) -> bool:
         """Whether an arm has too few rows to be told from none."""
         noise = float(np.sqrt(len(self.count) * self.count_variance))
-        return bool(self.count.sum(axis=0).min() <= FEW * noise)
+        return bool(self.count.sum(axis=0).min() <= FEW_SDS * noise)
 
     @cached_property
     def means(self) -> Vector:
@@ -314,7 +314,7 @@ def _average(
     size = len(owner)
     results = []
     for base, effect, average in itertools.product(
-        _structures(owner, half), _structures(owner, half), AVERAGES
+        _structures(owner, half), _structures(owner, half), AVERAGE_SDS
     ):
         sd = np.concatenate([base[0], effect[0]])
         sd[0], sd[size] = half, average * half
@@ -342,8 +342,8 @@ def _structures(owner: Vector, half: float) -> list[tuple[Vector, float]]:
     """Prior sds of all functions for each structure, and its log prior probability."""
     names = [n for n in dict.fromkeys(owner.tolist()) if n != "average"]
     found = [(np.zeros(len(owner)), np.log(NO_VARIATION))]
-    others = len(names) * len(SIZES)
-    for name, size in itertools.product(names, SIZES):
+    others = len(names) * len(CELL_SDS)
+    for name, size in itertools.product(names, CELL_SDS):
         # what is smooth or rough may have a trend too
         sd = size * half * ((owner == name) | ((owner == "linear") & (name != "alone")))
         found.append((sd, np.log((1 - NO_VARIATION) / max(others, 1))))
@@ -368,7 +368,7 @@ def _posterior(
 
 # -- uplift curves ----------------------------------------------------------------------------
 
-DRAWS, MOST_NUMBERS = 4000, 4_000_000
+BAND_DRAWS, MOST_NUMBERS = 4000, 4_000_000
 """Simulated tables of the bands: fewer where a table has many cells."""
 
 _PUBLIC_SEED = 20_211_210  # quadrature points of the bands, not noise; they are public
@@ -411,7 +411,7 @@ def curves(found: CellTotals, ranking: Vector) -> dict[str, Curve]:
     rng = np.random.default_rng(_PUBLIC_SEED)
     rows = np.maximum(count, 1.0)
     sampled = found.total_variance + found.sampled * rows
-    size = (min(DRAWS, max(MOST_NUMBERS // count.size, 100)), *count.shape)
+    size = (min(BAND_DRAWS, max(MOST_NUMBERS // count.size, 100)), *count.shape)
     # a cell's noise on its count and the sampling of who is in it; its sum moves with both
     mean = np.clip(total / rows, -found.half, found.half)
     moved = rng.standard_normal(size) * np.sqrt(found.most_rows * rows)
@@ -451,13 +451,13 @@ def _area(share: Vector, gain: Vector) -> Vector:
 FAILURE = 0.01
 """Delta of Corollary 1: the bound holds with probability 1 - Delta."""
 
-LEAST_CELLS, MOST_CELLS = 3, 64
+LEAST_DEFAULT_CELLS, MOST_DEFAULT_CELLS = 3, 64
 """Range of the default's number of cells along one axis."""
 
 SPAN = 5.5
 """The default has sqrt(n epsilon) / SPAN cells; half or twice as many cost little."""
 
-UNKNOWN = 32
+UNKNOWN_ROWS_CELLS = 32
 """Cells of the default where the number of rows is not public."""
 
 
@@ -498,5 +498,7 @@ def by_bound(
 def fine(rows: float | None, epsilon: float) -> int:
     """Cells of the default: a finer grid than one would tune, as cells are shrunk."""
     if rows is None:
-        return UNKNOWN
-    return int(np.clip(round(math.sqrt(rows * epsilon) / SPAN), LEAST_CELLS, MOST_CELLS))
+        return UNKNOWN_ROWS_CELLS
+    return int(
+        np.clip(round(math.sqrt(rows * epsilon) / SPAN), LEAST_DEFAULT_CELLS, MOST_DEFAULT_CELLS)
+    )

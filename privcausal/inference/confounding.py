@@ -26,8 +26,8 @@ from functools import cached_property
 
 import numpy as np
 
+from privcausal.inference import regression
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import Regression, cholesky, solve
 from privcausal.typing import Mask, Matrix, Vector
 
 
@@ -47,15 +47,15 @@ class Remainder:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class RegressionPair:
     """Two regressions learned together, given the constant part of the effect.
 
     `shared` (p,) is true where their coefficients have the correlation rho, and false where they
     have none (the intercept's).
     """
 
-    e: Regression
-    y: Regression
+    e: regression.Regression
+    y: regression.Regression
     shared: Mask
     effect: float = 0.0
 
@@ -93,7 +93,7 @@ class Pair:
         """Log marginal likelihood of both regressions, less that of zero coefficients."""
         return _gain(self.e) + _gain(self.y)
 
-    def without(self) -> Pair:
+    def without(self) -> RegressionPair:
         """The same with all coefficients known to be zero."""
         none = np.zeros_like(self.e.prior)
         e, y = replace(self.e, prior=none), replace(self.y, prior=none)
@@ -154,7 +154,7 @@ class Pair:
 
 
 def _posterior(
-    e: Regression, y: Regression, prior: tuple[Vector, Vector, Vector]
+    e: regression.Regression, y: regression.Regression, prior: tuple[Vector, Vector, Vector]
 ) -> tuple[float, Vector, Matrix]:
     """Log marginal likelihood; mean and covariance of the coefficients."""
     p = len(e.cross)
@@ -172,10 +172,10 @@ def _posterior(
     total *= scale
     total *= scale[:, None]
     total.flat[:: 2 * p + 1] += 1e-10
-    lower = cholesky(total)
+    lower = regression.cholesky(total)
     lead *= scale[:, None]
     cross = np.concatenate((e.cross, y.cross)) * scale
-    solved = solve(lower, np.concatenate((lead, cross[:, None]), axis=1))
+    solved = regression.solve(lower, np.concatenate((lead, cross[:, None]), axis=1))
     gain, z = solved[:, :-1].T, solved[:, -1]
     cov = gain @ lead
     np.negative(cov, out=cov)
@@ -188,13 +188,13 @@ def _posterior(
     return float(value), gain @ cross, cov
 
 
-def _gain(one: Regression) -> float:
+def _gain(one: regression.Regression) -> float:
     """log N(cross; 0, error + G T G') - log N(cross; 0, error)."""
     values = []
     for total in (one.error + (one.gram * one.prior) @ one.gram.T, one.error):
         scale = 1.0 / np.sqrt(np.diag(total))
-        lower = cholesky(total * np.outer(scale, scale) + 1e-10 * np.eye(len(total)))
-        z = solve(lower, one.cross * scale)
+        lower = regression.cholesky(total * np.outer(scale, scale) + 1e-10 * np.eye(len(total)))
+        z = regression.solve(lower, one.cross * scale)
         logdet = np.log(lower.diagonal()).sum() - np.log(scale).sum()
         values.append(-logdet - 0.5 * float(one.cross * scale @ z))
     return float(values[0] - values[1])
@@ -221,7 +221,7 @@ class BiasSource:
     """A pair of regressions: features at the points (N, p), coefficients in use (p,)."""
 
     phi: Matrix
-    pair: Pair
+    pair: RegressionPair
     e: Vector
     y: Vector
 

@@ -15,25 +15,16 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 from scipy.stats import norm
 
+from privcausal.inference import ranges
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.ranges import (
-    ERROR,
-    LOOKS,
-    LUCK,
-    Look,
-    Tail,
-    cuts_between,
-    hidden_beyond,
-    told,
-)
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.typing import Matrix, Vector
 
-HALF_OCTAVES = 40
+SCORE_HALF_OCTAVES = 40
 """Bins of a score's size below its bound, down to a millionth of it."""
 
 
-def score_edges(bound: float, bins: int = HALF_OCTAVES) -> Vector:
+def score_edges(bound: float, bins: int = SCORE_HALF_OCTAVES) -> Vector:
     """Upper borders of bins of half an octave each, ascending to the bound, shape (bins + 1,)."""
     return np.asarray(bound * 2.0 ** (-0.5 * np.arange(bins, -1, -1)))
 
@@ -64,7 +55,7 @@ TAIL, COMPANY, LONE = 3.0, 2.0, 4.0
 """A tail bin counts at TAIL noise sds if the bin below it has COMPANY of them, and at LONE else:
 with 17 bins one release in a thousand invents a tail."""
 
-NEAR = 4
+NEAR_BINS = 4
 """Bins (two octaves) beyond the last that stands out, whose counts together tell of a tail."""
 
 
@@ -118,7 +109,7 @@ class AbsHistogram:
         return float(self.edges[np.flatnonzero(self.counts > 0)[-1]])
 
 
-def cleaned(counts: Vector, noise_sd: float, borders: Vector) -> AbsHistogram:
+def without_noise_tail(counts: Vector, noise_sd: float, borders: Vector) -> AbsHistogram:
     """Drop tail bins that do not stand out from the noise."""
     kept = counts.copy()
     for i in range(len(kept) - 1, -1, -1):
@@ -127,7 +118,7 @@ def cleaned(counts: Vector, noise_sd: float, borders: Vector) -> AbsHistogram:
             break
         kept[i] = 0.0
     last = int(np.flatnonzero(kept)[-1]) if kept.any() else len(kept)
-    tail = float(counts[last + 1 : last + 1 + NEAR].sum())
+    tail = float(counts[last + 1 : last + 1 + NEAR_BINS].sum())
     silent = not kept.any()
     if silent:  # all noise: assume the widest, which costs accuracy and never the claim
         kept[-1] = 1.0
@@ -164,7 +155,7 @@ def unseen_bias(sizes: AbsHistogram, cut: float) -> float:
     return sizes.excess(cut) + PRIORS.one_sided * 0.5 * hidden * cut
 
 
-SCALES = 60
+RESIDUAL_SCALES = 60
 """Residual sds that are tried: a grid from the first border of the bins to the last."""
 
 
@@ -187,10 +178,10 @@ def denoise_normal(
     e : Vector
         Propensities of a synthetic population, shape (N,).
     """
-    seen = cleaned(counts, noise_sd, borders)
+    seen = without_noise_tail(counts, noise_sd, borders)
     if noise_sd == 0 or (seen.silent and counts.sum() <= noise_sd):
         return seen
-    scales = np.geomspace(borders[0], borders[-1], SCALES)
+    scales = np.geomspace(borders[0], borders[-1], RESIDUAL_SCALES)
     arms, weight = np.concatenate([e, 1 - e]), np.concatenate([1 - e, e]) / len(e)
     below = 2 * ndtr(borders[:, None, None] / (scales[:, None] * arms)) - 1
     upto = (below @ weight).T
@@ -229,7 +220,10 @@ class ArmSizes:
     @cached_property
     def reach(self) -> float:
         """How far sizes are seen, in one arm or both together; 0 if nowhere."""
-        found = (told(counts, noise_sd, LOOKS) for counts, noise_sd in self._looked)
+        found = (
+            ranges.visible_cells(counts, noise_sd, ranges.LOOKS)
+            for counts, noise_sd in self._looked
+        )
         seen = np.flatnonzero(np.logical_or.reduce(list(found)))
         return float(self.edges[seen[-1]]) if len(seen) else 0.0
 
@@ -243,7 +237,7 @@ class ArmSizes:
         """Most rows beyond `reach` in each arm, and in both."""
         starts = zip(self._looked, [*reach, reach.max()], strict=True)
         found = [
-            hidden_beyond(start, *one, self.edges, LOOKS, anywhere=anywhere)
+            ranges.hidden_beyond(start, *one, self.edges, ranges.LOOKS, anywhere=anywhere)
             for one, start in starts
         ]
         return np.array(found[:-1]), found[-1]
@@ -303,7 +297,7 @@ def score_cut(
     extremes: Extremes,
     noise_per_cut: float,
     sizes: ArmSizes | None,
-    look: Look | None,
+    look: ranges.Look | None,
     rows: float,
     *,
     anywhere: bool = False,
@@ -331,7 +325,7 @@ def score_cut(
     least = look.reach if look and sizes and (look.mostly or not sizes.reach) else 0.0
     if sizes is not None and scaled and max(sizes.reach, least) > 0:
         start, largest, bias = _tails(extremes, sizes, least, rows, anywhere)
-    cuts = cuts_between(start, largest)
+    cuts = ranges.cuts_between(start, largest)
     biases = np.array([bias(float(cut)) for cut in cuts])
     return Cut.least(cuts, noise_per_cut, biases)
 
@@ -352,7 +346,7 @@ def _tails(
     ends = np.maximum(ends, reach)
     most, both = sizes.hidden(reach, anywhere)
     most = np.minimum(most, rows * extremes.shares)
-    laws = [Tail(float(s), float(e), anywhere) for s, e in zip(reach, ends, strict=True)]
+    laws = [ranges.Tail(float(s), float(e), anywhere) for s, e in zip(reach, ends, strict=True)]
 
     def bias(cut: float) -> float:
         each = [float(law.excess(cut * f)) / f for law, f in zip(laws, factors, strict=True)]
@@ -435,29 +429,31 @@ class Sizes:
         anywhere : bool
             Whether hidden sizes may be as large as any (no condition on their tail).
         """
-        seen = np.flatnonzero(told(self.counts, self.noise_sd, self.looks))
+        seen = np.flatnonzero(ranges.visible_cells(self.counts, self.noise_sd, self.looks))
         if not len(seen):
             return Cut(float(self.edges[-1]), 0.0)
         end = float(self.edges[-1])
         last = max(int(seen[-1]), int(np.searchsorted(self.edges, min(least, end))))
         reach = float(self.edges[last])
-        most = hidden_beyond(reach, self.counts, self.noise_sd, self.edges, 1, anywhere=anywhere)
-        cuts = cuts_between(reach, end)
-        bias = min(most / rows, 1.0) * Tail(reach, end, anywhere).excess(cuts)
+        most = ranges.hidden_beyond(
+            reach, self.counts, self.noise_sd, self.edges, 1, anywhere=anywhere
+        )
+        cuts = ranges.cuts_between(reach, end)
+        bias = min(most / rows, 1.0) * ranges.Tail(reach, end, anywhere).excess(cuts)
         return Cut.least(cuts, noise_per_cut, bias)
 
     @property
     def reach(self) -> float:
         """How far sizes are seen; the largest edge where none are."""
-        return self._seen(ERROR)
+        return self._seen(ranges.ERROR)
 
     @property
     def sure(self) -> float:
         """The same without cells that one fit in a thousand sees by luck."""
-        return self._seen(LUCK)
+        return self._seen(ranges.LUCK)
 
     def _seen(self, error: float) -> float:
-        seen = np.flatnonzero(told(self.counts, self.noise_sd, self.looks, error))
+        seen = np.flatnonzero(ranges.visible_cells(self.counts, self.noise_sd, self.looks, error))
         return float(self.edges[seen[-1] if len(seen) else -1])
 
     def rms(self, cut: float) -> float:

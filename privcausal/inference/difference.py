@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privcausal.inference.average import FEW, AverageEstimate
+from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.ranges import Window
 from privcausal.inference.reconcile import joint_sampling, reconcile, terms_first, upheld
-from privcausal.request.groups import Partitions
+from privcausal.request.factors import Partitions
 from privcausal.request.request import RISKS
 from privcausal.request.schema import Interval
 from privcausal.typing import Mask, Matrix, Vector
@@ -52,7 +52,7 @@ def agreed(
     Unchanged, and None, where no groups do.
     """
     rows, rows_sd = value.count.sum(axis=0), np.sqrt((sd.count**2).sum(axis=0))
-    identities = upheld(parts, rows, rows_sd, FEW)
+    identities = upheld(parts, rows, rows_sd, FEW_SDS)
     if not len(identities):
         return value, sd, None
 
@@ -75,7 +75,7 @@ def agreed(
 
 def unseen(value: ArmTotals, sd: ArmTotals) -> Mask:
     """Which arms (of all rows, of each group) have too few rows to be told from the noise."""
-    return np.asarray(value.count <= FEW * sd.count)
+    return np.asarray(value.count <= FEW_SDS * sd.count)
 
 
 def estimate_difference(
@@ -162,7 +162,7 @@ def _joint(
 def _means(value: ArmTotals, sd: ArmTotals, window: Interval) -> tuple[Matrix, Matrix, Matrix]:
     """Means with their sampling and privacy variances, shape (2, 1 + G) each."""
     middle, half = window.mid, 0.5 * window.width
-    rows = np.maximum(value.count, np.maximum(FEW * sd.count, 1.0))
+    rows = np.maximum(value.count, np.maximum(FEW_SDS * sd.count, 1.0))
     mean = np.clip(value.total / rows, -half, half)
     privacy = (sd.total**2 + (mean * sd.count) ** 2) / rows**2  # delta method
     square, square_sd, least = np.full(rows.shape, half**2), np.zeros(rows.shape), 0.0

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from privcausal.inference.average import FEW, AverageEstimate, raised
+from privcausal.inference import averages
 from privcausal.inference.regression import positive_part, signal_share
 from privcausal.typing import Matrix, Vector
 
@@ -22,7 +22,7 @@ def whitening(gram: Matrix, noise_sd: float, rows: float) -> Matrix:
     Directions that the noise hides are stretched as if they had as much as it may hide.
     """
     values, vectors = np.linalg.eigh(gram / rows)
-    least = FEW * noise_sd * np.sqrt(len(gram)) / rows
+    least = averages.FEW_SDS * noise_sd * np.sqrt(len(gram)) / rows
     return np.asarray(vectors / np.sqrt(np.maximum(values, max(least, 1e-12 * values[-1]))))
 
 
@@ -68,7 +68,7 @@ def estimate_coefficients(
     bias: float,
     rows: float,
     floor: float,
-) -> AverageEstimate:
+) -> averages.AverageEstimate:
     """Coefficients `first` + `lift` delta, where delta solves gram delta = cross.
 
     With delta = G^-1 b the error is G^-1 (E_b - E_G delta) plus sampling: the noise of the Gram
@@ -91,7 +91,7 @@ def estimate_coefficients(
     """
     n, p = rows, len(found.cross)
     delta, inverse, hidden_in = found.solution
-    square = raised(found.square - float(found.cross @ delta), found.square_sd, floor * n)
+    square = averages.raised(found.square - float(found.cross @ delta), found.square_sd, floor * n)
     scale = square / max(n - p, 1.0)
     by = lift @ inverse
     noise = (found.cross_sd**2 + found.gram_sd**2 * float(delta @ delta)) * np.eye(p)
@@ -107,7 +107,7 @@ def estimate_coefficients(
     estimate[unknown] = np.nan
     sampling[unknown] = sampling[:, unknown] = 0.0
     sampling[unknown, unknown] = np.inf
-    return AverageEstimate(
+    return averages.AverageEstimate(
         names, (), estimate, sampling, privacy, np.linalg.norm(moved, axis=1),
         np.zeros(len(names)), n, moved=moved,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from privcausal.features.basis import Block, FeatureMap
 from privcausal.features.design import Column, Design
 from privcausal.features.functions import Known
-from privcausal.features.rows import FINE, Features, Rows, fine_bins
+from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Interval, Levels, Schema
@@ -40,7 +40,7 @@ HIDDEN = 2.0
 LEAST_EIGENVALUE = 0.05
 """Of a correlation matrix, so that it has a Cholesky factor despite noise."""
 
-NARROWEST, WIDEST = 0.03, 0.4
+NARROWEST_MARGINAL, WIDEST_MARGINAL = 0.03, 0.4
 """Sds of the normal marginals, in ranges: half a cell, and nearly uniform."""
 
 
@@ -91,7 +91,7 @@ class Population:
         at = np.minimum(np.searchsorted(np.cumsum(p), uniform), len(p) - 1)
         domain = self.schema[name]
         if isinstance(domain, Interval):
-            return np.asarray(domain.lo + (at + 0.5) * (domain.width / FINE))
+            return np.asarray(domain.lo + (at + 0.5) * (domain.width / FINE_BINS))
         if isinstance(domain, Levels):  # the last is for undeclared ones
             return np.where(at == len(p) - 1, -1, at).astype(np.int64)
         return at.astype(float)
@@ -103,7 +103,7 @@ def uniform_population(schema: Schema, variables: Sequence[str], size: int | Non
     for name in variables:
         domain = schema[name]
         if isinstance(domain, Interval):
-            probabilities[name] = np.full(FINE, 1.0 / FINE)
+            probabilities[name] = np.full(FINE_BINS, 1.0 / FINE_BINS)
         elif isinstance(domain, Levels):
             levels = len(domain.labels)
             probabilities[name] = np.r_[np.full(levels, 1.0 / levels), 0.0]
@@ -135,10 +135,10 @@ def interval_probabilities(counts: Vector, noise_sd: float) -> Vector:
     total = smooth.sum()
     even = PRIORS.spread_evenly
     share = smooth / total * (1 - even) + even / bins if total > 0 else np.full(bins, 1.0 / bins)
-    return np.repeat(share / (FINE // bins), FINE // bins)
+    return np.repeat(share / (FINE_BINS // bins), FINE_BINS // bins)
 
 
-CENTRES, SPREADS = 61, 25
+MARGINAL_CENTRES, MARGINAL_SPREADS = 61, 25
 """Means and standard deviations of the normal marginals: finer than noise can tell."""
 
 
@@ -160,17 +160,19 @@ def modelled_probabilities(counts: Vector, noise_sd: float, count: float) -> Vec
     chance /= chance.sum()
     keep = signal_share(counts - chance @ expected, noise_sd**2)
     even = PRIORS.spread_evenly
-    return np.asarray((1 - keep) * ((1 - even) * (chance @ laws) + even / FINE) + keep * seen)
+    return np.asarray((1 - keep) * ((1 - even) * (chance @ laws) + even / FINE_BINS) + keep * seen)
 
 
 @lru_cache(maxsize=1)
 def _usual_laws() -> tuple[Matrix, Vector]:
     """Fine-bin probabilities of normal laws and, last, the uniform; log prior weights."""
-    grid = np.arange(FINE + 1) / FINE
-    centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
-    spreads = np.geomspace(NARROWEST, WIDEST, SPREADS)[None, :, None]
-    normal = np.diff(ndtr((grid - centres) / spreads), axis=-1).reshape(-1, FINE)
-    laws = np.r_[normal / normal.sum(axis=1, keepdims=True), np.full((1, FINE), 1.0 / FINE)]
+    grid = np.arange(FINE_BINS + 1) / FINE_BINS
+    centres = np.linspace(0.0, 1.0, MARGINAL_CENTRES)[:, None, None]
+    spreads = np.geomspace(NARROWEST_MARGINAL, WIDEST_MARGINAL, MARGINAL_SPREADS)[None, :, None]
+    normal = np.diff(ndtr((grid - centres) / spreads), axis=-1).reshape(-1, FINE_BINS)
+    laws = np.r_[
+        normal / normal.sum(axis=1, keepdims=True), np.full((1, FINE_BINS), 1.0 / FINE_BINS)
+    ]
     return laws, np.r_[np.zeros(len(normal)), np.log(len(normal))]
 
 
@@ -228,9 +230,9 @@ def smooth_table(p: Vector, functions: int) -> Matrix:
     The first is linear, then come the Demmler-Reinsch functions of a second-difference penalty,
     from smooth to rough.
     """
-    z = (np.arange(FINE) + 0.5) / FINE
+    z = (np.arange(FINE_BINS) + 0.5) / FINE_BINS
     mean = float(p @ z)
-    sd = max(float(np.sqrt(p @ (z - mean) ** 2)), 1.0 / FINE)
+    sd = max(float(np.sqrt(p @ (z - mean) ** 2)), 1.0 / FINE_BINS)
     z = np.clip((z - mean) / sd, -_REACH, _REACH)
     # nonlinear functions of least curvature per variance: a generalised eigenproblem
     grid = np.linspace(-_REACH, _REACH, _KNOTS)
@@ -238,7 +240,7 @@ def smooth_table(p: Vector, functions: int) -> Matrix:
     weight = np.histogram(z, np.r_[grid - half, grid[-1] + half], weights=p)[0] + _EMPTY
     _, vectors = eigh(_curvature(), np.diag(weight), subset_by_index=[0, functions])
     rough = [np.interp(z, grid, vectors[:, k]) for k in range(2, functions + 1)]
-    raw = np.stack([np.ones(FINE), z, *rough], axis=1)
+    raw = np.stack([np.ones(FINE_BINS), z, *rough], axis=1)
     q, r = np.linalg.qr(raw * np.sqrt(p)[:, None])
     q *= np.sign(np.diag(r)) + (np.diag(r) == 0)
     return np.asarray((q / np.sqrt(p)[:, None])[:, 1 : functions + 1])
@@ -281,7 +283,7 @@ def _block(j: int, column: Column, values: Vector, functions: int, size: float) 
     if column.kind != "numeric" or functions == 1:
         sd = max(float(values.std()), _LEAST_SD)
         return Block(j, (1,), column.term, size / sd, float(values.mean()))
-    p = np.bincount(fine_bins(values), minlength=FINE).astype(float)
+    p = np.bincount(fine_bins(values), minlength=FINE_BINS).astype(float)
     p = _smoothed(p / p.sum())
     sizes = size * PRIORS.feature_decay ** np.arange(functions)
     return Block(
@@ -293,7 +295,7 @@ def _smoothed(p: Vector) -> Vector:
     """A little kernel smoothing: the population is a finite sample of its marginal."""
     kernel = np.hanning(19)[1:-1]
     wide = np.convolve(np.pad(p, 8, mode="reflect"), kernel / kernel.sum(), "valid")
-    wide = (1 - PRIORS.spread_evenly) * wide + PRIORS.spread_evenly / FINE
+    wide = (1 - PRIORS.spread_evenly) * wide + PRIORS.spread_evenly / FINE_BINS
     return np.asarray(wide / wide.sum())
 
 

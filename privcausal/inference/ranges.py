@@ -37,7 +37,7 @@ ERROR = 1e-3
 """Chance that a mass exceeds its bound in one fit, or that cells beside others are told from noise
 by luck."""
 
-LUCK, APART = 1e-6, 8
+LUCK, CELLS_APART = 1e-6, 8
 """Chance that cells more than APART cells from others are told from noise by luck. One of them
 makes an interval hundreds of times too wide, while a real one that is missed is in the bound of
 what is hidden."""
@@ -46,7 +46,7 @@ RUNS = (1, 2, 4, 8, 16)
 """Neighbouring cells that are looked at together, short runs first: a flat tail shows in long ones
 only."""
 
-STEP = float(np.sqrt(2.0))
+MERGE_RATIO = float(np.sqrt(2.0))
 """Cells beyond x0 are merged until their borders differ by this factor: finer ones only add
 noise."""
 
@@ -54,7 +54,7 @@ LOOKS = 3
 """Histograms that are looked at, and bounds of hidden rows: each arm's and their sum."""
 
 
-def told(
+def visible_cells(
     counts: Vector, noise_sd: float, looks: int, error: float = ERROR, luck: float = LUCK
 ) -> Mask:
     """Cells that can be told from noise, alone or in a run without such cells; shape (K,).
@@ -71,7 +71,7 @@ def told(
     if not sure.any():
         return likely
     at = np.flatnonzero(sure | likely)
-    near = np.cumsum(np.diff(at, prepend=at[0]) > APART)  # which chain a cell belongs to
+    near = np.cumsum(np.diff(at, prepend=at[0]) > CELLS_APART)  # which chain a cell belongs to
     found = sure.copy()
     found[at[np.isin(near, near[sure[at]])]] = True
     return found
@@ -121,7 +121,7 @@ def hidden(
         return max(float(counts.sum()) + most, 0.0)
     first = [0]
     for k in range(1, len(edges) - 1):
-        if edges[k] >= STEP * (1 - 1e-9) * edges[first[-1]]:
+        if edges[k] >= MERGE_RATIO * (1 - 1e-9) * edges[first[-1]]:
             first.append(k)  # merged cells begin there
     mass = -np.diff(np.r_[(edges[first] / edges[0]) ** -INDEX, 0.0])
     cells = np.diff(np.r_[first, len(counts)])
@@ -251,7 +251,7 @@ class Core:
             most = counts[beyond].sum() + norm.isf(error) * noise_sd * np.sqrt(beyond.sum())
             if most <= counts[~beyond & ~single].sum():
                 break
-            below, above = min(STEP * below, lowest), min(STEP * above, highest)
+            below, above = min(MERGE_RATIO * below, lowest), min(MERGE_RATIO * above, highest)
         return replace(self, below=below, above=above)
 
 
@@ -280,7 +280,7 @@ class Look:
 def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
     """Read the counts of Y - lo up to each of `outcome_edges`, shape (K,)."""
     ends = np.r_[0.0, outcome_edges(bounds)]
-    seen = told(counts, noise_sd, 1)
+    seen = visible_cells(counts, noise_sd, 1)
     core = Core.of(seen, counts, ends)
     if core is None:
         return Look(bounds, False, 0.0, True)
@@ -377,7 +377,7 @@ def trial_window(
     ends = np.r_[0.0, heights(bounds), bounds.width]  # cell k lies between ends[k] and ends[k + 1]
     pooled = counts.sum(axis=0)
     looked = [(counts[0], noise_sd), (counts[1], noise_sd), (pooled, np.sqrt(2.0) * noise_sd)]
-    seen = np.logical_or.reduce([told(c, s, LOOKS) for c, s in looked])
+    seen = np.logical_or.reduce([visible_cells(c, s, LOOKS) for c, s in looked])
     core = Core.of(seen, pooled, ends)
     if core is None:
         return Window(bounds)
@@ -404,7 +404,7 @@ def trial_window(
     return Window(interval, rows, excess[:, best])
 
 
-BINS = 32
+LOOK_BINS = 32
 """Equal bins of the declared range, between whose borders a window's ends are interpolated."""
 
 CENTRES, SPREADS = 63, 25
@@ -420,7 +420,7 @@ TAILS = (0.1, 0.08, 0.06, 0.04, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
 
 def window_borders(bounds: Interval) -> Vector:
     """Upper borders of the bins above the lower end, up to the range; shape (BINS,)."""
-    return np.asarray(bounds.width * np.arange(1, BINS + 1) / BINS)
+    return np.asarray(bounds.width * np.arange(1, LOOK_BINS + 1) / LOOK_BINS)
 
 
 def outcome_window(
@@ -447,8 +447,8 @@ def outcome_window(
         return lo, hi
     share = _shares(counts, noise_sd, count)
     upper = np.cumsum(share)
-    grid = np.arange(BINS + 1) / BINS
-    middle = grid[:-1] + 0.5 / BINS
+    grid = np.arange(LOOK_BINS + 1) / LOOK_BINS
+    middle = grid[:-1] + 0.5 / LOOK_BINS
     variance = float(share @ middle**2 - (share @ middle) ** 2)
 
     def loss(width: float, cut: float) -> float:
@@ -464,12 +464,12 @@ def outcome_window(
 
 def _shares(counts: Vector, noise_sd: float, count: float) -> Vector:
     """Shares of the bins: normal laws averaged by likelihood, and what is seen beyond them."""
-    grid = np.arange(BINS + 1) / BINS
+    grid = np.arange(LOOK_BINS + 1) / LOOK_BINS
     centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
-    spreads = np.geomspace(0.5 / BINS, 0.5, SPREADS)[None, :, None]
+    spreads = np.geomspace(0.5 / LOOK_BINS, 0.5, SPREADS)[None, :, None]
     below = ndtr((grid - centres) / spreads)
     below[..., 0], below[..., -1] = 0.0, 1.0
-    laws = count * np.diff(below, axis=-1).reshape(-1, BINS)
+    laws = count * np.diff(below, axis=-1).reshape(-1, LOOK_BINS)
     chance = likelihoods(counts, noise_sd, laws)
     model = chance @ laws / chance.sum()
     keep = signal_share(counts - model, noise_sd**2)
@@ -505,7 +505,7 @@ LUCKY = 0.05
 """Chance that cells beyond are taken to hold values by luck. It widens a range that could be
 narrower; values beyond a range that is too narrow are held at its end, which is worse."""
 
-LEFT_OUT = 0.02
+SHARE_BEYOND = 0.02
 """Share of the rows that may lie beyond either end of a column's effective range, and are held
 there. Building half."""
 
@@ -525,7 +525,7 @@ def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: 
     looks : int
         Columns that are looked at.
     """
-    seen = told(counts, noise_sd, looks, LUCKY, LUCKY)
+    seen = visible_cells(counts, noise_sd, looks, LUCKY, LUCKY)
     ends = np.linspace(declared.lo, declared.hi, len(counts) + 1)
     core = Core.of(seen, counts, ends)
     if core is None:
@@ -540,7 +540,7 @@ def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: 
     for beyond, reach in zip(outside, (core.below, core.above), strict=True):
         distance = reach + step * np.arange(len(beyond) + 1.0)
         most = hidden(beyond, noise_sd, distance, 2 * looks)
-        limits.append(reach * max(most / (LEFT_OUT * rows), 1.0) ** (1 / INDEX))
+        limits.append(reach * max(most / (SHARE_BEYOND * rows), 1.0) ** (1 / INDEX))
     low = float(max(declared.lo, core.middle - limits[0]))
     high = float(min(declared.hi, core.middle + limits[1]))
     # less than halved, a range saves less noise than what is held at its ends may cost
@@ -594,7 +594,7 @@ def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -
     return coarse
 
 
-ZERO = 2.0**-20
+ZERO_CELL = 2.0**-20
 """Ends this near to zero stand for it: the cell of zero in a look by magnitude is as wide."""
 
 
@@ -605,7 +605,7 @@ def rounded(found: Interval, whole: bool) -> Interval:
     cut, and for those beyond see `Window.kept`. An end of `ZERO` is zero where the interval is far
     wider: that moves a value by at most 2^-20, which no allowance counts.
     """
-    near = ZERO if found.width >= 1.0 else 0.0
+    near = ZERO_CELL if found.width >= 1.0 else 0.0
     lo, hi = (0.0 if abs(end) <= near else end for end in (found.lo, found.hi))
     if whole and least_width(lo, hi) < math.floor(hi) - math.ceil(lo):
         return Interval(math.ceil(lo), math.floor(hi))
@@ -625,7 +625,7 @@ def _not_found(name: str) -> BudgetError:
     )
 
 
-class Counts(NamedTuple):
+class LookCounts(NamedTuple):
     """Noisy counts of the cells between `ends`, shapes (K,) and (K + 1,)."""
 
     value: Vector
@@ -633,7 +633,7 @@ class Counts(NamedTuple):
     ends: Vector
 
 
-def outcome_scale(rough: Counts, name: str) -> Interval:
+def outcome_scale(rough: LookCounts, name: str) -> Interval:
     """Powers of four that hold what can be told from noise of an outcome.
 
     Unlike a covariate, an outcome of which only zeros can be told (rare events, sparse amounts) has
@@ -642,7 +642,7 @@ def outcome_scale(rough: Counts, name: str) -> Interval:
     zero = len(rough.value) // 2
     seen = np.zeros(len(rough.value), bool)
     others = np.arange(len(seen)) != zero
-    seen[others] = told(rough.value[others], rough.noise_sd, 1, INVENTED)
+    seen[others] = visible_cells(rough.value[others], rough.noise_sd, 1, INVENTED)
     if not seen.any():
         raise _not_found(name)
     seen[zero] = rough.value[zero] > COARSE_STANDS_OUT * rough.noise_sd
@@ -650,7 +650,7 @@ def outcome_scale(rough: Counts, name: str) -> Interval:
     return Interval(float(rough.ends[at[0]]), float(rough.ends[at[-1] + 1]))
 
 
-def outcome_range(rough: Counts, fine: Counts, noise: float) -> Window:
+def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:
     """Bounds for an outcome, and what may lie beyond them: it biases averages.
 
     On each side, least squared noise plus squared bound of the bias of a sum over the rows, where
@@ -667,7 +667,7 @@ def outcome_range(rough: Counts, fine: Counts, noise: float) -> Window:
         Noise sd of a sum over the rows per unit of the outcome's range.
     """
     lo, hi = float(fine.ends[0]), float(fine.ends[-1])
-    seen = told(fine.value, fine.noise_sd, 1)
+    seen = visible_cells(fine.value, fine.noise_sd, 1)
     middle = 0.5 * (lo + hi)
     core = Core.of(seen, fine.value, fine.ends) or Core(middle, middle - lo, hi - middle)
     zeros = float(rough.value[len(rough.value) // 2])
@@ -679,7 +679,7 @@ def outcome_range(rough: Counts, fine: Counts, noise: float) -> Window:
     for sign, reach in ((-1, core.below), (1, core.above)):
         # the cells by their distance from the middle on this side, nearest first
         one, other = (
-            Counts(c.value[::sign], c.noise_sd, (sign * (c.ends - core.middle))[::sign])
+            LookCounts(c.value[::sign], c.noise_sd, (sign * (c.ends - core.middle))[::sign])
             for c in (rough, fine)
         )
         found.append(_side(one, other, seen[::sign], reach))
@@ -691,7 +691,7 @@ def outcome_range(rough: Counts, fine: Counts, noise: float) -> Window:
     return Window(interval, np.stack([rows, rows]), np.array(lost))
 
 
-def _side(rough: Counts, fine: Counts, seen: Mask, reach: float) -> tuple[float, float]:
+def _side(rough: LookCounts, fine: LookCounts, seen: Mask, reach: float) -> tuple[float, float]:
     """How far values are seen on one side, and the most rows beyond."""
     last = int(np.searchsorted(rough.ends, fine.ends[-1] * (1 - 1e-9)))
     inside = seen & (fine.ends[1:] > rough.ends[last - 1])

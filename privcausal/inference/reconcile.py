@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privcausal.request.groups import Partitions
+from privcausal.request.factors import Partitions
 from privcausal.typing import Integers, Matrix, Vector
 
 

@@ -40,14 +40,14 @@ def solve(lower: Matrix, right: Any) -> Any:
 
 # -- fitted and wide priors -------------------------------------------------------------------
 
-ROUNDS = 3
+FIXED_POINT_ROUNDS = 3
 """Fixed-point rounds: the noise term depends on the current beta, where the Gram has noise."""
 
 
-FAR, FAR_NOISE = 30.0, 5.0
+FAR_VARIANCE, FAR_NOISE = 30.0, 5.0
 """From their centres, logs of variances go no further: their powers of e are numbers."""
 
-LEAST_SHARE = 1e-2
+LEAST_PRIOR_SHARE = 1e-2
 """Least-squares priors are at most this much wider where they are read again jointly: far wider
 than any coefficient, and narrow enough for floats."""
 
@@ -146,7 +146,7 @@ def fit(moments: Moments, prior: Prior) -> Posterior:
     start = np.r_[prior.log_var, 0.0]
     beta = np.zeros(len(moments.cross))
     theta, cov, value = np.zeros(basis.shape[1]), np.eye(basis.shape[1]), 0.0
-    for _ in range(ROUNDS if moments.gram_sd else 1):
+    for _ in range(FIXED_POINT_ROUNDS if moments.gram_sd else 1):
         problem = _Problem(moments, prior, gram, design, noise_cov(moments, beta))
         start, value = problem.maximise(start)
         theta, cov = problem.posterior(start)
@@ -193,7 +193,9 @@ class _Problem:
         variances = np.empty(len(x))
         variances[0] = self.prior.fixed
         centre = self.prior.log_var  # in whatever unit the outcome has
-        variances[1:] = np.exp(np.minimum(np.maximum(x[:-1], centre - FAR), centre + FAR))
+        variances[1:] = np.exp(
+            np.minimum(np.maximum(x[:-1], centre - FAR_VARIANCE), centre + FAR_VARIANCE)
+        )
         noise = (
             np.exp(min(max(float(x[-1]), -FAR_NOISE), FAR_NOISE)) if self.prior.fit_noise else 1.0
         )
@@ -270,7 +272,7 @@ def least_squares(moments: Moments, spread: Vector, basis: Matrix | None = None)
     design = gram @ basis
     theta = np.zeros(basis.shape[1])
     cov: Matrix = np.eye(basis.shape[1])
-    for _ in range(ROUNDS):
+    for _ in range(FIXED_POINT_ROUNDS):
         noise = noise_cov(moments, basis @ theta)
         share = np.trace(noise) / (np.trace(noise) + moments.noise_var * np.trace(gram))
         error = moments.noise_var * gram + noise
@@ -278,7 +280,7 @@ def least_squares(moments: Moments, spread: Vector, basis: Matrix | None = None)
         precision = design.T @ inverse @ design + np.diag(share / spread**2)
         cov = np.asarray(np.linalg.pinv(precision, hermitian=True))
         theta = cov @ design.T @ inverse @ moments.cross
-    wide = spread**2 / max(share, LEAST_SHARE)
+    wide = spread**2 / max(share, LEAST_PRIOR_SHARE)
     regression = Regression(gram, moments.cross, error, wide, moments.gram_sd)
     return Posterior(basis @ theta, basis @ cov @ basis.T, 0.0, regression)
 
@@ -301,10 +303,10 @@ def second_moment(moments: Moments, reference: Matrix, estimate: Vector) -> Matr
 
 # -- sparse priors ----------------------------------------------------------------------------
 
-SCALES = 10
+PRIOR_SCALES = 10
 """Scales of a coefficient's prior: a geometric grid, each 2.5 times the one before."""
 
-MIXTURE_ROUNDS, STEPS = 2, 20
+MIXTURE_ROUNDS, MIXTURE_STEPS = 2, 20
 """The noise of the Gram depends on the coefficients, hence rounds; steps within each."""
 
 KEPT = 0.5
@@ -345,7 +347,7 @@ def mixture(moments: Moments, law: ScaleMixturePrior) -> Posterior:
         solved = np.linalg.solve(error, np.c_[gram, moments.cross])
         precision = gram.T @ solved[:, :-1]
         precision, centre = 0.5 * (precision + precision.T), gram.T @ solved[:, -1]
-        for _ in range(STEPS):
+        for _ in range(MIXTURE_STEPS):
             mean, cov = factors.posterior(precision, centre)
             factors.renew(mean, cov.diagonal())
     mean, cov = factors.posterior(precision, centre)
@@ -363,10 +365,10 @@ class _Factors:
     def __init__(self, law: ScaleMixturePrior) -> None:
         self.law = law
         self.free = law.kind >= 0
-        scales = np.geomspace(PRIORS.least_scale, PRIORS.most_scale, SCALES)
+        scales = np.geomspace(PRIORS.least_scale, PRIORS.most_scale, PRIOR_SCALES)
         self.tried = (law.unit[self.free, None] * scales) ** 2
-        rest = (1 - PRIORS.negligible) / (SCALES - 1)
-        self.base = PRIORS.concentration * np.r_[PRIORS.negligible, np.full(SCALES - 1, rest)]
+        rest = (1 - PRIORS.negligible) / (PRIOR_SCALES - 1)
+        self.base = PRIORS.concentration * np.r_[PRIORS.negligible, np.full(PRIOR_SCALES - 1, rest)]
         kind = law.kind[self.free]
         self.same = (kind[:, None] == kind).astype(float)
         np.fill_diagonal(self.same, 0.0)

@@ -1,55 +1,68 @@
-"""Shapes from boosting with noise of known size: raw, or smoothed by empirical Bayes.
+"""What surrounds a private kernel regression: which ridge to ask for, and how to read its weights.
 
-Boosting is linear in its data as long as no residual is clipped. With S_t the sums over the leaves
-of round t, h the bins' masses (sums of a^2 over their rows), U_t the step that leaf sums ask for
-and f_t the constant and the shape before it, round t releases for an axis
-
-    y_t = S_t (h (f* - f_t) + e) + noise_t,
-
-with f* where the loss is least, and e the sums of rows' deviations from it, of variance s^2 h.
-
-Raw shapes add up the steps U_t y_t. They end at g = D (h g* + e) + error, where D and the
-covariance C of the error follow from the public leaves, the masses and the noise scale:
-
-    D <- D + U_t S_t (I - h D),   C <- (I - U_t S_t h) C (I - U_t S_t h)' + sd^2 U_t U_t'.
-
-Smoothed shapes use that f_t is public: adding back S_t h f_t leaves S_t (h f* + e) and noise that
-is new in every round. So all rounds measure one vector of totals, h f* + e, and least squares gets
-more of it than the last shape, which has half forgotten the early rounds and not fully converged.
-The first quarter of the rounds is left out all the same: other columns' shapes are not yet off the
-residuals there, which matters for correlated columns, and residuals are clipped most.
-
-Masses are no weights: steps are divided by weights that are never near zero, so that no step is
-long, but an empty bin says nothing of f*. Each axis is taken alone. With few rows for the noise, it
-alone moves rows' values by much of the cut, residuals are clipped, and shapes are smaller than this
-says: effects then lean towards what they are without adjustment.
-
-The prior of a shape is a mixture of Gaussian processes along the axis, from flat to rough and from
-small to large, weighted by marginal likelihood. The difference of two arms' shapes is zero with a
-good chance, so that an effect is constant where the data cannot speak.
+Both use released numbers only: the synthetic population gives the spectrum of the basis, and with
+it the law of the weights for effects drawn from a Gaussian process of the kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, null_space
 
+from privcausal.features.expansions import Fourier
+from privcausal.features.rows import Rows
 from privcausal.inference.regression import Posterior
 from privcausal.typing import Integers, Matrix, Vector
 
-REACH = 2.5
+# Shapes from boosting with noise of known size: raw, or smoothed by empirical Bayes.
+#
+# Boosting is linear in its data as long as no residual is clipped. With S_t the sums over the
+# leaves
+# of round t, h the bins' masses (sums of a^2 over their rows), U_t the step that leaf sums ask for
+# and f_t the constant and the shape before it, round t releases for an axis
+#
+#     y_t = S_t (h (f* - f_t) + e) + noise_t,
+#
+# with f* where the loss is least, and e the sums of rows' deviations from it, of variance s^2 h.
+#
+# Raw shapes add up the steps U_t y_t. They end at g = D (h g* + e) + error, where D and the
+# covariance C of the error follow from the public leaves, the masses and the noise scale:
+#
+#     D <- D + U_t S_t (I - h D),   C <- (I - U_t S_t h) C (I - U_t S_t h)' + sd^2 U_t U_t'.
+#
+# Smoothed shapes use that f_t is public: adding back S_t h f_t leaves S_t (h f* + e) and noise that
+# is new in every round. So all rounds measure one vector of totals, h f* + e, and least squares
+# gets
+# more of it than the last shape, which has half forgotten the early rounds and not fully converged.
+# The first quarter of the rounds is left out all the same: other columns' shapes are not yet off
+# the
+# residuals there, which matters for correlated columns, and residuals are clipped most.
+#
+# Masses are no weights: steps are divided by weights that are never near zero, so that no step is
+# long, but an empty bin says nothing of f*. Each axis is taken alone. With few rows for the noise,
+# it
+# alone moves rows' values by much of the cut, residuals are clipped, and shapes are smaller than
+# this
+# says: effects then lean towards what they are without adjustment.
+#
+# The prior of a shape is a mixture of Gaussian processes along the axis, from flat to rough and
+# from
+# small to large, weighted by marginal likelihood. The difference of two arms' shapes is zero with a
+# good chance, so that an effect is constant where the data cannot speak.
+
+POSITION_SDS = 2.5
 """Positions on an axis are cut to this many standard deviations, against outliers."""
 
-SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)
+SHAPE_SDS = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Prior sds of a shape, as shares of the target's size."""
 
 ROUGHNESS = ((1.0, 0.0, 0.0), (1.0, 0.3, 0.0), (0.5, 1.0, 0.0), (0.5, 0.5, 0.3))
 """Prior variances of a shape's linear, smooth and rough part, up to its size."""
 
-APART = ((0.0, 0.65), (0.1, 0.25), (0.5, 0.10))
+ARM_DIFFERENCES = ((0.0, 0.65), (0.1, 0.25), (0.5, 0.10))
 """Prior sds of the arms' difference, as shares of the shape's own size, and their chances."""
 
 
@@ -195,7 +208,7 @@ def raw_law(course: Course, dispersion: float) -> tuple[Vector, Matrix]:
 def smooth(found: Totals, size: float, dispersion: float) -> tuple[Vector, Matrix]:
     """Posterior mean and covariance of the shape; `size` is the target's typical size."""
     kernels = _kernels(found.mass, found.position)
-    priors = [((size * s) ** 2 * kernel, 1.0) for s in SIZES for kernel in kernels]
+    priors = [((size * s) ** 2 * kernel, 1.0) for s in SHAPE_SDS for kernel in kernels]
     return _mixture([found], dispersion, priors)
 
 
@@ -214,7 +227,9 @@ def smooth_arms(
     if apart:
         rough = pooled[::2]
         apart_by = [
-            (ratio**2 * kernel, chance / len(rough)) for ratio, chance in APART for kernel in rough
+            (ratio**2 * kernel, chance / len(rough))
+            for ratio, chance in ARM_DIFFERENCES
+            for kernel in rough
         ]
     priors = [
         (
@@ -224,7 +239,7 @@ def smooth_arms(
             @ keep.T,
             chance,
         )
-        for s in SIZES
+        for s in SHAPE_SDS
         for mean in pooled
         for difference, chance in apart_by
         for q in [0.25 * difference]  # Cov(m - d/2, m + d/2) in blocks
@@ -245,7 +260,7 @@ def _kernels(mass: Vector, place: Vector | None) -> list[Matrix]:
         return [_centred(np.eye(size), share)]
     mean = float(share @ place)
     sd = max(float(np.sqrt(share @ (place - mean) ** 2)), 1e-9)
-    z = np.clip((place - mean) / sd, -REACH, REACH)
+    z = np.clip((place - mean) / sd, -POSITION_SDS, POSITION_SDS)
     gap = np.abs(z[:, None] - z)
     parts = [
         _centred(part, share)
@@ -328,3 +343,101 @@ def assemble_arms(
         mean[at], cov[np.ix_(at, at)] = own, spread
         first += width
     return Fitted(mean, cov)
+
+
+EFFECT_SPREAD, LEFT_SPREAD = 1.0, 0.25
+"""Public prior sds of the effect over covariates, and of what a first additive effect leaves,
+against the outcome's residual sd."""
+
+PULL = 1.0
+"""Sd of the prior sd's logarithm around its public value, at which sparse data leave it."""
+
+_RIDGES = np.geomspace(1e-6, 1.0, 49)
+"""Tried as shares of the summed curvature of all rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelPrior:
+    """The weights that a regression with ridge lambda finds, in directions of the population.
+
+    With w ~ N(0, s^2 I) and total curvature a_j along direction j, the exact weights are
+    b_j w_j + N(0, sigma^2 a_j / (a_j + lambda)^2), b_j = a_j / (a_j + lambda).
+
+    Attributes
+    ----------
+    values, vectors : Vector, Matrix
+        Eigenvalues of E[phi phi'] over the synthetic population, and its directions.
+    mass : float
+        Rows times their mean weight: a = mass x values.
+    residual, spread : float
+        sigma^2, the pseudo-outcome's residual variance per unit of weight; and s^2.
+    """
+
+    values: Vector
+    vectors: Matrix
+    mass: float
+    residual: float
+    spread: float
+
+    @classmethod
+    def of(
+        cls, features: Fourier, rows: Rows, mass: float, residual: float, spread: float
+    ) -> KernelPrior:
+        """Of the synthetic population `rows`; `spread` in residual standard deviations."""
+        phi = rows.phi(features)
+        values, vectors = np.linalg.eigh(phi.T @ phi / len(phi))
+        residual = max(residual, 1e-12)
+        return cls(np.maximum(values, 0.0), vectors, mass, residual, spread**2 * residual)
+
+    def _shrunken(self, ridge: float) -> tuple[Vector, Vector]:
+        """b_j, and the sampling variance of exact weights."""
+        a = self.mass * self.values
+        return a / (a + ridge), self.residual * a / (a + ridge) ** 2
+
+    def filter(self, ridge: float, noise_sd: float) -> Vector:
+        """Share of signal in each noisy weight, in [0, 1]; 1 without noise."""
+        b, sampling = self._shrunken(ridge)
+        signal = np.maximum(self.spread * b**2 + sampling, 1e-300)
+        return np.asarray(signal / (signal + noise_sd**2))
+
+    def risk(self, ridge: float, noise_sd: float) -> Vector:
+        """Mean squared error of each filtered weight, shape (p,)."""
+        b, sampling = self._shrunken(ridge)
+        f = self.filter(ridge, noise_sd)
+        return np.asarray(self.spread * (1 - f * b) ** 2 + f**2 * (sampling + noise_sd**2))
+
+    def cov(self, ridge: float, noise_sd: float) -> Matrix:
+        """Second moments of the filtered weights' error, shape (p, p)."""
+        cov = (self.vectors * self.risk(ridge, noise_sd)) @ self.vectors.T
+        return np.asarray(0.5 * (cov + cov.T))
+
+    def best_ridge(self, noise_sd: Callable[[float], float]) -> float:
+        """lambda of least expected error over the population, given the noise it brings."""
+        grid = max(self.mass, 1.0) * _RIDGES
+        loss = [self.values @ self.risk(ridge, noise_sd(ridge)) for ridge in grid.tolist()]
+        return float(grid[int(np.argmin(loss))])
+
+    def fitted(self, weights: Vector, ridge: float, noise_sd: float) -> KernelPrior:
+        """The same with s^2 by marginal likelihood of noisy weights, near its public value."""
+        seen = (self.vectors.T @ weights) ** 2
+        b, sampling = self._shrunken(ridge)
+        steps = np.linspace(-3.0, 3.0, 61)
+
+        def deviance(step: float) -> float:
+            variance = self.spread * np.exp(2 * step) * b**2 + sampling + noise_sd**2
+            variance = np.maximum(variance, 1e-30)
+            return float(np.sum(np.log(variance) + seen / variance)) + (step / PULL) ** 2
+
+        best = min(steps.tolist(), key=deviance)
+        return replace(self, spread=float(self.spread * np.exp(2 * best)))
+
+
+def denoised(
+    law: KernelPrior, weights: Vector, ridge: float, noise_sd: float
+) -> tuple[Vector, Matrix]:
+    """Weights with their noise shrunk, and the covariance of their error."""
+    law = law.fitted(weights, ridge, noise_sd)
+    vectors = law.vectors
+    if noise_sd > 0:
+        weights = vectors @ (law.filter(ridge, noise_sd) * (vectors.T @ weights))
+    return np.asarray(weights), law.cov(ridge, noise_sd)

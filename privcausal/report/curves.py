@@ -8,31 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privcausal.prices import at_most
-from privcausal.report.numbers import level, percent
-from privcausal.report.plots import (
-    BLUE,
-    GREY,
-    INK,
-    PLAIN,
-    SKY,
-    VERMILION,
-    ZERO,
-    axes_of,
-    calm,
-    finite,
-    include,
-    row_axes,
-    titles,
-)
+from privcausal.report import plots
+from privcausal.report.tables import confidence, share_percent
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
+
 LINES = (
-    (BLUE, "o"), (VERMILION, "s"), ("#009E73", "^"), ("#CC79A7", "D"), (INK, "v"), ("#B07900", "P"),
-)  # fmt: skip
+    (plots.BLUE, "o"),
+    (plots.VERMILION, "s"),
+    ("#009E73", "^"),
+    ("#CC79A7", "D"),
+    (plots.INK, "v"),
+    ("#B07900", "P"),
+)
 """Colour and marker of each line of a plan; markers tell the lines apart without colour."""
 
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)))
@@ -51,14 +43,14 @@ def plan_plot(
     by : {"eps", "n"}
         The axis across; both axes are logarithmic.
     """
-    ax = axes_of(ax, height=3.6)
-    calm(ax, across="both")
+    ax = plots.axes_of(ax, height=3.6)
+    plots.calm(ax, across="both")
     other = "n" if by == "eps" else "eps"
     values = plan[other].unique().tolist()
     for number, value in enumerate(values):
         line = plan[plan[other] == value]
         color, marker = LINES[number % len(LINES)]
-        x, width = finite(line[by]), finite(line["half-width"])
+        x, width = plots.finite(line[by]), plots.finite(line["half-width"])
         name = f"n = {value:,.0f}" if other == "n" else f"eps = {at_most(value)}"
         ax.plot(x, width, color=color, linewidth=1.8, zorder=3)
         asked = line["planned"].to_numpy(dtype=bool)
@@ -67,13 +59,15 @@ def plan_plot(
             label=name, zorder=4,
         )  # fmt: skip
         if other == "n" or number == len(values) - 1:
-            floor = color if other == "n" else GREY
-            ax.plot(x, finite(line["sampling"]), linestyle=(0, (4, 3)), color=floor, linewidth=1)
+            floor = color if other == "n" else plots.GREY
+            ax.plot(
+                x, plots.finite(line["sampling"]), linestyle=(0, (4, 3)), color=floor, linewidth=1
+            )
     _log_axes(ax, plan[by].min(), plan[by].max())
     ax.set_xlabel("epsilon" if by == "eps" else "number of rows n")
-    ax.set_ylabel(f"half-width of the {level(alpha)} interval")
-    ax.legend(frameon=False, fontsize=9, loc="upper right", labelcolor=INK)
-    titles(ax, "Planned half-width", "dashed: without privacy noise")
+    ax.set_ylabel(f"half-width of the {confidence(alpha)} interval")
+    ax.legend(frameon=False, fontsize=9, loc="upper right", labelcolor=plots.INK)
+    plots.titles(ax, "Planned half-width", "dashed: without privacy noise")
     return ax
 
 
@@ -86,12 +80,12 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         Columns n, eps, weight (of privacy), utility (0 to 1). The best epsilon of each line is
         marked.
     """
-    ax = axes_of(ax, height=3.6)
-    calm(ax, across="both")
+    ax = plots.axes_of(ax, height=3.6)
+    plots.calm(ax, across="both")
     for number, weight in enumerate(curve["weight"].unique().tolist()):
         line = curve[curve["weight"] == weight]
         color, marker = LINES[number % len(LINES)]
-        x, utility = finite(line["eps"]), finite(line["utility"])
+        x, utility = plots.finite(line["eps"]), plots.finite(line["utility"])
         best = int(np.nanargmax(utility))
         # at an end of the curve the best may lie beyond it
         sign = "≤" if best == 0 else "≥" if best == len(x) - 1 else "="
@@ -100,7 +94,7 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         )
         ax.plot(
             x[best], utility[best], marker, color=color, markersize=8, markeredgecolor="white",
-            label=f"privacy weighs {percent(weight)}: best at eps {sign} {at_most(x[best])}",
+            label=f"privacy weighs {share_percent(weight)}: best at eps {sign} {at_most(x[best])}",
             zorder=4,
         )  # fmt: skip
     ax.set_xscale("log")
@@ -109,9 +103,9 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.set_yticks([0, 0.25, 0.5, 0.75, 1])
     ax.set_xlabel("epsilon")
     ax.set_ylabel("utility of privacy and precision")
-    ax.legend(frameon=False, fontsize=9, loc="upper left", labelcolor=INK)
+    ax.legend(frameon=False, fontsize=9, loc="upper left", labelcolor=plots.INK)
     rows = f"n = {float(curve['n'].iloc[0]):,.0f}"
-    titles(ax, f"Weighted utility, {rows}", "precision: width without noise / planned")
+    plots.titles(ax, f"Weighted utility, {rows}", "precision: width without noise / planned")
     return ax
 
 
@@ -123,10 +117,10 @@ def _log_axes(ax: Axes, low: float, high: float) -> None:
     _plain_ticks(ax.yaxis, least, most)
 
 
-STEPS = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7))
+TICK_STEPS = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7))
 """Multiples of powers of ten that may be ticks: the first that give enough do."""
 
-ENOUGH = 3
+FEWEST_TICKS = 3
 
 
 def _plain_ticks(axis: Axis, low: float, high: float) -> None:
@@ -134,10 +128,10 @@ def _plain_ticks(axis: Axis, low: float, high: float) -> None:
     from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    candidates = [[m * 10.0**k for k in powers for m in steps] for steps in STEPS]
+    candidates = [[m * 10.0**k for k in powers for m in steps] for steps in TICK_STEPS]
     candidates.append([float(tick) for tick in MaxNLocator(5).tick_values(low, high)])
     inside = [[t for t in ticks if 0.99 * low <= t <= 1.01 * high] for ticks in candidates]
-    kept = next((ticks for ticks in inside if len(ticks) >= ENOUGH), inside[-1])
+    kept = next((ticks for ticks in inside if len(ticks) >= FEWEST_TICKS), inside[-1])
     axis.set_major_locator(FixedLocator(kept))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:.6g}")
@@ -155,31 +149,38 @@ def sensitivity_plot(
     robustness : Series
         Strengths at which the interval and the estimate reach zero; each is marked.
     """
-    ax = axes_of(ax, height=3.4)
-    calm(ax, across="y")
-    x = 100 * finite(frame["strength"])
+    ax = plots.axes_of(ax, height=3.4)
+    plots.calm(ax, across="y")
+    x = 100 * plots.finite(frame["strength"])
     for names, alpha_of in ((("conf_low", "conf_high"), 0.25), (("low", "high"), 0.45)):
-        low, high = (finite(frame[name]) for name in names)
-        ax.fill_between(x, low, high, color=SKY, alpha=alpha_of, linewidth=0)
+        low, high = (plots.finite(frame[name]) for name in names)
+        ax.fill_between(x, low, high, color=plots.SKY, alpha=alpha_of, linewidth=0)
     for name in ("low", "high", "conf_low", "conf_high"):
         inner = not name.startswith("conf")
-        ax.plot(x, finite(frame[name]), color=BLUE, linewidth=1.6 if inner else 0.8)
-    ax.axhline(0, **ZERO)
+        ax.plot(x, plots.finite(frame[name]), color=plots.BLUE, linewidth=1.6 if inner else 0.8)
+    ax.axhline(0, **plots.ZERO_LINE)
     ax.set_xlim(0, x[-1])
     for name, marker in (("interval", "o"), ("estimate", "D")):
         value = float(robustness[name])
         if 0 < value < 1:
             ax.plot(
-                [100 * value], [0], marker, color=VERMILION, markersize=7, markeredgecolor="white",
-                clip_on=False, zorder=5, label=f"{name} reaches zero at {percent(value)}",
-            )  # fmt: skip
+                [100 * value],
+                [0],
+                marker,
+                color=plots.VERMILION,
+                markersize=7,
+                markeredgecolor="white",
+                clip_on=False,
+                zorder=5,
+                label=f"{name} reaches zero at {share_percent(value)}",
+            )
     if ax.get_legend_handles_labels()[0]:
-        ax.legend(frameon=False, fontsize=9, loc="best", labelcolor=INK)
+        ax.legend(frameon=False, fontsize=9, loc="best", labelcolor=plots.INK)
     ax.set_xlabel(
         "share of the unexplained that a confounder explains,\nof outcome and treatment (%)"
     )
     ax.set_ylabel("average effect")
-    titles(ax, "Sensitivity", f"dark: possible estimates; light: {level(alpha)} limits")
+    plots.titles(ax, "Sensitivity", f"dark: possible estimates; light: {confidence(alpha)} limits")
     return ax
 
 
@@ -199,20 +200,23 @@ def overlap_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     frame : DataFrame
         Columns low, high, treated, control, std_error; the outer cells hold what was cut.
     """
-    ax = axes_of(ax, height=3.4)
-    calm(ax, across="y")
+    ax = plots.axes_of(ax, height=3.4)
+    plots.calm(ax, across="y")
     places = np.arange(len(frame), dtype=float)
     places[[0, -1]] += [-0.5, 0.5]  # what was cut stands apart
-    noise = NOISE_95 * finite(frame["std_error"])
-    for name, sign, color, hatch in (("treated", 1, BLUE, ""), ("control", -1, SKY, "///")):
-        counts = finite(frame[name])
+    noise = NOISE_95 * plots.finite(frame["std_error"])
+    for name, sign, color, hatch in (
+        ("treated", 1, plots.BLUE, ""),
+        ("control", -1, plots.SKY, "///"),
+    ):
+        counts = plots.finite(frame[name])
         ax.bar(
             places, sign * np.maximum(counts, 0.0), width=0.9, color=color, hatch=hatch,
-            edgecolor="white" if not hatch else INK, linewidth=0.5, zorder=2,
+            edgecolor="white" if not hatch else plots.INK, linewidth=0.5, zorder=2,
         )  # fmt: skip
         low, high = np.maximum(counts - noise, 0.0), np.maximum(counts + noise, 0.0)
-        ax.vlines(places, sign * low, sign * high, color=INK, linewidth=1, zorder=3)
-    ax.axhline(0, color=INK, linewidth=0.8, zorder=4)
+        ax.vlines(places, sign * low, sign * high, color=plots.INK, linewidth=1, zorder=3)
+    ax.axhline(0, color=plots.INK, linewidth=0.8, zorder=4)
     _name_arms(ax, frame, noise)
     _name_cells(ax, frame, places)
     return ax
@@ -226,7 +230,7 @@ def _name_arms(ax: Axes, frame: pd.DataFrame, noise: np.ndarray) -> None:
     for text, height in (("treated", 0.96), ("control (hatched)", 0.04)):
         ax.annotate(
             text, (0.01, height), xycoords="axes fraction", va="top" if height > 0.5 else "bottom",
-            color=INK, fontsize=9.5, fontweight="bold", bbox={"color": "white", "pad": 1.5},
+            color=plots.INK, fontsize=9.5, fontweight="bold", bbox={"color": "white", "pad": 1.5},
         )  # fmt: skip
     ax.set_ylabel("rows (noisy count)")
 
@@ -252,27 +256,31 @@ def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     frame : DataFrame
         Index: terms; columns before, std_error_before, after, std_error_after.
     """
-    ax, places = row_axes(ax, frame.index, more=0.35)
-    ax.axvline(0, color=GREY, linewidth=0.8, zorder=1)
+    ax, places = plots.row_axes(ax, frame.index, more=0.35)
+    ax.axvline(0, color=plots.GREY, linewidth=0.8, zorder=1)
     for reference in (-REFERENCE, REFERENCE):
-        ax.axvline(reference, color=GREY, linewidth=0.8, linestyle=(0, (2, 3)), zorder=1)
+        ax.axvline(reference, color=plots.GREY, linewidth=0.8, linestyle=(0, (2, 3)), zorder=1)
     limits = [-REFERENCE, REFERENCE]
     for name, shift, color, marker, face in (
-        ("before", 0.14, VERMILION, "D", "white"), ("after", -0.14, BLUE, "o", BLUE),
-    ):  # fmt: skip
-        value, noise = finite(frame[name]), NOISE_95 * finite(frame[f"std_error_{name}"])
+        ("before", 0.14, plots.VERMILION, "D", "white"),
+        ("after", -0.14, plots.BLUE, "o", plots.BLUE),
+    ):
+        value, noise = (
+            plots.finite(frame[name]),
+            NOISE_95 * plots.finite(frame[f"std_error_{name}"]),
+        )
         ax.hlines(places + shift, value - noise, value + noise, color=color, linewidth=1.4)
         ax.plot(
             value, places + shift, marker, color=color, markerfacecolor=face, markersize=6,
             label=f"{name} weighting", zorder=4,
         )  # fmt: skip
         limits += [*(value - noise), *(value + noise)]
-    include(ax, limits)
+    plots.include(ax, limits)
     ax.legend(
         loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=9,
         handletextpad=0.2, borderaxespad=0.2,
     )  # fmt: skip
     ax.set_xlabel(
-        "standardised difference, treated minus control;\nlines: 95% of the noise", **PLAIN
+        "standardised difference, treated minus control;\nlines: 95% of the noise", **plots.AS_TYPED
     )
     return ax

@@ -13,22 +13,76 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from privcausal.errors import CapabilityError
 from privcausal.prices import at_most, chance, odds
-from privcausal.report import pictures, tables
-from privcausal.report.html import grid_html
-from privcausal.report.numbers import interval, level
-from privcausal.report.tables import TableColumn, TableGrid, filled, named
-from privcausal.report.view import FitView, VarianceSource
-from privcausal.report.words import (
+from privcausal.report import plots, tables
+from privcausal.report.formats import grid_html
+from privcausal.report.tables import (
     ALERTS,
     ODDS,
+    TableColumn,
+    TableGrid,
     clean,
+    confidence,
+    filled,
     first_sentence,
+    interval,
     interval_sentence,
+    labelled_names,
 )
+from privcausal.report.view import FitView, VarianceSource
 from privcausal.typing import Neighbors
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+# A paragraph on methods and privacy for a paper, with what it cites.
+
+WORKS = {
+    "AIPW": "Robins, J. M., Rotnitzky, A. and Zhao, L. P. (1994). Estimation of regression "
+    "coefficients when some regressors are not always observed. JASA 89, 846-866.",
+    "Cattaneo": "Cattaneo, M. D. (2010). Efficient semiparametric estimation of multi-valued "
+    "treatment effects under ignorability. Journal of Econometrics 155, 138-154.",
+    "Difference in means": "Neyman, J. (1923, 1990). On the application of probability theory to "
+    "agricultural experiments. Statistical Science 5, 465-472.",
+    "Differences in differences": "Sant'Anna, P. H. C. and Zhao, J. (2020). Doubly robust "
+    "difference-in-differences estimators. Journal of Econometrics 219, 101-122.",
+    "Anderson and Rubin": "Anderson, T. W. and Rubin, H. (1949). Estimation of the parameters of a "
+    "single equation in a complete system of stochastic equations. Annals of Mathematical "
+    "Statistics 20, 46-63.",
+    "Kolesár": "Armstrong, T. B. and Kolesár, M. (2018). Optimal inference in a class of "
+    "regression models. Econometrica 86, 655-683.",
+    "R-learner": "Nie, X. and Wager, S. (2021). Quasi-oracle estimation of heterogeneous treatment "
+    "effects. Biometrika 108, 299-319.",
+    "DR-learner": "Kennedy, E. H. (2023). Towards optimal doubly robust estimation of "
+    "heterogeneous causal effects. Electronic Journal of Statistics 17, 3008-3049.",
+    "X-learner": "Kuenzel, S. R., Sekhon, J. S., Bickel, P. J. and Yu, B. (2019). Metalearners for "
+    "estimating heterogeneous treatment effects using machine learning. PNAS 116, 4156-4165.",
+    "boost": "Nori, H., Caruana, R., Bu, Z., Shen, J. H. and Kulkarni, J. (2021). Accuracy, "
+    "interpretability, and differential privacy via explainable boosting. ICML.",
+    "Betlei": "Betlei, A., Gregoir, T., Rahier, T., Bissuel, A., Diemert, E. and Amini, M.-R. "
+    "(2021). Differentially private individual treatment effect estimation from aggregated data.",
+    "discrete Gaussian": "Canonne, C., Kamath, G. and Steinke, T. (2020). The discrete Gaussian "
+    "for differential privacy. NeurIPS 33.",
+    "guesses right": "Dong, J., Roth, A. and Su, W. J. (2022). Gaussian differential privacy. "
+    "JRSS-B 84, 3-37.",
+}
+"""By the words that call for them."""
+
+ALWAYS = (
+    "Dwork, C., McSherry, F., Nissim, K. and Smith, A. (2006). Calibrating noise to sensitivity in "
+    "private data analysis. TCC."
+)
+
+
+def methods_text(view: FitView) -> str:
+    """Methods, privacy, software and references, a paragraph each."""
+    software = ", ".join(f"{name} {version}" for name, version in view.versions)
+    privacy = " ".join((view.headline[-1], *view.guarantee))
+    said = " ".join(view.methods)
+    cited = [work for words, work in WORKS.items() if words in f"{said} {privacy}"]
+    references = "\n".join(f"- {work}" for work in sorted([*cited, ALWAYS]))
+    return f"{said}\n\n{privacy}\n\nSoftware: {software}.\n\nReferences\n{references}\n"
+
 
 Audience: TypeAlias = Literal["technical", "public"]
 
@@ -48,7 +102,7 @@ OF_A_REGRESSION = (
     *SECTIONS[:2], "Coefficients", *SECTIONS[3:5], "What is assumed", *SECTIONS[6:]
 )  # fmt: skip
 
-PRIORS = (0.01, 0.1, 0.5, 0.9)
+BELIEFS = (0.01, 0.1, 0.5, 0.9)
 """Beliefs, held before reading, from which the report shows how far one can move."""
 
 
@@ -109,23 +163,23 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
         "alert": ALERTS[view.kind],
         "sections": SECTIONS if view.treatment else OF_A_REGRESSION,
         "facts": _facts(view),
-        "level": level(view.alpha),
+        "level": confidence(view.alpha),
         "interval": interval_sentence(view),
         "privacy_share": sum(s.share for s in view.uncertainty if s.label == "privacy"),
         "other_share": sum(s.share for s in view.uncertainty[2:]),
         "pictures": {
-            "interval": pictures.interval_picture(view),
-            "shapes": pictures.shape_pictures(view),
-            "groups": pictures.gate_picture(view),
-            "gains": pictures.gain_picture(view),
-            "budget": None if public else pictures.budget_picture(view),
-            "attack": pictures.attack_picture(view),
+            "interval": plots.interval_picture(view),
+            "shapes": plots.shape_pictures(view),
+            "groups": plots.gate_picture(view),
+            "gains": plots.gain_picture(view),
+            "budget": None if public else plots.budget_picture(view),
+            "attack": plots.attack_picture(view),
         },
-        "hidden_shapes": len(view.shapes) - len(view.shapes[: pictures.MOST_SHAPES]),
+        "hidden_shapes": len(view.shapes) - len(view.shapes[: plots.MOST_SHAPES]),
         "grids": _grids(view, public=public),
         "notes": [first_sentence(note) for note in view.notes] if public else view.notes,
         "checks": [
-            (c.sentence, pictures.check_picture(c, i), tables.plain_grid(c.caption, c.frame))
+            (c.sentence, plots.check_picture(c, i), tables.plain_grid(c.caption, c.frame))
             for i, c in enumerate(view.checks)
         ],
         "call": [clean(line) for line in view.call.split("\n")],
@@ -142,19 +196,19 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
         facts.append((str(row.name), estimate, of))
         remark = "all sources of error" if view.more else "sampling and privacy noise"
         limits = f"{low} to {high}" if math.isfinite(row["conf_low"]) else "no limits"
-        facts.append((f"{level(view.alpha)} interval", limits, remark))
+        facts.append((f"{confidence(view.alpha)} interval", limits, remark))
     slack = f"failure chance {chance(view.delta)}" if view.delta else "pure, without failure chance"
     if view.kind == "none":
         return [*facts, ("Privacy", "none", "test noise source")]
     return [*facts, (f"Privacy ({view.kind})", f"ε = {at_most(view.epsilon)}", slack)]
 
 
-PLAIN = {"nuisances": "confounding"}
+PLAIN_WORDS = {"nuisances": "confounding"}
 
 
 def _plain(sources: Sequence[VarianceSource], *, public: bool) -> list[VarianceSource]:
     """The sources by the names that the public has for them."""
-    return [s._replace(label=PLAIN.get(s.label, s.label)) if public else s for s in sources]
+    return [s._replace(label=PLAIN_WORDS.get(s.label, s.label)) if public else s for s in sources]
 
 
 def _grids(view: FitView, *, public: bool) -> dict[str, TableGrid | None]:
@@ -183,9 +237,9 @@ def odds_grid(epsilon: float, neighbors: Neighbors) -> TableGrid:
     """How far reading anything released can move a belief about one person."""
     return filled(
         f"Belief that {ODDS[neighbors]}, as odds",
-        named("belief before", map(odds, PRIORS), "belief before reading"),
-        (TableColumn("at least", words="can fall to"), (odds(p, -epsilon) for p in PRIORS)),
-        (TableColumn("at most", words="can rise to"), (odds(p, epsilon) for p in PRIORS)),
+        labelled_names("belief before", map(odds, BELIEFS), "belief before reading"),
+        (TableColumn("at least", words="can fall to"), (odds(p, -epsilon) for p in BELIEFS)),
+        (TableColumn("at most", words="can rise to"), (odds(p, epsilon) for p in BELIEFS)),
     )
 
 

@@ -7,33 +7,283 @@ it; the report hands in axes of its own.
 
 from __future__ import annotations
 
+import io
 import math
+import re
 import textwrap
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from privcausal.errors import CapabilityError, DataError
 from privcausal.prices import column
-from privcausal.report.numbers import alike, interval, level, percent
-from privcausal.report.tables import price_frame
-from privcausal.report.view import Shape, VarianceSource
-from privcausal.report.words import clean, cut, effects_on
+from privcausal.report import tables
+from privcausal.report.tables import (
+    TableGrid,
+    alike,
+    clean,
+    confidence,
+    cut,
+    effects_on,
+    interval,
+    interval_sentence,
+    price_frame,
+    shape_line,
+    share_percent,
+)
+from privcausal.report.view import Check, FitView, Shape, VarianceSource
 from privcausal.typing import Vector
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# The report's pictures as SVG: each with words for who cannot see it, and its numbers.
+#
+# The same figure gives the same bytes, and many fit on one page.
+
+# inches; at 72 units an inch, 9 point type is still 9 pixels high on a phone 360 pixels wide
+WIDE, PANEL = 4.6, 3.3
+
+MOST_SHAPES, MOST_LABEL = 12, 40
+"""Panels that a report draws; a page of a hundred curves is read by nobody."""
+
+MOST_BARS = 40
+"""Rows that a forest or the budget draws; the table under it has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An `svg` element, its caption, and the table behind it (None: it stands beside it)."""
+
+    svg: str
+    caption: str
+    grid: TableGrid | None = None
+
+
+def interval_picture(view: FitView) -> Picture | None:
+    """The headline interval with sampling nested in it."""
+    if view.effects is None or view.effects.empty or not view.uncertainty:
+        return None
+    effect = view.effects.iloc[view.lead]
+    if not np.isfinite(effect["conf_high"] - effect["conf_low"]):
+        return None
+    bars = "; ".join(
+        f"{label} {' to '.join(alike([low, high], float(effect['std_error'])))}"
+        for label, low, high in nested(effect, view.uncertainty)
+    )
+    words = f"Nested bars: the estimate is {interval_sentence(view)}. Intervals by source: {bars}."
+    more = view.more
+    svg = _draw(
+        "interval", words, (WIDE, 2.2 if more else 1.9),
+        lambda ax: interval_plot(
+            effect, view.uncertainty, ax=ax, alpha=view.alpha,
+            name=f"average effect on {cut(clean(view.outcome), MOST_LABEL)}"
+            if view.treatment
+            else f"coefficient of {effect.name}",
+        ),
+    )  # fmt: skip
+    caption = (
+        f"The {confidence(view.alpha)} interval. Solid: its width if only sampling mattered. "
+        "Hatched: what the noise added for privacy makes of it."
+        + (" Pale: what allowances for errors of the method add." if more else "")
+    )
+    return Picture(svg, caption)
+
+
+def shape_pictures(view: FitView) -> list[Picture]:
+    """A panel per modifier, all on one scale."""
+    shown = view.shapes[:MOST_SHAPES]
+    limits = effect_limits(shown)
+    return [_shape_picture(shape, i, limits) for i, shape in enumerate(shown)]
+
+
+def _shape_picture(shape: Shape, index: int, limits: tuple[float, float]) -> Picture:
+    words = f"Effect by {clean(shape.name)}: {shape_line(shape)}"
+    svg = _draw(
+        f"shape{index}", words, (PANEL, 2.55),
+        lambda ax: effect_plot([shape], ax=ax, ylim=limits),
+    )  # fmt: skip
+    return Picture(svg, words, tables.shape_grid(shape))
+
+
+def gate_picture(view: FitView) -> Picture | None:
+    """The forest of group averages."""
+    if view.gates is None or view.gates.empty:
+        return None
+    gates = view.gates.iloc[:MOST_BARS]
+    ends = gates["estimate"].astype(float)
+    low, high = alike([float(ends.min()), float(ends.max())], float(gates["std_error"].min()))
+    words = (
+        f"Average effects of {len(gates)} groups with {confidence(view.alpha)} intervals, from "
+        f"{low} "
+        f"to {high}; the table below has every number."
+    )
+    svg = _draw(
+        "groups", words, (WIDE, 0.9 + 0.3 * len(gates)),
+        lambda ax: gate_plot(gates, ax=ax, alpha=view.alpha),
+    )  # fmt: skip
+    caption = (
+        f"Average effect by group. Thin line: {confidence(view.alpha)} interval. Thick line: "
+        "what it "
+        "would be without privacy noise."
+    )
+    return Picture(svg, caption)
+
+
+def gain_picture(view: FitView) -> Picture | None:
+    """The gain of treating the cells with the largest effect first."""
+    gains = view.gains
+    if gains is None or len(gains) < 2:
+        return None
+    last = gains.iloc[-1]
+    spread = float(last["conf_high"] - last["conf_low"]) / 4
+    (value,) = alike([float(last["gain"])], spread)
+    caption = (
+        f"Expected gain for each person when the cells with the largest estimated effect are "
+        f"treated first; it ends at {value}, where all are treated. Shaded: "
+        f"{confidence(view.alpha)} "
+        "band. Dashed: the same number treated by chance."
+    )
+    svg = _draw(
+        "gains", caption, (WIDE, 2.9),
+        lambda ax: uplift_plot(
+            gains, ax=ax, alpha=view.alpha, title="Expected uplift",
+            ylabel="gain for each person",
+        ),
+    )  # fmt: skip
+    return Picture(svg, caption, tables.gain_grid(gains))
+
+
+def attack_picture(view: FitView) -> Picture | None:
+    """The proven trade-off function, as the power of the best test."""
+    if view.attack is None:
+        return None
+    grid = tables.attack_grid(view.attack)
+    alarms, most = grid.rows[1]
+    caption = (
+        "Someone tests which of two neighbouring tables this fit was made of, all else known. At "
+        f"{alarms} false alarms the best test detects {most} at most."
+    )
+    curve = view.attack
+    svg = _draw("attack", caption, (WIDE, 2.9), lambda ax: attack_plot(curve, ax=ax))
+    return Picture(svg, caption, grid)
+
+
+def check_picture(check: Check, index: int) -> Picture | None:
+    """A diagnostic as it draws itself; its table stands below."""
+    if check.draw is None or check.rows > MOST_BARS:
+        return None
+    height = 0.9 + 0.3 * check.rows if check.rows else 3.0
+    words = f"{clean(check.caption)}: {clean(check.sentence)}"
+    svg = _draw(f"check{index}", words, (WIDE, height), check.draw)
+    return Picture(svg, f"{check.caption}. The table has its numbers.")
+
+
+def budget_picture(view: FitView) -> Picture | None:
+    """What each release cost."""
+    if view.budget.empty:
+        return None
+    lines = view.budget.iloc[:MOST_BARS]
+    paid = tables.price_frame(lines)
+    currency = paid["currency"].iloc[0]
+    spent = "; ".join(
+        f"{stage} {text} ({share_percent(share)})"
+        for stage, text, share in zip(
+            paid["stage"], column(paid["price"]), paid["share"], strict=True
+        )
+    )
+    words = f"Bars: the price of each release in {currency}: {clean(spent)}."
+    svg = _draw(
+        "budget", words, (WIDE, 0.8 + 0.3 * len(lines)),
+        lambda ax: budget_plot(lines, ax=ax),
+    )  # fmt: skip
+    return Picture(svg, f"What each release cost, in {currency}, and its share of the whole.")
+
+
+def _draw(ident: str, words: str, size: tuple[float, float], plot: Callable[[Axes], object]) -> str:
+    """A picture in the report's own style, whatever the user has set for their notebooks."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        params: Any = matplotlib.rcParams  # typed by its own list of names, from 3.11 on
+        params.update(PICTURE_STYLE)
+        figure = Figure(figsize=size, layout="constrained")  # pyplot neither shows nor keeps it
+        plot(figure.add_subplot())
+        return figure_svg(figure, ident=ident, label=words)
+
+
+PICTURE_STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",  # text stays text: searchable, small, in the page's own font
+    "svg.hashsalt": "privcausal",
+    "font.size": 9.5,
+    "axes.labelsize": 9.5,
+    "hatch.linewidth": 0.8,
+    "hatch.color": "#D55E00",
+    "text.parse_math": False,
+}
+
+
+def figure_svg(fig: Figure, *, ident: str = "figure", label: str = "") -> str:
+    """One `svg` element: no date, no script, no style sheet.
+
+    Parameters
+    ----------
+    fig : Figure
+    ident : str
+        Unique on the page: ids start with it.
+    label : str
+        What a screen reader says in place of the picture.
+    """
+    import matplotlib
+
+    buffer = io.StringIO()
+    saving: Any = {key: PICTURE_STYLE[key] for key in ("svg.fonttype", "svg.hashsalt")}
+    with matplotlib.rc_context(saving), warnings.catch_warnings():
+        # the browser has the fonts that matplotlib lacks
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
+        fig.savefig(buffer, format="svg", metadata={"Date": None})
+    body = buffer.getvalue()
+    body = body[body.index("<svg") :]
+    # a style sheet inside would apply to the whole page; its two lines move to the root
+    for unwanted in (
+        r"<metadata>.*?</metadata>\s*",
+        r"<defs>\s*<style.*?</style>\s*</defs>\s*",
+        r"<!--.*?-->\s*",
+    ):
+        body = re.sub(unwanted, "", body, flags=re.DOTALL)
+    # references are matched inside tags only: text may hold anything that looks like one
+    body = re.sub(r"<[^>]*>", lambda tag: _prefixed(tag.group(), ident), body)
+    head = re.search(r'viewBox="[^"]*"', body)
+    root = (
+        f'<svg role="img" aria-label="{escape(label)}" {head.group() if head else ""} '
+        'stroke-linejoin="round" stroke-linecap="butt" xmlns="http://www.w3.org/2000/svg" '
+        'xmlns:xlink="http://www.w3.org/1999/xlink">'
+    )
+    return re.sub(r"^<svg[^>]*>", lambda _: root, body, count=1).strip()
+
+
+def _prefixed(tag: str, ident: str) -> str:
+    tag = re.sub(r'(?<=\sid=")', f"{ident}-", tag)
+    return re.sub(r'(?<=url\(#)|(?<=href="#)', f"{ident}-", tag)
+
 
 BLUE, VERMILION, SKY = "#0072B2", "#D55E00", "#56B4E9"
 MIDDLE = "#3a8fc4"  # between blue and sky: 3.5 to 1 on white, as a shape without an edge needs
 INK, GREY, PALE = "#1d2733", "#4a5664", "#d9dee3"
 
-NAME = 30
+PICTURE_NAME = 30
 """Characters of a name that a picture shows; tables have it whole."""
 
-PLAIN: dict[str, Any] = {"parse_math": False}
+AS_TYPED: dict[str, Any] = {"parse_math": False}
 
 
 def axes_of(ax: Axes | None, height: float) -> Axes:
@@ -64,11 +314,17 @@ def calm(ax: Axes, across: str) -> None:
 def titles(ax: Axes, title: str, below: str) -> None:
     """A bold title with a small line below it, which says how to read the picture."""
     ax.set_title(
-        cut(title, NAME), loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=20, **PLAIN
+        cut(title, PICTURE_NAME),
+        loc="left",
+        fontsize=10.5,
+        fontweight="bold",
+        color=INK,
+        pad=20,
+        **AS_TYPED,
     )
     note = ax.annotate(
         cut(below, 44), (0, 1), xytext=(0, 6), xycoords="axes fraction",
-        textcoords="offset points", fontsize=8.5, color=GREY, **PLAIN,
+        textcoords="offset points", fontsize=8.5, color=GREY, **AS_TYPED,
     )  # fmt: skip
     note.set_in_layout(False)  # a long name must not squeeze the panel
 
@@ -81,7 +337,7 @@ def row_axes(
     ax = axes_of(ax, height=1.0 + 0.34 * max(len(shown), 1) + more)
     calm(ax, across="x" if grid else "")
     places = -np.arange(len(shown), dtype=float)
-    ax.set_yticks(places, shown, **PLAIN)
+    ax.set_yticks(places, shown, **AS_TYPED)
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(-len(shown) + 0.4, 0.6)
     return ax, places
@@ -89,9 +345,9 @@ def row_axes(
 
 def _lines(name: str) -> str:
     """A name on two lines if it is long, broken between words."""
-    lines = textwrap.wrap(name, NAME, break_long_words=False) or [""]
+    lines = textwrap.wrap(name, PICTURE_NAME, break_long_words=False) or [""]
     kept = lines[:2] if len(lines) < 3 else [lines[0], " ".join(lines[1:])]
-    return "\n".join(cut(line, NAME) for line in kept)
+    return "\n".join(cut(line, PICTURE_NAME) for line in kept)
 
 
 def draw_band(ax: Axes, x: Vector, low: Any, high: Any, middle: Any) -> None:
@@ -103,7 +359,7 @@ def draw_band(ax: Axes, x: Vector, low: Any, high: Any, middle: Any) -> None:
     ax.plot(x, finite(middle), color=BLUE, linewidth=2)
 
 
-ZERO: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 1}
+ZERO_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 1}
 """The line of no effect."""
 
 
@@ -152,10 +408,10 @@ def effect_plot(
     low, high = ylim or effect_limits(shapes)
     for shape, panel in zip(shapes, panels, strict=True):
         calm(panel, across="y")
-        panel.axhline(0, **ZERO)
+        panel.axhline(0, **ZERO_LINE)
         _levels(panel, shape) if shape.kind == "levels" else _curve(panel, shape)
         panel.set_ylim(low, high)
-        panel.set_ylabel("effect", **PLAIN)
+        panel.set_ylabel("effect", **AS_TYPED)
         what = "bars" if shape.kind == "levels" else "shaded"
         titles(panel, clean(shape.name), f"{what}: {clean(shape.interval_label)}")
     return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
@@ -185,7 +441,11 @@ def _levels(ax: Axes, shape: Shape) -> None:
     names = [cut(clean(point), 14) for point in shape.grid]
     crowded = sum(len(name) for name in names) > 26
     ax.set_xticks(
-        places, names, rotation=35 if crowded else 0, ha="right" if crowded else "center", **PLAIN
+        places,
+        names,
+        rotation=35 if crowded else 0,
+        ha="right" if crowded else "center",
+        **AS_TYPED,
     )
     ax.tick_params(axis="x", length=0)
     ax.set_xlim(-0.6, len(places) - 0.4)
@@ -210,10 +470,12 @@ def coef_plot(
     own = np.array(slopes, bool) if ax is None and any(slopes) else np.zeros(len(effects), bool)
     frames = [effects[~own], *(effects[own].iloc[[k]] for k in range(int(own.sum())))]
     of = effects_on(effects.index)
-    said = [f"in units of {of or 'the outcome'}; lines: {level(alpha)} intervals"]
+    said = [f"in units of {of or 'the outcome'}; lines: {confidence(alpha)} intervals"]
     said += [f"for one more of {clean(term)}" for term in effects.index[own]]
     if len(frames) == 1:
-        said = [f"{f'effect on {of}' if of else 'coefficient'}; lines: {level(alpha)} intervals"]
+        said = [
+            f"{f'effect on {of}' if of else 'coefficient'}; lines: {confidence(alpha)} intervals"
+        ]
     panels = [ax] if len(frames) == 1 else _stacked([len(frame) for frame in frames])
     for place, (frame, words) in enumerate(zip(frames, said, strict=True)):
         panel, places = row_axes(panels[place], frame.index)
@@ -261,7 +523,7 @@ def gate_plot(
     ax.hlines(places, low, high, color=MIDDLE, linewidth=7, zorder=2)
     of = effects_on(gates.index)
     ax.set_xlabel(
-        f"average effect{of and f' on {of}'}; thin line: {level(alpha)} interval,\n"
+        f"average effect{of and f' on {of}'}; thin line: {confidence(alpha)} interval,\n"
         "thick: without privacy noise"
     )
     return ax
@@ -296,7 +558,7 @@ def forest_plot(
             xycoords=("axes fraction", "data"), textcoords="offset points", va="center",
             color=INK, fontsize=9,
         )  # fmt: skip
-    ax.set_xlabel(f"{clean(term)}; lines: {level(alpha)} intervals")
+    ax.set_xlabel(f"{clean(term)}; lines: {confidence(alpha)} intervals")
     return ax
 
 
@@ -323,7 +585,7 @@ def interval_plot(
     bars = nested(effect, sources)
     spread = float(effect["std_error"])  # as many digits as the estimate is told with
     include(ax, [0.0, estimate, *(limit for _, low, high in bars for limit in (low, high))])
-    ax.axvline(0, **ZERO)
+    ax.axvline(0, **ZERO_LINE)
     for depth, (label, low, high) in enumerate(bars):
         _nested_bar(ax, low, high, PATTERNS[depth], zorder=4 + len(bars) - depth)
         # the innermost is named above the bar, the wider ones below it, further and further
@@ -334,7 +596,7 @@ def interval_plot(
     ax.set_ylim(-1.05 - 0.62 * max(0, len(bars) - 2), 1.05)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel(f"{clean(name)} ({level(alpha)} intervals; upright line: estimate)")
+    ax.set_xlabel(f"{clean(name)} ({confidence(alpha)} intervals; upright line: estimate)")
     return ax
 
 
@@ -388,7 +650,7 @@ def _bracket(ax: Axes, low: float, high: float, height: float, text: str) -> Non
     ax.annotate(
         text, (low if rightward else high, height), xytext=(0, 5 if height > 0 else -6),
         textcoords="offset points", ha="left" if rightward else "right",
-        va="bottom" if height > 0 else "top", color=INK, fontsize=9, **PLAIN,
+        va="bottom" if height > 0 else "top", color=INK, fontsize=9, **AS_TYPED,
     )  # fmt: skip
 
 
@@ -403,7 +665,7 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax, places = row_axes(ax, names, grid=False)
     ax.barh(places, prices, height=0.55, color=BLUE, edgecolor=INK, linewidth=0.6, zorder=2)
     for place, text, share in zip(places, column(prices), paid["share"], strict=True):
-        label = f"{text} ({percent(share)})" if share else "free"
+        label = f"{text} ({share_percent(share)})" if share else "free"
         # a column of its own beside the bars, where no bar is too short or too long for it
         ax.annotate(
             label, (1, place), xytext=(6, 0), xycoords=("axes fraction", "data"),
@@ -439,7 +701,7 @@ def uplift_plot(
     ax.set_xlim(0, 100)
     ax.set_xlabel("share treated, largest predicted effect first (%)")
     ax.set_ylabel(ylabel)
-    titles(ax, title, f"shaded: {level(alpha)} band; dashed: by chance")
+    titles(ax, title, f"shaded: {confidence(alpha)} band; dashed: by chance")
     return ax
 
 
@@ -467,7 +729,7 @@ def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 
 def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame) -> None:
     low, high = finite(frame["conf_low"]), finite(frame["conf_high"])
-    ax.axvline(0, **ZERO)
+    ax.axvline(0, **ZERO_LINE)
     ax.hlines(places, low, high, color=BLUE, linewidth=1.6, zorder=3)
     for place in places[np.isinf(np.asarray(frame["conf_high"], dtype=float))]:  # from end to end
         ax.axhline(place, color=BLUE, linewidth=1.6, linestyle=":", zorder=3)

@@ -11,15 +11,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from privcausal.errors import CapabilityError, Strict
 from privcausal.prices import at_most
-from privcausal.report import numbers, tables
-from privcausal.report.html import render_html, render_markdown
-from privcausal.report.latex import render_float, render_latex
+from privcausal.report import formats, tables
 from privcausal.report.plots import forest_plot
-from privcausal.report.tables import Block, Pairs, Prose, Rule, Table, TableColumn, TableGrid
-from privcausal.report.text import render_text
+from privcausal.report.tables import (
+    ALERTS,
+    MARKS,
+    Pairs,
+    Prose,
+    Rule,
+    Table,
+    TableBlock,
+    TableColumn,
+    TableGrid,
+    clean,
+    first_sentence,
+    shape_line,
+)
 from privcausal.report.view import FitView
-from privcausal.report.word import write_word
-from privcausal.report.words import ALERTS, MARKS, clean, first_sentence, shape_line
 from privcausal.typing import Kind
 
 if TYPE_CHECKING:
@@ -46,7 +54,7 @@ class Summary(Strict):
 
     def as_text(self) -> str:
         """At most 78 columns of ASCII; long names are cut in the middle."""
-        return render_text(self.table)
+        return formats.render_text(self.table)
 
     def as_latex(self, caption: str | None = None, label: str = "") -> str:
         """Tables for a document that loads booktabs: a centred group, or a float to be cited.
@@ -60,17 +68,17 @@ class Summary(Strict):
             For ``\\ref``, put there as it is.
         """
         if caption is None and not label and not self.floats:
-            return render_latex(self.table)
+            return formats.render_latex(self.table)
         title = self.table.title if caption is None else caption
-        return render_float(self.table, title, label)
+        return formats.render_float(self.table, title, label)
 
     def as_html(self) -> str:
         """A `div` of tables, every name escaped."""
-        return render_html(self.table)
+        return formats.render_html(self.table)
 
     def as_markdown(self) -> str:
         """Pipe tables, as GitHub, Quarto and pandoc read them."""
-        return render_markdown(self.table)
+        return formats.render_markdown(self.table)
 
     def to_word(self, path: str | os.PathLike[str]) -> None:
         """Write a Word document to `path`; needs the extra ``privcausal[word]``.
@@ -80,7 +88,7 @@ class Summary(Strict):
         CapabilityError
             python-docx is not installed.
         """
-        write_word(self.table, path)
+        formats.write_word(self.table, path)
 
     @property
     def tables(self) -> list[pd.DataFrame]:
@@ -127,7 +135,7 @@ def tabulate(view: FitView, *, full: bool) -> Table:
     return Table(view.title, tuple(blocks), ALERTS[view.kind])
 
 
-def _estimates(view: FitView, full: bool) -> list[list[Block]]:
+def _estimates(view: FitView, full: bool) -> list[list[TableBlock]]:
     """The average, then groups, then slopes, which say least by themselves.
 
     Slopes wait for the whole summary where the effect is told by modifier: they are not shrunken,
@@ -143,7 +151,7 @@ def _estimates(view: FitView, full: bool) -> list[list[Block]]:
         (slopes, tables.slope_grid),
         (view.cells, tables.cell_grid),
     )
-    found: list[list[Block]] = [
+    found: list[list[TableBlock]] = [
         [grid(frame, view.alpha)] for frame, grid in shown if frame is not None and len(frame)
     ]
     if view.shapes:
@@ -153,7 +161,7 @@ def _estimates(view: FitView, full: bool) -> list[list[Block]]:
     return found
 
 
-def _short_prices(view: FitView) -> list[list[Block]]:
+def _short_prices(view: FitView) -> list[list[TableBlock]]:
     """Where the uncertainty comes from and what the budget went to, a line each."""
     sources = {source.label: source.share for source in view.uncertainty}
     lines = [f"Std err{_of_first(view)}: {_shares(sources)} of its variance."] if sources else []
@@ -164,17 +172,17 @@ def _short_prices(view: FitView) -> list[list[Block]]:
 
 
 def _shares(of: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {numbers.percent(share)}" for name, share in of.items())
+    return ", ".join(f"{name} {tables.share_percent(share)}" for name, share in of.items())
 
 
-def _whole_prices(view: FitView) -> list[list[Block]]:
+def _whole_prices(view: FitView) -> list[list[TableBlock]]:
     """The same by source and by release."""
     noise = tables.only_mechanism(view.budget)
     said = [_total(view), *([f"Noise: {noise}."] if noise else [])]
     said += [RHO.format(at_most(view.rho))] if view.rho > 0 else []
     if view.parallel:
         said.append(view.parallel)
-    found: list[list[Block]] = [
+    found: list[list[TableBlock]] = [
         [tables.budget_grid(view.budget, mechanisms=noise is None), Prose(tuple(said))]
     ]
     if view.uncertainty:
@@ -197,12 +205,12 @@ def _total(view: FitView) -> str:
     return f"This fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")
 
 
-def _ruled(parts: list[list[Block]]) -> list[Block]:
+def _ruled(parts: list[list[TableBlock]]) -> list[TableBlock]:
     """Parts with a light rule between."""
     return [block for i, part in enumerate(parts) for block in ([Rule("-")] if i else []) + part]
 
 
-def _notes(view: FitView, full: bool) -> list[Block]:
+def _notes(view: FitView, full: bool) -> list[TableBlock]:
     """Whole notes one after another, or the first sentence of each on a line."""
     notes = view.notes if full else _brief_notes(view)
     numbered = [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
@@ -220,14 +228,14 @@ def _brief_notes(view: FitView) -> list[str]:
     """First sentences; what is serious in two lines, if need be by how many others there are."""
     brief = [first_sentence(note) for note in view.notes]
     serious, others = brief[: view.serious], list(dict.fromkeys(brief[view.serious :]))
-    width = LINE if len(serious) > 1 else 2 * LINE
+    width = NOTE_WIDTH if len(serious) > 1 else 2 * NOTE_WIDTH
     lines = [shorten(sentence, width, placeholder=" ...") for sentence in serious]
     if len(lines) > 2:
         lines = [lines[0], f"{len(lines) - 1} more are as serious: see fit.alerts."]
     return [*lines, *others]
 
 
-LINE = 73
+NOTE_WIDTH = 73
 """Characters of a note on one line, after its number: a summary has thirty lines."""
 
 MORE = "summary(full=True): every release, and the notes in full."
@@ -324,7 +332,9 @@ def compared(
     # limits and p values allow for the bias, standard errors do not
     biased = statistic == "std_error" and bool((frame["max_bias"] > 0).any())
     grid = _grid(frame, stats, statistic, lines=3 if biased else 2)
-    below = BELOW[statistic].format(level=numbers.level(alpha), bias=IN_BRACES if biased else "")
+    below = BELOW[statistic].format(
+        level=tables.confidence(alpha), bias=IN_BRACES if biased else ""
+    )
     blocks = (Rule("="), grid, Rule("="), Prose((f"Notes: {' '.join([f'{below}.', *notes])}",)))
     worst: Kind = "none" if "none" in kinds else "published" if "published" in kinds else "proven"
     return Comparison(Table(title, blocks, ALERTS[worst]), frame, stats, alpha)
@@ -357,7 +367,7 @@ def _cells(row: Mapping[Any, Any], statistic: Statistic) -> tuple[str, str, str]
     below = {
         "std_error": f"({error})",
         "conf_int": f"[{low}, {high}]",
-        "p_value": f"({numbers.p_value(float(row['p_value']))})",
+        "p_value": f"({tables.p_value_text(float(row['p_value']))})",
     }
     return estimate, below[statistic], f"{{{bias}}}" if row["max_bias"] > 0 else ""
 

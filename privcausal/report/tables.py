@@ -7,20 +7,316 @@ which have little room, cut them.
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias
 
 import numpy as np
 
-from privcausal.prices import at_most, column, percent
-from privcausal.report import numbers
-from privcausal.report.view import Shape, VarianceSource
-from privcausal.report.words import effects_on
-from privcausal.typing import Vector
+from privcausal.errors import CapabilityError
+from privcausal.prices import DELTA_DIGITS, at_most, column, odds, percent
+from privcausal.report.view import FitView, Shape, VarianceSource
+from privcausal.typing import Kind, Neighbors, Vector
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# Numbers as text: at most ten characters, ASCII, the same in every format.
+
+FIXED_WIDTH = 9
+"""Characters a fixed-point number may take before the scientific form is used."""
+
+
+def number(value: SupportsFloat, digits: int = 4) -> str:
+    """One number to `digits` significant digits, never longer than ten characters."""
+    x = float(value)
+    if not math.isfinite(x):
+        return "nan" if math.isnan(x) else ("inf" if x > 0 else "-inf")
+    if x == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(x)))
+    if not -4 <= exponent < 7:
+        return f"{x:.{min(digits - 1, 2)}e}"
+    return fixed(x, max(0, digits - 1 - exponent))
+
+
+def fixed(value: float, decimals: int) -> str:
+    """Fixed-point text without a negative zero."""
+    text = f"{value:.{decimals}f}"
+    return text.lstrip("-") if text.strip("-0.") == "" else text
+
+
+def alike(values: Sequence[float], spread: float, digits: int = 3) -> tuple[str, ...]:
+    """Numbers on one scale: as many decimals as show `spread` to `digits` digits.
+
+    An estimate, its standard error and its limits read best with the same decimals. Where that
+    would be too long (a tiny spread around a huge number), each is written on its own.
+    """
+    if not (math.isfinite(spread) and spread > 0):
+        return tuple(number(v) for v in values)
+    decimals = max(0, digits - 1 - math.floor(math.log10(spread)))
+    # four decimals are read at a glance; more only if two digits need them
+    decimals = max(min(decimals, 4), decimals + 2 - digits)
+    largest = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
+    # sizes are compared first: 1e300 in fixed point has three hundred digits
+    if decimals <= FIXED_WIDTH - 3 and largest < 10**FIXED_WIDTH:
+        texts = tuple(fixed(v, decimals) if math.isfinite(v) else number(v) for v in values)
+        if all(len(text) <= FIXED_WIDTH for text in texts):
+            return texts
+    ratio = math.log10(largest) - math.log10(spread) if largest > 0 else 0.0
+    return tuple(number(v, min(4, max(2, 2 + math.floor(ratio)))) for v in values)
+
+
+def interval(row: Any, digits: int = 3) -> tuple[str, ...]:
+    """Estimate and both limits of a row of estimates, on the scale of its standard error."""
+    values = [float(row[name]) for name in ("estimate", "conf_low", "conf_high")]
+    return alike(values, float(row["std_error"]), digits)
+
+
+def noise_text(value: float) -> str:
+    """A noise level; blank where there was none to tell of."""
+    return "" if math.isnan(value) else number(value, 3)
+
+
+def p_value_text(value: float) -> str:
+    """Three decimals; below 0.001 the exact value is of no use."""
+    if math.isnan(value):
+        return "--"
+    return "<0.001" if value < 0.001 else fixed(value, 3)
+
+
+def share_percent(share: float) -> str:
+    """A share of one; what is neither nothing nor all is never shown as such."""
+    if not math.isfinite(share):
+        return "nan"
+    if 0 < share < 0.005:
+        return "<1%"
+    if 0.995 < share < 1:
+        return ">99%"
+    return f"{100 * share:.0f}%" if abs(share) < 1e6 else number(share, 3)
+
+
+def count(value: float) -> str:
+    """A (noisy) count, to the nearest whole number."""
+    return fixed(value, 0) if abs(value) < 10**FIXED_WIDTH else number(value)
+
+
+def confidence(alpha: float) -> str:
+    """The level of an interval, ``"95%"``."""
+    return f"{100 * (1 - alpha):.4g}%"
+
+
+def limits(alpha: float) -> tuple[str, str]:
+    """Heads of the two interval columns, ``("[0.025", "0.975]")``."""
+    return f"[{alpha / 2:.4g}", f"{1 - alpha / 2:.4g}]"
+
+
+def point_text(value: float) -> str:
+    """A place on an axis: no digits that say nothing."""
+    text = number(value)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+# Names for readers in place of column names: ``labels={"dth30": "30-day mortality"}``.
+
+Labels = Mapping[str, str]
+
+
+def check_labels(labels: Labels | None, columns: tuple[str, ...]) -> dict[str, str]:
+    """The labels, if they are texts for these columns; `CapabilityError` otherwise."""
+    found = {} if labels is None else labels
+    if not isinstance(found, Mapping) or not all(
+        isinstance(k, str) and isinstance(v, str) and v.strip() for k, v in found.items()
+    ):
+        raise CapabilityError("labels is a dict of texts by column, {'dth30': '30-day mortality'}")
+    for name in found:
+        if name not in columns:
+            known = ", ".join(map(repr, columns[:10]))
+            raise CapabilityError(f"labels has {name!r}, no column of the fit; those are {known}")
+    return dict(found)
+
+
+def relabelled(text: str, labels: Labels) -> str:
+    """A term with its columns' labels: ``C(ward)[T.north]`` and ``ward[north]`` as Ward: north."""
+    if not labels:
+        return text
+    names = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
+    column = rf"(?:C\((?P<inside>{names})(?:, [^)]*)?\)|(?P<name>{names})(?![\w(]))"
+
+    def told(found: re.Match[str]) -> str:
+        label = labels[found["inside"] or found["name"]]
+        return label if found["level"] is None else f"{label}: {found['level']}"
+
+    return re.sub(rf"(?<![\w.]){column}(?:\[(?:T\.)?(?P<level>[^\]]*)\])?", told, text)
+
+
+def with_labels(view: FitView, labels: Labels) -> FitView:
+    """The same fit in a reader's words. The formula and the call stay as they were typed."""
+    if not labels:
+        return view
+
+    def told(text: str) -> str:
+        return relabelled(text, labels)
+
+    def indexed(frame: pd.DataFrame | None) -> pd.DataFrame | None:
+        return None if frame is None else frame.rename(index=lambda term: told(str(term)))
+
+    return replace(
+        view,
+        outcome=told(view.outcome),
+        treatment=told(view.treatment),
+        left=tuple((k, v if k == "Formula" else told(v)) for k, v in view.left),
+        effects=indexed(view.effects),
+        gates=indexed(view.gates),
+        cells=indexed(view.cells),
+        shapes=tuple(replace(shape, name=told(shape.name)) for shape in view.shapes),
+        headline=tuple(map(told, view.headline)),
+    )
+
+
+# Words: untrusted text made safe to print, and the sentences that fits share.
+
+ALERTS: dict[Kind, str] = {
+    "proven": "",
+    "published": "PUBLISHED GUARANTEE, NOT PROVEN: it rests on the paper's own claim",
+    "none": "NOT PRIVATE: made with a test noise source; do not publish",
+}
+"""The line that every output of such a fit carries at its top and at its bottom."""
+
+MARKS = {
+    "pub": "declared public",
+    "dp": "released with noise",
+    "post": "from releases",
+}
+
+SYMBOLS = str.maketrans(
+    {
+        "‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "--", "−": "-", "…": "...",
+        "≤": "<=", "≥": ">=", "≠": "!=", "×": "x", "±": "+-", "·": "*", "ß": "ss", "ø": "o",
+        "Ø": "O", "æ": "ae", "Æ": "AE", "œ": "oe", "ł": "l", "Ł": "L", "ε": "eps", "δ": "delta",
+        "ρ": "rho", "τ": "tau", "β": "beta", "α": "alpha", "σ": "sigma",
+    }
+)  # fmt: skip
+
+ODDS = {
+    "substitute": "one person's data were used in place of another's",
+    "add_remove": "one person's data were used at all",
+}
+
+
+def clean(text: object) -> str:
+    r"""Text on one line in which every character is visible.
+
+    White space becomes a blank; control, direction and half characters become escapes
+    (``\x1b``), so a name can neither break a layout nor pose as another.
+    """
+    return "".join(_visible(c) for c in str(text))
+
+
+def _visible(character: str) -> str:
+    if character.isspace():
+        return " "
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def ascii_only(text: object) -> str:
+    r"""Clean text in ASCII: accents dropped, known symbols spelt, the rest as ``\u5e74``."""
+    spelt = clean(text).translate(SYMBOLS)
+    plain = "".join(c for c in unicodedata.normalize("NFKD", spelt) if not unicodedata.combining(c))
+    return clean(plain).encode("ascii", "backslashreplace").decode("ascii")
+
+
+def effects_on(index: pd.Index[Any]) -> str:
+    """What the effects of a table are on, where its index is named after it; else empty."""
+    return "" if index.name in (None, "term", "contrast") else clean(index.name)
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in at most `width` characters, its middle replaced by ``..``.
+
+    The ends stay, because terms of one factor differ in their last characters.
+    """
+    if len(text) <= width:
+        return text
+    if width <= 2:
+        return text[: max(0, width)]
+    tail = (width - 2) // 2
+    return text[: width - 2 - tail] + ".." + text[len(text) - tail :]
+
+
+def first_sentence(text: str) -> str:
+    """What a note says, without why."""
+    head, dot, _ = text.partition(". ")
+    return head + "." if dot else text
+
+
+def odds_sentence(epsilon: float, delta: float, neighbors: Neighbors) -> str:
+    """What epsilon lets anyone learn about one person, as odds (for `FitView.guarantee`)."""
+    most = odds(0.5, epsilon)
+    slack = f" (up to a {at_most(delta, DELTA_DIGITS)} failure chance)" if delta else ""
+    return f"Someone who holds it 50:50 that {ODDS[neighbors]} can move at most to {most}{slack}."
+
+
+def guess_sentence(right: float, unit: str, neighbors: Neighbors) -> str:
+    """How often a guess between two neighbouring tables is right, at most; `right` is a share."""
+    change = "replaced by any other" if neighbors == "substitute" else "there or not"
+    return (
+        f"Someone who gives equal chances to two tables, the data of {unit} {change}, guesses "
+        f"right at most {percent(right)} % of the time; a coin is right 50 %."
+    )
+
+
+def shape_line(shape: Shape) -> str:
+    """From where to where a shape goes."""
+    values = np.asarray(shape.estimate, dtype=float)
+    if not np.isfinite(values).any():
+        return "no estimate."
+    told = _extremes(values) if shape.kind == "levels" else _course(values)
+    limits = np.column_stack([values, shape.conf_low, shape.conf_high])[told].astype(float)
+    spread = float(np.nanmax(limits) - np.nanmin(limits)) / 4
+    shown = iter(alike(limits.ravel().tolist(), spread, digits=2))
+    first, *turns, last = (
+        f"{next(shown)} [{next(shown)}, {next(shown)}] at {_point(shape, i)}" for i in told
+    )
+    via = "".join(f" via {turn}" for turn in turns)
+    return f"from {first}{via} to {last} ({clean(shape.interval_label)})."
+
+
+TURN = 0.25
+"""A curve that turns is told where it does, if this part of its spread lies beyond its ends."""
+
+
+def _extremes(values: Vector) -> list[int]:
+    """Where the least and the greatest are."""
+    return [int(np.nanargmin(values)), int(np.nanargmax(values))]
+
+
+def _course(values: Vector) -> list[int]:
+    """Both ends, and between them where the curve turns."""
+    far = TURN * float(np.nanmax(values) - np.nanmin(values))
+    turns = [i for i in _extremes(values) if all(np.abs(values[i] - values[[0, -1]]) > far)]
+    return [0, *sorted(turns), len(values) - 1]
+
+
+def _point(shape: Shape, index: int) -> str:
+    place = shape.grid[index]
+    return clean(place) if isinstance(place, str) else point_text(place)
+
+
+def interval_sentence(view: FitView) -> str:
+    """The headline effect with its interval: ``0.0532 (95% interval 0.009 to 0.097)``."""
+    if view.effects is None or view.effects.empty:
+        return "no average effect was released"
+    row = view.effects.iloc[view.lead]
+    estimate, low, high = interval(row)
+    if np.isinf(row["conf_high"] - row["conf_low"]):
+        return f"{estimate} (no limits at {confidence(view.alpha)})"
+    return f"{estimate} ({confidence(view.alpha)} interval {low} to {high})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +378,7 @@ class Prose:
     console: bool = False
 
 
-Block: TypeAlias = Rule | Pairs | TableGrid | Prose
+TableBlock: TypeAlias = Rule | Pairs | TableGrid | Prose
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +386,7 @@ class Table:
     """A title and blocks; `alert` is printed first and last in every format."""
 
     title: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[TableBlock, ...]
     alert: str = ""
 
 
@@ -108,7 +404,7 @@ def filled(
     return TableGrid(caption, heads, tuple(zip(*cells, strict=True)), frame, headed)
 
 
-def named(head: str, cells: Iterable[object], words: str = "") -> Filled:
+def labelled_names(head: str, cells: Iterable[object], words: str = "") -> Filled:
     """A column of text."""
     return TableColumn(head, "left", words), map(str, cells)
 
@@ -117,9 +413,7 @@ def scaled(frame: pd.DataFrame, heads: Mapping[str, TableColumn], spread: Any) -
     """These columns of a frame, the numbers of a row with equal decimals, by its `spread`."""
     values = frame[list(heads)].to_numpy(dtype=float)
     spreads = np.broadcast_to(np.asarray(spread, dtype=float), len(frame))
-    cells = [
-        numbers.alike(row, s) for row, s in zip(values.tolist(), spreads.tolist(), strict=True)
-    ]
+    cells = [alike(row, s) for row, s in zip(values.tolist(), spreads.tolist(), strict=True)]
     return list(zip(heads.values(), _columns(cells, len(heads)), strict=True))
 
 
@@ -133,7 +427,7 @@ BIASED = ("estimate", "std_error", "max_bias", "conf_low", "conf_high")
 
 def estimate_heads(alpha: float) -> dict[str, TableColumn]:
     """Heads of `BIASED`, of intervals at level 1 - alpha."""
-    level, (low, high) = numbers.level(alpha), numbers.limits(alpha)
+    level, (low, high) = confidence(alpha), limits(alpha)
     return {
         "estimate": TableColumn("estimate"),
         "std_error": TableColumn("std err", words="standard error"),
@@ -156,9 +450,9 @@ def estimates(row: Mapping[Any, Any], columns: Sequence[str] = BIASED) -> tuple[
     """Estimate, standard error and limits with equal decimals; limits alone if there is no more."""
     values = [float(row[column]) for column in columns]
     if math.isnan(values[0]):
-        limits = numbers.alike(values[-2:], (values[-1] - values[-2]) / 4)
+        limits = alike(values[-2:], (values[-1] - values[-2]) / 4)
         return (*("--" for _ in columns[:-2]), *("--" if t == "nan" else t for t in limits))
-    return numbers.alike(values, float(row["std_error"]))
+    return alike(values, float(row["std_error"]))
 
 
 def effect_grid(effects: pd.DataFrame, alpha: float) -> TableGrid:
@@ -176,24 +470,24 @@ def slope_grid(slopes: pd.DataFrame, alpha: float) -> TableGrid:
 
 def _effects(caption: str, head: str, effects: pd.DataFrame, alpha: float) -> TableGrid:
     *values, low, high = estimated(effects, alpha)
-    marks = named("", (f"[{mark}]" for mark in effects["mark"]), "origin")
-    tests = TableColumn("p-value"), map(numbers.p_value, effects["p_value"])
-    names = named(head, effects.index, "term")
+    marks = labelled_names("", (f"[{mark}]" for mark in effects["mark"]), "origin")
+    tests = TableColumn("p-value"), map(p_value_text, effects["p_value"])
+    names = labelled_names(head, effects.index, "term")
     return filled(caption, names, marks, *values, tests, low, high, frame=effects)
 
 
 def gate_grid(gates: pd.DataFrame, alpha: float) -> TableGrid:
     """Group averages; the last column tells how much of the variance is privacy noise."""
     noise = TableColumn("privacy", words="variance due to privacy noise")
-    shares = ("--" if math.isnan(s) else numbers.percent(s) for s in gates["privacy_share"])
-    names = named("Groups [dp]", gates.index, "group")
+    shares = ("--" if math.isnan(s) else share_percent(s) for s in gates["privacy_share"])
+    names = labelled_names("Groups [dp]", gates.index, "group")
     columns = names, *estimated(gates, alpha), (noise, shares)
     return filled("Average effect by group", *columns, frame=gates)
 
 
 def cell_grid(cells: pd.DataFrame, alpha: float) -> TableGrid:
     """Cells of a partition: noisy counts per arm, uplift, limits."""
-    names = named("Cells [dp]", cells.index, "cell")
+    names = labelled_names("Cells [dp]", cells.index, "cell")
     columns = names, *noisy_counts(cells), *estimated(cells, alpha, ESTIMATES, "uplift")
     return filled("Uplift by cell", *columns, frame=cells)
 
@@ -201,7 +495,7 @@ def cell_grid(cells: pd.DataFrame, alpha: float) -> TableGrid:
 def noisy_counts(frame: pd.DataFrame) -> list[Filled]:
     """The columns treated and control."""
     return [
-        (TableColumn(arm, words=f"{arm} (noisy count)"), map(numbers.count, frame[arm]))
+        (TableColumn(arm, words=f"{arm} (noisy count)"), map(count, frame[arm]))
         for arm in ("treated", "control")
     ]
 
@@ -216,14 +510,14 @@ def source_grid(
     import pandas as pd
 
     frame = pd.DataFrame(list(sources), columns=list(VarianceSource._fields)).set_index("label")
-    errors = numbers.alike([s.std_error for s in sources], min(s.std_error for s in sources))
-    shares = [numbers.percent(s.share) for s in sources]
+    errors = alike([s.std_error for s in sources], min(s.std_error for s in sources))
+    shares = [share_percent(s.share) for s in sources]
     both = (f"se {e} ({share} of variance)" for e, share in zip(errors, shares, strict=True))
     columns: list[Filled] = [(TableColumn("standard error"), errors)]
     columns.append((TableColumn("share of variance"), shares))
     if packed:
-        columns = [named("standard error, share of variance", both)]
-    first, last = named("source", frame.index), named("meaning", frame["meaning"])
+        columns = [labelled_names("standard error, share of variance", both)]
+    first, last = labelled_names("source", frame.index), labelled_names("meaning", frame["meaning"])
     caption = f"Where the uncertainty{of} comes from"
     return filled(caption, first, *columns, last, frame=frame, headed=not packed)
 
@@ -242,10 +536,10 @@ def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:
     lines = (f"{line} {stage}" for line, stage in enumerate(budget["stage"], 1))
     return filled(
         "Privacy budget, release by release",
-        named("Privacy budget", lines, "stage"),
-        named("query", budget["query"]),
-        *([named("mechanism", budget["mechanism"])] if mechanisms else []),
-        (noise, map(numbers.noise, budget["noise_sd"])),
+        labelled_names("Privacy budget", lines, "stage"),
+        labelled_names("query", budget["query"]),
+        *([labelled_names("mechanism", budget["mechanism"])] if mechanisms else []),
+        (noise, map(noise_text, budget["noise_sd"])),
         *((TableColumn(currency), _prices(budget, currency)) for currency in paid),
         frame=budget,
     )
@@ -276,9 +570,9 @@ def share_grid(budget: pd.DataFrame) -> TableGrid:
     shares = price_frame(budget)["share"]
     return filled(
         "Where the privacy budget went",
-        named("stage", budget["stage"], "step"),
-        named("query", budget["query"], "what was asked of the data"),
-        (TableColumn("share", words="share of the price"), map(numbers.percent, shares)),
+        labelled_names("stage", budget["stage"], "step"),
+        labelled_names("query", budget["query"], "what was asked of the data"),
+        (TableColumn("share", words="share of the price"), map(share_percent, shares)),
     )
 
 
@@ -321,10 +615,10 @@ def shape_grid(shape: Shape, most: int = 11) -> TableGrid:
     # levels have no points between them: all are shown
     frame = frame if shape.kind == "levels" else frame.iloc[_some(len(frame), most)]
     heads = {name: TableColumn(name) for name in values}
-    points = (p if isinstance(p, str) else numbers.point(p) for p in frame.index)
+    points = (p if isinstance(p, str) else point_text(p) for p in frame.index)
     return filled(
         f"Effect by {shape.name} ({shape.interval_label})",
-        named(shape.name, points),
+        labelled_names(shape.name, points),
         *scaled(frame, heads, (frame["high"] - frame["low"]) / 4),
     )
 
@@ -341,7 +635,7 @@ def gain_grid(gains: pd.DataFrame, most: int = 11) -> TableGrid:
     heads = {"gain": "gain", "conf_low": "low", "conf_high": "high", "random": "by chance"}
     return filled(
         "Expected gain by share treated",
-        named("treated", map(numbers.percent, shown["share"])),
+        labelled_names("treated", map(share_percent, shown["share"])),
         *scaled(
             shown,
             {name: TableColumn(head) for name, head in heads.items()},
@@ -355,7 +649,7 @@ def attack_grid(curve: pd.DataFrame) -> TableGrid:
     found = np.interp(ALARMS, curve["false_alarms"], curve["power"])
     return filled(
         "Power of the best attack, at most",
-        named("false alarms", map(numbers.percent, ALARMS)),
+        labelled_names("false alarms", map(share_percent, ALARMS)),
         (TableColumn("detected at most"), (f"{percent(power)}%" for power in found.tolist())),
     )
 
@@ -366,7 +660,7 @@ ALARMS = (0.01, 0.05, 0.1, 0.25, 0.5)
 
 def plain_grid(caption: str, frame: pd.DataFrame) -> TableGrid:
     """Any small frame: its index as names, floats with equal decimals, the rest as text."""
-    first = named(str(frame.index.name or ""), frame.index, str(frame.index.name or "row"))
+    first = labelled_names(str(frame.index.name or ""), frame.index, str(frame.index.name or "row"))
     return filled(caption, first, *(_plain(series) for _, series in frame.items()), frame=frame)
 
 
@@ -376,4 +670,4 @@ def _plain(series: pd.Series[Any]) -> Filled:
         return head, map(str, series)
     values = [float(value) for value in series]
     most = max((abs(v) for v in values if math.isfinite(v)), default=1.0)
-    return head, numbers.alike(values, most)
+    return head, alike(values, most)

@@ -8,32 +8,200 @@ skeleton and then applied to rows.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-from privcausal.request.arithmetic import arithmetic
-from privcausal.request.calls import (
-    ELEMENTARY,
-    MAX_BASIS,
-    Call,
-    advice,
-    checked_name,
-    constant,
-    path_of,
-    quoted,
-    read_call,
-    unique,
-)
-from privcausal.request.header import label_key
+import numpy as np
+
+from privcausal.errors import SchemaError
+from privcausal.request import expressions
+from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, label_key
 from privcausal.stored import stored
+from privcausal.typing import Integers, Mask, Matrix, Vector
+
+# Declared subgroups: how they are written, and which rows belong to them.
+
+
+@dataclass(frozen=True)
+class Group:
+    """A declared subgroup: rows with `column == level`, or with `column` compared to a number."""
+
+    label: str
+    column: str
+    comparison: Literal["==", "!=", ">=", "<=", ">", "<"]
+    value: str | float
+
+
+def parse_group(text: Any) -> Group:
+    """A group as written: ``"age >= 65"``, ``"sex == F"``, or a column whose levels are meant.
+
+    A bare column name gives a `Group` with an empty value; its levels come from the schema.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise SchemaError("groups are column names or comparisons such as 'age >= 65'")
+    for comparison in ("==", "!=", ">=", "<=", ">", "<"):
+        if comparison in text:
+            column, _, value = (part.strip() for part in text.partition(comparison))
+            if not column or not value:
+                raise SchemaError(f"group {text!r} must read 'column {comparison} value'")
+            return Group(text.strip(), column, comparison, _group_value(text, comparison, value))
+    return Group(text.strip(), text.strip(), "==", "")
+
+
+def _group_value(text: str, comparison: str, value: str) -> str | float:
+    try:
+        number = float(value)
+    except ValueError:
+        if comparison in ("==", "!="):
+            return value.strip("'\"")
+        raise SchemaError(f"group {text!r} must compare with a number") from None
+    if not math.isfinite(number):
+        raise SchemaError(f"group {text!r} must compare with a finite number")
+    return number
+
+
+def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
+    """Declared groups with every level of a bare column spelt out, checked against the schema."""
+    groups: list[Group] = []
+    for text in texts:
+        group = parse_group(text)
+        domain = schema.get(group.column)
+        if domain is None:
+            raise SchemaError(f"group {text!r} needs a declared domain for {group.column!r}")
+        groups += _levels_of(group, domain) if group.value == "" else [_checked(group, domain)]
+    seen = set()
+    for group in groups:
+        rows = group.column, group.comparison, group.value
+        if rows in seen:
+            raise SchemaError(f"group {group.label!r} is declared twice")
+        seen.add(rows)
+    return tuple(groups)
+
+
+def numeric_group(column: str) -> SchemaError:
+    """The refusal of a bare column of numbers."""
+    return SchemaError(
+        f"group {column!r} is numeric: write a comparison such as '{column} >= 65', or, if it is "
+        f"0/1, declare that: bounds={{{column!r}: [0, 1]}}"
+    )
+
+
+def _levels_of(group: Group, domain: Domain) -> list[Group]:
+    if isinstance(domain, Interval):
+        raise numeric_group(group.column)
+    labels = domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
+    return [Group(f"{group.column}[{label}]", group.column, "==", label) for label in labels]
+
+
+def _checked(group: Group, domain: Domain) -> Group:
+    """The group, with a label on its right-hand side as `label_key` writes it."""
+    if isinstance(domain, Interval):
+        if isinstance(group.value, str):
+            raise SchemaError(f"group {group.label!r}: {group.column!r} is numeric")
+        return group
+    value = str(label_key(group.value))
+    if isinstance(domain, Binary):
+        if value not in (*domain.zeros, *domain.ones):
+            raise SchemaError(
+                f"group {group.label!r}: {group.column!r} is {domain.zero} or {domain.one}"
+            )
+    elif group.comparison not in ("==", "!="):
+        raise SchemaError(f"group {group.label!r}: levels are compared with == or != only")
+    elif value not in domain.labels:
+        raise SchemaError(
+            f"group {group.label!r}: unknown level; declared are {', '.join(domain.labels)}"
+        )
+    return replace(group, value=value)
+
+
+def group_mask(group: Group, values: Vector | Integers, domain: Domain) -> Mask:
+    """Which cleaned values belong to the group, shape (n,)."""
+    if isinstance(domain, Levels):
+        same = values == domain.labels.index(str(group.value))
+        return np.asarray(same if group.comparison == "==" else ~same)
+    if isinstance(domain, Binary) and isinstance(group.value, str):
+        number = 1.0 if group.value in domain.ones else 0.0
+    else:
+        number = float(group.value)
+    return np.asarray(_COMPARE[group.comparison](values, number))
+
+
+_COMPARE = {
+    "==": np.equal,
+    "!=": np.not_equal,
+    ">=": np.greater_equal,
+    "<=": np.less_equal,
+    ">": np.greater,
+    "<": np.less,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Partitions:
+    """Sets of groups that partition the rows, so that their sums add up to that over all rows.
+
+    Attributes
+    ----------
+    identities : Matrix
+        A row for each set, shape (q, 1 + G): 1 for all rows, -1 for each of its groups. Times the
+        sums over all rows and over the groups, it gives the sum over the rest, rows in no group.
+    certain : Mask
+        Whether the rest is surely empty. Otherwise it may have rows with an undeclared label or a
+        missing value.
+    """
+
+    identities: Matrix
+    certain: Mask
+
+
+def partitions(groups: Sequence[Group], schema: Schema, needed: Collection[str]) -> Partitions:
+    """A set for each column every declared value of which is in exactly one of its groups.
+
+    Parameters
+    ----------
+    needed : collection of str
+        Columns of which no counted row misses a value. A row that misses another column's counts,
+        but in none of its groups. So does a row with an undeclared label (except in groups that
+        say ``!=``), unless ``Levels(..., other=True)`` has a level for it.
+    """
+    found, certain = [], []
+    for column in dict.fromkeys(group.column for group in groups):
+        own = [j for j, group in enumerate(groups) if group.column == column]
+        domain = schema[column]
+        inside = [
+            np.sum([group_mask(groups[j], values, domain) for j in own], axis=0)
+            for values in _examples([groups[j] for j in own], domain)
+        ]
+        if not (inside[0] == 1).all():
+            continue
+        found.append(np.zeros(1 + len(groups)))
+        found[-1][0], found[-1][[1 + j for j in own]] = 1.0, -1.0
+        present = schema.complete or column in needed
+        certain.append(present and bool((inside[1] == 1).all()))
+    return Partitions(np.reshape(found, (-1, 1 + len(groups))), np.array(certain, bool))
+
+
+def _examples(
+    groups: Sequence[Group], domain: Domain
+) -> tuple[Vector | Integers, Vector | Integers]:
+    """A cleaned value of each kind that the groups can tell apart: declared ones, and others."""
+    if isinstance(domain, Levels):
+        return np.arange(len(domain.labels)), np.array([] if domain.other else [-1])
+    if isinstance(domain, Binary):
+        return np.array([0.0, 1.0]), np.zeros(0)
+    cuts = [float(group.value) for group in groups]
+    ends = np.unique(np.clip([domain.lo, domain.hi, *cuts], domain.lo, domain.hi))
+    return np.r_[ends, 0.5 * (ends[:-1] + ends[1:])], np.zeros(0)
+
 
 MAX_DEGREE = 5
 
-Kind: TypeAlias = Literal[
+FactorKind: TypeAlias = Literal[
     "numeric", "categorical", "contrast", "function", "spline", "poly", "smooth"
 ]
-LABELLED = "categorical", "contrast"
+LABEL_KINDS = "categorical", "contrast"
 """Kinds of a column of labels."""
 Option: TypeAlias = int | tuple[float, ...]
 
@@ -67,7 +235,7 @@ class Factor:
     """
 
     expr: str
-    kind: Kind
+    kind: FactorKind
     variables: tuple[str, ...]
     total: bool = True
     ref: str | None = None
@@ -77,7 +245,7 @@ class Factor:
     def __str__(self) -> str:
         """The factor as one would type it."""
         if self.kind == "numeric":
-            return quoted(self.expr)
+            return expressions.quoted(self.expr)
         shown = [] if self.ref is None else [f"ref={self.ref!r}"]
         shown += [f"levels={[*self.levels]}"] if self.levels else []
         return f"{', '.join([self.expr[:-1], *shown])})" if shown else self.expr
@@ -96,7 +264,7 @@ class Factor:
 
 def bare_factor(name: str) -> Factor:
     """A column as it is."""
-    return Factor(name, "numeric", (checked_name(name),))
+    return Factor(name, "numeric", (expressions.checked_name(name),))
 
 
 def call_factor(text: str) -> Factor:
@@ -107,10 +275,10 @@ def call_factor(text: str) -> Factor:
     FormulaError
         Unless every part of it is on the allow-list.
     """
-    call = read_call(text)
+    call = expressions.read_call(text)
     build = _BUILDERS.get(call.name)
     if build is None:
-        raise call.refuse(advice(call.name))
+        raise call.refuse(expressions.advice(call.name))
     return build(call)
 
 
@@ -120,7 +288,7 @@ def call_factor(text: str) -> Factor:
 CONTRASTS = ("sum", "helmert", "poly", "diff")
 
 
-def _categorical(call: Call) -> Factor:
+def _categorical(call: expressions.TypedCall) -> Factor:
     name = call.first()
     given = call.given(["contr.", "ref", "levels"], ["contr."])
     ref = _label(call, given["ref"]) if "ref" in given else None
@@ -128,7 +296,7 @@ def _categorical(call: Call) -> Factor:
     if "levels" in given:
         node = given["levels"]
         items = node.elts if isinstance(node, ast.List | ast.Tuple) else []
-        levels = unique(_label(call, item) for item in items)
+        levels = expressions.unique(_label(call, item) for item in items)
         if len(levels) < 2 or len(levels) < len(items):
             raise call.refuse("levels are two or more different labels; write levels=['A', 'B']")
     shown, kind = ast.unparse(call.node.args[0]), "categorical"
@@ -140,11 +308,11 @@ def _categorical(call: Call) -> Factor:
             raise call.refuse(f"contr.{contrast} has no reference label; leave out ref=")
         else:
             shown, kind = f"{shown}, contr.{contrast}", "contrast"
-    return Factor(f"C({shown})", cast("Kind", kind), (name,), ref=ref, levels=levels)
+    return Factor(f"C({shown})", cast("FactorKind", kind), (name,), ref=ref, levels=levels)
 
 
-def _contrast(call: Call, node: ast.expr) -> str:
-    path = path_of(node.func if isinstance(node, ast.Call) else node) or ""
+def _contrast(call: expressions.TypedCall, node: ast.expr) -> str:
+    path = expressions.path_of(node.func if isinstance(node, ast.Call) else node) or ""
     kind = path.removeprefix("contr.")
     if path == "Treatment":
         kind = "treatment"
@@ -158,7 +326,7 @@ def _contrast(call: Call, node: ast.expr) -> str:
     return kind
 
 
-def _base(call: Call, node: ast.expr, ref: str | None) -> str | None:
+def _base(call: expressions.TypedCall, node: ast.expr, ref: str | None) -> str | None:
     """The reference of ``contr.treatment("A")``, which is ``C(x, ref="A")``."""
     if not isinstance(node, ast.Call):
         return ref
@@ -168,8 +336,8 @@ def _base(call: Call, node: ast.expr, ref: str | None) -> str | None:
     return _label(call, labels[0]) if labels else ref
 
 
-def _label(call: Call, node: ast.expr) -> str:
-    value = node.value if isinstance(node, ast.Constant) else constant(node)
+def _label(call: expressions.TypedCall, node: ast.expr) -> str:
+    value = node.value if isinstance(node, ast.Constant) else expressions.constant(node)
     key = label_key(value) if isinstance(value, str | int | float) else None
     if not key or ("'" in key and '"' in key):
         raise call.refuse('a label is text or a number; write ref="A": one declared label')
@@ -179,26 +347,29 @@ def _label(call: Call, node: ast.expr) -> str:
 class _Basis(NamedTuple):
     """Kind, limits of whole-number options, those given by position, and options yes or no."""
 
-    kind: Kind
+    kind: FactorKind
     limits: Mapping[str, tuple[int, int]]
     positional: Sequence[str] = ()
     flags: Sequence[str] = ()
 
 
-_CUBIC = _Basis("spline", {"df": (3, MAX_BASIS)}, ["df"], ["constraints"])
+_CUBIC = _Basis("spline", {"df": (3, expressions.MAX_BASIS)}, ["df"], ["constraints"])
 _BASES: Mapping[str, _Basis] = {
     "poly": _Basis("poly", {"degree": (1, MAX_DEGREE)}, ["degree"], ["raw"]),
     "bs": _Basis(
-        "spline", {"df": (1, MAX_BASIS), "degree": (1, MAX_DEGREE)}, ["df"], ["include_intercept"]
+        "spline",
+        {"df": (1, expressions.MAX_BASIS), "degree": (1, MAX_DEGREE)},
+        ["df"],
+        ["include_intercept"],
     ),
     **dict.fromkeys(("cr", "cs", "cc"), _CUBIC),
-    "s": _Basis("smooth", {"k": (3, MAX_BASIS)}),
+    "s": _Basis("smooth", {"k": (3, expressions.MAX_BASIS)}),
 }
 _YES = {"constraints": "center"}
 """What an option is when it is not False; True if it is not here."""
 
 
-def _basis(call: Call) -> Factor:
+def _basis(call: expressions.TypedCall) -> Factor:
     basis = _BASES[call.name]
     name = call.first()
     with_knots = () if basis.kind == "poly" else ("knots",)
@@ -223,7 +394,7 @@ def _basis(call: Call) -> Factor:
     return Factor(expr, basis.kind, (name,), total, options=tuple(options.items()))
 
 
-def _flag(call: Call, flag: str, node: ast.expr) -> bool:
+def _flag(call: expressions.TypedCall, flag: str, node: ast.expr) -> bool:
     value = node.value if isinstance(node, ast.Constant) else None
     yes = _YES.get(flag, True)
     no = None if flag in _YES else False
@@ -239,50 +410,59 @@ def _written(key: str, value: Option) -> str:
     return repr(_YES.get(key, True)) if flag else str(value)
 
 
-def _check_spline(call: Call, options: Mapping[str, Any]) -> None:
+def _check_spline(call: expressions.TypedCall, options: Mapping[str, Any]) -> None:
     knots = len(options.get("knots", ()))
     if "df" in options and knots:
         raise call.refuse("df and knots exclude each other; write one of them")
     if call.name != "bs":
         if "df" not in options and knots < 2:
             raise call.refuse(f"write {call.name}(x, df=5), or two knots or more")
-        if knots + 2 > MAX_BASIS:
-            raise call.refuse(f"a spline has at most {MAX_BASIS} functions; give fewer knots")
+        if knots + 2 > expressions.MAX_BASIS:
+            raise call.refuse(
+                f"a spline has at most {expressions.MAX_BASIS} functions; give fewer knots"
+            )
         return
     degree = options.get("degree", 3)
     least = degree + options.get("include_intercept", 0)
     if options.get("df", least) < least:
         raise call.refuse(f"df must be at least the degree, {degree}, and one for the intercept")
-    if knots + least > MAX_BASIS:
-        raise call.refuse(f"a spline has at most {MAX_BASIS} functions; give fewer knots")
+    if knots + least > expressions.MAX_BASIS:
+        raise call.refuse(
+            f"a spline has at most {expressions.MAX_BASIS} functions; give fewer knots"
+        )
 
 
-def _scaled(call: Call) -> Factor:
+def _scaled(call: expressions.TypedCall) -> Factor:
     """``scale(x)`` or ``scale(x, 40, 12)``: means and deviations are of the declared domain."""
     name = call.first()
     allowed = ("center", "scale") if call.name == "scale" else ()
     given = call.given(allowed, allowed)
     for key, node in given.items():
         plain = isinstance(node, ast.Constant) and isinstance(node.value, bool)
-        if not plain and (constant(node) is None or (key == "scale" and not constant(node))):
+        if not plain and (
+            expressions.constant(node) is None
+            or (key == "scale" and not expressions.constant(node))
+        ):
             raise call.refuse(
                 f"{key} is True, False or a number other than 0; write scale(x, 40, 12)"
             )
     return Factor(ast.unparse(call.node), "function", (name,))
 
 
-def _function(call: Call) -> Factor:
+def _function(call: expressions.TypedCall) -> Factor:
     found: list[str] = []
-    value = arithmetic(call, call.node, found)
+    value = expressions.arithmetic(call, call.node, found)
     if not found:
         raise call.refuse("it uses no column; leave it out, the intercept is always there")
     options = (("cuts", tuple(sorted({*value.cuts}))),) if value.cuts else ()
-    return Factor(ast.unparse(call.node), "function", unique(found), value.total, options=options)
+    return Factor(
+        ast.unparse(call.node), "function", expressions.unique(found), value.total, options=options
+    )
 
 
-_BUILDERS: Mapping[str, Callable[[Call], Factor]] = {
+_BUILDERS: Mapping[str, Callable[[expressions.TypedCall], Factor]] = {
     "C": _categorical,
-    **dict.fromkeys(("I", *ELEMENTARY), _function),
+    **dict.fromkeys(("I", *expressions.ELEMENTARY), _function),
     **dict.fromkeys(("scale", "center"), _scaled),
     **dict.fromkeys(_BASES, _basis),
 }

@@ -9,27 +9,203 @@ from __future__ import annotations
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import pairwise, takewhile
+from typing import Any, Literal, NamedTuple
 
 from privcausal.errors import FormulaError
-from privcausal.request.calls import FUNCTIONS, alias, short, unique
-from privcausal.request.factors import LABELLED, Factor, bare_factor, call_factor
-from privcausal.request.header import NO_SUCH_FIELD
-from privcausal.request.tokens import (
-    DOT,
-    MAX_INTERACTION,
-    Token,
-    bare,
-    check_numbers,
-    checked_text,
-    is_plain,
-    parts_of,
-    tokens_of,
-    with_instrument,
-)
+from privcausal.request import expressions
+from privcausal.request.factors import LABEL_KINDS, Factor, bare_factor, call_factor
+from privcausal.request.schema import NO_SUCH_FIELD
 from privcausal.stored import stored
+
+# The text of a formula cut into tokens and parts; calls are kept whole, for `factors` to read.
+
+MAX_CHARACTERS = 10_000
+MAX_INTERACTION = 4
+"""Factors of one term, and the largest power of a bracket."""
+
+
+class Token(NamedTuple):
+    kind: Literal["name", "call", "number", "operator"]
+    text: str
+
+
+_PLUS, _MINUS, _POWER, DOT = (Token("operator", symbol) for symbol in ("+", "-", "**", "."))
+
+_SPACE = re.compile(rf"(`[^`]*`|{expressions.STRING})|\s+")
+_BRACKET = re.compile(rf"`[^`]*`|{expressions.STRING}|[()]")
+_TOKEN = re.compile(
+    rf"""\s*(?:
+    (?P<call>{expressions.NAME_PATTERN})\s*(?=\()
+  | (?P<name>{expressions.NAME_PATTERN})
+  | `(?P<quoted>[^`]*)`
+  | (?P<number>[0-9]+)(?![\w.])
+  | (?P<operator>\*\*|%in%|[-+*/:^().~|])
+    )""",
+    re.VERBOSE,
+)
+
+_STRANGERS = {
+    "%": "'%' is only read in %in%; write a:b",
+    "{": "Python in braces is never run; write I(x * 2) for arithmetic",
+    "[": "square brackets are not read; write one column name, in back-quotes if need be",
+    "'": "text is only read in C(x, ref='A')",
+    '"': 'text is only read in C(x, ref="A")',
+    "`": "a back-quote is never closed; write `my column`",
+    "=": "'=' is only read inside a function, as in bs(x, df=5); write ~ after the outcome",
+}
+
+
+def checked_text(text: object) -> str:
+    """The formula with white space made even, if Python and formulaic read it alike."""
+    if not isinstance(text, str):
+        raise FormulaError(f"a formula is text, not {type(text).__name__}; write 'Y ~ T | X'")
+    if len(text) > MAX_CHARACTERS:
+        raise FormulaError(f"the formula has more than {MAX_CHARACTERS} characters; shorten it")
+    text = _SPACE.sub(lambda match: match[1] or " ", text).strip()
+    if not is_plain(text):
+        raise FormulaError(
+            "the formula holds a backslash, an invisible character or a letter in an unusual form "
+            "(not Unicode NFKC); type it anew, or rename the column"
+        )
+    return text
+
+
+def is_plain(text: str) -> bool:
+    # Python reads a full-width x as x, formulaic does not
+    hidden = any(unicodedata.category(c)[0] == "C" for c in text)
+    return not hidden and "\\" not in text and unicodedata.is_normalized("NFKC", text)
+
+
+def tokens_of(text: str) -> list[Token]:
+    tokens, position = [], 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise _stranger(text[position:].lstrip())
+        position = match.end()
+        kind: Any = match.lastgroup
+        if kind == "call":
+            position = _closing(text, position)
+            tokens.append(Token("call", text[match.start("call") : position]))
+        elif kind in ("name", "quoted"):
+            tokens.append(Token("name", expressions.checked_name(match[kind])))
+        else:
+            tokens.append(Token(kind, match[kind].replace("^", "**")))
+    return tokens
+
+
+def _stranger(rest: str) -> FormulaError:
+    why = _STRANGERS.get(rest[0], f"{rest[0]!r} is not read in a formula; leave it out")
+    if rest[0].isdigit():
+        why = (
+            f"{expressions.short(rest)} starts with a digit; write a number inside I(), as in "
+            "I(0.5 * x), "
+            "and such a column name in back-quotes, `2x`"
+        )
+    return FormulaError(why)
+
+
+def _closing(text: str, start: int) -> int:
+    """The position after the bracket that closes the one at `start`."""
+    depth = 0
+    for match in _BRACKET.finditer(text, start):
+        depth += {"(": 1, ")": -1}.get(match[0], 0)
+        if depth == 0:
+            return match.end()
+    raise FormulaError(f"the bracket of {expressions.short(text[start:])} is never closed; write )")
+
+
+# Tokens -> parts
+
+
+def parts_of(tokens: Sequence[Token]) -> list[list[Token]]:
+    """Outcome, treatment and at most two parts of covariates."""
+    places, depth = _separators(tokens)
+    separators = "".join(tokens[k].text for k in places)
+    if depth:
+        raise FormulaError("brackets do not match or are nested too deep; count ( and )")
+    if separators[:1] != "~":
+        raise FormulaError("the outcome and ~ are missing; write Y ~ T | X1 + X2")
+    if separators not in ("~", "~|", "~||"):
+        raise FormulaError("there is more than one ~ or two |; write Y ~ T | X1 + X2 | W")
+    return [list(tokens[a + 1 : b]) for a, b in pairwise([-1, *places, len(tokens)])]
+
+
+def with_instrument(tokens: Sequence[Token]) -> tuple[list[Token], list[Token], list[Token]]:
+    """A formula, and both sides of a last part ``| T ~ Z``; these are empty where there is none."""
+    places, _ = _separators(tokens)
+    texts = "".join(tokens[k].text for k in places)
+    if len(texts) < 3 or not texts.endswith("|~"):
+        return list(tokens), [], []
+    bar, tilde = places[-2:]
+    return list(tokens[:bar]), list(tokens[bar + 1 : tilde]), list(tokens[tilde + 1 :])
+
+
+def _separators(tokens: Sequence[Token]) -> tuple[list[int], int]:
+    """Places of ~ and | outside of brackets, and the depth at the end: 0 where brackets match."""
+    places, depth = [], 0
+    for k, (kind, text) in enumerate(tokens):
+        if kind != "operator":
+            continue
+        if text in "~|" and depth == 0:
+            places.append(k)
+        depth += {"(": 1, ")": -1}.get(text, 0)
+        if not 0 <= depth <= expressions.MAX_DEPTH:
+            break
+    return places, depth
+
+
+def bare(part: Sequence[Token], role: Literal["outcome", "treatment", "instrument"]) -> str:
+    if not part:
+        raise FormulaError(f"the {role} is missing; write Y ~ T | X1 + X2")
+    if len(part) == 1 and part[0].kind == "name":
+        return part[0].text
+    if part[0].text.startswith(("C(", "factor(", "i(")) and role == "treatment":
+        advice = "write its name and declare its labels, bounds={'T': pc.Binary(['no', 'yes'])}"
+    elif role == "treatment":
+        advice = "write covariates after a bar, Y ~ T | X1 + X2"
+    elif role == "instrument":
+        advice = "of several, take one, or an index of them that is fixed beforehand"
+    else:
+        advice = "transform it beforehand, as a column with bounds of its own"
+    raise FormulaError(f"the {role} must be one column name; {advice}")
+
+
+def check_numbers(part: Sequence[Token]) -> None:
+    """A number is the intercept, alone in a sum, or the power of a bracket."""
+    for i, token in enumerate(part):
+        after = part[i + 1] if i + 1 < len(part) else None
+        if token == _POWER:
+            _check_power(after, part[i + 2] if i + 2 < len(part) else None)
+        elif token.kind == "number" and (not i or part[i - 1] != _POWER):
+            _check_intercept(token, part[:i], after)
+
+
+def _check_power(token: Token | None, after: Token | None) -> None:
+    if token is None or token.kind != "number" or after == _POWER:
+        raise FormulaError("** needs a whole number after it; write (a + b)**2 or I(x**2)")
+    if token.text not in map(str, range(1, MAX_INTERACTION + 1)):
+        raise FormulaError(
+            f"the power of a bracket goes from 1 to {MAX_INTERACTION}; write (a + b)**2, or "
+            "I(x**4) for the power of a number"
+        )
+
+
+def _check_intercept(token: Token, before: Sequence[Token], after: Token | None) -> None:
+    signs = [*takewhile(lambda sign: sign in (_PLUS, _MINUS), reversed(before))]
+    if token.text == "0" or (token.text == "1" and _MINUS in signs):
+        raise FormulaError(
+            "the intercept cannot be removed: without it effects and nuisances would be held at 0 "
+            "where covariates are; leave out 0 and -1"
+        )
+    alone = after in (None, _PLUS, _MINUS) and (signs or not before)
+    if token.text != "1" or not alone:
+        raise FormulaError(f"the number {token.text[:9]} is no term; write I({token.text[:9]} * x)")
+
 
 MAX_TERMS = 500
 MAX_PRODUCTS = 20_000
@@ -46,7 +222,7 @@ class Term:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        return unique(v for factor in self.factors for v in factor.variables)
+        return expressions.unique(v for factor in self.factors for v in factor.variables)
 
     def __str__(self) -> str:
         """The term as one would type it."""
@@ -171,7 +347,7 @@ class CausalFormula:
     def variables(self) -> tuple[str, ...]:
         """Every column the formula uses: outcome, treatment, then in order of first use."""
         roles = self.outcome, self.treatment, self.instrument
-        return unique(filter(None, (*roles, *_variables(self.terms))))
+        return expressions.unique(filter(None, (*roles, *_variables(self.terms))))
 
     @property
     def rest(self) -> tuple[str, ...]:
@@ -186,12 +362,12 @@ class CausalFormula:
     @property
     def effect_variables(self) -> tuple[str, ...]:
         """The columns the effect may depend on."""
-        return unique(_variables(self.modifiers))
+        return expressions.unique(_variables(self.modifiers))
 
     @property
     def categorical(self) -> tuple[str, ...]:
         """The columns used inside C()."""
-        return unique(f.variables[0] for f in self.factors if f.kind in LABELLED)
+        return expressions.unique(f.variables[0] for f in self.factors if f.kind in LABEL_KINDS)
 
     @property
     def references(self) -> dict[str, str]:
@@ -218,7 +394,8 @@ def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:
     factor = call_factor(part[0].text)
     if factor.kind != "function" or len(factor.variables) != 1:
         raise FormulaError(
-            f"{short(factor.expr)} is no outcome: it takes one column or a function of one, such "
+            f"{expressions.short(factor.expr)} is no outcome: it takes one column or a function "
+            "of one, such "
             "as log(Y) or I(Y > 3)"
         )
     return factor.variables[0], factor
@@ -252,21 +429,24 @@ def check_terms(terms: Sequence[Term]) -> None:
     for term in terms:
         if len(term.factors) > MAX_INTERACTION:
             raise FormulaError(
-                f"{short(term.name)} is an interaction of more than {MAX_INTERACTION} factors; "
+                f"{expressions.short(term.name)} is an interaction of more than "
+                f"{MAX_INTERACTION} factors; "
                 f"write (a + b + c + d)**{MAX_INTERACTION} for a*b*c*d"
             )
         if len(term.factors) > 1 and any(f.kind == "smooth" for f in term.factors):
             raise FormulaError(
-                f"{short(term.name)}: s() cannot be in an interaction; write bs(x, df=5):C(g)"
+                f"{expressions.short(term.name)}: s() cannot be in an interaction; write bs(x, "
+                "df=5):C(g)"
             )
         if len(term.factors) > 1 and any(f.sums_to_one for f in term.factors):
             raise FormulaError(
-                f"{short(term.name)}: the functions of cr, cs and cc sum to one, so that a product "
+                f"{expressions.short(term.name)}: the functions of cr, cs and cc sum to one, so "
+                "that a product "
                 "holds the other factor again; write cr(x, df=5, constraints='center')"
             )
 
 
-_CALLED = re.compile(rf"\b({'|'.join(FUNCTIONS)})\(|\b(contr)\.")
+_CALLED = re.compile(rf"\b({'|'.join(expressions.FUNCTIONS)})\(|\b(contr)\.")
 
 
 def _check_names(formula: CausalFormula) -> None:
@@ -281,9 +461,10 @@ def _check_names(formula: CausalFormula) -> None:
     for name in (v for f in functions for v in f.variables):
         # if two names share an alias, formulaic makes a random one, finds no state saved under it,
         # and would learn that state anew, from the rows
-        if known.setdefault(alias(name), name) != name:
+        if known.setdefault(expressions.alias(name), name) != name:
             raise FormulaError(
-                f"{name!r} and {known[alias(name)]!r} are too alike for a function; rename one"
+                f"{name!r} and {known[expressions.alias(name)]!r} are too alike for a function; "
+                "rename one"
             )
 
 
@@ -328,11 +509,17 @@ class _Placeholders:
         name = self.ids.setdefault(factor.expr, f"f{len(self.ids)}")
         known = self.factors.get(name, factor)
         if known.kind != factor.kind:
-            raise FormulaError(f"{short(factor.expr)} is a column and a function; rename it")
+            raise FormulaError(
+                f"{expressions.short(factor.expr)} is a column and a function; rename it"
+            )
         if known.ref and factor.ref and known.ref != factor.ref:
-            raise FormulaError(f"{short(factor.expr)} has two reference labels; write one ref=")
+            raise FormulaError(
+                f"{expressions.short(factor.expr)} has two reference labels; write one ref="
+            )
         if known.levels and factor.levels and known.levels != factor.levels:
-            raise FormulaError(f"{short(factor.expr)} has two lists of levels; write one levels=")
+            raise FormulaError(
+                f"{expressions.short(factor.expr)} has two lists of levels; write one levels="
+            )
         levels = known.levels or factor.levels
         self.factors[name] = replace(known, ref=known.ref or factor.ref, levels=levels)
         if len(self.factors) > MAX_TERMS:
@@ -340,13 +527,15 @@ class _Placeholders:
         return name
 
     def _used(self) -> tuple[str, ...]:
-        return unique((*self.roles, *(v for f in self.factors.values() for v in f.variables)))
+        return expressions.unique(
+            (*self.roles, *(v for f in self.factors.values() for v in f.variables))
+        )
 
     def _unused(self) -> list[Factor]:
         if self.columns is None:
             raise FormulaError("'.' needs the data's column names; name the covariates instead")
         used = self._used()
-        names = unique(name for name in self.columns if name not in used)
+        names = expressions.unique(name for name in self.columns if name not in used)
         if not names:
             raise FormulaError("'.' stands for no column, since all are used; leave it out")
         if not all(isinstance(name, str) and is_plain(name) for name in names):
@@ -360,11 +549,11 @@ def _printed(factor: Factor) -> str:
 
 def _unknown(name: str, columns: Sequence[str], *, quote: bool) -> FormulaError:
     if not quote:
-        return FormulaError(f"column {short(name)} {NO_SUCH_FIELD}")
+        return FormulaError(f"column {expressions.short(name)} {NO_SUCH_FIELD}")
     names = [c for c in columns if isinstance(c, str)]
     known = difflib.get_close_matches(name, names[:MAX_TERMS], n=3) or names[:10]
-    shown = ", ".join(map(short, known)) + (", ..." if len(names) > len(known) else "")
-    return FormulaError(f"column {short(name)} is not in the data, which have {shown}")
+    shown = ", ".join(map(expressions.short, known)) + (", ..." if len(names) > len(known) else "")
+    return FormulaError(f"column {expressions.short(name)} is not in the data, which have {shown}")
 
 
 def _expand(text: str) -> list[tuple[str, ...]]:

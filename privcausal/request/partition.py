@@ -340,7 +340,7 @@ def check_size(cells: float) -> None:
         )
 
 
-STEPS = 30
+GRID_BITS = 30
 """Bits of the grid on half of the outcome's range."""
 
 
@@ -371,8 +371,8 @@ class CellQuery:
         total, square = steps.format("place"), steps.format("place * place")
         place = self._place
         if not isinstance(self.schema[self.outcome], Interval):  # two values: the ends of the grid
-            place, square = self._names[self.outcome], f"COUNT(*) * {1 << STEPS}"
-            total = f"(2 * SUM(place) - COUNT(*)) * {1 << STEPS}"
+            place, square = self._names[self.outcome], f"COUNT(*) * {1 << GRID_BITS}"
+            total = f"(2 * SUM(place) - COUNT(*)) * {1 << GRID_BITS}"
         what = f"COUNT(*), {total}, {square if squares else 0}"
         return self._grouped(table, place, what, nan=True)
 
@@ -384,7 +384,7 @@ class CellQuery:
         """
         middle, half = self._middle
         steps = f"CAST(SUM(CAST(ROUND(place * {_UNIT}, 0) AS BIGINT)) AS BIGINT)"
-        total = f"COUNT(*) * {sql_number(middle)} + {steps} * {sql_number(half / 2.0**STEPS)}"
+        total = f"COUNT(*) * {sql_number(middle)} + {steps} * {sql_number(half / 2.0**GRID_BITS)}"
         what = f"COUNT(*) AS count, {total} AS sum, {steps} AS steps"
         return self._grouped(table, self._place, what, nan=False) + " ORDER BY cell, arm"
 
@@ -443,7 +443,7 @@ class CellQuery:
         return f"CASE WHEN {text} IN ({', '.join(ones)}) THEN 1 ELSE 0 END", known
 
 
-_UNIT = sql_number(2.0**STEPS)
+_UNIT = sql_number(2.0**GRID_BITS)
 
 
 def sql_text(label: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from privcausal.accounting.charge import PICO, Cost
-from privcausal.accounting.gaussian import EVENTS
+from privcausal.accounting.price import EVENTS
 from privcausal.accounting.tradeoff import TradeOff
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.prices import at_most
@@ -17,7 +17,7 @@ from privcausal.request.request import Request, is_real
 from privcausal.request.schema import Interval
 from privcausal.stored import stored
 
-TOLERANCE = 1e-9
+SHARE_TOLERANCE = 1e-9
 
 PRICES = ("rho", "epsilon", "delta")
 
@@ -273,9 +273,9 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
         raise BudgetError("shares has no 'average' here: the average is the effect itself")
     left = 1.0 - sum(given.values())
     rest = {name: share for name, share in defaults.items() if name not in given}
-    if left < -TOLERANCE or (set(KNOWN_SHARES) <= set(given) and abs(left) > TOLERANCE):
+    if left < -SHARE_TOLERANCE or (set(KNOWN_SHARES) <= set(given) and abs(left) > SHARE_TOLERANCE):
         raise BudgetError("shares must sum to 1")
-    if left <= TOLERANCE and "average" in rest:
+    if left <= SHARE_TOLERANCE and "average" in rest:
         # all of rho was divided among the others: the averages keep their default share
         left = rest["average"]
         given = {name: value * (1 - left) for name, value in given.items()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from privcausal.errors import DataError, named
-from privcausal.results import serial
-from privcausal.results.compare import compare
+from privcausal.results import stored
+from privcausal.results.comparison import compare
 from privcausal.results.fits import AteResult, CateResult, RegressionResult, Result
 from privcausal.results.guarantee import Guarantee
 from privcausal.results.plan import PlanResult
@@ -25,7 +25,7 @@ def load(path: str | os.PathLike[str]) -> AteResult | CateResult | RegressionRes
     DataError
         The file is no fit of this package, is damaged, or comes from another version.
     """
-    kind, content = serial.load(path)
+    kind, content = stored.load_content(path)
     if kind not in _KINDS:
         raise DataError(f"{os.fspath(path)!r} holds no fit")
     return _KINDS[kind](**content)  # type: ignore[return-value]

@@ -11,23 +11,25 @@ import numpy as np
 import pandas as pd
 
 from privcausal.errors import CapabilityError
-from privcausal.inference.average import p_value
-from privcausal.inference.contrasts import contrasted
+from privcausal.inference.averages import p_value
+from privcausal.inference.effects import contrasted
 from privcausal.prices import as_typed
+from privcausal.report import tables
 from privcausal.report.summary import TIDY, Printed, Summary
-from privcausal.report.tables import Prose, Rule, Table, effect_grid
-from privcausal.report.words import ALERTS, clean
 from privcausal.request.request import AVERAGES, RATIOS, RISKS
 from privcausal.results.base import ReleasedFit
 from privcausal.results.exchange import linear
 from privcausal.results.frames import critical, quantile
 
 if TYPE_CHECKING:
-    from privcausal.inference.average import AverageEstimate
+    from privcausal.inference.averages import AverageEstimate
     from privcausal.typing import Kind, Vector
 
+
 FREE = "Computed from what the fit released: no further price."
-TOGETHER = "The limits cover all contrasts together (maximum of |z|); p values are of each alone."
+CONTRASTS_TOGETHER = (
+    "The limits cover all contrasts together (maximum of |z|); p values are of each alone."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +61,10 @@ class Contrasts(Printed):
 
     def summary(self) -> Summary:
         """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
-        grid = effect_grid(self.frame.assign(mark="post"), self.alpha)
-        said = f"{FREE} {TOGETHER}" if self.simultaneous else FREE
-        blocks = (Rule("="), grid, Rule("="), Prose((said,)))
-        return Summary(Table("Contrasts", blocks, ALERTS[self.kind]))
+        grid = tables.effect_grid(self.frame.assign(mark="post"), self.alpha)
+        said = f"{FREE} {CONTRASTS_TOGETHER}" if self.simultaneous else FREE
+        blocks = (tables.Rule("="), grid, tables.Rule("="), tables.Prose((said,)))
+        return Summary(tables.Table("Contrasts", blocks, tables.ALERTS[self.kind]))
 
     def as_latex(self, caption: str | None = None, label: str = "") -> str:
         """As of a fit's summary."""
@@ -116,10 +118,10 @@ def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector
     # backticks let any name stand in an expression; the parser knows them by place
     matrix, values = linear([*names, *unions], quoted)
     if len(matrix) != 1:
-        raise CapabilityError(f"{clean(text)!r} is more than one contrast: give a list")
+        raise CapabilityError(f"{tables.clean(text)!r} is more than one contrast: give a list")
     own, of_unions = np.split(matrix[0], [len(names)])
     if not matrix.any():
-        raise CapabilityError(f"{clean(text)!r} holds no term of the fit")
+        raise CapabilityError(f"{tables.clean(text)!r} holds no term of the fit")
     more = 0.0
     for weight, (members, shares, shares_sd) in zip(of_unions, unions.values(), strict=True):
         own[members] += weight * shares / shares.sum()
@@ -148,8 +150,9 @@ def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
             lacking = [label for label in labels if label not in levels[stem]]
             if lacking or len(set(labels)) < len(labels):
                 raise CapabilityError(
-                    f"{clean(match[0])!r}: name levels of {clean(stem)}, each once; released are "
-                    f"{', '.join(map(clean, levels[stem]))}"
+                    f"{tables.clean(match[0])!r}: name levels of {tables.clean(stem)}, each "
+                    "once; released are "
+                    f"{', '.join(map(tables.clean, levels[stem]))}"
                 )
             if not len(found.shares):
                 raise CapabilityError("this fit was saved without the groups' shares: fit it again")
@@ -176,9 +179,11 @@ def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
         call = f"groups={[*request.groups, stem]!r}"
     if not call:
         near = [term for term in names if name in term] or list(names)
-        listed = ", ".join(repr(clean(term)) for term in near[:8]) + ", ..." * (len(near) > 8)
-        raise CapabilityError(f"{clean(name)!r} is no term of this fit; it has {listed}")
+        listed = ", ".join(repr(tables.clean(term)) for term in near[:8]) + ", ..." * (
+            len(near) > 8
+        )
+        raise CapabilityError(f"{tables.clean(name)!r} is no term of this fit; it has {listed}")
     raise CapabilityError(
-        f"{clean(name)!r} was not released. It takes another fit, at a price of its own: "
-        f"pc.private(..., eps={as_typed(request.budget.epsilon)}, {clean(call)})"
+        f"{tables.clean(name)!r} was not released. It takes another fit, at a price of its own: "
+        f"pc.private(..., eps={as_typed(request.budget.epsilon)}, {tables.clean(call)})"
     )

@@ -17,10 +17,9 @@ import pandas as pd
 
 from privcausal.errors import CapabilityError
 from privcausal.prices import DELTA_DIGITS, at_most
+from privcausal.report import tables
 from privcausal.report.summary import Summary
-from privcausal.report.tables import Pairs, Prose, Rule, Table, stage_shares
 from privcausal.report.view import FitView, Shape
-from privcausal.report.words import ALERTS, clean
 from privcausal.request.plan import Plan
 from privcausal.request.schema import Domain, Interval, Schema
 from privcausal.results.base import ReleasedFit
@@ -59,7 +58,9 @@ ACCESS = (
     "The package keeps no copy of rows: results hold released numbers only. Who may read the table "
     "is the curator's to say."
 )
-GROUPS = "What is found of a group may be said of everyone in it, whether in the data or not."
+GROUP_DISCLOSURE = (
+    "What is found of a group may be said of everyone in it, whether in the data or not."
+)
 AFTER = (
     "Estimates, intervals, tables and plots are functions of the noisy releases; proven methods "
     "hold averages within the width of the outcome's bounds."
@@ -100,7 +101,7 @@ def disclosed(
             "privacy_parameters": _parameters(promise),
             # a published guarantee goes under the line that it carries everywhere
             "privacy_parameters_details": ". ".join(
-                filter(None, (ALERTS[promise.kind], promise.statement))
+                filter(None, (tables.ALERTS[promise.kind], promise.statement))
             ),
         },
         "deployment_model": {
@@ -146,7 +147,7 @@ def _composition(plan: Plan, budget: pd.DataFrame) -> str:
         law += ", to which stages priced in epsilon and delta add theirs" * bool(plan.epsilon)
     side = any(stage.parallel for stage in plan.stages)
     beside = " Stages that read rows of their own are in parallel, charged once." * side
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in stage_shares(budget).items())
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in tables.stage_shares(budget).items())
     count = f"{len(plan.stages)} stage{'s' * (len(plan.stages) != 1)}"
     return f"{count}, charged before rows are read: {law}.{beside} Shares of the price: {shares}."
 
@@ -210,9 +211,9 @@ class Disclosed(ReleasedFit):
         given = (("Product", name), ("Published by", curator), ("Contact", contact))
         size = "public" if promise.neighbors == "substitute" else "protected"
         left = (
-            *((key, clean(text)) for key, text in given if text),
+            *((key, tables.clean(text)) for key, text in given if text),
             ("What is shown", view.title),
-            ("Protected", clean(said["privacy_unit"])),
+            ("Protected", tables.clean(said["privacy_unit"])),
             (f"Number of {_counted(self.plan)}", size),
         )
         right = (
@@ -226,14 +227,20 @@ class Disclosed(ReleasedFit):
         parts = {
             "What was found": view.headline[:-1],
             "What is promised": promised,
-            "What is not protected": (said["unprotected_quantities"], GROUPS),
+            "What is not protected": (said["unprotected_quantities"], GROUP_DISCLOSURE),
             "Other results from the same data": (said["release_type_details"],),
             "Who is trusted": (READER,),
             "How": (said["composition"], said["mechanisms"]),
         }
-        blocks = [Prose(tuple(map(clean, told)), head) for head, told in parts.items()]
-        top = (Rule("="), Pairs("The promise", left, right), Rule("="))
-        return Summary(Table("Privacy Label", (*top, *blocks, Rule("=")), ALERTS[view.kind]))
+        blocks = [
+            tables.Prose(tuple(map(tables.clean, told)), head) for head, told in parts.items()
+        ]
+        top = (tables.Rule("="), tables.Pairs("The promise", left, right), tables.Rule("="))
+        return Summary(
+            tables.Table(
+                "Privacy Label", (*top, *blocks, tables.Rule("=")), tables.ALERTS[view.kind]
+            )
+        )
 
     def registry(
         self,
@@ -308,11 +315,13 @@ def checklist(
     # what is the same of all fits is said once
     parts = {head: dict.fromkeys(t for said in answers for t in said[head]) for head in answers[0]}
     blocks = [
-        Prose((*(clean(t) for t in told), f"See {EVIDENCE[head]}."), head)
+        tables.Prose((*(tables.clean(t) for t in told), f"See {EVIDENCE[head]}."), head)
         for head, told in parts.items()
     ]
     title = "Checklist after NIST SP 800-226"
-    return Summary(Table(title, (Rule("="), *blocks, Rule("=")), ALERTS["proven"]))
+    return Summary(
+        tables.Table(title, (tables.Rule("="), *blocks, tables.Rule("=")), tables.ALERTS["proven"])
+    )
 
 
 def _answers(
@@ -336,14 +345,14 @@ def _answers(
         "Composition and budget": (said["composition"], SPENDING),
         "Algorithms and their correctness": (said["mechanisms"], said["justification"]),
         "Data before noise": (said["preprocessing_and_hyperparameter_tuning"],),
-        "Utility and bias": (precise, BIAS),
+        "Utility and bias": (precise, BIAS_DISCLOSURE),
         "Trust model and queries": (f"Central, not interactive. {READER}",),
         "Security and access": (ACCESS,),
         "Data collection": (COLLECTION,),
     }
 
 
-BIAS = (
+BIAS_DISCLOSURE = (
     "Bias by clipping and by nuisances widens the interval. Noise is the same for groups of any "
     "size, so small groups get wide intervals."
 )
@@ -416,4 +425,4 @@ def _yaml(node: Mapping[str, Any], indent: str = "") -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(clean(text), ensure_ascii=False)
+    return json.dumps(tables.clean(text), ensure_ascii=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,317 @@ import pandas as pd
 from scipy.stats import ncx2
 
 from privcausal.errors import CapabilityError
+from privcausal.estimators import Estimate
+from privcausal.features.basis import FeatureMap
+from privcausal.features.design import Column
+from privcausal.features.expansions import Fourier, Interactions
+from privcausal.features.rows import FINE_BINS, Rows, fine_bins, middle
+from privcausal.inference import effects
+from privcausal.inference.cells import CellEffect
+from privcausal.inference.population import Population
 from privcausal.prices import DELTA_DIGITS, at_most
-from privcausal.report.words import clean
+from privcausal.report.tables import clean
+from privcausal.request.schema import Binary, Interval, Levels
 from privcausal.results.base import ReleasedFit
+from privcausal.typing import Integers, Matrix, Vector
 
 if TYPE_CHECKING:
+    from interpret.glassbox import ExplainableBoostingRegressor
     from statsmodels.stats.contrast import ContrastResults
+
+
+# An additive effect as a booster of the package interpret, to use its displays.
+#
+# Each modifier becomes one main effect: on the 256 public fine bins of its interval, or on its
+# levels. Products of modifiers become pairs on the bins of both. Terms are centred on the released
+# synthetic population (pairs as if the two were independent), which also gives the weights of bins;
+# standard deviations are posterior ones, of the centred terms.
+#
+# Predictions equal those of `CateResult.predict` inside the bounds where every numeric modifier is
+# smooth (base "gam"). A term that is not a table on the fine bins (base "linear", ``log(x)``) is
+# continuous, and becomes steps that are right at the middle of each bin. The booster does not cut
+# the effect to the outcome's range, reads a missing value as the average, and a level that was not
+# declared as the fit reads one.
+
+
+@dataclass(frozen=True, eq=False)
+class _Main:
+    """One main effect on its bins; the last bin is for values that were not declared.
+
+    `kind` is ``"continuous"`` or ``"nominal"``, as interpret names them. `bins` are the cuts
+    between the bins, or label to number of bin; `bounds` those of the axis, NaN for levels.
+    `weights`, `scores` and `sd` have shape (bins + 1,); `mean` was taken from the scores to centre
+    them.
+    """
+
+    name: str
+    kind: str
+    bins: Vector | dict[str, int]
+    bounds: tuple[float, float]
+    weights: Vector
+    scores: Vector
+    sd: Vector
+    mean: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """Products of two modifiers on the bins of both, shape (bins of one + 1, of the other + 1)."""
+
+    names: tuple[str, str]
+    weights: Matrix
+    scores: Matrix
+    sd: Matrix
+    mean: float
+
+
+def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
+    """The estimate's effect as a fitted booster.
+
+    Raises
+    ------
+    CapabilityError
+        The effect is constant, or no sum of functions of one modifier or products of two.
+    """
+    effect, population = _sum_of_shapes(estimate), estimate.population
+    piece = effect.pieces[0]
+    pairs: list[_Pair] = []
+    owned = _owned(_additive(piece))
+    if len(effect.pieces) == 2:
+        piece, pairs = _apart(piece, effect.pieces[1], population, list(owned))
+    terms = [_term(piece, population, name, at) for name, at in owned.items()]
+    additive = piece.additive
+    means = sum(t.mean for t in terms) + sum(pair.mean for pair in pairs)
+    intercept = additive.offset + float(additive.coef[0]) + means
+    return _booster(terms, pairs, float(intercept), population.count, effect.reach)
+
+
+def _sum_of_shapes(estimate: Estimate) -> effects.Effect:
+    """The effect, if it is an additive function with or without products."""
+    effect, learner = estimate.effect, estimate.plan.learner
+    if isinstance(effect, CellEffect | effects.ArmPolynomials):
+        raise CapabilityError(f"the effect of learner {learner!r} is no sum of shapes with bands")
+    if isinstance(effect, effects.Predicted):
+        raise CapabilityError(
+            "the effect came from a private estimator of its own: what it is made of is not known "
+            "here. Take privcate(base='dpebm')"
+        )
+    if isinstance(effect, effects.Answers):
+        raise CapabilityError("the effect was released at some points only: there are no shapes")
+    pieces = () if effect is None else effect.pieces
+    if any(isinstance(piece.additive.features, Fourier) for piece in pieces):
+        raise CapabilityError(
+            "a kernel's effect is no sum of functions of one modifier each. Use learner 'r' or 'dr'"
+        )
+    if effect is None or any(piece.weight is not None for piece in pieces):
+        raise CapabilityError(
+            f"the effect of learner {learner!r} is no additive function: its parts are joined by "
+            "the propensity. Use learner 'r', 'dr', 's' or 't'"
+        )
+    if effect.pieces[0].additive.features.size == 1:
+        raise CapabilityError("the effect is a constant: there are no shapes to show")
+    return effect
+
+
+def _additive(piece: effects.Piece) -> FeatureMap:
+    features = piece.additive.features
+    assert isinstance(features, FeatureMap)
+    return features
+
+
+def _owned(features: FeatureMap) -> dict[str, Integers]:
+    """Positions of the basis functions that belong to each modifier."""
+    design = features.design
+    variables = {term.name: term.variables for term in design.terms}
+    owned: dict[str, list[int]] = {}
+    for position, column in enumerate(features.column):
+        if column < 0:
+            continue
+        term = design.columns[column].term
+        if len(variables[term]) > 1:
+            raise CapabilityError(
+                f"term {term!r} depends on {' and '.join(variables[term])}: only functions of one "
+                "modifier become main effects"
+            )
+        owned.setdefault(variables[term][0], []).append(position)
+    return {name: np.array(at, np.int64) for name, at in owned.items()}
+
+
+def _term(piece: effects.Piece, population: Population, name: str, at: Integers) -> _Main:
+    """Centred scores of one modifier on its bins, with posterior standard deviations."""
+    features = _additive(piece)
+    domain = population.schema[name]
+    points, share = _points(population, name)
+    phi = _rows_at(features, name, points).phi(features)[:, at]
+    centre = share @ phi
+    scores = (phi - centre) @ piece.additive.coef[at]
+    cov = piece.cov[np.ix_(at, at)]
+    sd = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", phi - centre, cov, phi - centre), 0.0))
+    bins: Vector | dict[str, int]
+    if isinstance(domain, Interval):
+        kind, bins = "continuous", _cuts(_smooth_column(features, name, domain), _middles(domain))
+    elif isinstance(domain, Binary) and domain.labels is None:
+        kind, bins = "continuous", np.array([0.5])  # however 0/1 is written: bool, int or float
+    else:
+        labels = domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
+        kind, bins = "nominal", {label: i for i, label in enumerate(labels or (), start=1)}
+    bounds = (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
+    return _Main(
+        name, kind, bins, bounds if kind == "continuous" else (np.nan, np.nan),
+        share * population.count, scores, sd, float(centre @ piece.additive.coef[at]),
+    )  # fmt: skip
+
+
+def _apart(
+    piece: effects.Piece, more: effects.Piece, population: Population, order: list[str]
+) -> tuple[effects.Piece, list[_Pair]]:
+    """The additive function with all that is additive in the products, and the raw products.
+
+    Axes of pairs are in this order of the modifiers.
+    """
+    psi, coef = more.additive.features, piece.additive.coef
+    assert isinstance(psi, Interactions)
+    lift = psi.lift * psi.gain
+    additive = replace(piece.additive, coef=np.asarray(coef - lift @ more.additive.coef))
+    whole = effects.Piece(additive, np.asarray(piece.cov + lift @ more.cov @ lift.T))
+    grouped: dict[tuple[str, str], list[int]] = {}
+    for number, pair in enumerate(psi.pairs):
+        first, second = sorted((psi.features.variables[i][0] for i in pair), key=order.index)
+        grouped.setdefault((first, second), []).append(number)
+    return whole, [_pair(psi, more, population, *item) for item in grouped.items()]
+
+
+def _pair(
+    psi: Interactions,
+    more: effects.Piece,
+    population: Population,
+    names: tuple[str, str],
+    at: list[int],
+) -> _Pair:
+    """Centred scores of the products of two modifiers, with posterior standard deviations."""
+    features = psi.features
+    points, shares = zip(*(_points(population, name) for name in names), strict=True)
+    rows = [_rows_at(features, name, p) for name, p in zip(names, points, strict=True)]
+    raw = np.empty((len(at), len(points[0]), len(points[1])))
+    for own, number in zip(raw, at, strict=True):
+        factors = {psi.features.variables[j][0]: j for j in psi.pairs[number]}
+        one, other = (
+            psi.linear(r, factors[name], np.empty(len(r), np.float32))
+            for r, name in zip(rows, names, strict=True)
+        )
+        np.outer(one, other, out=own)
+    share = np.outer(*shares)
+    raw *= psi.gain[at][:, None, None]
+    centre = (raw * share).sum(axis=(1, 2))
+    raw -= centre[:, None, None]
+    coef, cov = more.additive.coef[at], more.cov[np.ix_(at, at)]
+    variance = np.einsum("kab,kl,lab->ab", raw, cov, raw)
+    return _Pair(
+        names, share * population.count, np.tensordot(coef, raw, 1),
+        np.sqrt(np.maximum(variance, 0.0)), float(centre @ coef),
+    )  # fmt: skip
+
+
+def _points(population: Population, name: str) -> tuple[Vector | Integers, Vector]:
+    """A value in each bin, then one for undeclared values; and the population's shares of both."""
+    domain, share = population.schema[name], population.probabilities[name]
+    if isinstance(domain, Interval):
+        return np.r_[_middles(domain), domain.mid], np.r_[share, 0.0]
+    if isinstance(domain, Levels):
+        codes = np.arange(len(domain.labels))
+        undeclared = domain.labels.index("other") if domain.other else -1
+        return np.r_[codes, undeclared], share
+    return np.array([0.0, 1.0, 0.0]), np.r_[share, 0.0]
+
+
+def _middles(domain: Interval) -> Vector:
+    """The middle of each fine bin, shape (FINE,)."""
+    return np.asarray(domain.lo + (np.arange(FINE_BINS) + 0.5) * (domain.width / FINE_BINS))
+
+
+def _rows_at(features: FeatureMap, name: str, points: Vector | Integers) -> Rows:
+    """Rows where `name` takes the points, others the middle of their domains."""
+    schema = features.design.schema
+    others = features.design.variables
+    frame = {other: middle(schema[other], len(points)) for other in others}
+    frame[name] = points
+    return Rows(frame, len(points))
+
+
+def _smooth_column(features: FeatureMap, name: str, domain: Interval) -> Column:
+    """The design column of `name` itself, by whose scale rows are binned."""
+    for block in features.blocks:
+        column = features.design.columns[block.column]
+        if column.variable == name:
+            return column
+    return Column(name, name, "numeric", domain.lo, domain.hi, name)
+
+
+def _cuts(column: Column, middles: Vector) -> Vector:
+    """The least number in each bin but the first, to the last bit, shape (FINE - 1,).
+
+    Bins are those of `fine_bins` on the scaled value, so the borders are found by bisection
+    between neighbouring middles with that very function.
+    """
+    low, high, number = middles[:-1], middles[1:], np.arange(1, FINE_BINS)
+    while True:
+        half = low + 0.5 * (high - low)
+        if np.all((half <= low) | (half >= high)):
+            return high
+        above = fine_bins(column.scale(half)) >= number
+        low, high = np.where(above, low, half), np.where(above, half, high)
+
+
+def _booster(
+    terms: list[_Main], pairs: list[_Pair], intercept: float, count: float, reach: float
+) -> ExplainableBoostingRegressor:
+    """A booster with the attributes that `fit` of interpret 0.7 would have set."""
+    from interpret.glassbox import ExplainableBoostingRegressor
+
+    names, kinds = [t.name for t in terms], [t.kind for t in terms]
+    whole: list[_Main | _Pair] = [*terms, *pairs]
+    # bin 0 is for missing values, which count as the average
+    scores, weights, spreads = (
+        [np.pad(values, [(1, 0)] * values.ndim) for values in (getattr(t, name) for t in whole)]
+        for name in ("scores", "weights", "sd")
+    )
+    attributes = {
+        "n_features_in_": len(terms),
+        "feature_names_in_": names,
+        "feature_types_in_": kinds,
+        "feature_bounds_": np.array([t.bounds for t in terms]),
+        "bins_": [[t.bins] for t in terms],
+        "histogram_edges_": [
+            None if t.kind == "nominal" else np.linspace(*t.bounds, len(t.weights)) for t in terms
+        ],
+        "histogram_weights_": [w.copy() for w in weights[: len(terms)]],
+        "unique_val_counts_": np.array([len(t.weights) - 1 for t in terms], np.int64),
+        "term_features_": [
+            *((i,) for i in range(len(terms))),
+            *(tuple(map(names.index, pair.names)) for pair in pairs),
+        ],
+        "term_names_": [*names, *(" & ".join(pair.names) for pair in pairs)],
+        "bin_weights_": weights,
+        "term_scores_": scores,
+        "bagged_scores_": [s[None, :].copy() for s in scores],
+        "standard_deviations_": spreads,
+        "intercept_": intercept,
+        "bagged_intercept_": np.array([intercept]),
+        "bag_weights_": np.array([count]),
+        "best_iteration_": np.zeros((1, 1), np.int64),
+        "link_": "identity",
+        "link_param_": np.nan,
+        "min_target_": -reach,
+        "max_target_": reach,
+        "has_fitted_": True,
+    }
+    made = ExplainableBoostingRegressor(
+        feature_names=names, feature_types=kinds, interactions=0, outer_bags=1
+    )
+    for attribute, value in attributes.items():
+        setattr(made, attribute, value)
+    return made
+
 
 STATS = {
     "N": "Observations",
@@ -63,7 +368,7 @@ _MEANT = {
 HINTS = {name: hint for hint, names in _MEANT.items() for name in names.split()}
 """By name; a fit that has the attribute never asks here."""
 
-SHOWN = ("N", "learner", "epsilon", "delta", "guarantee")
+SHOWN_FACTS = ("N", "learner", "epsilon", "delta", "guarantee")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +412,7 @@ class Exchange(ReleasedFit):
     @property
     def default_model_infos(self) -> dict[str, Callable[[Exchange], str]]:
         """The lines that `summary_col` puts below the estimates."""
-        return {STATS[key]: partial(_info, key) for key in SHOWN}
+        return {STATS[key]: partial(_info, key) for key in SHOWN_FACTS}
 
     @property
     def nobs(self) -> int:
@@ -147,7 +452,7 @@ class Exchange(ReleasedFit):
 
     @property
     def __maketables_default_stat_keys__(self) -> list[str]:
-        return list(SHOWN)
+        return list(SHOWN_FACTS)
 
     @property
     def __maketables_vcov_info__(self) -> dict[str, str]:

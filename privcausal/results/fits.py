@@ -13,39 +13,20 @@ import numpy as np
 import pandas as pd
 
 from privcausal.errors import CapabilityError
-from privcausal.features.points import read_points, warn_beyond
+from privcausal.estimators.aggregates import uplift
+from privcausal.estimators.diagnostics import balance, overlap
+from privcausal.features.rows import read_points, warn_beyond
+from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.contrasts import contrasted
-from privcausal.inference.effect import Answers, ArmPolynomials, Effect
-from privcausal.learners.aggregates import uplift
-from privcausal.learners.diagnostics import balance, overlap
-from privcausal.report import plots
-from privcausal.report.document import check_html, render_report
-from privcausal.report.labels import Labels, check_labels, relabelled, with_labels
-from privcausal.report.references import methods_text
+from privcausal.report import document, plots, tables
 from privcausal.report.summary import Summary, summarize
-from privcausal.report.tables import price_frame
 from privcausal.report.view import Shape
 from privcausal.request.request import Budget
-from privcausal.results import serial
+from privcausal.results import frames, looks, stored
 from privcausal.results.contrasts import Contrasts, contrasts_of
-from privcausal.results.diagnostics import Balance, Diagnostic, Overlap, Uplift
 from privcausal.results.disclosure import Disclosed
-from privcausal.results.exchange import Exchange
-from privcausal.results.frames import (
-    cell_table,
-    check_alpha,
-    effect_frame,
-    effects_only,
-    gain_frame,
-    quantile,
-    shapes_of,
-    with_limits,
-    within_reach,
-)
+from privcausal.results.exchange import Exchange, as_booster
 from privcausal.results.guarantee import ledger_line
-from privcausal.results.interpretable import as_booster
-from privcausal.results.sensitivity import Sensitivity, sensitivity_of
 from privcausal.results.view import outcome_name
 from privcausal.typing import Frame
 
@@ -55,7 +36,7 @@ if TYPE_CHECKING:
     from privcausal.accounting import Ledger
 
 
-Picture = tuple[Callable[[], pd.DataFrame], Callable[[Any], Any]]
+PlotSource = tuple[Callable[[], pd.DataFrame], Callable[[Any], Any]]
 """The numbers behind a picture, and what draws it on axes."""
 
 CATE_KINDS = ("effect", "uplift")
@@ -109,13 +90,13 @@ class Result(Exchange, Disclosed):
             What is asked for was not released; the message has the call that would release it. Or
             no average was released, or the expression is not linear.
         """
-        return contrasts_of(self, asked, check_alpha(alpha), simultaneous)
+        return contrasts_of(self, asked, frames.check_alpha(alpha), simultaneous)
 
     # -- priced diagnostics --------------------------------------------------------------------
 
     def overlap(
         self, frame: Frame, *, eps: float, delta: float | None = None, ledger: Ledger | None = None
-    ) -> Overlap:
+    ) -> looks.Overlap:
         """Noisy counts of both arms by the released propensity, at a price of their own.
 
         Parameters
@@ -134,19 +115,19 @@ class Result(Exchange, Disclosed):
             Nothing was spent. `CapabilityError`: the propensity is one known number.
         """
         found = overlap(self.estimate, frame, self._budget_of(eps, delta), ledger)
-        return Overlap(found, ledger_line(ledger))
+        return looks.Overlap(found, ledger_line(ledger))
 
     def balance(
         self, frame: Frame, *, eps: float, delta: float | None = None, ledger: Ledger | None = None
-    ) -> Balance:
+    ) -> looks.Balance:
         """Noisy standardised mean differences before and after inverse-propensity weighting.
 
         Parameters and errors as for `overlap`; `CapabilityError`: there are no covariates.
         """
         found = balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
-        return Balance(found, ledger_line(ledger))
+        return looks.Balance(found, ledger_line(ledger))
 
-    def sensitivity(self, alpha: float = 0.05) -> Sensitivity:
+    def sensitivity(self, alpha: float = 0.05) -> looks.Sensitivity:
         """How strong an unmeasured confounder would have to be to undo the average effect.
 
         Robustness values and bounds on the bias (Chernozhukov et al. 2022; Cinelli and Hazlett
@@ -157,18 +138,18 @@ class Result(Exchange, Disclosed):
         CapabilityError
             No average was released, or the mechanism is published.
         """
-        return sensitivity_of(self, check_alpha(alpha))
+        return looks.sensitivity_of(self, frames.check_alpha(alpha))
 
     def _budget_of(self, eps: float, delta: float | None) -> Budget:
         return Budget(eps, self.estimate.plan.request.budget.delta if delta is None else delta)
 
     # -- output ------------------------------------------------------------------------------
 
-    def _labels(self, labels: Labels | None) -> dict[str, str]:
-        return check_labels(labels, self.plan.request.formula.variables)
+    def _labels(self, labels: tables.Labels | None) -> dict[str, str]:
+        return tables.check_labels(labels, self.plan.request.formula.variables)
 
     def summary(
-        self, alpha: float = 0.05, full: bool = False, labels: Labels | None = None
+        self, alpha: float = 0.05, full: bool = False, labels: tables.Labels | None = None
     ) -> Summary:
         """The table for a paper: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`.
 
@@ -180,15 +161,15 @@ class Result(Exchange, Disclosed):
         labels : dict, optional
             Names for readers, by column: ``{"dth30": "30-day mortality"}``.
         """
-        view = with_labels(self._view(check_alpha(alpha)), self._labels(labels))
+        view = tables.with_labels(self._view(frames.check_alpha(alpha)), self._labels(labels))
         return summarize(view, full=full)
 
     def report(
         self,
         path: str | os.PathLike[str],
         audience: Literal["public", "technical"] = "technical",
-        checks: Sequence[Diagnostic] = (),
-        labels: Labels | None = None,
+        checks: Sequence[looks.Diagnostic] = (),
+        labels: tables.Labels | None = None,
     ) -> None:
         """Write the self-contained HTML report to `path`, which ends in .html.
 
@@ -199,15 +180,15 @@ class Result(Exchange, Disclosed):
         labels : dict, optional
             Names for readers, by column: ``{"dth30": "30-day mortality"}``.
         """
-        place = check_html(path)
-        named = with_labels(self._view(), self._labels(labels))
+        place = document.check_html(path)
+        named = tables.with_labels(self._view(), self._labels(labels))
         view = replace(named, checks=tuple(check.check for check in checks))
-        place.write_text(render_report(view, audience), encoding="utf-8")
+        place.write_text(document.render_report(view, audience), encoding="utf-8")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit as versioned JSON: released numbers only. Read it by `privcausal.load`."""
         content = {"estimate": self.estimate, "call": self.call, "ledger_line": self.ledger_line}
-        serial.save(type(self).__name__, content, path)
+        stored.save(type(self).__name__, content, path)
 
     def plot(
         self,
@@ -215,7 +196,7 @@ class Result(Exchange, Disclosed):
         *,
         ax: Any = None,
         alpha: float = 0.05,
-        labels: Labels | None = None,
+        labels: tables.Labels | None = None,
     ) -> Any:
         """Draw ``"coef"``, ``"gate"`` (a forest plot) or ``"budget"``; returns matplotlib axes.
 
@@ -240,9 +221,9 @@ class Result(Exchange, Disclosed):
         return self._picture(kind, alpha)[0]()
 
     def _picture(
-        self, kind: str | None, alpha: float, labels: Labels = MappingProxyType({})
-    ) -> Picture:
-        known = self._pictures(check_alpha(alpha), labels)
+        self, kind: str | None, alpha: float, labels: tables.Labels = MappingProxyType({})
+    ) -> PlotSource:
+        known = self._pictures(frames.check_alpha(alpha), labels)
         kind = next(iter(known)) if kind is None else kind
         if kind not in known:
             names = ", ".join(map(repr, known))
@@ -250,18 +231,18 @@ class Result(Exchange, Disclosed):
             raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) {kinds}; choose one of {names}")
         return known[kind]
 
-    def _pictures(self, alpha: float, labels: Labels) -> dict[str, Picture]:
+    def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
         def named(frame: pd.DataFrame) -> pd.DataFrame:
-            named = frame.rename(index=lambda term: relabelled(str(term), labels))
+            named = frame.rename(index=lambda term: tables.relabelled(str(term), labels))
             on = outcome_name(self.plan.request, self.estimate.schema)
             plain = on == self.plan.request.formula.effect_on
-            return named if plain else named.rename_axis(relabelled(on, labels))
+            return named if plain else named.rename_axis(tables.relabelled(on, labels))
 
         return {
             "coef": (
                 lambda: self._terms_table(alpha).drop(columns="p_value"),
                 lambda ax: plots.coef_plot(
-                    named(effects_only(self._terms_table(alpha))),
+                    named(frames.effects_only(self._terms_table(alpha))),
                     ax=ax,
                     alpha=alpha,
                     slopes=self._slopes,
@@ -270,11 +251,14 @@ class Result(Exchange, Disclosed):
             "gate": (
                 lambda: self._gates(alpha).drop(columns="p_value"),
                 lambda ax: plots.gate_plot(
-                    named(effects_only(self._gates(alpha))), ax=ax, alpha=alpha, overall=self.ate
+                    named(frames.effects_only(self._gates(alpha))),
+                    ax=ax,
+                    alpha=alpha,
+                    overall=self.ate,
                 ),
             ),
             "budget": (
-                lambda: price_frame(self.budget),
+                lambda: tables.price_frame(self.budget),
                 lambda ax: plots.budget_plot(self.budget, ax=ax),
             ),
         }
@@ -282,16 +266,16 @@ class Result(Exchange, Disclosed):
     @property
     def _slopes(self) -> list[bool]:
         """Which of `params` are per unit of a column; the others are in the outcome's unit."""
-        terms = list(effects_only(self._terms_table()).index)
+        terms = list(frames.effects_only(self._terms_table()).index)
         return [place >= self._level_terms and "[" not in term for place, term in enumerate(terms)]
 
     @property
     def methods(self) -> str:
         """A paragraph on methods and privacy, to paste into a paper; references below it."""
-        return methods_text(self._view())
+        return document.methods_text(self._view())
 
     def _gates(self, alpha: float) -> pd.DataFrame:
-        frame = self._table(groups=True, z=quantile(alpha))
+        frame = self._table(groups=True, z=frames.quantile(alpha))
         if frame.empty:
             raise CapabilityError(
                 "no groups were declared: fit with groups=['region', 'age >= 65']"
@@ -324,8 +308,8 @@ class RegressionResult(Result):
         x = np.ones((len(rows), 1 + len(design)))
         for j, column in enumerate(design.columns, 1):
             x[:, j] = column.natural(rows.scaled(design)[:, j - 1])
-        found = contrasted(self._averages, x, np.zeros(len(x)))
-        half = found.half_widths(quantile(alpha))
+        found = effects.contrasted(self._averages, x, np.zeros(len(x)))
+        half = found.half_widths(frames.quantile(alpha))
         frame = pd.DataFrame(
             {
                 "estimate": found.estimate, "std_error": found.sd, "max_bias": found.bias,
@@ -351,7 +335,7 @@ class CateResult(Result):
     """What `privcausal.privcate` returns."""
 
     @property
-    def _effect(self) -> Effect | CellEffect | ArmPolynomials:
+    def _effect(self) -> effects.Effect | CellEffect | effects.ArmPolynomials:
         effect = self.estimate.effect
         assert effect is not None
         return effect
@@ -378,7 +362,7 @@ class CateResult(Result):
         CapabilityError
             A point that was not among the queries.
         """
-        z = quantile(alpha)
+        z = frames.quantile(alpha)
         estimate = self.estimate
         if newdata is None:
             newdata = self._queries()
@@ -386,13 +370,13 @@ class CateResult(Result):
         rows, present, index = read_points(estimate.design, needed, newdata, self._propensity)
         warn_beyond(estimate.design, newdata)
         effect = self._effect
-        if isinstance(effect, Answers) and not effect.knows(rows).all():
+        if isinstance(effect, effects.Answers) and not effect.knows(rows).all():
             raise CapabilityError(
                 f"the effect was released at the {len(effect.points)} points of queries= only, and "
                 "others were not paid for. Leave queries= out to release the whole function"
             )
-        frame = pd.DataFrame(with_limits(effect(rows), effect.sd(rows), z), index=index)
-        frame = within_reach(frame, self._reach, len(frame))
+        frame = pd.DataFrame(frames.with_limits(effect(rows), effect.sd(rows), z), index=index)
+        frame = frames.within_reach(frame, self._reach, len(frame))
         frame[~present] = np.nan
         return frame
 
@@ -410,7 +394,7 @@ class CateResult(Result):
         effect = self._by_cell(
             f"learner {self.estimate.plan.learner!r} has no cells: learner='adum' has"
         )
-        return cell_table(effect, quantile(0.05))
+        return frames.cell_table(effect, frames.quantile(0.05))
 
     def _by_cell(self, otherwise: str) -> CellEffect:
         effect = self._effect
@@ -418,7 +402,7 @@ class CateResult(Result):
             raise CapabilityError(otherwise)
         return effect
 
-    def uplift(self, frame: Frame, *, eps: float, ledger: Ledger | None = None) -> Uplift:
+    def uplift(self, frame: Frame, *, eps: float, ledger: Ledger | None = None) -> looks.Uplift:
         """Uplift and Qini curves of treating cells in the order of their estimated effects.
 
         Parameters
@@ -436,7 +420,7 @@ class CateResult(Result):
         DataError, SchemaError, BudgetError, LedgerError, CapabilityError
             Nothing was spent. `CapabilityError`: the learner has no cells.
         """
-        return Uplift(uplift(self.estimate, frame, eps, ledger), ledger_line(ledger))
+        return looks.Uplift(uplift(self.estimate, frame, eps, ledger), ledger_line(ledger))
 
     def _queries(self) -> Frame:
         queries = self.estimate.plan.request.queries
@@ -459,15 +443,18 @@ class CateResult(Result):
 
     def _gains(self, alpha: float) -> pd.DataFrame:
         effect = self._by_cell("uplift curves are of effects by cell: learner='adum'")
-        return gain_frame(effect, quantile(alpha))
+        return frames.gain_frame(effect, frames.quantile(alpha))
 
-    def _pictures(self, alpha: float, labels: Labels) -> dict[str, Picture]:
+    def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
         gains = partial(plots.uplift_plot, title="Expected uplift", ylabel="gain for each row")
         return {
             "effect": (
-                lambda: effect_frame(self._shapes(alpha)),
+                lambda: frames.effect_frame(self._shapes(alpha)),
                 lambda ax: plots.effect_plot(
-                    [replace(s, name=relabelled(s.name, labels)) for s in self._shapes(alpha)],
+                    [
+                        replace(s, name=tables.relabelled(s.name, labels))
+                        for s in self._shapes(alpha)
+                    ],
                     ax=ax,
                 ),
             ),
@@ -484,7 +471,7 @@ class CateResult(Result):
             raise CapabilityError("the formula has no effect modifiers: the effect is a constant")
         if not self._effect.drawn:
             raise CapabilityError("the effect was released at points only: it has no shapes")
-        return shapes_of(estimate, quantile(alpha), 100 * (1 - alpha))
+        return frames.shapes_of(estimate, frames.quantile(alpha), 100 * (1 - alpha))
 
     def _shown_shapes(self, alpha: float) -> tuple[Shape, ...]:
         request = self.estimate.plan.request

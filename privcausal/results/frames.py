@@ -9,23 +9,21 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from privcausal.accounting import PICO, Release, epsilon_of
+from privcausal import accounting
 from privcausal.errors import CapabilityError
+from privcausal.estimators import Estimate
 from privcausal.features.rows import Rows
-from privcausal.inference.average import AverageEstimate
+from privcausal.inference import effects
+from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.contrasts import late_limits, ratio_limits
-from privcausal.inference.effect import ArmPolynomials, Effect
 from privcausal.inference.population import Population
-from privcausal.inference.slopes import REDUCED
-from privcausal.learners import Estimate
 from privcausal.report.view import Shape
-from privcausal.request.partition import Axis, CutAxis, LevelAxis, Product, RegularAxis
+from privcausal.request import partition
 from privcausal.request.request import RATIOS, RISKS
 from privcausal.request.schema import Interval, Levels
 from privcausal.typing import Integers, Matrix, Ratio, Vector
 
-MEAN = "E[Y("
+MEAN_PREFIX = "E[Y("
 """How names of mean outcomes begin (`request.RISKS`, or an arm's)."""
 
 _DRAWS = 20_000
@@ -104,7 +102,7 @@ def within_reach(
     """
     value, low, high = (frame[c].to_numpy(copy=True) for c in ("estimate", "conf_low", "conf_high"))
     at = slice(rows)
-    mean = np.array([str(name).startswith(MEAN) for name in frame.index[at]], bool)
+    mean = np.array([str(name).startswith(MEAN_PREFIX) for name in frame.index[at]], bool)
     least, most = np.where(mean, outcomes[0], -reach), np.where(mean, outcomes[1], reach)
     outside = (low[at] > most) | (high[at] < least) | np.isnan(value[at])
     low[at] = np.where(outside, least, np.clip(low[at], least, most))
@@ -120,13 +118,13 @@ def with_ratios(
 
     That of an instrument's slopes, the LATE, has its own limits.
     """
-    if found.terms == REDUCED and len(frame):
-        frame.loc["LATE", ["conf_low", "conf_high"]] = late_limits(found, z)
+    if found.terms == effects.REDUCED and len(frame):
+        frame.loc["LATE", ["conf_low", "conf_high"]] = effects.late_limits(found, z)
         return frame
     names = [*found.terms, *found.groups]
     control = [n for n in frame.index if n.partition(":")[0] == RISKS[0]]
     rows = {
-        name.replace(RISKS[0], ratio, 1): ratio_limits(
+        name.replace(RISKS[0], ratio, 1): effects.ratio_limits(
             found, (names.index(name), names.index(name.replace(*RISKS, 1))), ratio, z
         )
         for ratio in ratios
@@ -140,9 +138,9 @@ def with_ratios(
 
 def effects_only(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows but those of what effects are ratios of, and of ratios, with no axis in common."""
-    others = (*RATIOS, *REDUCED[1:])
+    others = (*RATIOS, *effects.REDUCED[1:])
     names = [str(name) for name in frame.index]
-    kept = [not n.startswith(MEAN) and n.partition(":")[0] not in others for n in names]
+    kept = [not n.startswith(MEAN_PREFIX) and n.partition(":")[0] not in others for n in names]
     return frame[kept]
 
 
@@ -159,12 +157,12 @@ def tested(frame: pd.DataFrame) -> pd.DataFrame:
         ratio, colon, group = str(name).partition(":")
         if ratio in RATIOS and f"ATE{colon}{group}" in frame.index:
             frame.loc[name, columns] = frame.loc[f"ATE{colon}{group}", columns]
-    if REDUCED[1] in frame.index:
-        frame.loc["LATE", columns] = frame.loc[REDUCED[1], columns]
+    if effects.REDUCED[1] in frame.index:
+        frame.loc["LATE", columns] = frame.loc[effects.REDUCED[1], columns]
     return frame
 
 
-def budget_lines(releases: Sequence[Release], delta: float) -> pd.DataFrame:
+def budget_lines(releases: Sequence[accounting.Release], delta: float) -> pd.DataFrame:
     """A line per release; `epsilon` is what its rho alone would be at `delta`, or its own price.
 
     The column rho sums to the total. A parallel release, from rows of its own, is charged none:
@@ -174,15 +172,15 @@ def budget_lines(releases: Sequence[Release], delta: float) -> pd.DataFrame:
     lines = []
     for release in releases:
         c = release.charge
-        alone = epsilon_of(c.alone, delta, c.cost.gdp) if c.alone else 0.0
-        own, rho = c.price or c.cost, c.cost.rho / PICO if c.price is None else np.nan
-        epsilon = own.epsilon / PICO + alone
+        alone = accounting.epsilon_of(c.alone, delta, c.cost.gdp) if c.alone else 0.0
+        own, rho = c.price or c.cost, c.cost.rho / accounting.PICO if c.price is None else np.nan
+        epsilon = own.epsilon / accounting.PICO + alone
         lines.append(
             {
                 "stage": c.stage, "query": c.query, "mechanism": c.mechanism,
                 "neighbors": c.neighbors, "sensitivity": c.sensitivity, "noise_sd": c.noise_sd,
                 "rho": rho, "epsilon": epsilon,
-                "delta": own.delta / PICO, "rows": c.rows, "parallel": c.parallel,
+                "delta": own.delta / accounting.PICO, "rows": c.rows, "parallel": c.parallel,
             }
         )  # fmt: skip
     return pd.DataFrame(lines)
@@ -226,7 +224,7 @@ def curve_frame(
 
 # -- the effect along each modifier ----------------------------------------------------------------
 
-POINTS, SAMPLE = 41, 200
+CURVE_GRID, SAMPLE = 41, 200
 BAND = "approximate {level:g}% band"
 
 
@@ -236,7 +234,7 @@ def shapes_of(estimate: Estimate, z: float, level: float) -> tuple[Shape, ...]:
     Over the synthetic population, or by the noisy counts of cells.
     """
     effect, population = estimate.effect, estimate.population
-    if effect is None or isinstance(effect, ArmPolynomials):
+    if effect is None or isinstance(effect, effects.ArmPolynomials):
         return ()
     if isinstance(effect, CellEffect):
         return _cell_shapes(effect, z, level)
@@ -247,7 +245,7 @@ def shapes_of(estimate: Estimate, z: float, level: float) -> tuple[Shape, ...]:
 
 
 def _shape(
-    effect: Effect,
+    effect: effects.Effect,
     population: Population,
     sample: dict[str, Vector | Integers],
     rows: Rows,
@@ -257,7 +255,7 @@ def _shape(
 ) -> Shape:
     domain = population.schema[name]
     if isinstance(domain, Interval):
-        points = np.linspace(domain.lo, domain.hi, POINTS)
+        points = np.linspace(domain.lo, domain.hi, CURVE_GRID)
         grid: list[float] | list[str] = points.tolist()
     else:
         labels = domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
@@ -278,7 +276,11 @@ def _shape(
 
 
 def _averaged(
-    effect: Effect, sample: dict[str, Vector | Integers], rows: Rows, name: str, points: Vector
+    effect: effects.Effect,
+    sample: dict[str, Vector | Integers],
+    rows: Rows,
+    name: str,
+    points: Vector,
 ) -> tuple[Vector, Vector]:
     """Mean effect and its posterior sd at each point, shape (m,)."""
     m, size = len(points), len(next(iter(sample.values())))
@@ -316,7 +318,7 @@ def _cell_shapes(effect: CellEffect, z: float, level: float) -> tuple[Shape, ...
 
     None for cells that are no product of parts.
     """
-    if not isinstance(effect.partition, Product):
+    if not isinstance(effect.partition, partition.Product):
         return ()
     axes = effect.partition.axes
     sizes = [axis.size for axis in axes]
@@ -324,13 +326,15 @@ def _cell_shapes(effect: CellEffect, z: float, level: float) -> tuple[Shape, ...
     return tuple(_cell_shape(effect, a, p, z, level) for a, p in zip(axes, parts, strict=True))
 
 
-def _cell_shape(effect: CellEffect, axis: Axis, part: Integers, z: float, level: float) -> Shape:
+def _cell_shape(
+    effect: CellEffect, axis: partition.Axis, part: Integers, z: float, level: float
+) -> Shape:
     weights = (part == np.arange(axis.size)[:, None]) * (effect.share + 1e-12)
     weights = weights / weights.sum(axis=1, keepdims=True)
     value, spread = weights @ effect.value, np.sqrt(((weights @ effect.root) ** 2).sum(axis=1))
     at = np.arange(axis.size)
     grid: list[float] | list[str]
-    if isinstance(axis, LevelAxis):
+    if isinstance(axis, partition.LevelAxis):
         kind, grid = "levels", list(axis.labels)
     else:
         # each part is drawn from its lower to its upper end
@@ -343,8 +347,8 @@ def _cell_shape(effect: CellEffect, axis: Axis, part: Integers, z: float, level:
     )  # fmt: skip
 
 
-def _ends(axis: Axis) -> Vector:
-    if isinstance(axis, RegularAxis):
+def _ends(axis: partition.Axis) -> Vector:
+    if isinstance(axis, partition.RegularAxis):
         return np.linspace(axis.lo, axis.hi, axis.parts + 1)
-    assert isinstance(axis, CutAxis)
+    assert isinstance(axis, partition.CutAxis)
     return np.array([axis.lo, *axis.cuts, axis.hi])

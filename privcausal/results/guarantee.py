@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from privcausal.accounting import PICO, TradeOff, delta_after, epsilon_of
-from privcausal.learners import Estimate, describe
+from privcausal import accounting
+from privcausal.estimators import Estimate, describe
 from privcausal.prices import at_least, at_most, column, pair
-from privcausal.report.html import alert_html, escape_html
+from privcausal.report import tables
+from privcausal.report.formats import alert_html, escape_html
 from privcausal.report.summary import Summary
-from privcausal.report.tables import (
-    Block,
-    Pairs,
-    Prose,
-    Rule,
-    Table,
-    TableColumn,
-    TableGrid,
-    filled,
-    named,
-)
-from privcausal.report.words import ALERTS, clean
 from privcausal.request.plan import Plan
 from privcausal.typing import Kind, Neighbors
-
-if TYPE_CHECKING:
-    from privcausal.accounting import Ledger
 
 
 @dataclass(frozen=True)
@@ -62,7 +47,7 @@ class Guarantee:
     unit: str
     kind: Kind
     statement: str
-    trade_off: TradeOff | None = None
+    trade_off: accounting.TradeOff | None = None
 
     @property
     def short(self) -> str:
@@ -72,7 +57,7 @@ class Guarantee:
         return f"{price_text(self.epsilon, self.delta)}, {self.kind}"
 
     def _repr_html_(self) -> str:
-        alert = alert_html(ALERTS[self.kind]) if ALERTS[self.kind] else ""
+        alert = alert_html(tables.ALERTS[self.kind]) if tables.ALERTS[self.kind] else ""
         return f"<div>{alert}<p>{escape_html(self.statement)}</p></div>"
 
 
@@ -145,15 +130,17 @@ def promise(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
     `kind` is "published" where a proven mechanism was asked through a function that is only claimed
     to be private.
     """
-    made = _guarantee(plan, kind, _told(_statement(plan, what), kind))
-    spent, budget = plan.epsilon / PICO, plan.request.budget
+    made = _guarantee(plan, kind, _told_guarantee(_statement(plan, what), kind))
+    spent, budget = plan.epsilon / accounting.PICO, plan.request.budget
     if plan.pure:
         return replace(made, epsilon=spent, delta=0.0)
-    epsilon = spent + epsilon_of(plan.rho, delta_after(budget.delta, plan.delta), plan.gdp)
-    made = replace(made, epsilon=min(epsilon, budget.epsilon), rho=plan.rho / PICO)
-    if not plan.gdp or plan.epsilon or kind != "proven" or plan.rho > 450 * PICO:
+    epsilon = spent + accounting.epsilon_of(
+        plan.rho, accounting.delta_after(budget.delta, plan.delta), plan.gdp
+    )
+    made = replace(made, epsilon=min(epsilon, budget.epsilon), rho=plan.rho / accounting.PICO)
+    if not plan.gdp or plan.epsilon or kind != "proven" or plan.rho > 450 * accounting.PICO:
         return made  # beyond mu = 30 every guess may be right
-    curve = TradeOff.from_noise(plan.rho, len(plan.stages), plan.delta / PICO)
+    curve = accounting.TradeOff.from_noise(plan.rho, len(plan.stages), plan.delta / accounting.PICO)
     return replace(made, trade_off=curve)
 
 
@@ -163,7 +150,7 @@ BORROWED = (
 )
 
 
-def _told(proven: str, kind: Kind) -> str:
+def _told_guarantee(proven: str, kind: Kind) -> str:
     """The statement of a proof, as far as `kind` lets it stand."""
     if kind == "none":
         return NOT_PRIVATE
@@ -199,13 +186,14 @@ def _words(plan: Plan) -> tuple[str, str]:
 
 def _statement(plan: Plan, what: str) -> str:
     price, change = _words(plan)
-    spent = plan.epsilon / PICO
+    spent = plan.epsilon / accounting.PICO
     law = "rho of Gaussian noise" if plan.gdp else "zCDP"
-    paid = f"{at_most(plan.rho / PICO)} {law} of the {at_most(plan.rho_cap / PICO)} this allows"
+    cost, cap = (at_most(rho / accounting.PICO) for rho in (plan.rho, plan.rho_cap))
+    paid = f"{cost} {law} of the {cap} this allows"
     if plan.pure:
         paid = f"epsilon {at_most(spent)}"
     elif plan.epsilon:
-        paid += f", beside {pair(spent, plan.delta / PICO)}-DP"
+        paid += f", beside {pair(spent, plan.delta / accounting.PICO)}-DP"
     return (
         f"{price}, proven: {what} for two tables that {change}, whatever the data are"
         f"{_proviso(plan)}. Spent: {paid}."
@@ -224,18 +212,18 @@ EITHER = (
 )
 
 
-def ledger_summary(ledger: Ledger) -> Summary:
+def ledger_summary(ledger: accounting.Ledger) -> Summary:
     """The summary of a ledger: a line for each run in order, then what is spent and left."""
     history, spent, left = ledger.history, ledger.spent, ledger.remaining
     runs = ledger.runs.set_index("run")
     protected, neighbours = "any, until the first fit", "any"
     if len(history):
-        protected = f"one {clean(history['unit'].iloc[0])}"
+        protected = f"one {tables.clean(history['unit'].iloc[0])}"
         neighbours = history["neighbors"].iloc[0].replace("_", "/")
-    head = Pairs(
+    head = tables.Pairs(
         "The ledger",
         (
-            ("Data set", clean(ledger.dataset)),
+            ("Data set", tables.clean(ledger.dataset)),
             ("Cap", price_text(ledger.epsilon, ledger.delta)),
             ("Protected", protected),
         ),
@@ -246,38 +234,43 @@ def ledger_summary(ledger: Ledger) -> Summary:
         ),
     )
     price = price_text(spent.epsilon, ledger.delta)
-    told = Prose((f"Spent: {price} in {len(runs)} run{'s' * (len(runs) != 1)}.", EITHER))
-    line = Rule("=")
+    told = tables.Prose((f"Spent: {price} in {len(runs)} run{'s' * (len(runs) != 1)}.", EITHER))
+    line = tables.Rule("=")
     blocks = (line, head, line, _runs_grid(runs), line, *_asked(runs), told, line)
-    alert = ALERTS["published" if spent.kind == "published" else "proven"]
-    return Summary(Table("Privacy Ledger", blocks, alert))
+    alert = tables.ALERTS["published" if spent.kind == "published" else "proven"]
+    return Summary(tables.Table("Privacy Ledger", blocks, alert))
 
 
-def _asked(runs: pd.DataFrame) -> tuple[Block, ...]:
+def _asked(runs: pd.DataFrame) -> tuple[tables.TableBlock, ...]:
     """What each run asked, in lines of their own: a formula is longer than a column."""
-    lines = [f"{str(run)[:RUN]}: {clean(text)}" for run, text in runs["question"].items() if text]
-    return (Prose(tuple(lines), "Questions"), Rule("=")) if lines else ()
+    lines = [
+        f"{str(run)[:RUN]}: {tables.clean(text)}" for run, text in runs["question"].items() if text
+    ]
+    return (tables.Prose(tuple(lines), "Questions"), tables.Rule("=")) if lines else ()
 
 
-def _runs_grid(runs: pd.DataFrame) -> TableGrid:
+def _runs_grid(runs: pd.DataFrame) -> tables.TableGrid:
     shown = runs.replace({"epsilon": np.inf}, np.nan)
     rho, pure, epsilon = (
         column(shown[name].where(shown[name] > 0)) for name in ("rho", "pure", "epsilon")
     )
-    return filled(
+    return tables.filled(
         "Runs",
-        named("Run", (str(run)[:RUN] for run in runs.index), "run"),
-        named("day", runs["day"]),
-        (TableColumn("releases"), map(str, runs["releases"])),
-        (TableColumn("rho"), rho),
-        (TableColumn("pure eps", words="pure epsilon"), pure),
-        (TableColumn("delta"), (at_most(delta, 2) if delta else "" for delta in runs["delta"])),
-        (TableColumn("epsilon", words="epsilon (of this run alone)"), epsilon),
+        tables.labelled_names("Run", (str(run)[:RUN] for run in runs.index), "run"),
+        tables.labelled_names("day", runs["day"]),
+        (tables.TableColumn("releases"), map(str, runs["releases"])),
+        (tables.TableColumn("rho"), rho),
+        (tables.TableColumn("pure eps", words="pure epsilon"), pure),
+        (
+            tables.TableColumn("delta"),
+            (at_most(delta, 2) if delta else "" for delta in runs["delta"]),
+        ),
+        (tables.TableColumn("epsilon", words="epsilon (of this run alone)"), epsilon),
         frame=runs,
     )
 
 
-def ledger_line(ledger: Ledger | None) -> str | None:
+def ledger_line(ledger: accounting.Ledger | None) -> str | None:
     """``Ledger 'rhc': 1.91 of 2 left.`` as the summary prints it."""
     if ledger is None:
         return None

@@ -11,41 +11,38 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from privcausal.accounting import PICO, Cost, weak_promise
+from privcausal import accounting
 from privcausal.errors import BudgetError, CapabilityError, LedgerError
-from privcausal.learners.description import SPLITS
-from privcausal.learners.estimands import ESTIMANDS, propensity_words
-from privcausal.learners.power import (
+from privcausal.estimators import words
+from privcausal.estimators.planner import (
     LEAST_EPSILON,
     LEAST_ROWS,
     MOST_EPSILON,
-    MOST_ROWS,
+    MOST_PLANNED_ROWS,
     Planner,
 )
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
-from privcausal.report import curves, numbers
+from privcausal.report import curves, tables
 from privcausal.report.summary import Printed, Summary
-from privcausal.report.tables import Pairs, Prose, Rule, Table, TableColumn, TableGrid, filled
-from privcausal.report.words import clean
 from privcausal.request.plan import LEVELS, PROPENSITY_SPREAD, Plan
 from privcausal.request.schema import Interval
 from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
-from privcausal.results.view import NEIGHBORS, outcome_name
+from privcausal.results.view import NEIGHBOR_WORDS, outcome_name
 
 if TYPE_CHECKING:
-    from privcausal.accounting import Ledger
     from privcausal.report.view import Pair
+
 
 Points = tuple[tuple[int, float], ...]
 
 CURVE_POINTS = 7
 """Points of a curve, besides those that were asked for."""
 
-BEYOND = 4.0
+CURVE_REACH = 4.0
 """A curve through one point goes this far to each side."""
 
-WEIGHTS = (0.25, 0.5, 0.75)
+PRIVACY_WEIGHTS = (0.25, 0.5, 0.75)
 """Weights of privacy in the utility curve."""
 
 _KINDS = ("eps", "n", "utility")
@@ -154,7 +151,7 @@ class PlanResult(Printed):
         pure = found.plan.pure
         row = {
             "n": n, "eps": eps, "delta": 0.0 if pure else found.plan.request.budget.delta,
-            "rho": np.nan if pure else found.plan.rho / PICO, "half-width": half,
+            "rho": np.nan if pure else found.plan.rho / accounting.PICO, "half-width": half,
             "detectable": half + float(norm.ppf(self.question.power) * np.sqrt(variance)),
             "se_sampling": float(np.sqrt(found.sampling[at])),
             "se_privacy": float(np.sqrt(found.privacy[at])),
@@ -191,7 +188,7 @@ class PlanResult(Printed):
         """How often a fit reads the rows through."""
         return max(self.planner.at(n, eps).passes for n, eps in self.points)
 
-    def fits(self, ledger: Ledger, besides: Iterable[PlanResult] = ()) -> pd.DataFrame:
+    def fits(self, ledger: accounting.Ledger, besides: Iterable[PlanResult] = ()) -> pd.DataFrame:
         """Whether a ledger can pay, a row per planned fit: n eps rho affordable left.
 
         Parameters
@@ -212,7 +209,7 @@ class PlanResult(Printed):
         LedgerError
             The ledger counts at another delta, or for other neighbours or another unit.
         """
-        before: list[Cost] = []
+        before: list[accounting.Cost] = []
         for other in besides:
             if len(other.points) != 1:
                 raise CapabilityError("besides= takes plans for one n and one eps each")
@@ -221,11 +218,11 @@ class PlanResult(Printed):
         for n, eps in self.points:
             costs = self._costs(eps, ledger)
             left = ledger.after(*before, *costs)
-            rho = sum(cost.rho for cost in costs) / PICO or np.nan
+            rho = sum(cost.rho for cost in costs) / accounting.PICO or np.nan
             rows.append((n, eps, rho, left is not None, np.nan if left is None else left.epsilon))
         return pd.DataFrame(rows, columns=["n", "eps", "rho", "affordable", "left"])
 
-    def _costs(self, eps: float, ledger: Ledger) -> list[Cost]:
+    def _costs(self, eps: float, ledger: accounting.Ledger) -> list[accounting.Cost]:
         plan = self.planner.plan(eps)
         trust, delta = plan.request.trust, plan.request.budget.delta
         # as for a fit: only where rho is converted must the two be the same
@@ -249,11 +246,13 @@ class PlanResult(Printed):
         rows, epsilons = zip(*self.points, strict=True)
         pure = self.planner.plan(max(epsilons)).pure
         public = max(rows) if request.trust.neighbors == "substitute" else None
-        return weak_promise(max(epsilons), 0.0 if pure else request.budget.delta, public)
+        return accounting.weak_promise(max(epsilons), 0.0 if pure else request.budget.delta, public)
 
     # -- pictures ----------------------------------------------------------------------------
 
-    def plot(self, kind: str = "eps", *, ax: Any = None, weights: Sequence[float] = WEIGHTS) -> Any:
+    def plot(
+        self, kind: str = "eps", *, ax: Any = None, weights: Sequence[float] = PRIVACY_WEIGHTS
+    ) -> Any:
         """Draw a curve; returns matplotlib axes.
 
         Parameters
@@ -278,7 +277,9 @@ class PlanResult(Printed):
             return curves.utility_plot(frame[frame["n"] == self.points[0][0]], ax=ax)
         return curves.plan_plot(frame, by=kind, ax=ax, alpha=self.question.alpha)
 
-    def plot_data(self, kind: str = "eps", weights: Sequence[float] = WEIGHTS) -> pd.DataFrame:
+    def plot_data(
+        self, kind: str = "eps", weights: Sequence[float] = PRIVACY_WEIGHTS
+    ) -> pd.DataFrame:
         """The numbers behind `plot`.
 
         Returns
@@ -300,7 +301,7 @@ class PlanResult(Printed):
         if by == "eps":
             epsilons |= {float(f"{e:.3g}") for e in _between(epsilons, LEAST_EPSILON, MOST_EPSILON)}
         else:
-            sizes |= {round(n) for n in _between(sizes, LEAST_ROWS, MOST_ROWS)}
+            sizes |= {round(n) for n in _between(sizes, LEAST_ROWS, MOST_PLANNED_ROWS)}
         rows = []
         for n, eps in product(sorted(sizes), sorted(epsilons)):
             width = self.planner.at(int(n), eps).first(self.question.alpha)
@@ -349,7 +350,7 @@ def _between(asked: Iterable[float], low: float, high: float) -> list[float]:
     """Points of a curve on a log scale, over what was asked or around it."""
     least, most = min(asked), max(asked)
     if least == most:
-        least, most = max(low, least / BEYOND), min(high, most * BEYOND)
+        least, most = max(low, least / CURVE_REACH), min(high, most * CURVE_REACH)
     return [float(p) for p in np.geomspace(least, most, CURVE_POINTS)]
 
 
@@ -364,8 +365,10 @@ def _listed(name: str, value: Any) -> list[Any]:
 
 
 def _rows(value: Any) -> int:
-    if not (_is_number(value) and LEAST_ROWS <= value <= MOST_ROWS and value == int(value)):
-        raise CapabilityError(f"n must be a whole number from {LEAST_ROWS} to {MOST_ROWS:,}")
+    if not (_is_number(value) and LEAST_ROWS <= value <= MOST_PLANNED_ROWS and value == int(value)):
+        raise CapabilityError(
+            f"n must be a whole number from {LEAST_ROWS} to {MOST_PLANNED_ROWS:,}"
+        )
     return int(value)
 
 
@@ -382,7 +385,7 @@ def _is_number(value: Any) -> bool:
 # -- in words --------------------------------------------------------------------------------------
 
 
-def _tabulated(result: PlanResult) -> Table:
+def _tabulated(result: PlanResult) -> tables.Table:
     planner, frame = result.planner, result.table
     request, learner, formula = planner.request, planner.learner, planner.request.formula
     domain = request.schema.get(formula.outcome)
@@ -402,44 +405,55 @@ def _tabulated(result: PlanResult) -> Table:
     )
     if planner.has_nuisances:
         right += (
-            ("Nuisances", f"{planner.base.name}, {SPLITS[request.split]}"),
-            ("Propensity", propensity_words(request, request.arm_clip)),
+            ("Nuisances", f"{planner.base.name}, {words.SPLIT_WORDS[request.split]}"),
+            ("Propensity", words.propensity_words(request, request.arm_clip)),
         )
     blocks = (
-        Rule("="), Pairs("The analysis", left, right), Rule("="), _grid(result, frame), Rule("="),
-        Prose(_reading(result, frame)), Rule("-"),
-        Prose((f"Assumed: {'; '.join(_assumed(result))}.",)), Rule("="), Prose((_notes(result),)),
-    )  # fmt: skip
-    return Table(f"Plan of a {ESTIMANDS[first].title}", blocks)
+        tables.Rule("="),
+        tables.Pairs("The analysis", left, right),
+        tables.Rule("="),
+        _grid(result, frame),
+        tables.Rule("="),
+        tables.Prose(_reading(result, frame)),
+        tables.Rule("-"),
+        tables.Prose((f"Assumed: {'; '.join(_assumed(result))}.",)),
+        tables.Rule("="),
+        tables.Prose((_notes(result),)),
+    )
+    return tables.Table(f"Plan of a {words.ESTIMANDS[first].title}", blocks)
 
 
 def _asked(result: PlanResult) -> str:
     if result.planner.request.estimand != "OLS":
         return "the average effect"
     found = result.planner.at(*result.points[0])
-    return clean(found.terms[found.lead])
+    return tables.clean(found.terms[found.lead])
 
 
-def _grid(result: PlanResult, frame: pd.DataFrame) -> TableGrid:
+def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
     question = result.question
-    level, power = numbers.level(question.alpha), numbers.percent(question.power)
+    level, power = tables.confidence(question.alpha), tables.share_percent(question.power)
     heads = {
-        "n": TableColumn("n", "left"),
-        "eps": TableColumn("eps"),
-        "half-width": TableColumn("half-width", words=f"half-width of the {level} interval"),
-        "detectable": TableColumn("detectable", words=f"effect detectable with {power} power"),
-        "se_sampling": TableColumn("sampling", words="standard error, sampling"),
-        "se_privacy": TableColumn("privacy", words="standard error, privacy noise"),
-        "se_nuisances": TableColumn("nuisances", words="standard error, errors of nuisances"),
-        "max_bias": TableColumn("max bias", words="largest bias that clipping can cause"),
-        "worst_case": TableColumn("worst", words="half-width for the most variable outcome"),
+        "n": tables.TableColumn("n", "left"),
+        "eps": tables.TableColumn("eps"),
+        "half-width": tables.TableColumn("half-width", words=f"half-width of the {level} interval"),
+        "detectable": tables.TableColumn(
+            "detectable", words=f"effect detectable with {power} power"
+        ),
+        "se_sampling": tables.TableColumn("sampling", words="standard error, sampling"),
+        "se_privacy": tables.TableColumn("privacy", words="standard error, privacy noise"),
+        "se_nuisances": tables.TableColumn(
+            "nuisances", words="standard error, errors of nuisances"
+        ),
+        "max_bias": tables.TableColumn("max bias", words="largest bias that clipping can cause"),
+        "worst_case": tables.TableColumn("worst", words="half-width for the most variable outcome"),
     }
     columns = [
         (head, [_cell(name, float(value)) for value in frame[name]])
         for name, head in heads.items()
         if name in frame
     ]
-    return filled("Planned intervals", *columns, frame=frame)
+    return tables.filled("Planned intervals", *columns, frame=frame)
 
 
 def _cell(name: str, value: float) -> str:
@@ -447,7 +461,7 @@ def _cell(name: str, value: float) -> str:
         return f"{value:,.0f}"
     if name == "eps":
         return at_most(value)
-    return numbers.number(value, 3)
+    return tables.number(value, 3)
 
 
 def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
@@ -457,11 +471,12 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
     if question.sought:
         lines.append(
             f"{question.sought} is the least, to three digits, whose half-width is at most "
-            f"{numbers.point(question.width or 0.0)}."
+            f"{tables.point_text(question.width or 0.0)}."
         )
     lines.append(
-        f"half-width: of the {numbers.level(question.alpha)} interval of {_asked(result)}; "
-        f"detectable: the effect found with {numbers.percent(question.power)} power; sampling, "
+        f"half-width: of the {tables.confidence(question.alpha)} interval of {_asked(result)}; "
+        f"detectable: the effect found with {tables.share_percent(question.power)} power; "
+        "sampling, "
         "privacy, nuisances: standard errors, the last of errors of the nuisances; max bias: the "
         "most that clipping can bias."
     )
@@ -481,19 +496,19 @@ def _assumed(result: PlanResult) -> list[str]:
     request, assumed = planner.request, planner.assumed
     has_covariates = bool(request.formula.terms)
     within = " within an arm" if request.formula.treatment else ""
-    outcome = f"an outcome of standard deviation {numbers.point(assumed.outcome_sd)}{within}"
+    outcome = f"an outcome of standard deviation {tables.point_text(assumed.outcome_sd)}{within}"
     if result.worst is not None:
         share = assumed.outcome_sd / assumed.width
         outcome += f" ({'a quarter' if share < 0.5 else 'half'} of its range)"
     if has_covariates:
-        outcome += f", of whose variance covariates explain {numbers.percent(assumed.r2)}"
+        outcome += f", of whose variance covariates explain {tables.share_percent(assumed.r2)}"
     parts = [outcome]
     if request.formula.instrument:
         parts.append("an instrument, spread evenly, that moves the treatment by half its range")
     elif request.asked.dose or request.asked.arms:
         parts.append("a treatment spread evenly over its bounds or arms")
     elif request.propensity is None and request.formula.treatment:
-        treated = f"{numbers.percent(assumed.treated)} treated"
+        treated = f"{tables.share_percent(assumed.treated)} treated"
         varies = f", with a propensity of standard deviation {PROPENSITY_SPREAD:g}"
         parts.append(treated + (varies if has_covariates else ""))
     if has_covariates:
@@ -504,17 +519,17 @@ def _assumed(result: PlanResult) -> list[str]:
         (planner.undeclared.labels, f"{LEVELS} labels", "labels"),
     ):
         if names:
-            listed = ", ".join(clean(name) for name in names)
+            listed = ", ".join(tables.clean(name) for name in names)
             parts.append(f"{kind} in {listed}, whose {what} are bought")
     if request.trust.unit is not None:
-        parts.append(f"{request.trust.max_rows} rows of each {clean(request.trust.unit)}")
+        parts.append(f"{request.trust.max_rows} rows of each {tables.clean(request.trust.unit)}")
     return parts
 
 
 def _notes(result: PlanResult) -> str:
     request = result.planner.request
     trust = request.trust
-    differ = NEIGHBORS[trust.neighbors].format(unit=f"one {clean(trust.protected)}")
+    differ = NEIGHBOR_WORDS[trust.neighbors].format(unit=f"one {tables.clean(trust.protected)}")
     plan = result.planner.plan(request.budget.epsilon)
     delta = at_most(request.budget.delta, DELTA_DIGITS)
     price = "eps-DP (pure)" if plan.pure else f"(eps, {delta})-DP"

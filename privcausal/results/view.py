@@ -8,36 +8,31 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
+from privcausal import estimators
 from privcausal.accounting import weak_promise
+from privcausal.estimators.words import tails, words_of
 from privcausal.inference.cells import CellEffect
-from privcausal.learners import Description, Estimate, describe
-from privcausal.learners.description import tails
-from privcausal.learners.estimands import words_of
 from privcausal.prices import at_most, pair
-from privcausal.report.numbers import interval, level
-from privcausal.report.view import FitView, Shape, VarianceSource
-from privcausal.report.words import guess_sentence, odds_sentence
+from privcausal.report import tables, view
 from privcausal.request.plan import Plan
 from privcausal.request.request import RATIOS, Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.results import frames, guarantee
 from privcausal.results.base import ReleasedFit
-from privcausal.results.frames import cell_table, effects_only, gain_frame, quantile
-from privcausal.results.guarantee import HANDED_OVER, Guarantee, price_text, published_doubts
-from privcausal.results.sensitivity import sensitivity_of
-from privcausal.results.variation import variation
+from privcausal.results.looks import sensitivity_of, variation
 
-NEIGHBORS = {
+NEIGHBOR_WORDS = {
     "substitute": "neighbours differ in {unit} (substitute).",
     "add_remove": "neighbours differ by adding or removing {unit}.",
 }
 
 
-def view_of(result: ReleasedFit, shapes: tuple[Shape, ...], alpha: float) -> FitView:
+def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -> view.FitView:
     """All that summary, plots and report show of a fit whose effect has these shapes."""
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
-    request, schema, z = plan.request, estimate.schema, quantile(alpha)
+    request, schema, z = plan.request, estimate.schema, frames.quantile(alpha)
     formula, trust = request.formula, request.trust
-    averages, words, said = estimate.averages, words_of(request), describe(estimate)
+    averages, words, said = estimate.averages, words_of(request), estimators.describe(estimate)
     cells = estimate.effect if isinstance(estimate.effect, CellEffect) else None
     bought = result._bought
     complete = _complete(estimate)
@@ -53,7 +48,7 @@ def view_of(result: ReleasedFit, shapes: tuple[Shape, ...], alpha: float) -> Fit
         if named != formula.effect_on:
             effects.index.name = named
         effects["mark"] = np.where(effects.index.isin([*RATIOS, "LATE"]), "post", "dp")
-        gates = effects_only(result._table(groups=True, z=z)) if averages.groups else None
+        gates = frames.effects_only(result._table(groups=True, z=z)) if averages.groups else None
     persons = "One row is one person."
     if trust.unit is not None:
         used = f"at most {trust.max_rows} rows used" if trust.panel is None else "all of its rows"
@@ -63,7 +58,7 @@ def view_of(result: ReleasedFit, shapes: tuple[Shape, ...], alpha: float) -> Fit
         outcome += f" in {_range(schema[formula.outcome])}"
     panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
     several = len(request.asked.averages) > 1
-    return FitView(
+    return view.FitView(
         title="Private Average Treatment Effects" if several else words.title,
         outcome=named,
         treatment=formula.treatment,
@@ -86,8 +81,8 @@ def view_of(result: ReleasedFit, shapes: tuple[Shape, ...], alpha: float) -> Fit
         effects=effects,
         averages=result._level_terms,
         gates=gates,
-        cells=None if cells is None else cell_table(cells, z),
-        gains=None if cells is None else gain_frame(cells, z),
+        cells=None if cells is None else frames.cell_table(cells, z),
+        gains=None if cells is None else frames.gain_frame(cells, z),
         shapes=shapes,
         variation=variation(result, shapes, alpha) if shapes else "",
         uncertainty=_sources(result),
@@ -160,10 +155,10 @@ def _robustness(result: ReleasedFit, alpha: float) -> str:
     return "" if found.randomised else found.sentence
 
 
-def _price(promise: Guarantee) -> str:
+def _price(promise: guarantee.Guarantee) -> str:
     if promise.delta == 0:
         return f"epsilon {at_most(promise.epsilon)}, pure"
-    price = price_text(promise.epsilon, promise.delta)
+    price = guarantee.price_text(promise.epsilon, promise.delta)
     return f"{price} as published" if promise.kind == "published" else price
 
 
@@ -173,7 +168,7 @@ def _range(domain: Domain) -> str:
     return "[0,1]"
 
 
-def _sources(result: ReleasedFit) -> tuple[VarianceSource, ...]:
+def _sources(result: ReleasedFit) -> tuple[view.VarianceSource, ...]:
     found = result.estimate.averages
     if found is None or result.plan.request.mode == "paper":  # one number: see its note
         return ()
@@ -187,13 +182,13 @@ def _sources(result: ReleasedFit) -> tuple[VarianceSource, ...]:
     if not np.isfinite(total):
         return ()
     return tuple(
-        VarianceSource(name, float(np.sqrt(v)), v / total, words)
+        view.VarianceSource(name, float(np.sqrt(v)), v / total, words)
         for name, v, words in parts
         if v > 0
     )
 
 
-BIAS = "Interval{of}: estimate ± {factor:.2f} std err, not {normal:.2f}: clipping may bias it."
+BIAS_NOTE = "Interval{of}: estimate ± {factor:.2f} std err, not {normal:.2f}: clipping may bias it."
 
 
 def _bias(result: ReleasedFit, z: float) -> str:
@@ -201,7 +196,7 @@ def _bias(result: ReleasedFit, z: float) -> str:
     if found is None or not 0 < found.clipping[at] < np.inf or not 0 < found.sd[at] < np.inf:
         return ""
     of = f" of {found.terms[at]}" if len(found.terms) + len(found.groups) > 1 else ""
-    return BIAS.format(of=of, factor=found.half_widths(z)[at] / found.sd[at], normal=z)
+    return BIAS_NOTE.format(of=of, factor=found.half_widths(z)[at] / found.sd[at], normal=z)
 
 
 def _with_declared(budget: pd.DataFrame) -> pd.DataFrame:
@@ -219,20 +214,28 @@ def _promise(result: ReleasedFit) -> tuple[str, ...]:
     promise = result.guarantee
     if promise.kind == "none":
         return (promise.statement,)
-    unit = NEIGHBORS[promise.neighbors].format(unit=promise.unit)
-    head = f"{price_text(promise.epsilon, promise.delta)}, {promise.kind}"
+    unit = NEIGHBOR_WORDS[promise.neighbors].format(unit=promise.unit)
+    head = f"{guarantee.price_text(promise.epsilon, promise.delta)}, {promise.kind}"
     weak = weak_promise(promise.epsilon, promise.delta, result.estimate.size)
     if promise.kind == "proven" and promise.trade_off is not None:
         right = 0.5 * (1 + promise.trade_off.delta(0.0))
-        return f"{head}; {unit}", guess_sentence(right, promise.unit, promise.neighbors), *weak
-    odds = odds_sentence(promise.epsilon, promise.delta, promise.neighbors)
+        return (
+            f"{head}; {unit}",
+            tables.guess_sentence(right, promise.unit, promise.neighbors),
+            *weak,
+        )
+    odds = tables.odds_sentence(promise.epsilon, promise.delta, promise.neighbors)
     if promise.kind == "published":
-        why = published_doubts(result.estimate) if result.plan.stages else (HANDED_OVER,)
+        why = (
+            guarantee.published_doubts(result.estimate)
+            if result.plan.stages
+            else (guarantee.HANDED_OVER,)
+        )
         return (f"{head}, not proven; {unit}", *why, f"If the claim held: {odds}", *weak)
     return f"{head}; {unit}", odds, *weak
 
 
-def _attack(promise: Guarantee) -> pd.DataFrame | None:
+def _attack(promise: guarantee.Guarantee) -> pd.DataFrame | None:
     if promise.kind != "proven" or promise.trade_off is None:
         return None
     alarms = np.linspace(0.0, 1.0, 101)
@@ -251,7 +254,7 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
     treatment = request.formula.treatment
     if estimate.averages is None:
         return (f"The effect of {treatment} on {outcome} was estimated by covariates.",)
-    table = result._table(groups=False, z=quantile(alpha))
+    table = result._table(groups=False, z=frames.quantile(alpha))
     row = table.iloc[result._lead]
     share = 0.0 if np.isnan(row["privacy_share"]) else float(row["privacy_share"])
     if request.estimand == "OLS":
@@ -270,13 +273,13 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
         treatment = f"one unit more of {treatment}"
     elif request.asked.arms:
         treatment = f"{treatment} {request.asked.arms[1]} instead of {request.asked.arms[0]}"
-    value, low, high = interval(row, digits=2)
-    between = f"With {level(alpha)} confidence the change lies between {low} and {high}"
+    value, low, high = tables.interval(row, digits=2)
+    between = f"With {tables.confidence(alpha)} confidence the change lies between {low} and {high}"
     settled = row["conf_low"] * row["conf_high"] > 0
     if not settled and np.isinf(row["conf_low"]):
         return (
             f"{over}, nothing can be said of the effect of {treatment} on {outcome}: at "
-            f"{level(alpha)} the instrument may move nobody.",
+            f"{tables.confidence(alpha)} the instrument may move nobody.",
         )
     if settled:
         verb = "raises" if row["estimate"] > 0 else "lowers"
@@ -292,7 +295,7 @@ def _other_arms(result: ReleasedFit, table: pd.DataFrame) -> tuple[str, ...]:
     """Effects of the arms that the first sentence is not about."""
     request, found = result.plan.request, []
     for place, arm in enumerate(request.asked.arms[2:], 1):
-        value, low, high = interval(table.iloc[place], digits=2)
+        value, low, high = tables.interval(table.iloc[place], digits=2)
         found.append(
             f"{request.formula.treatment} {arm} instead of {request.asked.arms[0]}: {value}, "
             f"between {low} and {high}."
@@ -304,7 +307,7 @@ def _listed(result: ReleasedFit) -> str:
     return ", ".join(map(str, result.plan.request.formula.terms)) or "a constant"
 
 
-def _protected(promise: Guarantee) -> str:
+def _protected(promise: guarantee.Guarantee) -> str:
     price = at_most(promise.epsilon) if promise.delta == 0 else pair(promise.epsilon, promise.delta)
     price += "-differential privacy"
     return {
@@ -317,7 +320,7 @@ def _protected(promise: Guarantee) -> str:
     }[promise.kind]
 
 
-def _notes(result: ReleasedFit, said: Description, bought: bool) -> tuple[str, ...]:
+def _notes(result: ReleasedFit, said: estimators.Description, bought: bool) -> tuple[str, ...]:
     estimate, request = result.estimate, result.plan.request
     public = {
         "n" if request.trust.unit is None else "the number of units": estimate.size is not None,
@@ -362,7 +365,7 @@ def _declared_public(names: list[str]) -> tuple[str, ...]:
     return (f"{said} declared public.",)
 
 
-def _complete(estimate: Estimate) -> str:
+def _complete(estimate: estimators.Estimate) -> str:
     """The released number of complete rows, give or take two sds, and the share of treated.
 
     Where averages have rows of their own, a random share of all, it is scaled up to all. Empty
@@ -385,10 +388,10 @@ def _complete(estimate: Estimate) -> str:
 def _parallel(plan: Plan) -> str:
     # what stages promise together in a trade-off is charged as a whole, and bears no brackets
     found = plan.trade_off is None and any(stage.parallel for stage in plan.stages)
-    return PARALLEL if found else ""
+    return PARALLEL_NOTE if found else ""
 
 
-PARALLEL = (
+PARALLEL_NOTE = (
     "What stands in brackets is not charged: the release reads rows of its own, in parallel with "
     "others that have paid as much."
 )

@@ -6,38 +6,193 @@ All that is asked here is public: names, types, how the table is stored, and its
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
 from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError
-from privcausal.request.header import Header, LabelColumns
+from privcausal.request.partition import sql_name
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request
-from privcausal.request.schema import Interval
+from privcausal.request.schema import Binary, Domain, Header, Interval, LabelColumns, Levels
 from privcausal.typing import Frame
-from privcausal.vault.batch import part_shares
-from privcausal.vault.guard import Opaque, guarded, opening
+from privcausal.vault import guard
+from privcausal.vault.batch import RawColumn, cleaned, part_shares, reads_labels
+from privcausal.vault.sources import memory, stored
 from privcausal.vault.sources.cell_table import Aggregates, CellTable
 from privcausal.vault.sources.files import open_path, open_relation
-from privcausal.vault.sources.memory import Memory, RowSource
-from privcausal.vault.sources.spark import Spark
-from privcausal.vault.sources.stored import Lazy, Stored
+from privcausal.vault.sources.spark import Spark, column_of
+from privcausal.vault.sources.units import Connections, stored_table
+
+# The rows of a panel's units, one for each: what changed between two declared periods.
+#
+# Privacy
+# -------
+# The row of a unit is a function of that unit's own rows, taken as a set without order: its outcome
+# is Y(after) - Y(before) where exactly one of them is of each period and the unit was not treated
+# before, and is missing otherwise; the treatment is that of its row after, covariates and groups
+# are
+# those of its row before. Rows of other periods, or of none, count for nothing, and rows without a
+# unit's name are of no unit. Each value is read by itself, and outcome, treatment and period are
+# cut
+# to their declared domains, so that all of this is defined whatever the rows hold.
+#
+# So a unit has one row however many it came with, and no row depends on another unit's. To replace
+# all rows of a unit, or to add or remove a unit, replaces, adds or removes one row here. The rows
+# are
+# sorted by name, and their order reaches nothing: sums are exact, and parts go by a unit's name.
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How rows are read, and how those of a unit are put together. It holds no rows.
+
+    Attributes
+    ----------
+    domains : mapping
+        Of period, outcome and treatment, in this order, by which these are cleaned.
+    labels : mapping
+        All columns that are read, the unit's first, and how each is read.
+    """
+
+    domains: Mapping[str, Domain]
+    labels: Mapping[str, memory.AsLabels]
+
+    @classmethod
+    def of(cls, request: Request, header: Header) -> Changes:
+        panel, formula, schema = request.trust.panel, request.formula, request.schema
+        assert panel is not None
+        arms = schema.get(formula.treatment)
+        coded = Binary(list(arms.values)) if isinstance(arms, Levels) else arms
+        domains: dict[str, Domain] = {
+            panel.time: schema[panel.time],
+            formula.outcome: panel.outcome[formula.outcome],
+            formula.treatment: coded if isinstance(coded, Binary) else Binary(),
+        }
+        labels: dict[str, memory.AsLabels] = {str(request.trust.unit): "units"}
+        for name in request.read:
+            domain, kind = domains.get(name, schema.get(name)), header.kinds[name]
+            bought = kind == "text" or (kind != "bool" and name in formula.categorical)
+            labels.setdefault(name, bought if domain is None else reads_labels(domain, kind))
+        return cls(domains, labels)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those of a unit's row that are taken as they are."""
+        _, *others = self.labels
+        time, outcome, _ = self.domains
+        return tuple(name for name in others if name not in (time, outcome))
+
+    @property
+    def schema(self) -> Any:
+        """Names and types of `record`."""
+        import pyarrow as pa
+
+        kinds = [pa.large_string() if self.labels[n] else pa.float64() for n in self.columns]
+        fields = [("unit", pa.large_string()), *((name, pa.float64()) for name in ("p", "y", "t"))]
+        return pa.schema([*fields, *((f"k{at}", kind) for at, kind in enumerate(kinds))])
+
+    def record(self, columns: Mapping[str, RawColumn]) -> Any:
+        """An Arrow batch of rows: the unit, p = 0, 1 for its period, y, t, and k0, k1, ...
+
+        Null is what is missing.
+        """
+        import pyarrow as pa
+
+        columns = {name: memory.cut_column(column, slice(None)) for name, column in columns.items()}
+        arrays = [stored.texts_of(columns[next(iter(self.labels))])]
+        with np.errstate(all="ignore"):  # another library's thread may be the one that asks
+            for name, domain in self.domains.items():
+                values, known = cleaned(columns[name], domain)
+                arrays.append(pa.array(values, pa.float64(), mask=~known))
+            for name in self.columns:
+                numbers = columns[name].numbers
+                plain = None if numbers is None else pa.array(numbers, mask=np.isnan(numbers))
+                arrays.append(stored.texts_of(columns[name]) if plain is None else plain)
+        return pa.record_batch(arrays, self.schema)
+
+    def aggregates(self) -> dict[str, str]:
+        """SQL of each column of a unit's row, over its records."""
+        before, after = "FILTER (WHERE p = 0)", "FILTER (WHERE p = 1)"
+        once = f"count(*) {before} = 1 AND count(*) {after} = 1"
+        change = f"max(y) {after} - max(y) {before}"
+        _, outcome, treatment = self.domains
+        return {outcome: f"CASE WHEN {once} AND max(t) {before} = 0 THEN {change} END"} | {
+            name: f"max(k{at}) {after if name == treatment else before}"
+            for at, name in enumerate(self.columns)
+        }
+
+
+@guard.guarded
+def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
+    """A table with one row for each unit, in the place of the one given.
+
+    Rows in memory give one in memory. Of files, relations and queries, which are streamed once,
+    DuckDB holds it, in memory; on Spark it is another DataFrame.
+    """
+    how = Changes.of(request, rows.header)
+    made = _on_spark(rows, how) if isinstance(rows, Spark) else _by_duckdb(rows, how)
+    # the change is a number, whatever the outcome is
+    kinds = {**rows.header.kinds, request.formula.outcome: "numeric"}
+    made.header = replace(rows.header, kinds=kinds, untyped=False)
+    return made
+
+
+def _by_duckdb(rows: memory.RowSource, how: Changes) -> memory.Memory | stored.Stored:
+    opened = rows._opened if isinstance(rows, stored.Stored) else Connections()
+    work, wanted = opened.new(), tuple(how.labels.items())
+    # rows in memory have one list of labels: they are one block
+    size = max(rows.size(), 1) if rows.held else stored.STREAM
+    records = (how.record(columns) for _, columns in rows.blocks(wanted, size))
+    own = [f"{sql} AS {sql_name(name)}" for name, sql in how.aggregates().items()]
+    query = f"""
+        SELECT unit AS {sql_name(wanted[0][0])}, {", ".join(own)}
+        FROM given WHERE unit IS NOT NULL GROUP BY unit ORDER BY unit
+        """
+    stored_table(work, "changes", query, (how.schema, records))
+    if not rows.held:
+        return stored.Stored(work.table("changes"), opened, ordered=True)
+    held = memory.Memory(work.table("changes").to_arrow_table())
+    opened.close()
+    return held
+
+
+def _on_spark(rows: Spark, how: Changes) -> Spark:
+    """Executors read the values, as they do for sums."""
+    from pyspark.sql import functions
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    (unit, _), *_ = labels = tuple(how.labels.items())
+
+    def inside(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            columns = {
+                name: stored.arrow_column(array, as_labels)
+                for array, (name, as_labels) in zip(batch.columns, labels, strict=True)
+            }
+            yield how.record(columns)
+
+    asked = [column_of(name).alias(f"c{at}") for at, (name, _) in enumerate(labels)]
+    records = rows._frame.select(*asked).mapInArrow(inside, from_arrow_schema(how.schema))
+    units = records.where("unit IS NOT NULL").groupBy(functions.col("unit").alias(unit))
+    own = [functions.expr(sql).alias(name) for name, sql in how.aggregates().items()]
+    return Spark(units.agg(*own))
+
 
 MOST_ROWS = 1 << 30
 """Rows whose sums int64 holds with their noise: a row adds at most 2^32 to a coordinate."""
 
-SUMS = ("gam", "linear", "none")
+BASES_OF_SUMS = ("gam", "linear", "none")
 """Bases that need nothing of the rows but sums; "none" is that of cells and arms."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Source(Opaque):
+class Source(guard.Opaque):
     """An opened table, before its plan is known; only its header is public."""
 
-    rows: RowSource
+    rows: memory.RowSource
 
     @property
     def header(self) -> Header:
@@ -51,7 +206,7 @@ class Source(Opaque):
         self.rows.close()
 
 
-@opening
+@guard.opening
 def open_source(data: Frame) -> Source:
     """Open a frame, a path to files, or a DuckDB relation; nothing is released."""
     if isinstance(data, str | os.PathLike):
@@ -60,10 +215,10 @@ def open_source(data: Frame) -> Source:
     if kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql"):
         return Source(Spark(data))
     if kind.__name__ == "LazyFrame" and kind.__module__.startswith("polars"):
-        return Source(Lazy(data))
+        return Source(stored.Lazy(data))
     if kind.__name__ == "DuckDBPyRelation":
         return Source(open_relation(data))
-    return Source(Memory(data))
+    return Source(memory.Memory(data))
 
 
 def typed(source: Source, labels: LabelColumns) -> Source:
@@ -76,14 +231,14 @@ def from_table(table: CellTable, header: Header) -> Source:
     return Source(Aggregates(table, header))
 
 
-@guarded
+@guard.guarded
 def public_size(source: Source, request: Request) -> int | None:
     """Number of rows, or of units: public under substitution, None under add_remove."""
     if request.trust.neighbors == "add_remove" or isinstance(source.rows, Aggregates):
         return None
     if request.trust.unit is None:
         return source.rows.size()
-    if isinstance(source.rows, Spark | Stored):
+    if isinstance(source.rows, Spark | stored.Stored):
         return source.rows.units(request.trust.unit)
     codes = source.rows.column(request.trust.unit, as_labels="units").codes
     assert codes is not None
@@ -138,7 +293,7 @@ def admit(source: Source, plan: Plan) -> None:
         _check_parts(public_size(source, plan.request), plan)
 
 
-def _check_order(rows: RowSource, request: Request) -> None:
+def _check_order(rows: memory.RowSource, request: Request) -> None:
     """Parts of the rows and rows of a unit are known by position, unless all are made one."""
     if isinstance(rows, Spark):
         if request.split != "full" and request.trust.unit is None:
@@ -159,7 +314,7 @@ def _check_order(rows: RowSource, request: Request) -> None:
         )
 
 
-def _check_same(rows: RowSource, request: Request) -> None:
+def _check_same(rows: memory.RowSource, request: Request) -> None:
     """Each sum computes a Spark DataFrame anew, so that nothing in it may be drawn by lot."""
     if isinstance(rows, Spark) and not rows.repeats(request.read):
         raise CapabilityError(
@@ -170,10 +325,10 @@ def _check_same(rows: RowSource, request: Request) -> None:
         )
 
 
-def _check_base(rows: RowSource, plan: Plan) -> None:
+def _check_base(rows: memory.RowSource, plan: Plan) -> None:
     """Bases that are not sums over rows hold all of them, and that is for rows in memory."""
-    if not rows.held and (plan.base not in SUMS or plan.request.mode == "paper"):
-        what = "a published mechanism" if plan.base in SUMS else f"base {plan.base!r}"
+    if not rows.held and (plan.base not in BASES_OF_SUMS or plan.request.mode == "paper"):
+        what = "a published mechanism" if plan.base in BASES_OF_SUMS else f"base {plan.base!r}"
         raise CapabilityError(
             f"{what} needs the rows in memory, and these are read in blocks: take base='gam' or "
             "base='linear' with learner 'r', 'dr', 's', 't' or 'x', or learner='adum', which need "
@@ -181,7 +336,7 @@ def _check_base(rows: RowSource, plan: Plan) -> None:
         )
 
 
-def _check_size(rows: RowSource, plan: Plan) -> None:
+def _check_size(rows: memory.RowSource, plan: Plan) -> None:
     """There are rows, and not too many; a published mechanism needs a number of them.
 
     Their number may be told where it is public, and elsewhere nobody asks: no rows are rows too,

@@ -11,11 +11,18 @@ import numpy as np
 from privcausal.features.design import Design
 from privcausal.features.response import response
 from privcausal.features.rows import Rows
-from privcausal.request.groups import Group, group_mask
-from privcausal.request.header import Kind
+from privcausal.request.factors import Group, group_mask
 from privcausal.request.plan import Plan
 from privcausal.request.request import FOLDS, Request
-from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, Transformed
+from privcausal.request.schema import (
+    Binary,
+    ColumnKind,
+    Domain,
+    Interval,
+    Levels,
+    Schema,
+    Transformed,
+)
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.guard import Opaque
 
@@ -146,7 +153,7 @@ class Layout:
         return tuple(dict.fromkeys([*self.needed, *(g.column for g in self.groups)]))
 
 
-def reads_labels(domain: Domain, kind: Kind) -> bool:
+def reads_labels(domain: Domain, kind: ColumnKind) -> bool:
     """Whether a column of this kind is read as labels for this domain, and not as numbers."""
     if isinstance(domain, Interval):
         return False

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privcausal.errors import DataError, Strict
-from privcausal.request.header import label_key
-from privcausal.request.schema import OTHER, Binary, Domain, Interval, Levels, Schema
+from privcausal.request.schema import OTHER, Binary, Domain, Interval, Levels, Schema, label_key
 from privcausal.typing import Integers, Mask
 from privcausal.vault.batch import RawColumn, reads_labels
 
@@ -23,17 +22,18 @@ if TYPE_CHECKING:
 
     from privcausal.vault.admission import Source
 
+
 BANNER = "DO NOT PUBLISH: exact findings about private rows"
 
-EXAMPLES = 5
+SHOWN_ROWS = 5
 """Row positions that a line of the frame shows; `Findings.rows` has all."""
 
 MOST_LINES = 60
 """Lines that print; `Findings.frame` has all."""
 
-FINE = "no problem"
+NO_PROBLEM = "no problem"
 
-HEAD = ("column", "type", "problem", "consequence", "rows", "examples")
+FINDING_COLUMNS = ("column", "type", "problem", "consequence", "rows", "examples")
 
 _MISSING = "adds nothing to any sum"
 _REFUSED = "the fit refuses the column"
@@ -54,7 +54,7 @@ class Finding:
 
     @property
     def examples(self) -> tuple[int, ...]:
-        return tuple(self.positions[:EXAMPLES].tolist())
+        return tuple(self.positions[:SHOWN_ROWS].tolist())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,7 +81,7 @@ class Findings(Strict):
             (f.column, f.kind, f.problem, f.consequence, len(f.positions), f.examples)
             for f in self.found
         ]
-        return pd.DataFrame(lines, columns=list(HEAD))
+        return pd.DataFrame(lines, columns=list(FINDING_COLUMNS))
 
     def rows(self, column: str, problem: str) -> Integers:
         """Positions, from 0, of all rows of `column` with this `problem` of `frame`.
@@ -101,8 +101,8 @@ class Findings(Strict):
         raise DataError(f"column {column!r} is neither declared nor in the data")
 
     def __str__(self) -> str:
-        table = [HEAD, *(_texts(f) for f in self.found[:MOST_LINES])]
-        widths = [max(len(line[i]) for line in table) for i in range(len(HEAD))]
+        table = [FINDING_COLUMNS, *(_texts(f) for f in self.found[:MOST_LINES])]
+        widths = [max(len(line[i]) for line in table) for i in range(len(FINDING_COLUMNS))]
         lines = (
             "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
             for line in table
@@ -112,7 +112,7 @@ class Findings(Strict):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        cells = "".join(f'<th scope="col">{name}</th>' for name in HEAD)
+        cells = "".join(f'<th scope="col">{name}</th>' for name in FINDING_COLUMNS)
         lines = (
             "".join(f"<td>{escape(cell)}</td>" for cell in _texts(f))
             for f in self.found[:MOST_LINES]
@@ -165,7 +165,7 @@ def _column(source: Source, name: str, schema: Schema) -> list[Finding]:
     for problem, consequence, rows in _problems(source, name, domain, complete=schema.complete):
         if len(rows):
             found.append(Finding(name, kind, problem, consequence, rows))
-    return found or [_whole(name, kind, FINE, "")]
+    return found or [_whole(name, kind, NO_PROBLEM, "")]
 
 
 def _whole(name: str, kind: str, problem: str, consequence: str) -> Finding:
@@ -187,10 +187,12 @@ def _undeclared(source: Source, name: str) -> Finding:
 
 # What is wrong with rows: (problem, what a fit does about it, positions of the rows).
 
-Problem = tuple[str, str, Integers]
+ColumnProblem = tuple[str, str, Integers]
 
 
-def _problems(source: Source, name: str, domain: Domain, *, complete: bool) -> Iterator[Problem]:
+def _problems(
+    source: Source, name: str, domain: Domain, *, complete: bool
+) -> Iterator[ColumnProblem]:
     kind = source.header.kinds[name]
     column = source.rows.column(name, as_labels=reads_labels(domain, kind))
     absent = _absent(column)
@@ -211,7 +213,7 @@ def _absent(column: RawColumn) -> Mask:
     return column.codes < 0
 
 
-def _interval_problems(column: RawColumn, domain: Interval) -> Iterator[Problem]:
+def _interval_problems(column: RawColumn, domain: Interval) -> Iterator[ColumnProblem]:
     assert column.numbers is not None
     lo, hi = label_key(domain.lo), label_key(domain.hi)
     # a comparison with NaN is False: missing values are neither
@@ -219,21 +221,21 @@ def _interval_problems(column: RawColumn, domain: Interval) -> Iterator[Problem]
     yield f"above {hi}", f"becomes {hi}", np.flatnonzero(column.numbers > domain.hi)
 
 
-def _levels_problems(column: RawColumn, domain: Levels) -> Iterator[Problem]:
+def _levels_problems(column: RawColumn, domain: Levels) -> Iterator[ColumnProblem]:
     fate = f"becomes {OTHER!r}" if domain.other else "is in no level"
     for label, rows in _by_label(column):
         if label not in domain.labels:
             yield f"undeclared level {label!r}", fate, rows
 
 
-def _binary_problems(column: RawColumn, domain: Binary) -> Iterator[Problem]:
+def _binary_problems(column: RawColumn, domain: Binary) -> Iterator[ColumnProblem]:
     known = {*domain.zeros, *domain.ones}
     for label, rows in _by_label(column):
         if label not in known:
             yield f"neither {domain.zero!r} nor {domain.one!r} but {label!r}", _MISSING, rows
 
 
-_FINDERS: dict[type, Callable[[RawColumn, Any], Iterator[Problem]]] = {
+_FINDERS: dict[type, Callable[[RawColumn, Any], Iterator[ColumnProblem]]] = {
     Interval: _interval_problems,
     Levels: _levels_problems,
     Binary: _binary_problems,
@@ -262,7 +264,7 @@ def _by_label(column: RawColumn) -> Iterator[tuple[str, Integers]]:
 def _texts(finding: Finding) -> Sequence[str]:
     """The six cells of a line; names and levels are untrusted text, so no control characters."""
     count = len(finding.positions)
-    examples = ", ".join(map(str, finding.examples)) + (", ..." if count > EXAMPLES else "")
+    examples = ", ".join(map(str, finding.examples)) + (", ..." if count > SHOWN_ROWS else "")
     cells = (finding.column, finding.kind, finding.problem, finding.consequence)
     return *map(_printable, cells), str(count) if count else "", examples
 

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from privcausal.features import functions
 from privcausal.features.design import Design
-from privcausal.features.functions import Constant, Function, Nuisance
 from privcausal.features.rows import Rows
 from privcausal.typing import Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
@@ -39,7 +39,7 @@ class Estimators:
 
     propensity: Any
     outcome: Any
-    known: Function | None = None
+    known: functions.Function | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,30 +95,32 @@ def learn_nuisances(
     design: Design,
     clip: float,
     bounds: tuple[float, float],
-) -> Nuisance:
+) -> functions.NuisanceTriple:
     """e(x), mu_0(x) and mu_1(x) fitted on rows of `unit_columns`; a total map of them.
 
     e is cut to [clip, 1 - clip], and mu to the outcome's `bounds`.
     """
     e = wanted.known or _propensity(wanted.propensity, rows, t, design, clip)
     mu0, mu1 = (_mean(wanted.outcome, rows[t == a], y[t == a], design, bounds) for a in (0, 1))
-    return Nuisance(e, mu0, mu1)
+    return functions.NuisanceTriple(e, mu0, mu1)
 
 
-def _propensity(estimator: Any, rows: Matrix, t: Vector, design: Design, clip: float) -> Function:
+def _propensity(
+    estimator: Any, rows: Matrix, t: Vector, design: Design, clip: float
+) -> functions.Function:
     arms = np.unique(t)
     if len(arms) < 2:  # a classifier refuses one class, and a refusal would tell of the rows
         share = float(arms[0]) if len(arms) else 0.5
-        return Constant(min(max(share, clip), 1 - clip))
+        return functions.Constant(min(max(share, clip), 1 - clip))
     fitted = _clone(estimator).fit(rows, t.astype(np.int64))
     return FittedEstimators(fitted, design, clip, 1 - clip, probability=True)
 
 
 def _mean(
     estimator: Any, rows: Matrix, y: Vector, design: Design, bounds: tuple[float, float]
-) -> Function:
+) -> functions.Function:
     if not len(y):
-        return Constant(0.5 * sum(bounds))
+        return functions.Constant(0.5 * sum(bounds))
     return FittedEstimators(_clone(estimator).fit(rows, y), design, *bounds)
 
 
@@ -174,7 +176,7 @@ class RowMap:
     """
 
     function: Callable[[Vector, Vector, Mapping[str, Vector]], Vector]
-    first: Mapping[str, Function]
+    first: Mapping[str, functions.Function]
     bound: float
 
     def __call__(self, batch: Batch) -> Vector:

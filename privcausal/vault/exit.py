@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcausal.accounting.charge import PICO, Charge, Cost, Release
-from privcausal.accounting.gaussian import NUMBERS
+from privcausal.accounting.price import NUMBERS
 from privcausal.errors import CapabilityError
 from privcausal.request.plan import Plan, Stage
 from privcausal.request.request import FOLDS
@@ -35,7 +35,7 @@ SAFETY = 1.0 + 2.0**-40
 UNKNOWN = float("nan")
 """A sensitivity or noise scale that is not told, or not known yet."""
 
-NEAR = 1 << 8
+SAFE_BLOCKS = 1 << 8
 """Blocks whose sums int64 surely holds, as a block's are below 2^53."""
 
 LIMB = 32
@@ -196,7 +196,7 @@ class ExactSum(Opaque):
         """Add one block's sums, each below 2^53 in size."""
         self._near += block
         self._blocks += 1
-        if self._blocks == NEAR:
+        if self._blocks == SAFE_BLOCKS:
             self._carry()
 
     def _carry(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from privcausal.accounting.gaussian import FINEST
+from privcausal.accounting.price import FINEST
 from privcausal.typing import Integers, Mask, Vector
 
 Law = Literal["gaussian", "laplace"]

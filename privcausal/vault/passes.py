@@ -19,7 +19,7 @@ from threadpoolctl import ThreadpoolController
 
 from privcausal.features.design import Design
 from privcausal.features.rows import Remembered, Space
-from privcausal.request.groups import Group
+from privcausal.request.factors import Group
 from privcausal.request.plan import Plan
 from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Mask
@@ -34,8 +34,8 @@ from privcausal.vault.batch import (
 )
 from privcausal.vault.exit import ExactSum, Mechanism, RawMechanism, Together
 from privcausal.vault.guard import Opaque
+from privcausal.vault.sources import memory
 from privcausal.vault.sources.cell_table import Aggregates
-from privcausal.vault.sources.memory import RowSource, Wanted, at_least_one, no_rows
 from privcausal.vault.sources.spark import RemoteSum, Spark
 from privcausal.vault.sources.stored import Stored
 from privcausal.vault.sources.units import MarkedBlock, Marks
@@ -83,7 +83,7 @@ class Progress:
         self._stage = stage
         self._tell(None, "rows")
 
-    def rows(self, done: int, of: RowSource) -> None:
+    def rows(self, done: int, of: memory.RowSource) -> None:
         # counting may be a job of its own: for a watch only, and where the number is public
         shown = self.watch is not None and done and self._public
         self._tell(done / max(of.size(), 1) if shown else None, "rows")
@@ -108,7 +108,7 @@ class Passes(Opaque):
     )  # fmt: skip
 
     def __init__(
-        self, rows: RowSource, plan: Plan, entropy: Callable[[], int], progress: Progress
+        self, rows: memory.RowSource, plan: Plan, entropy: Callable[[], int], progress: Progress
     ) -> None:
         self._rows = rows
         self._plan = plan
@@ -198,9 +198,11 @@ class Passes(Opaque):
         assert self._layout is not None
         return self._marked(self._wanted(self._layout, self._layout.variables))
 
-    def _marked(self, wanted: Wanted, rows: int | None = None) -> Iterator[MarkedBlock]:
+    def _marked(self, wanted: memory.Wanted, rows: int | None = None) -> Iterator[MarkedBlock]:
         """Blocks of rows, which of them count, and the part of each."""
-        blocks = at_least_one(self._rows.blocks(wanted, BATCH if rows is None else rows), wanted)
+        blocks = memory.at_least_one(
+            self._rows.blocks(wanted, BATCH if rows is None else rows), wanted
+        )
         if self._marks is not None:
             return self._marks.beside(blocks)
         return ((at, columns, self._keep[at], self._part[at]) for at, columns in blocks)
@@ -314,8 +316,8 @@ class Passes(Opaque):
         assert isinstance(self._rows, Spark)
         trust = self._plan.request.trust
         # what fails here fails for every table, and not only where an executor has a row
-        unit = no_rows([(job.unit, True)])[job.unit] if job.unit is not None else None
-        job.integers(no_rows(job.wanted), unit, 0, Space())
+        unit = memory.no_rows([(job.unit, True)])[job.unit] if job.unit is not None else None
+        job.integers(memory.no_rows(job.wanted), unit, 0, Space())
         return self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
 
     def _counted(self, mechanism: Mechanism) -> Integers | None:

@@ -22,7 +22,7 @@ from privcausal.vault.noise import NoiseQuery, standard_deviation
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.vault import Vault
 
-POINTS, MULTIPLIER = 2039, 436
+LATTICE, MULTIPLIER = 2039, 436
 """A rank-one lattice (Korobov) of a prime number of points: every coordinate is uniform, and any
 two of the first 70 have a correlation below 0.05, as have their squares."""
 
@@ -33,7 +33,7 @@ def simulate(plan: Plan, rows: int, assumed: Assumptions, *, mirrored: bool) -> 
     `mirrored` reverses the noise: the mean over both patterns has no part linear in it.
     """
     request = plan.request
-    noise = Typical(rows / POINTS, -1.0 if mirrored else 1.0)
+    noise = Typical(rows / LATTICE, -1.0 if mirrored else 1.0)
     vault = Vault(Source(Memory(_invented(request, assumed))), plan, noise)
     if vault.size is not None:
         vault.size = rows if request.trust.unit is None else max(1, rows // request.trust.max_rows)
@@ -110,17 +110,17 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     if request.weights is not None:  # all alike, at the middle of their bounds
         domain = schema[request.weights]
         assert isinstance(domain, Interval)
-        frame[request.weights] = np.full(POINTS, domain.mid)
+        frame[request.weights] = np.full(LATTICE, domain.mid)
     if unit is not None:
-        frame[unit] = np.arange(POINTS) // request.trust.max_rows
+        frame[unit] = np.arange(LATTICE) // request.trust.max_rows
     return frame
 
 
 def _lattice(size: int) -> Matrix:
     """Points in the unit cube, one row for each coordinate, shape (size, POINTS)."""
-    steps = np.cumprod([1, *[MULTIPLIER] * (size - 1)], dtype=object) % POINTS
-    cells = np.outer(steps.astype(np.int64), np.arange(POINTS)) % POINTS
-    return np.asarray((cells + 0.5) / POINTS)
+    steps = np.cumprod([1, *[MULTIPLIER] * (size - 1)], dtype=object) % LATTICE
+    cells = np.outer(steps.astype(np.int64), np.arange(LATTICE)) % LATTICE
+    return np.asarray((cells + 0.5) / LATTICE)
 
 
 def _covariate(uniform: Vector, domain: Domain | None, categorical: bool) -> Any:
@@ -145,7 +145,7 @@ def _coded(one: Any, domain: Domain | None) -> Any:
 
 def _index(places: Mapping[str, Vector]) -> Vector:
     """A mean-zero index of unit variance in which all covariates count alike, in turn + and -."""
-    total = np.zeros(POINTS)
+    total = np.zeros(LATTICE)
     for k, uniform in enumerate(places.values()):
         total += (-1.0) ** k * (uniform - 0.5)
     return np.asarray(total * np.sqrt(12.0 / max(len(places), 1)))

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
+from privcausal.features import functions
 from privcausal.features.basis import squared_norm
-from privcausal.features.functions import Extended, Function, Nuisance
 from privcausal.features.rows import Features, Rows
 from privcausal.typing import Matrix, Vector
 from privcausal.vault.batch import Batch
@@ -27,7 +27,7 @@ class Transform(Protocol):
 
 
 @dataclass(frozen=True)
-class Treatment:
+class Assigned:
     """T - 1/2 for T in [0, 1]: centring halves the bound."""
 
     bound: float = 0.5
@@ -44,7 +44,7 @@ class OfArm:
     the rows (as `Aipw` is), where the arm would not tell one from another.
     """
 
-    transform: Treatment | ResidualProduct | ArmScore
+    transform: Assigned | ResidualProduct | ArmScore
     arm: int
 
     @property
@@ -61,7 +61,7 @@ class OfArm:
 
 
 @dataclass(frozen=True)
-class Taken:
+class Received:
     """As `Treatment`, of the treatment that an instrument moves."""
 
     bound: float = 0.5
@@ -74,7 +74,7 @@ class Taken:
 class TreatmentResidual:
     """T - e(x), cut to 1 - clip; where T is 0 or 1 it is no larger."""
 
-    e: Function
+    e: functions.Function
     clip: float
 
     @property
@@ -92,7 +92,7 @@ class OverlapRoot:
     These weights give both arms the same covariates (Li, Morgan and Zaslavsky 2018).
     """
 
-    e: Function
+    e: functions.Function
     top: float
 
     bound = 1.0
@@ -121,7 +121,7 @@ class TransformProduct:
 class OfCovariates:
     """A public function of the covariates, |.| <= bound."""
 
-    function: Function
+    function: functions.Function
     bound: float
 
     def __call__(self, batch: Batch) -> Vector:
@@ -173,7 +173,7 @@ class Outcome:
 class OutcomeResidual:
     """Y - eta(x), whose size is at most the range R, since both lie in [a, b]."""
 
-    eta: Function
+    eta: functions.Function
     outcome: Outcome
 
     @property
@@ -193,11 +193,11 @@ class ResidualProduct:
     |Y - eta| <= R, |.| <= (1 - clip) (R + (1 - clip) centre_bound).
     """
 
-    e: Function
-    eta: Function
+    e: functions.Function
+    eta: functions.Function
     outcome: Outcome
     clip: float
-    centre: Function | None = None
+    centre: functions.Function | None = None
     centre_bound: float = 0.0
 
     @property
@@ -205,7 +205,7 @@ class ResidualProduct:
         return (1 - self.clip) * (2 * self.outcome.bound + (1 - self.clip) * self.centre_bound)
 
     def __call__(self, batch: Batch) -> Vector:
-        Extended.together(batch.rows, (self.e, self.eta))
+        functions.Extended.together(batch.rows, (self.e, self.eta))
         away = batch.t - self.e(batch.rows)
         rest = batch.y - self.eta(batch.rows)
         return away * (rest if self.centre is None else rest - away * self.centre(batch.rows))
@@ -222,10 +222,10 @@ class Aipw:
     1 - e. The difference adds `centre_bound`, the largest |centre|.
     """
 
-    nuisance: Nuisance
+    nuisance: functions.NuisanceTriple
     outcome: Outcome
     clip: float
-    centre: Function | None = None
+    centre: functions.Function | None = None
     centre_bound: float = 0.0
 
     @property
@@ -268,7 +268,7 @@ class ArmScore:
     the other arm |mu_t - centre| <= R.
     """
 
-    nuisance: Nuisance
+    nuisance: functions.NuisanceTriple
     outcome: Outcome
     clip: float
     arm: int
@@ -344,7 +344,7 @@ class MassBalance:
     is right. Between 0 and (1 - c)/c, since e lies in [c, 1 - c].
     """
 
-    e: Function
+    e: functions.Function
     clip: float
 
     @property
@@ -363,7 +363,7 @@ class ImputedEffect:
     |.| <= R, since Y and the means lie in [a, b].
     """
 
-    nuisance: Nuisance
+    nuisance: functions.NuisanceTriple
     outcome: Outcome
 
     @property
@@ -408,8 +408,8 @@ class OverlapScore:
     |score| <= (1 - s) (R + (1 - s) |c|) / scale for e in [s, 1 - s].
     """
 
-    e: Function
-    eta: Function
+    e: functions.Function
+    eta: functions.Function
     outcome: Outcome
     clip: float
     centre: float
@@ -436,7 +436,7 @@ class OverlapMass:
     In [0, (1 - clip)^2 / scale].
     """
 
-    e: Function
+    e: functions.Function
     clip: float
     scale: float = 1.0
 
@@ -457,8 +457,8 @@ class TreatedScore:
     R + |c|, a control at most R (1 - k)/k. Nothing is divided by a small e.
     """
 
-    e: Function
-    mu0: Function
+    e: functions.Function
+    mu0: functions.Function
     outcome: Outcome
     clip: float
     centre: float

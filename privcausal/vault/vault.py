@@ -17,31 +17,27 @@ from privcausal.accounting.charge import Charge, Release
 from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerError
 from privcausal.features.design import Design
 from privcausal.prices import as_typed
-from privcausal.request.groups import Group
+from privcausal.request.factors import Group
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import FOLDS
 from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Vector
-from privcausal.vault import noise
-from privcausal.vault.admission import Source, admit, public_size
+from privcausal.vault import admission, noise, passes
 from privcausal.vault.batch import Batch, part_number
 from privcausal.vault.estimators import Declared, DeclaredFit
 from privcausal.vault.exit import SAFETY, Exit, Mechanism, Query, RawMechanism, Solution
 from privcausal.vault.guard import Opaque, guarded
-from privcausal.vault.mechanisms.boosting import Boosting
-from privcausal.vault.mechanisms.domains import LabelSelection
-from privcausal.vault.mechanisms.network import PrivateNetwork
+from privcausal.vault.paper import dpcate
 from privcausal.vault.paper.betlei import PublishedLogits
-from privcausal.vault.paper.dpcate import Process, PublishedAnswers, PublishedProcess
 from privcausal.vault.paper.private import PublishedAte
-from privcausal.vault.passes import Passes, Progress, Watch
-from privcausal.vault.sources.panel import changes
+from privcausal.vault.queries.boosting import Boosting, PrivateNetwork
+from privcausal.vault.queries.cells import LabelSelection
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Claim: TypeAlias = PublishedAnswers | PublishedLogits
-Asked: TypeAlias = (
+Claim: TypeAlias = dpcate.PublishedAnswers | PublishedLogits
+Answerable: TypeAlias = (
     Mechanism | RawMechanism | Solution | Boosting | PrivateNetwork | LabelSelection | Claim
 )
 """What `Vault.release` answers."""
@@ -57,11 +53,11 @@ class BudgetLedger(Protocol):
 
 
 def open_vault(
-    source: Source,
+    source: admission.Source,
     plan: Plan,
     ledger: BudgetLedger | None,
     run: str,
-    watch: Watch | None = None,
+    watch: passes.Watch | None = None,
     *,
     published: bool = False,
 ) -> Vault:
@@ -78,7 +74,7 @@ def open_vault(
         published mechanism is always charged so.
     """
     source_of_noise = noise.current()
-    admit(source, plan)
+    admission.admit(source, plan)
     if ledger is not None:
         if not callable(getattr(ledger, "charge", None)):
             raise LedgerError(
@@ -98,7 +94,7 @@ def open_vault(
         charges = [Exit(plan, source_of_noise).planned(stage) for stage in plan.stages]
         ledger.charge(run, charges, published=paper or published)
     if plan.request.trust.panel is not None:
-        source = Source(changes(source.rows, plan.request))
+        source = admission.Source(admission.changes(source.rows, plan.request))
     return Vault(source, plan, source_of_noise, watch)
 
 
@@ -130,19 +126,19 @@ class Vault(Opaque):
     @guarded
     def __init__(
         self,
-        source: Source,
+        source: admission.Source,
         plan: Plan,
         noise_source: noise.NoiseSource,
-        watch: Watch | None = None,
+        watch: passes.Watch | None = None,
     ) -> None:
         self._plan = plan
         self._unspent = {stage.name: stage for stage in plan.stages}
-        self.size = public_size(source, plan.request)
+        self.size = admission.public_size(source, plan.request)
         self.real_noise = noise_source.real
         self.passes = 0
         self._exit = Exit(plan, noise_source)
-        self._progress = Progress(plan, watch)
-        self._passes = Passes(source.rows, plan, noise_source.entropy, self._progress)
+        self._progress = passes.Progress(plan, watch)
+        self._passes = passes.Passes(source.rows, plan, noise_source.entropy, self._progress)
         self._gathered: dict[str, tuple[Mechanism, list[Integers]]] = {}
 
     def set_layout(
@@ -179,7 +175,7 @@ class Vault(Opaque):
     # -- what leaves -------------------------------------------------------------------------
 
     @_spending
-    def release(self, planned: Stage, query: Asked) -> Release:
+    def release(self, planned: Stage, query: Answerable) -> Release:
         """The noisy answer over the rows of the stage's part, at the stage's price.
 
         For a boosting these are all rounds' noisy sums, shape (rounds * width,), for a network its
@@ -201,7 +197,7 @@ class Vault(Opaque):
                 return self._trained(planned, query, part)
             case LabelSelection():
                 return self._selected(planned, query)
-            case PublishedAnswers() | PublishedLogits():
+            case dpcate.PublishedAnswers() | PublishedLogits():
                 values = query.answer(*self._halves(), planned, self._exit.claimed)
                 return self._exit.claim(planned, query.query, query.name, values)
             case _:
@@ -236,8 +232,8 @@ class Vault(Opaque):
 
     @_spending
     def release_process(
-        self, planned: Stage, mechanism: PublishedProcess
-    ) -> tuple[Release, Process]:
+        self, planned: Stage, mechanism: dpcate.PublishedProcess
+    ) -> tuple[Release, dpcate.Process]:
         """A secret function to be asked point by point, at the price that a paper claims."""
         process = mechanism.process(*self._halves(), planned, self._exit.claimed)
         return self._exit.claim(planned, mechanism.query, mechanism.name, np.zeros(0)), process

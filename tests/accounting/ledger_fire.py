@@ -329,7 +329,7 @@ def clock_back() -> int:
 
     with _ledger() as (ledger, path):
         ledger.charge("first", [charge()])
-        with mock.patch("privcausal.accounting.entries.datetime", Past):
+        with mock.patch("privcausal.accounting.store.datetime", Past):
             ledger.charge("second", [charge()])
         assert list(ledger.history["run"]) == ["first", "second"]
         Ledger.open(path).verify()

@@ -11,7 +11,7 @@ from mpmath import mp, mpf
 from scipy.optimize import minimize_scalar
 
 from privcausal.accounting import PICO, epsilon_of, noise_multiplier, pico, rho_of
-from privcausal.accounting.conversion import MAX_RHO, _distance
+from privcausal.accounting.price import MAX_RHO, _distance
 from privcausal.errors import BudgetError
 
 BAD_EPSILON = [0, -1, 1e-12, math.nan, math.inf, True, "1", None, 1e6, 1j]

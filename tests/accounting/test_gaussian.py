@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from privcausal.accounting import PICO, TradeOff, epsilon_of, gaussian, rho_of
-from privcausal.accounting.gaussian import delta_of, epsilon_at, gaussian_delta
+from privcausal.accounting import PICO, TradeOff, epsilon_of, rho_of
+from privcausal.accounting import price as gaussian
+from privcausal.accounting.price import delta_of, epsilon_at, gaussian_delta
 
 DELTA = 1e-5
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from mpmath import mp, mpf
 
-from privcausal.accounting import multiplier_for_replaced, subsampled
-from privcausal.accounting.gaussian import REACH, rounding_slack
-from privcausal.accounting.subsampled import LEAST, ORDERS, divergence, epsilon_of_steps
+from privcausal.accounting import multiplier_for_replaced
+from privcausal.accounting import price as subsampled
+from privcausal.accounting.price import COMPARED_SDS as REACH
+from privcausal.accounting.price import LEAST_MULTIPLIER as LEAST
+from privcausal.accounting.price import ORDERS, divergence, epsilon_of_steps, rounding_slack
 from privcausal.errors import BudgetError
 
 RATE, STEPS = 128 / 2700, 422
@@ -175,4 +177,4 @@ def test_what_is_not_counted_would_not_matter_on_this_grid() -> None:
     """Ten million numbers, which would take days: the slack is below 1e-8 of epsilon."""
     h, t = rounding_slack(10**7, LEAST * GRID)
     assert h < 2e-9
-    assert t * math.exp(subsampled.ENOUGH) < 1e-20
+    assert t * math.exp(subsampled.LARGEST_EPSILON) < 1e-20

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 import privcausal as pc
-from privcausal import learners
+from privcausal import estimators as learners
+from privcausal.estimators import R
+from privcausal.estimators.base import CateLearner, shown
+from privcausal.estimators.base import EffectFit as Learnt
+from privcausal.estimators.bases import Base
+from privcausal.estimators.budget import StageWeight
+from privcausal.estimators.nuisances import nuisance_of
+from privcausal.estimators.orthogonal import nuisance_needs, nuisances
+from privcausal.estimators.survey import Survey as FitState
+from privcausal.estimators.words import Description, Estimate
 from privcausal.features.functions import Additive
-from privcausal.inference.effect import Effect, Piece
-from privcausal.learners import R
-from privcausal.learners.base import CateLearner, Learnt, shown
-from privcausal.learners.bases import Base
-from privcausal.learners.budget import StageWeight
-from privcausal.learners.description import Description
-from privcausal.learners.estimate import Estimate
-from privcausal.learners.nuisances import nuisance_of
-from privcausal.learners.orthogonal import nuisance_needs, nuisances
-from privcausal.learners.state import FitState
+from privcausal.inference.effects import Effect, Piece
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request
 from privcausal.testing import seeded_noise

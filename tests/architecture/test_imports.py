@@ -10,8 +10,8 @@ import pytest
 from trees import FILES, PACKAGE, circles, exported, imports, module_of, room, tree
 
 _GROUND = {"errors", "prices", "stored", "typing"}
-_BELOW_LEARNERS = {"accounting", "features", "request", *_GROUND}
-_BELOW_RESULTS = {"learners", "inference", "vault", *_BELOW_LEARNERS}
+_BELOW_ESTIMATORS = {"accounting", "features", "request", *_GROUND}
+_BELOW_RESULTS = {"estimators", "inference", "vault", *_BELOW_ESTIMATORS}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -21,30 +21,31 @@ MAY_IMPORT: dict[str, set[str]] = {
     "accounting": _GROUND,
     "request": {"accounting", *_GROUND},
     "features": {"request", *_GROUND},
-    "vault": _BELOW_LEARNERS,
-    "inference": _BELOW_LEARNERS,
-    "learners": {"vault", "inference", *_BELOW_LEARNERS},
+    "vault": _BELOW_ESTIMATORS,
+    "inference": _BELOW_ESTIMATORS,
+    "estimators": {"vault", "inference", *_BELOW_ESTIMATORS},
+    "learners": {"estimators"},  # the public names of option objects
     "report": _GROUND,  # plain tables only
     "results": {"report", *_BELOW_RESULTS},
     "run": {"results", "report", *_BELOW_RESULTS},
     "api": {"run", "results", *_BELOW_RESULTS},
     "paper": {"api", "run", "results", *_BELOW_RESULTS},
-    "cli": {"", "auditing", "results", "vault", *_BELOW_LEARNERS},
+    "cli": {"", "auditing", "results", "vault", *_BELOW_ESTIMATORS},
     "__main__": {"cli"},
-    "simulations": _GROUND,
-    "datasets": {"simulations", "request", *_GROUND},  # domains that it declares
+    "datasets": {"request", *_GROUND},  # domains that it declares
     "testing": {"vault", *_GROUND},  # a test room: it puts other noise sources in place
     # it calls fits on rows that it invents, and sees their exact answers: none of the vault's names
-    "auditing": {"api", "learners", "testing", "report", "accounting", "request", *_GROUND},
+    "auditing": {"api", "estimators", "testing", "report", "accounting", "request", *_GROUND},
     "__init__": {
         "api",
         "auditing",
         "paper",
         "results",
+        "estimators",
         "learners",
         "datasets",
         "testing",
-        *_BELOW_LEARNERS,
+        *_BELOW_ESTIMATORS,
     },
 }
 """Room -> rooms it may import from, besides itself; "" is the package's public names."""
@@ -66,12 +67,34 @@ def problems(module: ast.Module, file: str) -> Iterator[str]:
         if at != own and at not in MAY_IMPORT[own]:
             yield f"{file}:{line}: {own} may not import from {at or 'the public names'}"
         if "vault" in (at, *path) and own != "vault":
-            # `import privcausal.vault`, or a module of it, would open every private name
+            # `import privcausal.vault.passes` would open every private name; where the room is
+            # imported itself, each use is checked below
             by_name = module_name == "privcausal.vault" and name in _vault_names(own)
-            if not by_name:
+            as_room = (module_name, name) == ("privcausal", "vault")
+            if not (by_name or as_room):
                 yield f"{file}:{line}: take {name or module_name} from vault by a name of __all__"
     if own != "vault":
         yield from _side_doors(module, file)
+        if any((name, at) == ("vault", "privcausal") for at, name, _ in imports(module, file)):
+            yield from _uses(module, file)
+
+
+def _uses(module: ast.Module, file: str) -> Iterator[str]:
+    """What is done with an imported `vault` but to read a name of its `__all__`."""
+    read = set()
+    for node in ast.walk(module):
+        match node:
+            case ast.Attribute(value=ast.Name("vault") as room_, attr=name):
+                read.add(room_)
+                if name not in _vault_names(room(file)):
+                    yield f"{file}:{node.lineno}: vault.{name} is not in its __all__"
+            case ast.alias(name="vault", asname=str(other)):
+                yield f"{file}:{node.lineno}: call the vault by its name, not {other}"
+    for node in ast.walk(module):
+        if isinstance(node, ast.arg) and node.arg == "vault":
+            yield f"{file}:{node.lineno}: a parameter hides the vault"
+        if isinstance(node, ast.Name) and node.id == "vault" and node not in read:
+            yield f"{file}:{node.lineno}: the vault itself is not handed on"
 
 
 def _vault_names(own: str) -> set[str]:
@@ -100,23 +123,27 @@ def test_imports_point_down(file):
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("learners/r.py", "from privcausal.vault.admission import open_source"),
-        ("learners/r.py", "import privcausal.vault.passes"),
-        ("learners/r.py", "import privcausal.vault"),
-        ("learners/r.py", "from privcausal import vault"),
-        ("learners/r.py", "from privcausal.vault import noise"),
-        ("learners/r.py", "from privcausal.vault import Batch"),
-        ("learners/r.py", "from privcausal.vault import *"),
-        ("learners/r.py", "from ..vault import passes"),
-        ("learners/r.py", "from ..vault.vault import Vault"),
-        ("learners/r.py", "from .. import vault"),
-        ("learners/r.py", "from privcausal.results import load"),
-        ("learners/r.py", "def f():\n    from privcausal import results"),
-        ("learners/r.py", "__import__('importlib').import_module('privcausal.vault.passes')"),
-        ("learners/r.py", "import privcausal as pc\npc.vault.passes"),
+        ("estimators/r.py", "from privcausal.vault.admission import open_source"),
+        ("estimators/r.py", "import privcausal.vault.passes"),
+        ("estimators/r.py", "import privcausal.vault"),
+        ("estimators/r.py", "from privcausal import vault as v"),
+        ("estimators/r.py", "from privcausal import vault\nvault.passes"),
+        ("estimators/r.py", "from privcausal import vault\nvault.Batch"),
+        ("estimators/r.py", "from privcausal import vault\ngetattr(vault, 'passes')"),
+        ("estimators/r.py", "from privcausal import vault\ndef f(vault): vault.Gram"),
+        ("estimators/r.py", "from privcausal.vault import noise"),
+        ("estimators/r.py", "from privcausal.vault import Batch"),
+        ("estimators/r.py", "from privcausal.vault import *"),
+        ("estimators/r.py", "from ..vault import passes"),
+        ("estimators/r.py", "from ..vault.vault import Vault"),
+        ("estimators/r.py", "from .. import vault\nvault.noise"),
+        ("estimators/r.py", "from privcausal.results import load"),
+        ("estimators/r.py", "def f():\n    from privcausal import results"),
+        ("estimators/r.py", "__import__('importlib').import_module('privcausal.vault.passes')"),
+        ("estimators/r.py", "import privcausal as pc\npc.vault.passes"),
         ("inference/cuts.py", "from privcausal.vault import Vault"),
-        ("report/text.py", "from privcausal.results import Result"),
-        ("report/text.py", "from privcausal.request.schema import Schema"),
+        ("report/formats.py", "from privcausal.results import Result"),
+        ("report/formats.py", "from privcausal.request.schema import Schema"),
         ("request/plan.py", "import privcausal.learners"),
         ("accounting/ledger.py", "from privcausal.request.plan import Plan"),
         ("vault/vault.py", "from privcausal.learners import R"),
@@ -134,9 +161,10 @@ def test_the_rule_sees_what_is_forbidden(file, line):
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("learners/r.py", "from privcausal.vault import Vault, Gram"),
-        ("learners/r.py", "from ..vault import Vault"),
-        ("learners/r.py", "ground.vault.release(stage)"),
+        ("estimators/r.py", "from privcausal.vault import Vault, Gram"),
+        ("estimators/r.py", "from ..vault import Vault"),
+        ("estimators/r.py", "from privcausal import vault\nvault.Gram"),
+        ("estimators/r.py", "ground.vault.release(stage)"),
         ("vault/vault.py", "from privcausal.vault.batch import Batch"),
         ("testing.py", "from privcausal.vault import noise"),
         ("results/base.py", "from privcausal import report"),

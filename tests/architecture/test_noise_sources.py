@@ -14,7 +14,7 @@ SPLITS = "vault/batch.py"
 SOURCES = {"vault/noise.py", "testing.py"}
 """Where noise is made; a source of a test may pass a question on to another."""
 
-OPENDP = {"vault/noise.py", "accounting/conversion.py"}
+OPENDP = {"vault/noise.py", "accounting/price.py"}
 
 
 def generators(module: ast.Module, file: str) -> Iterator[str]:

@@ -12,7 +12,8 @@ from privcausal.auditing import CASES, audit_case
 from privcausal.errors import CapabilityError
 from privcausal.vault import noise, vault
 from privcausal.vault.exit import Exit, Mechanism
-from privcausal.vault.mechanisms import cells, kernel, moments, scores
+from privcausal.vault.queries import cells, kernel, moments
+from privcausal.vault.queries import sums as scores
 
 LEVEL = 1e-6
 CALL: dict[str, Any] = {"formula": "Y ~ T | X", "bounds": {"Y": (0, 1), "X": (0, 1)}}
@@ -105,7 +106,7 @@ def peeks(patch: Any) -> None:
     def total(source: Any, _: Any) -> int:
         return int(1 + np.nan_to_num(source.rows.column("Y", as_labels=False).numbers).sum())
 
-    patch.setattr(vault, "public_size", total)
+    patch.setattr(vault.admission, "public_size", total)
 
 
 FAULTS: dict[str, Any] = {

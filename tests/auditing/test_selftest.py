@@ -47,7 +47,7 @@ def repeated(patch: Any) -> None:
 
 
 def no_cap(patch: Any) -> None:
-    patch.setattr(ledger, "within", lambda *_: True)
+    patch.setattr(ledger.price, "within", lambda *_: True)
 
 
 def nothing_kept(patch: Any) -> None:

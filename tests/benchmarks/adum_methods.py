@@ -15,7 +15,7 @@ import pandas as pd
 from study_rows import numbers_digest
 
 import privcausal as pc
-from privcausal.learners import ADUM, TM
+from privcausal.estimators import ADUM, TM
 from privcausal.testing import seeded_noise
 
 GROUPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 64)

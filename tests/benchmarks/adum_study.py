@@ -53,8 +53,9 @@ from adum_methods import (
 )
 
 import privcausal as pc
-from privcausal.inference.cells import LEAST_CELLS, MOST_CELLS
-from privcausal.learners import ADUM
+from privcausal.estimators import ADUM
+from privcausal.inference.cells import LEAST_DEFAULT_CELLS as LEAST_CELLS
+from privcausal.inference.cells import MOST_DEFAULT_CELLS as MOST_CELLS
 from privcausal.testing import seeded_noise
 
 EPSILONS = (1.0, 5.0, 10.0, 0.1, 2.0, 0.5, 20.0, 0.2, 50.0, 0.05, 100.0)

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from privcausal.features.design import Design
-from privcausal.features.rows import FINE
-from privcausal.features.steps import CELLS, TermBins, make_bins
+from privcausal.features.functions import SYNTHETIC_CELLS as CELLS
+from privcausal.features.functions import TermBins, make_bins
+from privcausal.features.rows import FINE_BINS as FINE
 from privcausal.inference.population import Population, interval_probabilities
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
-from privcausal.vault.mechanisms.moments import BINS
+from privcausal.vault.queries.moments import BINS
 
 
 def axis(values: Any, sd: float) -> TermBins:

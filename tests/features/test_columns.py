@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privcausal.errors import DataError
-from privcausal.features.columns import header, labels, numbers, open_frame
-from privcausal.request.header import label_key
+from privcausal.features.design import header, labels, numbers, open_frame
+from privcausal.request.schema import label_key
 
 ANY = st.one_of(
     st.sampled_from([True, False, None, np.nan, pd.NA, pd.NaT, 1, 0, 1.0, -0.0, "1", "True", ""]),

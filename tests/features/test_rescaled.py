@@ -7,7 +7,7 @@ import pytest
 
 from privcausal.features.basis import Block, FeatureMap, row_weights
 from privcausal.features.design import Design
-from privcausal.features.products import Interactions, RescaledFeatures
+from privcausal.features.expansions import Interactions, RescaledFeatures
 from privcausal.features.rows import Rows
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema

@@ -7,13 +7,8 @@ import pytest
 from scipy.stats import lognorm, norm, ttest_ind
 from scipy.stats import t as student
 
-from privcausal.inference.difference import (
-    ArmTotals,
-    Window,
-    estimate_difference,
-    unseen,
-)
-from privcausal.inference.ranges import heights, trial_window
+from privcausal.inference.difference import ArmTotals, estimate_difference, unseen
+from privcausal.inference.ranges import Window, heights, trial_window
 from privcausal.request.schema import Interval
 
 BOUNDS = Interval(0.0, 10.0)

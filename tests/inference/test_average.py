@@ -8,14 +8,14 @@ from scipy.stats import norm
 
 from privcausal.errors import BudgetError
 from privcausal.inference import cuts
-from privcausal.inference.average import (
+from privcausal.inference.averages import (
     AverageEstimate,
-    Frame,
     ScoreData,
     estimate_average,
     shrunken_mass,
     well_conditioned,
 )
+from privcausal.inference.averages import SumsContext as Frame
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.ranges import coarse_range, fine_range
 from privcausal.request.schema import Interval
@@ -149,7 +149,7 @@ def test_cut_follows_the_histogram() -> None:
     score = np.abs(rng.standard_normal(20_000))
     borders = cuts.size_edges(64.0)
     counts = np.histogram(score, np.r_[0.0, borders])[0].astype(float)
-    sizes = cuts.cleaned(counts, 10.0, borders)
+    sizes = cuts.without_noise_tail(counts, 10.0, borders)
     assert sizes.rms(64.0) == pytest.approx(1.0, abs=0.25)
     assert cuts.threshold_for_effect(sizes, 10.0) < cuts.threshold_for_effect(sizes, 1e-4)
     assert cuts.unseen_bias(sizes, 4.0) < 0.05
@@ -160,7 +160,7 @@ def test_what_is_seen_beyond_the_cut_counts_in_full() -> None:
     borders = cuts.size_edges(64.0)
     counts = np.zeros(17)
     counts[-3], counts[8] = 100.0, 900.0
-    sizes = cuts.cleaned(counts, 0.0, borders)
+    sizes = cuts.without_noise_tail(counts, 0.0, borders)
     assert sizes.excess(10.0) == pytest.approx(0.1 * (0.85 * borders[-3] - 10.0))
     assert cuts.unseen_bias(sizes, 10.0) == pytest.approx(sizes.excess(10.0))
 
@@ -171,7 +171,7 @@ def test_a_tail_that_no_bin_shows_alone_is_told_by_several() -> None:
     counts = np.r_[np.zeros(8), 10_000.0, np.zeros(8)]
     tail = counts.copy()
     tail[9:13] = 60.0
-    without, beyond = (cuts.cleaned(c, 100.0, borders) for c in (counts, tail))
+    without, beyond = (cuts.without_noise_tail(c, 100.0, borders) for c in (counts, tail))
     assert beyond.reach == without.reach and beyond.tail == 240.0
     cut = 4.0 * float(without.rms(64.0))
     bias = [cuts.unseen_bias(sizes, cut) for sizes in (without, beyond)]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from privcausal.inference.average import AverageEstimate, noise_shape
-from privcausal.inference.contrasts import contrasted, ratio_limits
+from privcausal.inference.averages import AverageEstimate, noise_shape
+from privcausal.inference.effects import contrasted, ratio_limits
 
 Z = float(norm.ppf(0.975))
 

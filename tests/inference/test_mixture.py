@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import PRIOR_SCALES as SCALES
 from privcausal.inference.regression import (
-    SCALES,
     Moments,
     ScaleMixturePrior,
     mixture,

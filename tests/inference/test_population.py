@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from privcausal.features.design import Design
-from privcausal.features.rows import FINE, Rows
+from privcausal.features.rows import FINE_BINS as FINE
+from privcausal.features.rows import Rows
 from privcausal.inference.population import (
     Population,
     correlated,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference.confounding import BiasSource, Pair, Regression, leftover
+from privcausal.inference.confounding import BiasSource, leftover
+from privcausal.inference.confounding import RegressionPair as Pair
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import Regression
 
 P, POINTS, DRAWS = 3, 4, 200_000
 SHARED = np.array([0, 1, 1]) > 0

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from privcausal.inference.ranges import Counts, effective_range, outcome_range, outcome_scale
+from privcausal.inference.ranges import LookCounts as Counts
+from privcausal.inference.ranges import effective_range, outcome_range, outcome_scale
 from privcausal.request.schema import Interval
-from privcausal.vault.mechanisms.domains import Magnitudes
+from privcausal.vault.queries.cells import Magnitudes
 
 CELLS, NOISE = 64, 40.0
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from privcausal.inference.average import AverageEstimate, Frame, ScoreData, estimate_average
+from privcausal.inference.averages import AverageEstimate, ScoreData, estimate_average
+from privcausal.inference.averages import SumsContext as Frame
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.difference import ArmTotals, agreed, estimate_difference
 from privcausal.inference.ranges import Window
 from privcausal.inference.reconcile import joint_sampling, reconcile, reconcile_within, upheld
-from privcausal.request.groups import Partitions
+from privcausal.request.factors import Partitions
 from privcausal.request.schema import Interval
 
 FALSE_ALARM = 1e-6

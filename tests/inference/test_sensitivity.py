@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcausal.errors import CapabilityError
-from privcausal.inference.sensitivity import largest_bias, robustness_value, scale_of
+from privcausal.inference.effects import largest_bias, robustness_value, scale_of
 
 
 def test_the_robustness_value_of_darfur() -> None:

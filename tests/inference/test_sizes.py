@@ -28,10 +28,10 @@ def test_noise_costs_little_of_a_normal_law() -> None:
     """At 60 counts a bin of 1,000 rows, the root mean square is off by less than a third in 200
     draws; their mean error is below 5 %, six standard errors."""
     rng, exact = np.random.default_rng(1), counts(1000)
-    true = cuts.cleaned(exact, 0.0, BORDERS).rms(20.0)
+    true = cuts.without_noise_tail(exact, 0.0, BORDERS).rms(20.0)
     found, plain = np.array(
         [
-            (one.rms(20.0), cuts.cleaned(noisy, 60.0, BORDERS).rms(20.0))
+            (one.rms(20.0), cuts.without_noise_tail(noisy, 60.0, BORDERS).rms(20.0))
             for noisy in (exact + 60 * rng.standard_normal(len(exact)) for _ in range(200))
             for one in [denoise_normal(noisy, 60.0, BORDERS, 1000, E)]
         ]

@@ -7,7 +7,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from privcausal.inference.ranges import INDEX, Tail, cuts_between, hidden, told
+from privcausal.inference.ranges import INDEX, Tail, cuts_between, hidden
+from privcausal.inference.ranges import visible_cells as told
 
 EDGES = 3.0 * 2.0 ** (np.arange(13) / 2)
 

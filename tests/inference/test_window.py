@@ -13,11 +13,13 @@ LO, HI, ROWS = -5.0, 15.0, 5000
 
 def counts(y):
     cell = np.searchsorted(ranges.window_borders(Interval(LO, HI)), y - LO, side="left")
-    return np.bincount(np.minimum(cell, ranges.BINS - 1), minlength=ranges.BINS).astype(float)
+    return np.bincount(np.minimum(cell, ranges.LOOK_BINS - 1), minlength=ranges.LOOK_BINS).astype(
+        float
+    )
 
 
 def found(y, noise_sd, noise_per_width=0.02):
-    noisy = counts(y) + noise_sd * np.sin(np.arange(ranges.BINS) * 12.9898) * np.sqrt(2)
+    noisy = counts(y) + noise_sd * np.sin(np.arange(ranges.LOOK_BINS) * 12.9898) * np.sqrt(2)
     return ranges.outcome_window(noisy, noise_sd, LO, HI, len(y), noise_per_width)
 
 
@@ -44,7 +46,9 @@ def test_it_widens_as_noise_falls(noise_per_width):
 
 def test_all_noise_leaves_a_wide_window_within_the_bounds():
     rng = np.random.default_rng(4)
-    low, high = ranges.outcome_window(rng.normal(0, 1e6, ranges.BINS), 1e6, LO, HI, 100.0, 1e-3)
+    low, high = ranges.outcome_window(
+        rng.normal(0, 1e6, ranges.LOOK_BINS), 1e6, LO, HI, 100.0, 1e-3
+    )
     assert LO <= low < high <= HI
     assert high - low > 0.4 * (HI - LO)
 

@@ -7,7 +7,7 @@ from planting import Mutant
 
 SUB, ADD = "substitute", "add_remove"
 _EXIT, _ASSIGN = "vault.exit:Exit", "vault.passes:Passes._assign"
-_BOX = "vault.mechanisms"
+_BOX = "vault.queries"
 
 NOISE = (
     Mutant(
@@ -70,7 +70,7 @@ SENSITIVITY = (
         "np.sqrt(2.0)", "1.0", (c.audit, "s", SUB),
     ),
     Mutant(
-        "less noise off the Gram's diagonal", f"{_BOX}.blocks:triangle_weights",
+        "less noise off the Gram's diagonal", f"{_BOX}.sums:triangle_weights",
         "np.sqrt(2.0)", "2.0", (c.audit, "private", ADD),
     ),
     Mutant(
@@ -80,7 +80,7 @@ SENSITIVITY = (
     Mutant(
         "targets of cross moments not cut", f"{_BOX}.moments:Cross.integers",
         "on_grid(self.target(batch), self.cut, TWO_FACTOR)",
-        "np.rint(np.nan_to_num(self.target(batch) / self.cut) * UNIT)",
+        "np.rint(np.nan_to_num(self.target(batch) / self.cut) * PRODUCT_UNIT)",
         (c.audit, "r", ADD),
     ),
     Mutant(
@@ -90,32 +90,32 @@ SENSITIVITY = (
         (c.audit, "s", SUB),
     ),
     Mutant(
-        "the norm of a row is not checked", f"{_BOX}.blocks:grid_sum",
+        "the norm of a row is not checked", f"{_BOX}.sums:grid_sum",
         "if not fine.all():", "sums *= 2.0\n    if False:", (c.audit, "trial", SUB),
     ),
     Mutant(
-        "sums by arm: squares and counts for free", f"{_BOX}.scores:ArmSums.sensitivity",
+        "sums by arm: squares and counts for free", f"{_BOX}.sums:ArmSums.sensitivity",
         "np.sqrt(self._row_norm2)", "1.0", (c.audit, "trial", ADD),
     ),
     Mutant(
-        "histogram as if a row were added", f"{_BOX}.blocks:Counts.sensitivity",
+        "histogram as if a row were added", f"{_BOX}.sums:HistogramQuery.sensitivity",
         "2 * d if", "d if", (c.replay, "trial", SUB),
     ),
     Mutant(
-        "score sums: a row replaced costs no more", f"{_BOX}.scores:ScoreSums.blocks",
+        "score sums: a row replaced costs no more", f"{_BOX}.sums:ScoreSums.blocks",
         "4 * norm2", "norm2", (c.audit, "dr", SUB),
     ),
     Mutant(
-        "score sums: groups for free", f"{_BOX}.scores:ScoreSums.blocks",
+        "score sums: groups for free", f"{_BOX}.sums:ScoreSums.blocks",
         "r.norm2 + r.group_sets", "r.norm2",
         (c.audit_of_groups, ADD),
     ),
     Mutant(
-        "joint scores: a row replaced costs as one added", f"{_BOX}.blocks:BlockSums.sensitivity",
+        "joint scores: a row replaced costs as one added", f"{_BOX}.sums:BlockSums.sensitivity",
         "max(added, squared_change(self.blocks, neighbors))", "added", (c.audit, "together", SUB),
     ),
     Mutant(
-        "joint squares: a row replaced costs no more", f"{_BOX}.blocks:BlockSums.sensitivity",
+        "joint squares: a row replaced costs no more", f"{_BOX}.sums:BlockSums.sensitivity",
         "np.sqrt(2.0)", "1.0", (c.audit, "together", SUB),
     ),
     Mutant(
@@ -131,7 +131,7 @@ SENSITIVITY = (
         "1.0 + beta2 + self._square_bound**2", "1.0", (c.audit, "adum, gaussian", ADD),
     ),
     Mutant(
-        "marginals: one histogram for all", f"{_BOX}.blocks:Counts.sensitivity",
+        "marginals: one histogram for all", f"{_BOX}.sums:HistogramQuery.sensitivity",
         "2 * d if neighbors", "1 if neighbors", (c.audit, "private", SUB),
     ),
     Mutant(
@@ -166,43 +166,44 @@ SENSITIVITY = (
         "np.sqrt(self.shares)", "np.sqrt(6 * self.shares)", (c.audit, "kernel", ADD),
     ),
     Mutant(
-        "kernel: loss without corners", f"{_BOX}.kernel:Problem.gradient",
+        "kernel: loss without corners", f"{_BOX}.kernel:KernelProblem.gradient",
         "np.minimum(pull, self.corner, out=pull)", "np.subtract(pull, 3 * t, out=pull)",
         (c.audit, "kernel", ADD),
     ),
     Mutant(
-        "bounds bought: one histogram for all columns", f"{_BOX}.blocks:Counts.sensitivity",
+        "bounds bought: one histogram for all columns", f"{_BOX}.sums:HistogramQuery.sensitivity",
         "2 * d if neighbors == \"substitute\" else d", "1", (c.replay, "bought", SUB),
     ),
     Mutant(
-        "balance: weighted sums for free", f"{_BOX}.blocks:BlockSums.sensitivity",
+        "balance: weighted sums for free", f"{_BOX}.sums:BlockSums.sensitivity",
         "return self.row_norm * UNIT", "return UNIT", (c.replay_of_balance, ADD),
     ),
 )  # fmt: skip
 
 ROWS = (
     Mutant(
-        "columns of a dict typed by their values", "features.columns:_as_pandas",
+        "columns of a dict typed by their values", "features.design:_as_pandas",
         "    if _is_polars(values):",
         "    if _is_polars(values):\n        return pd.Series(values)\n    if False:",
         (c.missing_cells_change_no_others,),
     ),
     Mutant(
         "a table without columns fails from some number of rows on", "features.basis:by_rows",
-        "left[:rows].T.reshape(p, pieces, SMALL)", "left[:rows].T.reshape(p, -1, SMALL)",
+        "left[:rows].T.reshape(p, pieces, SMALL_PRODUCT)", "left[:rows].T.reshape(p, -1, "
+        "SMALL_PRODUCT)",
         (c.borders_of_blocks_are_none_of_the_answers,),
     ),
     Mutant(
-        "objects named by the first equal one", "features.columns:_is_plain",
+        "objects named by the first equal one", "features.design:_is_plain",
         "and not holds_objects(series)", "", (c.labels_are_of_their_own_cell,),
     ),
     Mutant(
-        "objects taken for texts by their first values", "features.columns:_is_plain",
+        "objects taken for texts by their first values", "features.design:_is_plain",
         "same and not holds_objects(series)", "same or holds_objects(series)",
         (c.labels_are_of_their_own_cell,),
     ),
     Mutant(
-        "any object written as its text", "request.header:_key",
+        "any object written as its text", "request.schema:_key",
         "str(value) if known else None", "str(value)",
         (c.texts_of_no_address,),
     ),
@@ -233,12 +234,12 @@ ROWS = (
         (c.audit, "r, crossfit", ADD),
     ),
     Mutant(
-        "disjoint halves of units charged as parallel", "learners.budget:make_plan",
+        "disjoint halves of units charged as parallel", "estimators.budget:make_plan",
         "request.trust.unit is None or request", "True or request",
         (c.plans_cost_what_they_promise,),
     ),
     Mutant(
-        "the dearer half is not the one that pays", "learners.budget:_parallel",
+        "the dearer half is not the one that pays", "estimators.budget:_parallel",
         "if paid[1] > paid[0]:", "if False:", (c.plans_cost_what_they_promise,),
     ),
     Mutant(
@@ -250,12 +251,12 @@ ROWS = (
         "rank <= {int(max_rows)}", "rank >= 0", (c.replay_of_units_in_a_file, SUB),
     ),
     Mutant(
-        "decimals name units by their floats", "vault.sources.keys:_decimal",
+        "decimals name units by their floats", "vault.sources.memory:_decimal",
         "\"\".join(map(str, digits))", "str(int(float(value)))",
         (c.units_stay_apart, "decimals"),
     ),
     Mutant(
-        "a number and its text are one unit", "vault.sources.keys:unit_key",
+        "a number and its text are one unit", "vault.sources.memory:unit_key",
         "not mixed or kind == \"text\" or found is None", "True", (c.units_stay_apart, "objects"),
     ),
     Mutant(
@@ -263,7 +264,7 @@ ROWS = (
         "\"units\"", "True", (c.units_stay_apart, "Parquet"),
     ),
     Mutant(
-        "units of a panel go by labels", "vault.sources.panel:Changes.of",
+        "units of a panel go by labels", "vault.admission:Changes.of",
         "\"units\"", "True", (c.units_stay_apart, "panel"),
     ),
     Mutant(
@@ -286,7 +287,7 @@ ROWS = (
         (c.levels_of_one_row_stay_unknown,),
     ),
     Mutant(
-        "labels pass without a margin for noise", f"{_BOX}.domains:LabelSelection.threshold",
+        "labels pass without a margin for noise", f"{_BOX}.cells:LabelSelection.threshold",
         "math.sqrt(2 * math.log(1 / per_label))", "1.0",
         (c.selection_hides_a_label_of_one_row, SUB),
     ),
@@ -344,7 +345,7 @@ WORDS = (
     ),
     Mutant(
         "a row in the place of names is quoted to who names a unit",
-        "request.header:Header.refuse_unknown",
+        "request.schema:Header.refuse_unknown",
         "if self.untyped:", "if False:", (c.first_lines_are_not_quoted, "Y,T,Alice,HIV+"),
     ),
     Mutant(
@@ -379,32 +380,32 @@ WORDS = (
 
 LOADED = (
     Mutant(
-        "what is known at some points is taken for a propensity", "results.sound:_is",
-        "hint is Function and isinstance(value, Answers)", "False",
+        "what is known at some points is taken for a propensity", "results.stored:_is",
+        "hint is Function and isinstance(value, effects.Answers)", "False",
         (c.crafted_files_are_refused, "known at some points only"),
     ),
     Mutant(
-        "functions of a file may call each other without end", "results.sound:Checked.add",
+        "functions of a file may call each other without end", "results.stored:Checked.add",
         "self._calls[id(made)] <= MOST_CALLS", "True",
         (c.crafted_files_are_refused, "eight times two calls"),
     ),
     Mutant(
-        "designs of a file have bounds of their own", "results.sound:Checked.fit",
+        "designs of a file have bounds of their own", "results.stored:Checked.fit",
         "all(one.schema.get(name) == schema[name] for name in names)", "True",
         (c.crafted_files_are_refused, "another schema"),
     ),
     Mutant(
-        "functions of a file meet rows first", "results.sound:Checked.fit",
+        "functions of a file meet rows first", "results.stored:Checked.fit",
         "function(rows).shape == (len(rows),)", "True",
         (c.crafted_files_are_refused, "a column that is not there"),
     ),
     Mutant(
-        "axes of a file have labels of their own", "results.sound:_cuts",
+        "axes of a file have labels of their own", "results.stored:_cuts",
         "return axis.labels ==", "return True or axis.labels ==",
         (c.crafted_files_are_refused, "fewer labels than the schema"),
     ),
     Mutant(
-        "files of any size are read", "results.serial:load",
+        "files of any size are read", "results.stored:load_content",
         "> LARGEST", "< 0", (c.large_files_are_refused,),
     ),
     Mutant(
@@ -412,7 +413,7 @@ LOADED = (
         "max(rows) * columns > MOST_ENTRIES", "False", (c.large_designs_are_refused,),
     ),
     Mutant(
-        "a row at no known point has the last one's effect", "inference.effect:Answers.__call__",
+        "a row at no known point has the last one's effect", "inference.effects:Answers.__call__",
         "np.append(self.value, np.nan)", "self.value", (c.row_maps_are_total,),
     ),
     Mutant(
@@ -424,7 +425,7 @@ LOADED = (
         "np.where(part < self.size, part, -1)", "part", (c.row_maps_are_total,),
     ),
     Mutant(
-        "a row without a number counts", f"{_BOX}.scores:ArmHistogram.integers",
+        "a row without a number counts", f"{_BOX}.sums:ArmHistogram.integers",
         " & ~np.isnan(value)", "", (c.row_maps_are_total,),
     ),
     Mutant(
@@ -455,29 +456,29 @@ LOADED = (
 
 CHANCES = (
     Mutant(
-        "the chance that a proof fails is free", "learners.budget:make_plan",
+        "the chance that a proof fails is free", "estimators.budget:make_plan",
         "len(undeclared.labels) + failing", "len(undeclared.labels)",
         (c.chances_of_failing_proofs_are_paid_for,),
     ),
     Mutant(
-        "the chance that a proof fails is not told", "learners.dpcate:DPCATE.effect_needs",
+        "the chance that a proof fails is not told", "estimators.dpcate:DPCATE.effect_needs",
         "FAILING if request.trust.neighbors == \"add_remove\" else 0", "0",
         (c.chances_of_failing_proofs_are_paid_for,),
     ),
     Mutant(
-        "halves are taken to be alike", "learners.dpcate:_most",
+        "halves are taken to be alike", "estimators.dpcate:_most",
         "(2 * OTHER_HALF + 1) * k", "k", (c.chances_of_failing_proofs_are_paid_for,),
     ),
 )  # fmt: skip
 
 LEDGER = (
     Mutant(
-        "looks at published fits in a proven ledger", "learners.diagnostics:open_look",
+        "looks at published fits in a proven ledger", "estimators.diagnostics:open_look",
         "published = estimate.kind == \"published\"", "published = False",
         (c.looks_are_no_better_than_their_fit,),
     ),
     Mutant(
-        "looks at published fits called proven", "learners.diagnostics:look_kind",
+        "looks at published fits called proven", "estimators.diagnostics:look_kind",
         "return estimate.kind if", "return \"proven\" if",
         (c.looks_are_no_better_than_their_fit,),
     ),
@@ -500,22 +501,23 @@ LEDGER = (
         "math.ceil(exact(amount) * PICO)", "int(amount * PICO)", (c.small_amounts_count,),
     ),
     Mutant(
-        "caps compared with a tolerance", "accounting.total:within",
-        "<= exact(epsilon)", "<= exact(epsilon) + Fraction(1, 10**9)", (c.caps_hold_to_the_unit,),
+        "caps compared with a tolerance", "accounting.price:within",
+        "<= charge.exact(epsilon)", "<= charge.exact(epsilon) + Fraction(1, 10**9)",
+        (c.caps_hold_to_the_unit,),
     ),
     Mutant(
-        "a pure event counts a quarter of its square", "accounting.total:_pure_as_rho",
-        "(2 * PICO)", "(4 * PICO)", (c.known_prices,),
+        "a pure event counts a quarter of its square", "accounting.price:_pure_as_rho",
+        "(2 * charge.PICO)", "(4 * charge.PICO)", (c.known_prices,),
     ),
     Mutant(
-        "rho of half the distance", "accounting.conversion:_distance",
+        "rho of half the distance", "accounting.price:_distance",
         "math.sqrt(2 * rho)\n    while Fraction(d) ** 2 < 2 * rho",
         "math.sqrt(rho)\n    while Fraction(d) ** 2 < rho",
         (c.known_prices,),
     ),
     Mutant(
-        "spent delta is not taken off", "accounting.total:delta_after",
-        "- Fraction(spent, PICO)", "", (c.known_prices,),
+        "spent delta is not taken off", "accounting.price:delta_after",
+        "- Fraction(spent, charge.PICO)", "", (c.known_prices,),
     ),
     Mutant(
         "parallel parts promise what the cheapest does", "accounting.tradeoff:TradeOff.minimum",
@@ -524,12 +526,13 @@ LEDGER = (
     ),
     Mutant(
         "the cap is not asked", "accounting.ledger:Ledger._check_cap",
-        "if within(Events.of([*spent, *new]), self.epsilon, self.delta):", "if True:",
+        "if price.within(price.Events.of([*spent, *new]), self.epsilon, self.delta):", "if True:",
         (c.ledger_keeps_its_cap,),
     ),
     Mutant(
         "the cap is asked for the new charges alone", "accounting.ledger:Ledger._check_cap",
-        "within(Events.of([*spent, *new])", "within(Events.of(new)", (c.ledger_keeps_its_cap,),
+        "price.within(price.Events.of([*spent, *new])", "price.within(price.Events.of(new)",
+        (c.ledger_keeps_its_cap,),
     ),
     Mutant(
         "neighbour relations mixed", "accounting.ledger:Ledger._check_run",
@@ -604,31 +607,31 @@ LEDGER = (
 
 NETWORKS = (
     Mutant(
-        "a row's gradient by a product of whole matrices", "features.networks:before",
+        "a row's gradient by a product of whole matrices", "features.functions:before",
         "    return total", "    return w1 @ z.T + b1[:, None]", (c.network_rows_stand_alone,),
     ),
     Mutant(
-        "sums of a row in an order that depends on the shape", "features.networks:folded",
+        "sums of a row in an order that depends on the shape", "features.functions:folded",
         "    while len(parts) > 1:", "    return parts.sum(axis=0)\n    while len(parts) > 1:",
         (c.network_rows_stand_alone,),
     ),
     Mutant(
         "discrete noise for Gaussian noise without a price",
-        "accounting.subsampled:multiplier_for_replaced",
+        "accounting.price:multiplier_for_replaced",
         "half = 0.5 * epsilon - h", "half = 0.5 * epsilon", (c.networks_pay_for_discrete_noise,),
     ),
     Mutant(
         "discrete and rounded noise alike but for exp(-2 pi^2 s^2)",
-        "accounting.gaussian:rounding_slack",
-        "REACH**2 / (24 * sd**2) + ", "", (c.networks_pay_for_discrete_noise,),
+        "accounting.price:rounding_slack",
+        "COMPARED_SDS**2 / (24 * sd**2) + ", "", (c.networks_pay_for_discrete_noise,),
     ),
     Mutant(
-        "a coarse grid that is told to be fine", "learners.networks:_weights",
-        "PrivateNetwork.grid", "2.0**40", (c.networks_tell_their_grid,),
+        "a coarse grid that is told to be fine", "estimators.dpcate:_weights",
+        "vault.PrivateNetwork.grid", "2.0**40", (c.networks_tell_their_grid,),
     ),
     Mutant(
         "a row replaced costs as much as one removed",
-        "accounting.subsampled:multiplier_for_replaced",
+        "accounting.price:multiplier_for_replaced",
         "half = 0.5 * epsilon - h", "half = epsilon - h", (c.networks_pay_for_discrete_noise,),
     ),
     Mutant(

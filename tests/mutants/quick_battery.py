@@ -36,15 +36,15 @@ from privcausal.accounting import (
     TradeOff,
     delta_after,
     epsilon_of,
-    gaussian,
     multiplier_for_replaced,
     noise_multiplier,
     pico,
     rho_of,
-    subsampled,
     total_epsilon,
 )
-from privcausal.accounting.total import within
+from privcausal.accounting import price as gaussian
+from privcausal.accounting import price as subsampled
+from privcausal.accounting.price import within
 from privcausal.auditing import audit_case, mu_bound
 from privcausal.errors import (
     BudgetError,
@@ -54,21 +54,19 @@ from privcausal.errors import (
     LedgerError,
     PrivcausalError,
 )
+from privcausal.estimators import base_of, dpcate
+from privcausal.estimators.budget import Undeclared, as_coded
 from privcausal.features import basis, design
-from privcausal.features.columns import header, labels, open_frame
-from privcausal.features.design import Design
+from privcausal.features.design import Design, header, labels, open_frame
 from privcausal.features.functions import Constant
 from privcausal.features.rows import Rows
 from privcausal.inference import ranges
-from privcausal.inference.effect import Answers
-from privcausal.learners import base_of, dpcate
-from privcausal.learners.budget import Undeclared, as_coded
+from privcausal.inference.effects import Answers
 from privcausal.request.formula import CausalFormula
-from privcausal.request.header import label_key
 from privcausal.request.partition import LevelAxis
 from privcausal.request.request import Budget, Request, Trust
-from privcausal.request.schema import Binary, Interval, Schema
-from privcausal.results import serial
+from privcausal.request.schema import Binary, Interval, Schema, label_key
+from privcausal.results import stored as serial
 from privcausal.vault import (
     ArmHistogram,
     CellSums,
@@ -81,8 +79,8 @@ from privcausal.vault import (
 )
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import guarded
-from privcausal.vault.mechanisms.domains import LabelSelection
 from privcausal.vault.paper.niu import PublishedEBM
+from privcausal.vault.queries.cells import LabelSelection
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "privacy"))
 from hostile_fits import CRAFTED, document, loaded
@@ -246,7 +244,7 @@ def levels_of_one_row_stay_unknown() -> None:
 def borders_of_blocks_are_none_of_the_answers() -> None:
     """A table of one row more ends as the other does, of one feature too."""
     options: dict[str, Any] = {"bounds": BOUNDS | {"P": (0.1, 0.9)}, "neighbors": "add_remove"}
-    rows = frame(ordinary(basis.SMALL, 1))
+    rows = frame(ordinary(basis.SMALL_PRODUCT, 1))
     for some in (rows[:-1], rows):
         pc.private("Y ~ T", some, propensity="P", **options)
 
@@ -416,7 +414,7 @@ def network_rows_stand_alone() -> None:
 
 def networks_pay_for_discrete_noise() -> None:
     """On a coarse grid, where it is dear: the masses of both laws, and the price of a fit."""
-    sd, k = 64.0, int(gaussian.REACH * 64)
+    sd, k = 64.0, int(gaussian.COMPARED_SDS * 64)
     density = np.exp(-0.5 * (np.arange(-20 * sd, 20 * sd + 1) / sd) ** 2).sum()
     rounded = norm.sf((k - 0.5) / sd) - norm.sf((k + 0.5) / sd)
     apart = abs(-0.5 * (k / sd) ** 2 - math.log(density) - math.log(rounded))

@@ -18,7 +18,7 @@ import privcausal as pc
 from privcausal import testing
 from privcausal.errors import DataError
 from privcausal.features.functions import Constant, Difference, Known
-from privcausal.inference.effect import Answers
+from privcausal.inference.effects import Answers
 from privcausal.request.partition import LevelAxis, Product, RegularAxis
 
 FORMULA = "Y ~ T | x + C(g)"

@@ -17,7 +17,7 @@ import privcausal as pc
 from privcausal import testing
 from privcausal.accounting import PICO
 from privcausal.errors import PrivcausalError
-from privcausal.request.header import label_key
+from privcausal.request.schema import label_key
 from privcausal.testing import Call
 
 ROUNDING = 1 + 2.0**-40

@@ -23,8 +23,7 @@ import pytest
 from privcausal.accounting import PICO, rho_of
 from privcausal.auditing import mu_bound
 from privcausal.features.design import Design
-from privcausal.features.functions import Constant
-from privcausal.features.steps import make_bins
+from privcausal.features.functions import Constant, make_bins
 from privcausal.inference.population import uniform_population
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, Stage
@@ -32,7 +31,7 @@ from privcausal.request.request import Budget, Request
 from privcausal.request.schema import Schema
 from privcausal.vault import Boosting, Outcome, OutcomeResidual, open_source, open_vault
 from privcausal.vault.exit import Exit
-from privcausal.vault.mechanisms import boosting as room
+from privcausal.vault.queries import boosting as room
 
 LEVEL, SEEN = 1e-6, 1e-3
 """Chances that the correct booster fails, and of each bound that is to show a fault."""

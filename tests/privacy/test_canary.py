@@ -511,9 +511,9 @@ STEPS = [
     "privcausal.vault.batch.cleaned",
     "privcausal.vault.batch.group_mask",
     "privcausal.vault.batch._clean_interval",
-    "privcausal.vault.mechanisms.moments.Marginals.integers",
-    "privcausal.vault.mechanisms.moments.Gram.integers",
-    "privcausal.vault.mechanisms.blocks.grid_sum",
+    "privcausal.vault.queries.moments.Marginals.integers",
+    "privcausal.vault.queries.moments.Gram.integers",
+    "privcausal.vault.queries.sums.grid_sum",
     "privcausal.vault.transforms.Aipw.__call__",
     "privcausal.vault.noise.OperatingSystem.gaussian",
 ]
@@ -569,7 +569,7 @@ def test_with_test_noise_a_fault_shows_itself(monkeypatch: pytest.MonkeyPatch) -
     def fail(*_: Any) -> Any:
         raise ZeroDivisionError("the fault")
 
-    monkeypatch.setattr("privcausal.vault.mechanisms.moments.Gram.integers", fail)
+    monkeypatch.setattr("privcausal.vault.queries.moments.Gram.integers", fail)
     with testing.zero_noise(), pytest.raises(ZeroDivisionError, match="the fault"):
         fitted("r")
     with pytest.raises(PrivcausalError, match="zero_noise"):

@@ -27,7 +27,7 @@ def test_a_case_is_its_number() -> None:
 
 def test_the_hunt_sees_labels_that_another_row_gave(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the fault that a column of objects is known by its first hundred values."""
-    from privcausal.features import columns
+    from privcausal.features import design as columns
 
     monkeypatch.setattr(columns, "_is_plain", lambda series: str(series.dtype) == "String")
     # of some twenty, many of which are refused or say the same
@@ -39,7 +39,7 @@ def test_the_hunt_sees_units_that_share_a_name(
     streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the fault that units go by the labels of their cells."""
-    from privcausal.features.columns import labels
+    from privcausal.features.design import labels
     from privcausal.vault.batch import RawColumn
     from privcausal.vault.sources import memory, stored
 
@@ -48,7 +48,7 @@ def test_the_hunt_sees_units_that_share_a_name(
         return RawColumn(codes=codes, labels=names)
 
     monkeypatch.setattr(memory, "unit_codes", by_labels)
-    monkeypatch.setattr(stored, "arrow_units", stored.arrow_labels)
+    monkeypatch.setattr(stored.memory, "arrow_units", stored.arrow_labels)
     assert any(outcome(n).startswith("departed") for n in range(CASES) if has_units(n, streamed))
 
 

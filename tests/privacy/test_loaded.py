@@ -26,7 +26,7 @@ from hostile_fits import (
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, DataError
-from privcausal.results import serial
+from privcausal.results import stored as serial
 
 RELATIONS = ("substitute", "add_remove")
 CASES = 30
@@ -58,7 +58,7 @@ LIMITED = """
 import resource, sys, time
 import privcausal as pc
 from privcausal.errors import DataError
-import privcausal.results.serial, privcausal.learners, formulaic, scipy.stats, pandas
+import privcausal.results.stored, privcausal.learners, formulaic, scipy.stats, pandas
 from privcausal.features.design import Design
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29), used + (1 << 29)))
@@ -149,7 +149,7 @@ def test_every_failure_on_rows_is_told_in_the_same_words(
     def fail(*_: Any) -> Any:
         raise error("x of row 17 is no such point")
 
-    monkeypatch.setattr("privcausal.vault.mechanisms.scores.ArmHistogram.integers", fail)
+    monkeypatch.setattr("privcausal.vault.queries.sums.ArmHistogram.integers", fail)
     fit = fitted("dr by linear")
     with pytest.raises(DataError, match="a step on the rows failed") as caught:
         fit.overlap(table(), eps=1.0)

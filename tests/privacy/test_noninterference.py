@@ -253,7 +253,7 @@ def test_only_released_numbers_tell_neighbours_apart(
 
 
 def test_a_loop_as_long_as_the_rows_decide_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from privcausal.vault.mechanisms import moments
+    from privcausal.vault.queries import moments
 
     one, two = neighbours("substitute", [*ordinary(9, 1), LOW], HIGH)
     kept = moments.Cross.integers

@@ -21,7 +21,7 @@ from test_noninterference import ASKED, KINDS
 import privcausal as pc
 from privcausal import testing
 from privcausal.accounting import PICO
-from privcausal.accounting.gaussian import FINEST
+from privcausal.accounting.price import FINEST
 from privcausal.testing import Recorder, drawn_again
 from privcausal.vault import noise
 from privcausal.vault.noise import standard_deviation

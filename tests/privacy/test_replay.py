@@ -541,13 +541,13 @@ def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forgotten factor, a peek at a row and a split by treatment: each is found."""
     from privcausal.vault import passes, vault
     from privcausal.vault.exit import Mechanism
-    from privcausal.vault.mechanisms import moments
+    from privcausal.vault.queries import moments
 
     one, two = neighbours("substitute", [*ordinary(N, 2), LOW], HIGH)
     pair = Pair("planted", call(), one, two)
     check(pair)
     with monkeypatch.context() as patch:
-        patch.setattr(moments.Cross, "sensitivity", lambda self, _: moments.UNIT**2)
+        patch.setattr(moments.Cross, "sensitivity", lambda self, _: moments.PRODUCT_UNIT**2)
         with pytest.raises(AssertionError):
             check(pair)
     with monkeypatch.context() as patch:
@@ -555,7 +555,7 @@ def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         def peek(source: Any, _: Any) -> int:
             return int(source.rows.column("Y", as_labels=False).numbers.sum())
 
-        patch.setattr(vault, "public_size", peek)
+        patch.setattr(vault.admission, "public_size", peek)
         with pytest.raises(AssertionError):
             check(pair)
     with monkeypatch.context() as patch:

@@ -16,8 +16,8 @@ from replay_helpers import BOUNDS, FORMULA, HIGH, LOW, Pair, check, frame, hosti
 from test_replay import corner_pairs, neighbours
 
 import privcausal as pc
-from privcausal.learners.boosting import recipes as boosted
-from privcausal.vault.mechanisms import boosting
+from privcausal.estimators.boosting import recipes as boosted
+from privcausal.vault.queries import boosting
 
 LEARNERS: dict[str, Any] = {
     "r": "r",
@@ -142,7 +142,9 @@ def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
             check(pair)
     with monkeypatch.context() as patch:
         patch.setattr(
-            boosting.Boosting, "sensitivity", lambda self, *_, whole=False: 2.0 * boosting.UNIT
+            boosting.Boosting,
+            "sensitivity",
+            lambda self, *_, whole=False: 2.0 * boosting.BOOSTING_UNIT,
         )
         with pytest.raises(AssertionError):
             check(pair)

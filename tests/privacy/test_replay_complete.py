@@ -23,9 +23,9 @@ from replay_helpers import BOUNDS, HIGH, LOW, ROUNDING, Pair, check, fit, frame,
 
 import privcausal as pc
 from privcausal import testing
-from privcausal.learners import LEARNERS
-from privcausal.learners.bases import BASES, OTHERS
-from privcausal.vault import mechanisms
+from privcausal.estimators import LEARNERS
+from privcausal.estimators.bases import BASES, OTHERS
+from privcausal.vault import queries as mechanisms
 from privcausal.vault.exit import Exit, Query
 
 RELATIONS = ("substitute", "add_remove")

@@ -9,7 +9,7 @@ import pytest
 from report_fakes import HOSTILE, ate_view, cate_view, effects, hostile_view, uplift_view
 
 from privcausal.errors import CapabilityError, DataError
-from privcausal.report.latex import escape_latex
+from privcausal.report.formats import escape_latex
 from privcausal.report.summary import summarize, tabulate
 from privcausal.report.tables import Prose, Table, TableColumn, TableGrid
 from privcausal.report.view import FitView, Shape

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcausal.report import numbers
+from privcausal.report import tables as numbers
+from privcausal.report.tables import ascii_only, clean, cut, odds_sentence, shape_line
 from privcausal.report.view import Shape
-from privcausal.report.words import ascii_only, clean, cut, odds_sentence, shape_line
 
 NAN, INF = math.nan, math.inf
 
@@ -65,7 +65,7 @@ def test_alike_is_short(values: list[float], spread: float) -> None:
                     (NAN, "--")],
 )  # fmt: skip
 def test_p_value(p: float, text: str) -> None:
-    assert numbers.p_value(p) == text
+    assert numbers.p_value_text(p) == text
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_p_value(p: float, text: str) -> None:
     [(0.0, "0%"), (0.001, "<1%"), (0.63, "63%"), (0.999, ">99%"), (1.0, "100%"), (NAN, "nan")],
 )
 def test_percent(share: float, text: str) -> None:
-    assert numbers.percent(share) == text
+    assert numbers.share_percent(share) == text
 
 
 def test_levels_and_limits() -> None:
     assert numbers.limits(0.05) == ("[0.025", "0.975]")
     assert numbers.limits(0.1) == ("[0.05", "0.95]")
-    assert numbers.level(0.05) == "95%"
-    assert [numbers.point(x) for x in (18.0, 0.5, 1200.0, 1e-9)] == [
+    assert numbers.confidence(0.05) == "95%"
+    assert [numbers.point_text(x) for x in (18.0, 0.5, 1200.0, 1e-9)] == [
         "18",
         "0.5",
         "1200",

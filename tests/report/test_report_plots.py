@@ -22,7 +22,8 @@ from matplotlib.figure import Figure
 from report_fakes import HOSTILE, ate_view, attack, cate_view, hostile_view, shapes, uplift_view
 
 from privcausal.errors import DataError
-from privcausal.report import curves, pictures, plots
+from privcausal.report import curves, plots
+from privcausal.report import plots as pictures
 from privcausal.report.view import Shape
 
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from privcausal.errors import FormulaError
 from privcausal.features.design import formulaic_terms
-from privcausal.request.arithmetic import ENVIRONMENT
-from privcausal.request.calls import FUNCTIONS, quoted
+from privcausal.request.expressions import ENVIRONMENT, FUNCTIONS, quoted
 from privcausal.request.factors import Factor
 from privcausal.request.formula import CausalFormula, Term
 

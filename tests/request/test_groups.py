@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privcausal.errors import SchemaError
-from privcausal.request.groups import group_mask, partitions, resolve_groups
+from privcausal.request.factors import group_mask, partitions, resolve_groups
 from privcausal.request.schema import Binary, Levels, Schema
 
 

@@ -20,8 +20,15 @@ from hypothesis import strategies as st
 
 import privcausal as pc
 from privcausal.errors import SchemaError
-from privcausal.request.header import label_key
-from privcausal.request.schema import MAX_WIDTH, Binary, Interval, Levels, Schema, least_width
+from privcausal.request.schema import (
+    MAX_WIDTH,
+    Binary,
+    Interval,
+    Levels,
+    Schema,
+    label_key,
+    least_width,
+)
 
 
 class Hostile:

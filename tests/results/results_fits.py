@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import privcausal as pc
-from privcausal.learners import S
+from privcausal.estimators import S
 from privcausal.testing import seeded_noise
 
 SIZE, EPSILON = 900, 20.0

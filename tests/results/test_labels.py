@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import privcausal as pc
-from privcausal.report.labels import relabelled
+from privcausal.report.tables import relabelled
 from privcausal.testing import seeded_noise
 
 mpl.use("Agg")

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import privcausal as pc
-from privcausal.inference import average
+from privcausal.inference import averages as average
 from privcausal.testing import seeded_noise
 
 BOUNDS: dict[str, Any] = {

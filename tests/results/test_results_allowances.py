@@ -10,8 +10,8 @@ import pytest
 from results_fits import variant
 
 import privcausal as pc
-from privcausal.inference.average import AverageEstimate
-from privcausal.learners.base import average_doubts, nuisance_alert
+from privcausal.estimators.base import average_doubts, nuisance_alert
+from privcausal.inference.averages import AverageEstimate
 from privcausal.testing import seeded_noise
 
 

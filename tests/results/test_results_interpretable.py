@@ -13,7 +13,7 @@ from results_fits import BOUNDS, study, variant
 
 import privcausal as pc
 from privcausal.errors import CapabilityError
-from privcausal.features.rows import FINE
+from privcausal.features.rows import FINE_BINS as FINE
 from privcausal.testing import seeded_noise
 
 MODIFIERS = ["age", "ward", "smoker"]

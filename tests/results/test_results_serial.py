@@ -14,7 +14,7 @@ from results_fits import VARIANTS, points, proven, variant
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, DataError
-from privcausal.results import serial
+from privcausal.results import stored as serial
 from privcausal.stored import stored
 
 
@@ -95,7 +95,7 @@ def test_a_loaded_fit_draws_and_looks_again(tmp_path: Any) -> None:
 
 
 KNOWN = """
-import pkgutil, importlib, privcausal.results.serial
+import pkgutil, importlib, privcausal.results.stored
 from privcausal.stored import CLASSES
 known = set(CLASSES)
 for module in pkgutil.walk_packages(privcausal.__path__, "privcausal."):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import privcausal as pc
-from privcausal.results.variation import FLAT
+from privcausal.results.looks import FLAT
 from privcausal.testing import seeded_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-4, 4), "X": (-1, 1), "Z": (-1, 1), "G": ["a", "b", "c"]}

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from privcausal.features.networks import before, folded, logistic, split, start
+from privcausal.features.functions import before, folded, logistic, split, start
 from privcausal.typing import Integers, Matrix, Vector
-from privcausal.vault.mechanisms.network import UNIT, Adam, row_gradients
+from privcausal.vault.queries.boosting import CLIP_UNIT as UNIT
+from privcausal.vault.queries.boosting import Adam, row_gradients
 
 
 def at_kinks(w1: Matrix, b1: Vector, n: int) -> Matrix:

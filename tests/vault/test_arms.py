@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from privcausal.request.schema import Interval
-from privcausal.vault.mechanisms.scores import UNIT, WEIGHTS, ArmSums
+from privcausal.vault.queries.sums import MASS_WEIGHTS as WEIGHTS
+from privcausal.vault.queries.sums import UNIT, ArmSums
 
 GRID = np.linspace(-1, 1, 201)
 

@@ -26,8 +26,7 @@ from vault_helpers import (
 )
 
 from privcausal import testing
-from privcausal.features.functions import Constant
-from privcausal.features.steps import Bins, make_bins
+from privcausal.features.functions import Bins, Constant, make_bins
 from privcausal.vault import (
     Boosting,
     OutcomeResidual,
@@ -37,7 +36,7 @@ from privcausal.vault import (
     TreatmentResidual,
 )
 from privcausal.vault.exit import Exit
-from privcausal.vault.mechanisms.boosting import UNIT
+from privcausal.vault.queries.sums import UNIT
 
 LEVEL = 1e-6
 ROUNDS = 3

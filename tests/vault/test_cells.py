@@ -34,7 +34,7 @@ from privcausal.vault import (
     open_source,
     open_vault,
 )
-from privcausal.vault.mechanisms.scores import ArmHistogram
+from privcausal.vault.queries.sums import ArmHistogram
 
 LEVEL = 1e-6
 RELATIONS: tuple[Any, ...] = ("substitute", "add_remove")

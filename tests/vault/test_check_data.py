@@ -19,7 +19,8 @@ from privcausal.errors import DataError
 from privcausal.vault import Findings
 from privcausal.vault.admission import open_source
 from privcausal.vault.batch import cleaned
-from privcausal.vault.check_data import BANNER, FINE, MOST_LINES
+from privcausal.vault.check_data import BANNER, MOST_LINES
+from privcausal.vault.check_data import NO_PROBLEM as FINE
 
 SCHEMA = pc.Schema(
     {

@@ -17,7 +17,7 @@ from polars.exceptions import PanicException
 import privcausal as pc
 from privcausal.errors import DataError, PrivcausalError
 from privcausal.vault import Vault
-from privcausal.vault.mechanisms.moments import Marginals
+from privcausal.vault.queries.moments import Marginals
 from privcausal.vault.sources.stored import Lazy
 
 N, CANARY = 400, "Alice Example"

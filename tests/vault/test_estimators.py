@@ -11,11 +11,12 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import privcausal as pc
 from privcausal.errors import BudgetError, PrivacyBreach
+from privcausal.estimators.budget import Undeclared
+from privcausal.estimators.paper.private import Published
 from privcausal.features.design import Design
-from privcausal.features.functions import Constant, Nuisance
+from privcausal.features.functions import Constant
+from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.features.rows import Rows
-from privcausal.learners.budget import Undeclared
-from privcausal.learners.paper.private import Published
 from privcausal.request.formula import CausalFormula
 from privcausal.request.request import Budget, Request
 from privcausal.request.schema import Schema

@@ -69,7 +69,7 @@ def test_the_cut_moves_no_two_sums_further_apart(values: list[int], change: int)
 
 
 def test_many_blocks_are_carried(monkeypatch) -> None:
-    monkeypatch.setattr(leaving, "NEAR", 2)
+    monkeypatch.setattr(leaving, "SAFE_BLOCKS", 2)
     assert summed([[2**52, 1, -1]] * 5).value().tolist() == [5 * 2**52, 5, -5]
 
 

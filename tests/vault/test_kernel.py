@@ -33,7 +33,10 @@ from privcausal.vault import (
     ResidualProduct,
     proven_lipschitz,
 )
-from privcausal.vault.mechanisms.kernel import FLOOR, TOLERANCE, Problem, schedule
+from privcausal.vault.queries.kernel import RIDGE_FLOOR as FLOOR
+from privcausal.vault.queries.kernel import SOLVER_TOLERANCE as TOLERANCE
+from privcausal.vault.queries.kernel import KernelProblem as Problem
+from privcausal.vault.queries.kernel import schedule
 
 LEVEL = 1e-6
 ROWS_BOUND = 8.0

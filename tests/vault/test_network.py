@@ -27,13 +27,13 @@ import privcausal as pc
 from privcausal import testing
 from privcausal.accounting import PICO, multiplier_for_replaced
 from privcausal.errors import CapabilityError
+from privcausal.estimators.bases import NN, Kernel
 from privcausal.features.design import design_of
-from privcausal.features.networks import inputs, logistic, split, start
+from privcausal.features.functions import inputs, logistic, split, start
 from privcausal.features.rows import Rows
-from privcausal.learners.bases import NN, Kernel
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
-from privcausal.vault.mechanisms.network import row_gradients
+from privcausal.vault.queries.boosting import row_gradients
 
 UNIT = 2.0**30
 BOUNDS: dict[str, Any] = {"Y": (-1, 8), "X1": (0, 1), "X2": (0, 1)}

@@ -20,7 +20,7 @@ from scipy.stats import binomtest, kstest, spearmanr
 
 import privcausal as pc
 from privcausal import testing
-from privcausal.accounting.gaussian import FINEST
+from privcausal.accounting.price import FINEST
 from privcausal.errors import LedgerError
 from privcausal.testing import drawn_noise
 from privcausal.typing import Vector

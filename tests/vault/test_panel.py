@@ -15,12 +15,10 @@ from hypothesis import strategies as st
 import privcausal as pc
 from privcausal import testing
 from privcausal.request.formula import CausalFormula
-from privcausal.request.header import label_key
-from privcausal.request.panel import panel_of
-from privcausal.request.request import Budget, Request, Trust
-from privcausal.request.schema import Schema
+from privcausal.request.request import Budget, Request, Trust, panel_of
+from privcausal.request.schema import Schema, label_key
 from privcausal.vault import open_source, vault
-from privcausal.vault.sources.panel import changes
+from privcausal.vault.admission import changes
 
 BOUNDS: dict[str, Any] = {"Y": (-2, 3), "T": pc.Binary(), "X": (0, 1), "G": ["a", "b"]}
 
@@ -199,7 +197,7 @@ def test_rows_are_read_after_the_charge(tmp_path: Path) -> None:
         return read(*given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vault, "changes", watched)
+        patch.setattr(vault.admission, "changes", watched)
         pc.did(
             "Y ~ T", study(), unit="id", time="year", periods=(2018, 2019), bounds=BOUNDS,
             ledger=ledger,

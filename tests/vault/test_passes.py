@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from vault_helpers import Study, random_rows, regressors, study, table
 
-from privcausal.features.basis import SMALL, by_rows, onto, row_weights
+from privcausal.features.basis import SMALL_PRODUCT as SMALL
+from privcausal.features.basis import by_rows, onto, row_weights
+from privcausal.features.expansions import PART, Index, Interactions
 from privcausal.features.functions import Additive, Extended
-from privcausal.features.products import PART, Index, Interactions
 from privcausal.features.rows import Space
 from privcausal.vault import Cross, CutScore, OfCovariates, ScoreSums, SizeHistogram
 from privcausal.vault.batch import Batch, Layout
-from privcausal.vault.mechanisms import moments
-from privcausal.vault.mechanisms.scores import Regressors
+from privcausal.vault.queries import moments
+from privcausal.vault.queries.sums import Regressors
 from privcausal.vault.sources.memory import Memory
 
 
@@ -75,7 +76,7 @@ def test_moments_of_kept_rows_are_those_of_rows_made_anew(s: Study, kind: str) -
     if kind == "products":  # of 32 bits
         phi = phi.astype(np.float32)
     v = np.rint(phi * (features.weight(phi) * factor).astype(phi.dtype)[:, None])
-    assert 0.999 * moments.UNIT < np.linalg.norm(v, axis=1).max() <= moments.UNIT
+    assert 0.999 * moments.PRODUCT_UNIT < np.linalg.norm(v, axis=1).max() <= moments.PRODUCT_UNIT
     r = np.where(long.complete, np.rint(s.e(long.rows) * 2.0**16), 0.0)
     for keeps_matrices in (False, True):
         short = batch(s, PART + 9)

@@ -36,8 +36,8 @@ from privcausal.features.rows import Rows
 from privcausal.vault import Source, open_source, passes
 from privcausal.vault.batch import Batch, Layout, reads_labels
 from privcausal.vault.exit import TWO_FACTOR
-from privcausal.vault.mechanisms.moments import Cross, Gram, row_scale
-from privcausal.vault.mechanisms.scores import ScoreSums
+from privcausal.vault.queries.moments import Cross, Gram, row_scale
+from privcausal.vault.queries.sums import ScoreSums
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.sources.spark import Spark, carried_out
 from privcausal.vault.sources.stored import Lazy

@@ -22,7 +22,8 @@ from vault_helpers import (
 )
 
 from privcausal import testing
-from privcausal.features.functions import Capped, Constant, Function, Known, Mixture, Nuisance
+from privcausal.features.functions import Capped, Constant, Function, Known, Mixture
+from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.typing import Integers, Vector
 from privcausal.vault import (
     Aipw,
@@ -43,9 +44,9 @@ from privcausal.vault import (
     TransformProduct,
     TreatedMass,
     TreatedScore,
-    Treatment,
     TreatmentResidual,
 )
+from privcausal.vault import Assigned as Treatment
 from privcausal.vault.exit import Mechanism
 
 LO, HI = -2.0, 6.0

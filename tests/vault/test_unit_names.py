@@ -26,15 +26,13 @@ from hypothesis import strategies as st
 import privcausal as pc
 from privcausal import testing
 from privcausal.errors import DataError
-from privcausal.features.columns import labels, open_frame
+from privcausal.features.design import labels, open_frame
 from privcausal.request.formula import CausalFormula
-from privcausal.request.header import label_key
-from privcausal.request.panel import panel_of
-from privcausal.request.request import Budget, Request, Trust
-from privcausal.request.schema import Schema
+from privcausal.request.request import Budget, Request, Trust, panel_of
+from privcausal.request.schema import Schema, label_key
 from privcausal.vault import open_source
-from privcausal.vault.sources.keys import unit_codes, unit_key
-from privcausal.vault.sources.panel import changes
+from privcausal.vault.admission import changes
+from privcausal.vault.sources.memory import unit_codes, unit_key
 
 BIG = 2**53
 """From here on floats are not all whole numbers."""

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from privcausal import testing
 from privcausal.features.basis import Directions, FeatureMap, Turned
 from privcausal.features.design import Design
-from privcausal.features.functions import Additive, Nuisance
-from privcausal.features.products import Interactions, RescaledFeatures
-from privcausal.features.rows import FINE
+from privcausal.features.expansions import Interactions, RescaledFeatures
+from privcausal.features.functions import Additive
+from privcausal.features.functions import NuisanceTriple as Nuisance
+from privcausal.features.rows import FINE_BINS as FINE
 from privcausal.inference.population import Population, feature_map
+from privcausal.request.factors import resolve_groups
 from privcausal.request.formula import CausalFormula
-from privcausal.request.groups import resolve_groups
 from privcausal.request.plan import Plan, Stage
 from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Interval, Levels, Schema
@@ -54,16 +55,16 @@ from privcausal.vault import (
     SlopeSums,
     TreatedMass,
     TreatedScore,
-    Treatment,
     TreatmentResidual,
     Vault,
     VectorScores,
     open_source,
     open_vault,
 )
+from privcausal.vault import Assigned as Treatment
 from privcausal.vault.exit import Mechanism
-from privcausal.vault.mechanisms.diagnostics import ArmMeans
-from privcausal.vault.mechanisms.scores import ArmHistogram, ArmSums
+from privcausal.vault.queries.slopes import ArmMeans
+from privcausal.vault.queries.sums import ArmHistogram, ArmSums
 
 FORMULA = "Y ~ T | X1 + s(X2) + C(G) + B"
 DOMAINS: dict[str, Any] = {

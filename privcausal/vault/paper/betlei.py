@@ -18,8 +18,8 @@ from privcausal.request.plan import Stage
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise, Mechanism
-from privcausal.vault.mechanisms.cells import UNIT
 from privcausal.vault.paper.private import stacked
+from privcausal.vault.queries.cells import CELL_UNIT
 from privcausal.vault.transforms import Outcome
 
 
@@ -62,14 +62,14 @@ class PrintedCells(Mechanism):
 
     @property
     def units(self) -> Vector:
-        return np.repeat([1.0 / UNIT, self.largest / UNIT], self._groups)
+        return np.repeat([1.0 / CELL_UNIT, self.largest / CELL_UNIT], self._groups)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         raise CapabilityError("the paper has Laplace noise only")
 
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
         """As claimed: 1 for a count and 1 for a sum over D_y."""
-        return 2.0 * UNIT
+        return 2.0 * CELL_UNIT
 
     def integers(self, batch: Batch) -> Integers:
         lo, hi = self.outcome.lo, self.outcome.hi
@@ -77,8 +77,10 @@ class PrintedCells(Mechanism):
         cell = self.partition.cell(batch.rows.frame)
         counted = batch.complete & (cell >= 0) & (cell < self.partition.size)
         at = 2 * cell[counted] + (batch.t[counted] == 1)
-        count = np.bincount(at, minlength=self._groups) * UNIT
-        total = np.bincount(at, np.rint(y[counted] / self.largest * UNIT), minlength=self._groups)
+        count = np.bincount(at, minlength=self._groups) * CELL_UNIT
+        total = np.bincount(
+            at, np.rint(y[counted] / self.largest * CELL_UNIT), minlength=self._groups
+        )
         return np.concatenate([count, total.astype(np.int64)])
 
     def split(self, values: Vector) -> tuple[Matrix, Matrix]:

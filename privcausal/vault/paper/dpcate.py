@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 from privcausal.accounting.charge import PICO
 from privcausal.features.design import Design
 from privcausal.features.expansions import Fourier
-from privcausal.features.functions import Nuisance
+from privcausal.features.functions import NuisanceTriple
 from privcausal.features.rows import Rows
 from privcausal.request.plan import Stage
 from privcausal.typing import Integers, Matrix, Vector
@@ -24,13 +24,13 @@ from privcausal.vault.batch import Batch
 from privcausal.vault.estimators import Estimators
 from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise
 from privcausal.vault.guard import Opaque
-from privcausal.vault.paper.private import LEAST, Supremum, noise_scale, nuisances_on, stacked
+from privcausal.vault.paper import private
 from privcausal.vault.transforms import Outcome
 
 Weight = Literal["overlap", "one", "treated", "control", "entropy"]
-Curve = Callable[[Vector], Vector]
+RealFunction = Callable[[Vector], Vector]
 
-WEIGHTS: dict[str, tuple[Curve, Curve]] = {
+WEIGHT_CURVES: dict[str, tuple[RealFunction, RealFunction]] = {
     "overlap": (lambda p: p * (1 - p), lambda p: 1 - 2 * p),
     "one": (np.ones_like, np.zeros_like),
     "treated": (lambda p: p, np.ones_like),
@@ -42,7 +42,7 @@ of the tangent at a, is not negative, and largest where pi is furthest from a.""
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class SecondStageScores:
     """rho and rho phi for a weight lambda(pi) (the paper's Eqs. 4 and 5).
 
         rho = (a - e) lambda'(e) + lambda(e)
@@ -51,7 +51,7 @@ class Scores:
     "overlap" is the R-learner, with rho = (a - e)^2, and "one" the DR-learner (Eq. 21).
     """
 
-    nuisance: Nuisance
+    nuisance: NuisanceTriple
     weight: Weight
 
     def __call__(self, rows: Rows, t: Vector, y: Vector) -> tuple[Vector, Vector]:
@@ -66,14 +66,14 @@ class Scores:
         self, at: tuple[Vector, Vector, Vector], t: Vector, y: Vector
     ) -> tuple[Vector, Vector]:
         e, mu0, mu1 = at
-        value, residual = WEIGHTS[self.weight][0](e), y - np.where(t == 1, mu1, mu0)
+        value, residual = WEIGHT_CURVES[self.weight][0](e), y - np.where(t == 1, mu1, mu0)
         rho = tangent(self.weight, e, t)
         return rho, value * (t - e) / (e * (1 - e)) * residual + rho * (mu1 - mu0)
 
 
 def tangent(weight: Weight, e: Vector, t: Vector) -> Vector:
     """rho(t, e): not negative, whatever rounding does."""
-    value, slope = WEIGHTS[weight]
+    value, slope = WEIGHT_CURVES[weight]
     return np.asarray(np.maximum((t - e) * slope(e) + value(e), 0.0))
 
 
@@ -84,7 +84,7 @@ class _Published:
     With `whole` the nuisances were given, and g is fitted on all rows.
     """
 
-    nuisances: Estimators | Nuisance
+    nuisances: Estimators | NuisanceTriple
     design: Design
     outcome: Outcome
     clip: float
@@ -93,18 +93,22 @@ class _Published:
 
     name = "discrete Gaussian"
 
-    def _scores(self, batches: Sequence[Batch]) -> Scores:
-        nuisance = nuisances_on(
-            self.nuisances, self.design, self.outcome, self.clip, *stacked(batches)
+    def _scores(self, batches: Sequence[Batch]) -> SecondStageScores:
+        nuisance = private.nuisances_on(
+            self.nuisances, self.design, self.outcome, self.clip, *private.stacked(batches)
         )
-        return Scores(nuisance, self.weight)
+        return SecondStageScores(nuisance, self.weight)
 
     def _fitted(
         self, first: Sequence[Batch], second: Sequence[Batch], stage: SecondStage, queries: Rows
-    ) -> tuple[Scores, FittedStage, int]:
+    ) -> tuple[SecondStageScores, FittedStage, int]:
         scores = self._scores(first)
-        rows, t, y = stacked([*first, *second] if self.whole else second)
-        return scores, stage.fit(rows, *scores(rows, t, y), queries), max(len(t), LEAST)
+        rows, t, y = private.stacked([*first, *second] if self.whole else second)
+        return (
+            scores,
+            stage.fit(rows, *scores(rows, t, y), queries),
+            max(len(t), private.FEWEST_ROWS),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,16 +148,16 @@ class PublishedAnswers(_Published):
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             # an estimator warns of what it saw in the rows
             scores, fitted, size = self._fitted(first, second, self.second, self.queries)
-            gamma = Supremum(self.design, self.starts).of(
+            gamma = private.Supremum(self.design, self.starts).of(
                 lambda rows: self._reach(scores, fitted, rows)
             )
             exact = fitted.g(self.queries)
         unit = 2 * self.outcome.bound * 2.0**-ONE_FACTOR
         limit = 2 * self.outcome.bound / self.clip
-        sd = max(gamma * noise_scale(size, stage), unit)
+        sd = max(gamma * private.noise_scale(size, stage), unit)
         return add_noise("answers", np.clip(np.nan_to_num(exact), -limit, limit), unit, sd)
 
-    def _reach(self, scores: Scores, fitted: FittedStage, rows: Rows) -> Vector:
+    def _reach(self, scores: SecondStageScores, fitted: FittedStage, rows: Rows) -> Vector:
         """max over t and y of ||h(x)|| |rho (phi - g)| at given covariates, shape (n,)."""
         g, size, at = fitted.g(rows), np.ones(len(rows)), scores.at(rows)
         ends = []
@@ -394,10 +398,10 @@ class FittedExact(FittedStage):
         return np.asarray(np.linalg.norm(at, axis=0) / self.stage.ridge)
 
 
-WIDTH, RATE, BATCH = 32, 0.01, 128
+TANH_WIDTH, TANH_RATE, TANH_BATCH = 32, 0.01, 128
 """Schroeder et al. (2025), supplement G.3."""
 
-CHUNK = 64
+NETWORK_CHUNK = 64
 _PUBLIC_SEED = 20_250_601  # starting weights and the order of batches: public, and no noise
 
 
@@ -460,7 +464,14 @@ class FittedNetwork(FittedStage):
 
 
 def _sizes(inputs: int) -> tuple[tuple[int, ...], ...]:
-    return (inputs, WIDTH), (WIDTH,), (WIDTH, WIDTH), (WIDTH,), (WIDTH,), (1,)
+    return (
+        (inputs, TANH_WIDTH),
+        (TANH_WIDTH,),
+        (TANH_WIDTH, TANH_WIDTH),
+        (TANH_WIDTH,),
+        (TANH_WIDTH,),
+        (1,),
+    )
 
 
 def _layers(theta: Any, inputs: int) -> Any:
@@ -494,10 +505,10 @@ def _trained(x: Any, weight: Any, goal: Any, epochs: int) -> Any:
         for i, s in enumerate(_sizes(x.shape[1]))
     ]
     theta = torch.cat(parts).requires_grad_(True)
-    optimiser = torch.optim.Adam([theta], lr=RATE)
+    optimiser = torch.optim.Adam([theta], lr=TANH_RATE)
     for _ in range(epochs):
         order = torch.randperm(len(x), generator=generator)
-        for at in torch.split(order, BATCH):
+        for at in torch.split(order, TANH_BATCH):
             optimiser.zero_grad()
             _loss(theta, x[at], weight[at], goal[at]).backward()
             optimiser.step()
@@ -514,7 +525,7 @@ def _hessian(theta: Any, x: Any, weight: Any, goal: Any) -> Matrix:
     def product(v: Any) -> Any:
         return jvp(lambda w: slope(w, x, weight, goal), (theta,), (v,))[1]
 
-    directions = torch.split(torch.eye(len(theta), dtype=torch.float64), CHUNK)
+    directions = torch.split(torch.eye(len(theta), dtype=torch.float64), NETWORK_CHUNK)
     blocks = [vmap(product)(v) for v in directions]
     found = np.nan_to_num(torch.cat(blocks).numpy())  # without any row the mean is no number
     return np.asarray(0.5 * (found + found.T))

@@ -12,17 +12,17 @@ import numpy as np
 
 from privcausal.accounting.charge import PICO
 from privcausal.features.design import Design
-from privcausal.features.functions import Nuisance
+from privcausal.features.functions import NuisanceTriple
 from privcausal.features.rows import Rows
+from privcausal.request import schema
 from privcausal.request.plan import Stage
-from privcausal.request.schema import Binary, Domain, Interval
 from privcausal.typing import Integers, Matrix, Vector
+from privcausal.vault import estimators
 from privcausal.vault.batch import Batch
-from privcausal.vault.estimators import Estimators, learn_nuisances, unit_columns
 from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise
 from privcausal.vault.transforms import Aipw, Outcome
 
-LEAST = 3
+FEWEST_ROWS = 3
 """Formulas are evaluated at no fewer rows: at one row their noise would be zero."""
 
 
@@ -55,12 +55,12 @@ class PublishedAte:
     None is proven. With *fixed* nuisances, gamma exact and n large enough the noise is a smooth
     sensitivity bound (Nissim et al. 2007), and tau_DP and sigma_DP^2 are private. But fitted
     nuisances move with a row (as does n, which counts complete rows), and the sensitivity is no
-    longer gamma / n: `tests/learners/test_published.py` has two neighbouring tables for which the
+    longer gamma / n: `tests/estimators/test_published.py` has two neighbouring tables for which the
     noise is far too small. V holds gamma, a function of the rows, without noise of its own; so
     neither gamma nor a noise scale leaves this function.
     """
 
-    nuisances: Estimators | Nuisance
+    nuisances: estimators.Estimators | NuisanceTriple
     design: Design
     outcome: Outcome
     clip: float
@@ -79,7 +79,7 @@ class PublishedAte:
             )
             score = Aipw(nuisance, self.outcome, self.clip)
             values = np.concatenate([score(batch)[batch.complete] for batch in batches])
-            size = max(len(values), LEAST)
+            size = max(len(values), FEWEST_ROWS)
             tau = float(values.sum()) / size
             gamma = Supremum(self.design, self.starts).of(
                 lambda rows: self._reach(nuisance, rows, tau)
@@ -96,7 +96,7 @@ class PublishedAte:
         )
         return float(noisy[0]), max(0.0, float(noisy_square[0])) / size + scale**2
 
-    def _reach(self, nuisance: Nuisance, rows: Rows, tau: float) -> Vector:
+    def _reach(self, nuisance: NuisanceTriple, rows: Rows, tau: float) -> Vector:
         """max over t and y of |Gamma(t, x, y) - tau| at given covariates, shape (n,)."""
         mu0, mu1, e = nuisance.mu0(rows), nuisance.mu1(rows), nuisance.e(rows)
         ends = [
@@ -108,19 +108,19 @@ class PublishedAte:
 
 
 def nuisances_on(
-    wanted: Estimators | Nuisance,
+    wanted: estimators.Estimators | NuisanceTriple,
     design: Design,
     outcome: Outcome,
     clip: float,
     rows: Rows,
     t: Vector,
     y: Vector,
-) -> Nuisance:
+) -> NuisanceTriple:
     """Nuisances fitted on these rows, unless they are known."""
-    if isinstance(wanted, Nuisance):
+    if isinstance(wanted, NuisanceTriple):
         return wanted
-    x, bounds = unit_columns(rows, design), (outcome.lo, outcome.hi)
-    return learn_nuisances(wanted, x, t, y, design=design, clip=clip, bounds=bounds)
+    x, bounds = estimators.unit_columns(rows, design), (outcome.lo, outcome.hi)
+    return estimators.learn_nuisances(wanted, x, t, y, design=design, clip=clip, bounds=bounds)
 
 
 def stacked(batches: Sequence[Batch]) -> tuple[Rows, Vector, Vector]:
@@ -142,14 +142,14 @@ def noise_scale(size: int, stage: Stage) -> float:
     return float(5 * np.sqrt(2 * np.log(size) * np.log(2 / delta)) / (epsilon * size))
 
 
-STEP = 1.0 / 256.0
+HALF_DIFFERENCE = 1.0 / 256.0
 """Half the width of a central difference, as a share of a variable's range: one of the fine bins
 on which additive bases are tables, so that their steps have a slope too."""
 
 CLIMBS = 10
 """Starts that are improved: as many as the paper has."""
 
-ROUNDS = 5
+LEVEL_ROUNDS = 5
 """At most so many times are numbers and levels improved in turn."""
 
 
@@ -192,7 +192,7 @@ class Supremum:
 
     def _climb(self, value: Callable[[Rows], Vector], point: Vector) -> float:
         best = float(value(self._rows(point[None]))[0])
-        for _ in range(ROUNDS):
+        for _ in range(LEVEL_ROUNDS):
             point, best = self._ascend(value, point, best)
             others = self._neighbours(point)
             if not len(others):
@@ -234,8 +234,8 @@ class Supremum:
         out = np.tile(point, (2 * k + 1, 1))
         out[:, smooth] = u
         rows = np.arange(k)
-        out[1 + rows, smooth] = np.minimum(u + STEP, 1.0)
-        out[1 + k + rows, smooth] = np.maximum(u - STEP, 0.0)
+        out[1 + rows, smooth] = np.minimum(u + HALF_DIFFERENCE, 1.0)
+        out[1 + k + rows, smooth] = np.maximum(u - HALF_DIFFERENCE, 0.0)
         return out, out[1 + rows, smooth] - out[1 + k + rows, smooth]
 
     def _neighbours(self, point: Vector) -> Matrix:
@@ -289,15 +289,15 @@ class Supremum:
             if values is not None:
                 frame[name] = values[points[:, j].astype(np.int64)]
             else:
-                assert isinstance(domain, Interval)
+                assert isinstance(domain, schema.Interval)
                 frame[name] = domain.lo + domain.width * points[:, j]
         return frame
 
 
-def _discrete(domain: Domain) -> Vector | Integers | None:
+def _discrete(domain: schema.Domain) -> Vector | Integers | None:
     """The values a variable can have inside the vault: 0 and 1, or level codes (-1: undeclared)."""
-    if isinstance(domain, Interval):
+    if isinstance(domain, schema.Interval):
         return None
-    if isinstance(domain, Binary):
+    if isinstance(domain, schema.Binary):
         return np.array([0.0, 1.0])
     return np.arange(0 if domain.other else -1, len(domain.labels))

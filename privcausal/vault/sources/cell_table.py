@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from privcausal.errors import DataError
-from privcausal.features.columns import header, labels, numbers, open_frame
-from privcausal.request.header import Header
-from privcausal.request.partition import STEPS
-from privcausal.request.schema import Binary, Interval
+from privcausal.features import design
+from privcausal.request import schema
+from privcausal.request.partition import GRID_BITS
 from privcausal.typing import Frame, Integers, Matrix, Vector
 from privcausal.vault.sources.memory import RowSource, Wanted
 
@@ -60,7 +59,12 @@ class CellTable:
 
 
 def read_cells(
-    frame: Frame, cells: Sequence[str], arms: Binary, outcome: Interval, *, noisy: bool
+    frame: Frame,
+    cells: Sequence[str],
+    arms: schema.Binary,
+    outcome: schema.Interval,
+    *,
+    noisy: bool,
 ) -> CellTable:
     """A table with the columns cell, arm, count and sum (or steps), a line per cell and arm.
 
@@ -78,8 +82,8 @@ def read_cells(
         or cell unknown, a line twice there; an exact count is negative or no whole number, or its
         sum beyond what the bounds allow. No value is told.
     """
-    table = open_frame(frame)
-    kinds = header(table).kinds
+    table = design.open_frame(frame)
+    kinds = design.header(table).kinds
     for name in COLUMNS[:3]:
         if name not in kinds:
             raise DataError(f"a table of cells needs the columns {', '.join(COLUMNS)}; no {name!r}")
@@ -108,11 +112,11 @@ def read_cells(
             sums = [_centred(s, n, outcome) for s, n in zip(sums, rows, strict=True)]
         room = half * (1 + SLACK) + (0.0 if stepwise else SLACK * abs(outcome.mid))
         steps = _within(sums, whole, room / half, outcome)
-        total = steps.astype(np.float64) * (half / 2.0**STEPS)
+        total = steps.astype(np.float64) * (half / 2.0**GRID_BITS)
     return CellTable(count, total, steps, rounding)
 
 
-def _check_digits(table: Any, outcome: Interval, *, stepwise: bool) -> float:
+def _check_digits(table: Any, outcome: schema.Interval, *, stepwise: bool) -> float:
     """By how many steps a sum may have moved further than its rows; refused where by too many."""
     import narwhals as nw
 
@@ -141,21 +145,23 @@ def _check_digits(table: Any, outcome: Interval, *, stepwise: bool) -> float:
             "'steps', as fit.plan.sql() makes them; or sums of the outcome less "
             f"{middle!r}, with its bounds less that. Nothing was spent"
         )
-    return float(math.ceil(Fraction(last) / half * 2**STEPS) + 1)
+    return float(math.ceil(Fraction(last) / half * 2**GRID_BITS) + 1)
 
 
-def _centred(value: Any, count: int, outcome: Interval) -> int:
+def _centred(value: Any, count: int, outcome: schema.Interval) -> int:
     """The sum of `count` outcomes less the middle of their bounds, in the nearest whole step."""
     lo, hi = Fraction(outcome.lo), Fraction(outcome.hi)
     place: Fraction = (2 * Fraction(value) - (lo + hi) * count) / (hi - lo)
-    return round(place * (1 << STEPS))
+    return round(place * (1 << GRID_BITS))
 
 
-def _within(sums: Sequence[int], count: Integers, room: float, outcome: Interval) -> Integers:
+def _within(
+    sums: Sequence[int], count: Integers, room: float, outcome: schema.Interval
+) -> Integers:
     """Sums of steps, cut to what so many rows can have; refused where they pass it by too much."""
     found = np.zeros(count.size, np.int64)
     for k, (value, rows) in enumerate(zip(sums, count.ravel().tolist(), strict=True)):
-        most = rows << STEPS
+        most = rows << GRID_BITS
         if abs(value) > most * room:
             raise DataError(
                 f"the table of cells has a sum that {outcome.lo:g} to {outcome.hi:g} for each row "
@@ -165,7 +171,7 @@ def _within(sums: Sequence[int], count: Integers, room: float, outcome: Interval
     return found.reshape(count.shape)
 
 
-def _places(table: object, cells: Sequence[str], arms: Binary) -> Integers:
+def _places(table: object, cells: Sequence[str], arms: schema.Binary) -> Integers:
     """Cell and arm of each line as one number, 2 cell + arm."""
     position = {name: k for k, name in enumerate(cells)}
     cell = _looked_up(table, "cell", position, "cells= does not declare one of the table's cells")
@@ -179,7 +185,7 @@ def _places(table: object, cells: Sequence[str], arms: Binary) -> Integers:
 
 
 def _looked_up(table: object, name: str, known: dict[str, int], problem: str) -> Integers:
-    codes, texts = labels(table[name])  # type: ignore[index]  # a narwhals frame
+    codes, texts = design.labels(table[name])  # type: ignore[index]  # a narwhals frame
     if (codes < 0).any():
         raise DataError(f"column {name!r} of the table of cells has a missing value")
     if any(text not in known for text in texts):
@@ -188,7 +194,7 @@ def _looked_up(table: object, name: str, known: dict[str, int], problem: str) ->
 
 
 def _filled(table: object, name: str, at: Integers, cells: int) -> Matrix:
-    values: Vector = numbers(table[name])  # type: ignore[index]  # a narwhals frame
+    values: Vector = design.numbers(table[name])  # type: ignore[index]  # a narwhals frame
     if not np.isfinite(values).all():
         raise DataError(f"column {name!r} of the table of cells has a value that is no number")
     out = np.zeros(2 * cells)
@@ -223,7 +229,7 @@ class Aggregates(RowSource):
     held = True
     absent = "a table of cells has no rows: only learner='adum' reads it"
 
-    def __init__(self, table: CellTable, columns: Header) -> None:
+    def __init__(self, table: CellTable, columns: schema.Header) -> None:
         self._table = table
         self.header = columns
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from privcausal.errors import DataError
-from privcausal.request.header import LabelColumns
 from privcausal.request.partition import sql_text
-from privcausal.vault.sources.labelled import LABELLED, Labelled
+from privcausal.request.schema import LabelColumns
+from privcausal.vault.sources import stored
+from privcausal.vault.sources.labelled import LABELLED_FILES, Labelled
 from privcausal.vault.sources.memory import RowSource
-from privcausal.vault.sources.stored import BLANKS, Stored, number_of, typed_column
 from privcausal.vault.sources.units import Connections
 
 SUFFIXES = (".parquet", ".pq", ".csv")
@@ -105,8 +105,8 @@ def check_header(names: Sequence[str], path: Path) -> None:
 def _is_value(field: str) -> bool:
     word = field.strip()
     lettered = any(character.isalpha() for character in word)
-    blank = word.casefold() in {known.casefold() for known in BLANKS}
-    return not lettered or blank or not math.isnan(number_of(word))
+    blank = word.casefold() in {known.casefold() for known in stored.BLANKS}
+    return not lettered or blank or not math.isnan(stored.number_of(word))
 
 
 def _typed(table: Any, known: Mapping[str, frozenset[str]]) -> Any:
@@ -118,16 +118,16 @@ def _typed(table: Any, known: Mapping[str, frozenset[str]]) -> Any:
     import pyarrow as pa
 
     columns = [
-        typed_column(texts.combine_chunks(), known.get(column))
+        stored.typed_column(texts.combine_chunks(), known.get(column))
         for column, texts in zip(table.column_names, table.columns, strict=True)
     ]
     return pa.table(columns, names=table.column_names)
 
 
-def open_relation(relation: Any) -> Stored:
+def open_relation(relation: Any) -> stored.Stored:
     """A DuckDB relation, whose rows may come in another order each time."""
     try:
-        return Stored(relation, ordered=False)
+        return stored.Stored(relation, ordered=False)
     except DataError:
         raise
     except Exception:
@@ -136,7 +136,7 @@ def open_relation(relation: Any) -> Stored:
 
 
 def _known(suffixes: Iterable[str]) -> str:
-    return f"known files end in {', '.join(suffixes)}, or alone in {', '.join(LABELLED)}"
+    return f"known files end in {', '.join(suffixes)}, or alone in {', '.join(LABELLED_FILES)}"
 
 
 def open_path(path: str | os.PathLike[str]) -> RowSource:
@@ -151,7 +151,7 @@ def open_path(path: str | os.PathLike[str]) -> RowSource:
         what the files hold is told.
     """
     place = Path(path)
-    if place.suffix.lower() in LABELLED and place.is_file():
+    if place.suffix.lower() in LABELLED_FILES and place.is_file():
         return Labelled(place)
     files = _files(os.fspath(path))
     suffix = files[0].suffix.lower()
@@ -163,13 +163,13 @@ def open_path(path: str | os.PathLike[str]) -> RowSource:
         raise
 
 
-def _open_parquet(files: Sequence[Path], opened: Connections) -> Stored:
+def _open_parquet(files: Sequence[Path], opened: Connections) -> stored.Stored:
     schemas = [_parquet_schema(file) for file in files]
     _check_alike(schemas, files)
     paths = ", ".join(sql_text(str(file)) for file in files)
     scan = f"SELECT * FROM read_parquet([{paths}], hive_partitioning=false)"
     relation = _opened(lambda: opened.new().sql(scan), files, "Parquet")
-    made = Stored(relation, opened, ordered=True)
+    made = stored.Stored(relation, opened, ordered=True)
     read_as = zip(relation.columns, map(str, relation.types), strict=True)
     cut = {n for n, kind in read_as if kind == "DOUBLE" and schemas[0][n].startswith("decimal")}
     made.header = replace(made.header, inexact=frozenset(cut))
@@ -258,7 +258,7 @@ def _check_alike(schemas: Sequence[Mapping[str, str]], files: Sequence[Path]) ->
                 )
 
 
-def _open_csv(files: Sequence[Path], opened: Connections) -> Stored:
+def _open_csv(files: Sequence[Path], opened: Connections) -> stored.Stored:
     """All values as texts: to guess types from the values would let one row decide for all."""
     headers = [_csv_names(file) for file in files]
     names = headers[0]
@@ -273,7 +273,7 @@ def _open_csv(files: Sequence[Path], opened: Connections) -> Stored:
         f"escape='\"', columns={{{columns}}})"
     )
     relation = _opened(lambda: opened.new().sql(scan), files, "CSV")
-    table = Stored(relation, opened, ordered=True, known={})
+    table = stored.Stored(relation, opened, ordered=True, known={})
     # a row that was cut off is found by counting, before anything is spent
     _opened(table.size, files, "CSV")
     return table

@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from privcausal.errors import CapabilityError, DataError, SchemaError
-from privcausal.features.columns import labels
-from privcausal.request.header import LabelColumns, kind_of, label_key
+from privcausal.features.design import labels
+from privcausal.request import schema
 from privcausal.vault.guard import opening
 from privcausal.vault.sources.memory import Memory
 
-LABELLED = {
+LABELLED_FILES = {
     ".dta": ("pyreadstat", ""),
     ".sav": ("pyreadstat", ""),
     ".rds": ("pyreadr", ": one data frame of plain columns, written by saveRDS"),
@@ -47,7 +47,7 @@ class Labelled(Memory):
         table, self._texts = _read(path, rows=True)
         super().__init__(table)
 
-    def typed(self, labels: LabelColumns) -> Memory:
+    def typed(self, labels: schema.LabelColumns) -> Memory:
         """The same rows, with texts for codes in columns of which such a text is declared.
 
         Two codes may have one text, so units go by their codes.
@@ -75,10 +75,12 @@ def _worded(series: Any, texts: Mapping[str, str], declared: Collection[str]) ->
 def file_labels(place: str | os.PathLike[str], columns: Sequence[str]) -> dict[str, list[str]]:
     """The texts of these columns, in the order of their codes, without those of missing values."""
     if not isinstance(place, str | os.PathLike):
-        raise DataError(f"the path of a file must be text, not {kind_of(place)}")
+        raise DataError(f"the path of a file must be text, not {schema.kind_of(place)}")
     path = Path(place)
-    if path.suffix.lower() not in LABELLED:
-        raise DataError(f"{path.name} has no labels; files that do end in {', '.join(LABELLED)}")
+    if path.suffix.lower() not in LABELLED_FILES:
+        raise DataError(
+            f"{path.name} has no labels; files that do end in {', '.join(LABELLED_FILES)}"
+        )
     if not path.is_file():
         raise DataError(f"there is no file {str(path)!r}")
     _, texts = _read(path, rows=False)
@@ -95,7 +97,7 @@ def file_labels(place: str | os.PathLike[str], columns: Sequence[str]) -> dict[s
 def _read(path: Path, *, rows: bool) -> tuple[Any, Texts]:
     """A pyarrow table (of no rows, where the format allows that) and the texts of its codes."""
     suffix = path.suffix.lower()
-    package, what = LABELLED[suffix]
+    package, what = LABELLED_FILES[suffix]
     trouble = f"{path.name} is not a whole {suffix} file{what}"
     try:
         return _r(path) if suffix == ".rds" else _coded(path, rows)
@@ -121,7 +123,7 @@ def _coded(path: Path, rows: bool) -> tuple[Any, Texts]:
     }
     texts = {
         name: {
-            str(label_key(code)): text
+            str(schema.label_key(code)): text
             for code, text in found.items()
             # Stata's missing values .a to .z are texts among numbers
             if isinstance(code, str) == (types[name] == pa.large_string())

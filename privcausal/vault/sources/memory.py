@@ -2,18 +2,230 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from functools import partial
 from typing import Any, Literal, TypeAlias
+from uuid import UUID
 
 import numpy as np
 
 from privcausal.errors import CapabilityError
-from privcausal.features.columns import header, labels, numbers, open_frame
-from privcausal.request.header import Header, LabelColumns
+from privcausal.features import design
+from privcausal.request import schema
 from privcausal.typing import Frame, Integers
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.guard import Opaque
-from privcausal.vault.sources.keys import unit_codes
+
+# Names of units: exact texts, so that no two values of a column become one unit.
+#
+# Rows belong to one unit where the type of their column says that their values are equal. A column
+# of
+# Python objects has a type for each cell. There values of different kinds are different units: `1`,
+# `"1"`, `True`, `1.0` and `Decimal(1)` are five. Values of one kind are one unit where they are
+# equal: `Decimal("1.0")` and `Decimal("1.00")`, or one instant in two time zones. A NumPy or pandas
+# scalar is of the kind of the Python type that it stands for, and a member of an Enum is known by
+# its
+# class's name and its own. Labels of a schema or of a Stata or SPSS file never count.
+#
+# Privacy
+# -------
+# A name is a function of its own cell and of the column's type. Were two units to share a name,
+# then
+# the rows of one would decide which rows of the other count, and the number of units would tell of
+# both. So each text below can be read back into the value. None, NaN, NaT and NA name no unit, and
+# neither do values of any other type, such as lists: such rows count for nothing.
+
+MARK = "\x1f"
+"""Begins each name that is not the text of a cell as it is."""
+
+
+def unit_key(value: object, *, mixed: bool = True) -> str | None:
+    """The name of a value's unit, text that a file can hold; None for no unit. Never raises.
+
+    `mixed` says that values of the column may be of several kinds, which names then begin with.
+    """
+    try:
+        for kinds, kind, text in _KINDS:
+            if isinstance(value, kinds):
+                found = text(value)
+                plain = not mixed or kind == "text" or found is None
+                return found if plain else f"{MARK}{kind} {found}"
+    except Exception:  # a value may be any object
+        pass
+    return None
+
+
+def text_key(text: str) -> str:
+    """A text as it is, unless it holds half a character or begins as other names do."""
+    own = str.__str__(text)  # not str(): a subclass may have its own
+    try:
+        own.encode()
+    except UnicodeEncodeError:
+        return f"{MARK}half {own.encode('utf-8', 'surrogatepass').hex()}"
+    return f"{MARK}text {own}" if own.startswith(MARK) else own
+
+
+def unit_codes(series: Any) -> RawColumn:
+    """Codes of a frame's column into the names of units; -1 is none. Order: first seen."""
+    import narwhals as nw
+    import pandas as pd
+
+    native = series.to_native()
+    if isinstance(getattr(native, "dtype", None), pd.CategoricalDtype):
+        known = native.cat.categories
+        key = partial(unit_key, mixed=known.dtype == object)
+        return _coded(native.cat.codes.to_numpy(), list(known), key)
+    values, mixed = series.to_list(), design.holds_objects(series)
+    key = partial(unit_key, mixed=mixed)
+    if not mixed and series.dtype != nw.Categorical:
+        return _coded(*design.distinct(values), key)
+    # to a dict True is 1, and it takes no lists
+    return _coded(*design.distinct([*map(key, values)]), _as_it_is)
+
+
+def arrow_units(array: Any) -> RawColumn:
+    """The same of an Arrow array, whose values are all of one kind."""
+    import pyarrow as pa
+
+    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    codes = coded.indices.cast(pa.int64()).fill_null(-1).to_numpy()
+    return _coded(codes, coded.dictionary.to_pylist(), partial(unit_key, mixed=False))
+
+
+def _coded(codes: Integers, values: list[Any], key: Callable[[Any], str | None]) -> RawColumn:
+    found, names = design.by_label(codes, values, key)
+    return RawColumn(codes=found, labels=names)
+
+
+def _as_it_is(name: str | None) -> str | None:
+    return name
+
+
+# -- the texts of each kind ----------------------------------------------------------------------
+
+
+def _whole(value: Any) -> str:
+    number = int.__int__(value) if isinstance(value, int) else int(value)
+    # of very long numbers Python writes no decimal digits
+    return str(number) if number.bit_length() <= 512 else hex(number)
+
+
+def _float(value: Any) -> str | None:
+    if isinstance(value, float):
+        return schema.number_key(float.__float__(value))
+    number = float(value)  # of a long double not the number itself
+    exact = number == value or np.isnan(number)
+    return schema.number_key(number) if exact else _ratio(value.as_integer_ratio())
+
+
+def _ratio(pair: tuple[Any, Any]) -> str:
+    return "/".join(map(_whole, pair))
+
+
+def _decimal(value: Decimal) -> str | None:
+    """Sign, digits and exponent: the number itself may be too long to write."""
+    sign, digits, exponent = Decimal.as_tuple(value)
+    if isinstance(exponent, str):
+        return ("inf", "-inf")[sign] if exponent == "F" else None
+    written = "".join(map(str, digits))
+    kept = written.rstrip("0")
+    if not kept:
+        return "0"
+    return f"{'-' * sign}{kept}e{exponent + len(written) - len(kept)}"
+
+
+def _instant(value: Any) -> str | None:
+    """Nanoseconds since 1970, by the clock of UTC or of no zone."""
+    if schema.library(value) == "pandas":
+        if value != value:  # noqa: PLR0124  # NaT differs from itself
+            return None
+        clock = _nanoseconds(value.asm8)
+    else:
+        since = value.replace(tzinfo=None, fold=0) - datetime(1970, 1, 1)
+        clock = (since - (value.utcoffset() or timedelta(0))) // timedelta(microseconds=1) * 1000
+    return f"{clock}{'' if value.utcoffset() is None else ' UTC'}"
+
+
+def _clock(value: time) -> str:
+    since = datetime.combine(date(1970, 1, 2), value.replace(tzinfo=None)) - datetime(1970, 1, 1)
+    offset = value.utcoffset()
+    return f"{since - (offset or timedelta(0))}{'' if offset is None else ' UTC'}"
+
+
+def _span(value: Any) -> str | None:
+    if schema.library(value) == "pandas":
+        return None if value != value else str(_nanoseconds(value.asm8))  # noqa: PLR0124
+    return str(value // timedelta(microseconds=1) * 1000)
+
+
+def _nanoseconds(value: Any) -> int:
+    """Exact, of a time of pandas, which counts seconds or parts of them."""
+    unit, _ = np.datetime_data(value.dtype)
+    return int(value.astype(np.int64)) * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit]
+
+
+def _numpy_time(value: Any) -> str | None:
+    """Count and unit, so that a time in days is another unit than one in hours."""
+    return None if np.isnat(value) else f"{value.dtype} {int(value.astype(np.int64))}"
+
+
+def _member(value: Enum) -> str | None:
+    kind, name = type(value), value._name_
+    # flags that no member has are without a name
+    return None if name is None else repr((kind.__module__, kind.__qualname__, name))
+
+
+def _interval(value: Any) -> str | None:
+    ends = unit_key(value.left), unit_key(value.right)
+    return None if None in ends else repr((value.closed, *ends))
+
+
+def _of(*libraries: str) -> Callable[[Callable[[Any], str | None]], Callable[[Any], str | None]]:
+    """A text of these libraries' own classes: a subclass may be equal in another way."""
+
+    def only(text: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
+        return lambda value: text(value) if schema.library(value) in libraries else None
+
+    return only
+
+
+_PANDAS: dict[str, Callable[[Any], str | None]] = {
+    "Period": lambda value: f"{value.freqstr} {value.ordinal}",
+    "Interval": _interval,
+}
+
+
+def _of_pandas(value: Any) -> str | None:
+    """By name, since importing pandas takes time."""
+    text = _PANDAS.get(type(value).__name__)
+    found = None if text is None or schema.library(value) != "pandas" else text(value)
+    return None if found is None else f"{type(value).__name__} {found}"
+
+
+# in this order: to Python a bool is an int and a datetime a date, and to NumPy a span is an int
+_KINDS: tuple[tuple[Any, str, Callable[[Any], str | None]], ...] = (
+    (Enum, "enum", _member),
+    (str, "text", text_key),
+    (bool | np.bool_, "bool", lambda value: str(bool(value))),
+    (bytes, "bytes", bytes.hex),
+    (bytearray, "bytearray", bytearray.hex),
+    (np.datetime64 | np.timedelta64, "numpy", _numpy_time),
+    (datetime, "datetime", _of("datetime", "pandas")(_instant)),
+    (date, "date", _of("datetime")(date.isoformat)),
+    (time, "time", _of("datetime")(_clock)),
+    (timedelta, "timedelta", _of("datetime", "pandas")(_span)),
+    (UUID, "uuid", _of("uuid")(lambda value: f"{value.int:x}")),
+    (int | np.integer, "int", _whole),
+    (float | np.floating, "float", _float),
+    (Decimal, "decimal", _decimal),
+    (Fraction, "fraction", lambda value: _ratio(Fraction.as_integer_ratio(value))),
+    (object, "pandas", _of_pandas),
+)
+
 
 AsLabels: TypeAlias = bool | Literal["units"]
 """Whether a column is read as labels; "units": as exact names of units, one for each value."""
@@ -42,7 +254,7 @@ class RowSource(Opaque):
     """
 
     __slots__ = ()
-    header: Header
+    header: schema.Header
     ordered: bool
     held: bool
     absent: str
@@ -59,7 +271,7 @@ class RowSource(Opaque):
         """Blocks of at most `rows` rows in order, with the wanted columns."""
         raise CapabilityError(self.absent)
 
-    def typed(self, labels: LabelColumns) -> RowSource:
+    def typed(self, labels: schema.LabelColumns) -> RowSource:
         """The same rows once it is known which columns hold labels, where the table has no types.
 
         `labels` maps from the names of all columns, since a formula may mean all of them.
@@ -86,12 +298,12 @@ class Memory(RowSource):
     held = True
 
     def __init__(self, data: Frame, of_units: Any = None) -> None:
-        self._frame: Any = open_frame(data)
+        self._frame: Any = design.open_frame(data)
         # units are told apart by what the columns held before words were put for codes
         self._of_units: Any = self._frame if of_units is None else of_units
         self._size: int = self._frame.shape[0]
         self._cache: dict[tuple[str, AsLabels], RawColumn] = {}
-        self.header: Header = header(self._frame)
+        self.header: schema.Header = design.header(self._frame)
 
     def size(self) -> int:
         return self._size
@@ -103,10 +315,10 @@ class Memory(RowSource):
             if as_labels == "units":
                 self._cache[key] = unit_codes(self._of_units[name])
             elif as_labels:
-                codes, texts = labels(series)
+                codes, texts = design.labels(series)
                 self._cache[key] = RawColumn(codes=codes, labels=texts)
             else:
-                self._cache[key] = RawColumn(numbers=numbers(series))
+                self._cache[key] = RawColumn(numbers=design.numbers(series))
         return self._cache[key]
 
     def blocks(self, wanted: Wanted, rows: int) -> Blocks:

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from privcausal.errors import DataError
-from privcausal.features.columns import header
+from privcausal.features.design import header
 from privcausal.features.rows import Space
-from privcausal.request.header import Header, label_key
+from privcausal.request.schema import Header, label_key
 from privcausal.typing import Integers
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, dealt
 from privcausal.vault.exit import ExactSum, RawMechanism, Together
 from privcausal.vault.guard import shielded
-from privcausal.vault.sources.memory import AsLabels, RowSource, cut_column
+from privcausal.vault.sources import memory
 from privcausal.vault.sources.stored import arrow_column
 
 
@@ -56,7 +56,7 @@ class RemoteSum:
         return len(self.mechanism.units)
 
     @property
-    def columns(self) -> tuple[tuple[str, AsLabels], ...]:
+    def columns(self) -> tuple[tuple[str, memory.AsLabels], ...]:
         """All columns that it reads, the unit's last."""
         return self.wanted if self.unit is None else (*self.wanted, (self.unit, "units"))
 
@@ -100,7 +100,7 @@ _UNPLANNED = (
 )
 
 
-class Spark(RowSource):
+class Spark(memory.RowSource):
     """A Spark DataFrame, computed anew by Spark for each sum."""
 
     __slots__ = ("_frame", "_rows", "_units", "header")
@@ -204,7 +204,7 @@ def carried_out(job: RemoteSum, rows: int) -> Callable[[Iterator[Any]], Iterator
                 ]
                 for first in range(0, batch.num_rows, rows):
                     at = slice(first, min(first + rows, batch.num_rows))
-                    block = [cut_column(column, at) for column in columns]
+                    block = [memory.cut_column(column, at) for column in columns]
                     unit = None if job.unit is None else block[-1]
                     named = {name: c for (name, _), c in zip(job.wanted, block, strict=False)}
                     rows_here = at.stop - at.start

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from privcausal.errors import DataError
-from privcausal.features.columns import header, named, numbers
-from privcausal.request.header import Header, LabelColumns, label_key
+from privcausal.features import design
 from privcausal.request.partition import sql_name
+from privcausal.request.schema import Header, LabelColumns, label_key
 from privcausal.typing import Integers
 from privcausal.vault.batch import RawColumn
 from privcausal.vault.guard import Unreadable, shielded
-from privcausal.vault.sources.keys import arrow_units
-from privcausal.vault.sources.memory import AsLabels, Blocks, RowSource, Wanted, cut_column
+from privcausal.vault.sources import memory
 from privcausal.vault.sources.units import Connections, Marks, Parts, Stream, Units
 
 STREAM = 1 << 17
@@ -51,7 +50,7 @@ def _read(step: Callable[[], Any]) -> Any:
     return shielded(step, _UNREADABLE)
 
 
-class Stored(RowSource):
+class Stored(memory.RowSource):
     """Rows that DuckDB reads anew each time: nothing but one batch is held in memory.
 
     A whole column is held only where the curator asks for it.
@@ -122,7 +121,7 @@ class Stored(RowSource):
 
         return schema, batches()
 
-    def column(self, name: str, *, as_labels: AsLabels) -> RawColumn:
+    def column(self, name: str, *, as_labels: memory.AsLabels) -> RawColumn:
         blocks = (columns[name] for _, columns in self.blocks([(name, as_labels)], STREAM))
         if not as_labels:
             numbers = [block.numbers for block in blocks if block.numbers is not None]
@@ -137,7 +136,7 @@ class Stored(RowSource):
             self._labels[name] = RawColumn(codes=np.concatenate(codes), labels=tuple(position))
         return self._labels[name]
 
-    def blocks(self, wanted: Wanted, rows: int) -> Blocks:
+    def blocks(self, wanted: memory.Wanted, rows: int) -> memory.Blocks:
         start, size = 0, self.size()
         for batch in self._stream([name for name, _ in wanted]):
             if start + batch.num_rows > size:
@@ -148,7 +147,7 @@ class Stored(RowSource):
             }
             for first in range(0, batch.num_rows, rows):
                 last = min(first + rows, batch.num_rows)
-                part = {name: cut_column(c, slice(first, last)) for name, c in whole.items()}
+                part = {name: memory.cut_column(c, slice(first, last)) for name, c in whole.items()}
                 yield slice(start + first, start + last), part
             start += batch.num_rows
         if start != size:
@@ -161,7 +160,7 @@ class Stored(RowSource):
         while (batch := _read(lambda: next(reader, None))) is not None:
             yield batch
 
-    def _raw(self, name: str, array: Any, as_labels: AsLabels) -> RawColumn:
+    def _raw(self, name: str, array: Any, as_labels: memory.AsLabels) -> RawColumn:
         if self._known is not None:  # names of units are texts as written, whatever is declared
             known = frozenset[str]() if as_labels == "units" else self._known.get(name)
             array = typed_column(array, known)
@@ -184,7 +183,7 @@ class Stored(RowSource):
         self._units.clear()
         self._opened.close()
 
-    def counted(self, statement: str, wanted: Wanted) -> Integers | None:
+    def counted(self, statement: str, wanted: memory.Wanted) -> Integers | None:
         """The query's rows, where SQL reads its columns as the vault does: of a CSV file never."""
         if not all(self._reads_alike(name, labels=bool(labels)) for name, labels in wanted):
             return None
@@ -227,7 +226,7 @@ class Lazy(Stored):
     def typed(self, labels: LabelColumns) -> Lazy:
         return self
 
-    def counted(self, statement: str, wanted: Wanted) -> Integers | None:
+    def counted(self, statement: str, wanted: memory.Wanted) -> Integers | None:
         return None
 
 
@@ -243,7 +242,7 @@ def _query_header(frame: Any) -> Header:
     import narwhals as nw
 
     empty = frame.collect_schema().to_frame(eager=True)
-    return header(nw.from_native(empty, eager_only=True))
+    return design.header(nw.from_native(empty, eager_only=True))
 
 
 def _batches(relation: Any) -> Any:
@@ -259,20 +258,20 @@ def _relation_header(relation: Any) -> Header:
     names = list(relation.columns)
     if len(set(names)) < len(names):
         raise DataError("two columns of the data have one name; rename one")
-    return header(nw.from_native(relation.limit(0).to_arrow_table(), eager_only=True))
+    return design.header(nw.from_native(relation.limit(0).to_arrow_table(), eager_only=True))
 
 
-def arrow_column(array: Any, as_labels: AsLabels) -> RawColumn:
+def arrow_column(array: Any, as_labels: memory.AsLabels) -> RawColumn:
     """A batch's column as it is asked for."""
     if as_labels == "units":
-        return arrow_units(array)
+        return memory.arrow_units(array)
     return arrow_labels(array) if as_labels else RawColumn(numbers=arrow_numbers(array))
 
 
 def arrow_numbers(array: Any) -> Any:
     """The values of an Arrow array as a frame's are read, of whatever type until they are cut."""
     plain = array.to_numpy(zero_copy_only=False)
-    return plain if plain.dtype.kind in "fiu" else numbers(_series(array))
+    return plain if plain.dtype.kind in "fiu" else design.numbers(_series(array))
 
 
 def _series(array: Any) -> Any:
@@ -287,7 +286,7 @@ def arrow_labels(array: Any) -> RawColumn:
     import pyarrow as pa
 
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    codes, names = named(
+    codes, names = design.by_label(
         coded.indices.cast(pa.int64()).fill_null(-1).to_numpy(), coded.dictionary.to_pylist()
     )
     return RawColumn(codes=codes, labels=names)

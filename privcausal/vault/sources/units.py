@@ -14,10 +14,9 @@ import numpy as np
 
 from privcausal.errors import DataError
 from privcausal.typing import Integers, Mask
+from privcausal.vault import guard
 from privcausal.vault.batch import RawColumn
-from privcausal.vault.guard import Opaque, Unreadable, shielded
-from privcausal.vault.sources.keys import text_key
-from privcausal.vault.sources.memory import Blocks
+from privcausal.vault.sources.memory import Blocks, text_key
 
 Parts: TypeAlias = Callable[[Sequence[str]], Integers]
 """From names of units to their parts: that of a unit depends on its name only."""
@@ -39,7 +38,7 @@ _FAILED = (
 
 
 def _read(step: Callable[[], Any]) -> Any:
-    return shielded(step, _FAILED)
+    return guard.shielded(step, _FAILED)
 
 
 class Connections:
@@ -63,7 +62,7 @@ class Connections:
             self._open.pop().close()
 
 
-class Units(Opaque):
+class Units(guard.Opaque):
     """The units of one table's rows, asked for by queries over their names.
 
     `names` gives a new stream of each row's `place`, and the name of its `unit` or null.
@@ -168,7 +167,7 @@ def stored_table(connection: Any, table: str, query: str, given: Stream) -> None
         raise
 
 
-class Marks(Opaque):
+class Marks(guard.Opaque):
     """The part of each row, or -1 where it does not count, in the order of the rows."""
 
     __slots__ = ("_batches", "_connection")
@@ -188,7 +187,7 @@ class Marks(Opaque):
                 while len(ahead) < rows:
                     batch = _read(lambda: next(reader, None))
                     if batch is None:
-                        raise Unreadable(_FAILED)
+                        raise guard.Unreadable(_FAILED)
                     ahead = np.concatenate([ahead, batch.column(0).to_numpy()])
                 marks, ahead = ahead[:rows], ahead[rows:]
                 yield at, columns, marks >= 0, np.maximum(marks, 0).astype(np.int64)

@@ -39,10 +39,11 @@ from populations import population, sample
 from scipy.special import expit, ndtr
 
 import privcausal as pc
+from privcausal.estimators import averages, bases, nuisances, orthogonal, private, r
+from privcausal.estimators import survey as state
+from privcausal.estimators.budget import Stages
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import average, mixture
-from privcausal.learners import averages, bases, nuisances, orthogonal, private, r, state
-from privcausal.learners.shares import Stages
 from privcausal.testing import seeded_noise
 
 FIRST = 1000

@@ -1,0 +1,198 @@
+"""Effects by cell without the rows of a fit: from aggregated tables, and on other rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from privcausal import accounting
+from privcausal.accounting.charge import exact, is_number
+from privcausal.accounting.price import check_epsilon
+from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError
+from privcausal.estimators import check_object
+from privcausal.estimators.bases import BASES
+from privcausal.estimators.budget import Undeclared, as_coded
+from privcausal.estimators.diagnostics import look_kind, open_look
+from privcausal.estimators.survey import outcome_of
+from privcausal.estimators.uplift import ADUM, CELL_STAGE, assembled, cell_totals
+from privcausal.estimators.words import Estimate
+from privcausal.inference.cells import CellEffect, CellTotals, Curve, curves
+from privcausal.request.formula import CausalFormula
+from privcausal.request.partition import LevelAxis, Product, check_size, text_columns
+from privcausal.request.plan import PER_ROW, Plan, Stage, StageKey
+from privcausal.request.request import Budget, Request, Trust
+from privcausal.request.schema import Binary, Header, Interval, Schema
+from privcausal.typing import Frame, Kind, Neighbors
+from privcausal.vault import CellSums, CellTable, Vault, opening, read_cells
+
+BY_CELL = "outcome ~ arm | C(cell)"
+"""The formula of a table whose cells have names only."""
+
+
+@dataclass(frozen=True, eq=False)
+class CellRequest:
+    """What is asked of an aggregated table."""
+
+    request: Request
+    partition: Product
+    learner: ADUM
+    names: tuple[str, ...]
+
+    @property
+    def outcome(self) -> Interval:
+        domain = self.request.schema[self.request.formula.outcome]
+        return domain if isinstance(domain, Interval) else Interval(0.0, 1.0)
+
+    @property
+    def header(self) -> Header:
+        """Columns of the rows that are not here."""
+        labels = text_columns(self.request.schema.columns)
+        kinds = {n: "text" if n in labels else "numeric" for n in self.request.formula.variables}
+        return Header(kinds)  # type: ignore[arg-type]  # two of the literals
+
+    @opening
+    def read(self, frame: Frame, *, noisy: bool) -> CellTable:
+        """The table, whose numbers are as private as rows until noise is added."""
+        arms = self.request.schema[self.request.formula.treatment]
+        assert isinstance(arms, Binary)
+        return read_cells(frame, self.names, arms, self.outcome, noisy=noisy)
+
+    def plan(self) -> Plan:
+        """The one stage of an exact table."""
+        found = self.learner.plan(self.request, BASES["gam"], Undeclared((), ()))
+        return replace(found, partition=self.partition, aggregated=True)
+
+
+def cell_request(
+    cells: Sequence[Any] | Plan,
+    outcome: object,
+    learner: ADUM,
+    budget: Budget,
+    neighbors: Neighbors,
+    propensity: float | None,
+) -> CellRequest:
+    """The request for cells named by hand, or those of a fit's plan."""
+    check_object("learner", learner)
+    if not isinstance(learner, ADUM):
+        raise CapabilityError("from_cells takes learner=pc.learners.ADUM(...), without its cells")
+    if learner.partition != "grid" or learner.cells is not None:
+        raise CapabilityError("the cells of a table are given: leave cells= and partition= out")
+    trust = Trust(neighbors)
+    if isinstance(cells, Plan):
+        return _of_plan(cells, learner, budget, trust, propensity)
+    if isinstance(cells, str) or not isinstance(cells, Sequence):
+        raise SchemaError("cells= lists the declared cells, also those without rows")
+    request = Request(CausalFormula.parse(BY_CELL), Schema(), budget, trust, propensity=propensity)
+    declared = Schema({"outcome": outcome, "arm": Binary(), "cell": list(cells)})
+    request = replace(request, schema=as_coded(declared, request))
+    axis = LevelAxis("cell", getattr(request.schema["cell"], "labels", None) or ("0", "1"))
+    check_size(float(axis.size))
+    return CellRequest(request, Product((axis,)), learner, axis.labels)
+
+
+def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget:
+    """What an exact table is to cost, or what a noisy one's maker says of it.
+
+    Raises
+    ------
+    BudgetError
+        A table with noise comes without its maker's epsilon.
+    """
+    if noise is None:
+        return Budget(1.0 if eps is None else eps, 1e-5 if delta is None else delta)
+    if eps is None:
+        raise BudgetError("a table with noise needs eps=: what its maker says that it promises")
+    return Budget(eps, 0.0 if delta is None else delta, given=True)
+
+
+def _of_plan(
+    plan: Plan, learner: ADUM, budget: Budget, trust: Trust, propensity: float | None
+) -> CellRequest:
+    if not isinstance(plan.partition, Product):
+        raise CapabilityError("this plan has no cells that SQL was written for")
+    if plan.request.trust.unit is not None:
+        raise CapabilityError(PER_ROW)
+    request = replace(plan.request, budget=budget, trust=trust, propensity=propensity)
+    names = tuple(map(str, range(plan.partition.size)))
+    return CellRequest(request, plan.partition, learner, names)
+
+
+def from_exact(asked: CellRequest, plan: Plan, vault: Vault, rounding: float) -> Estimate:
+    """Noise on an exact table, then as for rows; `rounding` is that of its sums."""
+    schema, pure = asked.request.schema, plan.pure
+    vault.set_layout(schema, (), ())
+    sums = CellSums(
+        asked.partition, outcome_of(asked.request, schema), asked.request.trust.neighbors,
+        "laplace" if pure else "gaussian",
+        form=asked.learner.release if pure else "count_sum", squares=False, rounding=rounding,
+    )  # fmt: skip
+    release = vault.release(CELL_STAGE, sums)
+    found = cell_totals(sums, release)
+    return assembled(plan, found, (release,), None, vault.real_noise, shrink=asked.learner.shrink)
+
+
+def from_noisy(asked: CellRequest, table: CellTable, noise: Mapping[str, float]) -> Estimate:
+    """Post-processing of a table whose maker added noise of these standard deviations."""
+    if not isinstance(noise, Mapping) or set(noise) != {"count", "sum"}:
+        raise DataError("noise= is {'count': sd, 'sum': sd}: what the table's maker added")
+    if not all(is_number(value) and 0 < value < math.inf for value in noise.values()):
+        raise DataError("noise= holds standard deviations, numbers above 0")
+    count, total = float(noise["count"]), float(noise["sum"])
+    centred = float(np.hypot(total, abs(asked.outcome.mid) * count))  # of sum - middle x count
+    found = CellTotals(
+        table.count, table.total, None, count**2, centred**2, 0.0, 0.5 * asked.outcome.width
+    )
+    charge = accounting.Charge(
+        "effect", f"counts and sums in {asked.partition.size} cells", "handed over with noise",
+        asked.request.trust.neighbors, float("nan"), total, accounting.Cost(),
+    )  # fmt: skip
+    release = accounting.Release(np.zeros(0), np.zeros(0), charge)
+    plan = Plan(asked.request, ADUM.name, "none", (), 0, partition=asked.partition)
+    return assembled(plan, found, (release,), None, True, shrink=asked.learner.shrink)
+
+
+# -- uplift ------------------------------------------------------------------------------------
+
+UPLIFT = StageKey("look", "cells", heading="uplift")
+
+
+@dataclass(frozen=True, eq=False)
+class UpliftCurves:
+    """Curves by name and the release that they come from."""
+
+    plan: Plan
+    release: accounting.Release
+    kind: Kind
+    curves: dict[str, Curve]
+
+
+def uplift(
+    estimate: Estimate, frame: Frame, epsilon: float, ledger: accounting.Ledger | None
+) -> UpliftCurves:
+    """Counts and sums of `frame` in the fit's cells, in pure epsilon, and the curves they give."""
+    effect = estimate.effect
+    if not isinstance(effect, CellEffect):
+        raise CapabilityError(
+            f"uplift curves are of effects by cell: learner='adum', not {estimate.plan.learner!r}"
+        )
+    budget = Budget(epsilon, estimate.plan.request.budget.delta)
+    request = replace(
+        estimate.plan.request, schema=estimate.schema, budget=budget, split="full", groups=(),
+        mode="proven", below_minimum="refuse",
+    )  # fmt: skip
+    amount = math.floor(exact(check_epsilon(epsilon)) * accounting.PICO)
+    stage = Stage(UPLIFT, 0, epsilon=amount)
+    plan = Plan(request, estimate.plan.learner, estimate.plan.base, (stage,), 0)
+    outcome = outcome_of(request, estimate.schema)
+    numeric = isinstance(estimate.schema[request.formula.outcome], Interval)
+    sums = CellSums(effect.partition, outcome, request.trust.neighbors, "laplace", squares=numeric)
+    with open_look(estimate, plan, frame, ledger) as vault:
+        vault.set_layout(estimate.schema, (), ())
+        release = vault.release(UPLIFT, sums)
+    found = cell_totals(sums, release, request.trust.max_rows)
+    kind = look_kind(estimate, vault)
+    return UpliftCurves(plan, release, kind, curves(found, effect.value))

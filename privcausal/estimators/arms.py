@@ -1,0 +1,229 @@
+"""S-, T- and X-learner (Kuenzel et al. 2019): regressions within the arms.
+
+What is regressed is the outcome less a mean that both arms share, which leaves an effect as it is:
+noise grows with the range of what is summed. Rows have overlap weights |T - e|. The additive
+function nearest to a mean that is not additive differs between arms whose covariates differ, which
+would look like an effect. So weighted they do not, and both arms' moments have one Gram. What tells
+S and T from R is what they shrink: each arm's regression, not the effect. Without noise nothing is
+shrunk, and on base "linear" their effects are R's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from privcausal import vault
+from privcausal.errors import CapabilityError
+from privcausal.estimators import budget, nuisances, orthogonal
+from privcausal.estimators.base import CateLearner, EffectFit, Recipe
+from privcausal.estimators.bases import Base
+from privcausal.estimators.boosting import recipes
+from privcausal.estimators.orthogonal import nuisances as nuisances_of
+from privcausal.estimators.survey import Survey
+from privcausal.features import functions
+from privcausal.inference.effects import Effect, Piece
+from privcausal.inference.regression import Moments, Posterior
+from privcausal.request.plan import StageGroup, StageKey
+from privcausal.request.request import Request
+from privcausal.typing import Matrix
+
+IMPUTED_SIZES = StageKey("effect", "imputed sizes")
+IMPUTED = StageKey("effect", "imputed effects")
+
+Arms = tuple[Moments, Moments]
+"""What is regressed in either arm, the control's first."""
+
+
+@dataclass(frozen=True)
+class _Arms(CateLearner):
+    """What the three share: moments of the outcome's residuals within each arm."""
+
+    name: ClassVar[str] = "arms"
+    shares: ClassVar[Mapping[str, float]] = {
+        "bounds": budget.SHARES.top_bounds,
+        "nuisance": budget.SHARES.arms_nuisance,
+        "average": budget.SHARES.top_average,
+    }
+
+    def effect_needs(self, request: Request, base: Base) -> list[budget.StageWeight]:
+        return _arm_needs(
+            request, base, "nuisance", budget.SHARES.arms_sizes, budget.SHARES.arms_outcomes
+        )
+
+    def boosted(self) -> Recipe:
+        return Recipe(recipes.one_stage_needs, partial(recipes.s_or_t_learner, joint=False))
+
+    def contrast(self, state: Survey, arms: Arms, intercept: float, size: float) -> Posterior:
+        """Coefficients of the difference of both arms' means, from prior variances."""
+        raise NotImplementedError
+
+    def learn(self, state: Survey) -> EffectFit:
+        known = nuisances_of(state)
+        effect, partials = self._first(known, "nuisance")
+        return EffectFit.of(known, partials, effect)
+
+    def _first(
+        self, known: orthogonal.NuisanceFit, group: StageGroup
+    ) -> tuple[Effect, tuple[nuisances.FoldFit, ...]]:
+        state, partials = known.state, known.partials
+        found, arms = _moments(known, None, _stages(group))
+        regress = partial(self._regress, state, found, arms)
+        return orthogonal.orthogonal_effect(state, partials, found, regress)
+
+    def _regress(
+        self,
+        state: Survey,
+        found: orthogonal.Residuals,
+        arms: Matrix,
+        moments: Moments,
+        intercept: float,
+        size: float,
+    ) -> Posterior:
+        """What is taken off for both arms together is taken off each by half."""
+        off = 0.5 * (found.cross - moments.cross)
+        sd, noise_var = moments.cross_sd / np.sqrt(2), moments.noise_var / 2
+        own = replace(moments, cross_sd=sd, noise_var=noise_var)
+        zero, one = (replace(own, cross=c) for c in (off - arms[0], arms[1] - off))
+        return self.contrast(state, (zero, one), intercept, size)
+
+
+@dataclass(frozen=True)
+class S(_Arms):
+    """One regression on (T, phi(x)) and, by default, T phi(x).
+
+    Parameters
+    ----------
+    interactions : bool
+        False gives the constant effect of Niu et al. (2022).
+    """
+
+    interactions: bool = True
+    name: ClassVar[str] = "s"
+    title: ClassVar[str] = "S-learner"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.interactions, bool):
+            raise CapabilityError("S(interactions=) must be True or False")
+
+    def boosted(self) -> Recipe:
+        joint = partial(recipes.s_or_t_learner, joint=True)
+        learn = joint if self.interactions else recipes.constant_s_learner
+        return Recipe(partial(recipes.one_stage_needs, mean=self.interactions), learn)
+
+    def contrast(self, state: Survey, arms: Arms, intercept: float, size: float) -> Posterior:
+        zero, one = arms
+        features, p = state.effect_features, state.effect_features.size
+        both = replace(
+            one,
+            gram=np.asarray(block_diag(zero.gram, one.gram)),
+            cross=np.r_[zero.cross, one.cross],
+            cross_sd=np.tile(one.cross_sd, 2),  # both arms have the same
+        )
+        kept = np.arange(p) if self.interactions else np.arange(1)
+        fitted = state.session.regression.arms(both, features, intercept, size, kept)
+        pick = np.hstack([-np.eye(p), np.eye(p)])
+        return Posterior(pick @ fitted.mean, pick @ fitted.cov @ pick.T, fitted.evidence)
+
+
+@dataclass(frozen=True)
+class T(_Arms):
+    """One regression per arm; tau is their difference."""
+
+    name: ClassVar[str] = "t"
+    title: ClassVar[str] = "T-learner"
+
+    def contrast(self, state: Survey, arms: Arms, intercept: float, size: float) -> Posterior:
+        zero, one = (orthogonal.conditional(state)(moments, intercept, size) for moments in arms)
+        return Posterior(one.mean - zero.mean, one.cov + zero.cov, one.evidence + zero.evidence)
+
+
+@dataclass(frozen=True)
+class X(T):
+    """Imputed effects regressed within each arm and joined: tau = e tau_0 + (1 - e) tau_1."""
+
+    name: ClassVar[str] = "x"
+    title: ClassVar[str] = "X-learner"
+    shares: ClassVar[Mapping[str, float]] = budget.TOP
+
+    def effect_needs(self, request: Request, base: Base) -> list[budget.StageWeight]:
+        return [
+            *_arm_needs(request, base, "effect", budget.SHARES.x_sizes, budget.SHARES.x_outcomes),
+            budget.StageWeight(IMPUTED_SIZES, budget.SHARES.x_imputed_sizes),
+            budget.StageWeight(IMPUTED, budget.SHARES.x_imputed),
+        ]
+
+    def boosted(self) -> Recipe:
+        return Recipe(recipes.two_stage_needs, recipes.x_learner)
+
+    def learn(self, state: Survey) -> EffectFit:
+        known = nuisances_of(state)
+        first, partials = self._first(known, "effect")
+        known = replace(known, partials=partials)
+        return EffectFit.of(known, partials, _joined(known, first))
+
+
+def _joined(known: orthogonal.NuisanceFit, first: Effect) -> Effect:
+    """Each arm's regression of the effect that the other arm's mean implies for its rows.
+
+    Where the first effect errs by d, mu_0 errs by -e d and mu_1 by (1 - e) d, and the joined effect
+    by 2 e (1 - e) d <= d / 2: a part of its band.
+    """
+    state, outcome = known.state, known.state.outcome
+    soft = state.soft_clip
+
+    def imputed(part: nuisances.FoldFit) -> vault.Transform:
+        effect = vault.ImputedEffect(nuisances.nuisance_of(part, first, outcome), outcome)
+        return vault.TransformProduct(vault.TreatmentResidual(part.e_soft, soft), effect)
+
+    target = nuisances.by_fold(imputed, known.partials)
+    found, arms = _moments(known, target, (IMPUTED_SIZES, IMPUTED, None))
+    e, variance = nuisances.overall(known.partials).e, found.spread**2 / found.mean_weight / 2
+    spreads = orthogonal.effect_spreads(state, found.cut)
+    features = state.effect_features
+    nothing = functions.Additive(features, np.zeros(features.size))
+    pieces = [Piece(nothing, first.pieces[0].cov, functions.Constant(0.5))]
+    for cross, weight in zip(
+        (-arms[0], arms[1]), (e, functions.Difference(functions.Constant(1.0), e)), strict=True
+    ):
+        moments = Moments(found.gram, cross, found.gram_sd, found.cross_sd / np.sqrt(2), variance)
+        fitted = orthogonal.conditional(state)(moments, *spreads)
+        pieces.append(Piece(functions.Additive(features, fitted.mean), fitted.cov, weight))
+    return Effect(tuple(pieces), 2 * outcome.bound)
+
+
+def _stages(group: StageGroup) -> tuple[StageKey, StageKey, StageKey]:
+    """Those of the sizes, the moments and, where they are bought, the weights."""
+    sizes, moments, weights = "arm sizes", "arm outcomes", "weights"
+    return StageKey(group, sizes), StageKey(group, moments), StageKey(group, weights)
+
+
+def _arm_needs(
+    request: Request, base: Base, group: StageGroup, look: float, outcomes: float
+) -> list[budget.StageWeight]:
+    sizes, moments, weights = _stages(group)
+    return [
+        *orthogonal.nuisance_needs(request, base),
+        budget.StageWeight(sizes, look),
+        *(
+            [budget.StageWeight(weights, budget.SHARES.arms_weights)]
+            if base.released_weights
+            else []
+        ),
+        budget.StageWeight(moments, outcomes),
+    ]
+
+
+def _moments(
+    known: orthogonal.NuisanceFit, target: vault.Transform | None, stages: orthogonal.EffectStages
+) -> tuple[orthogonal.Residuals, Matrix]:
+    """Moments of the target (the residual product), and those of each arm, shape (2, p)."""
+    found = orthogonal.residual_moments(known, target, stages, by_arm=True)
+    arms = found.cross.reshape(2, -1)
+    sd = np.sqrt(2) * found.cross_sd[: arms.shape[1]]
+    return replace(found, cross=arms.sum(axis=0), cross_sd=sd), arms

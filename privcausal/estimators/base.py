@@ -1,0 +1,360 @@
+"""The contract of a learner and the steps they share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from privcausal.errors import CapabilityError, Made
+from privcausal.estimators import bases, budget, survey, words
+from privcausal.estimators.averages import (
+    STAGES,
+    One,
+    WeightedNuisances,
+    average_target,
+    averages,
+    averages_needs,
+    weighed,
+)
+from privcausal.estimators.boosting import DPEBM
+from privcausal.estimators.nuisances import FoldFit, mixed, nuisance_of, overall
+from privcausal.estimators.orthogonal import NuisanceFit
+from privcausal.features.functions import NuisanceTriple
+from privcausal.inference.averages import FEW_SDS, AverageEstimate
+from privcausal.inference.confounding import Remainder
+from privcausal.inference.effects import Effect
+from privcausal.request.plan import Plan
+from privcausal.request.request import Request
+from privcausal.request.schema import Schema
+from privcausal.vault import Vault
+
+
+class Learner(Made, ABC):
+    """Plans its releases from a request, and fits by asking a vault for them.
+
+    Attributes
+    ----------
+    name : str
+        What users write, and what a saved fit is known by.
+    title : str
+        What results call it; its name unless given.
+    bands : str
+        What the bands for its effect cover.
+    whole : str
+        Where it has neither nuisances nor a base: why all rows are needed, for who asks to split.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str] = ""
+    bands: ClassVar[str] = words.BANDS
+    whole: ClassVar[str] = ""
+    shares: ClassVar[Mapping[str, float]] = budget.TOP
+
+    @abstractmethod
+    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
+        """The releases after bounds, with their weights."""
+
+    @abstractmethod
+    def run(self, session: survey.FitRun) -> words.Estimate:
+        """Spend the plan's stages in order and return the estimate."""
+
+    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
+        """The base, if this learner takes it."""
+        return bases.moment_base(base)
+
+    def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
+        """Stages with integer budgets; no data are needed."""
+        base = self.accepted(base)
+        if self.whole and request.split != "full":
+            raise CapabilityError(
+                f"split={request.split!r} keeps the rows of nuisances apart, and {self.whole}: "
+                "leave split='full'"
+            )
+        if request.queries is not None:
+            raise CapabilityError(
+                f"queries= is for learner='dpcate': learner {self.name!r} releases a function, "
+                "which can be asked anywhere and without limit"
+            )
+        needs, name = self.needs(request, base), "none" if self.whole else base.name
+        return budget.make_plan(request, self.name, name, needs, self.top(request), undeclared)
+
+    def top(self, request: Request) -> Mapping[str, float]:
+        """Division of rho among the groups of stages, before the user's shares."""
+        return self.shares
+
+    def fit(
+        self,
+        plan: Plan,
+        vault: Vault,
+        schema: Schema,
+        undeclared: budget.Undeclared,
+        base: bases.AnyBase,
+    ) -> words.Estimate:
+        return self.run(survey.FitRun(plan, vault, schema, undeclared, self.accepted(base), base))
+
+    @classmethod
+    def describe(cls, estimate: words.Estimate) -> words.Description:
+        """What results say of a fit by this learner."""
+        title = cls.title or estimate.plan.learner
+        return words.adjusted(
+            estimate, title=title, method=cls.method(title, estimate.plan), bands=cls.bands
+        )
+
+    @classmethod
+    def method(cls, title: str, plan: Plan) -> str:
+        """How the effect was computed, in a paragraph."""
+        return words.sums_method(title, plan.base)
+
+
+class EffectLearner(Learner):
+    """A learner of tau(x): what `privcate` takes."""
+
+
+@dataclass(frozen=True)
+class CateLearner(EffectLearner):
+    """A learner of tau(x): nuisances, an effect, then averages from doubly robust scores."""
+
+    @abstractmethod
+    def effect_needs(self, request: Request, base: bases.Base) -> list[budget.StageWeight]:
+        """Releases of the nuisance and effect stages."""
+
+    @abstractmethod
+    def learn(self, state: survey.Survey) -> EffectFit:
+        """Nuisances and tau(x)."""
+
+    def boosted(self) -> Recipe:
+        """`effect_needs` and `learn` on base "dpebm"."""
+        raise CapabilityError(f"learner {self.name!r} takes no base 'dpebm'")
+
+    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
+        return bases.private_base(base)
+
+    def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
+        plan = super().plan(request, base, undeclared)
+        if not isinstance(base, DPEBM):
+            return plan
+        budget.check_levels(request)
+        return replace(plan, least_part=0 if request.split == "full" else budget.LEAST_PART)
+
+    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
+        if isinstance(base, DPEBM):
+            needs = self.boosted().needs(request)
+        else:
+            needs = [
+                *survey.range_needs(request, budget.SHARES.ranges),
+                *self.effect_needs(request, base),
+            ]
+        return [
+            budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.marginals),
+            *needs,
+            *averages_needs(request),
+        ]
+
+    def run(self, session: survey.FitRun) -> words.Estimate:
+        state = survey.prepare(session, modelled=True, looks=survey.CATE_LOOKS)
+        boosts = isinstance(session.base, DPEBM)
+        learnt = self.boosted().learn(state) if boosts else self.learn(state)
+        state = learnt.state
+        found = None
+        if session.plan.has(STAGES[1]):
+            state = survey.look_at_outcome(state, budget.Stages.AVERAGE_RANGE)
+            scored, tau, centre = learnt.weighed(state), None, learnt.centre
+            if centre is None:
+                tau, centre = learnt.effect, float(np.mean(learnt.effect(state.rows)))
+            target = average_target(state, scored.nuisances, centre, tau)
+            asked = [One("ATE", target, scored.remainder)]
+            found = averages(state, asked, STAGES, scored.weight)
+        notes = learnt.notes + (() if found is None else average_doubts(found))
+        return finish(state, learnt.effect, learnt.shown, found, notes)
+
+
+@dataclass(frozen=True, eq=False)
+class EffectFit:
+    """The outcome of the nuisance and effect stages. `nuisances` holds one per fold, or one.
+
+    `remainder` is the law of the bias by their errors in an average. Where propensity and mean
+    outcome were learned together, it is what that law says beyond the one of `partials`, one per
+    fold, and `pilot` is the effect that the nuisances have. `centre` is what scores are centred on
+    where that is not the effect.
+    """
+
+    state: survey.Survey
+    effect: Effect
+    nuisances: tuple[NuisanceTriple, ...]
+    shown: words.Nuisances
+    remainder: Remainder
+    partials: tuple[FoldFit, ...] = ()
+    pilot: Effect | None = None
+    notes: tuple[str, ...] = ()
+    centre: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        known: NuisanceFit,
+        partials: tuple[FoldFit, ...],
+        effect: Effect,
+        pilot: Effect | None = None,
+    ) -> EffectFit:
+        """From nuisances learned together, whose effect is `effect` unless there is a pilot."""
+        state, pilot = known.state, pilot or effect
+        nuisances = tuple(nuisance_of(p, pilot, state.outcome) for p in partials)
+        return cls(
+            state, effect, nuisances, shown(partials, nuisances), known.doubt, partials, pilot
+        )
+
+    def weighed(self, state: survey.Survey) -> WeightedNuisances:
+        """What averages are made of, and the law of the bias by its errors."""
+        if self.pilot is None:
+            return WeightedNuisances(self.nuisances, self.remainder)
+        found = weighed(state, self.partials, self.nuisances, self.pilot, STAGES[1])
+        return found._replace(remainder=found.remainder + self.remainder)
+
+
+class Recipe(NamedTuple):
+    """What a learner does on base "dpebm"."""
+
+    needs: Callable[[Request], list[budget.StageWeight]]
+    learn: Callable[[survey.Survey], EffectFit]
+
+
+def shown(partials: tuple[FoldFit, ...], nuisances: tuple[NuisanceTriple, ...]) -> words.Nuisances:
+    """Nuisances as functions of new data: the folds' mean under cross-fitting."""
+    whole = overall(partials)
+    if len(nuisances) == 1:
+        return words.Nuisances(whole.e, whole.eta, nuisances[0].mu0, nuisances[0].mu1)
+    one, two = nuisances
+    return words.Nuisances(whole.e, whole.eta, mixed(one.mu0, two.mu0), mixed(one.mu1, two.mu1))
+
+
+def finish(
+    state: survey.Survey,
+    effect: Effect | None,
+    nuisances: words.Nuisances | None,
+    found: AverageEstimate | None,
+    notes: tuple[str, ...] = (),
+) -> words.Estimate:
+    session = state.session
+    e = np.full(1, np.nan) if nuisances is None else nuisances.propensity(state.rows)
+    cut = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
+    alerts = _alerts(state, found, cut)
+    if found is not None:
+        if state.known is None:  # a known one was declared, not counted
+            found = replace(found, treated=float(np.mean(e)))
+        if POOR_OVERLAP < cut <= MOST_CUT and _divides(state, found) and "arm" not in alerts:
+            notes = (OVERLAP_NOTE.format(share=cut, **_ends(state)), *notes)
+    return session.finished(
+        state.design, state.population, effect, nuisances, found, notes, tuple(alerts.items())
+    )
+
+
+COVARIATES_ALERT = (
+    "No covariate is left, so nothing was adjusted for. No level or range of {names} could be told "
+    "from noise: declare them in bounds=."
+)
+
+MOST_INCOMPLETE = 0.5
+COMPLETE_ALERT = (
+    "Fewer than half of the rows are complete; the others add nothing. By a noisy count: are the "
+    "labels of the data those of bounds=?"
+)
+
+UNSEEN_NOTE = (
+    "One arm has too few rows to be told from none: is it coded 0 and 1, or by declared labels? "
+    "Other values count as missing. If the arm is empty, the interval of the effect means nothing: "
+    "its outcomes are those of a model."
+)
+
+
+MOST_REMAINDER = 0.5
+"""Share of an average's variance by nuisance errors above which the result says so."""
+
+NUISANCE_NOTE = (
+    "What is not known of confounding is {share:.0%} of the variance of the {estimand}. More rows "
+    "or budget, fewer covariates or a known propensity would help (by released numbers). "
+    "The allowance rests on a prior of how covariates confound: usually wide, but where they "
+    "confound more strongly than it thinks, intervals cover less than they say."
+)
+
+
+MOST_PRODUCTS = 0.5
+"""Confounding by products of covariates, in standard errors, above which the result says so."""
+
+PRODUCTS_NOTE = (
+    "Products of covariates confound here (from released numbers). Interactions of other forms "
+    "than those learned may be left in the {estimand}, and its interval can then cover less "
+    "than it says."
+)
+
+
+MOST_CLIPPING = 0.5
+"""Bound of the bias by clipping, in standard errors, above which the result says so."""
+
+CLIPPING_NOTE = (
+    "Clipping the scores may bias the {estimand} by up to {share:.1f} standard errors. More rows "
+    "or budget, or narrower bounds of the outcome, would help."
+)
+
+
+POOR_OVERLAP, MOST_CUT = 0.1, 0.5
+"""Shares of the rows with propensities at the clip above which the result says so, and warns."""
+
+OVERLAP_NOTE = (
+    "About {share:.0%} of the rows have a propensity below {clip:.2g} or above {other:.2g}. By "
+    "released numbers they are in one arm nearly always, and the ATE rests on a model of what "
+    "the other would have given them. estimand='ATO' asks about those who could be in either."
+)
+
+
+def average_doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
+    """Notes on an average whose scores are cut a lot, or that products confound."""
+    total = float(found.cov[0, 0])
+    if not (np.isfinite(total) and total > 0):
+        return ()
+    estimand, notes = found.terms[0], []
+    cut = float(found.clipping[0]) / np.sqrt(total)
+    if cut > MOST_CLIPPING:
+        notes.append(CLIPPING_NOTE.format(share=cut, estimand=estimand))
+    if products > MOST_PRODUCTS * np.sqrt(total):
+        notes.append(PRODUCTS_NOTE.format(estimand=estimand))
+    return tuple(notes)
+
+
+def _alerts(state: survey.Survey, found: AverageEstimate | None, cut: float) -> dict[str, str]:
+    """What is serious of a fit, by code; from released numbers."""
+    request, alerts = state.session.plan.request, dict(state.session.alerts)
+    if request.formula.terms and not state.design.columns:
+        alerts["covariates"] = COVARIATES_ALERT.format(names=words.listed(state.design.variables))
+    if state.session.unseen:
+        alerts["arm"] = UNSEEN_NOTE if request.trust.panel is None else words.PANEL_ARM
+    if found is None:
+        return alerts
+    rows, whole = found.size + FEW_SDS * found.size_sd, state.session.vault.size
+    if whole is not None and request.trust.unit is None:
+        share = state.session.plan.stages[-1].rows
+        if rows < MOST_INCOMPLETE * share * whole:
+            alerts["complete"] = COMPLETE_ALERT
+    alerts |= nuisance_alert(found)
+    if cut > MOST_CUT and _divides(state, found) and "arm" not in alerts:
+        alerts["overlap"] = OVERLAP_NOTE.format(share=cut, **_ends(state))
+    return alerts
+
+
+def nuisance_alert(found: AverageEstimate) -> dict[str, str]:
+    total, part = float(found.cov[0, 0]), float(found.remainder[0]) ** 2
+    if not np.isfinite(total) or part <= MOST_REMAINDER * total:
+        return {}
+    return {"nuisances": NUISANCE_NOTE.format(share=part / total, estimand=found.terms[0])}
+
+
+def _divides(state: survey.Survey, found: AverageEstimate) -> bool:
+    """Whether the average divides by an estimated propensity."""
+    return "ATE" in found.terms and state.known is None
+
+
+def _ends(state: survey.Survey) -> dict[str, float]:
+    return {"clip": state.clip, "other": 1 - state.clip}

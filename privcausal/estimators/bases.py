@@ -1,0 +1,296 @@
+"""Bases: how nuisances and effects depend on the covariates. Each is a frozen option object."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from privcausal.errors import CapabilityError, Made
+from privcausal.estimators.boosting import DPEBM
+from privcausal.estimators.options import NN, Given, Kernel, Sklearn, check_switch, check_whole
+from privcausal.features.basis import FeatureMap
+from privcausal.inference.population import amplitude
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import (
+    Moments,
+    Posterior,
+    Prior,
+    ScaleMixturePrior,
+    average,
+    fit,
+    least_squares,
+    mixture,
+)
+from privcausal.typing import Integers, Matrix, Vector
+
+WHOLE_PULL, PART_PULL = 0.03, 0.1
+"""As `Priors.nuisance_pull`, for forms of an effect (first effect of "private", learner "auto"):
+one variance for all terms is learned freely, those of parts less so. By hand."""
+
+CURVED = 0.01
+"""Prior variance of curved parts there, against that of linear ones: a tenth in sd. By hand."""
+
+
+class Base(Made, ABC):
+    """A base that learns from noisy moments.
+
+    Prior variances are public: `intercept` is that of the intercept, `size` that of the slopes.
+
+    Attributes
+    ----------
+    functions : int
+        Basis functions of a smooth numeric column.
+    released_weights : bool
+        Release the second-stage Gram (textbook), rather than compute it by post-processing.
+    """
+
+    name: ClassVar[str]
+    released_weights: ClassVar[bool]
+    functions: int
+    interactions: bool
+
+    @abstractmethod
+    def effect(
+        self, moments: Moments, features: FeatureMap, intercept: float, size: float
+    ) -> Posterior:
+        """Regression for the effect."""
+
+    def nuisance(
+        self, moments: Moments, features: FeatureMap, intercept: float, size: float, fit_noise: bool
+    ) -> Posterior:
+        """Regression for a nuisance."""
+        return self.effect(moments, features, intercept, size)
+
+    def conditional(
+        self, moments: Moments, features: FeatureMap, intercept: float, size: float
+    ) -> Posterior:
+        """Regression for the effect where its shape is what is wanted."""
+        return self.effect(moments, features, intercept, size)
+
+    @abstractmethod
+    def arms(
+        self, moments: Moments, features: FeatureMap, intercept: float, size: float, kept: Integers
+    ) -> Posterior:
+        """Both arms' means at once: mu_0 = phi'alpha and mu_1 = phi'(alpha + gamma).
+
+        gamma is zero but for the `kept` features.
+        """
+
+
+@dataclass(frozen=True)
+class Gam(Base):
+    """Private additive regression (the default): smooth terms, empirical Bayes.
+
+    Parameters
+    ----------
+    functions : int
+        Basis functions per smooth numeric term, 1 to 8.
+    interactions : bool
+        Learn products of covariates: in nuisances, and of modifiers in the effect of learner "r".
+    """
+
+    functions: int = 3
+    interactions: bool = True
+    name: ClassVar[str] = "gam"
+    released_weights: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_whole("Gam(functions=)", self.functions, 1, 8)
+        check_switch("Gam(interactions=)", self.interactions)
+
+    def nuisance(
+        self, moments: Moments, features: FeatureMap, intercept: float, size: float, fit_noise: bool
+    ) -> Posterior:
+        group, scale = _by_order(features), np.ones(features.size)
+        centre, pull = _centres(group, size), PRIORS.nuisance_pull
+        return fit(moments, Prior(group, scale, intercept, centre, pull, fit_noise=fit_noise))
+
+    def effect(
+        self, moments: Moments, features: FeatureMap, intercept: float, size: float
+    ) -> Posterior:
+        """Three prior structures averaged by marginal likelihood: one variance for all terms,
+        by order of roughness, and by term and order."""
+        priors = _smooth_priors(features, intercept, size)
+        return average([fit(moments, prior) for prior in priors.values()])
+
+    def conditional(
+        self, moments: Moments, features: FeatureMap, intercept: float, size: float
+    ) -> Posterior:
+        """Averaged by marginal likelihood: coefficients of unknown scales, few of which matter, and
+        an effect that is all but constant."""
+        unit = np.full(
+            features.size, np.sqrt(PRIORS.effect_terms * size) / amplitude(len(features.blocks))
+        )
+        law = ScaleMixturePrior(intercept, unit, np.minimum(features.order, 2) - 1)
+        return average([_near_constant(moments, features, intercept, size), mixture(moments, law)])
+
+    def reference(self, features: FeatureMap, intercept: float, size: float) -> Matrix:
+        """Covariance of plausible effects, shape (p, p): a band's prior where little is known."""
+        unit = (
+            PRIORS.plausible * np.sqrt(PRIORS.effect_terms * size) / amplitude(len(features.blocks))
+        )
+        rough = PRIORS.plausible_decay ** np.maximum(features.order - 1, 0)
+        variance = (unit * rough) ** 2
+        variance[0] = max(intercept, unit**2)
+        return np.diag(variance)
+
+    def forms(
+        self, moments: Moments, features: FeatureMap, intercept: float, size: float
+    ) -> dict[str, Posterior]:
+        """The effect by its form, each with its marginal likelihood given the same moments."""
+        group = _together(features)
+        scale = np.where(features.order > 1, ALL_BUT_NONE, 1.0)
+        straight = scale, intercept, _centres(group, size), WHOLE_PULL
+        priors = {"linear": Prior(group, *straight)} | _smooth_priors(features, intercept, size)
+        constant = {"constant": _near_constant(moments, features, intercept, size)}
+        return constant | {name: fit(moments, prior) for name, prior in priors.items()}
+
+    def arms(
+        self, moments: Moments, features: FeatureMap, intercept: float, size: float, kept: Integers
+    ) -> Posterior:
+        shared = _by_order(features)
+        own = np.where(shared > 0, shared + shared.max(), 0)[kept]
+        group = _numbered(np.r_[shared, own])
+        scale = np.r_[np.ones(features.size), _decay(features)[kept]]
+        basis, centre = _arm_basis(features.size, kept), _centres(group, size)
+        return fit(moments, Prior(group, scale, intercept, centre, fit_noise=True, basis=basis))
+
+
+@dataclass(frozen=True)
+class Linear(Base):
+    """Least squares on the formula's own columns, steadied only as far as noise asks."""
+
+    functions: int = field(default=1, init=False)
+    interactions: bool = field(default=False, init=False)
+    name: ClassVar[str] = "linear"
+    released_weights: ClassVar[bool] = True
+
+    def effect(
+        self, moments: Moments, features: FeatureMap, intercept: float, size: float
+    ) -> Posterior:
+        """Prior sds are as wide for each feature as for the intercept."""
+        return least_squares(moments, np.full(features.size, np.sqrt(intercept)))
+
+    def arms(
+        self, moments: Moments, features: FeatureMap, intercept: float, size: float, kept: Integers
+    ) -> Posterior:
+        spread = np.full(features.size + len(kept), np.sqrt(intercept))
+        return least_squares(moments, spread, _arm_basis(features.size, kept))
+
+
+# -- priors --------------------------------------------------------------------------------------
+
+
+def _smooth_priors(features: FeatureMap, intercept: float, size: float) -> dict[str, Prior]:
+    """One variance for all terms, by order of roughness, and by term and order."""
+    found = {}
+    for name, group, pull, factor in (
+        ("smooth", _together(features), WHOLE_PULL, 1.0),
+        ("smooth by order", _by_order(features), PART_PULL, CURVED),
+        ("smooth by term", _by_term(features), PART_PULL, CURVED),
+    ):
+        centre = _centres(group, size) + np.log(_curved(group, features, factor))
+        found[name] = Prior(group, _decay(features), intercept, centre, pull)
+    return found
+
+
+def _near_constant(
+    moments: Moments, features: FeatureMap, intercept: float, size: float
+) -> Posterior:
+    """Regression under a prior variance that is not learned."""
+    spread = np.sqrt(PRIORS.near_constant * size) * _decay(features)
+    spread[0] = np.sqrt(intercept)
+    return fit(moments, Prior(np.zeros(len(spread), np.int64), spread, 1.0, np.zeros(0)))
+
+
+def _decay(features: FeatureMap) -> Vector:
+    """Prior sds by order of roughness, shape (p,)."""
+    return np.asarray(PRIORS.effect_decay ** np.maximum(features.order - 1, 0))
+
+
+ALL_BUT_NONE = 1e-3
+"""Prior sd of curves in a linear effect, against slopes': next to nothing, but no zero."""
+
+
+def _centres(group: Integers, size: float) -> Vector:
+    """Log variances of the groups before they are learned, shape (G,)."""
+    return np.full(group.max(initial=0), np.log(size))
+
+
+def _curved(group: Integers, features: FeatureMap, factor: float) -> Vector:
+    """`factor` for groups of nonlinear functions, 1 for others, shape (G,)."""
+    first = np.unique(group, return_index=True)[1][1:]
+    return np.where(features.order[first] > 1, factor, 1.0)
+
+
+def _arm_basis(size: int, kept: Integers) -> Matrix:
+    """Matrix from (alpha, gamma) to both arms' coefficients, shape (2 size, size + len(kept))."""
+    one = np.eye(size)
+    return np.block([[one, np.zeros((size, len(kept)))], [one, one[:, kept]]])
+
+
+# Groups of features with one prior variance each: 1..G, and 0 for the intercept, shape (p,).
+
+
+def _numbered(group: Integers) -> Integers:
+    """Groups renumbered 0..G, in order."""
+    return np.unique(group, return_inverse=True)[1]
+
+
+def _together(features: FeatureMap) -> Integers:
+    return (features.order > 0).astype(np.int64)
+
+
+def _by_order(features: FeatureMap) -> Integers:
+    """Linear terms, and nonlinear ones."""
+    return _numbered(np.minimum(features.order, 2))
+
+
+def _by_term(features: FeatureMap) -> Integers:
+    """Each term's linear and nonlinear part."""
+    names = list(dict.fromkeys(features.group[1:]))
+    term = np.array([0, *(1 + 2 * names.index(g) for g in features.group[1:])], np.int64)
+    return _numbered(term + (features.order > 1))
+
+
+PrivateBase = Base | DPEBM
+AnyBase = PrivateBase | Sklearn | Given | Kernel | NN
+
+BASES: dict[str, PrivateBase] = {"gam": Gam(), "linear": Linear(), "dpebm": DPEBM()}
+
+OTHERS: dict[str, AnyBase] = {"kernel": Kernel(), "nn": NN()}
+"""Bases of one learner only, by name."""
+
+
+def moment_base(base: AnyBase) -> Base:
+    """`base` where it learns from noisy moments; the others are refused."""
+    base = private_base(base)
+    if isinstance(base, DPEBM):
+        raise CapabilityError(
+            "base 'dpebm' learns effects that depend on covariates: take it in privcate(...), "
+            "whose result has the average effect too. Here write base='gam' or base='linear'"
+        )
+    return base
+
+
+def private_base(base: AnyBase) -> PrivateBase:
+    """`base` where all that it learns is private and any learner can use it."""
+    if isinstance(base, Sklearn):
+        raise CapabilityError(
+            "base Sklearn(...) fits on the rows themselves and nothing protects what it learns: "
+            "only pc.paper.private and pc.paper.dpcate take it. Here write base='gam' or 'linear'"
+        )
+    if isinstance(base, Given):
+        raise CapabilityError(
+            "base Given(...) holds functions of which nothing is proven: only pc.paper.dpcate "
+            "takes it. Here write base='gam' or 'linear'"
+        )
+    if isinstance(base, Kernel | NN):
+        raise CapabilityError(
+            f"base {base.name!r} is for learner='dpcate' only: write that learner, or base='gam' "
+            "or base='linear'"
+        )
+    return base

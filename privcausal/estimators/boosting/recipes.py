@@ -1,0 +1,498 @@
+"""The CATE learners on base "dpebm": what each boosts, and what it makes of that.
+
+Nuisances are shapes of single columns, by boosting, and what these leave of products of columns, by
+moments (`learners.interactions`). Without the products a confounder such as X1 X2 would bias
+averages and effects alike, and no interval would show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from privcausal import vault
+from privcausal.estimators import budget
+from privcausal.estimators.base import EffectFit, shown
+from privcausal.estimators.boosting import training
+from privcausal.estimators.nuisances import (
+    FoldFit,
+    by_fold,
+    floored,
+    interaction_needs,
+    mixed,
+    nuisance_of,
+    over_folds,
+    read_sizes,
+    remainder,
+    sizes_of,
+    updated_for_effect,
+)
+from privcausal.estimators.orthogonal import refined
+from privcausal.estimators.survey import Survey
+from privcausal.estimators.words import Nuisances
+from privcausal.features import functions
+from privcausal.features.basis import FeatureMap
+from privcausal.inference import cuts
+from privcausal.inference.confounding import Remainder, unrelated
+from privcausal.inference.effects import Effect, Piece
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import Posterior
+from privcausal.inference.smoothing import Fitted
+from privcausal.request.plan import StageKey
+from privcausal.request.request import FOLDS, LEAST_PROPENSITY, Request
+from privcausal.typing import Matrix, Vector
+
+BOOSTED_SIZES, BOOSTED_MEAN = (
+    StageKey("nuisance", "outcome sizes"),
+    StageKey("nuisance", "mean effect"),
+)
+BOOSTED_EFFECT = StageKey("effect", "boosting")
+
+PROPENSITY_CUT = 0.75
+"""Residuals T - e(x) are cut to it: larger ones occur only where an arm is rarer than 1/4."""
+
+OVERLAP_PRICE = 0.02
+"""Overlap weights are used where the price of noise (`BoostingSession.price`) is below this. They
+cost rows and rest on the propensity: with more noise, adjusting for the shapes does better."""
+
+TOP_WEIGHT = 0.5
+"""Overlap weights are relative to this, and at most one: a row of the arm that is rarer at its x
+counts in full. The arms' covariates become more alike, for less noise than full balance costs."""
+
+MEAN_CUT = 3.0
+"""Residuals for the mean effect are cut to this many times their typical size."""
+
+MEAN_BIAS = 0.15
+"""Prior sd of the confounding left in the shapes' mean effect, as a share of the outcome's size."""
+
+PROPENSITY_SIZE = 1.0
+"""Typical size of log odds, for the prior of a propensity's shapes."""
+
+
+def one_stage_needs(request: Request, *, mean: bool = False) -> list[budget.StageWeight]:
+    """Of the learners that only regress the outcome within arms; with the mean effect or not."""
+    outcome = budget.SHARES.boosted_mean_outcome if mean else budget.SHARES.boosted_arms_outcome
+    sizes, propensity = budget.SHARES.boosted_arms_sizes, budget.SHARES.boosted_arms_propensity
+    needs = _nuisance_needs(request, propensity, sizes, outcome)
+    return [
+        *needs,
+        *([budget.StageWeight(BOOSTED_MEAN, budget.SHARES.boosted_mean)] if mean else []),
+    ]
+
+
+def two_stage_needs(request: Request) -> list[budget.StageWeight]:
+    """Of the learners that regress an effect on what nuisances make of the rows."""
+    sizes, outcome = budget.SHARES.boosted_sizes, budget.SHARES.boosted_outcome
+    return [
+        *_nuisance_needs(request, budget.SHARES.boosted_propensity, sizes, outcome),
+        budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.boosted_effect_sizes),
+        budget.StageWeight(BOOSTED_EFFECT, budget.SHARES.boosted_effect),
+    ]
+
+
+def _nuisance_needs(
+    request: Request, propensity: float, sizes: float, outcome: float
+) -> list[budget.StageWeight]:
+    """Shapes, and what these leave of products of columns, where the products may confound."""
+    needs = [
+        budget.StageWeight(BOOSTED_SIZES, sizes),
+        budget.StageWeight(budget.Stages.OUTCOME, outcome),
+    ]
+    if request.propensity is not None:
+        return needs
+    products = interaction_needs(
+        request,
+        budget.SHARES.boosted_interactions_treatment,
+        budget.SHARES.boosted_interactions_outcome,
+        budget.SHARES.boosted_interactions_sizes,
+    )
+    return [budget.StageWeight(budget.Stages.PROPENSITY, propensity), *needs, *products]
+
+
+# -- nuisances -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Propensity:
+    """e(x) of a fold's rows at the arm clip and at the residual clip.
+
+    `cov` is the covariance of its coefficients, None where the propensity is known.
+    """
+
+    e: functions.Function
+    soft: functions.Function
+    cov: Matrix | None
+
+    def beside(self, eta: functions.Function) -> FoldFit:
+        return FoldFit(self.e, self.soft, eta, None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Means:
+    """Both arms' means by fold, with the propensities, and the difference of treated and control.
+
+    `remainder` is the law of the bias that the errors of propensity and means leave together.
+    """
+
+    partials: tuple[FoldFit, ...]
+    nuisances: tuple[functions.NuisanceTriple, ...]
+    centre: training.Centre
+    contrast: Posterior
+    remainder: Remainder
+
+
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """The session once propensities are learned: one for each fold's rows, on the other fold's."""
+
+    machine: training.BoostingSession
+    es: tuple[_Propensity, ...]
+
+    @cached_property
+    def shares(self) -> Matrix:
+        """Share of control and treated at the synthetic rows, shape (2, SIZE)."""
+        return _shares(self.machine.state, [p.soft for p in self.es])
+
+    def remainder(self, means: Sequence[Matrix]) -> Remainder:
+        """Of the product of both nuisances' errors, from the covariances of the mean outcomes.
+
+        An error of the log odds moves e by e (1 - e) of it, which cancels the weight of the AIPW
+        score. The sd is raised as that of other nuisances' laws (`inference.confounding`).
+        """
+        phi = self.machine.state.rows.phi(self.machine.bins.features)
+        weight = np.asarray(phi.T @ phi / len(phi))
+        law = over_folds(
+            [
+                Remainder(0.0, 0.0) if e.cov is None else unrelated(weight, e.cov, cov)
+                for e, cov in zip(self.es, means, strict=True)
+            ]
+        )
+        return Remainder(law.mean, PRIORS.law_inflation * law.sd)
+
+
+def _shares(state: Survey, es: Sequence[functions.Function]) -> Matrix:
+    e = np.mean([soft(state.rows) for soft in es], axis=0)
+    return np.stack([1 - e, e])
+
+
+def _start(state: Survey) -> _Start:
+    """Propensities; the session's state then has a clip for the share of the treated."""
+    machine = training.BoostingSession.of(state)
+    if state.known is not None:
+        folds = FOLDS if state.session.plan.request.split == "crossfit" else 1
+        return _Start(machine, (_Propensity(state.known, state.known, None),) * folds)
+    ask = training.BoostingTask(
+        target=vault.TreatmentResidual(functions.Constant(0.0), 0.0),
+        what="propensity",
+        bound=PROPENSITY_CUT,
+        size=PROPENSITY_SIZE,
+        curvature=np.full((1, len(state.rows)), 0.25),
+        dispersion=1.0,
+        logistic=True,
+    )
+    laws = [t.coefficients() for t in machine.train(budget.Stages.PROPENSITY, ask, folds=True)]
+    least = LEAST_PROPENSITY
+    free = [
+        functions.Steps(machine.bins.features, w.mean, 0.0, least, 1 - least, logistic=True)
+        for w in laws
+    ]
+    state = floored(state, float(np.mean([e(state.rows) for e in free])), 0.0)
+    clip, soft = state.clip, state.soft_clip
+    es = tuple(
+        _Propensity(replace(e, lo=clip, hi=1 - clip), replace(e, lo=soft, hi=1 - soft), law.cov)
+        for e, law in zip(free, laws, strict=True)
+    )
+    return _Start(replace(machine, state=state), es)
+
+
+def _mean(
+    machine: training.BoostingSession, coef: Vector, centre: training.Centre
+) -> functions.Steps:
+    outcome = machine.state.outcome
+    return functions.Steps(machine.bins.features, coef, centre.value, outcome.lo, outcome.hi)
+
+
+def _arm_means(start: _Start, shared: Sequence[bool] | None, *, overlap: bool = False) -> _Means:
+    """Both arms' means in one boosting.
+
+    With `overlap` rows have overlap weights. Means are not additive, and the nearest additive
+    functions differ between arms of different covariates: a spurious effect. With these weights the
+    arms' covariates are more alike, on average also as regards products of columns.
+    """
+    machine = start.machine
+    centre = machine.look(BOOSTED_SIZES, machine.price(budget.Stages.OUTCOME))
+    ask = training.BoostingTask(
+        target=machine.residual(centre),
+        what="outcome by arm",
+        bound=centre.cut,
+        size=centre.size,
+        curvature=start.shares,
+        dispersion=centre.size**2,
+        by_arm=True,
+    )
+    if overlap:
+        ask = _weighted(start, ask)
+    trained = machine.train(budget.Stages.OUTCOME, ask, folds=True)
+    return _means(start, centre, [t.fitted_arms(shared) for t in trained])
+
+
+def _weighted(start: _Start, ask: training.BoostingTask) -> training.BoostingTask:
+    """The same regression with overlap weights, those of the rarer arm being one."""
+    share = start.shares
+    root = by_fold(lambda p: vault.OverlapRoot(p.soft, TOP_WEIGHT), start.es)
+    curvature = share * np.minimum(share[::-1] / TOP_WEIGHT, 1.0)
+    return replace(
+        ask, target=vault.TransformProduct(root, ask.target), factor=root, curvature=curvature
+    )
+
+
+def _means(start: _Start, centre: training.Centre, fitted: Sequence[Fitted]) -> _Means:
+    """From both arms' constants and shapes, those of the control first, for each fold's rows.
+
+    What shapes of single columns leave of products of columns is added: the mean outcome is
+    (1 - e) mu_0 + e mu_1, and given the mean effect, what products add to its baseline is added to
+    the means of both arms.
+    """
+    machine, state = start.machine, start.machine.state
+    to_coef = np.asarray(block_diag(machine.bins.to_coef, machine.bins.to_coef))
+    plain, partials, covs = list[functions.NuisanceTriple](), list[FoldFit](), []
+    for e, both in zip(start.es, fitted, strict=True):
+        law = both.through(to_coef)
+        p = len(law.mean) // 2
+        mu0, mu1 = _mean(machine, law.mean[:p], centre), _mean(machine, law.mean[p:], centre)
+        plain.append(functions.NuisanceTriple(e.e, mu0, mu1))
+        partials.append(e.beside(functions.Mixture(e.soft, mu1, mu0)))
+        covs.append(np.asarray(0.5 * (law.cov[:p, :p] + law.cov[p:, p:])))
+    contrast = _contrast(machine, fitted)
+    more, doubt = refined(state, tuple(partials), centre.explained)
+    more = updated_for_effect(state, more, _effect(machine, contrast))
+    nuisances = tuple(map(_extended, plain, more))
+    rest = start.remainder(covs) + remainder(state, more) + doubt
+    return _Means(more, nuisances, centre, contrast, rest)
+
+
+def _extended(means: functions.NuisanceTriple, part: FoldFit) -> functions.NuisanceTriple:
+    if part.beyond is None:
+        return means
+    psi, joint = part.beyond
+    baseline = joint.slopes[1]
+    return functions.NuisanceTriple(
+        part.e, *(functions.Extended(mu, psi, baseline) for mu in (means.mu0, means.mu1))
+    )
+
+
+def _contrast(machine: training.BoostingSession, fitted: Sequence[Fitted]) -> Posterior:
+    """mu_1 - mu_0 on the effect's bins: the folds' mean (folds only exist for rows)."""
+    own = _averaged(machine.bins, machine.effect.bins)
+    turn = np.hstack([-own, own])
+    mean = np.mean([turn @ one.mean for one in fitted], axis=0)
+    cov = sum((turn @ one.cov @ turn.T for one in fitted), np.zeros((len(own),) * 2))
+    return Fitted(mean, cov / len(fitted) ** 2).through(machine.effect.bins.to_coef)
+
+
+def _averaged(bins: functions.Bins, kept: functions.Bins) -> Matrix:
+    """From (constant, shapes) to those of the axes kept, shape (1 + M', 1 + M).
+
+    The other shapes are centred within their own arm. Their average over all rows goes into the
+    constant: left out, it would confound, as far as the arms differ in these columns.
+    """
+    out = np.eye(1 + bins.size)[kept.within(bins)]
+    for axis, first in zip(bins.axes, bins.start[:-1], strict=True):
+        if axis not in kept.axes:
+            at = slice(int(first), int(first) + axis.size)
+            out[0, 1 + at.start : 1 + at.stop] = bins.share[at]
+    return out
+
+
+# -- learners --------------------------------------------------------------------------------
+
+
+def s_or_t_learner(state: Survey, *, joint: bool) -> EffectFit:
+    """S-learner with interactions (`joint`) or T-learner: both arms' means, and their difference.
+
+    One boosting has a shape for each arm: a row is in one arm, so both cost as much as one. With
+    `joint` the arms' shapes are smoothed together and expected to be alike, rows have overlap
+    weights where noise is small (by public or released numbers), and the mean effect is measured
+    once more.
+    """
+    start = _start(state)
+    machine = start.machine
+    own = set(machine.effect.bins.axes)
+    shared = [axis not in own for axis in machine.bins.axes] if joint else None
+    overlap = joint and machine.price(budget.Stages.OUTCOME) < OVERLAP_PRICE
+    means = _arm_means(start, shared, overlap=overlap)
+    effect = _effect(machine, means.contrast)
+    return _learnt(start, means, _with_mean(machine.state, means, effect) if joint else effect)
+
+
+def constant_s_learner(state: Survey) -> EffectFit:
+    """The S-learner of Niu et al. (2022): the treatment is one more axis of an additive fit."""
+    start = _start(state)
+    machine = start.machine
+    centre = machine.look(BOOSTED_SIZES, machine.price(budget.Stages.OUTCOME, more=1))
+    ask = machine.outcome_task(centre, with_treatment=True)
+    size = 1 + machine.bins.size
+    turn = np.tile(np.eye(size, size + 2), (2, 1))  # to (constant, shapes) by arm
+    turn[0, size], turn[size, size + 1] = 1.0, 1.0
+    fitted = [t.fitted() for t in machine.train(budget.Stages.OUTCOME, ask, folds=True)]
+    both = [Fitted(turn @ one.mean, turn @ one.cov @ turn.T) for one in fitted]
+    means = _means(start, centre, both)
+    return _learnt(start, means, _effect(machine, means.contrast))
+
+
+def _learnt(start: _Start, means: _Means, effect: Effect) -> EffectFit:
+    """What is learned, with the nuisances as functions of new data: the folds' mean."""
+    first, last = means.nuisances[0], means.nuisances[-1]
+    e, mu0, mu1 = first.e, first.mu0, first.mu1
+    if last is not first:
+        e, mu0, mu1 = mixed(e, last.e), mixed(mu0, last.mu0), mixed(mu1, last.mu1)
+    seen = Nuisances(e, functions.Mixture(e, mu1, mu0), mu0, mu1)
+    return EffectFit(start.machine.state, effect, means.nuisances, seen, means.remainder)
+
+
+def _with_mean(state: Survey, means: _Means, found: Effect) -> Effect:
+    """The effect, its mean moved by what overlap-weighted residuals say that it lacks.
+
+    sum (T - e)(Y - mu_T) / sum e (1 - e) is one number, whose noise is that of one and not of all
+    axes. It is right where either the arms' means or the propensity are, whereas the shapes' mean
+    is off where means are not additive, and where noise shrinks what confounds. The move is shrunk
+    by its noise against how far off that mean may be.
+    """
+    outcome, size = state.outcome, means.centre.size
+    clip, most = state.soft_clip, 2 * outcome.bound
+    softs = [part.e_soft for part in means.partials]
+
+    def score(part: tuple[functions.Function, functions.NuisanceTriple]) -> vault.Transform:
+        e, (mu0, mu1) = part[0], (part[1].mu0, part[1].mu1)
+        return vault.ResidualProduct(
+            e, functions.Mixture(e, mu1, mu0), outcome, clip, functions.Difference(mu1, mu0), most
+        )
+
+    target = by_fold(score, tuple(zip(softs, means.nuisances, strict=True)))
+    share = float(_shares(state, softs).prod(axis=0).mean())
+    cut = min(MEAN_CUT * size * float(np.sqrt(share)), target.bound)
+    one = FeatureMap(state.design, (), 1.0)
+    release = state.session.release(BOOSTED_MEAN, vault.Cross(one, target, cut, "mean residual"))
+    mass = state.population.count * share
+    move, noise = float(release.value[0]) / mass, float(release.noise_sd[0]) / mass
+    (piece,) = found.pieces
+    effect = piece.additive
+    phi = state.rows.phi(effect.features).mean(axis=0)
+    off = float(phi @ piece.cov @ phi) + (MEAN_BIAS * size) ** 2
+    kept = off / (off + noise**2)
+    # residuals are from means within the outcome's bounds, which the arms' shapes may leave
+    held = np.mean([np.mean(n.mu1(state.rows) - n.mu0(state.rows)) for n in means.nuisances])
+    coef, turn = effect.coef.copy(), np.eye(len(phi))
+    coef[0] += float(held - phi @ coef) + kept * move
+    turn[0] -= kept * phi
+    cov = turn @ piece.cov @ turn.T
+    cov[0, 0] += (kept * noise) ** 2
+    moved = replace(piece, additive=replace(effect, coef=coef), cov=cov)
+    return replace(found, pieces=(moved,))
+
+
+def r_learner(state: Survey) -> EffectFit:
+    """R-learner: shapes of least sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
+
+    Its residual (T - e)(Y - eta - (T - e) tau) is what is cut, weight and all.
+    """
+    start = _start(state)
+    machine, state = start.machine, start.machine.state
+    outcome, clip = state.outcome, state.soft_clip
+    centre = machine.look(BOOSTED_SIZES, machine.price(budget.Stages.OUTCOME))
+    trained = machine.train(budget.Stages.OUTCOME, machine.outcome_task(centre), folds=True)
+    etas = [t.coefficients() for t in trained]
+    partials = tuple(
+        e.beside(_mean(machine, eta.mean, centre)) for e, eta in zip(start.es, etas, strict=True)
+    )
+    partials, doubt = refined(state, partials, centre.explained)
+    product = by_fold(lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
+    share = start.shares.prod(axis=0)
+    fitted = _second_boosting(
+        machine, product, "effect", share[None, :], float(share.mean()),
+        target=by_fold(lambda p: vault.OutcomeResidual(p.eta, outcome), partials),
+        factor=by_fold(lambda p: vault.TreatmentResidual(p.e_soft, clip), partials),
+    )  # fmt: skip
+    effect = _effect(machine, fitted.coefficients())
+    partials = updated_for_effect(state, partials, effect)
+    nuisances = tuple(nuisance_of(p, effect, outcome) for p in partials)
+    rest = start.remainder([eta.cov for eta in etas]) + remainder(state, partials) + doubt
+    return EffectFit(state, effect, nuisances, shown(partials, nuisances), rest)
+
+
+def dr_learner(state: Survey) -> EffectFit:
+    """DR-learner: first the arms' means, then the score is boosted (Niu et al. 2022, Algorithm 2).
+
+    The score is centred at the difference of the means' constants, which the rounds need not find.
+    The means' shapes are no start for it: undoing their errors would cost as much noise as learning
+    the shapes anew.
+    """
+    start = _start(state)
+    machine, state = start.machine, start.machine.state
+    outcome = state.outcome
+    means = _arm_means(start, [False] * len(machine.bins.axes))
+    middle = float(np.clip(means.contrast.mean[0], -outcome.bound, outcome.bound))
+    target = by_fold(
+        lambda n: vault.Aipw(n, outcome, state.clip, functions.Constant(middle), abs(middle)),
+        means.nuisances,
+    )
+    fitted = _second_boosting(machine, target, "score", np.ones((1, len(state.rows))))
+    return _learnt(start, means, _effect(machine, fitted.coefficients(), middle))
+
+
+def x_learner(state: Survey) -> EffectFit:
+    """X-learner: imputed effects boosted within the arms, tau = e tau_0 + (1 - e) tau_1."""
+    start = _start(state)
+    machine, state = start.machine, start.machine.state
+    means = _arm_means(start, [False] * len(machine.bins.axes))
+    target = by_fold(lambda n: vault.ImputedEffect(n, state.outcome), means.nuisances)
+    what = "imputed effects by arm"
+    fitted = _second_boosting(machine, target, what, start.shares, by_arm=True)
+    learnt = _learnt(start, means, Effect((), 2 * state.outcome.bound))
+    e, pieces = learnt.shown.propensity, list[Piece]()
+    for arm, weight in enumerate((e, functions.Difference(functions.Constant(1.0), e))):
+        law = fitted.coefficients(arm)
+        pieces.append(
+            Piece(functions.Steps(machine.effect.bins.features, law.mean), law.cov, weight)
+        )
+    return replace(learnt, effect=replace(learnt.effect, pieces=tuple(pieces)))
+
+
+def _second_boosting(
+    machine: training.BoostingSession,
+    score: vault.Transform,
+    what: str,
+    curvature: Matrix,
+    weight: float = 1.0,
+    *,
+    target: vault.Transform | None = None,
+    **options: Any,
+) -> training.Trained:
+    """The effect's shapes, by boosting the score, or what it is the product of.
+
+    It is cut by a noisy histogram of the score's size. `weight` is the mean of the rows' weights.
+    """
+    sizes = read_sizes(machine.state, sizes_of(score), budget.Stages.SCORE_SIZES)
+    cut = cuts.threshold_for_effect(sizes, machine.effect.price(BOOSTED_EFFECT))
+    rms = max(sizes.rms(cut), 1e-3 * cut)
+    ask = training.BoostingTask(
+        target=target or score,
+        what=what,
+        bound=cut,
+        size=rms / float(np.sqrt(weight)),
+        curvature=curvature,
+        dispersion=rms**2 / weight,
+        **options,
+    )
+    (fitted,) = machine.effect.train(BOOSTED_EFFECT, ask)
+    return fitted
+
+
+def _effect(machine: training.BoostingSession, law: Posterior, middle: float = 0.0) -> Effect:
+    piece = Piece(functions.Steps(machine.effect.bins.features, law.mean, middle), law.cov)
+    return Effect((piece,), 2 * machine.state.outcome.bound)

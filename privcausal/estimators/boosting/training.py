@@ -1,0 +1,335 @@
+"""Private boosting: orders to the vault, and the laws read off their noisy sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from privcausal.accounting import Release
+from privcausal.estimators.boosting import DPEBM
+from privcausal.estimators.nuisances import cross_noise
+from privcausal.estimators.survey import Survey
+from privcausal.features import functions
+from privcausal.inference import cuts, smoothing
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import Posterior
+from privcausal.inference.smoothing import Course, Fitted, Totals
+from privcausal.request.plan import StageKey
+from privcausal.request.request import FOLDS
+from privcausal.typing import Integers, Matrix, Vector
+from privcausal.vault import ArmHistogram, BoostedRegression, Boosting, OutcomeResidual, Shapes
+
+_PUBLIC_SEED = 20_220_214  # random leaves are no noise: they are public, and the same in each fit
+
+LEAST_BIN_SHARE = 0.01
+"""A bin counts as at least this share of the rows, or its steps would be noise alone."""
+
+OUTCOME_CELLS = 32
+"""Equal cells of the outcome's interval, from which its centre and cut are read."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BoostingTask(BoostedRegression):
+    """One regression by boosting.
+
+    Attributes
+    ----------
+    size : float
+        Typical size of the target, for the prior.
+    curvature : Matrix
+        Mean of a^2 (logistic: e (1 - e)) at the synthetic rows, times each arm's share where it is
+        by arm, shape (arms, SIZE).
+    dispersion : float
+        Variance of a residual per unit of curvature.
+    """
+
+    size: float
+    curvature: Matrix
+    dispersion: float
+
+
+@dataclass(frozen=True, eq=False)
+class BoostingSession:
+    """The bins and options that all boostings of one fit share."""
+
+    state: Survey
+    option: DPEBM
+    bins: functions.Bins
+
+    @classmethod
+    def of(cls, state: Survey) -> BoostingSession:
+        option = state.session.base
+        assert isinstance(option, DPEBM)
+        return cls(state, option, functions.make_bins(state.design, state.rows, option.bins))
+
+    @property
+    def effect(self) -> BoostingSession:
+        """The same on the effect modifiers alone."""
+        terms = {block.group for block in self.state.effect_features.blocks}
+        return replace(self, bins=self.bins.restricted(terms))
+
+    # -- training ----------------------------------------------------------------------------
+
+    def train(self, stage: StageKey, ask: BoostingTask, *, folds: bool = False) -> list[Trained]:
+        """Boost on the stage's rows; with `folds`, for each fold on the other, if there are two."""
+        session = self.state.session
+        split = folds and session.plan.request.split == "crossfit"
+        count = self.state.population.count / (FOLDS if split else 1)
+        order = self._order(ask, count)
+        vault = session.vault
+        found = vault.release_folds(stage, order) if split else (vault.release(stage, order),)
+        trained = [Trained(self, ask, order, count, release) for release in found]
+        session.releases.append(trained[0].short)
+        return trained[::-1]
+
+    def _order(self, ask: BoostingTask, count: float) -> Boosting:
+        weight = np.maximum(self.mass(ask), LEAST_BIN_SHARE * ask.curvature.mean(axis=1)[:, None])
+        bins = self.bins
+        axes = max(len(bins.axes) + int(ask.with_treatment), 1)
+        sizes = [axis.size for axis in bins.axes] + [2] * ask.with_treatment
+        leaf = _leaves(tuple(sizes) or (1,), self.option.rounds, self.option.leaves)
+        rate = min(self.option.learning_rate, 1.0 / axes)  # all axes move at once
+        regression = {f.name: getattr(ask, f.name) for f in fields(BoostedRegression)}
+        return Boosting(bins, weight * count, leaf, rate, **regression)
+
+    def mass(self, ask: BoostingTask) -> Matrix:
+        """Mean curvature over each bin's rows times its share, shape (arms, M)."""
+        codes, start = self.bins.codes(self.state.rows), self.bins.start
+        out = []
+        for curvature in ask.curvature:
+            total = float(curvature.mean())
+            parts = [
+                np.bincount(code - first, curvature, axis.size) / len(code)
+                for code, first, axis in zip(codes, start[:-1], self.bins.axes, strict=True)
+            ] or [np.array([total])]
+            if ask.with_treatment:
+                parts.append(np.full(2, 0.5 * total))
+            out.append(np.concatenate(parts))
+        return np.stack(out)
+
+    def price(self, stage: StageKey, *, more: int = 0) -> float:
+        """Noise sd of the fitted values per unit of the cut: the price of a wider cut."""
+        axes = max(len(self.bins.axes) + more, 1)
+        return cross_noise(self.state, stage, axes) / self.state.population.count
+
+    def look(self, stage: StageKey, price: float) -> Centre:
+        """Centre and cut of the outcome, from a noisy histogram over its declared interval."""
+        outcome = self.state.outcome
+        edges = np.linspace(-outcome.bound, outcome.bound, OUTCOME_CELLS + 1)
+        release = self.state.session.release(stage, ArmHistogram(outcome, edges[1:-1], "outcome"))
+        arms, sd = release.value.reshape(2, OUTCOME_CELLS), float(release.noise_sd[0])
+        self.state.session.look_for(float(arms.sum(axis=1).min()), sd * np.sqrt(OUTCOME_CELLS))
+        counts, sd = arms.sum(axis=0), sd * np.sqrt(2.0)
+        return centre_of(counts, sd, edges, price, 0.5 * (outcome.lo + outcome.hi))
+
+    def residual(self, centre: Centre) -> OutcomeResidual:
+        return OutcomeResidual(functions.Constant(centre.value), self.state.outcome)
+
+    def outcome_task(self, centre: Centre, *, with_treatment: bool = False) -> BoostingTask:
+        """The regression of the outcome on all covariates, or on the treatment too."""
+        return BoostingTask(
+            target=self.residual(centre),
+            what="outcome",
+            bound=centre.cut,
+            size=centre.size,
+            curvature=np.ones((1, len(self.state.rows))),
+            dispersion=centre.size**2,
+            with_treatment=with_treatment,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Centre:
+    """Public centre of the outcome, cut of its residuals and their typical size."""
+
+    value: float
+    cut: float
+    size: float
+
+    @property
+    def explained(self) -> float:
+        """Sd of the mean outcome over the covariates, if they explain as much as is taken."""
+        return float(np.sqrt(PRIORS.window_explained)) * self.size
+
+
+def centre_of(counts: Vector, sd: float, edges: Vector, price: float, middle: float) -> Centre:
+    """Mean of a noisy histogram, and the cut that trades noise for clipping.
+
+    Residuals beyond the cut are lost to the arms' means and to the effect's shape; averages are of
+    doubly robust scores of whole outcomes, with a cut of their own. Cells that do not stand out
+    from the noise count nothing; if none does, the whole interval is used.
+    """
+    middles = 0.5 * (edges[1:] + edges[:-1])
+    half = float(edges[-1])
+    kept = np.where(counts >= cuts.TAIL * sd, np.maximum(counts, 0.0), 0.0)
+    if not kept.any():
+        return Centre(middle, half, 0.5 * half)
+    # outer cells hold what lies at the bounds: a two-valued outcome sits there
+    middles[[0, -1]] = edges[[0, -1]]
+    mean = float(kept @ middles / kept.sum())
+    away = np.abs(middles - mean)
+    borders = cuts.size_edges(half + abs(mean))
+    cells = np.minimum(np.searchsorted(borders, away), len(borders) - 1)
+    held = np.asarray(np.bincount(cells, kept, len(borders)), np.float64)
+    sizes = cuts.AbsHistogram(borders, held, sd)
+    size = float(np.sqrt(kept @ away**2 / kept.sum()))
+    # residuals of a good fit are smaller, but a lopsided outcome must not be cut at all
+    cut = cuts.threshold_for_effect(sizes, price, bias=1.0)
+    cut = min(max(cut, size), half + abs(mean))
+    return Centre(middle + mean, cut, max(size, 1e-3 * half))
+
+
+@lru_cache(maxsize=16)
+def _leaves(sizes: tuple[int, ...], rounds: int, leaves: int) -> Integers:
+    """Leaf of every bin in every round, shape (rounds, M): unions of neighbours, or of levels.
+
+    Borders between leaves are drawn at random from a public seed, whatever the rows are.
+    """
+    rng = np.random.default_rng(_PUBLIC_SEED)
+    out = np.zeros((rounds, sum(sizes)), np.int64)
+    first = 0
+    for size in sizes:
+        own = min(leaves, size)
+        for number in range(rounds):
+            borders = np.sort(rng.permutation(size - 1)[: own - 1]) + 1
+            out[number, first : first + size] = np.searchsorted(
+                borders, np.arange(size), side="right"
+            )
+        first += size
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """The noisy sums of one boosting, and what can be read off them."""
+
+    machine: BoostingSession
+    ask: BoostingTask
+    order: Boosting
+    count: float
+    release: Release
+
+    @property
+    def _sd(self) -> float:
+        """Noise sd of a sum."""
+        return float(self.release.noise_sd[0])
+
+    @cached_property
+    def _path(self) -> list[Shapes]:
+        """The shapes before each round, and after the last."""
+        return self.order.path(self.release.value)
+
+    @cached_property
+    def _masses(self) -> Matrix:
+        """Sums of the curvature over each bin's rows, shape (arms, M).
+
+        That of log odds is e (1 - e), and the rounds began where it is 1/4: a first smoothing at
+        that mass says where they went. Beyond the clip e is not used.
+        """
+        start = self.machine.mass(self.ask) * self.count
+        if not (self.ask.logistic and self.machine.option.smooth):
+            return start
+        bins, state = self.machine.bins, self.machine.state
+        laws = [self._smoothed(self._total(start, 0, k)) for k in self._axes]
+        law = smoothing.assemble(self._constant(0), laws).through(bins.to_coef)
+        ends = state.clip, 1 - state.clip
+        e = functions.Steps(bins.features, law.mean, 0.0, *ends, logistic=True)(state.rows)
+        ask = replace(self.ask, curvature=(e * (1 - e))[None, :])
+        return self.machine.mass(ask) * self.count
+
+    def _axis(self, k: int) -> slice:
+        """The bins of an axis."""
+        return slice(int(self.order.start[k]), int(self.order.start[k + 1]))
+
+    @cached_property
+    def _courses(self) -> list[list[Course]]:
+        """How the raw shape of each axis came about, by arm."""
+        return [[self._course(arm, k) for k in self._axes] for arm in range(self.order.arms)]
+
+    def _course(self, arm: int, k: int) -> Course:
+        order, own = self.order, self._axis(k)
+        weight, mass = order.weight[arm, own], self._masses[arm, own]
+        leaf = order.leaf[:, own]
+        carried, noise = smoothing.propagate(leaf, weight, mass, order.rate, self._sd)
+        return Course(self._path[-1].scores[arm, own], weight, mass, carried, noise)
+
+    @cached_property
+    def _totals(self) -> list[list[Totals]]:
+        """What all rounds say of each axis, by arm."""
+        arms = range(self.order.arms)
+        return [[self._total(self._masses, arm, k) for k in self._axes] for arm in arms]
+
+    def _total(self, masses: Matrix, arm: int, k: int) -> Totals:
+        order, own, axes = self.order, self._axis(k), self.machine.bins.axes
+        sums = self.release.value.reshape(order.rounds, order.arms, order.axes, order.leaves)
+        before = [made.scores[arm, own] + made.constant[arm] for made in self._path[:-1]]
+        return smoothing.totals(
+            order.leaf[:, own], sums[:, arm, k], np.array(before), masses[arm, own],
+            self._sd, axes[k].position if k < len(axes) else None,
+        )  # fmt: skip
+
+    @property
+    def _axes(self) -> range:
+        """All that have a shape: the treatment's too, but not the lone constant's."""
+        return range(len(self.machine.bins.axes) + int(self.ask.with_treatment))
+
+    def _constant(self, arm: int) -> tuple[float, float]:
+        order = self.order
+        # the mean over axes of their leaves' totals
+        sd = self._sd * np.sqrt(order.leaves / order.axes)
+        weight = float(order.weight[arm, : order.start[1]].sum())
+        raw, whole, variance = smoothing.constant_law(
+            float(self._path[-1].constant[arm]), order.constant_rate, order.rounds, sd, weight,
+            self.ask.dispersion,
+        )  # fmt: skip
+        return (whole if self.machine.option.smooth else raw), variance
+
+    def _laws(self, arm: int) -> list[tuple[Vector, Matrix]]:
+        """Of each axis's shape in one arm."""
+        dispersion = self.ask.dispersion
+        if not self.machine.option.smooth:
+            return [smoothing.raw_law(course, dispersion) for course in self._courses[arm]]
+        return [self._smoothed(one) for one in self._totals[arm]]
+
+    def _smoothed(self, found: Totals) -> tuple[Vector, Matrix]:
+        return smoothing.smooth(found, self.ask.size, self.ask.dispersion)
+
+    def coefficients(self, arm: int = 0) -> Posterior:
+        """Law of the coefficients of the bins' indicators."""
+        return self.fitted(arm).through(self.machine.bins.to_coef)
+
+    def fitted(self, arm: int = 0) -> Fitted:
+        """Law of the constant and the shapes of one arm (or of all rows)."""
+        return smoothing.assemble(self._constant(arm), self._laws(arm))
+
+    def fitted_arms(self, shared: Sequence[bool] | None) -> Fitted:
+        """Law of both arms' constants and shapes, those of the control first.
+
+        `shared` says for each axis whether the arms have one shape (False: they may differ, but
+        little is expected); None treats the arms separately.
+        """
+        if shared is None or not self.machine.option.smooth:
+            shapes = [
+                (np.r_[a[0], b[0]], np.asarray(block_diag(a[1], b[1])))
+                for a, b in zip(self._laws(0), self._laws(1), strict=True)
+            ]
+        else:
+            size, dispersion = self.ask.size, self.ask.dispersion
+            shapes = [
+                smoothing.smooth_arms(a, b, size, dispersion, apart=not alike)
+                for a, b, alike in zip(*self._totals, shared, strict=True)
+            ]
+        return smoothing.assemble_arms([self._constant(0), self._constant(1)], shapes)
+
+    @property
+    def short(self) -> Release:
+        """The release as it is kept: the shapes in place of the sums that made them."""
+        shapes, values, sds = self._path[-1], list[Vector](), list[Vector]()
+        for arm, courses in enumerate(self._courses):
+            values += [shapes.constant[arm : arm + 1], shapes.scores[arm]]
+            sds += [np.array([np.nan]), *(np.sqrt(np.diag(c.noise)) for c in courses)]
+        return replace(self.release, value=np.concatenate(values), noise_sd=np.concatenate(sds))

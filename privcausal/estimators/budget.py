@@ -1,0 +1,608 @@
+"""From what a learner needs to a plan: stages with their integer shares of rho."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from privcausal import accounting
+from privcausal.accounting.charge import exact
+from privcausal.errors import BudgetError, CapabilityError, SchemaError
+from privcausal.features.design import design_of
+from privcausal.features.rows import read_queries, warn_beyond
+from privcausal.prices import DELTA_DIGITS, at_most
+from privcausal.request import factors, plan
+from privcausal.request.request import Request
+from privcausal.request.schema import Binary, Header, Interval, Levels, Schema
+
+# How rho is divided: among the groups of stages, and among the stages of a group.
+#
+# A stage's share of its group is its weight over the sum of the weights of the group's stages that
+# are planned. No theorem gives these numbers. They are from trials on invented laws, by these
+# names:
+#
+# - *sketch*: setups A to E of Niu et al. (2022), where halving or doubling one changed little;
+# - *random laws*: `tests/benchmarks/coverage/random_laws.py`;
+# - *effect laws*: `tests/benchmarks/effect_laws.py`, with what was tried in `cate/log.md` there;
+# - *building half*: that of the laboratory, `tests/benchmarks/lab`;
+# - *regression laws*: three in `tests/benchmarks/regress.py`, those called "building" there;
+# - *by hand*: no comparison is on record.
+
+
+class Stages:
+    """The stages that learners share, each named here and nowhere else."""
+
+    MAGNITUDES = plan.StageKey("bounds", "magnitudes")
+    GRID = plan.StageKey("bounds", "grid")
+
+    RANGES = plan.StageKey("nuisance", "ranges")
+    MARGINALS = plan.StageKey("nuisance", "marginals")
+    GRAM = plan.StageKey("nuisance", "moments")
+    OUTCOME_RANGE = plan.StageKey("nuisance", "outcome range")
+    PROPENSITY = plan.StageKey("nuisance", "propensity")
+    TREATMENT = plan.StageKey("nuisance", "treatment")
+    INSTRUMENT = plan.StageKey("nuisance", "instrument")
+    OUTCOME = plan.StageKey("nuisance", "outcome")
+    TREATMENT_INTERACTIONS = plan.StageKey("nuisance", "treatment interactions")
+    INTERACTION_SIZES = plan.StageKey("nuisance", "residual sizes")
+    OUTCOME_INTERACTIONS = plan.StageKey("nuisance", "outcome interactions")
+    NUISANCE_RESIDUALS = plan.StageKey("nuisance", "residual moments")
+    NUISANCE_WEIGHTS = plan.StageKey("nuisance", "weights")
+
+    RESIDUAL_SIZES = plan.StageKey("effect", "residual sizes")
+    RESIDUALS = plan.StageKey("effect", "residual moments")
+    REMAINING = plan.StageKey("effect", "remaining moments")
+    WEIGHTS = plan.StageKey("effect", "weights")
+    SCORE_SIZES = plan.StageKey("effect", "score sizes")
+
+    AVERAGE_RANGE = plan.StageKey("average", "outcome range")
+    AVERAGE_SIZES = plan.StageKey("average", "score sizes")
+    AVERAGE_SCORES = plan.StageKey("average", "scores")
+    AVERAGE_SQUARES = plan.StageKey("average", "squared scores")
+
+    @staticmethod
+    def levels(column: str) -> plan.StageKey:
+        """Labels of an undeclared column."""
+        return plan.StageKey("bounds", f"levels of {column}")
+
+
+class BudgetShares:
+    """Shares of the groups (`top_...`) and weights of the stages, by kind of release.
+
+    What several learners release alike, with one weight and one reason, stands there once.
+    """
+
+    __slots__ = ()
+
+    # groups of stages, for learners of tau(x)
+    top_bounds = 0.1
+    """Bounds that are bought: found early, and all that follows is laid out by them. By hand."""
+    top_nuisance = 0.425
+    """As much as for the effect; 0.52 against 0.33 was 2 % better, which is chance. Effect laws."""
+    top_effect = 0.425
+    """What the fit is for. Sketch."""
+    top_average = 0.15
+    """It makes the noise variance of tau(x) 18 % larger (0.15 / 0.85), no more. Sketch."""
+    labels_delta = 0.1
+    """Part of delta for labels found by threshold: the rest loses next to nothing of rho by it."""
+
+    # groups of other learners, which leave out what they do not have
+    private_nuisance = 0.42
+    """Share of the group, next to `private_effect`. Random laws."""
+    private_effect = 0.48
+    """Share of the scores, their sizes and squares. Random laws."""
+    private_nuisance_known = 0.24
+    """With a known propensity half of the nuisances' stages fall away. Building half."""
+    private_effect_known = 0.66
+    """What they cost goes to the scores. Building half."""
+    arms_nuisance = 0.75
+    """Learners "s" and "t": nuisances and arms together, as there is no second stage. By hand."""
+    regress_first = 0.12
+    """The first fit: it whitens and centres, a third of it, or three times, lost a few
+    per cent. Regression laws."""
+    regress_moments = 0.78
+    """The coefficients themselves. Regression laws."""
+    trial_effect = 0.9
+    """All but what bounds cost: there is nothing else."""
+
+    # where values are
+    ranges = 0.02
+    """64 cells tell where covariates are; as much as for the outcome's range. Building half."""
+    outcome_range = 0.02
+    """One histogram of 32 cells, worth a narrower range of the outcome. Effect laws."""
+    average_range = trial_range = 0.08
+    """A look at the outcome, so that loose bounds cost little. Building half."""
+    private_ranges = 0.06
+    """Two to three in a hundred of all rho, as the look needs for a few columns. Building half."""
+    private_range = 0.18
+    """The look at the outcome serves nuisances and scores alike. Building half."""
+    marginals = 0.04
+    """16 cells a column are smoothed anyway. Sketch."""
+    private_marginals = 0.08
+    """As `marginals` within a larger group. Sketch."""
+    networks_marginals = 0.06
+    """Where networks learn the nuisances, all that is left of their group. By hand."""
+
+    # Gram matrices
+    gram = 0.14
+    """The Gram matrix is shrunken to the population's, and so bears noise. Sketch."""
+    private_gram = 0.10
+    """Less than `gram`: no effect is regressed on it. Random laws."""
+    r_weights = 0.08
+    """Base "linear" only: its second Gram matrix, as large as the first. By hand."""
+    arms_weights = 0.06
+    """Base "linear" only: the Gram matrix of the weights. By hand."""
+    private_weights = dr_first_weights = 0.04
+    """Half of `r_weights`: the first effect only centres the scores. By hand."""
+    regress_rough_gram = 0.4
+    """Small directions of the columns have to be told from its noise. Regression laws."""
+    regress_gram = 0.14
+    """Its noise multiplies only what the first fit left of the coefficients; with a third, more
+    of them could not be told. Regression laws."""
+
+    # nuisances
+    treatment = 0.07
+    """Less than for the outcome: e(x) is known to vary little. Sketch."""
+    private_treatment = late_treatment = 0.31
+    """Its errors times the outcome's are the bias of an average. Random laws; the instrument has
+    as much as the treatment, by hand."""
+    boosted_propensity = 0.25
+    """Its errors times the outcome's bias the effect. By hand."""
+    boosted_arms_propensity = 0.15
+    """Only weighs the arms: least is at stake. By hand."""
+    outcome = 0.25
+    """The residual product's range, and so all later noise, falls with its errors. Sketch."""
+    private_outcome = 0.45
+    """Most of it: errors of the mean outcome are what weight limits leave. Random laws."""
+    boosted_outcome = 0.67
+    """As `outcome`: the residual's range falls with its errors. By hand."""
+    regress_rough_outcome = 0.2
+    """What it misses the second fit finds. By hand."""
+    interactions_treatment = 0.06
+    """Half of it lost 14 % in squared error at n = 4,000. Effect laws."""
+    interactions_outcome = 0.14
+    """As `interactions_treatment`; three times the weight gained nothing more. Effect laws."""
+    private_interactions_treatment = 0.16
+    """Where products confound, they bias an average: more than for tau(x). Random laws."""
+    private_interactions_outcome = 0.22
+    """As `private_interactions_treatment`. Random laws."""
+    private_interactions_sizes = 0.03
+    """As `interactions_sizes`, by the same measure. Random laws."""
+    boosted_interactions_treatment = 0.11
+    """With the next and the sizes 28 % of the group, as those of learner "r" have. By hand."""
+    boosted_interactions_outcome = 0.25
+    """As `boosted_interactions_treatment`. By hand."""
+
+    # sizes: one histogram, of which one number is read
+    interactions_sizes = boosted_interactions_sizes = 0.01
+    """One histogram, of which one quantile is read. By hand."""
+    r_sizes = 0.02
+    """One histogram, of which one cut is read. Sketch."""
+    dpcate_first_sizes = dpcate_sizes = regress_sizes = 0.02
+    """As `r_sizes`. By hand."""
+    dr_first_sizes = dr_sizes = x_sizes = x_imputed_sizes = 0.01
+    """As `r_sizes`, halved: there are two. By hand."""
+    arms_sizes = boosted_arms_sizes = 0.03
+    """As `r_sizes`, in a larger group. By hand."""
+    boosted_sizes = boosted_effect_sizes = networks_sizes = 0.04
+    """As `r_sizes`, next to few other stages. By hand."""
+    regress_scores = 0.26
+    """Half of `regress_cross`: squared noise M^2 / rho and squared bias M^-4 / rho' of the best cut
+    M are least in sum where rho' = rho / 2, for tails that fall as 1/x^3."""
+
+    # effects
+    r_moments = 0.17
+    """A third of the sketch's 0.48: halves, and a quarter, did no better. Effect laws."""
+    r_rest = 0.31
+    """Two thirds: what is left of the product has the smaller range. Effect laws."""
+    dr_first = dr_scores = x_outcomes = x_imputed = 0.24
+    """Half of the sketch's 0.48, for a first effect or for scores less that: these have as large a
+    range. By hand."""
+    arms_outcomes = 0.7
+    """Their effect is a difference of these moments. By hand."""
+    dpcate_first = 0.35
+    """The first effect is most of what is found: the kernel learns what it leaves. By hand."""
+    dpcate_kernel = 0.15
+    """Its noise is for the whole function: more would seldom show. By hand."""
+    networks_kernel = 0.90
+    """All but the sizes. By hand."""
+    boosted_arms_outcome = 0.78
+    """The estimate itself; with a mean effect what that leaves of it. By hand."""
+    boosted_mean_outcome = 0.66
+    """`boosted_arms_outcome` less `boosted_mean`. By hand."""
+    boosted_mean = 0.12
+    """One number, the mean effect. By hand."""
+    boosted_effect = 0.96
+    """The effect itself. By hand."""
+    regress_cross = 0.52
+    """The coefficients' own noise. By hand."""
+    regress_squares = 0.03
+    """One number. By hand."""
+    regress_meat = 0.1
+    """The residual variance at all columns, where it is asked for. By hand."""
+    private_moments = 0.06
+    """The first effect only centres the scores. Random laws."""
+    plr_first = 0.12
+    """Its slope centres the scores and its mass scales them: twice `private_moments`. By hand."""
+
+    # averages
+    average_sizes = 0.12
+    """Sizes of scores by arm; the bound of the bias falls with its noise. Building half."""
+    private_sizes = 0.16
+    """As `average_sizes`. Building half."""
+    known_arms = 0.01
+    """Of a known propensity: at n = 5,000 and eps = 1 arms are counted to 1 % of the rows."""
+    average_scores = 0.66
+    """The estimate itself. Building half."""
+    private_scores = 0.78
+    """The estimate itself. Random laws."""
+    trial_sums = 0.92
+    """The estimate itself, next to `trial_range`."""
+    average_squares = 0.14
+    """The variance is raised by its noise, so that too little widens intervals. Building half."""
+    private_squares = 0.10
+    """As `average_squares`. Random laws."""
+
+
+SHARES = BudgetShares()
+
+
+TOP = {
+    "bounds": SHARES.top_bounds,
+    "nuisance": SHARES.top_nuisance,
+    "effect": SHARES.top_effect,
+    "average": SHARES.top_average,
+}
+
+
+LEAST_PART = 20
+"""Fewest rows in a part of a split where boosting or a user's estimator learns from it."""
+
+
+@dataclass(frozen=True)
+class StageWeight:
+    """A release a learner will ask for, with its weight inside the group of its key.
+
+    `failing` is in pico-delta: the chance that an assumption of its proof fails.
+    """
+
+    key: plan.StageKey
+    weight: float
+    failing: int = 0
+
+
+@dataclass(frozen=True)
+class Undeclared:
+    """Columns whose domain must be bought: intervals for numbers, levels for labels.
+
+    `integers` are columns that hold whole numbers by their public type, bought or not.
+    """
+
+    numbers: tuple[str, ...]
+    labels: tuple[str, ...]
+    integers: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.numbers or self.labels)
+
+
+def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclared]:
+    """Domains that need no purchase, and the columns that do; checked against data types.
+
+    An undeclared bool column is 0/1; so is an undeclared treatment of bool or numeric type, any
+    other value of which counts as missing.
+    """
+    formula, free = request.formula, {}
+    numbers, labels = [], []
+    for name in request.columns:
+        if name in request.schema or name == request.trust.unit:
+            continue
+        kind = header.kinds[name]
+        if name in (formula.treatment, formula.instrument) or kind == "bool":
+            free[name] = Binary()
+        elif kind == "text" or name in formula.categorical:
+            labels.append(name)
+        else:
+            numbers.append(name)
+    if formula.outcome in labels:
+        raise SchemaError(
+            f"outcome {formula.outcome!r} holds text; declare its two labels, the reference "
+            f"first: bounds={{{formula.outcome!r}: ['no', 'yes']}}"
+        )
+    undeclared = Undeclared(tuple(numbers), tuple(labels), header.integers)
+    if formula.outcome in numbers and request.tails == "any":
+        raise SchemaError(
+            f"tails='any' needs declared bounds of the outcome {formula.outcome!r}, such as "
+            f"bounds={{{formula.outcome!r}: (lo, hi)}}: beyond bought ones it may be anything"
+        )
+    schema = _referenced(as_coded(request.schema.with_columns(free), request), request)
+    _check_factors(request, undeclared)
+    _check_smooths(request)
+    _check_finite(request, schema)
+    _check_groups(request, schema, undeclared)
+    _check_queries(request, schema, undeclared)
+    return schema, undeclared
+
+
+def as_coded(schema: Schema, request: Request) -> Schema:
+    """Treatment, instrument and a two-label outcome as 0/1."""
+    changed: dict[str, Binary] = {}
+    treatment = schema.get(request.formula.treatment)
+    if isinstance(treatment, Interval) and not request.asked.per_unit:
+        changed[request.formula.treatment] = Binary()
+    treated = () if request.asked.arms else (request.formula.treatment,)
+    for name in (*treated, request.formula.instrument, request.formula.outcome):
+        domain = schema.get(name)
+        if isinstance(domain, Levels):
+            changed[name] = Binary(list(domain.values))
+    return schema.with_columns(changed) if changed else schema
+
+
+def _referenced(schema: Schema, request: Request) -> Schema:
+    """The level that ``C(x, ref=...)`` names comes first."""
+    changed = {}
+    for name, ref in request.formula.references.items():
+        domain = schema.get(name)
+        if not isinstance(domain, Levels) or ref not in domain.values:
+            raise SchemaError(
+                f"C({name}, ref={ref!r}) needs {ref!r} among declared levels of {name!r}"
+            )
+        values = [ref, *(v for v in domain.values if v != ref)]
+        changed[name] = Levels(values, other=domain.other)
+    return schema.with_columns(changed) if changed else schema
+
+
+def _check_factors(request: Request, undeclared: Undeclared) -> None:
+    """What a factor needs of its column's domain, before anything is spent.
+
+    A function that is not finite everywhere needs declared bounds; dummies need levels.
+    """
+    for term in request.formula.terms:
+        for factor in term.factors:
+            for name in factor.variables:
+                declared = request.schema.get(name)
+                if factor.kind in factors.LABEL_KINDS and isinstance(declared, Interval):
+                    raise SchemaError(
+                        f"C({name}) needs levels, but {name!r} has numeric bounds; declare its "
+                        f"levels: bounds={{{name!r}: ['1', '2']}}"
+                    )
+                if name in undeclared.numbers and not factor.total:
+                    raise SchemaError(
+                        f"term {factor.expr!r} needs declared bounds for {name!r} on which it is "
+                        f"finite: bounds={{{name!r}: (lo, hi)}}"
+                    )
+                if isinstance(declared, Interval) and factor.kind == "spline":
+                    _check_knots(name, declared, factor)
+                text = isinstance(declared, Levels) or name in undeclared.labels
+                if text and factor.kind not in ("numeric", *factors.LABEL_KINDS):
+                    raise SchemaError(f"term {factor.expr!r} needs numbers, but {name!r} is text")
+
+
+def _check_knots(name: str, domain: Interval, spline: factors.Factor) -> None:
+    knots = cast("tuple[float, ...]", dict(spline.options).get("knots", ()))
+    if not all(domain.lo < knot < domain.hi for knot in knots):
+        raise SchemaError(
+            f"term {spline.expr!r} has knots outside of the bounds ({domain.lo:g}, {domain.hi:g}) "
+            f"of {name!r}; move them inside"
+        )
+
+
+def _check_smooths(request: Request) -> None:
+    for term in request.formula.terms:
+        smooth = [f for f in term.factors if f.kind == "smooth"]
+        if smooth and (len(term.factors) > 1 or "knots" in dict(smooth[0].options)):
+            raise CapabilityError(
+                f"term {term.name!r}: s() takes one column and k=; for products or knots of your "
+                "own write bs(x, knots=[...])"
+            )
+
+
+MOST_COLUMNS = 1000
+"""A wider design's Gram would take minutes and gigabytes for its noise alone."""
+
+
+def _check_finite(request: Request, schema: Schema) -> None:
+    """Terms whose domains are all declared must be finite on them: `Design` looks on a grid.
+
+    First, dummies of all declared levels, and products of them, are counted before any is made.
+    """
+    terms = request.formula.terms
+    wide = sum(
+        math.prod(len(d.labels) for v in t.variables if isinstance(d := schema.get(v), Levels))
+        for t in terms
+    )
+    if wide > MOST_COLUMNS:
+        raise CapabilityError(
+            f"the declared levels of this formula's terms make more than {MOST_COLUMNS} columns; "
+            "declare fewer levels (with other=True for the rest), or leave out products of them"
+        )
+    known = tuple(t for t in terms if all(v in schema for v in t.variables))
+    design_of(known, schema, full_rank=False)
+
+
+def check_levels(request: Request) -> None:
+    """A shape needs two bins at least: a factor of one declared level has none."""
+    for term in request.formula.terms:
+        for name in term.variables:
+            domain = request.schema.get(name)
+            if isinstance(domain, Levels) and len(domain.labels) < 2:
+                raise SchemaError(
+                    f"{name!r} has one declared level, which says nothing of an effect; declare "
+                    "all its levels, or leave it out of the formula"
+                )
+
+
+MOST_GROUPS = 2000
+"""Groups of all averages together: their joint covariance has as many rows and columns."""
+
+
+def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> None:
+    bought = {*undeclared.numbers, *undeclared.labels} & set(request.formula.variables)
+    known = []
+    for text in request.groups:
+        group = factors.parse_group(text)
+        if group.column in bought:
+            if group.column in undeclared.numbers and group.value == "":
+                raise factors.numeric_group(group.column)
+            continue
+        if group.column not in schema:
+            raise SchemaError(
+                f"group {text!r} needs a declared domain for {group.column!r}, such as "
+                f"bounds={{{group.column!r}: [0, 1]}} if it is 0/1, else (lo, hi) or its labels"
+            )
+        known.append(text)
+    groups = len(factors.resolve_groups(known, schema))
+    averages = max(len(request.asked.arms) - 1, len(request.asked.averages), 1)
+    if groups * averages > MOST_GROUPS:
+        of = f" of each of {averages} averages" if averages > 1 else ""
+        raise CapabilityError(
+            f"groups= makes {groups} groups{of}, and {MOST_GROUPS} in all are the most; name the "
+            "levels that you need, such as groups=['ward == north', 'age >= 65']"
+        )
+
+
+def _check_queries(request: Request, schema: Schema, undeclared: Undeclared) -> None:
+    """Points must be readable before anything is spent: their columns need declared domains."""
+    if request.queries is None:
+        return
+    bought = {*undeclared.numbers, *undeclared.labels} & set(request.queries.columns)
+    if bought:
+        raise SchemaError(
+            f"queries= needs declared bounds for {', '.join(map(repr, sorted(bought)))}, so that "
+            "the points can be read before anything is spent"
+        )
+    design = design_of(request.formula.modifiers, schema, full_rank=False)
+    read_queries(request.queries, design)
+    warn_beyond(design, request.queries.columns)
+
+
+def make_plan(
+    request: Request,
+    learner: str,
+    base: str,
+    needs: Sequence[StageWeight],
+    top: Mapping[str, float],
+    undeclared: Undeclared,
+) -> plan.Plan:
+    """Integer budgets for every stage; their sum never exceeds what (eps, delta) allows."""
+    _check_ratios(request, undeclared)
+    selection = _selection_delta(request, undeclared)
+    budget = request.budget
+    failing = sum(need.failing for need in needs)
+    if failing and failing >= exact(budget.delta) * accounting.PICO:
+        raise BudgetError(
+            f"delta is too small for learner {learner!r} with neighbors={request.trust.neighbors!r}"
+            f": {at_most(failing / accounting.PICO, DELTA_DIGITS)} of it pays for the chance "
+            "that a proof "
+            "fails; ask for more"
+        )
+    spent = selection * len(undeclared.labels) + failing
+    total = accounting.rho_of(budget.epsilon, accounting.delta_after(budget.delta, spent), gdp=True)
+    groups = list(dict.fromkeys(need.key.group for need in needs))
+    defaults = {g: top[g] for g in groups} | ({"bounds": top["bounds"]} if undeclared else {})
+    shares = plan.divide({k: defaults[k] for k in top if k in defaults}, budget.shares)
+    stages = list(_bounds_stages(undeclared, int(total * shares.get("bounds", 0.0)), selection))
+    left = total - sum(s.rho for s in stages)
+    for name, share in shares.items():
+        if share <= 0 and name != "average":
+            raise BudgetError(f"shares leave nothing for {name!r}, which every such fit needs")
+    wanted = [n for n in needs if shares[n.key.group] > 0]
+    if request.split != "disjoint":
+        stages += _sequential(wanted, shares, left)
+    elif request.trust.unit is None or request.trust.neighbors == "add_remove":
+        stages += _parallel(wanted, shares, left)
+    else:
+        stages += _in_parts(wanted, shares, left)
+    return plan.Plan(request, learner, base, tuple(stages), total, gdp=True)
+
+
+def _check_ratios(request: Request, undeclared: Undeclared) -> None:
+    """Refuse ratios of what are no risks."""
+    name = request.formula.outcome
+    domain = request.schema.get(name)
+    wide = isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)
+    if request.asked.ratios and (wide or name in (*undeclared.numbers, *undeclared.labels)):
+        raise CapabilityError(
+            f"{request.asked.ratios[0]} is of risks: outcome {name!r} must be declared as two "
+            f"labels, or as 0 and 1: bounds={{{name!r}: (0, 1)}}"
+        )
+
+
+def _selection_delta(request: Request, undeclared: Undeclared) -> int:
+    """pico-delta for each column whose labels are selected."""
+    if not undeclared.labels:
+        return 0
+    each = int(request.budget.delta * SHARES.labels_delta * accounting.PICO) // len(
+        undeclared.labels
+    )
+    if each < 1:
+        raise BudgetError("delta is too small to select labels; declare the levels of text columns")
+    return each
+
+
+def _bounds_stages(undeclared: Undeclared, total: int, selection: int) -> list[plan.Stage]:
+    if not undeclared:
+        return []
+    columns = len(undeclared.numbers)
+    needs = [StageWeight(Stages.levels(name), 1.0, selection) for name in undeclared.labels]
+    if columns:
+        needs += [StageWeight(key, 0.5 * columns) for key in (Stages.MAGNITUDES, Stages.GRID)]
+    amounts = plan.portions(total, [need.weight for need in needs])
+    return [plan.Stage(n.key, a, delta=n.failing) for n, a in zip(needs, amounts, strict=True)]
+
+
+def _weights(needs: Sequence[StageWeight], shares: Mapping[str, float]) -> list[float]:
+    whole = {g: sum(n.weight for n in needs if n.key.group == g) for g in shares}
+    return [shares[n.key.group] * n.weight / whole[n.key.group] for n in needs]
+
+
+def _sequential(
+    needs: Sequence[StageWeight], shares: Mapping[str, float], total: int
+) -> list[plan.Stage]:
+    """Every stage reads all rows (or every fold) and has its share of rho."""
+    amounts = plan.portions(total, _weights(needs, shares))
+    return [
+        plan.Stage(n.key, amount, delta=n.failing) for n, amount in zip(needs, amounts, strict=True)
+    ]
+
+
+def _in_parts(
+    needs: Sequence[StageWeight], shares: Mapping[str, float], total: int
+) -> list[plan.Stage]:
+    """Two disjoint halves that share rho: for units under substitution.
+
+    Units go to the halves by coins keyed on their names. On average over the key the halves compose
+    in parallel; for a given key, replacing a unit may change both. Sharing rho makes the guarantee
+    hold for every key, also for one that became known.
+    """
+    return [
+        replace(s, rows=0.5, part="nuisance" if n.key.group == "nuisance" else "effect")
+        for s, n in zip(_sequential(needs, shares, total), needs, strict=True)
+    ]
+
+
+def _parallel(
+    needs: Sequence[StageWeight], shares: Mapping[str, float], total: int
+) -> list[plan.Stage]:
+    """Two disjoint halves of the rows, each with all of rho: together they cost it once.
+
+    The second half's stages are charged zero, as the first half's have paid as much (zCDP of an
+    adaptive sequence on disjoint rows is that of the dearest part).
+    """
+    stages = []
+    for part, wanted in (("nuisance", True), ("effect", False)):
+        own = [n for n in needs if (n.key.group == "nuisance") == wanted]
+        if not own:
+            raise CapabilityError("split='disjoint' needs a nuisance and an effect stage")
+        amounts = plan.portions(total, _weights(own, shares))
+        stages += [
+            plan.Stage(n.key, amount, n.failing, amount if wanted else 0, 0.5, part)
+            for n, amount in zip(own, amounts, strict=True)
+        ]
+    paid = [sum(s.rho for s in stages if s.part == part) for part in ("nuisance", "effect")]
+    if paid[1] > paid[0]:  # rounding: the dearer part pays
+        last = stages[-1]
+        stages[-1] = replace(last, charged=paid[1] - paid[0])
+    return stages

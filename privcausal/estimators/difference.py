@@ -1,0 +1,180 @@
+"""The difference in means of a randomised trial: what is left to do where there are no covariates.
+
+What ``smf.ols("Y ~ T", data).fit(cov_type="HC2")`` gives, privately (Neyman 1923; Welch 1947).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from privcausal import vault
+from privcausal.errors import CapabilityError
+from privcausal.estimators import bases, budget
+from privcausal.estimators.base import Learner
+from privcausal.estimators.survey import FitRun
+from privcausal.estimators.words import (
+    BOUNDED,
+    BY_LOT,
+    MISSING,
+    NO_INTERFERENCE,
+    PANEL_ARM,
+    RANDOMISED,
+    RATIO,
+    Description,
+    Estimate,
+    words_of,
+)
+from privcausal.features.design import Design
+from privcausal.features.functions import Constant
+from privcausal.inference import difference, ranges
+from privcausal.inference.averages import with_design_effect
+from privcausal.inference.population import Population
+from privcausal.request.factors import partitions, resolve_groups
+from privcausal.request.plan import Plan, StageKey
+from privcausal.request.request import RISKS, Request
+from privcausal.request.schema import Interval
+
+WINDOW, DIFFERENCE_SUMS = StageKey("effect", "outcome"), StageKey("effect", "sums")
+
+UNSEEN_ARM = (
+    "An arm has too few rows to be told from the noise: is it coded 0 and 1, or by declared "
+    "labels? Of its mean only the bounds of the outcome are used."
+)
+
+
+@dataclass(frozen=True)
+class DifferenceInMeans(Learner):
+    """Difference of the arms' mean outcomes, from one release of bounded sums within the arms.
+
+    Valid where treatment was randomised with one probability for all; the average effect, that on
+    the treated and the overlap-weighted one are then the same. A numeric outcome is first looked at
+    through a histogram, so that wide bounds cost little with many rows: both arms are cut to one
+    window, and the interval holds the bias of that. An outcome with two labels needs no squares.
+    """
+
+    name: ClassVar[str] = "difference"
+    title: ClassVar[str] = "difference in means"
+    shares: ClassVar[Mapping[str, float]] = {
+        "bounds": budget.SHARES.top_bounds,
+        "effect": budget.SHARES.trial_effect,
+    }
+
+    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
+        return [
+            budget.StageWeight(WINDOW, budget.SHARES.trial_range),
+            budget.StageWeight(DIFFERENCE_SUMS, budget.SHARES.trial_sums),
+        ]
+
+    def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
+        """Stages with integer budgets.
+
+        Raises
+        ------
+        CapabilityError
+            A split is asked for: there are no nuisances whose rows could be kept apart.
+        """
+        if request.split != "full":
+            raise CapabilityError(
+                f"split={request.split!r} keeps the rows of nuisances apart, and a formula without "
+                "covariates has no nuisances: leave split='full'"
+            )
+        needs, name = self.needs(request, bases.moment_base(base)), request.formula.outcome
+        if not (isinstance(request.schema.get(name), Interval) or name in undeclared.numbers):
+            needs = needs[1:]  # two values have no range to look at
+        return budget.make_plan(request, self.name, "none", needs, self.shares, undeclared)
+
+    def run(self, session: FitRun) -> Estimate:
+        session.buy_bounds()
+        request, schema = session.plan.request, session.schema
+        groups = resolve_groups(request.groups, schema)
+        session.vault.set_layout(schema, (), groups)
+        domain = schema[request.formula.outcome]
+        bounds = domain if isinstance(domain, Interval) else Interval(0.0, 1.0)
+        rough = vault.ArmSums(
+            (bounds, bounds), len(groups), len(request.groups),
+            request.trust.neighbors, squares=isinstance(domain, Interval),
+        )  # fmt: skip
+        cut = _window(session, bounds, rough)
+        sums = replace(rough, windows=(cut.interval, cut.interval))
+        release = session.release(DIFFERENCE_SUMS, sums)
+        value, sd = (
+            difference.ArmTotals(*sums.split(part)) for part in (release.value, release.noise_sd)
+        )
+        if isinstance(request.propensity, float):
+            sds = float(sd.count[:, 0].max())
+            session.look_at_arms(value.count[:, 0], sds, request.propensity)
+        value, sd, noise = difference.agreed(value, sd, partitions(groups, schema, request.needed))
+        labels = tuple(g.label for g in groups)
+        more = (*request.asked.averages[1:], *(RISKS if request.asked.ratios else ()))
+        found = difference.estimate_difference(
+            request.estimand, labels, value, sd, cut, bounds, noise, more
+        )
+        if session.beyond is not None:
+            bias = session.beyond.bias(value.count)
+            found = replace(found, clipping=found.clipping + bias)
+        found = with_design_effect(found, request.trust.max_rows)
+        lost = bool(difference.unseen(value, sd)[:, 0].any())
+        said = UNSEEN_ARM if request.trust.panel is None else PANEL_ARM
+        return Estimate(
+            session.plan, schema, Design((), schema, full_rank=True),
+            Population(schema, {}, np.eye(0), found.size), None, None, found,
+            tuple(session.releases), session.vault.size, session.vault.real_noise,
+            alerts=tuple((session.alerts | ({"arm": said} if lost else {})).items()),
+        )  # fmt: skip
+
+    @classmethod
+    def describe(cls, estimate: Estimate) -> Description:
+        request = estimate.plan.request
+        words, trial = words_of(request), request.trust.panel is None
+        same = (SAME_NOTE,) if request.asked.averages != ("ATE",) else ()
+        return Description(
+            title=cls.title,
+            rows=(("Nuisances", "none"), ("Propensity", "one for all rows")),
+            reading=(BY_LOT, *same) if trial else (words.reading,),
+            assumptions=((RANDOMISED,) if trial else words.identified) + (NO_INTERFERENCE, BOUNDED),
+            methods=(
+                *words.methods,
+                *DIFFERENCE_METHODS,
+                *((RATIO,) if request.asked.ratios else ()),
+            ),
+            adjusts=False,
+        )
+
+
+SAME_NOTE = (
+    "Without covariates ATE, ATT and ATO are one number. Where one probability decides for all, "
+    "the same difference in means estimates all three."
+)
+
+DIFFERENCE_METHODS = (
+    "Difference in means. The rows were read through sums of bounded row vectors only, computed "
+    "exactly on an integer grid; discrete Gaussian noise (OpenDP) was added to each sum. "
+    "Everything after that is post-processing.",
+    "Means of the arms are ratios of noisy sums; standard errors add the sampling variance of "
+    "Welch (HC2 in the regression on treatment) and privacy noise (delta method). If a noisy "
+    "histogram of the outcome showed that its bounds are wide, outcomes were clipped to a narrower "
+    "interval; intervals and p values allow for the largest bias that this can cause (Armstrong "
+    "and Kolesár 2018).",
+    MISSING,
+)
+
+
+def _window(session: FitRun, bounds: Interval, sums: vault.ArmSums) -> ranges.Window:
+    """Where outcomes are cut: by a histogram if the plan has one."""
+    if not session.plan.has(WINDOW):
+        return ranges.Window(bounds)
+    height = vault.OutcomeResidual(Constant(bounds.lo), vault.Outcome(bounds.lo, bounds.hi))
+    cells = vault.ArmHistogram(height, ranges.heights(bounds), "outcome")
+    release = session.release(WINDOW, cells)
+    # of the sums, per half width of their window
+    change = sums.sensitivity(session.plan.request.trust.neighbors)
+    noise = session.noise_sd(DIFFERENCE_SUMS, change, float(sums.units[0])) / (0.5 * bounds.width)
+    counts, sd = cells.split(release.value), float(release.noise_sd[0])
+    outcome = session.plan.request.formula.outcome
+    session.look_at(outcome, counts.sum(axis=0), np.sqrt(2.0) * sd)
+    anywhere = session.plan.request.tails == "any"
+    return ranges.trial_window(counts, sd, bounds, noise, anywhere=anywhere)

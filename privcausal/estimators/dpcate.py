@@ -1,0 +1,533 @@
+"""DP-CATE (Schroeder et al. 2025): the whole effect function, by private kernel regression."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from privcausal import accounting, vault
+from privcausal.accounting.charge import exact
+from privcausal.errors import BudgetError, CapabilityError
+from privcausal.estimators import bases, budget, options, orthogonal, survey
+from privcausal.estimators.base import CateLearner, EffectFit, shown
+from privcausal.estimators.nuisances import (
+    FoldFit,
+    by_fold,
+    cross_noise,
+    nuisance_of,
+    read_sizes,
+    remainder,
+    sizes_of,
+)
+from privcausal.estimators.orthogonal import nuisances as nuisances_of
+from privcausal.features import functions
+from privcausal.features.design import Design
+from privcausal.features.expansions import Fourier, fourier
+from privcausal.features.rows import Rows, read_queries
+from privcausal.inference import cuts, effects, smoothing
+from privcausal.inference.priors import PRIORS
+from privcausal.request.plan import Plan, Stage, StageKey, portions
+from privcausal.request.request import Request
+from privcausal.stored import stored
+from privcausal.typing import Frame, Integers, Vector
+
+# Base "nn": nuisances by networks learned with differentially private gradient descent.
+
+NETWORK_BATCH, NETWORK_RATE = 128, 0.01
+"""Rows of a step, on average, and Adam's step size (Schroeder et al. 2025, supplement G.3)."""
+
+PROPENSITY = StageKey("nuisance", "network of the treatment")
+OUTCOME = StageKey("nuisance", "network of the outcome")
+SHARE = 0.5
+"""Of epsilon, and of delta, for the networks where all stages read all rows."""
+
+
+def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
+    """Refuse what the networks cannot do.
+
+    Raises
+    ------
+    CapabilityError
+    """
+    asked = {
+        "neighbors='add_remove'": request.trust.neighbors != "substitute",
+        "unit=": request.trust.unit is not None,
+        f"split={request.split!r}": request.split != "full" and request.mode != "paper",
+        "shares=": bool(request.budget.shares),
+        "bounds to be bought": bool(undeclared),
+        "groups=": bool(request.groups),
+    }
+    options.refuse(asked, "base='nn' does not take {}; base='kernel' may")
+
+
+def network_plan(
+    request: Request,
+    learner: str,
+    needs: Sequence[budget.StageWeight],
+    undeclared: budget.Undeclared,
+) -> Plan:
+    """Networks priced in (epsilon, delta), the other stages in rho; all rows, so both add up."""
+    check_networks(request, undeclared)
+    networks = network_stages(request)
+    spent, failing = (sum(getattr(n, of) for n in networks) for of in ("epsilon", "delta"))
+    rest = float(exact(request.budget.epsilon) - Fraction(spent, accounting.PICO))
+    cap = accounting.rho_of(
+        rest * (1 - 1e-12), accounting.delta_after(request.budget.delta, failing), gdp=True
+    )
+    amounts = portions(cap, [need.weight for need in needs])
+    first, *others = [Stage(n.key, a) for n, a in zip(needs, amounts, strict=True)]
+    return Plan(request, learner, options.NN.name, (first, *networks, *others), cap, gdp=True)
+
+
+def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
+    """Those of the networks, with their share of epsilon and delta.
+
+    On a half of their own they have all of both: (epsilon / 2, delta / 2) each where there are two
+    (Schroeder et al. 2025, Theorem 1).
+    """
+    names = [OUTCOME] if request.propensity is not None else [PROPENSITY, OUTCOME]
+    share = Fraction(1) if own_half else exact(SHARE)
+    each, failing = (
+        math.floor(exact(amount) * share * accounting.PICO) // len(names)
+        for amount in (request.budget.epsilon, request.budget.delta)
+    )
+    if each < 1 or failing < 1:
+        raise BudgetError("eps or delta is too small to be shared: they are counted in 1e-12")
+    rows, part = (0.5, "nuisance") if own_half else (1.0, "all")
+    return [Stage(name, 0, failing, 0, rows, part, each, own_half) for name in names]
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class ArmDifference(effects.Effect):
+    """mu1 - mu0 as an effect, cut to its reach."""
+
+    difference: functions.Function
+
+    def __call__(self, rows: Rows) -> Vector:
+        return np.clip(self.difference(rows), -self.reach, self.reach)
+
+
+def learn_networks(
+    session: survey.FitRun, design: Design, clip: float, base: options.NN
+) -> tuple[FoldFit, functions.NuisanceTriple, effects.Effect]:
+    """Train the networks on the rows of their stages; their weights are released.
+
+    The last is the effect that they have, mu1 - mu0.
+    """
+    request, schema = session.plan.request, session.schema
+    outcome, known = survey.outcome_of(request, schema), survey.declared_propensity(request, schema)
+    soft = min(PRIORS.residual_clip, clip)
+    e: functions.Function
+    e_soft: functions.Function
+    if known is None:
+        treated = _weights(session, design, base, PROPENSITY, vault.Assigned(), by_arm=False)
+        e = functions.Network(design, treated, clip, 1 - clip, share=True)
+        e_soft = functions.Network(design, treated, soft, 1 - soft, share=True)
+    else:
+        e = e_soft = known
+    low, high, half = outcome.lo, outcome.hi, outcome.bound
+    means = _weights(session, design, base, OUTCOME, outcome, by_arm=True)
+    mu0, mu1 = (
+        functions.Network(design, means, low, high, 0.5 * (low + high), half, arm)
+        for arm in (0.0, 1.0)
+    )
+    part = FoldFit(e, e_soft, functions.Mixture(e_soft, mu1, mu0), None)
+    pilot = ArmDifference((), 2 * half, functions.Difference(mu1, mu0))
+    return part, functions.NuisanceTriple(e, mu0, mu1), pilot
+
+
+def _weights(
+    session: survey.FitRun,
+    design: Design,
+    base: options.NN,
+    stage: StageKey,
+    target: vault.Transform,
+    *,
+    by_arm: bool,
+) -> Vector:
+    """Of the network that learns this target; `by_arm` from the treatment too."""
+    planned = session.plan.stage(stage)
+    assert session.vault.size is not None  # by `check_networks`
+    rows = max(math.floor(planned.rows * session.vault.size), 1)
+    rate = min(1.0, NETWORK_BATCH / rows)
+    steps = math.ceil(base.epochs / rate)
+    sd = accounting.multiplier_for_replaced(
+        planned.epsilon / accounting.PICO,
+        planned.delta / accounting.PICO,
+        rate,
+        steps,
+        functions.size(len(design) + by_arm),
+        vault.PrivateNetwork.grid,
+    )
+    what = "outcome" if by_arm else "treatment"
+    order = vault.PrivateNetwork(
+        design, target, not by_arm, by_arm, steps, rate, rate * rows, NETWORK_RATE, sd, what
+    )
+    return session.release(stage, order).value
+
+
+ORTHOGONAL = 1e-9
+"""Queries this near to orthogonal in the RKHS get independent noise."""
+
+LEAST_RIDGE = 1e-4
+"""Least ridge that is chosen, as a share of the most curvature that rows can have: the solver's
+steps grow with one over its root, and next to nothing is shrunk there."""
+
+KERNEL = StageKey("effect", "kernel weights")
+
+FAILING = 1
+"""pico-delta: bounds the chance that there are more rows than `_most` says."""
+
+OTHER_HALF = 200
+"""Rows by which half of the rows may pass four times the other half: see `_most`."""
+
+NETWORK_NEEDS = (
+    budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.networks_marginals),
+    budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.networks_sizes),
+    budget.StageWeight(KERNEL, budget.SHARES.networks_kernel),
+)
+"""What is left to pay for in rho where networks learn the nuisances."""
+
+
+@dataclass(frozen=True)
+class DPCATE(CateLearner):
+    """tau(x) by Gaussian-kernel regression of a pseudo-outcome, released as one function.
+
+    Second stage of the paper's Theorem 3, with the sensitivity corrected and without state: the
+    function's weights on a public finite basis leave the vault once, with discrete Gaussian noise
+    for the l2 distance by which one row can move them (`vault.KernelRegression`). All predictions
+    are functions of these numbers. Nuisances are private (base "gam"), and so is a first additive
+    effect, that of learner "r": the regression learns what it leaves, and shrinks towards it.
+
+    Parameters
+    ----------
+    score : {"r", "dr"}
+        The pseudo-outcome: (Y - eta) / (T - e) with weight (T - e)^2, or the doubly robust score.
+    queries : data frame, optional
+        Public points at which alone the effect is released. Default: the whole function.
+    """
+
+    score: Literal["r", "dr"] = "r"
+    queries: Frame | None = field(default=None, repr=False, compare=False)
+    name: ClassVar[str] = "dpcate"
+    title: ClassVar[str] = "DP-CATE"
+    bands: ClassVar[str] = (
+        "Bands of the effect are approximate, and right on average over x. They add the law of its "
+        "first, additive part to that of the rest, which they take for a draw of the kernel's "
+        "Gaussian process whose size was read from released numbers."
+    )
+
+    def __post_init__(self) -> None:
+        options.check_one_of("DPCATE(score=)", self.score, ("r", "dr"))
+
+    def effect_needs(self, request: Request, base: bases.Base) -> list[budget.StageWeight]:
+        return [
+            *orthogonal.nuisance_needs(request, base),
+            budget.StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.dpcate_first_sizes),
+            budget.StageWeight(budget.Stages.RESIDUALS, budget.SHARES.dpcate_first),
+            budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.dpcate_sizes),
+            budget.StageWeight(
+                KERNEL,
+                budget.SHARES.dpcate_kernel,
+                FAILING if request.trust.neighbors == "add_remove" else 0,
+            ),
+        ]
+
+    def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
+        """Stages with integer budgets; no data are needed."""
+        kernel = second_stage(base)
+        if kernel.loss == "squared" and request.trust.neighbors != "substitute":
+            raise CapabilityError(
+                "Kernel(loss='squared') needs a public number of rows, which "
+                "neighbors='add_remove' protects; write loss='huber'"
+            )
+        if isinstance(base, options.NN):
+            return network_plan(request, self.name, NETWORK_NEEDS, undeclared)
+        needs = self.needs(request, bases.Gam())
+        return budget.make_plan(request, self.name, kernel.name, needs, self.shares, undeclared)
+
+    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
+        second_stage(base)  # refuses others
+        return bases.Gam()
+
+    def learn(self, state: survey.Survey) -> EffectFit:
+        """The effect; averages are centred on the mean of the first one."""
+        base = state.session.option
+        if isinstance(base, options.NN):
+            part, nuisance, first = learn_networks(state.session, state.design, state.clip, base)
+            partials: tuple[FoldFit, ...] = (part,)
+            nuisances: tuple[functions.NuisanceTriple, ...] = (nuisance,)
+            doubt = remainder(state, partials)
+        else:
+            known = nuisances_of(state)
+            state, doubt = known.state, known.doubt
+            found = orthogonal.residual_moments(known)
+            first, partials = orthogonal.orthogonal_effect(
+                state, known.partials, found, orthogonal.conditional(state)
+            )
+            nuisances = tuple(nuisance_of(p, first, state.outcome) for p in partials)
+        score = _scored(self.score, state, partials, nuisances, first)
+        effect = _kernel_effect(state, second_stage(base), score, partials[0])
+        seen = shown(partials, nuisances)
+        return EffectFit(
+            state, effect, nuisances, seen, doubt, partials, first, centre=score.centre
+        )
+
+    @classmethod
+    def method(cls, title: str, plan: Plan) -> str:
+        where = (
+            "answers at the declared points" if plan.request.queries else "weights on that basis"
+        )
+        networks = "nuisances by networks (private gradient descent)"
+        nuisances = networks if plan.base == options.NN.name else "private additive nuisances"
+        left = "" if plan.base == options.NN.name else "less a first additive effect (learner 'r') "
+        return (
+            f"{title} (Schroeder et al. 2025, Theorem 3, with the sensitivity put right) with "
+            f"{nuisances}. The second stage is a Gaussian-kernel regression of a pseudo-outcome "
+            f"{left}on a public finite basis, ridge-regularised and with a bounded pull of each "
+            f"row; its {where} were released once, with discrete Gaussian noise (OpenDP) for the "
+            "distance by which one row can move them. All else was read through sums of bounded "
+            "row vectors with noise. Everything after that is post-processing."
+        )
+
+
+def _kernel_effect(
+    state: survey.Survey, kernel: options.Kernel, score: _Score, partial: FoldFit
+) -> effects.Effect:
+    features = basis(state, kernel)
+    # the usual law of residual products helps: by itself a small budget sees no sizes
+    sizes = (
+        read_sizes(state, sizes_of(score.target), budget.Stages.SCORE_SIZES)
+        if score.doubly_robust
+        else orthogonal.residual_sizes(state, score.target, budget.Stages.SCORE_SIZES, partial)
+    )
+    count, most = state.population.count, _most(state)
+    cut = cuts.threshold_for_effect(sizes, cross_noise(state, KERNEL, 1.0) / count)
+    below = max(sizes.below(cut), PRIORS.least_below)
+    mass = count * score.weight * below
+    residual = (sizes.rms(cut) / below) ** 2 / score.weight
+    spread = smoothing.LEFT_SPREAD if score.first else smoothing.EFFECT_SPREAD
+    law = smoothing.KernelPrior.of(features, state.rows, mass, residual, spread)
+
+    def regression(ridge: float) -> vault.KernelRegression:
+        order = features, score.curvature, score.target
+        if kernel.loss == "huber":
+            return vault.KernelRegression(*order, cut, ridge, rows=most)
+        reach = min(score.reach, cut) if score.doubly_robust else score.reach
+        lipschitz = vault.proven_lipschitz(score.curvature.bound, reach, cut, most, ridge)
+        return vault.KernelRegression(*order, lipschitz, ridge, "squared", cut, rows=most)
+
+    def noise(ridge: float) -> float:
+        """Noise sd of a weight, as the vault will draw it."""
+        plan, wanted = state.session.plan, regression(ridge)
+        trust = plan.request.trust
+        moved = wanted.sensitivity(trust.neighbors) * trust.max_rows * float(wanted.units[0])
+        return float(moved / np.sqrt(2 * plan.stage(KERNEL).rho / accounting.PICO))
+
+    if kernel.ridge is None:
+        ridge = max(law.best_ridge(noise), LEAST_RIDGE * score.curvature.bound * most)
+    else:
+        ridge = 2 * kernel.ridge * count
+    return _released(state, regression(ridge), law, score)
+
+
+def _released(
+    state: survey.Survey, order: vault.KernelRegression, law: smoothing.KernelPrior, score: _Score
+) -> effects.Effect:
+    """The function, or its answers at the queries."""
+    session, reach = state.session, 2 * state.outcome.bound
+    queries = session.plan.request.queries
+    rows = None if queries is None else read_queries(queries, state.design)
+    phi = None if rows is None else rows.phi(order.features)
+    if rows is not None and phi is not None and np.linalg.norm(phi, 2) <= 1 + ORTHOGONAL:
+        return _answers(state, order, law, score, rows)
+    release = session.release(KERNEL, order)
+    coef, cov = smoothing.denoised(law, release.value, order.ridge, float(release.noise_sd[0]))
+    kernel = effects.Piece(
+        functions.Additive(order.features, coef, 0.0 if score.first else score.centre), cov
+    )
+    function = effects.Effect((*score.first, kernel), reach)
+    if rows is None:
+        return function
+    columns = order.features.columns
+    return answers_at(state.design, columns, rows, reach, function(rows), function.sd(rows))
+
+
+def _answers(
+    state: survey.Survey,
+    order: vault.KernelRegression,
+    law: smoothing.KernelPrior,
+    score: _Score,
+    rows: Rows,
+) -> effects.Answers:
+    """Independent noise on each answer, where it is as small as that of a process."""
+    session = state.session
+    phi = rows.phi(order.features)
+    wanted = vault.KernelAnswers(
+        **{f.name: getattr(order, f.name) for f in fields(order)}, points=phi
+    )
+    release = session.release(KERNEL, wanted)
+    cov = law.cov(order.ridge, 0.0)
+    known = effects.Effect(score.first, np.inf).sd(rows)
+    spread = np.sqrt(
+        np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0) + release.noise_sd**2 + known**2
+    )
+    value, reach = score.around(rows) + release.value, 2 * state.outcome.bound
+    return answers_at(state.design, order.features.columns, rows, reach, value, spread)
+
+
+@dataclass(frozen=True, eq=False)
+class _Score:
+    """A pseudo-outcome less a released effect, times its weight, as bounded row maps.
+
+    Attributes
+    ----------
+    around : Function
+        That effect, cut to the outcome's range.
+    first : tuple of Piece
+        Its pieces, to which the kernel's function adds. Their errors count in full, though the
+        function may mend some of them. Empty where the effect is the constant `centre`.
+    centre : float
+        Its mean over the synthetic population.
+    weight : float
+        Mean weight over the synthetic population.
+    reach : float
+        Bound of |target| / sqrt(weight) of a row.
+    doubly_robust : bool
+        Or that of the R-learner.
+    """
+
+    curvature: vault.Transform
+    target: vault.Transform
+    around: functions.Function
+    first: tuple[effects.Piece, ...]
+    centre: float
+    weight: float
+    reach: float
+    doubly_robust: bool
+
+
+def _scored(
+    score: str,
+    state: survey.Survey,
+    partials: tuple[FoldFit, ...],
+    nuisances: tuple[functions.NuisanceTriple, ...],
+    found: effects.Effect,
+) -> _Score:
+    outcome, rows = state.outcome, state.rows
+    limit = 2 * outcome.bound
+    centre = float(np.clip(np.mean(found(rows)), -limit, limit))
+    first = tuple(
+        replace(piece, additive=replace(piece.additive, lo=-limit, hi=limit))
+        for piece in found.pieces
+    )
+    around: functions.Function = (
+        effects.Effect(first, limit) if first else functions.Constant(centre)
+    )
+    most = limit if first else abs(centre)
+    if score == "dr":
+        one = vault.OfCovariates(functions.Constant(1.0), 1.0)
+        target = by_fold(lambda n: vault.Aipw(n, outcome, state.clip, around, most), nuisances)
+        return _Score(one, target, around, first, centre, 1.0, target.bound, True)
+    soft = state.soft_clip
+    e = partials[0].e_soft(rows)
+    return _Score(
+        by_fold(lambda p: vault.OverlapMass(p.e_soft, soft), partials),
+        by_fold(
+            lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, soft, around, most), partials
+        ),
+        around,
+        first,
+        centre,
+        float(np.mean(e * (1 - e))),
+        limit + (1 - soft) * most,
+        False,
+    )
+
+
+def _most(state: survey.Survey) -> float:
+    """Public bound N on the number of rows that count; with add_remove, but for a chance in delta.
+
+    Privacy
+    -------
+    With add_remove N is 2 (c + 10 s) k rows more than twice over, where c = n + Z is the noisy
+    count of the marginals, Z the mean of their sums of discrete Gaussians, sub-Gaussian with
+    parameter s (Canonne et al. 2020), and k = max_rows. Two tables that differ in one unit have n
+    and at most n + k rows. Unless Z < -10 s, which has a chance of exp(-50) < 2e-22, N >= 2 n + k
+    >= n + k: it holds for both. With ``split="disjoint"`` n is the number of rows of the first
+    half, m that of the other, where the function is learnt, and N = 4 (c + 10 s) + 401 k >=
+    4 n + 401 k. Units go to a half by fair coins: m > 4 n + 200 k means that the n + m rows, those
+    of W = (n + m) / k full units at least, have less than a fifth in the first half, and W > 200.
+    By Chernoff's bound (the worst weights are full units, as log E exp(-t w B) is convex in w) its
+    chance is at most exp(-W KL(1/5 || 1/2)) <= exp(-.19 x 200) < 1e-16. Together less than
+    `FAILING` = 1e-12.
+
+    Let an output be good where N bounds the rows of both tables, which depends on what was
+    released, and on coins that are the same for both. On good outputs the release is proven, so
+    P(S) <= P(S, good) + 1e-12 <= e^epsilon P'(S, good) + delta + 1e-12 for every set S of outputs:
+    the chance adds to delta once, and whatever happens otherwise costs nothing more.
+    """
+    session = state.session
+    size, plan = session.vault.size, session.plan
+    k = plan.request.trust.max_rows
+    if size is not None:
+        return float(size * k)
+    count = state.population.count + 10 * state.population.count_sd
+    if plan.request.split == "disjoint":
+        return 4 * count + (2 * OTHER_HALF + 1) * k
+    return 2 * count + k
+
+
+# -- the kernel on a study's effect modifiers -----------------------------------------------------
+
+
+def second_stage(base: bases.AnyBase) -> options.Kernel:
+    """The kernel of a base; "gam", the default of `privcate`, is what the nuisances have anyway."""
+    if isinstance(base, options.Kernel):
+        return base
+    if isinstance(base, options.NN):
+        return base.second
+    if base == bases.Gam():
+        return options.Kernel()
+    raise CapabilityError(
+        f"learner='dpcate' has a kernel for its second stage, and nuisances by 'gam': write "
+        f"base='kernel', base='nn' or base=pc.bases.Kernel(...), not base={base.name!r}"
+    )
+
+
+def basis(state: survey.Survey, kernel: options.Kernel) -> Fourier:
+    """Fourier features of the effect modifiers."""
+    own = {b.column for b in state.effect_features.blocks}
+    columns = np.array(sorted(own), np.int64)
+    default = 0.5 * float(np.sqrt(width(state.design, columns)))
+    return fourier(state.design, columns, kernel.bandwidth or default, kernel.functions)
+
+
+def effect_columns(design: Design, request: Request) -> Integers:
+    """Positions of the design columns on which the effect depends."""
+    own = {
+        term.name
+        for term in Design(request.formula.modifiers, design.schema, full_rank=False).terms
+    }
+    return np.array([j for j, c in enumerate(design.columns) if c.term in own], np.int64)
+
+
+def width(design: Design, columns: Integers) -> int:
+    """Numeric columns and factors, at least one: squared distances grow by it."""
+    kinds = [design.columns[j] for j in columns.tolist()]
+    numeric = sum(1 for c in kinds if c.kind != "indicator")
+    return max(numeric + len({c.term for c in kinds if c.kind == "indicator"}), 1)
+
+
+def answers_at(
+    design: Design, columns: Integers, rows: Rows, reach: float, value: Vector, sd: Vector
+) -> effects.Answers:
+    """The effect at public points alone."""
+    points = np.ascontiguousarray(rows.scaled(design)[:, columns])
+    return effects.Answers((), reach, design, columns, points, value, sd)

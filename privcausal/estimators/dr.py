@@ -1,0 +1,103 @@
+"""DR-learner (Kennedy 2020): regression of the doubly robust score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from privcausal.estimators import budget, orthogonal
+from privcausal.estimators.base import CateLearner, EffectFit, Recipe
+from privcausal.estimators.bases import Base, Gam
+from privcausal.estimators.boosting.recipes import dr_learner, two_stage_needs
+from privcausal.estimators.nuisances import by_fold, nuisance_of, read_sizes, sizes_of
+from privcausal.estimators.orthogonal import nuisances as nuisances_of
+from privcausal.estimators.survey import Grams, Survey
+from privcausal.features.functions import Additive, NuisanceTriple
+from privcausal.inference.effects import Effect, Piece
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import Moments, second_moment
+from privcausal.request.plan import StageKey
+from privcausal.request.request import Request
+from privcausal.vault import Aipw
+
+DR_MOMENTS = StageKey("effect", "score moments")
+
+
+@dataclass(frozen=True)
+class DR(CateLearner):
+    """First tau_1(x) by residuals, for the arm means; then the score minus tau_1 is regressed.
+
+    The better tau_1, the smaller the range of what is regressed; tau(x) = tau_1(x) + its fit.
+
+    The score could be as large as R/c, R the outcome's range and c the propensity clip, and noise
+    grows with the cut. The cut is chosen from a noisy histogram of its size, by the squared noise
+    of a wider one against the bias. With c = 0.1 few scores come near R/c, so that a narrower clip
+    costs noise mostly where overlap is poor. Learner "r" divides by nothing, and is therefore the
+    default.
+    """
+
+    name: ClassVar[str] = "dr"
+    title: ClassVar[str] = "DR-learner"
+
+    def effect_needs(self, request: Request, base: Base) -> list[budget.StageWeight]:
+        weights = budget.StageWeight(budget.Stages.WEIGHTS, budget.SHARES.dr_first_weights)
+        return [
+            *orthogonal.nuisance_needs(request, base),
+            budget.StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.dr_first_sizes),
+            budget.StageWeight(budget.Stages.RESIDUALS, budget.SHARES.dr_first),
+            *([weights] if base.released_weights else []),
+            budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.dr_sizes),
+            budget.StageWeight(DR_MOMENTS, budget.SHARES.dr_scores),
+        ]
+
+    def learn(self, state: Survey) -> EffectFit:
+        known = nuisances_of(state)
+        state, grams, partials = known.state, known.grams, known.partials
+        found = orthogonal.residual_moments(known)
+        first, partials = orthogonal.orthogonal_effect(
+            state, partials, found, orthogonal.conditional(state)
+        )
+        nuisances = tuple(nuisance_of(p, first, state.outcome) for p in partials)
+        effect = _second_stage(state, grams, first, nuisances, found.cut)
+        return EffectFit.of(known, partials, effect, first)
+
+    def boosted(self) -> Recipe:
+        return Recipe(two_stage_needs, dr_learner)
+
+
+def _second_stage(
+    state: Survey,
+    grams: Grams,
+    first: Effect,
+    nuisances: tuple[NuisanceTriple, ...],
+    plausible: float,
+) -> Effect:
+    """Regress psi - tau_1(x) on the effect's features and add tau_1 back.
+
+    A wide cut of the score says nothing of the effect: a priori, slopes of what is left are no
+    larger than the `plausible` ones of the effect itself.
+    """
+    reach = 2 * state.outcome.bound
+    target = by_fold(lambda n: Aipw(n, state.outcome, state.clip, first, reach), nuisances)
+    sizes = read_sizes(state, sizes_of(target), budget.Stages.SCORE_SIZES)
+    features, gram = state.effect_features, grams.whole.sub(state.effect_index)
+    cut = orthogonal.cut_of(state, sizes, DR_MOMENTS, PRIORS.cut_bias)
+    found = orthogonal.cut_moments(
+        state, features, target, sizes, cut, DR_MOMENTS, what="score minus first pass"
+    )
+    moments = Moments(gram.value, found.cross, gram.sd, found.cross_sd, found.spread**2)
+    fitted = orthogonal.conditional(state)(
+        moments, *orthogonal.effect_spreads(state, min(cut / 2, plausible))
+    )
+    piece = first.pieces[0]
+    # first is cut to [-reach, reach] where it centres the score; additive functions stay inside
+    total = Additive(features, np.asarray(piece.additive.coef + fitted.mean))
+    if isinstance(state.session.regression, Gam):  # the first's error is what is left to find
+        cov = second_moment(moments, piece.cov, fitted.mean)
+    else:
+        error = moments.noise_var * moments.gram + moments.cross_sd**2 * np.eye(features.size)
+        blind = np.eye(features.size) - fitted.cov @ np.linalg.solve(error, moments.gram).T
+        cov = fitted.cov + blind @ piece.cov @ blind.T
+    return Effect((Piece(total, np.asarray(cov)),), reach)

@@ -1,0 +1,372 @@
+"""tau(x) from the residual product, with what the nuisances' errors leave in it taken off.
+
+One release of sum w (T - e)(Y - eta) phi is read with the joint law of both nuisances: a part of
+the mean of their errors' product is subtracted, a part of its covariance joins the noise, and all
+that is left is in the bands. It is post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from privcausal import vault
+from privcausal.estimators import budget, survey
+from privcausal.estimators.bases import Base, Gam
+from privcausal.estimators.nuisances import (
+    FoldFit,
+    additive_nuisances,
+    as_effect,
+    clipped,
+    cross_noise,
+    extended,
+    interaction_needs,
+    over_folds,
+    refine,
+    remainder_weight,
+    residual_product,
+    updated_for_effect,
+    weights_gram,
+)
+from privcausal.features.rows import Features
+from privcausal.inference import confounding, cuts, regression
+from privcausal.inference.cuts import AbsHistogram, denoise_normal
+from privcausal.inference.effects import Effect
+from privcausal.inference.population import amplitude
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import outcome_window
+from privcausal.request.plan import StageKey
+from privcausal.request.request import Request
+from privcausal.typing import Matrix, Vector
+
+LEAST_RMS = 1e-3
+"""Floor of the root mean square, as a share of the cut: a variance of zero cannot be divided by."""
+
+ERROR_POINTS = 128
+"""Points of the synthetic population at which errors of nuisances are evaluated: their covariances
+are over all pairs."""
+
+
+def conditional(state: survey.Survey) -> EffectRegression:
+    """The base's own regression of an effect whose shape is wanted."""
+
+    def regress(
+        moments: regression.Moments, intercept_var: float, size_var: float
+    ) -> regression.Posterior:
+        base = state.session.regression
+        return base.conditional(moments, state.effect_features, intercept_var, size_var)
+
+    return regress
+
+
+EffectRegression = Callable[[regression.Moments, float, float], regression.Posterior]
+"""From moments and prior variances, of the intercept and of slopes, to the effect."""
+
+
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """Released moments of the residual product, corrected for the cut.
+
+    Attributes
+    ----------
+    cross, cross_sd
+        Sum of w (T - e)(Y - eta) phi, shape (p,), and the noise sd of each entry.
+    cut, spread : float
+        The cut, and the root mean square of what is below it.
+    clipping : float
+        Standard deviation allowed for the effect of the cut on the mean.
+    gram, gram_sd
+        Sum of w (T - e)^2 phi phi', shape (p, p), computed or bought.
+    mean_weight : float
+        Mean of (T - e)^2.
+    sizes : AbsHistogram
+        Of the product.
+    """
+
+    cross: Vector
+    cross_sd: Vector
+    cut: float
+    spread: float
+    clipping: float
+    gram: Matrix
+    gram_sd: float
+    mean_weight: float
+    sizes: AbsHistogram
+
+
+def _windowed(state: survey.Survey) -> survey.Survey:
+    """The state with the outcome cut to a released range, where one was planned."""
+    outcome = state.outcome
+    release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
+    if release is None:
+        return state
+    features, count = state.features, state.population.count
+    noise = cross_noise(state, budget.Stages.OUTCOME, features.cut) / count
+    linear = int((features.order == 1).sum())
+    found = outcome_window(
+        release.value,
+        float(release.noise_sd[0]),
+        outcome.lo,
+        outcome.hi,
+        count,
+        noise * float(np.sqrt(linear)) / amplitude(len(features.blocks)),
+    )
+    return replace(state, window=vault.Outcome(*found))
+
+
+def nuisance_needs(request: Request, base: Base) -> list[budget.StageWeight]:
+    """Stages of both nuisances, with their interactions where the base learns them."""
+    known, wide = request.propensity is not None, not survey.is_binary(request)
+    look = budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.outcome_range)
+    weights = (
+        budget.SHARES.interactions_treatment,
+        budget.SHARES.interactions_outcome,
+        budget.SHARES.interactions_sizes,
+    )
+    return [
+        *([look] if wide and not base.released_weights else []),
+        budget.StageWeight(budget.Stages.GRAM, budget.SHARES.gram),
+        *([] if known else [budget.StageWeight(budget.Stages.TREATMENT, budget.SHARES.treatment)]),
+        budget.StageWeight(budget.Stages.OUTCOME, budget.SHARES.outcome),
+        *([] if known or not base.interactions else interaction_needs(request, *weights)),
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class NuisanceFit:
+    """Nuisances, and what was released on the way to them.
+
+    `partials` are by fold; `doubt` is the bias of averages beyond what their laws say.
+    """
+
+    state: survey.Survey
+    grams: survey.Grams
+    partials: tuple[FoldFit, ...]
+    doubt: confounding.Remainder
+
+
+def nuisances(state: survey.Survey) -> NuisanceFit:
+    """Run every stage that `nuisance_needs` planned."""
+    state, grams, partials = additive_nuisances(_windowed(state))
+    state, partials = clipped(state, partials)
+    return NuisanceFit(state, grams, *refined(state, partials))
+
+
+def refined(
+    state: survey.Survey, partials: tuple[FoldFit, ...], spread: float | None = None
+) -> tuple[tuple[FoldFit, ...], confounding.Remainder]:
+    """With interactions where they are planned, and what averages allow for where none is seen."""
+    found = refine(state, partials, spread)
+    return (
+        (found, confounding.Remainder(0.0, 0.0))
+        if found is partials
+        else select_interactions(state, found)
+    )
+
+
+def select_interactions(
+    state: survey.Survey, partials: tuple[FoldFit, ...]
+) -> tuple[tuple[FoldFit, ...], confounding.Remainder]:
+    """The nuisances without interactions, unless the evidence of some fold supports them.
+
+    Where they are dropped, the averages allow for what they may confound.
+    """
+    beyond = [p.beyond for p in partials]
+    if any(one is None or one[1].support > 0 for one in beyond):
+        return partials, confounding.Remainder(0.0, 0.0)
+    laws, without = [], []
+    for part, one in zip(partials, beyond, strict=True):
+        assert one is not None
+        psi, pair = one
+        weight = remainder_weight(state, psi, part.e)
+        law = pair.remainder(weight)
+        shift = pair.confounding(weight) + law.mean
+        laws.append(confounding.Remainder(0.0, float(np.hypot(law.sd, shift))))
+        # interactions of zero, so that what is saved has the same structure
+        without.append(extended(part, psi, pair.without()))
+    return tuple(without), over_folds(laws)
+
+
+EffectStages = tuple[StageKey, StageKey, StageKey | None]
+"""Stages of sizes, of moments and, where they may be bought, of weights."""
+
+
+def residual_moments(
+    known: NuisanceFit,
+    target: vault.Transform | None = None,
+    stages: EffectStages = (
+        budget.Stages.RESIDUAL_SIZES,
+        budget.Stages.RESIDUALS,
+        budget.Stages.WEIGHTS,
+    ),
+    *,
+    by_arm: bool = False,
+) -> Residuals:
+    """Ask for the sizes of the residual product, or another target, then for its moments."""
+    state, partials = known.state, known.partials
+    sizes, moments, weights = stages
+    target = target or residual_product(state, partials)
+    law = residual_sizes(state, target, sizes, partials[0])
+    gram, gram_sd, mean_weight = weights_gram(state, known.grams, partials, weights)
+    cut, features = cut_of(state, law, moments, PRIORS.cut_bias), state.effect_features
+    found = cut_moments(state, features, target, law, cut, moments, by_arm=by_arm)
+    return Residuals(*found, gram=gram, gram_sd=gram_sd, mean_weight=mean_weight, sizes=law)
+
+
+class ReleasedMoments(NamedTuple):
+    """What one release says, corrected for the cut: fields of `Residuals`."""
+
+    cross: Vector
+    cross_sd: Vector
+    cut: float
+    spread: float
+    clipping: float
+
+
+def cut_of(state: survey.Survey, law: cuts.AbsHistogram, stage: StageKey, bias: float) -> float:
+    """Where a stage's target is cut, at a `bias` per cut (`cuts.threshold_for_effect`)."""
+    noise = cross_noise(state, stage, state.effect_features.cut) / state.population.count
+    return cuts.threshold_for_effect(law, noise, bias=bias)
+
+
+def cut_moments(
+    state: survey.Survey,
+    features: Features,
+    target: vault.Transform,
+    law: cuts.AbsHistogram,
+    cut: float,
+    stage: StageKey,
+    *,
+    what: str = "residual product",
+    by_arm: bool = False,
+) -> ReleasedMoments:
+    """Ask for the moments of a target that is cut, and scale them to those of the uncut one."""
+    order = vault.Cross(features, target, cut, what, by_arm=by_arm)
+    release = state.session.release(stage, order)
+    below = max(law.below(cut), PRIORS.least_below)
+    return ReleasedMoments(
+        release.value / below,
+        release.noise_sd / below,
+        cut,
+        max(law.rms(cut), LEAST_RMS * cut),
+        PRIORS.cut_allowance * cuts.unseen_bias(law, cut),
+    )
+
+
+def residual_sizes(
+    state: survey.Survey, target: vault.Transform, stage: StageKey, part: FoldFit
+) -> cuts.AbsHistogram:
+    """Histogram of a residual product's size, helped by the usual shape of such products."""
+    borders = cuts.size_edges(target.bound)
+    release = state.session.release(stage, vault.SizeHistogram(target, borders, "|product|"))
+    e = part.e_soft(state.rows)[:ERROR_POINTS]
+    noise = float(release.noise_sd[0])
+    return denoise_normal(release.value, noise, borders, state.population.count, e)
+
+
+class FittedEffect(NamedTuple):
+    """What moments say of the effect.
+
+    Attributes
+    ----------
+    effect : Effect
+        With the covariance of its band.
+    cov : Matrix
+        Covariance of the coefficients under the effect's own prior and noise, shape (p, p).
+    left : list of ProductBias
+        Laws of what the nuisances left in the moments.
+    """
+
+    effect: Effect
+    cov: Matrix
+    left: list[confounding.ProductBias]
+
+
+def orthogonal_effect(
+    state: survey.Survey, partials: tuple[FoldFit, ...], found: Residuals, regress: EffectRegression
+) -> tuple[Effect, tuple[FoldFit, ...]]:
+    """tau(x), and the nuisances read again with its constant part.
+
+    The law of their errors depends on the mean effect; a second reading changes little.
+    """
+    effect = read_effect(state, found, partials, partials, regress).effect
+    if partials[0].pair is None:  # a known propensity leaves nothing
+        return effect, partials
+    after = updated_for_effect(state, partials, effect)
+    return read_effect(state, found, partials, after, regress).effect, after
+
+
+def effect_spreads(state: survey.Survey, slopes: float) -> tuple[float, float]:
+    """Prior variances of the mean effect, and of its terms, which together reach `slopes`."""
+    return (PRIORS.constant_sd * state.outcome.bound) ** 2, slopes**2 / PRIORS.effect_terms
+
+
+def read_effect(
+    state: survey.Survey,
+    found: Residuals,
+    used: tuple[FoldFit, ...],
+    known: tuple[FoldFit, ...],
+    regress: EffectRegression,
+) -> FittedEffect:
+    """Regression of the released moments, less what the nuisances `used` left in them.
+
+    The covariance of the leftover, with what cutting may have done to the constant, is in the band.
+    """
+    features = state.effect_features
+    noise_var = found.spread**2 / found.mean_weight
+    moments = regression.Moments(found.gram, found.cross, found.gram_sd, found.cross_sd, noise_var)
+    spreads = effect_spreads(state, found.cut)
+    base = state.session.regression
+    if not isinstance(base, Gam):
+        posterior = regress(moments, *spreads)
+        return FittedEffect(as_effect(state, posterior), posterior.cov, [])
+    left = leftovers(state, used, known)
+    mean, cov = product_bias_moments(state, left, features)
+    moments = replace(moments, cross=found.cross - mean)
+    posterior = regress(moments, *spreads)
+    cov[0, 0] += (found.clipping * found.gram[0, 0] / found.mean_weight) ** 2
+    reference = base.reference(features, *spreads)
+    around = regression.second_moment(replace(moments, extra=cov), reference, posterior.mean)
+    return FittedEffect(as_effect(state, replace(posterior, cov=around)), posterior.cov, left)
+
+
+def leftovers(
+    state: survey.Survey, used: tuple[FoldFit, ...], known: tuple[FoldFit, ...]
+) -> list[confounding.ProductBias]:
+    """Laws of d_e d_b by fold; none for a known e."""
+    if used[0].pair is None:
+        return []
+    phi, found = state.rows.phi(state.features)[:ERROR_POINTS], []
+    for one, two in zip(used, known, strict=True):
+        assert one.pair is not None
+        assert two.pair is not None
+        sources = [confounding.BiasSource(phi, two.pair, *one.pair.mean)]
+        if one.beyond is not None and two.beyond is not None:
+            psi, pair = one.beyond
+            own = state.rows.phi(psi)[:ERROR_POINTS]
+            sources.append(confounding.BiasSource(own, two.beyond[1], *pair.mean))
+        found.append(confounding.leftover(sources))
+    return found
+
+
+def product_bias_moments(
+    state: survey.Survey, laws: Sequence[confounding.ProductBias], features: Features
+) -> tuple[Vector, Matrix]:
+    """What of sum w phi d_e d_b is taken off, and the covariance around it; zero without laws.
+
+    Folds err alike at worst, so the covariance of their mean is at most the mean of theirs.
+    """
+    if not laws:
+        return np.zeros(features.size), np.zeros((features.size, features.size))
+    phi = state.rows.phi(features)[:ERROR_POINTS]
+    lead = phi.T * features.weight(phi) * (state.population.count / len(phi))
+    mean = np.mean([law.mean for law in laws], axis=0)
+    cov = np.mean([law.cov for law in laws], axis=0)
+    whole = lead @ mean
+    rest = (1 - PRIORS.product_bias_mean) * whole
+    return PRIORS.product_bias_mean * whole, np.asarray(
+        lead @ cov @ lead.T + np.multiply.outer(rest, rest)
+    )

@@ -1,0 +1,154 @@
+"""What the published mechanisms (`privcausal.paper`) share: refusals, and nuisances on one half."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.stats.qmc import Sobol
+
+from privcausal.accounting import PICO, rho_of
+from privcausal.accounting.charge import exact
+from privcausal.accounting.price import check_epsilon
+from privcausal.errors import BudgetError, SchemaError
+from privcausal.estimators.budget import SHARES, Stages, StageWeight, Undeclared
+from privcausal.estimators.nuisances import (
+    FoldFit,
+    additive_nuisances,
+    nuisance_of,
+    residual_effect,
+)
+from privcausal.estimators.options import refuse
+from privcausal.estimators.survey import FitRun, Survey, prepare
+from privcausal.estimators.words import SPLIT_WORDS, Estimate, TextPairs, nuisance_rows
+from privcausal.features.design import Design
+from privcausal.features.functions import NuisanceTriple
+from privcausal.request.plan import Plan, Stage, StageKey, portions
+from privcausal.request.request import Request
+from privcausal.typing import Matrix
+
+_PUBLIC_SEED = 20_250_521  # corners where an optimiser starts, not noise; they are public
+
+
+CUBE_STARTS, CORNER_VARIABLES = 1024, 10
+"""Starts that fill the cube, and the most variables of which all corners are starts."""
+
+
+def starting_points(design: Design) -> Matrix:
+    """Where the search for gamma begins: points that fill the unit cube, and its corners.
+
+    PrivATE's supplement C.2 has ten random ones. They can miss a maximum, which is often at a
+    corner: the noise is then smaller than the theorem asks for.
+    """
+    k = len(design.variables)
+    if k == 0:
+        return np.zeros((1, 0))
+    inside = Sobol(k, scramble=False).random(CUBE_STARTS)
+    if k <= CORNER_VARIABLES:
+        ends = np.stack(np.meshgrid(*[[0.0, 1.0]] * k), axis=-1).reshape(-1, k)
+    else:
+        ends = np.random.default_rng(_PUBLIC_SEED).integers(0, 2, (CUBE_STARTS, k)).astype(float)
+    return np.vstack([inside, ends])
+
+
+def least_rows(stage: Stage, numbers: int = 1) -> int:
+    """max(55, 8 (d + 2 ln(2/delta)) / epsilon) for the d `numbers` that a stage releases.
+
+    Below e^4 rows, or where this beta of Nissim et al. (2007) is passed, gamma sqrt(ln n) / n is
+    not a smooth upper bound of the local sensitivity even of a mean of fixed scores.
+    """
+    epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
+    return max(55, math.ceil(8 * (numbers + 2 * math.log(2 / delta)) / epsilon))
+
+
+def claimed_stage(
+    key: StageKey, request: Request, share: float = 1.0, *, whole: bool = False
+) -> Stage:
+    """A stage with a share of epsilon and delta, on one half of the rows or on the whole.
+
+    An (epsilon, delta) mechanism is dominated by one that fails with probability delta and is else
+    epsilon-private (Kairouz, Oh and Viswanath 2015), so it is charged in both, and their sums are a
+    valid total. They are rounded down: shares never sum above the whole.
+    """
+    epsilon, delta = (
+        math.floor(exact(amount) * exact(share) * PICO)
+        for amount in (request.budget.epsilon, request.budget.delta)
+    )
+    check_epsilon(epsilon / PICO)
+    if delta < 1:
+        raise BudgetError("delta is too small to be shared: it is counted in units of 1e-12")
+    rows, part = (1.0, "all") if whole else (0.5, "effect")
+    return Stage(key, 0, delta, 0, rows, part, epsilon)
+
+
+def refuse_published(asked: Mapping[str, bool], why: str, undeclared: Undeclared) -> None:
+    """Refuse the first option that was asked for; `why` it is outside the published theorems."""
+    refuse(asked, f"the published mechanism does not take {{}}: {why}")
+    if undeclared:
+        names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
+        raise SchemaError(
+            f"what is published buys no bounds: declare those of {names}, such as "
+            "bounds={'age': (18, 95), 'ward': ['a', 'b']}"
+        )
+
+
+def private_needs(request: Request, *, released_weights: bool = False) -> list[StageWeight]:
+    """Releases of private nuisances from moments."""
+    needs = [
+        StageWeight(Stages.MARGINALS, SHARES.private_marginals),
+        StageWeight(Stages.GRAM, SHARES.private_gram),
+        StageWeight(Stages.OUTCOME, SHARES.private_outcome),
+        StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.private_moments),
+    ]
+    if request.propensity is None:
+        needs.append(StageWeight(Stages.TREATMENT, SHARES.private_treatment))
+    if released_weights:
+        needs.append(StageWeight(Stages.NUISANCE_WEIGHTS, SHARES.private_weights))
+    return needs
+
+
+def plain_design(session: FitRun) -> Design:
+    """The formula's columns, laid out for nuisances that no sums are released for."""
+    design = Design(session.plan.request.formula.terms, session.schema, full_rank=False)
+    session.vault.set_layout(session.schema, [design], ())
+    return design
+
+
+def private_nuisance(
+    session: FitRun, *, linear_terms: bool = True
+) -> tuple[Survey, tuple[FoldFit, ...], NuisanceTriple]:
+    """e, mu_0 and mu_1 from the releases of `private_needs`."""
+    state, grams, partials = additive_nuisances(prepare(session, linear_terms=linear_terms))
+    tau = residual_effect(state, grams, partials)
+    return state, partials, nuisance_of(partials[0], tau, state.outcome)
+
+
+def on_one_half(request: Request, needs: Sequence[StageWeight]) -> tuple[tuple[Stage, ...], int]:
+    """Stages of the nuisances' half, and the rho they share.
+
+    They are in parallel with the other half, which pays (epsilon, delta): charged nothing more.
+    """
+    cap = rho_of(request.budget.epsilon, request.budget.delta)
+    amounts = portions(cap, [need.weight for need in needs])
+    stages = tuple(
+        Stage(need.key, amount, charged=0, rows=0.5, part="nuisance")
+        for need, amount in zip(needs, amounts, strict=True)
+    )
+    return stages, cap
+
+
+def has_private_nuisances(plan: Plan) -> bool:
+    """Whether they come from one half of the rows, by sums with noise."""
+    return plan.request.split == "disjoint" and plan.base != "sklearn"
+
+
+def published_rows(estimate: Estimate) -> TextPairs:
+    """For the head of the summary: what nuisances were learned from, and whether privately."""
+    split = estimate.plan.request.split
+    if has_private_nuisances(estimate.plan):
+        return nuisance_rows(estimate, SPLIT_WORDS[split])
+    if estimate.plan.base == "given":
+        return nuisance_rows(estimate, "handed in")
+    rows = "own half" if split == "disjoint" else "all rows"
+    return nuisance_rows(estimate, f"{rows}, not private")

@@ -1,0 +1,330 @@
+"""DP-CATE as its paper prints it (Schroeder et al. 2025): `privcausal.paper.dpcate`."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+
+from privcausal.accounting.charge import is_number
+from privcausal.errors import CapabilityError, PrivcausalWarning
+from privcausal.estimators import bases, dpcate, options, paper, survey, words
+from privcausal.estimators.base import Learner
+from privcausal.estimators.budget import StageWeight, Undeclared
+from privcausal.features.design import Design
+from privcausal.features.expansions import fourier
+from privcausal.features.functions import NuisanceTriple
+from privcausal.features.rows import Rows, read_queries
+from privcausal.inference.effects import Answers, Effect
+from privcausal.request.plan import Plan, Stage, StageKey
+from privcausal.request.request import Request
+from privcausal.typing import Integers, Vector
+from privcausal.vault import (
+    Affine,
+    Estimators,
+    ExactRidge,
+    GivenFunction,
+    Process,
+    PublishedAnswers,
+    PublishedProcess,
+    Ridge,
+    SecondStage,
+    TanhNetwork,
+    Weight,
+)
+
+PROCESS_STAGE = StageKey("effect", "second stage")
+
+PAPER_FUNCTIONS = 50
+"""Of the functional release (supplement G.3). Its "default regularization parameter lambda = 1" is
+taken for the sum of the losses, as scikit-learn has it: on the mean loss of Eq. 18 it would leave
+next to nothing of the effect, with noise or without."""
+
+EXACT_ROWS = 4000
+"""Of the table, for exact kernel regression: half of them learn, with 32 MB for their kernel."""
+
+EPOCHS, DAMPING = 60, 1e-3
+"""Of second='network'; the paper tells neither."""
+
+LINEAR_DAMPING = 1e-8
+"""Keeps the linear model's Hessian invertible where columns are collinear."""
+
+STATE_WARNING = (
+    "pc.paper.dpcate without queries= keeps secret state: the effect without noise and the noise "
+    "of each answer stay in this process's memory, and who reads them reads the rows' effect. The "
+    "result cannot be saved. privcate(learner='dpcate') releases the function once, without state"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessEffect(Effect):
+    """tau drawn point by point from a process that stays in the vault (Algorithm 2).
+
+    Values at new points depend on what was asked before; a point asked again has the same one.
+    """
+
+    process: Process
+    drawn: ClassVar[bool] = False
+    unsaved: ClassVar[str] = (
+        "this fit cannot be saved: its process keeps the effect without noise. Declare queries=, "
+        "or take privcate(learner='dpcate')"
+    )
+
+    def __call__(self, rows: Rows) -> Vector:
+        return np.clip(self.process.ask(rows), -self.reach, self.reach)
+
+    def sd(self, rows: Rows) -> Vector:
+        """Not told: only the noise is known, not the error."""
+        return np.full(len(rows), np.nan)
+
+
+Second = Literal["kernel", "exact", "linear", "network"]
+
+
+def _is_finite(plan: Plan) -> bool:
+    """Whether the noise is that of Theorem 1, and not a process."""
+    return plan.least_rows > 0
+
+
+def _doubts(plan: Plan) -> tuple[str, ...]:
+    nuisances = {
+        "sklearn": "The nuisances were fitted on the other half of the rows without any "
+        "protection, so nothing at all is claimed for the rows of that half: the theorem asks for "
+        "private ones.",
+        "given": "The nuisances are functions that were handed in. That they are public, or "
+        "private at a price of their own, is declared and not checked; that price adds to the "
+        "one told here wherever they were learned from the same people.",
+    }.get(
+        plan.base,
+        "The nuisances come from the other half of the rows and are private, which is proven.",
+    )
+    if _is_finite(plan):
+        return (
+            nuisances,
+            "The noise is scaled by the largest influence of a row on this very fit, which a local "
+            "search finds and nothing bounds; that it bounds what replacing a row does is not "
+            "shown for fitted second stages.",
+        )
+    found = (
+        nuisances,
+        "The noise is too small by a factor (sqrt(2 pi) h)^(q/2) for a bandwidth h above 0.4: the "
+        "printed bound (Lemma 1) has the exponent q where its own proof has q/2. The squared loss "
+        "has no Lipschitz constant unless the function is bounded.",
+    )
+    if plan.request.queries is not None:
+        return found
+    return (
+        *found,
+        "The process keeps the effect without noise and all noise drawn so far in memory: "
+        "the claim is about answers only, and fails for whoever sees that state.",
+    )
+
+
+def _methods(plan: Plan, source: str) -> tuple[str, ...]:
+    where = {
+        "sklearn": "the other half of the rows, with scikit-learn estimators fitted on one half",
+        "given": "all rows, with nuisances that were handed in",
+    }.get(plan.base, "the other half of the rows, with private nuisances from one half")
+    noise = (
+        "independent noise of standard deviation 5 sqrt(2 ln(n) ln(2/delta)) / (epsilon n) times "
+        "the gross error sensitivity: the largest influence over the declared domain that L-BFGS-B "
+        "finds from points that fill the domain and its corners"
+        if _is_finite(plan)
+        else "a Gaussian process with the kernel's covariance, drawn point by point given the "
+        "noise at the points before (as printed the algorithm conditions on past answers instead)"
+    )
+    return (
+        f"DP-CATE as printed by {source}: a regression of the pseudo-outcome on {where}. "
+        f"To the effects at the queries was added {noise} "
+        "(OpenDP's discrete Gaussian on a fine grid).",
+        words.LEFT_OUT,
+    )
+
+
+@dataclass(frozen=True)
+class PublishedDPCATE(Learner):
+    """The paper's second stages, with the guarantees that it claims.
+
+    Parameters
+    ----------
+    weight, second, noise, epochs, damping
+        As for `privcausal.paper.dpcate`.
+    """
+
+    weight: Weight = "overlap"
+    second: Second = "kernel"
+    noise: Literal["gross_error", "process"] = "gross_error"
+    epochs: int = EPOCHS
+    damping: float = DAMPING
+    name: ClassVar[str] = "dpcate"
+    title: ClassVar[str] = "DP-CATE"
+
+    def __post_init__(self) -> None:
+        options.check_one_of("weight", self.weight, get_args(Weight))
+        options.check_one_of("second", self.second, get_args(Second))
+        options.check_one_of("noise", self.noise, ("gross_error", "process"))
+        options.check_whole("epochs", self.epochs, 1, 10_000)
+        if not (is_number(self.damping) and 0 < self.damping < math.inf):
+            raise CapabilityError("damping must be a positive number")
+        changed = (self.epochs, self.damping) != (EPOCHS, DAMPING)
+        if changed and self.second != "network":
+            raise CapabilityError("epochs= and damping= are for second='network'")
+
+    def needs(self, request: Request, base: bases.PrivateBase) -> list[StageWeight]:
+        """Releases of the private nuisances, on their half."""
+        return paper.private_needs(request)
+
+    def plan(self, request: Request, base: bases.AnyBase, undeclared: Undeclared) -> Plan:
+        """One stage priced in epsilon and delta; for private nuisances, more of them beside.
+
+        Private nuisances come from other rows, in parallel: together they are given all of the
+        budget, and charged nothing more.
+
+        Raises
+        ------
+        CapabilityError, SchemaError, BudgetError
+            The theorems, or this base, do not cover what is asked.
+        """
+        _check_asked(self, request, base, undeclared)
+        nuisances: tuple[Stage, ...] = ()
+        cap, name, whole = 0, base.name, isinstance(base, options.Given)
+        if isinstance(base, options.NN):
+            nuisances = tuple(dpcate.network_stages(request, own_half=True))
+        elif not isinstance(base, options.Sklearn | options.Given):
+            nuisances, cap = paper.on_one_half(request, self.needs(request, bases.Gam()))
+            name = dpcate.second_stage(base).name
+        noisy, parts = paper.claimed_stage(PROCESS_STAGE, request, whole=whole), 1 if whole else 2
+        least = 0  # Theorem 3 asks for none
+        if self.noise == "gross_error" and request.queries is not None:
+            least = parts * paper.least_rows(noisy, len(request.queries))
+        most = EXACT_ROWS if self.second == "exact" else 0
+        return Plan(request, self.name, name, (*nuisances, noisy), cap, least, most_rows=most)
+
+    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
+        return bases.Gam()
+
+    def run(self, session: survey.FitRun) -> words.Estimate:
+        """Nuisances on one half of the rows, the paper's noise on the other."""
+        base, request = session.option, session.plan.request
+        kernel = (
+            options.Kernel()
+            if isinstance(base, options.Sklearn | options.Given)
+            else dpcate.second_stage(base)
+        )
+        nuisances: Estimators | NuisanceTriple
+        if isinstance(base, options.Kernel | bases.Gam):
+            # on a copy: the result keeps the schema as it was declared
+            state, _, nuisances = paper.private_nuisance(replace(session))
+            design = state.design
+        else:
+            design = paper.plain_design(session)
+        if isinstance(base, options.Sklearn):
+            known = survey.declared_propensity(request, session.schema)
+            nuisances = Estimators(base.propensity, base.outcome, known)
+        elif isinstance(base, options.Given):
+            nuisances = _given(base, request, design)
+        elif isinstance(base, options.NN):
+            _, nuisances, _ = dpcate.learn_networks(session, design, request.arm_clip, base)
+        effect = self._released(session, kernel, nuisances, design)
+        notes = (base.declared,) if isinstance(base, options.Given) else ()
+        return session.finished(design, effect=effect, notes=notes)
+
+    @classmethod
+    def describe(cls, estimate: words.Estimate) -> words.Description:
+        plan = estimate.plan
+        theorem = "Theorem 1" if _is_finite(plan) else "Theorem 3"
+        source = f"Schroeder et al. (2025, DP-CATE, {theorem})"
+        return replace(
+            super().describe(estimate),
+            rows=paper.published_rows(estimate),
+            methods=_methods(plan, source),
+            notes=("The effects have no standard errors: the noise scale depends on the rows.",),
+            claim=f"is what {source} claim of this mechanism",
+            doubts=_doubts(plan),
+        )
+
+    def _released(
+        self,
+        session: survey.FitRun,
+        kernel: options.Kernel,
+        nuisances: Estimators | NuisanceTriple,
+        design: Design,
+    ) -> Effect:
+        vault, plan = session.vault, session.plan
+        request, share = plan.request, plan.stage(PROCESS_STAGE).rows
+        outcome, columns = (
+            survey.outcome_of(request, design.schema),
+            dpcate.effect_columns(design, request),
+        )
+        shared = (nuisances, design, outcome, request.arm_clip, self.weight, share == 1)
+        assert vault.size is not None  # by `_check_asked`
+        # scikit-learn's default: alpha = 1 beside the sum over the rows
+        ridge = kernel.ridge or 1 / max(share * vault.size, 1.0)
+        # scikit-learn's default: gamma = 1 / q on columns in [0, 1]
+        bandwidth = kernel.bandwidth or math.sqrt(2 * dpcate.width(design, columns))
+        rows = None if request.queries is None else read_queries(request.queries, design)
+        if rows is not None and self.noise == "gross_error":
+            second: SecondStage
+            if self.second == "linear":
+                second = Ridge(Affine(design, columns), LINEAR_DAMPING)
+            elif self.second == "network":
+                second = TanhNetwork(design, columns, outcome.bound, self.epochs, self.damping)
+            elif self.second == "exact":
+                second = ExactRidge(design, columns, bandwidth, ridge)
+            else:
+                second = Ridge(fourier(design, columns, bandwidth, kernel.functions), ridge)
+            order = PublishedAnswers(*shared, second, rows, paper.starting_points(design))
+            return _unbanded(design, columns, rows, session.release(PROCESS_STAGE, order).value)
+        features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
+        release, process = vault.release_process(
+            PROCESS_STAGE, PublishedProcess(*shared, features, ridge)
+        )
+        session.releases.append(release)
+        if rows is not None:  # Algorithm 1: asked once, and then forgotten
+            return _unbanded(design, columns, rows, process.ask(rows))
+        warnings.warn(STATE_WARNING, PrivcausalWarning, stacklevel=2)
+        return ProcessEffect((), np.inf, process)
+
+
+def _unbanded(design: Design, columns: Integers, rows: Rows, value: Vector) -> Answers:
+    """As they are, not cut; without standard errors: the noise scale depends on the rows."""
+    return dpcate.answers_at(design, columns, rows, np.inf, value, np.full(len(value), np.nan))
+
+
+def _given(base: options.Given, request: Request, design: Design) -> NuisanceTriple:
+    outcome, clip = survey.outcome_of(request, design.schema), request.arm_clip
+    means = (GivenFunction(f, design, outcome.lo, outcome.hi) for f in (base.control, base.treated))
+    return NuisanceTriple(GivenFunction(base.propensity, design, clip, 1 - clip), *means)
+
+
+def _check_asked(
+    learner: PublishedDPCATE, request: Request, base: bases.AnyBase, undeclared: Undeclared
+) -> None:
+    """What the theorems are about, and nothing else."""
+    refused = {
+        "neighbors='add_remove'": request.trust.neighbors != "substitute",
+        "unit=": request.trust.unit is not None,
+        "groups=": bool(request.groups),
+        "shares=": bool(request.budget.shares),
+        "a column of known propensities": isinstance(request.propensity, str),
+        "propensity= beside Given(propensity=)": isinstance(base, options.Given)
+        and request.propensity is not None,
+    }
+    why = "its theorems are about effects in tables that differ in one replaced row"
+    paper.refuse_published(refused, why, undeclared)
+    if isinstance(base, options.NN):
+        dpcate.check_networks(request, undeclared)
+    if not isinstance(base, options.Sklearn | options.Given):
+        dpcate.second_stage(base)  # refuses others
+    if request.queries is None and learner.second != "kernel":
+        raise CapabilityError(
+            f"second={learner.second!r} needs queries=: a process has the kernel's effect"
+        )
+    if learner.noise == "process" and learner.second != "kernel":
+        raise CapabilityError("noise='process' is for second='kernel' only")
+    if learner.second == "network" and importlib.util.find_spec("torch") is None:
+        raise CapabilityError("second='network' needs PyTorch: pip install 'privcausal[nn]'")

@@ -1,0 +1,538 @@
+"""Algorithm 1 of Niu et al. (2022): private stages on disjoint random parts of the rows.
+
+Why the whole costs no more than its dearest stage (their Theorem 6)
+--------------------------------------------------------------------
+Each row's part is drawn without regard to any value: by position under substitution, by a coin of
+its own under add_remove. Fix the draw. Two neighbouring tables then differ in one part only. Stages
+on the other parts get the same rows, and so release the same; a later stage on equal rows is a
+random function of earlier releases, which costs nothing (post-processing). The stage whose part
+differs is f_i-DP by its declaration: its first step, the transform, maps each row by itself with
+released functions, so its input differs in one row too, and under substitution has as many rows:
+one that becomes incomplete stays as a public one (`vault.DeclaredFit`). So any test between the two
+tables errs at least as often as f_i says, whichever i it is: T(M(S), M(S')) >= min{f_1..f_k}. A
+trade-off function is convex, so it also lies above the greatest convex function below that
+minimum, min{f_1, ..., f_k}**. The draw itself says nothing of the tables, and a mixture over it is
+no easier to tell apart than its worst member.
+
+It fails where the part depends on values. A split that is stratified by treatment moves many other
+rows when one treatment changes, and fixed sizes do so when a row leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+from privcausal import accounting, vault
+from privcausal.accounting.charge import exact, is_number
+from privcausal.errors import BudgetError, CapabilityError
+from privcausal.estimators import bases, survey, words
+from privcausal.estimators.base import Learner
+from privcausal.estimators.budget import LEAST_PART, Stages, StageWeight, Undeclared, check_levels
+from privcausal.estimators.paper import refuse_published
+from privcausal.features import functions
+from privcausal.features.design import Design
+from privcausal.inference.effects import Predicted
+from privcausal.inference.population import uniform_population
+from privcausal.prices import as_typed, pair
+from privcausal.request.plan import Plan, Stage, StageKey
+from privcausal.request.request import Request
+from privcausal.typing import Matrix, Vector
+
+TWO_STAGE_EFFECT = StageKey("effect", "regression")
+
+
+class PrivateEstimator(Protocol):
+    """A private estimator to plug in. It runs inside the vault, on a copy.
+
+    Attributes
+    ----------
+    guarantee : TradeOff or (epsilon, delta)
+        What its fit promises for tables that differ as the call's ``neighbors=`` says.
+
+    Methods
+    -------
+    fit(x, target, *, bounds, weight)
+        `x` has shape (n, q): the formula's columns on [0, 1] by their declared bounds and 0/1 for
+        each level, with the treatment before them where it is regressed on too; `target` (n,) lies
+        in `bounds`, a public pair; `weight` (n,) is None or in [0, 1]. It must not raise for any
+        rows, keep them, or print what it sees.
+    predict(x)
+        Shape (n,), each row's number from that row of `x` alone: the guarantee of the whole rests
+        on it. For a propensity: the probability of treatment.
+    """
+
+    @property
+    def guarantee(self) -> Any: ...
+
+    def fit(
+        self, x: Matrix, target: Vector, *, bounds: tuple[float, float], weight: Vector | None
+    ) -> Any: ...
+
+    def predict(self, x: Matrix) -> Vector: ...
+
+
+RowFunction = Callable[[Vector, Vector, Mapping[str, Vector]], Vector]
+
+
+@dataclass(frozen=True, eq=False)
+class FirstStage:
+    """One of the k nuisances A_1 ... A_k of Algorithm 1, learned on rows of its own.
+
+    Parameters
+    ----------
+    estimator : PrivateEstimator
+        Regresses the target on all columns of the formula.
+    target : {"outcome", "treatment"} or callable
+        A function of (y, t, first), shapes (n,), with `first` holding what earlier stages give,
+        must give each row's number from that row's values alone; it needs `target_bounds`.
+    with_treatment : bool
+        Regress on the treatment too. A stage "mu" then gives "mu0" and "mu1", its values with the
+        treatment at 0 and at 1, and else "mu".
+    target_bounds : (float, float), optional
+        Public bounds of what a function gives.
+
+    Raises
+    ------
+    CapabilityError
+        The estimator lacks what the protocol asks for, or the target its bounds.
+    """
+
+    estimator: Any
+    target: str | RowFunction = "outcome"
+    with_treatment: bool = False
+    target_bounds: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        check_estimator("FirstStage(estimator=)", self.estimator)
+        if self.target not in ("outcome", "treatment") and not callable(self.target):
+            raise CapabilityError("FirstStage(target=) is 'outcome', 'treatment' or a function")
+        if callable(self.target) != (self.target_bounds is not None):
+            raise CapabilityError(
+                "FirstStage(target=<function>), and it alone, takes target_bounds=(lo, hi)"
+            )
+        if self.target_bounds is not None:
+            as_bounds(self.target_bounds)
+        if self.with_treatment and self.target == "treatment":
+            raise CapabilityError("FirstStage(target='treatment') cannot have with_treatment=True")
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """What its values are called in `first`."""
+        return (f"{name}0", f"{name}1") if self.with_treatment else (name,)
+
+
+@dataclass(frozen=True, eq=False)
+class TwoStage(Learner):
+    """Private stages on disjoint parts, a row-local transform, and a private regression of it.
+
+    Its guarantee is min{f_1, ..., f_k}** of what the estimators declare; `guarantee.kind` is
+    "published", since nothing here proves what they declare. Take it as
+    ``pc.paper.two_stage(formula, data, pc.learners.TwoStage(...))``.
+
+    Parameters
+    ----------
+    effect : PrivateEstimator
+        Regresses the transformed outcome on the effect modifiers. With ``transform="s"`` it
+        regresses the outcome on treatment and columns, and the effect is the difference.
+    propensity : PrivateEstimator, optional
+        Regresses the treatment; not needed where the propensity is known.
+    outcome : PrivateEstimator, optional
+        Regresses the outcome; on treatment and columns for "dr" and functions of your own.
+    transform : {"dr", "r", "s"} or callable
+        "dr": the doubly robust score; "r": (Y - eta) / (T - e) with weight (T - e)^2; "s": no
+        first stage. A function of (y, t, first), shapes (n,), with `first` holding "e", "mu0" and
+        "mu1", must give each row's number from that row's values alone; it needs `target_bounds`.
+    sample_shares : sequence of float, optional
+        Shares of the rows for the first stages, in their order, and for the effect. Default: half
+        for the effect, as in the paper, and the rest in equal parts.
+    target_bounds : (float, float), optional
+        Public bounds of the transformed outcome. Default: those the built-in transforms have.
+    first : dict of str to FirstStage, optional
+        Any number k of first stages for a transform of your own, in place of `propensity` and
+        `outcome`, which are ``{"e": FirstStage(propensity, "treatment"),
+        "mu": FirstStage(outcome, with_treatment=True)}``. Each is learned on a part of its own,
+        may use the earlier ones, and gives `first` its values by name. A known propensity is "e".
+
+    Raises
+    ------
+    CapabilityError
+        An estimator is missing, or lacks what the protocol asks for.
+    """
+
+    effect: Any
+    propensity: Any = None
+    outcome: Any = None
+    transform: str | RowFunction = "dr"
+    sample_shares: Sequence[float] | None = None
+    target_bounds: tuple[float, float] | None = None
+    first: Mapping[str, FirstStage] | None = None
+    name: ClassVar[str] = "two-stage"
+
+    def __post_init__(self) -> None:
+        if self.transform not in ("dr", "r", "s") and not callable(self.transform):
+            raise CapabilityError("TwoStage(transform=) is 'dr', 'r', 's' or a function")
+        if callable(self.transform) and self.target_bounds is None:
+            raise CapabilityError(
+                "TwoStage(transform=<function>) needs target_bounds=(lo, hi), the public bounds of "
+                "what it gives"
+            )
+        if self.target_bounds is not None:
+            as_bounds(self.target_bounds)
+        for name in ("effect", "propensity", "outcome"):
+            if getattr(self, name) is not None:
+                check_estimator(f"TwoStage({name}=)", getattr(self, name))
+        needed = self.transform != "s" and self.first is None
+        if self.effect is None or (needed and self.outcome is None):
+            raise CapabilityError("TwoStage needs effect=, and outcome= unless transform='s'")
+        if self.first is not None:
+            self._check_first(self.first)
+        shares, stages = self._shares(), len(self._first()) + 1
+        positive = len(shares) == stages and all(is_number(s) and 0 < s <= 1 for s in shares)
+        if not positive or abs(sum(shares) - 1) >= 1e-9:
+            raise CapabilityError(
+                f"TwoStage(sample_shares=) holds {stages} numbers above 0 that sum to 1, one for "
+                "each first stage and the last for the effect"
+            )
+
+    def _check_first(self, first: Mapping[str, FirstStage]) -> None:
+        if not callable(self.transform) or not (self.propensity is self.outcome is None):
+            raise CapabilityError(
+                "TwoStage(first=) is for a transform= of your own, in place of propensity= and "
+                "outcome="
+            )
+        for name, stage in first.items():
+            if not name.isidentifier() or not isinstance(stage, FirstStage):
+                raise CapabilityError(
+                    "TwoStage(first=) is a dict of names to pc.learners.FirstStage(...)"
+                )
+        given = [value for name, stage in first.items() for value in stage.names(name)]
+        if len(set(given)) < len(given):
+            raise CapabilityError("two values of TwoStage(first=) have one name")
+
+    def _first(self) -> dict[str, tuple[StageKey, FirstStage | None]]:
+        """The first stages by name; None for a propensity that must be known."""
+        if self.first is not None:
+            return {name: (StageKey("nuisance", name), own) for name, own in self.first.items()}
+        if self.transform == "s":
+            return {}
+        e = None if self.propensity is None else FirstStage(self.propensity, "treatment")
+        name, arms = ("eta", False) if self.transform == "r" else ("mu", True)
+        outcome = FirstStage(self.outcome, with_treatment=arms)
+        return {"e": (Stages.PROPENSITY, e), name: (Stages.OUTCOME, outcome)}
+
+    def _shares(self) -> tuple[float, ...]:
+        if self.sample_shares is not None and self.transform != "s":
+            return tuple(self.sample_shares)
+        k = len(self._first())
+        return (*[0.5 / k] * k, 0.5) if k else (1.0,)
+
+    def first_stages(self, request: Request) -> dict[str, tuple[StageKey, FirstStage]]:
+        """What is learned before the effect, by name.
+
+        Raises
+        ------
+        CapabilityError
+            A propensity is neither known nor has an estimator.
+        """
+        found = {}
+        for name, (key, stage) in self._first().items():
+            if name == "e" and request.propensity is not None:
+                continue
+            if stage is None:
+                raise CapabilityError(
+                    "TwoStage needs propensity=, an estimator of the probability of treatment, "
+                    "unless it is known: propensity=0.5"
+                )
+            found[name] = key, stage
+        return found
+
+    @property
+    def source(self) -> str:
+        """Python that makes it, as far as the estimators show themselves."""
+        return "pc.learners.TwoStage(...)" if self.weighting is None else repr(self.transform)
+
+    @property
+    def weighting(self) -> vault.Weighting | None:
+        """Of the paper's own stages; None where they are a user's."""
+        return self.effect.weighting if isinstance(self.effect, vault.PublishedEBM) else None
+
+    @classmethod
+    def published(
+        cls, transform: str, weighting: vault.Weighting, eps: float, delta: float
+    ) -> TwoStage:
+        """The paper's own, with interpret's DP-EBM in every stage."""
+        regressor = vault.PublishedEBM(eps, delta, weighting=weighting)
+        return cls(
+            regressor, vault.PublishedEBM(eps, delta, classification=True), regressor, transform
+        )
+
+    # -- plan --------------------------------------------------------------------------------
+
+    def needs(self, request: Request, base: bases.PrivateBase) -> list[StageWeight]:
+        """The stages, by the rows they read."""
+        *first, last = self._shares()
+        share = dict(zip(self._first(), first, strict=True))
+        stages = self.first_stages(request).items()
+        needs = [StageWeight(key, share[name]) for name, (key, _) in stages]
+        needs.append(StageWeight(TWO_STAGE_EFFECT, last))
+        whole = sum(need.weight for need in needs)
+        return [replace(need, weight=need.weight / whole) for need in needs]
+
+    def plan(self, request: Request, base: bases.AnyBase, undeclared: Undeclared) -> Plan:
+        """Stages on parts of their own; the whole is charged once.
+
+        Raises
+        ------
+        CapabilityError, SchemaError
+            What Algorithm 1 does not cover.
+        BudgetError
+            The estimators declare more than `eps` and `delta`.
+        """
+        check_levels(request)
+        refused = {
+            "unit=": request.trust.unit is not None,
+            "groups=": bool(request.groups),
+            "split='crossfit'": request.split == "crossfit",
+            "shares=": bool(request.budget.shares),
+            "tails=": request.tails != "cubic",
+            "cov_type=": request.cov_type != "nonrobust",
+        }
+        refuse_published(refused, "each stage has its own rows, and all of the budget", undeclared)
+        needs = self.needs(request, self.accepted(base))
+        made = [stage.estimator for _, stage in self.first_stages(request).values()]
+        whole = accounting.TradeOff.minimum(
+            *(tradeoff_of(e.guarantee) for e in (*made, self.effect))
+        )
+        budget = request.budget
+        if whole.delta(budget.epsilon) > budget.delta * (1 + 1e-6):
+            raise BudgetError(
+                f"the stages declare {pair(whole.epsilon(budget.delta), budget.delta)}-DP "
+                f"together, more than eps={as_typed(budget.epsilon)}: ask for that eps, or build "
+                "the estimators with less"
+            )
+        epsilon = math.ceil(exact(budget.epsilon) * accounting.PICO)
+        # what the stages declare, less the rounding of a trade-off's floats, where that is more
+        declared = exact(max(whole.delta(budget.epsilon) - 1e-13, 0.0))
+        delta = math.ceil(max(exact(budget.delta), declared) * accounting.PICO)
+        nominal = max(accounting.rho_of(budget.epsilon, budget.delta), 1)
+        # in parallel with the part of the effect, which pays
+        first = [
+            Stage(need.key, nominal, charged=0, rows=need.weight, part=str(need.key))
+            for need in needs[:-1]
+        ]
+        part = str(TWO_STAGE_EFFECT) if first else "all"
+        last = Stage(TWO_STAGE_EFFECT, 0, delta, 0, needs[-1].weight, part, epsilon)
+        split = replace(request, split="disjoint" if first else "full")
+        name = f"two-stage {self.transform if isinstance(self.transform, str) else 'own'}"
+        by = "dpebm" if isinstance(self.effect, vault.PublishedEBM) else "declared"
+        stages = (*first, last)
+        return Plan(split, name, by, stages, 0, least_part=LEAST_PART, trade_off=whole)
+
+    # -- fit ---------------------------------------------------------------------------------
+
+    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
+        return bases.Gam()  # no base has a part in it
+
+    def run(self, session: survey.FitRun) -> words.Estimate:
+        run = _Run(self, session)
+        effect, nuisances = run.stages()
+        population = uniform_population(session.schema, run.design.variables, session.vault.size)
+        tau = Predicted((), 2 * run.outcome.bound, effect)
+        return session.finished(run.design, population, tau, nuisances)
+
+    @classmethod
+    def describe(cls, estimate: words.Estimate) -> words.Description:
+        plan = estimate.plan
+        split = "own parts of rows" if plan.request.split == "disjoint" else "all rows"
+        own = (DECLARED, OWN if plan.learner == "two-stage own" else BUILT_IN)
+        return replace(
+            super().describe(estimate),
+            title=TITLES.get(plan.learner, plan.learner),
+            rows=words.nuisance_rows(estimate, split),
+            methods=_methods(plan),
+            claim="follows by Niu et al. (2022, Theorem 6) from what each stage declares",
+            doubts=(INTERPRET,) if plan.base == "dpebm" else own,
+        )
+
+
+TITLES = {
+    "two-stage dr": "DR-learner, two-stage", "two-stage r": "R-learner, two-stage",
+    "two-stage s": "S-learner, one effect", "two-stage own": "two-stage",
+}  # fmt: skip
+
+INTERPRET = (
+    "The stages are interpret's DP-EBM, whose guarantee does not hold: its regressor never cuts "
+    "residuals and starts from the outcome itself, so that outcomes far from zero tell of one row "
+    "(an audit of one round gives at least 5.3 on [99, 100] where 1 is claimed); bounds of columns "
+    "and outcome are taken from the rows; the number of rows and the largest weight show exactly; "
+    "sums of floats and noise are not put on a grid."
+)
+
+DECLARED = (
+    "The stages are estimators of the user's own: that each satisfies what it declares was not "
+    "checked, nor was that what it has learned gives each row's number from that row alone. What "
+    "was: each saw rows of its own, in a part drawn without regard to any value."
+)
+
+OWN = (
+    "So is the transform, a function of the user's own: that it gives each row's target from that "
+    "row alone was declared, not checked."
+)
+
+BUILT_IN = "Targets come from each row and what earlier stages give for it."
+
+
+def _methods(plan: Plan) -> tuple[str, ...]:
+    shares = ", ".join(f"{s.rows:.2g} {s.query}" for s in plan.stages)
+    by = "interpret's DP-EBM" if plan.base == "dpebm" else "private estimators of the user's own"
+    clip = plan.request.arm_clip
+    return (
+        f"Algorithm 1 of Niu et al. (2022) with {by}. Parts of the rows, drawn at random without "
+        f"regard to their values, by share: {shares}. The whole promises the greatest convex "
+        "function below the least of the stages' trade-off functions.",
+        f"Propensities are cut to [{clip:.2f}, {1 - clip:.2f}], outcome and columns to their "
+        "bounds. The effect comes without a band.",
+        "Rows with a missing value count as one and the same public row, in the middle of all "
+        "domains; how many there were is not shown."
+        if plan.request.trust.neighbors == "substitute"
+        else words.LEFT_OUT,
+    )
+
+
+class _Run:
+    """One fit in progress."""
+
+    def __init__(self, option: TwoStage, session: survey.FitRun) -> None:
+        self.option, self.session = option, session
+        request, schema = session.plan.request, session.schema
+        formula, self.clip = request.formula, request.arm_clip
+        self.design = Design((*formula.modifiers, *formula.controls), schema, full_rank=False)
+        self.modifiers = Design(formula.modifiers, schema, full_rank=False)
+        self.outcome = survey.outcome_of(request, schema)
+        self.known = survey.declared_propensity(request, schema)
+        session.vault.set_layout(schema, [self.design, self.modifiers], ())
+
+    def regress(
+        self,
+        key: StageKey,
+        estimator: Any,
+        target: vault.Transform,
+        bounds: tuple[float, float],
+        design: Design | None = None,
+        **options: Any,
+    ) -> vault.Declared:
+        name = f"{type(estimator).__name__}, as declared"
+        order = vault.DeclaredFit(
+            estimator, design or self.design, target, bounds, name=name, **options
+        )
+        learned, release = self.session.vault.fit_declared(key, order)
+        self.session.releases.append(release)
+        return learned
+
+    def _learn(
+        self, key: StageKey, stage: FirstStage, first: Mapping[str, functions.Function]
+    ) -> tuple[functions.Function, ...]:
+        """A first stage's values, as `FirstStage.names` has them."""
+        target: vault.Transform
+        if stage.target == "treatment":
+            target = vault.TreatmentResidual(functions.Constant(0.0), 0.0)  # T itself
+            learned = self.regress(key, stage.estimator, target, (0.0, 1.0), filler=0.0)
+            return (replace(learned, lo=self.clip, hi=1 - self.clip),)
+        if callable(stage.target):
+            bounds = as_bounds(stage.target_bounds)
+            target = vault.RowMap(stage.target, first, max(map(abs, bounds)))
+        else:
+            target = vault.OutcomeResidual(functions.Constant(0.0), self.outcome)  # Y itself
+            bounds = self.outcome.lo, self.outcome.hi
+        learned = self.regress(
+            key, stage.estimator, target, bounds, with_treatment=stage.with_treatment
+        )
+        return (learned.at(0.0), learned.at(1.0)) if stage.with_treatment else (learned,)
+
+    def stages(self) -> tuple[functions.Function, words.Nuisances | None]:
+        option = self.option
+        if option.transform == "s":  # the outcome on treatment and columns
+            mu0, mu1 = self._learn(
+                TWO_STAGE_EFFECT, FirstStage(option.effect, with_treatment=True), {}
+            )
+            return functions.Difference(mu1, mu0), None
+        first: dict[str, functions.Function] = {} if self.known is None else {"e": self.known}
+        for name, (key, stage) in option.first_stages(self.session.plan.request).items():
+            values = self._learn(key, stage, dict(first))
+            first |= dict(zip(stage.names(name), values, strict=True))
+        target: vault.Transform
+        weight: vault.Transform | None = None
+        if option.transform == "r":
+            reach = 2 * self.outcome.bound / self.clip
+            target = vault.RowMap(_residual_ratio, first, reach)
+            weight = vault.RowMap(lambda _, t, first: (t - first["e"]) ** 2, {"e": first["e"]}, 1.0)
+        elif callable(option.transform):
+            reach = max(map(abs, as_bounds(option.target_bounds)))
+            target = vault.RowMap(option.transform, first, reach)
+        else:
+            target = vault.Aipw(
+                functions.NuisanceTriple(first["e"], first["mu0"], first["mu1"]),
+                self.outcome,
+                self.clip,
+            )
+            reach = target.bound
+        bounds = option.target_bounds or (-reach, reach)
+        tau = self.regress(
+            TWO_STAGE_EFFECT, option.effect, target, bounds, self.modifiers, weight=weight
+        )
+        return tau, self._nuisances(first, tau)
+
+    def _nuisances(
+        self, first: Mapping[str, functions.Function], tau: vault.Declared
+    ) -> words.Nuisances | None:
+        """What is shown of the first stages, where they are those of a built-in transform."""
+        if {"e", "mu0", "mu1"} <= first.keys():
+            e, mu0, mu1 = (first[name] for name in ("e", "mu0", "mu1"))
+            return words.Nuisances(e, functions.Mixture(e, mu1, mu0), mu0, mu1)
+        if self.option.transform != "r":
+            return None
+        # the arms' means follow from eta and the effect: mu_t = eta + (t - e) tau
+        e, eta, lo, hi = first["e"], first["eta"], self.outcome.lo, self.outcome.hi
+        return words.Nuisances(
+            e, eta, *(functions.ArmMean(arm, eta, e, tau, lo, hi) for arm in (0.0, 1.0))
+        )
+
+
+def _residual_ratio(y: Vector, t: Vector, first: Mapping[str, Vector]) -> Vector:
+    """(Y - eta) / (T - e); e is cut to [c, 1 - c], so its size is at most R / c."""
+    return (y - first["eta"]) / (t - first["e"])
+
+
+def tradeoff_of(declared: Any) -> accounting.TradeOff:
+    """A declared guarantee as a trade-off function."""
+    if isinstance(declared, accounting.TradeOff):
+        return declared
+    pair = tuple(declared) if isinstance(declared, tuple | list) else ()
+    if len(pair) == 2 and all(is_number(v) for v in pair):
+        return accounting.TradeOff.from_dp(*pair)
+    raise CapabilityError("a guarantee is a pc.TradeOff, or a pair (epsilon, delta)")
+
+
+def check_estimator(name: str, estimator: Any) -> None:
+    kind = type(estimator).__name__
+    missing = [m for m in ("fit", "predict") if not callable(getattr(estimator, m, None))]
+    if isinstance(estimator, type) or missing:
+        raise CapabilityError(
+            f"{name} takes an object with fit(x, target, *, bounds, weight) and "
+            f"predict(x), not {kind}"
+        )
+    if not hasattr(estimator, "guarantee"):
+        raise CapabilityError(
+            f"{name}: {kind} declares no guarantee, a pc.TradeOff or (epsilon, delta)"
+        )
+    tradeoff_of(estimator.guarantee)
+
+
+def as_bounds(pair: Any) -> tuple[float, float]:
+    """A target's public bounds."""
+    numbers = isinstance(pair, tuple) and len(pair) == 2 and all(is_number(v) for v in pair)
+    if not numbers or not -math.inf < pair[0] < pair[1] < math.inf:
+        raise CapabilityError("target_bounds= is a pair of numbers (lo, hi), lo < hi")
+    return float(pair[0]), float(pair[1])

@@ -1,0 +1,189 @@
+"""PrivATE as its paper prints it (Schroeder et al. 2025): `privcausal.paper.private`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from privcausal.accounting.charge import is_number
+from privcausal.errors import BudgetError
+from privcausal.estimators import bases, paper, survey, words
+from privcausal.estimators.base import Learner, finish, shown
+from privcausal.estimators.budget import StageWeight, Undeclared
+from privcausal.estimators.options import Sklearn
+from privcausal.features.functions import NuisanceTriple
+from privcausal.inference.averages import AverageEstimate
+from privcausal.request.plan import Plan, Stage, StageKey
+from privcausal.request.request import Request
+from privcausal.vault import Estimators, PublishedAte
+
+AIPW_MEAN = StageKey("effect", "AIPW mean")
+VARIANCE = StageKey("effect", "squared error", heading="variance")
+
+PUBLISHED_SHARES = {"effect": 0.5, "variance": 0.5}
+"""Of epsilon and of delta: eps_1 = eps_2 and delta_1 = delta_2 (supplement C.2)."""
+
+
+@dataclass(frozen=True)
+class Published(Learner):
+    """PrivATE's Theorems 4.3, 4.5 and 4.6, with the guarantee that the paper claims.
+
+    Base `Sklearn`: nuisances by estimators on all rows, not protected, as printed; the AIPW mean is
+    taken over the same rows (the paper does not cross-fit). Base "gam" or "linear": the paper's
+    remark in section 4.2, private nuisances on one half of the rows, its noise on the other. (The
+    paper gives them half of epsilon_1; here they have all of epsilon at no extra cost, since the
+    halves are disjoint.)
+    """
+
+    name: ClassVar[str] = "published"
+    title: ClassVar[str] = "PrivATE as published"
+
+    def needs(self, request: Request, base: bases.PrivateBase) -> list[StageWeight]:
+        """Releases of the private nuisances, on their half."""
+        return paper.private_needs(request, released_weights=base.released_weights)
+
+    def plan(self, request: Request, base: bases.AnyBase, undeclared: Undeclared) -> Plan:
+        """Stages priced in epsilon and delta; for private nuisances, more of them beside.
+
+        Raises
+        ------
+        CapabilityError, SchemaError, BudgetError
+            The theorems, or this base, do not cover what is asked.
+        """
+        refused = {
+            f"estimand={request.estimand!r}": request.estimand != "ATE",
+            "neighbors='add_remove'": request.trust.neighbors != "substitute",
+            "unit=": request.trust.unit is not None,
+            "groups=": bool(request.groups),
+            "a column of known propensities": isinstance(request.propensity, str),
+        }
+        why = "its theorems are about the ATE of tables that differ in one replaced row"
+        paper.refuse_published(refused, why, undeclared)
+        nuisances: tuple[Stage, ...] = ()
+        cap, whole = 0, isinstance(base, Sklearn)
+        if not whole:
+            nuisances, cap = paper.on_one_half(request, self.needs(request, self.accepted(base)))
+        shares = _shares(request.budget.shares)
+        effect, variance = (
+            paper.claimed_stage(key, request, share, whole=whole)
+            for key, share in zip((AIPW_MEAN, VARIANCE), shares, strict=True)
+        )
+        least = (1 if whole else 2) * max(paper.least_rows(effect), paper.least_rows(variance))
+        stages = (*nuisances, effect, variance)
+        return Plan(request, self.name, base.name, stages, cap, least)
+
+    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
+        return bases.Gam() if isinstance(base, Sklearn) else bases.moment_base(base)
+
+    def run(self, session: survey.FitRun) -> words.Estimate:
+        """Nuisances from all rows or privately from one half, then the paper's noise.
+
+        The variance is one number: its parts, sampling and privacy, would tell gamma exactly.
+        """
+        base, vault, request = session.option, session.vault, session.plan.request
+        nuisances: Estimators | NuisanceTriple
+        if isinstance(base, Sklearn):  # the user's own: none of them is released
+            design, clip = paper.plain_design(session), request.arm_clip
+            known = survey.declared_propensity(request, session.schema)
+            nuisances = Estimators(base.propensity, base.outcome, known)
+        else:
+            state, partials, nuisances = paper.private_nuisance(session, linear_terms=False)
+            design, clip = state.design, state.clip
+        outcome = survey.outcome_of(request, session.schema)
+        order = PublishedAte(nuisances, design, outcome, clip, paper.starting_points(design))
+        effect, error = vault.release_published(AIPW_MEAN, VARIANCE, order)
+        session.releases += [effect, error]
+        found = AverageEstimate(
+            ("ATE",), (), effect.value, error.value[None], np.full((1, 1), 0.0), np.zeros(1),
+            np.zeros(1), float(vault.size or 0),
+        )  # fmt: skip
+        if isinstance(nuisances, Estimators):
+            return session.finished(design, averages=found)
+        return finish(state, None, shown(partials, (nuisances,)), found)
+
+    @classmethod
+    def describe(cls, estimate: words.Estimate) -> words.Description:
+        return replace(
+            super().describe(estimate),
+            rows=paper.published_rows(estimate),
+            methods=_methods(estimate.plan),
+            notes=(ONE_VARIANCE,),
+            claim=f"is what {PUBLISHED_SOURCE} claim of this mechanism",
+            doubts=(
+                HALVED if paper.has_private_nuisances(estimate.plan) else UNPROTECTED,
+                WIDTH_NOTE,
+            ),
+        )
+
+
+PUBLISHED_SOURCE = "Schroeder et al. (2025, Theorems 4.3, 4.5 and 4.6)"
+
+HALVED = (
+    "The nuisances come from one half of the rows and are private, which is proven; on the "
+    "other half the claim rests on the largest influence of a row, which a local search "
+    "finds and nothing bounds."
+)
+
+UNPROTECTED = (
+    "It rests on nuisances that one row does not move (their Lemma 4.2). Nuisances estimated "
+    "on the rows, as here, break it: there are tables that differ in one row whose estimates "
+    "lie so far apart that the real epsilon is in the tens where 1 is claimed."
+)
+
+WIDTH_NOTE = (
+    "The width of the interval depends on the rows too: it holds the largest influence "
+    "that a row could have under this very estimate, without noise of its own."
+)
+
+ONE_VARIANCE = (
+    "Sampling and privacy noise are one variance here. Their parts would tell the noise scale, "
+    "which depends on the rows."
+)
+
+
+def _methods(plan: Plan) -> tuple[str, ...]:
+    request = plan.request
+    where = (
+        "private nuisances from the other half of the rows"
+        if paper.has_private_nuisances(plan)
+        else "nuisances by scikit-learn estimators fitted on the same rows, without cross-fitting"
+    )
+    clip = request.arm_clip
+    cut = (
+        f"The propensity is known to be {request.propensity:g}."
+        if isinstance(request.propensity, float | int)
+        else f"Propensities are cut to [{clip:.2f}, {1 - clip:.2f}]."
+    )
+    return (
+        f"PrivATE as printed by {PUBLISHED_SOURCE}: the mean of AIPW scores with {where}. To the "
+        "mean and to "
+        "the mean squared deviation noise was added (OpenDP's discrete Gaussian on a fine grid) of "
+        "standard deviation 5 sqrt(2 ln(n) ln(2/delta)) / (epsilon n) times the gross error "
+        "sensitivity: the largest influence over the declared domain that L-BFGS-B finds from "
+        "points that fill the domain and its corners. The variance adds that of the "
+        "noise (their Eq. 16).",
+        f"{cut} Outcome, outcome means and covariates are cut to the outcome's and their own "
+        "bounds.",
+        words.LEFT_OUT,
+    )
+
+
+def _shares(given: Mapping[str, float]) -> tuple[float, float]:
+    """Shares of the effect and of the variance; one of them leaves the rest to the other."""
+    for name, share in given.items():
+        if name not in PUBLISHED_SHARES:
+            raise BudgetError(
+                f"shares has no {str(name)[:40]!r}; use {', '.join(PUBLISHED_SHARES)}"
+            )
+        if not is_number(share) or not 0 < share < 1:
+            raise BudgetError(
+                f"shares[{name!r}] must be a number strictly between 0 and 1: both the effect and "
+                "its variance need a budget"
+            )
+    if len(given) == 2 and abs(sum(given.values()) - 1) > 1e-9:
+        raise BudgetError("shares of effect and variance must sum to 1")
+    effect = given.get("effect", 1 - given.get("variance", PUBLISHED_SHARES["variance"]))
+    return effect, given.get("variance", 1 - effect)

@@ -1,0 +1,285 @@
+"""How wide the intervals of a fit will be, before there are rows: the fit itself, simulated.
+
+A learner runs as it would on rows, but on a vault of invented ones (`vault.simulate`): stages,
+mechanisms, sensitivities, cuts, nuisances and allowances are those of the fit.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy.stats import norm
+from threadpoolctl import threadpool_limits
+
+from privcausal.accounting import Release
+from privcausal.errors import BudgetError, CapabilityError
+from privcausal.estimators.base import Learner
+from privcausal.estimators.bases import AnyBase
+from privcausal.estimators.budget import Undeclared, resolve_domains
+from privcausal.estimators.words import Estimate
+from privcausal.inference.averages import covering
+from privcausal.prices import as_typed
+from privcausal.request.plan import Assumptions, Plan
+from privcausal.request.request import Request
+from privcausal.request.schema import (
+    Binary,
+    ColumnKind,
+    Header,
+    Interval,
+    Levels,
+    Schema,
+    Transformed,
+)
+from privcausal.typing import Vector
+from privcausal.vault import simulate
+
+LEAST_ROWS, MOST_PLANNED_ROWS = 10, 10**9
+
+LEAST_EPSILON, MOST_EPSILON = 1e-3, 64.0
+"""Where the epsilon that a width needs is looked for."""
+
+PRECISION = 0.004
+"""The search ends at this relative distance, below the three digits that are reported."""
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """Predicted variances of the estimates of one fit, by source, shape (m,) each.
+
+    `clipping` are squared bounds of the bias, and no part of the variance.
+
+    Attributes
+    ----------
+    terms : tuple of str
+        The average effect, slopes, then groups.
+    passes : int
+        How often the rows are read through.
+    """
+
+    rows: int
+    plan: Plan
+    terms: tuple[str, ...]
+    sampling: Vector
+    privacy: Vector
+    clipping: Vector
+    nuisances: Vector
+    releases: tuple[Release, ...]
+    passes: int
+
+    @property
+    def lead(self) -> int:
+        """The term that is planned for: the average effect, or a regression's first slope."""
+        return int(self.plan.request.estimand == "OLS" and len(self.terms) > 1)
+
+    @property
+    def variance(self) -> Vector:
+        return self.sampling + self.privacy + self.nuisances
+
+    @property
+    def bias(self) -> Vector:
+        return np.asarray(np.sqrt(self.clipping))
+
+    def half_width(self, alpha: float) -> Vector:
+        """Of intervals at level 1 - alpha; infinite where the fit would give none."""
+        finite, z = np.isfinite(self.variance), float(norm.ppf(1 - alpha / 2))
+        sd = np.sqrt(np.where(finite, self.variance, 0.0))
+        return np.where(finite, covering(z, self.bias, sd), np.inf)
+
+    def first(self, alpha: float) -> float:
+        """Half-width of the term that is planned for."""
+        return float(self.half_width(alpha)[self.lead])
+
+
+@dataclass(frozen=True, eq=False)
+class Planner:
+    """Forecasts of one analysis for any number of rows and epsilon.
+
+    Forecasts are kept: a plan, its text and its pictures ask for the same ones.
+    """
+
+    learner: Learner
+    base: AnyBase
+    request: Request
+    schema: Schema
+    undeclared: Undeclared
+    assumed: Assumptions
+    _known: dict[tuple[int, float], Forecast] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.request.mode == "paper":
+            raise CapabilityError(
+                "what is published has no plan: the width of its interval depends on the rows"
+            )
+
+    @classmethod
+    def of(cls, learner: Learner, base: AnyBase, request: Request, assumed: Assumptions) -> Planner:
+        """A planner for a request, all of whose columns have the kind that their bounds say."""
+        kinds = {name: _kind(request, name) for name in request.columns}
+        schema, undeclared = resolve_domains(request, Header(kinds))
+        return cls(learner, base, request, schema, undeclared, assumed)
+
+    def worst(self) -> Planner:
+        """The same for the most variable outcome within its bounds."""
+        return replace(self, assumed=self.assumed.worst, _known={})
+
+    @property
+    def has_nuisances(self) -> bool:
+        """Whether the fit learns any: the difference in means and a regression do not."""
+        if self.request.estimand == "OLS":
+            return False
+        stages = self.plan(self.request.budget.epsilon).stages
+        return any(stage.heading == "nuisance" for stage in stages)
+
+    def plan(self, epsilon: float) -> Plan:
+        """The stages of the fit at this epsilon."""
+        budget = replace(self.request.budget, epsilon=epsilon)
+        return self.learner.plan(replace(self.request, budget=budget), self.base, self.undeclared)
+
+    def at(self, rows: int, epsilon: float) -> Forecast:
+        """The forecast of one fit: the mean over two simulated fits with mirrored noise."""
+        if (rows, epsilon) not in self._known:
+            self._known[rows, epsilon] = self._forecast(rows, self.plan(epsilon))
+        return self._known[rows, epsilon]
+
+    def _forecast(self, rows: int, plan: Plan) -> Forecast:
+        try:
+            first, second = (self._simulated(rows, plan, mirrored=m) for m in (False, True))
+        except BudgetError:  # the fit would end here too: too little budget to find bounds
+            return _nothing(rows, plan)
+        one, other = _variances(first[0]), _variances(second[0])
+        sampling, privacy, clipping, nuisances = 0.5 * (one + other)
+        found = first[0].averages
+        assert found is not None  # by _variances
+        return Forecast(
+            rows, plan, (*found.terms, *found.groups), sampling, privacy, clipping, nuisances,
+            tuple(map(_averaged, first[0].releases, second[0].releases)), first[1],
+        )  # fmt: skip
+
+    def _simulated(self, rows: int, plan: Plan, *, mirrored: bool) -> tuple[Estimate, int]:
+        schema, formula = self.schema, plan.request.formula
+        domain = schema.get(formula.outcome)
+        if isinstance(domain, Transformed):  # invented are log(Y) themselves, not Y
+            schema = schema.with_columns({formula.outcome: Interval(domain.lo, domain.hi)})
+            formula = replace(formula, response=None)
+            plan = replace(plan, request=replace(plan.request, formula=formula, schema=schema))
+        vault = simulate(plan, rows, self.assumed, mirrored=mirrored)
+        # as in a fit: its matrices are too small for several BLAS threads
+        with warnings.catch_warnings(), threadpool_limits(limits=1, user_api="blas"):
+            warnings.simplefilter("ignore")  # a fit's warnings are about its own rows
+            estimate = self.learner.fit(plan, vault, schema, self.undeclared, self.base)
+        return estimate, vault.passes
+
+    def epsilon_for(self, width: float, rows: int, alpha: float) -> float:
+        """The least epsilon, to three digits, whose half-width is at most `width`.
+
+        Raises
+        ------
+        BudgetError
+            Sampling alone is wider.
+        """
+        limits = LEAST_EPSILON, MOST_EPSILON
+        found = _search(lambda eps: self.at(rows, eps).first(alpha), width, 1.0, limits, up)
+        if found is None:
+            least = self.at(rows, MOST_EPSILON).first(alpha)
+            raise BudgetError(
+                f"no eps gives a half-width of {width:.4g} with n={rows}: nearly without noise, at "
+                f"eps={MOST_EPSILON:g}, it is {least:.3g}. Plan for more rows"
+            )
+        return found
+
+    def rows_for(self, width: float, epsilon: float, alpha: float) -> int:
+        """The least number of rows, to three digits, whose half-width is at most `width`.
+
+        Raises
+        ------
+        BudgetError
+            It would be more than a plan counts.
+        """
+        found = _search(
+            lambda rows: self.at(int(rows), epsilon).first(alpha), width, 4000.0,
+            (float(LEAST_ROWS), float(MOST_PLANNED_ROWS)), lambda rows: up(np.ceil(rows)),
+        )  # fmt: skip
+        if found is None:
+            raise BudgetError(
+                f"no n up to {MOST_PLANNED_ROWS:,} gives a half-width of {width:.4g} at "
+                f"eps={as_typed(epsilon)}; ask for a wider interval or a larger eps"
+            )
+        return int(found)
+
+
+def _kind(request: Request, name: str) -> ColumnKind:
+    """The type of a column that nobody has seen: what is not declared to be text is a number."""
+    domain = request.schema.get(name)
+    labels = isinstance(domain, Levels) or (isinstance(domain, Binary) and domain.labels)
+    return "text" if labels else "numeric"
+
+
+def _variances(estimate: Estimate) -> np.ndarray:
+    """Sampling, privacy, clipping and nuisances of every term and group, shape (4, m)."""
+    found = estimate.averages
+    if found is None:
+        raise CapabilityError(
+            "this fit releases no average effects whose intervals could be planned: give "
+            "shares={'average': ...} a share above 0"
+        )
+    return np.stack(
+        [np.diag(found.sampling), np.diag(found.privacy), found.clipping**2, found.remainder**2]
+    )
+
+
+def _averaged(first: Release, second: Release) -> Release:
+    """With the root mean square of both noises: where a cut was chosen the two may differ."""
+    one, other = first.charge, second.charge
+    noise_sd, sensitivity = (
+        float(np.hypot(a, b) / np.sqrt(2.0))
+        for a, b in ((one.noise_sd, other.noise_sd), (one.sensitivity, other.sensitivity))
+    )
+    return replace(first, charge=replace(one, noise_sd=noise_sd, sensitivity=sensitivity))
+
+
+def _nothing(rows: int, plan: Plan) -> Forecast:
+    """A fit that would find nothing: all its intervals are infinite."""
+    infinite, zero = np.array([np.inf]), np.zeros(1)
+    asked = plan.request.estimand
+    terms = ({"CATE": "ATE", "OLS": "Intercept"}.get(asked, asked),)
+    return Forecast(rows, plan, terms, infinite, zero, zero, zero, (), len(plan.stages))
+
+
+def up(value: float, digits: int = 3) -> float:
+    """`value` rounded up to some significant digits."""
+    unit = 10.0 ** (np.floor(np.log10(value)) - digits + 1)
+    return float(f"{np.ceil(round(value / unit, 6)) * unit:.{digits}g}")
+
+
+def _search(
+    half_width: Callable[[float], float],
+    width: float,
+    start: float,
+    limits: tuple[float, float],
+    rounded: Callable[[float], float],
+) -> float | None:
+    """The least rounded x within limits with half_width(x) <= width, or None.
+
+    `half_width` falls. It is looked for around `start`, then by bisection of log x.
+    """
+    low, high = limits
+    above = start
+    while half_width(rounded(above)) > width:
+        if above >= high:
+            return None
+        above = min(4 * above, high)
+    below = max(above / 4, low)
+    while half_width(rounded(below)) <= width:
+        if below <= low:
+            return rounded(below)
+        above, below = below, max(below / 4, low)
+    while above > (1 + PRECISION) * below:
+        middle = float(np.sqrt(below * above))
+        if half_width(rounded(middle)) <= width:
+            above = middle
+        else:
+            below = middle
+    return rounded(above)

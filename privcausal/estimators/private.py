@@ -1,0 +1,262 @@
+"""Average effects with private confidence intervals: PrivATE (Schroeder et al. 2025), proven."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from privcausal import vault
+from privcausal.estimators import budget, survey
+from privcausal.estimators import nuisances as nu
+from privcausal.estimators.averages import (
+    One,
+    Target,
+    arm_needs,
+    asked_averages,
+    averages,
+    one_arm_target,
+    weighed,
+)
+from privcausal.estimators.base import (
+    MOST_CUT,
+    POOR_OVERLAP,
+    Learner,
+    average_doubts,
+    finish,
+    shown,
+)
+from privcausal.estimators.bases import PrivateBase
+from privcausal.estimators.nuisances import (
+    additive_nuisances,
+    clipped,
+    interaction_needs,
+    nuisance_of,
+    product_confounding,
+    refine,
+    residual_effect,
+)
+from privcausal.estimators.words import Estimate
+from privcausal.features.functions import Constant
+from privcausal.inference.confounding import Remainder
+from privcausal.inference.ranges import outcome_edges
+from privcausal.request.plan import StageKey
+from privcausal.request.request import Request
+
+# Average effects of several arms, by doubly robust scores of the mean outcome in each.
+#
+# Arm k is compared with all others as a treatment of two arms is: with A = 1(T = k), the mean
+# outcome
+# is E[Y(k)] = E[mu + A (Y - mu)/e] for e(x) = P(A = 1 | x) and mu(x) = E[Y | x, A = 1]. The scores
+# of
+# all arms are one release, so that effects, their differences, have a joint covariance (Cattaneo
+# 2010).
+
+
+def arm_stages(request: Request, what: str = "treatment") -> list[StageKey]:
+    """A stage for each arm, the reference first."""
+    return [StageKey("nuisance", f"{what} {arm}") for arm in request.asked.arms]
+
+
+def arm_indicators(request: Request) -> dict[StageKey, vault.Transform]:
+    """Whether T is each arm."""
+    return {
+        stage: vault.OfArm(vault.Assigned(), arm) for arm, stage in enumerate(arm_stages(request))
+    }
+
+
+def by_arm(stages: Sequence[StageKey], weight: float) -> list[budget.StageWeight]:
+    """A release for each arm in place of one for all.
+
+    Noise falls with the root of a weight: each arm has that of two arms by the root of their
+    number, so that what they have in all grows as their errors do.
+    """
+    return [budget.StageWeight(key, weight / np.sqrt(len(stages))) for key in stages]
+
+
+HARDLY = (
+    "About {share:.0%} of the rows are hardly ever in arm {arm} (a propensity below {clip:.2g}, by "
+    "released numbers): its mean outcome rests on a model of what they would have had there. "
+    "estimand='PLR' counts rows by how open their arm is."
+)
+
+
+def arm_effects(state: survey.Survey, stage: StageKey) -> tuple[list[One], tuple[str, ...]]:
+    """Effects of all arms but the first, which is their reference; then the arms' mean outcomes.
+
+    And notes on arms that many rows are hardly ever in. The `stage` is that of the scores.
+    """
+    request = state.session.plan.request
+    name, labels = request.formula.treatment, request.asked.arms
+    means, notes = _means(state, stage)
+    (base, base_law), vectors = means[0], np.eye(len(means))
+    effects = [
+        # errors of two arms may be of one sign or of two: by Minkowski's inequality
+        One(
+            f"{name}[T.{label}]", _less(target, base), Remainder(0.0, law.rms + base_law.rms),
+            own - vectors[0],
+        )
+        for label, (target, law), own in zip(labels[1:], means[1:], vectors[1:], strict=True)
+    ]  # fmt: skip
+    each = zip(labels, means, vectors, strict=True)
+    return [*effects, *(One(f"E[Y({label})]", *mean, own) for label, mean, own in each)], notes
+
+
+def _less(target: Target, reference: Target) -> Target:
+    """That of the difference, of which the arm where an outcome weighs more says how it is cut."""
+    worse = max(target, reference, key=lambda one: one.extremes.unit_most)
+    return replace(target, centre=target.centre - reference.centre, extremes=worse.extremes)
+
+
+def _means(
+    state: survey.Survey, stage: StageKey
+) -> tuple[list[tuple[Target, Remainder]], tuple[str, ...]]:
+    """Of each arm, what is summed for its mean outcome, and the law of the bias by nuisances."""
+    request = state.session.plan.request
+    state, grams = nu.moments_of(state, arm_indicators(request))
+    etas, own, crosses = nu.outcomes(state, grams), [], dict[StageKey, vault.Cross]()
+    pairs = zip(arm_stages(request), arm_stages(request, "residual moments"), strict=True)
+    for arm, (treatment, residual) in enumerate(pairs):
+        partials = nu.paired(state, nu.propensities(state, grams, treatment), etas)
+        own.append(nu.clipped(state, partials))
+        crosses[residual] = nu.residual_cross(*own[-1], arm)
+    state.session.gather(dict(crosses))
+    mass, found, notes = vault.OfCovariates(Constant(1.0), 1.0), [], []  # every complete row is one
+    for arm, ((mine, partials), asked) in enumerate(zip(own, crosses.items(), strict=True)):
+        tau = nu.residual_effect(mine, grams, partials, asked)
+        nuisances = tuple(nu.nuisance_of(p, tau, mine.outcome) for p in partials)
+        scored = weighed(mine, partials, nuisances, tau, stage, (arm, mass))
+        target = one_arm_target(mine, scored.nuisances, arm, mass)
+        found.append((target, scored.remainder))
+        least = np.mean([p.e(state.rows) <= mine.clip * (1 + 1e-9) for p in partials])
+        if least > POOR_OVERLAP:
+            told = HARDLY.format(share=least, arm=request.asked.arms[arm], clip=mine.clip)
+            if least > MOST_CUT:
+                state.session.alerts["overlap"] = told
+            else:
+                notes.append(told)
+    return found, tuple(notes)
+
+
+AVERAGE_STAGES = (
+    budget.Stages.SCORE_SIZES,
+    StageKey("effect", "scores"),
+    StageKey("effect", "squared scores", heading="variance"),
+)
+
+
+class AverageLearner(Learner):
+    """A learner of average effects alone, with nuisances of its own."""
+
+    # "average" is no part of it: the average is the effect itself
+    shares: ClassVar[Mapping[str, float]] = {
+        "bounds": budget.SHARES.top_bounds,
+        "nuisance": budget.SHARES.private_nuisance,
+        "effect": budget.SHARES.private_effect,
+    }
+
+    def top(self, request: Request) -> Mapping[str, float]:
+        """A known propensity leaves half of the nuisances' stages out, and what they cost.
+
+        Without covariates they are numbers, and no functions.
+        """
+        if request.propensity is None and request.formula.terms:
+            return self.shares
+        known = budget.SHARES.private_nuisance_known, budget.SHARES.private_effect_known
+        return {**self.shares, "nuisance": known[0], "effect": known[1]}
+
+
+@dataclass(frozen=True)
+class Private(AverageLearner):
+    """AIPW mean with private nuisances, private variance and a noise-aware interval.
+
+    The paper's noise (its Theorems 4.3 to 4.6) rests on nuisances whose estimation is not
+    protected; here nuisances are private, the score is bounded by public numbers, and the standard
+    error is made of released ones only.
+    """
+
+    name: ClassVar[str] = "private"
+    title: ClassVar[str] = "doubly robust (AIPW)"
+
+    def needs(self, request: Request, base: PrivateBase) -> list[budget.StageWeight]:
+        sizes, scores, squares = AVERAGE_STAGES
+        arms, looks = request.asked.arms, arm_needs(request, sizes)
+        if not survey.is_binary(request):
+            looks = [
+                budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.private_range),
+                budget.StageWeight(sizes, budget.SHARES.private_sizes),
+            ]
+        first = (
+            []
+            if arms
+            else [
+                budget.StageWeight(budget.Stages.NUISANCE_RESIDUALS, budget.SHARES.private_moments)
+            ]
+        )
+        needs = [
+            *survey.range_needs(request, budget.SHARES.private_ranges),
+            budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.private_marginals),
+            budget.StageWeight(budget.Stages.GRAM, budget.SHARES.private_gram),
+            budget.StageWeight(budget.Stages.OUTCOME, budget.SHARES.private_outcome),
+            *first,
+            budget.StageWeight(scores, budget.SHARES.private_scores),
+            budget.StageWeight(squares, budget.SHARES.private_squares),
+            *looks,
+        ]
+        if arms:
+            return [
+                *needs,
+                *by_arm(arm_stages(request), budget.SHARES.private_treatment),
+                *by_arm(arm_stages(request, "residual moments"), budget.SHARES.private_moments),
+            ]
+        needs += propensity_needs(request, base)
+        if base.released_weights:
+            needs.append(
+                budget.StageWeight(budget.Stages.NUISANCE_WEIGHTS, budget.SHARES.private_weights)
+            )
+        return needs
+
+    def run(self, session: survey.FitRun) -> Estimate:
+        if session.plan.request.asked.arms:
+            state = looked(session)
+            asked, notes = arm_effects(state, AVERAGE_STAGES[1])
+            found = averages(state, asked, AVERAGE_STAGES)
+            return finish(state, None, None, found, (*notes, *average_doubts(found)))
+        state, grams, partials = additive_nuisances(looked(session))
+        state, partials = clipped(state, partials)
+        partials = refine(state, partials)
+        tau = residual_effect(state, grams, partials)
+        nuisances = tuple(nuisance_of(p, tau, state.outcome) for p in partials)
+        asked, weight = asked_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
+        found = averages(state, asked, AVERAGE_STAGES, weight)
+        wanted = session.plan.request.asked.averages
+        products = max(product_confounding(state, partials, one) for one in wanted)
+        notes = average_doubts(found, products)
+        return finish(state, None, shown(partials, nuisances), found, notes)
+
+
+def propensity_needs(request: Request, base: PrivateBase) -> list[budget.StageWeight]:
+    """Releases of a propensity that is not known, and of interactions in both nuisances."""
+    if request.propensity is not None:
+        return []
+    weights = (
+        budget.SHARES.private_interactions_treatment,
+        budget.SHARES.private_interactions_outcome,
+        budget.SHARES.private_interactions_sizes,
+    )
+    products = interaction_needs(request, *weights) if base.interactions else []
+    return [budget.StageWeight(budget.Stages.TREATMENT, budget.SHARES.private_treatment), *products]
+
+
+def looked(session: survey.FitRun) -> survey.Survey:
+    """What precedes the Gram, where outcomes are cut to the range in which they are seen."""
+    state = survey.prepare(
+        session, linear_terms=False, looks={budget.Stages.OUTCOME_RANGE: outcome_edges}
+    )
+    state = survey.look_at_outcome(state, budget.Stages.OUTCOME_RANGE)
+    if state.look is not None:
+        window = state.look.window
+        state = replace(state, window=vault.Outcome(window.lo, window.hi))
+    return state

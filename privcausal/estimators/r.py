@@ -1,0 +1,352 @@
+"""R-learner (Nie and Wager 2021): residuals of the outcome on residuals of the treatment.
+
+Moments of the residual product are released twice, the second time of what the first effect leaves.
+(T - e) (Y - eta - (T - e) tau_1) has the weighted mean tau - tau_1: the better the first effect,
+the smaller the range that it needs, and with it the noise. Errors of the Gram or by cutting then
+touch tau - tau_1 only. The first release also tells which coefficients are uncertain: their
+features are stretched in the second, and products of modifiers join where they can be told from
+noise. All that is chosen here follows from releases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import ClassVar
+
+import numpy as np
+
+from privcausal.errors import CapabilityError
+from privcausal.estimators import bases, budget, nuisances, orthogonal
+from privcausal.estimators.base import CateLearner, EffectFit, Recipe
+from privcausal.estimators.boosting.recipes import r_learner, two_stage_needs
+from privcausal.estimators.orthogonal import nuisances as nuisances_of
+from privcausal.estimators.survey import Survey
+from privcausal.features.basis import FeatureMap
+from privcausal.features.expansions import Interactions, RescaledFeatures
+from privcausal.features.functions import Additive, Function
+from privcausal.inference import cuts, regression
+from privcausal.inference.effects import Effect, Piece
+from privcausal.inference.population import population_gram
+from privcausal.inference.priors import PRIORS
+from privcausal.request.request import Request
+from privcausal.typing import Vector
+from privcausal.vault import ResidualProduct
+
+
+def learn_r(state: Survey, regress: orthogonal.EffectRegression) -> EffectFit:
+    """tau(x) by the steps of vignettes/explanation/r-learner.md, whose numbers are beside them.
+
+    Ranges, marginals and a basis are there already (1, 2: `state.prepare`), and doubly robust
+    scores of what is found here give the averages (12, 13: `CateLearner.run`).
+    """
+    known = nuisances_of(state)  # 3 to 7: the Gram matrix, propensity and mean outcome
+    state, used = known.state, known.partials
+    found = orthogonal.residual_moments(known)  # 8: moments of the residual product, cut
+    first = orthogonal.read_effect(
+        state, found, used, used, regress
+    )  # 9, 10: less its bias, regressed
+    found, products = second_release(state, used, found, first)  # 11: what is left, regressed too
+    after = nuisances.updated_for_effect(state, used, first.effect)
+    second = orthogonal.read_effect(state, found, used, after, regress)
+    effect = with_products(state, found, products, used[0].e_soft(state.rows), second)
+    return EffectFit.of(known, after, effect)
+
+
+@dataclass(frozen=True, eq=False)
+class ProductMoments:
+    """Moments of products of modifiers, of what a first effect leaves.
+
+    `features` are those of the release, the products last; `moments` are of the products alone,
+    each per its stretch, shape (K,); `unit` is the prior scale of a coefficient.
+    """
+
+    features: RescaledFeatures
+    moments: orthogonal.ReleasedMoments
+    unit: float
+
+
+def second_release(
+    state: Survey,
+    partials: tuple[nuisances.FoldFit, ...],
+    first: orthogonal.Residuals,
+    reading: orthogonal.FittedEffect,
+) -> tuple[orthogonal.Residuals, ProductMoments | None]:
+    """The moments averaged with those of a second release, and those of products where it has them.
+
+    Moments of tau are those of tau - tau_1 plus G beta_1. Both releases are averaged entry by entry
+    by the precision of their noise, so that no budget is lost where the first effect explains
+    nothing.
+    """
+    reach = 2 * state.outcome.bound
+    coef = reading.effect.pieces[0].additive.coef
+    centre = Additive(state.effect_features, coef, 0.0, -reach, reach)
+    soft = state.soft_clip
+    target = nuisances.by_fold(
+        lambda p: ResidualProduct(p.e_soft, p.eta, state.outcome, soft, centre, reach), partials
+    )
+    law = _left(state, first.sizes, partials[0], centre)
+    cut = orthogonal.cut_of(state, law, budget.Stages.REMAINING, PRIORS.cut_bias_rest)
+    features = _layout(state, partials[0], first, reading, cut)
+    rest = orthogonal.cut_moments(state, features, target, law, cut, budget.Stages.REMAINING)
+    cross, noise, p = rest.cross / features.stretch, rest.cross_sd / features.stretch, len(coef)
+    again = rest._replace(cross=cross[:p] + first.gram @ coef, cross_sd=noise[:p])
+    found = _averaged(first, again)
+    if features.products is None:
+        return found, None
+    last = rest._replace(cross=cross[p:], cross_sd=noise[p:])
+    return found, ProductMoments(features, last, first.cut)
+
+
+def _averaged(
+    first: orthogonal.Residuals, again: orthogonal.ReleasedMoments
+) -> orthogonal.Residuals:
+    total = first.cross_sd**2 + again.cross_sd**2
+    own = np.divide(again.cross_sd**2, total, out=np.zeros_like(total), where=total > 0)
+    share = float(own.mean())
+    return replace(
+        first,
+        cross=own * first.cross + (1 - own) * again.cross,
+        cross_sd=np.hypot(own * first.cross_sd, (1 - own) * again.cross_sd),
+        spread=share * first.spread + (1 - share) * again.spread,
+        clipping=share * first.clipping + (1 - share) * again.clipping,
+    )
+
+
+def _left(
+    state: Survey, law: cuts.AbsHistogram, part: nuisances.FoldFit, effect: Function
+) -> cuts.AbsHistogram:
+    """The histogram of sizes, moved to what is left once this effect is taken out.
+
+    E[(T - e)^4 | x] = e (1 - e) ((1 - e)^3 + e^3) tells how much of the mean square goes.
+    """
+    e, tau = part.e_soft(state.rows), effect(state.rows)
+    taken = float(np.mean(e * (1 - e) * ((1 - e) ** 3 + e**3) * tau**2))
+    left = max(1 - taken / law.rms(float(law.edges[-1])) ** 2, PRIORS.least_left)
+    return replace(law, edges=law.edges * float(np.sqrt(left)))
+
+
+def _layout(
+    state: Survey,
+    part: nuisances.FoldFit,
+    first: orthogonal.Residuals,
+    reading: orthogonal.FittedEffect,
+    cut: float,
+) -> RescaledFeatures:
+    """Features of the second release: base "gam" stretches them, others keep them."""
+    features = state.effect_features
+    base = state.session.regression
+    if not isinstance(base, bases.Gam):
+        return RescaledFeatures(features, None, np.ones(features.size), features.cut)
+    phi, e = state.rows.phi(features), part.e_soft(state.rows)
+    weight = features.weight(phi) * e * (1 - e)
+    size = np.maximum(weight @ phi**2 / weight.sum(), 1e-6)  # mean squares
+    band = reading.effect.pieces[0].cov.diagonal()
+    variance = np.maximum(reading.cov.diagonal(), PRIORS.doubt * band) * size
+    noise = nuisances.cross_noise(state, budget.Stages.REMAINING, cut) / (
+        state.population.count * first.mean_weight
+    )
+    psi = modifier_products(state, weight, reading.effect) if base.interactions else None
+    share = 0.0  # of the norm; the products have none where noise would hide most of them
+    if psi is not None:
+        spread = (PRIORS.product_sd * first.cut) ** 2
+        filled = water_filling(np.r_[variance, np.full(psi.size, spread)], noise**2)
+        each = min(float(filled[-1]), PRIORS.products_norm / psi.size)
+        share = each * psi.size if each * spread > noise**2 else 0.0
+    own = (1 - PRIORS.even_norm) * water_filling(
+        variance, noise**2
+    ) + PRIORS.even_norm * size / size.sum()
+    stretch = np.sqrt((1 - share) * own / size)
+    if psi is not None and share > 0:
+        # products have unit mean square
+        return _with_cut(
+            state, features, psi, np.r_[stretch, np.full(psi.size, np.sqrt(share / psi.size))]
+        )
+    return _with_cut(state, features, None, stretch)
+
+
+def _with_cut(
+    state: Survey, features: FeatureMap, psi: Interactions | None, stretch: Vector
+) -> RescaledFeatures:
+    uncut = RescaledFeatures(features, psi, stretch, np.inf)
+    values = state.rows.phi(uncut)
+    norms = np.linalg.norm(values, axis=1) * uncut.weight(values)
+    return replace(uncut, cut=float(np.quantile(norms, PRIORS.rescaled_norm_quantile)))
+
+
+def modifier_products(state: Survey, weight: Vector, effect: Effect) -> Interactions | None:
+    """Products of pairs of linear functions, orthogonal to the effect's own, of mean square 1.
+
+    Both under the `weight` of synthetic rows, so that errors of the additive part do not look like
+    a product.
+    """
+    features = state.effect_features
+    phi = state.rows.phi(features)
+    scales = phi.std(axis=0) + 1e-12
+    strength = np.abs(effect.pieces[0].additive.coef) * scales
+    order = sorted(_own_functions(features), key=lambda j: -float(strength[j]))
+    owner = features.variables
+    pairs = tuple(
+        (i, j)
+        for i, j in combinations(sorted(order[: PRIORS.product_columns]), 2)
+        if not set(owner[i]) & set(owner[j])
+    )
+    if not pairs:
+        return None
+    lift = np.zeros((features.size, len(pairs)))
+    start = Interactions(features, None, pairs, (), scales, lift, np.ones(len(pairs)), np.inf)
+    lift, left = nuisances.regressed_out(start, state.rows, weight)
+    gain = nuisances.gains(1.0, np.sqrt(weight @ left**2 / weight.sum()))
+    return replace(start, lift=lift, gain=gain) if gain.any() else None
+
+
+def _own_functions(features: FeatureMap) -> list[int]:
+    """Linear functions, but for the last level of each factor, which the others determine."""
+    found: list[int] = []
+    for number in np.flatnonzero(features.order == 1).tolist():
+        column = features.design.columns[features.column[number]]
+        last = number + 1 == features.size or features.group[number + 1] != features.group[number]
+        alone = features.group.count(features.group[number]) == 1
+        if column.kind != "indicator" or alone or not last:
+            found.append(number)
+    return found
+
+
+def with_products(
+    state: Survey,
+    found: orthogonal.Residuals,
+    more: ProductMoments | None,
+    e: Vector,
+    reading: orthogonal.FittedEffect,
+) -> Effect:
+    """The effect, with products of modifiers if the moments leave no doubt of them.
+
+    Where there are none, a marginal likelihood ratio has mean 1, and so exceeds 1 /
+    products_false_alarm with at most that chance (Markov's inequality). `e` are propensities of the
+    synthetic rows.
+    """
+    effect = reading.effect
+    if more is None:
+        return effect
+    psi, own = more.features.products, more.moments
+    assert psi is not None
+    p, rows = more.features.features.size, state.rows
+    whole = population_gram(more.features, rows, state.population.count, e * (1 - e))
+    mean, cov = (
+        v[..., p:] for v in orthogonal.product_bias_moments(state, reading.left, more.features)
+    )
+    stretch = more.features.stretch[p:]
+    gram = whole[p:, p:] / np.outer(stretch, stretch)
+    moments = regression.Moments(
+        gram,
+        own.cross - mean / stretch,
+        0.0,
+        own.cross_sd,
+        own.spread**2 / found.mean_weight,
+        cov[p:] / np.outer(stretch, stretch),
+    )
+    law = regression.ScaleMixturePrior(
+        1.0, np.full(psi.size, more.unit), np.zeros(psi.size, np.int64)
+    )
+    fitted = regression.mixture(moments, law)
+    # nor where it is no number
+    if not fitted.evidence - regression.of_nothing(moments) >= np.log(
+        1 / PRIORS.products_false_alarm
+    ):
+        return effect
+    piece = Piece(Additive(psi, fitted.mean), fitted.cov)
+    return replace(effect, pieces=(*effect.pieces, piece))
+
+
+HIDING = 1e9
+"""Noise that hides everything: by how much more makes no difference."""
+
+
+def water_filling(variance: Vector, noise: float) -> Vector:
+    """Squared sizes u^2 of unit sum that minimise sum V S / (S + u^2 V), shape (p,).
+
+    A coefficient of prior variance V that is read with noise of variance S / u^2 keeps the
+    posterior variance V S / (S + u^2 V). The least sum has u^2 = (L - S / V)+, with the level L at
+    which the sizes sum to one (water-filling: Cover and Thomas 2006, Section 9.4).
+
+    Parameters
+    ----------
+    variance : Vector
+        V, shape (p,), each positive.
+    noise : float
+        S, the noise variance of an entry that has all of the norm.
+    """
+    price = noise / variance
+    # floats could not tell 1 + price from price
+    price = price - max(float(price.min()) - HIDING, 0.0)
+    order = np.sort(price)
+    levels = (1 + np.cumsum(order)) / np.arange(1, len(order) + 1)
+    return np.asarray(np.maximum(levels[int(np.flatnonzero(levels > order)[-1])] - price, 0.0))
+
+
+# -- the learner ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class R(CateLearner):
+    """tau(x) minimising sum [(Y - eta) - (T - e) tau(x)]^2; never divides by the propensity."""
+
+    name: ClassVar[str] = "r"
+    title: ClassVar[str] = "R-learner"
+
+    def effect_needs(self, request: Request, base: bases.Base) -> list[budget.StageWeight]:
+        weights = budget.StageWeight(budget.Stages.WEIGHTS, budget.SHARES.r_weights)
+        return [
+            *orthogonal.nuisance_needs(request, base),
+            budget.StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.r_sizes),
+            budget.StageWeight(budget.Stages.RESIDUALS, budget.SHARES.r_moments),
+            budget.StageWeight(budget.Stages.REMAINING, budget.SHARES.r_rest),
+            *([weights] if base.released_weights else []),
+        ]
+
+    def learn(self, state: Survey) -> EffectFit:
+        return learn_r(state, orthogonal.conditional(state))
+
+    def boosted(self) -> Recipe:
+        return Recipe(two_stage_needs, r_learner)
+
+
+FORM_NOTE = (
+    "The effect is {form}, as the released moments say. Of {all} it has the greatest marginal "
+    "likelihood, and choosing it cost nothing."
+)
+
+
+@dataclass(frozen=True)
+class Auto(R):
+    """Learner "r" with one form of the effect: constant, linear, smooth alike, or smooth by term.
+
+    All forms are read from the moments that learner "r" releases, so their marginal likelihoods
+    are comparable; those of other learners, whose moments differ, are not. Nothing more is
+    released, and nothing more is spent.
+    """
+
+    name: ClassVar[str] = "auto"
+    title: ClassVar[str] = "auto"
+
+    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
+        if not isinstance(base, bases.Gam):
+            raise CapabilityError(
+                "learner 'auto' compares forms of base 'gam': write base='gam', or learner='r'"
+            )
+        return base
+
+    def learn(self, state: Survey) -> EffectFit:
+        base = state.session.regression
+        assert isinstance(base, bases.Gam)  # by `accepted`
+        note = ""
+
+        def choose(
+            moments: regression.Moments, intercept: float, size: float
+        ) -> regression.Posterior:
+            nonlocal note
+            forms = base.forms(moments, state.effect_features, intercept, size)
+            best = max(forms, key=lambda form: forms[form].evidence)
+            note = FORM_NOTE.format(all=", ".join(forms), form=best)
+            return forms[best]
+
+        return replace(learn_r(state, choose), notes=(note,))

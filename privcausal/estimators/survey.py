@@ -1,0 +1,537 @@
+"""What all learners stand on: complete domains, designs, a synthetic population and the Gram."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from privcausal import accounting
+from privcausal.estimators import bases, budget, words
+from privcausal.features import functions
+from privcausal.features.basis import FeatureMap
+from privcausal.features.design import Design, design_of
+from privcausal.features.rows import Rows
+from privcausal.inference import ranges
+from privcausal.inference.averages import FEW_SDS, AverageEstimate
+from privcausal.inference.population import (
+    GramEstimate,
+    Population,
+    correlated,
+    feature_map,
+    interval_probabilities,
+    level_probabilities,
+    modelled_probabilities,
+    population_gram,
+    shrunken,
+)
+from privcausal.inference.priors import PRIORS
+from privcausal.request.factors import Group, parse_group, resolve_groups
+from privcausal.request.plan import Plan, StageKey
+from privcausal.request.request import Request
+from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed
+from privcausal.typing import Integers, Matrix, Vector
+from privcausal.vault import (
+    Gram,
+    Grid,
+    LabelSelection,
+    Magnitudes,
+    Marginals,
+    Mechanism,
+    Outcome,
+    OutcomeResidual,
+    Regressors,
+    SizeHistogram,
+    Vault,
+)
+
+
+@dataclass
+class FitRun:
+    """One fit in progress: the vault, the plan, and every release so far in order.
+
+    `base` learns from sums; `option` is what the call was given, which for some learners does not.
+    `unseen` says that the rarer arm may be empty, by a noisy count of its rows. `alerts` are other
+    serious things that releases tell, by code. `beyond` bounds
+    what lies beyond purchased bounds of the outcome; None where they are declared. `asked` holds
+    the queries that were summed ahead of their release.
+    """
+
+    plan: Plan
+    vault: Vault
+    schema: Schema
+    undeclared: budget.Undeclared
+    base: bases.PrivateBase
+    option: bases.AnyBase
+    releases: list[accounting.Release] = field(default_factory=list)
+    unseen: bool = False
+    alerts: dict[str, str] = field(default_factory=dict)
+    beyond: ranges.Window | None = None
+    asked: dict[StageKey, Mechanism] = field(default_factory=dict)
+
+    @property
+    def regression(self) -> bases.Base:
+        return bases.moment_base(self.base)
+
+    def release(self, stage: StageKey, mechanism: Any) -> accounting.Release:
+        out = self.vault.release(stage, mechanism)
+        self.releases.append(out)
+        return out
+
+    def finished(
+        self,
+        design: Design,
+        population: Population | None = None,
+        effect: words.AnyEffect | None = None,
+        nuisances: words.Nuisances | None = None,
+        averages: AverageEstimate | None = None,
+        notes: tuple[str, ...] = (),
+        alerts: words.Alerts = (),
+    ) -> words.Estimate:
+        """The estimate; `population` is None where no marginals were released."""
+        vault = self.vault
+        nobody = Population(self.schema, {}, np.eye(0), float(vault.size or 0))
+        return words.Estimate(
+            self.plan, self.schema, design, population or nobody, effect, nuisances, averages,
+            tuple(self.releases), vault.size, vault.real_noise, notes, alerts,
+        )  # fmt: skip
+
+    def gather(
+        self,
+        sums: Mapping[StageKey, Mechanism] | None = None,
+        moments: Mapping[StageKey, Mechanism] | None = None,
+    ) -> None:
+        """Sum in one pass what `release` and `moments` will be asked for, these very queries."""
+        sums, moments = sums or {}, moments or {}
+        self.asked |= {**sums, **moments}
+        folds = self.plan.request.split == "crossfit"
+        self.vault.gather(sums if folds else {**sums, **moments}, moments if folds else {})
+
+    def unused(self, *stages: StageKey) -> None:
+        """Budget lines for planned stages that proved unnecessary; they remain charged."""
+        trust = self.plan.request.trust
+        for stage in map(self.plan.stage, stages):
+            charge = accounting.Charge(
+                stage.heading,
+                stage.query,
+                "not used",
+                trust.neighbors,
+                float("nan"),
+                float("nan"),
+                accounting.Cost(stage.charged, stage.epsilon, stage.delta),
+                stage.rows,
+                trust.protected,
+                stage.parallel,
+            )
+            self.releases.append(accounting.Release(np.zeros(0), np.zeros(0), charge))
+
+    def moments(self, stage: StageKey, mechanism: Any) -> list[accounting.Release]:
+        """One release, or one per fold under cross-fitting; the budget shows one line."""
+        if self.plan.request.split != "crossfit":
+            return [self.release(stage, mechanism)]
+        folds = list(self.vault.release_folds(stage, mechanism))
+        self.releases.append(folds[0])
+        return folds
+
+    def noise_sd(self, stage: StageKey, change: float, unit: float = 1.0) -> float:
+        """Noise sd of a sum at the stage's price, where a row changes it by `change` units."""
+        plan = self.plan
+        largest = change * plan.request.trust.max_rows * unit
+        return float(largest / np.sqrt(2 * plan.stage(stage).rho / 1e12))
+
+    def look_for(self, rows: float, noise_sd: float) -> None:
+        self.unseen |= rows <= FEW_SDS * noise_sd
+
+    def look_at(self, name: str, counts: Vector, noise_sd: float) -> None:
+        """Note what a released histogram of a column tells of its declared domain."""
+        declared = self.plan.request.schema.get(name)
+        self.note(words.domain_alerts(name, declared, self.schema[name], counts, noise_sd))
+
+    def look_at_arms(self, counts: Vector, noise_sd: float, declared: float) -> None:
+        """Note where noisy counts of both arms contradict a known propensity."""
+        for rows in counts:
+            self.look_for(float(rows), noise_sd)
+        if self.unseen:
+            return
+        name = self.plan.request.formula.assigned
+        coding = self.schema[name]
+        arm = coding.one if isinstance(coding, Binary) else "1"
+        self.note(words.allocation_alert(name, arm, counts, noise_sd, declared))
+
+    def note(self, alerts: words.Alerts) -> None:
+        for code, told in alerts:
+            self.alerts[code] = " ".join(filter(None, (self.alerts.get(code), told)))
+
+    def buy_bounds(self) -> None:
+        """Complete the schema by private bounds and levels."""
+        numbers = self.undeclared.numbers
+        found: dict[str, Any] = {**self._buy_intervals(numbers)} if numbers else {}
+        for name in self.undeclared.labels:
+            found[name] = self._buy_levels(name)
+        self.schema = self.schema.with_columns(found)
+
+    def find_ranges(self, looks: Mapping[StageKey, Mechanism]) -> None:
+        """Narrow the schema to where covariates are: beyond, they are held at the ends.
+
+        The pass over the rows serves `looks`, too.
+        """
+        names = ranged(self.plan.request, self.schema)
+        cells = Marginals(names, self.schema, RANGE_CELLS)
+        self.gather({budget.Stages.RANGES: cells, **looks})
+        release = self.release(budget.Stages.RANGES, cells)
+        counts, sd = np.split(release.value, len(names)), float(release.noise_sd[0])
+        found: dict[str, Any] = {}
+        for name, c in zip(names, counts, strict=True):
+            domain = self.schema[name]
+            assert isinstance(domain, Interval)
+            found[name] = ranges.effective_range(c, sd, domain, len(names))
+            if name in _of_slopes(self.plan.request):  # read as it is, beyond that range too
+                self.look_at(name, c, sd)
+                found[name] = Transformed(found[name].lo, found[name].hi, domain)
+        self.schema = self.schema.with_columns(found)
+
+    def _buy_intervals(self, names: tuple[str, ...]) -> dict[str, Interval]:
+        outcome = self.plan.request.formula.outcome
+        first, trust = Magnitudes(names), self.plan.request.trust
+        public = self.vault.size if trust.unit is None else None
+        rough = self.release(budget.Stages.MAGNITUDES, first)
+        counts = dict(zip(names, np.split(rough.value, len(names)), strict=True))
+        sd, ends = float(rough.noise_sd[0]), first.edges()
+        coarse = {
+            name: ranges.outcome_scale(ranges.LookCounts(c, sd, ends), name)
+            if name == outcome
+            else ranges.coarse_range(c, sd, ends, name, public)
+            for name, c in counts.items()
+        }
+        fine = self.release(budget.Stages.GRID, Grid(names, tuple(coarse.values())))
+        cells, fine_sd = np.split(fine.value, len(names)), float(fine.noise_sd[0])
+        found = {}
+        for (name, c), grid in zip(counts.items(), cells, strict=True):
+            range_ = coarse[name]
+            whole = name in self.undeclared.integers
+            if name == outcome:
+                steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
+                both = ranges.LookCounts(c, sd, ends), ranges.LookCounts(grid, fine_sd, steps)
+                # noise sd of a sum over the rows for all of the budget, per unit of its range
+                change = 1.0 if trust.neighbors == "substitute" else 0.5  # from the middle
+                least = change * trust.max_rows / np.sqrt(2 * self.plan.rho / 1e12)
+                window = ranges.outcome_range(*both, float(least))
+                self.beyond = window.kept(ranges.rounded(window.interval, whole))
+                found[name] = self.beyond.interval
+            else:
+                seen = ranges.fine_range(grid, fine_sd, range_, ranges.present_rows(c, sd, public))
+                found[name] = ranges.rounded(seen, whole)
+        return found
+
+    def _buy_levels(self, name: str) -> Levels:
+        key, trust = budget.Stages.levels(name), self.plan.request.trust
+        delta = self.plan.stage(key).delta / 1e12
+        chosen = self.release(key, LabelSelection(name, trust.max_rows, delta))
+        if not chosen.labels:
+            self.note((("levels", words.NO_LEVEL.format(name=words.listed([name]))),))
+        return Levels(chosen.labels or ("other",), other=True)
+
+
+RANGE_CELLS = 64
+"""Equal cells of a declared range, by which it is narrowed: three hold the values where bounds are
+20 times too wide."""
+
+
+def range_needs(request: Request, weight: float) -> list[budget.StageWeight]:
+    """A look at where covariates are, if any has declared bounds that may be loose."""
+    return (
+        [budget.StageWeight(budget.Stages.RANGES, weight)]
+        if ranged(request, request.schema)
+        else []
+    )
+
+
+def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
+    """Covariates, treatment and instrument that are numbers, whose declared bounds may be narrowed.
+
+    Not those of groups, nor a known propensity, nor those of a term whose options fix points in the
+    range (the knots of a spline).
+    """
+    formula = request.formula
+    terms = (*formula.modifiers, *formula.controls)
+    factors = [f for t in terms for f in t.factors]
+    fixed = {v for f in factors if f.options and f.kind != "smooth" for v in f.variables}
+    fixed |= {parse_group(text).column for text in request.groups}
+    if isinstance(request.propensity, str):  # what is known is not to be changed
+        fixed.add(request.propensity)
+    names = dict.fromkeys((*(v for f in factors for v in f.variables), *_of_slopes(request)))
+    declared = (v for v in names if isinstance(request.schema.get(v), Interval))
+    return tuple(v for v in declared if v not in fixed and isinstance(schema[v], Interval))
+
+
+def _of_slopes(request: Request) -> tuple[str, ...]:
+    """The treatment and the instrument, where they are numbers."""
+    taken = (request.formula.treatment,) if request.asked.per_unit else ()
+    return tuple(dict.fromkeys((*taken, request.formula.assigned) if request.asked.dose else taken))
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """Public values after the first stages.
+
+    `features` and `effect_features` are the bases of nuisances and effect, `rows` the synthetic
+    population. `window` is where outcomes are cut to learn their mean, `look` the first look at the
+    outcome for averages, `floor` the clip of a rare treatment (0 where it is not binary), and
+    `most` where T - e is cut if T is a number.
+    """
+
+    session: FitRun
+    design: Design
+    linear: Design
+    groups: tuple[Group, ...]
+    population: Population
+    features: FeatureMap
+    effect_features: FeatureMap
+    rows: Rows
+    window: Outcome | None = None
+    look: ranges.Look | None = None
+    floor: float = 0.5
+    most: float = 1.0
+
+    @property
+    def centre(self) -> Outcome:
+        """Where outcomes are cut to learn their mean: a released window, or the public bounds."""
+        return self.window or self.outcome
+
+    @property
+    def outcome(self) -> Outcome:
+        """Public bounds of the outcome."""
+        return outcome_of(self.session.plan.request, self.session.schema)
+
+    @property
+    def clip(self) -> float:
+        """c with e in [c, 1 - c]: the request's, or less where fewer than that are treated."""
+        return min(self.session.plan.request.arm_clip, self.floor)
+
+    @property
+    def soft_clip(self) -> float:
+        """The same where nothing is divided by e."""
+        return min(PRIORS.residual_clip, self.clip)
+
+    @property
+    def residual_clip(self) -> float:
+        """s with T - e in [s - 1, 1 - s]: by the limits of e, or cut there where T is a number."""
+        return 1 - self.most if self.session.plan.request.asked.dose else self.soft_clip
+
+    @property
+    def regressors(self) -> Regressors:
+        """A row is in at most one group of each declared text: levels exclude each other."""
+        return Regressors(self.linear, len(self.groups), len(self.session.plan.request.groups))
+
+    @property
+    def effect_index(self) -> Integers:
+        """Positions of the effect's features among the nuisances'."""
+        terms = {b.group for b in self.effect_features.blocks}
+        keep = [i for i, g in enumerate(self.features.group) if i == 0 or g in terms]
+        return np.array(keep, np.int64)
+
+    @property
+    def known(self) -> functions.Function | None:
+        """The known propensity as a function of the row, or None."""
+        return declared_propensity(self.session.plan.request, self.session.schema)
+
+
+def outcome_of(request: Request, schema: Schema) -> Outcome:
+    """Public bounds of the outcome; one of two values is 0 or 1."""
+    domain = schema[request.formula.outcome]
+    return Outcome(domain.lo, domain.hi) if isinstance(domain, Interval) else Outcome(0.0, 1.0)
+
+
+def declared_propensity(
+    request: Request, schema: Schema
+) -> functions.Known | functions.Constant | None:
+    """The known propensity as a function of the row, or None."""
+    if isinstance(request.propensity, str):
+        domain = schema[request.propensity]
+        assert isinstance(domain, Interval)
+        return functions.Known(domain.lo, domain.hi)
+    return None if request.propensity is None else functions.Constant(float(request.propensity))
+
+
+def prepare(
+    session: FitRun,
+    *,
+    linear_terms: bool = True,
+    modelled: bool = False,
+    looks: Mapping[StageKey, Borders] | None = None,
+) -> Survey:
+    """Bounds, designs, marginals, basis and norm cut: the stages before the Gram.
+
+    With `modelled`, marginals are helped by the usual laws. `looks` are histograms of the outcome
+    that will be asked for: they need no pass of their own.
+    """
+    session.buy_bounds()
+    request, formula = session.plan.request, session.plan.request.formula
+    terms = (*formula.modifiers, *formula.controls)
+    groups = resolve_groups(request.groups, session.schema)
+
+    def designed() -> tuple[Design, Design]:
+        full_rank, projected = session.base.name == "linear", formula.modifiers
+        design = design_of(terms, session.schema, full_rank=full_rank)
+        linear = design_of(projected if linear_terms else (), session.schema, full_rank=True)
+        session.vault.set_layout(session.schema, [design, linear], groups)
+        return design, linear
+
+    design, linear = designed()
+    ahead = {stage: outcome_query(session, stage, b) for stage, b in (looks or {}).items()}
+    found = {stage: query for stage, query in ahead.items() if query is not None}
+    if session.plan.has(budget.Stages.RANGES):
+        session.find_ranges(found)
+        design, linear = designed()
+        found = {}
+    population = _population(session, design.variables, modelled, found)
+    features = feature_map(design, population, session.base.functions, PRIORS.norm_quantile)
+    own = {t.name for t in formula.modifiers}
+    effect = features
+    if len(own) < len(terms):
+        small = features.restricted(sorted(own))
+        effect = replace(small, cut=small.norm_of(population.rows(), PRIORS.norm_quantile))
+    rows = _rows(population, declared_propensity(request, session.schema))
+    return Survey(session, design, linear, groups, population, features, effect, rows)
+
+
+def _rows(population: Population, known: functions.Function | None) -> Rows:
+    return population.rows(known if isinstance(known, functions.Known) else None)
+
+
+def _population(
+    session: FitRun,
+    variables: tuple[str, ...],
+    modelled: bool,
+    looks: Mapping[StageKey, Mechanism],
+) -> Population:
+    schema = session.schema
+    mechanism = Marginals(variables, schema)
+    session.gather({budget.Stages.MARGINALS: mechanism, **looks})
+    release = session.release(budget.Stages.MARGINALS, mechanism)
+    sd = float(release.noise_sd[0])
+    counts = np.split(release.value, np.cumsum(mechanism.sizes)[:-1])
+    share = session.plan.stage(budget.Stages.MARGINALS).rows
+    size = session.vault.size
+    ceiling = np.inf if size is None or session.plan.request.trust.unit else size * share
+    count = float(np.clip(np.mean([c.sum() for c in counts]), 1.0, ceiling))
+    probabilities: dict[str, Vector] = {}
+    for name, c in zip(variables, counts, strict=False):
+        domain = schema[name]
+        session.look_at(name, c, sd)
+        if isinstance(domain, Interval) and modelled:
+            probabilities[name] = modelled_probabilities(c, sd, count)
+        elif isinstance(domain, Interval):
+            probabilities[name] = interval_probabilities(c, sd)
+        else:
+            probabilities[name] = level_probabilities(c, sd, undeclared=isinstance(domain, Levels))
+    numeric = sum(isinstance(schema[v], Interval) for v in variables)
+    spread = sd * float(np.sqrt(max(map(len, counts))))
+    return Population(schema, probabilities, np.eye(numeric), count, spread)
+
+
+Borders = Callable[[Interval], Vector]
+"""From an outcome's bounds to the borders of cells of its height above the lower one."""
+
+
+CATE_LOOKS: Mapping[StageKey, Borders] = {
+    budget.Stages.OUTCOME_RANGE: ranges.window_borders,
+    budget.Stages.AVERAGE_RANGE: ranges.outcome_edges,
+}
+"""Looks at the outcome by learners of tau(x), for nuisances and for averages."""
+
+
+def outcome_query(session: FitRun, stage: StageKey, borders: Borders) -> SizeHistogram | None:
+    """Counts of a numeric outcome's height above its lower bound; None where none are planned."""
+    domain = session.schema[session.plan.request.formula.outcome]
+    if not (session.plan.has(stage) and isinstance(domain, Interval)):
+        return None
+    outcome = outcome_of(session.plan.request, session.schema)
+    height = OutcomeResidual(functions.Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
+    return SizeHistogram(height, borders(domain), "outcome")
+
+
+def outcome_histogram(state: Survey, stage: StageKey) -> accounting.Release | None:
+    """The histogram that `prepare` was told of; None where none is planned."""
+    session = state.session
+    if not session.plan.has(stage):
+        return None
+    domain = session.schema[session.plan.request.formula.outcome]
+    if not isinstance(domain, Interval):  # an undeclared column turned out to hold 0/1
+        session.unused(stage)
+        return None
+    release = session.release(stage, session.asked[stage])
+    name = session.plan.request.formula.outcome
+    session.look_at(name, release.value, float(release.noise_sd[0]))
+    return release
+
+
+def look_at_outcome(state: Survey, stage: StageKey) -> Survey:
+    release, outcome = outcome_histogram(state, stage), state.outcome
+    if release is None:
+        return state
+    bounds = Interval(outcome.lo, outcome.hi)
+    return replace(state, look=ranges.read_look(release.value, float(release.noise_sd[0]), bounds))
+
+
+def is_binary(request: Request) -> bool:
+    domain = request.schema.get(request.formula.outcome)
+    return domain is not None and not isinstance(domain, Interval)
+
+
+@dataclass(frozen=True, eq=False)
+class Grams:
+    """Shrunken Gram for all rows and for each fold's complement."""
+
+    whole: GramEstimate
+    outside: tuple[GramEstimate, ...]
+
+
+def gram_of(
+    state: Survey, crosses: Mapping[StageKey, Mechanism] | None = None
+) -> tuple[Survey, Grams]:
+    """Release the Gram; learn the population's dependence from it; shrink it.
+
+    The pass over the rows serves `crosses`, too.
+    """
+    mechanism = Gram(state.features)
+    state.session.gather(moments={budget.Stages.GRAM: mechanism, **(crosses or {})})
+    releases = state.session.moments(budget.Stages.GRAM, mechanism)
+    noisy = [mechanism.matrix(r.value) for r in releases]
+    sd = off_diagonal_sd(mechanism, releases[0])
+    total = np.sum(noisy, axis=0)
+    # each fold has its own noise of the same size
+    population = correlated(state.population, state.features, total, sd * np.sqrt(len(noisy)))
+    state = replace(state, population=population, rows=_rows(population, state.known))
+    outside = tuple(
+        _shrink(state, part, noise, share) for part, noise, share in complements(noisy, sd)
+    )
+    whole = _shrink(state, total, sd * np.sqrt(len(noisy)), 1.0)
+    return state, Grams(whole, outside)
+
+
+def _shrink(state: Survey, noisy: Matrix, sd: float, share: float) -> GramEstimate:
+    if state.session.base.released_weights:  # the textbook base keeps the released moments
+        return GramEstimate(noisy, sd, noisy)
+    rows = state.rows
+    model = population_gram(
+        state.features, rows, state.population.count * share, np.ones(len(rows))
+    )
+    return shrunken(noisy, model, sd, state.features)
+
+
+def off_diagonal_sd(mechanism: Gram, release: accounting.Release) -> float:
+    """Noise sd of an off-diagonal entry (the diagonal's is sqrt(2) larger)."""
+    sd = mechanism.matrix(release.noise_sd)
+    return float(sd[0, 1]) if len(sd) > 1 else float(sd[0, 0] / np.sqrt(2.0))
+
+
+def complements(parts: Sequence[Any], sd: float) -> list[tuple[Any, float, float]]:
+    """For each fold, the other folds' sum, noise sd and share of the rows."""
+    if len(parts) == 1:
+        return [(parts[0], sd, 1.0)]
+    total = np.sum(parts, axis=0)
+    k = len(parts)
+    return [(total - part, sd * np.sqrt(k - 1), (k - 1) / k) for part in parts]

@@ -1,0 +1,595 @@
+"""Two private polynomial regressions, one for each arm: epsilon-TM of Betlei et al. (2021)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from privcausal import vault
+from privcausal.accounting import PICO, Release
+from privcausal.accounting.charge import exact, is_number
+from privcausal.accounting.price import check_epsilon
+from privcausal.errors import CapabilityError, SchemaError
+from privcausal.estimators import bases, budget, options, words
+from privcausal.estimators.base import EffectLearner
+from privcausal.estimators.survey import FitRun, outcome_of
+from privcausal.features.design import Design
+from privcausal.features.expansions import Polynomials
+from privcausal.inference.averages import AverageEstimate
+from privcausal.inference.cells import CellEffect, CellTotals, by_bound, fine, plain, shrunk
+from privcausal.inference.effects import ArmPolynomials, trimmed
+from privcausal.inference.population import Population
+from privcausal.request.partition import (
+    Coordinates,
+    Nearest,
+    Partition,
+    Product,
+    RegularAxis,
+    Tabulated,
+    axis_of,
+    check_size,
+    product_of,
+)
+from privcausal.request.plan import Plan, Stage, StageKey, divide, portions
+from privcausal.request.request import Request
+from privcausal.request.schema import Domain, Interval, Schema
+
+# Uplift from aggregates: epsilon-ADUM (Betlei et al. 2021), with cells shrunk to neighbours.
+
+CELL_STAGE = StageKey("effect", "cells")
+
+CLUSTER_CELLS = 32
+"""Clusters of ``partition="kmeans"`` where no number is given."""
+
+SLOPE_PRIORS, SIGMA = 1.0, 0.25
+"""Assumed by ``cells="bound"``: how far the outcome's means rise over the domain, and the outcome's
+standard deviation, both in widths of its bounds."""
+
+GRID_POINTS = 1 << 16
+"""Public points on which a function of the user's own is evaluated."""
+
+FINE_PARTS = 1024
+"""At most so many of them along one axis."""
+
+MOST_AXES = 8
+"""Features of a regular grid; with more, two parts each would be too many cells."""
+
+MOST_CLUSTERS, MOST_ROUNDS = 10_000, 1000
+"""Of ``partition="kmeans"``: a stage of the plan for each round, and time for each cluster."""
+
+FEW_IN_CLUSTER = 2.0
+"""A cluster of fewer noise sds keeps its centre."""
+
+
+def clusters_stage(number: int) -> StageKey:
+    """The stage of a round of k-means."""
+    return StageKey("nuisance", f"clusters, round {number}")
+
+
+@dataclass(frozen=True)
+class ADUM(EffectLearner):
+    """Mean outcomes by cell and arm from noisy counts and sums; the uplift is their difference.
+
+    Cells depend on covariates alone, and outcomes are cut at their bounds only. So the average over
+    all cells is unbiased, except for what bought bounds cut off, which its interval allows for.
+
+    Parameters
+    ----------
+    cells : int, "bound" or None
+        Number of cells of a grid, or of clusters. None: a fine grid, or 32 clusters; "bound": what
+        minimises Corollary 1's bound for one feature, with `slopes` and `sigma`.
+    partition : "grid", "kmeans", dict or callable
+        Equal parts of every effect modifier; private clusters, on half of the budget; parts of
+        some of them, ``{"age": [30, 50], "income": 8, "region": "levels"}``; or a function of a
+        data frame of feature values, evaluated on a public grid and never on a row.
+    noise : {"laplace", "gaussian"}
+        Pure epsilon, or zCDP.
+    release : {"ends", "count_sum"}
+        Release distances from both bounds of the outcome, or counts and sums as in the paper, at
+        twice the variance. Gaussian noise is always on counts and sums.
+    shrink : bool
+        Shrink cells towards their neighbours, by marginal likelihood. False: the paper's estimate.
+    rounds : int
+        Of k-means.
+    rows : int, optional
+        About how many rows there are: needed by "bound", and used by the default, where the number
+        is not public.
+    slopes, sigma : float
+        For "bound": the root of L_C^2 + L_T^2 times the feature's width, and the outcome's standard
+        deviation, in widths of the outcome's bounds.
+
+    References
+    ----------
+    Betlei et al. (2021), Algorithm 1 and Corollary 1; sensitivities as proven in `CellSums`.
+    """
+
+    cells: int | Literal["bound"] | None = None
+    partition: str | Mapping[str, object] | Callable[[Any], Any] = "grid"
+    noise: Literal["laplace", "gaussian"] = "laplace"
+    release: Literal["ends", "count_sum"] = "ends"
+    shrink: bool = True
+    rounds: int = 5
+    rows: int | None = None
+    slopes: float = SLOPE_PRIORS
+    sigma: float = SIGMA
+    name: ClassVar[str] = "adum"
+    title: ClassVar[str] = "uplift by cells"
+    called: ClassVar[str] = "learner 'adum' in pure epsilon"
+    instead: ClassVar[str] = ", or fit with pc.learners.ADUM(noise='gaussian')"
+    shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.5, "effect": 0.5}
+
+    def __post_init__(self) -> None:
+        own = isinstance(self.partition, Mapping) or callable(self.partition)
+        if not own and self.partition not in ("grid", "kmeans"):
+            raise CapabilityError(
+                "partition is 'grid', 'kmeans', a dict such as {'age': [30, 50]}, or a function"
+            )
+        options.check_one_of("noise", self.noise, ("laplace", "gaussian"))
+        options.check_one_of("release", self.release, ("ends", "count_sum"))
+        options.check_switch("shrink", self.shrink)
+        kmeans = self.partition == "kmeans"
+        options.check_whole("rounds", self.rounds, 1, MOST_ROUNDS if kmeans else None)
+        if self.rows is not None:
+            options.check_whole("rows", self.rows, 1)
+        if self.cells not in (None, "bound"):
+            options.check_whole("cells", self.cells, 1, MOST_CLUSTERS if kmeans else None)
+        if isinstance(self.cells, int):
+            check_size(float(self.cells))
+        if self.partition != "grid" and self.cells == "bound":
+            raise CapabilityError("cells='bound' belongs to partition='grid'")
+        if self.cells is not None and own:
+            raise CapabilityError("cells= belongs to partition='grid' or 'kmeans'")
+        for name in ("slopes", "sigma"):
+            value = getattr(self, name)
+            if not is_number(value) or not 0 < value < math.inf:
+                raise CapabilityError(f"{name} is a number above 0")
+
+    # -- planning ----------------------------------------------------------------------------
+
+    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
+        rounds = range(1, self.rounds + 1) if self.partition == "kmeans" else ()
+        clusters = [budget.StageWeight(clusters_stage(k), 1.0) for k in rounds]
+        return [*clusters, budget.StageWeight(CELL_STAGE, 1.0)]
+
+    def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
+        """Stages in pure epsilon, or in rho for Gaussian noise.
+
+        Raises
+        ------
+        CapabilityError, SchemaError
+            Cells cannot give what is asked, or a pure fit would have to buy bounds.
+        """
+        self._check(request)
+        needs = self.needs(request, bases.moment_base(base))
+        if self.noise == "gaussian":
+            return budget.make_plan(request, self.name, "none", needs, self.shares, undeclared)
+        if undeclared:
+            names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
+            raise SchemaError(
+                f"{self.called} buys no bounds: declare those of {names}, such as "
+                f"bounds={{'age': (18, 95), 'region': ['a', 'b']}}{self.instead}"
+            )
+        return Plan(request, self.name, "none", pure_stages(request, needs, self.shares), 0)
+
+    def _check(self, request: Request) -> None:
+        formula = request.formula
+        asked = {
+            "extra controls (the second | of the formula)": bool(formula.controls),
+            "groups=: the cells are its groups, declare them by partition=": bool(request.groups),
+            f"split={request.split!r}: it has no nuisances": request.split != "full",
+            "a column of known propensities": isinstance(request.propensity, str),
+        }
+        options.refuse(asked, f"learner {self.name!r} does not take {{}}")
+        if not formula.effect_variables:
+            raise CapabilityError(
+                f"learner {self.name!r} needs at least one effect modifier, as in "
+                "'visit ~ treatment | age'; for the average alone use pc.private"
+            )
+        if request.trust.neighbors == "add_remove" and self.cells == "bound" and not self.rows:
+            raise CapabilityError(
+                "cells='bound' needs the number of rows, which is private under add_remove: say "
+                "about how many there are, ADUM(cells='bound', rows=20_000)"
+            )
+        self._check_partition(request.schema, formula.effect_variables)
+
+    def _check_partition(self, schema: Schema, variables: tuple[str, ...]) -> None:
+        """What a partition would refuse, as far as it is known before bounds are bought."""
+        if isinstance(self.partition, Mapping):
+            for name in self.partition:
+                if name not in variables:
+                    known = ", ".join(map(repr, variables))
+                    raise SchemaError(
+                        f"partition names {str(name)[:40]!r}, which is no effect modifier of the "
+                        f"formula: those are {known}"
+                    )
+            if all(name in schema for name in self.partition):
+                product_of(schema, self.partition)
+        elif all(name in schema for name in variables):
+            if callable(self.partition):
+                _tabulated(schema, variables, self.partition)
+            elif self.partition == "grid":
+                _regular_grid(schema, variables, self.cells if isinstance(self.cells, int) else 1)
+
+    # -- fitting -----------------------------------------------------------------------------
+
+    def run(self, session: FitRun) -> words.Estimate:
+        session.buy_bounds()
+        schema, request = session.schema, session.plan.request
+        session.vault.set_layout(schema, (), ())
+        partition = self._partition(session)
+        sums = vault.CellSums(
+            partition, outcome_of(request, schema), request.trust.neighbors, self.noise,
+            form=self.release if self.noise == "laplace" else "count_sum",
+            squares=isinstance(schema[request.formula.outcome], Interval),
+        )  # fmt: skip
+        found = cell_totals(sums, session.release(CELL_STAGE, sums), request.trust.max_rows)
+        plan = replace(session.plan, request=replace(request, schema=schema), partition=partition)
+        estimate = assembled(
+            plan, found, tuple(session.releases), session.vault.size, session.vault.real_noise,
+            shrink=self.shrink,
+        )  # fmt: skip
+        if session.beyond is None or estimate.averages is None:
+            return estimate
+        bias = session.beyond.bias(found.rows[:, None])
+        return replace(estimate, averages=replace(estimate.averages, clipping=bias))
+
+    def _partition(self, session: FitRun) -> Partition:
+        request, schema = session.plan.request, session.schema
+        variables, whole = request.formula.effect_variables, session.undeclared.integers
+        if isinstance(self.partition, Mapping):
+            return product_of(schema, self.partition)
+        if callable(self.partition):
+            return _tabulated(schema, variables, self.partition)
+        if self.partition == "kmeans":
+            cells = self.cells if isinstance(self.cells, int) else CLUSTER_CELLS
+            return _kmeans(session, variables, cells, self.rounds)
+        if isinstance(self.cells, int):
+            return _regular_grid(schema, variables, self.cells, whole)
+        rows = float(self.rows or session.vault.size or 0) or None
+        trust, stage = request.trust, session.plan.stage(CELL_STAGE)
+        epsilon = (stage.epsilon / PICO or math.sqrt(2 * stage.rho / PICO)) / trust.max_rows
+        if self.cells == "bound":
+            assert rows is not None
+            found = by_bound(rows, epsilon, self.slopes**2, self.sigma, 1.0, 10_000)
+            return _regular_grid(schema, variables, found, whole)
+        ease = 2.0 if trust.neighbors == "add_remove" else 1.0
+        return _regular_grid(schema, variables, fine(rows, ease * epsilon), whole)
+
+    @classmethod
+    def describe(cls, estimate: words.Estimate) -> words.Description:
+        plan, effect = estimate.plan, estimate.effect
+        cells = effect.partition.description if isinstance(effect, CellEffect) else "none"
+        known = plan.request.propensity
+        share = f"known, {known:g}" if isinstance(known, float | int) else "by cell"
+        law = "discrete Laplace" if plan.pure else "discrete Gaussian"
+        how = SHRUNK if estimate.notes else AS_RELEASED
+        return within_cells(
+            cls.title,
+            (("Cells", cells), ("Propensity", share)),
+            tuple(text.format(noise=law, how=how) for text in ADUM_METHODS),
+        )
+
+
+def within_cells(title: str, rows: words.TextPairs, methods: tuple[str, ...]) -> words.Description:
+    """Of a learner that compares the arms of a trial within cells and adjusts for nothing else."""
+    return words.Description(
+        title=title,
+        rows=rows,
+        reading=(CELL_READING,),
+        assumptions=(RANDOMISED_CELLS, words.NO_INTERFERENCE, words.BOUNDED),
+        methods=methods,
+        adjusts=False,
+    )
+
+
+CELL_READING = "Causal reading: treatment by chance within each cell, no interference."
+
+RANDOMISED_CELLS = (
+    "Randomised treatment: within each cell chance decided who was treated. Nothing else was "
+    "adjusted for, so in a study that observed treatment this is no causal effect."
+)
+
+ADUM_METHODS = (
+    "Uplift from aggregates (Betlei et al. 2021). The rows were read once, through counts and sums "
+    "of the outcome, cut to its bounds, in each cell and arm, computed exactly on an integer grid; "
+    "{noise} noise (OpenDP) was added to each number. Everything after that is post-processing.",
+    "The effect in a cell is the difference of its arms' means. {how}",
+    "The average effect is the difference of the arms' means over all cells; standard errors add "
+    "sampling and privacy noise (delta method).",
+    "A row with a missing value, or with a label that was not declared, adds nothing to any sum; "
+    "how many there were is not shown.",
+)
+
+SHRUNK = (
+    "Cells are shrunk towards their neighbours: means are a Gaussian process over where cells lie, "
+    "and its kind and size are averaged over by the marginal likelihood of the released numbers."
+)
+
+AS_RELEASED = "A cell with less than one row by its noisy count is divided by one."
+
+
+def pure_stages(
+    request: Request, needs: list[budget.StageWeight], defaults: Mapping[str, float]
+) -> tuple[Stage, ...]:
+    """Stages whose epsilons never sum above the request's."""
+    groups = list(dict.fromkeys(need.key.group for need in needs))
+    shares = divide({g: defaults[g] for g in groups}, request.budget.shares)
+    total = math.floor(exact(check_epsilon(request.budget.epsilon)) * PICO)
+    size = {g: sum(n.weight for n in needs if n.key.group == g) for g in groups}
+    weights = [shares[n.key.group] * n.weight / size[n.key.group] for n in needs]
+    amounts = portions(total, weights) if len(needs) > 1 else [total]
+    return tuple(
+        Stage(need.key, 0, epsilon=amount) for need, amount in zip(needs, amounts, strict=True)
+    )
+
+
+ADUM_NOTE = (
+    "Cells are shrunk towards neighbours that seem alike, by the released numbers. An interval is "
+    "one of the posterior, right on average over cells."
+)
+
+
+def cell_totals(sums: vault.CellSums, release: Release, most_rows: int = 1) -> CellTotals:
+    """The noisy sums in natural units."""
+    noise = sums.variances(release.noise_sd)
+    return CellTotals(*sums.split(release.value), *noise, sums.outcome.bound, most_rows)
+
+
+def assembled(
+    plan: Plan,
+    found: CellTotals,
+    releases: tuple[Release, ...],
+    size: int | None,
+    real: bool,
+    *,
+    shrink: bool,
+) -> words.Estimate:
+    """The estimate of a plan with its partition and a complete schema."""
+    request, partition = plan.request, plan.partition
+    assert partition is not None
+    known = request.propensity if isinstance(request.propensity, int | float) else None
+    value, root = shrunk(found, partition.points(), known) if shrink else plain(found)
+    average = average_of(found)
+    return words.Estimate(
+        plan, request.schema, Design(request.formula.modifiers, request.schema, full_rank=True),
+        Population(request.schema, {}, np.eye(0), average.size),
+        CellEffect(partition, value, root, found.count, 2 * found.half), None, average,
+        releases, size, real, (ADUM_NOTE,) if shrink else (), absent_arm(found),
+    )  # fmt: skip
+
+
+ABSENT_ARM = (
+    "One arm has too few rows to be told from none: is it coded 0 and 1? Its mean is then noise, "
+    "and the effect with it."
+)
+
+
+def absent_arm(found: CellTotals) -> words.Alerts:
+    """What is said where an arm may be empty, by its noisy count."""
+    return (("arm", ABSENT_ARM),) if found.unseen else ()
+
+
+def average_of(found: CellTotals) -> AverageEstimate:
+    """The difference of the arms' means over all cells, with its sampling and privacy variance."""
+    sampling = (found.sampled / np.maximum(found.rows - 1, 1)).sum()
+    privacy = np.minimum(found.mean_noise, found.half**2).sum()
+    return AverageEstimate(
+        ("ATE",), (), np.array([found.means[1] - found.means[0]]), np.full((1, 1), sampling),
+        np.full((1, 1), privacy), np.zeros(1), np.zeros(1), float(found.rows.sum()),
+        size_sd=float(np.sqrt(found.count.size * found.count_variance)),
+        treated=float(found.rows[1] / found.rows.sum()),
+    )  # fmt: skip
+
+
+# -- partitions --------------------------------------------------------------------------------
+
+
+def _regular_grid(
+    schema: Schema, variables: tuple[str, ...], cells: int, whole: frozenset[str] = frozenset()
+) -> Product:
+    """About `cells` cells: equal parts of every number, all labels of the others.
+
+    Of whole numbers that are no more than the parts, each has a cell.
+    """
+    numbers, labels = _numbers_and_labels(schema, variables)
+    if len(numbers) > MOST_AXES:
+        raise CapabilityError(
+            f"a grid over {len(numbers)} numeric features has too many cells: name fewer in the "
+            "formula, or declare some of them, partition={'age': 8}, or use partition='kmeans'"
+        )
+    parts = max((cells / labels) ** (1 / max(len(numbers), 1)), 2.0)
+    found = {name: _between(schema[name]) for name in numbers if name in whole}
+    # counted before any is listed: declared bounds of whole numbers may be 1e15 apart
+    few = {name: [cut + 0.5 for cut in at] for name, at in found.items() if 0 < len(at) < parts}
+    rest, labels = len(numbers) - len(few), labels * math.prod(len(c) + 1 for c in few.values())
+    parts = max((cells / labels) ** (1 / max(rest, 1)), 1.0)
+    least = 1 if len(numbers) == 1 else 2
+    even = dict.fromkeys(variables, max(round(parts), least))
+    return product_of(schema, {**even, **few})
+
+
+def _between(domain: Domain) -> range:
+    """The whole numbers of an interval, but for the last: a border is half way above each."""
+    assert isinstance(domain, Interval)
+    return range(math.ceil(domain.lo), math.floor(domain.hi))
+
+
+def _numbers_and_labels(schema: Schema, variables: tuple[str, ...]) -> tuple[list[str], float]:
+    """The numeric ones, and the number of combinations of the others' labels."""
+    numbers = [name for name in variables if isinstance(schema[name], Interval)]
+    labels = [axis_of(name, schema, 1).size for name in variables if name not in numbers]
+    return numbers, float(np.prod(labels))
+
+
+def _tabulated(
+    schema: Schema, variables: tuple[str, ...], function: Callable[[Any], Any]
+) -> Tabulated:
+    """The user's function as a table on a public grid: it never sees a row.
+
+    It is called once, with a data frame of the middles of a fine grid over the declared domains
+    (labels as texts), and gives a cell for each: a number or text, or None for no cell.
+    """
+    import pandas as pd
+
+    numbers, labels = _numbers_and_labels(schema, variables)
+    parts = int((GRID_POINTS / labels) ** (1 / max(len(numbers), 1)))
+    parts = int(np.clip(parts, 2, FINE_PARTS))
+    grid = product_of(schema, dict.fromkeys(variables, parts))
+    frame = pd.DataFrame(_middles(grid))
+    try:
+        codes, names = pd.factorize(pd.Series(list(function(frame))), sort=False)
+    except Exception as error:  # of the user's own code, on values that are public
+        raise CapabilityError(
+            f"partition= as a function failed with {type(error).__name__}: it takes a data frame "
+            "of feature values and gives one cell, a number or text, for each of its rows"
+        ) from error
+    if len(codes) != grid.size:
+        raise CapabilityError(
+            "partition= as a function takes a data frame of feature values and gives one cell for "
+            "each of its rows"
+        )
+    check_size(float(len(names)))
+    if not len(names):
+        raise CapabilityError("partition= as a function gave no cell at all")
+    return Tabulated(grid, codes.astype(np.int64), tuple(str(name) for name in names))
+
+
+def _middles(grid: Product) -> dict[str, Any]:
+    parts = np.unravel_index(np.arange(grid.size), [axis.size for axis in grid.axes])
+    columns: dict[str, Any] = {}
+    for axis, part in zip(grid.axes, parts, strict=True):
+        if isinstance(axis, RegularAxis):
+            columns[axis.name] = axis.lo + (part + 0.5) * ((axis.hi - axis.lo) / axis.parts)
+        else:
+            names = [axis.label(k).partition(" = ")[2] for k in range(axis.size)]
+            columns[axis.name] = np.array(names, object)[part]
+    return columns
+
+
+def _kmeans(session: FitRun, variables: tuple[str, ...], cells: int, rounds: int) -> Nearest:
+    """Private k-means: centres move to noisy means for a fixed number of rounds."""
+    coordinates = Coordinates(session.schema, variables)
+    nearest = Nearest(coordinates, vault.public_centres(coordinates, cells))
+    for number in range(1, rounds + 1):
+        law = "gaussian" if session.plan.stage(clusters_stage(number)).rho else "laplace"
+        sums = vault.ClusterSums(nearest, law)
+        release = session.release(clusters_stage(number), sums)
+        (total, count), noise = sums.split(release.value), float(release.noise_sd[-1])
+        seen = count > max(FEW_IN_CLUSTER * noise, 1.0)
+        centres = nearest.centres.copy()
+        centres[seen] = np.clip(total[seen] / count[seen, None], -1.0, 1.0)
+        nearest = Nearest(coordinates, centres)
+    return nearest
+
+
+LOSS = StageKey("effect", "squared loss")
+
+MOST_DEGREE = 12
+
+
+@dataclass(frozen=True)
+class TM(EffectLearner):
+    """The difference of two linear regressions on polynomials, by the functional mechanism.
+
+    Laplace noise is added to the coefficients of each arm's squared loss (Zhang et al. 2012), in
+    pure epsilon; the minimum is then found with their regularisation and spectral trimming. It is a
+    baseline: there are no intervals for tau(x).
+
+    A binary outcome is regressed as a number (a linear probability). The paper's logistic
+    regressions by objective perturbation (Chaudhuri et al. 2011) are `privcausal.paper.tm`, with a
+    guarantee that is "published" and not proven: its proof is about real numbers and exact minima
+    (see `vault.PublishedLogits`). They release no average effect.
+
+    Parameters
+    ----------
+    degree : int
+        Of the polynomials of every numeric modifier.
+    """
+
+    degree: int = 1
+    name: ClassVar[str] = "tm"
+    title: ClassVar[str] = "two regressions (TM)"
+    shares: ClassVar[Mapping[str, float]] = {"effect": 1.0}
+
+    def __post_init__(self) -> None:
+        options.check_whole("degree", self.degree, 1, MOST_DEGREE)
+
+    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
+        return [budget.StageWeight(LOSS, 1.0)]
+
+    def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
+        """A plan in pure epsilon, refused where ADUM's would be for any reason but its grid."""
+        checked = _Pure(partition={}).plan(request, base, undeclared)
+        if self.polynomials(request, request.schema).size > budget.MOST_COLUMNS:
+            raise CapabilityError(
+                f"polynomials of degree {self.degree} of this formula have more than "
+                f"{budget.MOST_COLUMNS} columns; write TM(degree=1), or name fewer modifiers"
+            )
+        return replace(checked, learner=self.name, stages=(replace(checked.stages[-1], name=LOSS),))
+
+    def polynomials(self, request: Request, schema: Schema) -> Polynomials:
+        return Polynomials(Coordinates(schema, request.formula.effect_variables), self.degree)
+
+    def run(self, session: FitRun) -> words.Estimate:
+        request, schema = session.plan.request, session.schema
+        session.vault.set_layout(schema, (), ())
+        polynomials = self.polynomials(request, schema)
+        design = Design(request.formula.modifiers, schema, full_rank=True)
+        outcome = outcome_of(request, schema)
+        sums = vault.PolynomialSums(polynomials, outcome)
+        release = session.release(LOSS, sums)
+        cross, grams = sums.split(release.value)
+        sd, half = float(release.noise_sd[0]), outcome.bound
+        coef = np.stack([trimmed(g, half * c, sd) for g, c in zip(grams, cross, strict=True)])
+        found = CellTotals(
+            grams[:, 0, 0][None], half * cross[:, 0][None], None, sd**2, (half * sd) ** 2, 0.0,
+            half, request.trust.max_rows,
+        )  # fmt: skip
+        average = average_of(found)
+        binary = not isinstance(schema[request.formula.outcome], Interval)
+        middle = TM_NOTE.format(middle=0.5 * (outcome.lo + outcome.hi))
+        return session.finished(
+            design, Population(schema, {}, np.eye(0), average.size),
+            ArmPolynomials(polynomials, coef, half), None, average,
+            (middle, BINARY_NOTE) if binary else (middle,), absent_arm(found),
+        )  # fmt: skip
+
+    @classmethod
+    def describe(cls, estimate: words.Estimate) -> words.Description:
+        effect = estimate.effect
+        degree = effect.polynomials.degree if isinstance(effect, ArmPolynomials) else 1
+        rows = (("Means", f"polynomials, degree {degree}"), ("Propensity", "not used"))
+        return within_cells(cls.title, rows, LINEAR)
+
+
+class _Pure(ADUM):
+    """What ADUM checks of a request in pure epsilon, in this learner's name."""
+
+    name = TM.name
+    called = "learner 'tm', in pure epsilon,"
+    instead = "; or write learner='s', base='linear', which does"
+
+
+LINEAR = (
+    "Two linear regressions on polynomials, one for each arm (the baseline of Betlei et al. 2021). "
+    "The rows were read once, through the coefficients of both squared losses, sums over bounded "
+    "rows computed exactly on an integer grid; discrete Laplace noise (OpenDP) was added to each "
+    "(the functional mechanism, Zhang et al. 2012). Everything after that is post-processing.",
+    "Each loss got a ridge of four noise standard deviations, and directions without curvature "
+    "were left out. The effect is the difference of both regressions, cut to the outcome's bounds.",
+    words.MISSING,
+)
+
+TM_NOTE = (
+    "Regressions are of the outcome less {middle:g}, and have no bands. It is the middle of the "
+    "outcome's bounds."
+)
+
+BINARY_NOTE = (
+    "The outcome has two values, and its regressions are linear. Logistic ones by objective "
+    "perturbation (pc.paper.tm) have no proof for numbers that a computer holds."
+)

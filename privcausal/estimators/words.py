@@ -1,0 +1,665 @@
+"""What a released histogram says is amiss with a declared domain, from its numbers only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from privcausal.accounting import Release
+from privcausal.estimators import bases
+from privcausal.features import functions
+from privcausal.features.design import Design
+from privcausal.features.expansions import Interactions
+from privcausal.inference.averages import FEW_SDS, AverageEstimate
+from privcausal.inference.cells import CellEffect
+from privcausal.inference.effects import ArmPolynomials, Effect
+from privcausal.inference.population import Population
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import INDEX
+from privcausal.request.plan import Plan
+from privcausal.request.request import Request
+from privcausal.request.schema import Domain, Interval, Levels, Schema
+from privcausal.stored import stored
+from privcausal.typing import Kind, Vector
+
+# What every learner hands to the results: public functions and averages with their prices.
+
+Alerts = tuple[tuple[str, str], ...]
+"""Codes and sentences."""
+
+AnyEffect = Effect | CellEffect | ArmPolynomials
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class Nuisances:
+    """Released nuisances as functions of covariates; each may be absent."""
+
+    propensity: functions.Function
+    outcome: functions.Function
+    mu0: functions.Function
+    mu1: functions.Function
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A finished fit: released numbers and functions of them, nothing else.
+
+    Attributes
+    ----------
+    effect : AnyEffect or None
+        tau(x) with its posterior; None for average effects only.
+    nuisances : Nuisances or None
+        None where none were learned, or they are not private.
+    averages : AverageEstimate or None
+        None where no budget was given to averages.
+    size : int or None
+        Public number of rows or units.
+    real : bool
+        False if the noise was not real: then nothing is guaranteed.
+    notes : tuple of str
+        What is said of this fit, from released numbers.
+    alerts : tuple of (code, sentence)
+        What is serious among it: the call warns of it.
+    """
+
+    plan: Plan
+    schema: Schema
+    design: Design
+    population: Population
+    effect: AnyEffect | None
+    nuisances: Nuisances | None
+    averages: AverageEstimate | None
+    releases: tuple[Release, ...]
+    size: int | None
+    real: bool
+    notes: tuple[str, ...] = ()
+    alerts: Alerts = ()
+
+    @property
+    def clip(self) -> float:
+        """c with e in [c, 1 - c] where something is divided by it."""
+        clip = self.plan.request.arm_clip
+        return clip if self.nuisances is None else min(clip, _least(self.nuisances.propensity))
+
+    def __repr__(self) -> str:
+        return f"<released numbers of {self.plan.request.formula!s}: {len(self.releases)} releases>"
+
+    @property
+    def kind(self) -> Kind:
+        """What the released numbers rest on, and so what is computed from them at best."""
+        if not self.real:
+            return "none"
+        # a table that came with noise of its maker has no stage: its promise is its maker's word
+        claimed = self.plan.request.mode == "paper" or not self.plan.stages
+        return "published" if claimed else "proven"
+
+    @property
+    def known(self) -> functions.Known | None:
+        """The declared range of a known propensity column."""
+        name = self.plan.request.propensity
+        domain = self.schema[name] if isinstance(name, str) else None
+        return functions.Known(domain.lo, domain.hi) if isinstance(domain, Interval) else None
+
+
+def _least(e: functions.Function) -> float:
+    """Lower limit of a propensity; one half where it is not an additive one."""
+    if isinstance(e, functions.Mixture):
+        return min(_least(e.at_one), _least(e.at_zero))
+    if isinstance(e, functions.Extended):
+        e = e.base
+    return e.lo if isinstance(e, functions.Additive) else 0.5
+
+
+# What results say of a fit, in sentences: the learners' common ones.
+
+TextPairs = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What is said of one fit; all but its title and rows are whole sentences.
+
+    Attributes
+    ----------
+    title : str
+        Of the estimator.
+    rows : tuple of (label, value)
+        How confounding was dealt with, for the head of the summary.
+    reading : tuple of str
+        What a causal reading needs.
+    assumptions, methods : tuple of str
+        What is assumed, and how the fit was computed, with its papers.
+    bands, notes : tuple of str
+        On the effect's bands and shape, and on anything else.
+    claim : str
+        Who claims a guarantee that is not proven: the end of a sentence that begins with it.
+    doubts : tuple of str
+        What such a claim rests on, and where it is known to fail.
+    adjusts : bool
+        Whether anything was adjusted for; not where a trial is taken at its word.
+    stages : tuple of (group, name)
+        What groups of stages are called, where not by their own names.
+    """
+
+    title: str
+    rows: TextPairs
+    reading: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    methods: tuple[str, ...]
+    bands: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    claim: str = "is claimed of this mechanism"
+    doubts: tuple[str, ...] = ()
+    adjusts: bool = True
+    stages: tuple[tuple[str, str], ...] = ()
+
+
+NO_INTERFERENCE = "No interference: one unit's treatment does not change another's outcome."
+BOUNDED = "The outcome lies within its bounds; what lies outside was cut to them."
+
+MISSING = (
+    "A row with a missing value adds nothing to any sum. The number of complete rows is shown as "
+    "it was released, give or take two standard deviations of its noise."
+)
+TOGETHER = (
+    "The scores of a row, each cut by itself, were released as one vector, with Gaussian noise of "
+    "the shape that hides it with least predicted variances; covariances are of the same releases."
+)
+SEVERAL = (
+    "Each arm has a propensity and a mean outcome of its own, learned from it and all others "
+    "together; effects are differences of the arms' doubly robust means (Cattaneo 2010)."
+)
+RATIO = (
+    "Limits of the risk and odds ratios are their extremes over the joint confidence ellipse of "
+    "E[Y(0)] and E[Y(1)] (for the risk ratio Fieller's)."
+)
+LEFT_OUT = "Rows with a missing value were left out; how many there were is not shown."
+
+BANDS = (
+    "Effects by modifier are shrunken: for a group, quote its own average. Their bands cover the "
+    "projection of the effect on the basis, on average over x, and are approximate. Slopes are of "
+    "the best linear projection and not shrunken: with little budget they are mostly noise. All "
+    "agree within their uncertainty."
+)
+
+SPLIT_WORDS = {
+    "full": "all rows",
+    "disjoint": "own half of the rows",
+    "crossfit": "cross-fitted, 2 folds",
+}
+
+
+def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Description:
+    """Of a learner with private nuisances whose averages are those of doubly robust scores.
+
+    Parameters
+    ----------
+    method : str
+        How the effect was computed, in a paragraph.
+    bands : str
+        What the bands for the effect cover.
+    """
+    plan = estimate.plan
+    request, words = plan.request, words_of(plan.request)
+    every = [words, *(words_of(request, name) for name in request.asked.averages[1:])]
+    banded = request.estimand == "CATE" and request.mode == "proven"
+    products = _products_note(estimate)
+    return Description(
+        title=title,
+        rows=nuisance_rows(estimate, SPLIT_WORDS[request.split]),
+        reading=_readings(request, every),
+        assumptions=(
+            *words.identified,
+            *dict.fromkeys(one.overlap for one in every),
+            NO_INTERFERENCE,
+            BOUNDED,
+        ),
+        methods=(
+            *(*words.methods, method),
+            *getattr(_base(plan), "methods", ()),
+            _propensity_text(request, estimate.clip)
+            + _weight_text(estimate)
+            + "Outcome and covariates are cut to their bounds. "
+            f"Split: {SPLIT_WORDS[request.split]}.",
+            f"Averages are ratios of noisy sums of {'; of '.join(one.ratio for one in every)}; "
+            "standard errors add sampling, privacy noise (delta method) and the product of the "
+            "nuisances' errors. Clipping the scores causes a bias of unknown sign, which is "
+            "bounded; intervals and p values are those of a normal estimate with the largest bias "
+            "(Armstrong and Kolesár 2018). "
+            + " ".join((*tails(estimate), *((BOUNDED_EFFECT,) if request.asked.bounded else ()))),
+            *((LIMITS,) if request.formula.instrument else ()),
+            *((SEVERAL,) if request.asked.arms and request.asked.jointly else ()),
+            *((TOGETHER,) if request.asked.jointly else ()),
+            *((RATIO,) if request.asked.ratios else ()),
+            MISSING,
+        ),
+        bands=(*((bands,) if banded else ()), *((products,) if products else ())),
+    )
+
+
+def _readings(request: Request, every: Sequence[Words]) -> tuple[str, ...]:
+    """Each with the name of its estimand, where there are several."""
+    if len({one.reading for one in every}) == 1:
+        return (every[0].reading,)
+    named = zip(request.asked.averages, every, strict=True)
+    return tuple(f"{name}: {one.reading}" for name, one in named)
+
+
+def nuisance_rows(estimate: Estimate, rows: str) -> TextPairs:
+    """What learned the nuisances, from which `rows`, and what became of the propensity."""
+    plan = estimate.plan
+    # some bases are the effect's only, and say what the nuisances were learned by
+    by = getattr(_base(plan), "nuisances", plan.base)
+    return (
+        ("Nuisances", f"{by}, {rows}" if plan.request.formula.terms else "none"),
+        ("Propensity", propensity_words(plan.request, estimate.clip)),
+    )
+
+
+def _base(plan: Plan) -> bases.AnyBase | None:
+    return {**bases.BASES, **bases.OTHERS}.get(plan.base)
+
+
+BOUNDED_EFFECT = "Effects and limits are held within the width of the outcome's bounds."
+LIMITS = (
+    "Limits of the LATE are those of Anderson and Rubin: every value at which reduced form less "
+    "value times first stage is within its own limits of 0, noise and allowances included. They "
+    "hold however weak the instrument is, and there are none where a first stage of 0 is possible."
+)
+
+
+def sums_method(title: str, base: str) -> str:
+    """How an effect was computed from sums, by a learner of this title."""
+    return (
+        f"{title[:1].upper()}{title[1:]} with base {base!r}. The rows were read through sums of "
+        "bounded row vectors only, computed exactly on an integer grid; discrete Gaussian noise "
+        "(OpenDP) was added to each sum. Everything after that is post-processing."
+    )
+
+
+# -- sentences on one fit ----------------------------------------------------------------------
+
+
+def _propensity_text(request: Request, clip: float) -> str:
+    if isinstance(request.propensity, str):
+        return f"Propensities are known, from column {request.propensity!r}. "
+    if request.propensity is not None:
+        return f"The propensity is known to be {request.propensity:g}. "
+    if not request.asked.divides:
+        return "Nothing is divided by a propensity, and none is cut. "
+    low, high = propensity_limits(request, clip)
+    soft = min(PRIORS.residual_clip, clip)
+    if (low, high) == (soft, 1 - soft):
+        return f"Propensities are cut to [{limit_words(low)}, {limit_words(high)}]. "
+    return (
+        f"Propensities are cut to [{limit_words(low)}, {limit_words(high)}] where a score "
+        f"divides by them, and to [{limit_words(soft)}, {limit_words(1 - soft)}] elsewhere. "
+    )
+
+
+def _weight_text(estimate: Estimate) -> str:
+    found = estimate.averages
+    if found is None or not np.isfinite(found.weight):
+        return ""
+    most = (
+        f"no row weighs more than {found.weight:g} times what it does in a difference of means"
+        if found.weight > 1
+        else "rows weigh what they do in a difference of means, and the mean outcome alone adjusts"
+    )
+    return (
+        f"In the average effect {most}: least predicted error by released numbers, whose bias is "
+        "in the allowance for nuisances. "
+    )
+
+
+TAIL_WORDS = {
+    "cubic": "Tails that noise hides are taken to fall as 1/x^{index:.0f} or faster.",
+    "any": "What noise hides may lie anywhere within the bounds.",
+}
+
+
+def tails(estimate: Estimate) -> tuple[str, ...]:
+    """What the bound of the bias of cut scores rests on; nothing where none were cut."""
+    found, request = estimate.averages, estimate.plan.request
+    if found is None or not found.clipping[0] > 0 or request.mode == "paper":
+        return ()
+    return (TAIL_WORDS[request.tails].format(index=INDEX),)
+
+
+SHOWN_PRODUCTS, LEAST_PRODUCT = 5, 0.1
+"""Largest number of products that are named, and the least size of one against the largest."""
+
+
+def _products_note(estimate: Estimate) -> str:
+    """Names products in the effect, with the sd of what each adds beyond what is additive.
+
+    It is that of all products of two terms together, levels too, over the released population.
+    """
+    found: dict[str, float] = {}
+    for piece in estimate.effect.pieces if isinstance(estimate.effect, Effect) else ():
+        psi = piece.additive.features
+        if isinstance(psi, Interactions):
+            parts = estimate.population.rows().phi(psi) * piece.additive.coef
+            names = np.array(psi.names)
+            found = {n: float(parts[:, names == n].sum(axis=1).std()) for n in psi.names}
+    if not found:
+        return ""
+    largest = max(found.values())
+    kept = sorted(
+        (n for n in found if found[n] >= LEAST_PRODUCT * largest), key=lambda n: -found[n]
+    )
+    named = ", ".join(f"{name} (sd {found[name]:.2g})" for name in kept[:SHOWN_PRODUCTS])
+    more = " and smaller ones" if len(kept) > SHOWN_PRODUCTS else ""
+    return (
+        f"The effect has products of modifiers, as the moments say: "
+        f"{named}{more}. Effects by modifier are averages over the others."
+    )
+
+
+# What results say of each estimand, and of the propensity.
+
+
+@dataclass(frozen=True)
+class Words:
+    """How results speak of an estimand.
+
+    Attributes
+    ----------
+    name, title : str
+        Inside a sentence, and at the head of a table.
+    over, ratio : str
+        How a sentence about the effect begins; what the averages are ratios of.
+    reading, overlap : str
+        What a causal reading needs, and what is assumed of overlap.
+    identified : tuple of str
+        What else is assumed, for a difference of the arms to be an effect.
+    methods : tuple of str
+        What was done before anything else.
+    """
+
+    name: str
+    title: str
+    over: str = "On average"
+    ratio: str = "doubly robust scores"
+    reading: str = "Causal reading: no unmeasured confounding, overlap, no interference."
+    overlap: str = (
+        "Overlap: every kind of unit could have been treated and could have been left untreated."
+    )
+    identified: tuple[str, ...] = (
+        "No unmeasured confounding: given the listed covariates, who was treated does not depend "
+        "on what the outcome would have been.",
+    )
+    methods: tuple[str, ...] = ()
+
+
+ESTIMANDS = {
+    "CATE": Words(
+        "conditional average treatment effect", "Private Conditional Average Treatment Effect"
+    ),
+    "ATE": Words("average treatment effect", "Private Average Treatment Effect"),
+    "ATT": Words(
+        "average treatment effect on the treated",
+        "Private Average Treatment Effect on the Treated",
+        "On average over the treated",
+        "doubly robust scores of the effect on the treated, by the number of treated",
+        "Causal reading: no unmeasured confounding, no interference. Each treated unit has "
+        "untreated ones like it.",
+        "Overlap: every kind of unit among the treated could have been left untreated.",
+    ),
+    "ATO": Words(
+        "average treatment effect in the overlap population",
+        "Private Overlap-Weighted Average Treatment Effect",
+        "On average over those who might as well have been treated as not (overlap weights)",
+        "residual products (T - e)(Y - eta), by (T - e)^2: the effect weighted by e (1 - e)",
+        "Causal reading: no unmeasured confounding, no interference. The average is over the "
+        "overlap population, each unit counting as e (1 - e).",
+        "Overlap: the average counts units as e (1 - e), so that kinds of units that were "
+        "surely treated, or surely not, have no part in it.",
+    ),
+    "PLR": Words(
+        "partially linear effect",
+        "Private Partially Linear Effect",
+        "With all else equal",
+        "residual products (T - e)(Y - eta), by (T - e)^2",
+        "Causal reading: no unmeasured confounding, no interference. The effect is the same for "
+        "all x, or else an average that counts units by Var(T | x); for two arms it is the ATO.",
+        "Partially linear: the outcome is linear in the treatment, given the covariates. Where "
+        "slopes differ by x, the effect is their average weighted by Var(T | x).",
+    ),
+    "LATE": Words(
+        "local average treatment effect",
+        "Private Local Average Treatment Effect",
+        "On average over those whom the instrument moves",
+        "residual products (Z - m)(Y - eta) and (Z - m)(T - e), by (Z - m)^2",
+        "Causal reading: given the covariates, the instrument is as good as random, acts on the "
+        "outcome through the treatment alone, and moves nobody's treatment the other way.",
+        "Relevance: the instrument moves the treatment. The limits hold however little it does.",
+        (
+            "Exclusion: the instrument changes the outcome through the treatment alone.",
+            "Independence: given the listed covariates, the instrument does not depend on what the "
+            "outcome and the treatment would have been.",
+            "Monotonicity: the instrument moves nobody's treatment the other way. The average "
+            "counts those whom it moves by Var(Z | x), and of a number by each of its units.",
+        ),
+    ),
+    "OLS": Words("best linear prediction", "Private Linear Regression", "", "", "", ""),
+}
+
+DID = replace(
+    ESTIMANDS["ATT"],
+    name="average treatment effect on the treated, by differences in differences",
+    title="Private Difference in Differences",
+    ratio="doubly robust scores of changes, by the number of treated",
+    reading="Causal reading: parallel trends of units with the same covariates, no anticipation, "
+    "no interference. Each treated unit has untreated ones like it.",
+    identified=(
+        "Conditional parallel trends: had they not been treated, treated units would on average "
+        "have changed as untreated ones with the same listed covariates did.",
+        "No anticipation: treatment changes no outcome of the period before it.",
+    ),
+    methods=(
+        "Differences in differences (Sant'Anna and Zhao 2020): a unit's change of outcome between "
+        "two periods is one row, missing where it has not one row of each or was treated before.",
+    ),
+)
+
+
+def words_of(request: Request, estimand: str = "") -> Words:
+    """How results speak of what a call asks for: of its first estimand, or another."""
+    if request.trust.panel is not None:
+        return DID
+    words = ESTIMANDS[estimand or request.estimand]
+    if request.asked.arms and not request.formula.terms:
+        return replace(words, reading=BY_LOT, identified=(RANDOMISED,))
+    if request.propensity is None or request.formula.instrument:
+        return words
+    reading = words.reading.replace("no unmeasured confounding, overlap,", KNOWN).replace(
+        "no unmeasured confounding,", KNOWN
+    )
+    return replace(words, reading=reading, identified=(ASSIGNED,))
+
+
+KNOWN = "treatment given with the propensity that was stated,"
+ASSIGNED = "Each unit was treated by chance, with the propensity that was stated."
+BY_LOT = (
+    "Causal reading: treatment given at random, no interference. One probability holds for all "
+    "rows, and nothing is adjusted for."
+)
+RANDOMISED = (
+    "Randomised treatment: chance decided who was treated, with one probability for all. Nothing "
+    "was adjusted for, so in a study that observed treatment this is no causal effect."
+)
+
+
+def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
+    """Limits of an estimated propensity in the score: only what it divides by is cut far."""
+    soft = min(PRIORS.residual_clip, clip)
+    asked = {request.estimand, *request.asked.averages}
+    low = clip if asked & {"CATE", "ATE"} else soft
+    high = soft if asked in ({"ATO"}, {"PLR"}) else clip
+    return low, 1 - high
+
+
+def propensity_words(request: Request, clip: float) -> str:
+    """What is done about the propensity, in words."""
+    if request.propensity is not None:
+        column = isinstance(request.propensity, str)
+        return f"known, {'column ' if column else ''}{request.propensity}"
+    if request.asked.dose or request.asked.arms:
+        of = "instrument" if request.formula.instrument else "treatment"
+        return f"mean of the {of}" if request.asked.dose else "one for each arm"
+    if request.formula.instrument:
+        return "of the instrument"
+    low, high = propensity_limits(request, clip)
+    return f"clipped to [{limit_words(low)}, {limit_words(high)}]"
+
+
+def limit_words(value: float) -> str:
+    """A limit of a propensity, to two places or as many as it needs."""
+    places = 2 if 0.01 <= value <= 0.99 else 4
+    return f"{value:.{places}f}"
+
+
+PANEL_ARM = (
+    "Treated or untreated units are too few to be told from none. The treatment must be 0 before: "
+    "of a column that is 1 in both periods write the product, df['T'] = df['treated'] * df['post']."
+)
+"""What is said of differences in differences in the place of a fit's words for an arm."""
+
+SEEN = 6.0
+"""Noise standard deviations by which a label of usual frequency must stand out."""
+
+RARE = 0.02
+"""A label is named as absent only if noise leaves it no more than this share of the rows."""
+
+ABSENT = (
+    "Fewer than {share:.0%} of the rows, possibly none, have the label {labels} of {name} (noisy "
+    "counts). Check its spelling."
+)
+UNDECLARED = (
+    "About {share:.0%} of the rows have none of the declared labels of {name}: they are in no "
+    "level, and no group of it. Declare the rest, or write pc.Levels([...], other=True)."
+)
+ALL_ABSENT = (
+    "Almost no rows have one of the declared labels of {name} (noisy counts). Check their spelling."
+)
+
+NO_LEVEL = (
+    "No level of {name} is frequent enough to be released, so it is not adjusted for. Declare its "
+    "labels: bounds={{{name}: ['a', 'b']}}."
+)
+
+CLIPPED = (
+    "About {share:.0%} of the rows have {name} at {end:g}, an end of its bounds, or near it. "
+    "Values beyond are clipped, and no interval allows for that. Check the bounds and their unit. "
+    "If no value can lie beyond, declare pc.Interval({lo:g}, {hi:g}, natural=True)."
+)
+
+ALLOCATION = (
+    "About {share:.0%} of the rows (a noisy count: {count:.0f}, standard error {spread:.0f}) have "
+    "{name} = {arm}, but propensity= says {declared:.0%}. If it is wrong, so are the estimate and "
+    "its interval. Correct it, or leave it out to have it estimated."
+)
+
+MANY_AT_END, MOST_AT_END, ALL, PILED = 0.1, 0.5, 0.98, 4.0
+"""Shares of the rows at an end that are reported: `MANY` if they are `PILED` times those in the
+nearest cell that holds any, as where values pile up; in any case `ALL`, as far as noise lets it be
+told, but at least `MOST`."""
+
+MOST_NAMES, LONGEST_NAME = 3, 24
+"""Of a list of names in a sentence: a warning has three lines."""
+
+
+def listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name[:LONGEST_NAME]) for name in names[:MOST_NAMES])
+    return shown + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+
+
+def domain_alerts(
+    name: str, declared: Domain | None, own: Domain, counts: Vector, noise_sd: float
+) -> Alerts:
+    """What is serious of the column by its noisy counts, in the cells of its domain or labels.
+
+    Parameters
+    ----------
+    declared, own : Domain
+        As declared (nothing is said of bought ones), and as used: a range may have been narrowed.
+    """
+    if isinstance(declared, Levels) and isinstance(own, Levels):
+        return _absent(name, own, counts, noise_sd)
+    if isinstance(declared, Interval) and isinstance(own, Interval):
+        return _clipped(name, declared, own, counts, noise_sd)
+    return ()
+
+
+def _absent(name: str, own: Levels, counts: Vector, noise_sd: float) -> Alerts:
+    """Labels that nobody seems to have, where usual ones would be seen; and others' share."""
+    labels = own.values  # nobody need have the level "other"
+    if counts.sum() < SEEN * len(labels) * noise_sd:
+        return ()
+    own_counts, margin = counts[: len(labels)], FEW_SDS * noise_sd
+    rows, others = float(counts.sum()), float(counts[-1])  # the last cell is of any other label
+    seen = own_counts > margin
+    lacking = ~seen & (own_counts + margin < RARE * rows)
+    absent = [label for label, none in zip(labels, lacking, strict=True) if none]
+    said = ABSENT if seen.any() else ALL_ABSENT
+    found = said.format(name=listed([name]), labels=listed(absent), share=RARE)
+    told = [found] if absent or not seen.any() else []
+    if seen.any() and not own.other and others > MANY_AT_END * rows + FEW_SDS * noise_sd:
+        told.append(UNDECLARED.format(share=others / rows, name=listed([name])))
+    return (("levels", " ".join(told)),) if told else ()
+
+
+def _clipped(
+    name: str, declared: Interval, own: Interval, counts: Vector, noise_sd: float
+) -> Alerts:
+    """Bounds at which rows pile up, as where these are narrow or the column has other units.
+
+    Not an end at 0, where many a count or an amount is, nor one that is declared as natural. Of
+    whole numbers the cells between are empty: the nearest that holds any counts. A column of two
+    values has no other cells, and is at an end by nature unless all of it is at one.
+    """
+    if declared.natural:
+        return ()
+    margin, ends = FEW_SDS * noise_sd, counts[[0, -1]]
+    spread, rows = margin * float(np.sqrt(len(counts))), max(float(counts.sum()), 1.0)
+    inside = counts[1:-1]
+    occupied = inside[inside > margin]
+    two_valued = inside.sum() <= spread and not len(occupied)
+    beside = occupied[[0, -1]] if len(occupied) else np.full(2, margin)
+    piled = (ends > PILED * beside) & (ends > MANY_AT_END * rows + spread) & (not two_valued)
+    told = piled | ((ends > MOST_AT_END * rows + spread) & (ends + margin > ALL * rows))
+    for end, kept, at in ((declared.lo, own.lo, 0), (declared.hi, own.hi, 1)):
+        if told[at] and end == kept != 0:
+            share = min(float(ends[at]) / rows, 1.0)
+            text = CLIPPED.format(
+                share=share, name=listed([name]), end=end, lo=declared.lo, hi=declared.hi
+            )
+            return (("clip", text),)
+    return ()
+
+
+def allocation_alert(
+    name: str, arm: str, counts: Vector, noise_sd: float, declared: float
+) -> Alerts:
+    """What is serious of a known propensity, of mean `declared`, by noisy counts of both arms."""
+    rows = max(float(counts.sum()), 1.0)
+    chance = FEW_SDS * float(np.sqrt(rows * declared * (1 - declared)))
+    spread = FEW_SDS * noise_sd
+    if abs(counts[1] - declared * rows) <= spread + chance + OFF * rows:
+        return ()
+    share = float(np.clip(counts[1] / rows, 0.0, 1.0))
+    text = ALLOCATION.format(
+        share=share, count=max(counts[1], 0.0), spread=noise_sd, name=listed([name]), arm=arm,
+        declared=declared,
+    )  # fmt: skip
+    return (("allocation", text),)
+
+
+OFF = 0.02
+"""Share of the rows by which arms may be off without a word: of a column of propensities the mean
+is known from a noisy histogram only."""

@@ -1,0 +1,744 @@
+"""Average effects, their groups and best linear projection, from one release of scores.
+
+Every mean is a ratio of noisy sums; covariances add sampling, privacy noise (delta method), and
+allowances for cut scores and for the nuisances' remainder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.stats import ncx2, norm
+
+from privcausal.inference.confounding import Remainder
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.reconcile import (
+    joint_sampling,
+    reconcile,
+    reconcile_within,
+    terms_first,
+    upheld,
+)
+from privcausal.inference.regression import signal_share
+from privcausal.request.factors import Partitions
+from privcausal.stored import stored
+from privcausal.typing import Matrix, Vector
+
+FEW_SDS = 3.0
+"""A group whose noisy mass is below this many noise sds gets no estimate."""
+
+FAR_BOUND = 20.0
+"""A bound of this many standard errors: the other side's tail is beyond floats."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreData:
+    """Released sums of one average, or the noise sds of their entries; P = 1 + G places.
+
+    These are all rows, then the groups.
+
+    Attributes
+    ----------
+    score, square : Vector
+        Sums of the centred score, and of its square, shape (P,).
+    slope : Vector
+        Sums of the centred score times z, shape (k - 1,).
+    outer : Matrix
+        Sum of a a', shape (k, k); its first entry counts complete rows.
+    mass : float
+        Sum of the masses (balances of the AIPW score), about 1 a row.
+    group_size : Vector
+        Complete rows in each group, or the sum of their masses, shape (G,).
+    meat : Matrix
+        Sum of the squared score times a a' (0 x 0 if not bought).
+    """
+
+    score: Vector
+    square: Vector
+    slope: Vector
+    outer: Matrix
+    mass: float
+    group_size: Vector
+    meat: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class SumsContext:
+    """What is known beside the sums, all of it public or released.
+
+    Attributes
+    ----------
+    centre, size : float
+        What is taken off the scores; the (noisy) number of complete rows.
+    points : Matrix
+        Regressors a of a synthetic population, shape (N, k).
+    units : Vector
+        Natural slope per slope on a, shape (k - 1,).
+    clipping : float
+        Bound of the bias of cut scores, in units of the outcome.
+    remainder : Remainder
+        Bias by nuisance errors. Its second moment is allowed for, and nothing taken off: its mean
+        rests on a prior of confounding, and taking it off raised errors more often than not.
+    least_square : float
+        Floor of the mean squared score.
+    mass_spread : float
+        Prior sd of the mean mass around 1.
+    group_masses : bool
+        Whether `ScoreData.group_size` sums masses.
+    kept : float
+        Share of the scores' slope in their centre that the cut leaves.
+    pilot : Vector, optional
+        Coefficients p, shape (k,), where products with z are of scores centred at a'p.
+    parts : Partitions, optional
+        Sets of groups whose sums add up to those of all rows.
+    size_limits : (float, float)
+        Known limits of the number of complete rows; equal where it is public.
+    """
+
+    centre: float
+    size: float
+    points: Matrix
+    units: Vector
+    clipping: float
+    remainder: Remainder
+    least_square: float
+    mass_spread: float = PRIORS.balance_sd
+    group_masses: bool = False
+    kept: float = 1.0
+    pilot: Vector | None = None
+    parts: Partitions | None = None
+    size_limits: tuple[float, float] = (1.0, np.inf)
+
+    @cached_property
+    def model(self) -> Matrix:
+        """Sum of a a' in the synthetic population, scaled to the study's size, shape (k, k)."""
+        return self.weighted(np.ones(len(self.points)))
+
+    def weighted(self, weight: Vector) -> Matrix:
+        """The same with a weight for each point."""
+        scale = self.size / len(self.points)
+        return np.asarray((self.points.T * weight) @ self.points * scale)
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class AverageEstimate:
+    """Names, estimates and the parts of their covariance, in natural units.
+
+    `terms` (the average effect, then slopes) come before the groups. `clipping` bounds the bias of
+    clipped scores, and `remainder` is the root mean square of the bias by nuisance errors, shape
+    (m,). The standard error has the random parts, `remainder` among them; `clipping` is a bias of
+    unknown sign, and counts in intervals and p values only.
+    No row weighs more than `weight` times what it does in a difference of means. `size_sd` is the
+    noise of the number of complete rows, `size`, and `treated` the share of them (released too).
+    `shares` are the groups' in the rows or masses, with the noise sd of their sums; empty in files
+    of former versions. Of coefficients and an instrument's slopes, clipped scores move the
+    estimates by `moved` times a vector of norm at most 1, shape (m, k).
+    """
+
+    terms: tuple[str, ...]
+    groups: tuple[str, ...]
+    estimate: Vector
+    sampling: Matrix
+    privacy: Matrix
+    clipping: Vector
+    remainder: Vector
+    size: float
+    weight: float = np.inf
+    size_sd: float = np.nan
+    treated: float = np.nan
+    shares: Vector = field(default_factory=lambda: np.zeros(0))
+    shares_sd: Vector = field(default_factory=lambda: np.zeros(0))
+    moved: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Groups without an estimate."""
+        own = self.estimate[len(self.terms) :]
+        return tuple(g for g, value in zip(self.groups, own, strict=True) if np.isnan(value))
+
+    @property
+    def cov(self) -> Matrix:
+        """Covariance of the random parts; that of biases by nuisances is not known, and is 0."""
+        return np.asarray(self.sampling + self.privacy + np.diag(self.remainder**2))
+
+    @property
+    def sd(self) -> Vector:
+        """Standard errors, shape (m,)."""
+        variance = np.diag(self.sampling) + np.diag(self.privacy) + self.remainder**2
+        return np.asarray(np.sqrt(variance))
+
+    def half_widths(self, z: float) -> Vector:
+        """Half-widths of intervals with critical value `z` for no bias, shape (m,).
+
+        The bias of clipped scores is fixed, and at most `clipping`. An interval that covers
+        whatever it is has the quantile of |N(b, 1)| as its critical value, b the bound in standard
+        errors (Armstrong and Kolesar 2018, Eq. 4).
+        """
+        return covering(z, self.clipping, self.sd)
+
+    @property
+    def p(self) -> Vector:
+        """Of no effect, shape (m,)."""
+        return p_value(self.estimate, self.clipping, self.sd)
+
+
+def p_value(estimate: Vector, bound: Vector, sd: Vector) -> Vector:
+    """P(|N(bound, sd^2)| >= |estimate|): the test that `covering` inverts."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio, far = np.abs(estimate) / sd, bound / sd
+        p = norm.sf(ratio - far) + norm.sf(ratio + far)
+    return np.asarray(p)
+
+
+def covering(z: float, bound: Vector, sd: Vector) -> Vector:
+    """sd times the quantile of |N(bound / sd, 1)| at the level that `z` has for |N(0, 1)|."""
+    ratio = np.divide(bound, sd, out=np.full_like(sd, np.inf), where=sd > 0)
+    far = ratio > FAR_BOUND  # one side has all of the error
+    folded = np.sqrt(ncx2.isf(2 * norm.sf(z), 1, np.where(far, 0.0, ratio) ** 2))
+    critical = np.where(ratio == 0, z, folded)
+    return np.where(far, bound + norm.isf(2 * norm.sf(z)) * sd, critical * sd)
+
+
+def estimate_average(
+    terms: tuple[str, ...],
+    groups: tuple[str, ...],
+    value: ScoreData,
+    sd: ScoreData,
+    frame: SumsContext,
+    *,
+    robust: bool = False,
+) -> tuple[AverageEstimate, Sums]:
+    """Average, slopes and groups with their covariance, and the sums as they were used.
+
+    The average is c + d with d = S / M, for the sums S of the score and M of the mass. Row i moves
+    it by (score_i - d mass_i) / M. Where nuisances are right and the effect is constant, the mean
+    square of that is E[score^2] - d^2 E[mass^2] (over M^2); we subtract d^2 E[mass]^2, which is no
+    more. In groups with masses of their own we subtract d^2 E[mass]. That is no more than
+    d^2 E[mass^2] either: for the ATT, mass = T / m with m <= 1; for the ATO, mass = (T - e)^2 / m
+    with m <= 1/4, and E[(T - e)^4] = h (1 - 3h) >= h m for h = e (1 - e) <= 1/4.
+
+    Where groups partition the rows, the sums are first made to agree, so that the average is that
+    of the groups' effects by their sizes; and there are covariances between groups and terms.
+    """
+    sums = _sums(value, sd, frame)
+    value, sd, frame, mass, mass_sd = sums.value, sums.sd, sums.frame, sums.mass, sums.mass_sd
+    mean = float(value.score[0]) / mass
+    square = raised(float(value.square[0]), float(sd.square[0]), frame.least_square * frame.size)
+    square /= frame.size
+    variance = max(square - (mean * mass / frame.size) ** 2, PRIORS.least_spread * square)
+    lift, slopes, slope_noise = _slopes(value, sd, frame, mass)
+    sampling = lift @ _meat(value, sd, frame, slopes, variance, robust=robust) @ lift.T
+    sampling[0, 0] = variance * frame.size / mass**2
+    privacy = lift @ np.diag(np.r_[sd.score[0], sd.slope] ** 2) @ lift.T
+    privacy += np.diag([(mean * mass_sd / mass) ** 2, *slope_noise])
+    clipping = float(np.hypot(frame.clipping, mean * (1 - frame.kept) / PRIORS.slope_doubt))
+    own = np.r_[mean + frame.centre, frame.units * slopes[1:]]
+    spread = np.r_[
+        1.0, np.sqrt(np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size)
+    ]
+    out = AverageEstimate(
+        terms, (), own, sampling, privacy,
+        clipping * spread, frame.remainder.rms * spread, frame.size,
+        size_sd=float(sd.outer[0, 0]),
+    )  # fmt: skip
+    if not groups:
+        return out, sums
+    found, noise, m = _with_groups(out, groups, sums), sums.noise, len(terms)
+    if noise is None:
+        return found, sums
+    # by the delta method; in S_g / (n_g M / n) the noise of n counts too
+    by_score, by_size, by_mass = slopes_in_sums(found, mean, lift[:, 0], sums)
+    privacy = by_score @ noise.score @ by_score.T + by_size @ noise.size @ by_size.T
+    privacy += mass_sd**2 * np.outer(by_mass, by_mass)
+    privacy[:m, :m] = out.privacy
+    sampling = joint_sampling(
+        out.sampling, np.diag(found.sampling)[m:], sums.share(found), noise.identities
+    )
+    return replace(found, sampling=sampling, privacy=privacy), sums
+
+
+@dataclass(frozen=True, eq=False)
+class GroupNoise:
+    """Noise covariances of sums over all rows and the groups, shape (1 + G, 1 + G).
+
+    `size` is for masses where groups have them, else counts; the sums satisfy `identities`.
+    """
+
+    score: Matrix
+    size: Matrix
+    identities: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums and mass as they are used; `noise` is None where no groups partition the rows."""
+
+    value: ScoreData
+    sd: ScoreData
+    frame: SumsContext
+    mass: float
+    mass_sd: float
+    noise: GroupNoise | None = None
+
+    def share(self, found: AverageEstimate) -> Vector:
+        """Of the groups in the rows, or their masses, shape (G,); of no use where not estimated."""
+        seen = np.isfinite(found.estimate[len(found.terms) :])
+        rows = np.where(seen, self.value.group_size, 1.0)
+        if self.frame.group_masses:
+            return np.asarray(self.frame.kept * rows / self.mass)
+        return np.asarray(rows / self.frame.size)
+
+
+def _sums(value: ScoreData, sd: ScoreData, frame: SumsContext) -> Sums:
+    """The sums; where groups partition the rows, theirs add up to those over all rows."""
+    plain = Sums(value, sd, frame, *shrunken_mass(value.mass, sd.mass, frame))
+    if frame.parts is None:
+        return plain
+    if frame.group_masses:
+        total, total_sd = value.mass, sd.mass
+    elif frame.size_limits[0] == frame.size_limits[1]:
+        total, total_sd = frame.size, 0.0
+    else:
+        total, total_sd = float(value.outer[0, 0]), float(sd.outer[0, 0])
+    size, size_sd = np.r_[total, value.group_size], np.r_[total_sd, sd.group_size]
+    identities = upheld(frame.parts, size, size_sd, FEW_SDS)
+    if not len(identities):
+        return plain
+    score, score_cov = reconcile(value.score, sd.score, identities)
+    square, square_cov = reconcile(value.square, sd.square, identities)
+    if frame.group_masses:
+        # the prior of the whole mass is one more reading of it
+        size[0], size_sd[0] = plain.mass / frame.kept, plain.mass_sd / frame.kept
+        least = PRIORS.least_mass * frame.size
+        size, size_cov = reconcile_within(size, size_sd, identities, (least, np.inf))
+        mass, mass_sd = frame.kept * float(size[0]), frame.kept * float(_sd(size_cov)[0])
+    else:
+        size, size_cov = reconcile_within(size, size_sd, identities, frame.size_limits)
+        frame = replace(frame, size=float(size[0]))
+        mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
+    value = replace(value, score=score, square=square, group_size=size[1:])
+    sds = [_sd(cov) for cov in (score_cov, square_cov, size_cov)]
+    sd = replace(sd, score=sds[0], square=sds[1], group_size=sds[2][1:])
+    return Sums(value, sd, frame, mass, mass_sd, GroupNoise(score_cov, size_cov, identities))
+
+
+def _sd(cov: Matrix) -> Vector:
+    """Standard deviations; rounding may make a zero variance negative."""
+    return np.asarray(np.sqrt(np.maximum(np.diag(cov), 0.0)))
+
+
+def with_design_effect(found: AverageEstimate, max_rows: int) -> AverageEstimate:
+    """The same where up to `max_rows` rows belong to one unit, however alike.
+
+    A unit's k rows have E[(sum x)(sum x)'] <= k sum E[x x'] (Cauchy-Schwarz), with equality for
+    identical rows: a design effect (Kish 1965) of at most `max_rows`. Which rows belong together
+    is not released, so the most is taken.
+    """
+    return replace(found, sampling=max_rows * found.sampling)
+
+
+def raised(total: float, noise_sd: float, floor: float) -> float:
+    """A noisy sum of squares, at least `floor`, plus one noise sd.
+
+    Standard errors that are too small as often as too large undercover; one sd more than makes up.
+    """
+    return max(total, floor) + noise_sd
+
+
+def shrunken_mass(total: float, noise_sd: float, frame: SumsContext) -> tuple[float, float]:
+    """Precision-weighted mean of the noisy sum of masses and its prior mean; and its noise sd.
+
+    At least the share `Priors.least_mass` of the prior mean: where hardly anyone is treated, that
+    decides how wide the interval of the ATT is.
+    """
+    prior, prior_var = frame.size, (frame.size * frame.mass_spread) ** 2
+    keep = prior_var / (prior_var + noise_sd**2)
+    mass = max(prior + keep * (total - prior), PRIORS.least_mass * prior)
+    return frame.kept * mass, float(frame.kept * np.sqrt(keep) * noise_sd)
+
+
+def _slopes(
+    value: ScoreData, sd: ScoreData, frame: SumsContext, mass: float
+) -> tuple[Matrix, Vector, list[float]]:
+    """The map from sum(score a) to (average, natural slopes); slopes on a; their noise via a a'.
+
+    With a pilot, products with z are of scores less a'pilot: by the released sums of a, the sum of
+    psi - centre becomes that of psi - a'pilot. Then H^-1 sum a (psi - a'pilot) + pilot is the
+    projection of psi, whatever the pilot, and the noise in H multiplies only what is left of the
+    effect.
+    """
+    total, k = np.r_[value.score[0], value.slope], 1 + len(value.slope)
+    lift = np.zeros((k, k))
+    lift[0, 0] = 1.0 / mass
+    if k == 1:
+        return lift, total / mass, []
+    gram, keep = well_conditioned(value.outer, frame.model, sd.outer)
+    inverse = np.asarray(np.linalg.pinv(gram, hermitian=True), float)
+    lift[1:] = frame.units[:, None] * inverse[1:]
+    pilot = frame.pilot
+    away = np.zeros(k) if pilot is None else np.r_[pilot[0] - frame.centre, pilot[1:]]
+    total[0] -= value.outer[0] @ away
+    slopes = inverse @ total
+    noise = keep**2 * lift[1:] ** 2 @ (sd.outer**2 @ slopes**2)
+    noise += lift[1:, 0] ** 2 * float(sd.outer[0] ** 2 @ away**2)
+    if pilot is not None:
+        slopes = slopes + pilot
+        slopes[0] -= frame.centre
+    return lift, slopes, noise.tolist()
+
+
+def _meat(
+    value: ScoreData,
+    sd: ScoreData,
+    frame: SumsContext,
+    slopes: Vector,
+    variance: float,
+    *,
+    robust: bool,
+) -> Matrix:
+    """Sampling covariance of sum(score a): HC0's sum of squared residuals times a a', or s2 H.
+
+    The rows give sum(score^2 a a'). Its fitted part (a'b)^2 a a' is taken off by the mean over the
+    synthetic population, as E[score | a] = a'b under the projection.
+    """
+    model = frame.model
+    if robust and value.meat.size:
+        fitted = frame.weighted((frame.points @ slopes) ** 2)
+        values, vectors = np.linalg.eigh(value.meat - fitted)
+        # raised by its own noise: eigenvalues of a noisy matrix err by about sqrt(k) sd
+        lift = float(sd.meat.mean()) * np.sqrt(len(model))
+        least = PRIORS.least_spread * float(np.linalg.eigvalsh(value.meat)[0])
+        return np.asarray((vectors * np.maximum(values + lift, max(least, 0.0))) @ vectors.T)
+    centred = model - np.outer(model[0], model[0]) / model[0, 0]
+    explained = float(slopes[1:] @ centred[1:, 1:] @ slopes[1:]) / frame.size
+    return np.asarray(max(variance - explained, PRIORS.least_unexplained * variance) * model)
+
+
+def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: Sums) -> AverageEstimate:
+    """The same with the groups; one too small to see is NaN.
+
+    Without masses of their own, groups have the mean mass of all rows, M / n. A group's effect is
+    then S_g / (n_g M / n): all three noises count, and row i moves it by (score_i - d mass_i) /
+    (n_g M / n).
+    """
+    value, sd, frame, mass, mass_sd = sums.value, sums.sd, sums.frame, sums.mass, sums.mass_sd
+    m, k = len(out.terms), len(groups)
+    estimate = np.r_[out.estimate, np.full(k, np.nan)]
+    sampling, privacy = np.zeros((m + k, m + k)), np.zeros((m + k, m + k))
+    sampling[:m, :m], privacy[:m, :m] = out.sampling, out.privacy
+    overall = mass / out.size
+    variance = float(out.sampling[0, 0]) * out.size * overall**2
+    balance, balance_sd, kept = overall, mass_sd / out.size, 1.0
+    if frame.group_masses:
+        balance, balance_sd, kept = 1.0, 0.0, frame.kept
+    for j, at in enumerate(range(m, m + k), 1):
+        rows, rows_sd = kept * float(value.group_size[j - 1]), kept * float(sd.group_size[j - 1])
+        if rows <= FEW_SDS * rows_sd:
+            sampling[at, at] = np.inf
+            continue
+        mean = float(value.score[j]) / (rows * balance)
+        floor = PRIORS.least_unexplained * variance * rows
+        total = raised(float(value.square[j]), float(sd.square[j]), floor)
+        estimate[at] = frame.centre + mean
+        left = max(total / rows - (mean * balance) ** 2, PRIORS.least_spread * total / rows)
+        sampling[at, at] = left / (rows * balance**2)
+        noise = (float(sd.score[j]) / balance) ** 2 + (mean * rows_sd) ** 2
+        privacy[at, at] = noise / rows**2 + (mean * balance_sd / balance) ** 2
+    whole = sums.mass / kept if frame.group_masses else frame.size
+    return AverageEstimate(
+        out.terms, groups, estimate, sampling, privacy,
+        np.r_[out.clipping, np.full(k, frame.clipping)],
+        np.r_[out.remainder, np.full(k, frame.remainder.rms)], out.size, size_sd=out.size_sd,
+        shares=sums.value.group_size / whole, shares_sd=sums.sd.group_size / whole,
+    )  # fmt: skip
+
+
+def slopes_in_sums(
+    found: AverageEstimate, mean: float, by_score: Vector, sums: Sums
+) -> tuple[Matrix, Matrix, Vector]:
+    """Derivatives of the terms and groups in the sums of scores and sizes, and in the mass.
+
+    `mean` is the average less the centre, `by_score` the terms' slopes in the sum of all scores.
+    Sums are over all rows, then the groups: shape (m + G, 1 + G) twice, and (m + G,). Where groups
+    have masses, the first size is the mass.
+    """
+    frame, mass = sums.frame, sums.mass
+    m, k = len(found.terms), len(found.groups)
+    own = found.estimate[m:] - frame.centre
+    seen = np.isfinite(own)
+    own = np.where(seen, own, 0.0)
+    rows = np.where(seen, sums.value.group_size, 1.0)
+    if frame.group_masses:
+        rows, whole, balance = frame.kept * rows, mass, 1.0
+    else:
+        whole, balance = frame.size, mass / frame.size
+    score, size, by_mass = np.zeros((m + k, 1 + k)), np.zeros((m + k, 1 + k)), np.zeros(m + k)
+    score[:m, 0] = by_score
+    score[m:, 1:] = np.diag(seen / (rows * balance))
+    size[m:, 1:] = np.diag(-own / rows)
+    if frame.group_masses:
+        size[0, 0] = -mean / mass
+        size *= frame.kept
+    else:
+        size[m:, 0] = own / whole
+        by_mass[0], by_mass[m:] = -mean / mass, -own / mass
+    return score, size, by_mass
+
+
+def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> tuple[Matrix, float]:
+    """A noisy Gram shrunk towards the population's, and the share of it that is kept.
+
+    In the metric L^-1 (.) L^-T with model = L L', the model is the identity; there the noisy Gram's
+    eigenvalues are held in `PRIORS.eigenvalues`.
+    """
+    factor = np.linalg.inv(np.linalg.cholesky(model + 1e-9 * np.trace(model) * np.eye(len(model))))
+    gap = factor @ (gram - model) @ factor.T
+    noise = float((factor**2 @ noise_sd**2 @ factor.T**2).mean())
+    if noise == 0:
+        return gram, 1.0
+    keep = signal_share(gap, noise)
+    values, vectors = np.linalg.eigh(np.eye(len(model)) + keep * gap)
+    held = (vectors * np.clip(values, *PRIORS.eigenvalues)) @ vectors.T
+    back = np.linalg.inv(factor)
+    return np.asarray(back @ held @ back.T), keep
+
+
+# -- several averages from one release --------------------------------------------------------
+
+SHAPE_ROUNDS = 200
+"""Steps towards the best shape; the last is scaled to hold all points, however near it came."""
+
+THIN = 1e-6
+"""Least squared half-axis, as a share of the longest: scores may be multiples of one another."""
+
+
+def noise_shape(points: Matrix, weights: Matrix) -> Matrix:
+    """V of (nearly) least trace(W V) with x'V^-1 x <= 1 for all points x, shape (J, J).
+
+    Gaussian noise of covariance V hides rows whose scores lie among the points as well as standard
+    noise hides rows of norm 1. It is the dual of an A-optimal design (Pukelsheim 1993, ch. 7):
+    V = W^-1/2 (W^1/2 M W^1/2)^1/2 W^-1/2 for the moments M of a law on the points, which is found
+    by multiplicative steps.
+
+    Parameters
+    ----------
+    points : Matrix
+        Shape (n, J).
+    weights : Matrix
+        W, positive definite: what the variances of the averages are worth.
+    """
+    root, inverse = (matrix_power(weights, p) for p in (0.5, -0.5))
+    x = points @ root
+    law = np.full(len(x), 1.0 / len(x))
+    for _ in range(SHAPE_ROUNDS):
+        moments = (x.T * law) @ x
+        moments += THIN * np.trace(moments) * np.eye(len(moments))
+        shape = matrix_power(moments, 0.5)
+        reach = (x @ np.linalg.inv(shape) * x).sum(axis=1)
+        law = law * np.maximum(reach, 0.0)
+        law /= law.sum()
+    return np.asarray(inverse @ (shape * reach.max()) @ inverse)
+
+
+def matrix_power(matrix: Matrix, power: float) -> Matrix:
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, 1e-300) ** power) @ vectors.T)
+
+
+@dataclass(frozen=True, eq=False)
+class JointAverage:
+    """One of the averages of a release.
+
+    Attributes
+    ----------
+    terms : tuple of str
+        Its name, then those of its slopes, which one average alone has.
+    parts : Vector
+        Its score as a combination of the released ones, shape (J,).
+    mass : int
+        The place of its mass among the released sizes, of which the first counts rows.
+    """
+
+    terms: tuple[str, ...]
+    parts: Vector
+    mass: int
+    frame: SumsContext
+
+
+@dataclass(frozen=True, eq=False)
+class JointData:
+    """Released sums, or the noise sds of their entries; P = 1 + G places: all rows, then groups.
+
+    `score` (J, P), `size` (1 + K, P) of rows and masses, and `square` (P, J, J). Of a score alone,
+    `slope` (k - 1,) has its products with z, and `outer` and `meat` are as in `ScoreData`.
+    """
+
+    score: Matrix
+    size: Matrix
+    square: Matrix
+    slope: Vector
+    outer: Matrix
+    meat: Matrix
+
+    def of(self, asked: JointAverage, *, noise: bool) -> ScoreData:
+        """Those of one average; the parts of a noise sd add up in squares."""
+        own, pairs = asked.parts, np.outer(asked.parts, asked.parts)
+        if noise:
+            score = np.sqrt(own**2 @ self.score**2)
+            twice = np.triu(2 * pairs) - np.diag(np.diag(pairs))
+            square = np.sqrt((twice**2 * self.square**2).sum(axis=(1, 2)))
+        else:
+            score, square = own @ self.score, (pairs * self.square).sum(axis=(1, 2))
+        mass, sizes = float(self.size[asked.mass, 0]), self.size[:, 1:]
+        sizes = sizes[asked.mass if asked.frame.group_masses else 0]
+        return ScoreData(score, square, self.slope, self.outer, mass, sizes, self.meat)
+
+
+def estimate_averages(
+    asked: Sequence[JointAverage],
+    groups: tuple[str, ...],
+    value: JointData,
+    sd: JointData,
+    *,
+    robust: bool = False,
+) -> AverageEstimate:
+    """Averages, then the groups of each, with their joint covariance.
+
+    Estimates and variances are those of `estimate_average`. Privacy noise: the released scores
+    have independent noise of one sd, so covariances follow by the delta method, as do those of
+    sizes and masses that averages share. Sampling: by the released products of scores.
+    """
+    found, sums = [], []
+    for a in asked:
+        one, own = estimate_average(
+            a.terms, groups, value.of(a, noise=False), sd.of(a, noise=True), a.frame, robust=robust
+        )
+        found.append(one)
+        sums.append(own)
+    if len(found) == 1:
+        return found[0]
+    privacy = _privacy(asked, found, sums, sd)
+    sampling = _sampling(asked, found, sums, value)
+    r, places = len(asked), 1 + len(groups)
+    order = terms_first(r, places)
+    estimate, clipping, remainder = (
+        np.concatenate([getattr(one, name) for one in found])[order]
+        for name in ("estimate", "clipping", "remainder")
+    )
+    return AverageEstimate(
+        tuple(a.terms[0] for a in asked),
+        tuple(f"{a.terms[0]}:{g}" for a in asked for g in groups),
+        estimate,
+        sampling[np.ix_(order, order)],
+        privacy[np.ix_(order, order)],
+        clipping,
+        remainder,
+        found[0].size,
+        size_sd=found[0].size_sd,
+        shares=np.concatenate([one.shares for one in found]),
+        shares_sd=np.concatenate([one.shares_sd for one in found]),
+    )
+
+
+def _privacy(
+    asked: Sequence[JointAverage],
+    found: Sequence[AverageEstimate],
+    sums: Sequence[Sums],
+    sd: JointData,
+) -> Matrix:
+    """Noise covariance, average by average, each with its groups; shape (R P, R P)."""
+    places, noise_sd = sd.score.shape[1], float(sd.score[0, 0])
+    by_score, by_size, sizes = [], [], [a.mass if a.frame.group_masses else 0 for a in asked]
+    for a, one, own in zip(asked, found, sums, strict=True):
+        score, size, mass = slopes_in_sums(
+            one, float(one.estimate[0]) - a.frame.centre, np.array([1 / own.mass]), own
+        )
+        if own.noise is None:
+            whole = own.mass_sd / a.frame.kept if a.frame.group_masses else sd.size[0, 0]
+            cov = np.diag(np.r_[whole, own.sd.group_size] ** 2)
+        else:  # of readings with one sd, least squares is a projection
+            scale = noise_sd**2 * float(a.parts @ a.parts)
+            score = score @ own.noise.score / scale if scale > 0 else score
+            cov = own.noise.size
+        by_score.append(np.kron(a.parts, score))
+        by_size.append(np.hstack([size @ matrix_power(cov, 0.5), own.mass_sd * mass[:, None]]))
+    slopes = np.vstack(by_score) * noise_sd
+    same = np.repeat(np.repeat(np.equal.outer(sizes, sizes), places, 0), places, 1)
+    every = np.vstack(by_size)
+    out = slopes @ slopes.T + same * (every @ every.T)
+    own_variance = np.concatenate([np.diag(one.privacy) for one in found])
+    return np.asarray(out + np.diag(np.maximum(own_variance - np.diag(out), 0.0)))
+
+
+def _sampling(
+    asked: Sequence[JointAverage],
+    found: Sequence[AverageEstimate],
+    sums: Sequence[Sums],
+    value: JointData,
+) -> Matrix:
+    """Sampling covariance, average by average; by the rules of `reconcile.joint_sampling`.
+
+    At each place the released products give the covariance of the averages, raised to the variances
+    that each has by itself. A group's rows move an average by their share p times as much as their
+    own: their covariance is diag(p) times that of the group, lowered until parts of a column do not
+    exceed the whole. Other pairs of groups are independent given the averages.
+    """
+    r, places = len(asked), value.score.shape[1]
+    parts = np.stack([a.parts for a in asked])
+    own = np.stack([np.diag(one.sampling) for one in found])  # (R, P)
+    at = [_moments(a, one, s) for a, one, s in zip(asked, found, sums, strict=True)]
+    weight, mean = (np.stack(one) for one in zip(*at, strict=True))
+    blocks = np.stack(
+        [
+            _raised(
+                np.outer(weight[:, p], weight[:, p]) * (parts @ value.square[p] @ parts.T)
+                - np.outer(mean[:, p], mean[:, p]),
+                own[:, p],
+            )
+            for p in range(places)
+        ]
+    )
+    out = np.zeros((r, places, r, places))
+    for p in range(places):
+        out[:, p, :, p] = blocks[p]
+    noise = sums[0].noise
+    if noise is not None and all(one.noise is not None for one in sums):
+        share = np.stack([s.share(one) for s, one in zip(sums, found, strict=True)])
+        with_groups = np.zeros((places, r, r))  # of averages and groups
+        same = np.eye(places, dtype=bool)
+        inverse = np.linalg.pinv(blocks[0], hermitian=True)
+        for identity in noise.identities:
+            column = np.flatnonzero(identity[1:]) + 1
+            part = share[:, column - 1].T[:, :, None] * blocks[column]
+            total = np.einsum("gij,jg->ij", part, share[:, column - 1])
+            most = float(np.linalg.eigvals(inverse @ total).real.max())
+            with_groups[column] += part / max(most, 1.0)
+            same[np.ix_(column, column)] = True
+        for g in range(1, places):
+            out[:, 0, :, g], out[:, g, :, 0] = with_groups[g], with_groups[g].T
+            for h in range(1, places):
+                if not same[g, h]:
+                    out[:, g, :, h] = with_groups[g].T @ inverse @ with_groups[h]
+    cov = out.reshape(r * places, r * places)
+    cov[np.diag_indices_from(cov)] = np.where(np.isfinite(own.ravel()), np.diag(cov), np.inf)
+    return cov
+
+
+def _moments(asked: JointAverage, found: AverageEstimate, sums: Sums) -> tuple[Vector, Vector]:
+    """By place: the slope in a row's score, and the mean score in standard errors of one row."""
+    score, _, _ = slopes_in_sums(found, 0.0, np.array([1 / sums.mass]), sums)
+    mean = found.estimate - asked.frame.centre
+    rows = np.r_[sums.frame.size, sums.share(found) * sums.frame.size]
+    return np.diag(score).copy(), np.where(np.isfinite(mean), mean, 0.0) / np.sqrt(rows)
+
+
+def _raised(moments: Matrix, variances: Vector) -> Matrix:
+    """The covariance nearest to `moments`, with at least these variances where they are finite."""
+    values, vectors = np.linalg.eigh(moments)
+    cov = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    lacking = np.where(np.isfinite(variances), variances, 0.0) - np.diag(cov)
+    return np.asarray(cov + np.diag(np.maximum(lacking, 0.0)))

@@ -1,0 +1,524 @@
+"""How strong an unmeasured confounder would have to be, from what a fit has released.
+
+With theta = E[Y alpha] of a weight alpha (its Riesz representer) and a regression g, leaving out a
+confounder biases theta by at most
+
+    S sqrt(C_Y^2 C_D^2),    S^2 = E[(Y - g)^2] E[alpha^2],
+
+where C_Y^2 is the share of the residual variance of Y that it explains, and C_D^2 = r / (1 - r) for
+the share r of the variance of alpha that it would add (Chernozhukov, Cinelli, Newey, Sharma and
+Syrgkanis 2022, "Long Story Short", Theorem 2 and Corollary 1). In a linear model of the treatment,
+r is the share of its residual variance (Cinelli and Hazlett 2020).
+
+S is not released as such. The score of the estimate is tau(x) - theta + alpha (Y - g), with
+n Var = Var(tau) + E[alpha^2 (Y - g)^2]: where the residual variance does not fall with the weight,
+that is at least S^2. So S is taken from the sampling variance of the estimate, which is rather too
+large than too small: as it counts what effects vary, and is raised by its own noise. A larger S
+makes a smaller robustness value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import expit
+
+from privcausal.errors import CapabilityError
+from privcausal.features.basis import combine
+from privcausal.features.design import Design
+from privcausal.features.expansions import Polynomials
+from privcausal.features.functions import Additive, Function
+from privcausal.features.rows import Rows
+from privcausal.inference.averages import AverageEstimate, covering
+from privcausal.inference.priors import PRIORS
+from privcausal.stored import stored
+from privcausal.typing import Integers, Mask, Matrix, Vector
+
+# Conditional effects as functions of covariates, with the standard deviation of their error.
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """weight(x) x additive(x), with the covariance of the additive function's coefficients."""
+
+    additive: Additive
+    cov: Matrix
+    weight: Function | None = None
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """tau(x) as a sum of independent pieces, cut to [-reach, reach] (the outcome's range)."""
+
+    pieces: tuple[Piece, ...]
+    reach: float
+    drawn: ClassVar[bool] = True
+    """Whether it can be drawn along each modifier."""
+
+    def __call__(self, rows: Rows) -> Vector:
+        return rows.scratch((self,), lambda: self._of(rows))
+
+    def _of(self, rows: Rows) -> Vector:
+        total = np.zeros(len(rows))
+        for piece in self.pieces:
+            value = piece.additive(rows)
+            total += value if piece.weight is None else value * piece.weight(rows)
+        return np.clip(total, -self.reach, self.reach, out=total)
+
+    def sd(self, rows: Rows) -> Vector:
+        """Posterior standard deviation, shape (n,)."""
+        total = np.zeros(len(rows))
+        for piece in self.pieces:
+            phi = np.asfortranarray(rows.phi(piece.additive.features))  # read by column
+            values, vectors = np.linalg.eigh(piece.cov)
+            spread = sum(
+                (max(v, 0.0) * combine(phi, vectors[:, k]) ** 2 for k, v in enumerate(values)),
+                np.zeros(len(rows)),
+            )
+            total += spread if piece.weight is None else spread * piece.weight(rows) ** 2
+        return np.sqrt(total)
+
+    def mean_sd(self, rows: Rows, weight: Vector) -> float:
+        """Posterior standard deviation of the mean of weight x tau(x)."""
+        total = 0.0
+        for piece in self.pieces:
+            own = weight if piece.weight is None else weight * piece.weight(rows)
+            lead = rows.phi(piece.additive.features).T @ own / len(rows)
+            total += float(lead @ piece.cov @ lead)
+        return float(np.sqrt(max(total, 0.0)))
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class Predicted(Effect):
+    """tau(x) as a function without a law of its error: its sd is NaN."""
+
+    function: Function
+
+    def __call__(self, rows: Rows) -> Vector:
+        return np.minimum(np.maximum(self.function(rows), -self.reach), self.reach)
+
+    def sd(self, rows: Rows) -> Vector:
+        return np.full(len(rows), np.nan)
+
+
+# -- at declared points -----------------------------------------------------------------------
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class Answers(Effect):
+    """tau at declared points; nothing is known elsewhere.
+
+    Attributes
+    ----------
+    columns : Integers
+        Design columns on which the effect depends.
+    points : Matrix
+        Scaled columns of the points, shape (d, q).
+    value, spread : Vector
+        tau and the sd of its error (NaN where that would tell of rows), shape (d,).
+    """
+
+    design: Design
+    columns: Integers
+    points: Matrix
+    value: Vector
+    spread: Vector
+    drawn: ClassVar[bool] = False
+
+    def __call__(self, rows: Rows) -> Vector:
+        """tau; NaN elsewhere, as an error would tell that a row is no such point."""
+        value = np.append(self.value, np.nan)[self._at(rows)]
+        return np.asarray(np.minimum(np.maximum(value, -self.reach), self.reach))
+
+    def sd(self, rows: Rows) -> Vector:
+        return np.asarray(np.append(self.spread, np.nan)[self._at(rows)])
+
+    def knows(self, rows: Rows) -> Mask:
+        """Which rows are at one of the points."""
+        return self._at(rows) >= 0
+
+    def _at(self, rows: Rows) -> Integers:
+        """Index of each row's point, -1 for none."""
+        position = {point.tobytes(): i for i, point in enumerate(self.points)}
+        asked = np.ascontiguousarray(rows.scaled(self.design)[:, self.columns])
+        return np.array([position.get(point.tobytes(), -1) for point in asked], np.int64)
+
+
+# -- polynomials by arm -----------------------------------------------------------------------
+
+RIDGE = 4.0
+"""Regularisation in noise standard deviations (Zhang et al. 2012, section 6.1)."""
+
+
+def trimmed(gram: Matrix, cross: Vector, noise_sd: float) -> Vector:
+    """Coefficients of a noisy squared loss, by a ridge and without directions of no curvature."""
+    values, vectors = np.linalg.eigh(gram + RIDGE * noise_sd * np.eye(len(gram)))
+    kept = values > 1e-9 * max(float(values[-1]), 0.0)
+    if not kept.any():
+        return np.zeros(len(cross))
+    inner = vectors[:, kept]
+    return np.asarray(inner @ ((inner.T @ cross) / values[kept]))
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class ArmPolynomials:
+    """tau(x) as the difference of two regressions, each cut to the outcome's bounds.
+
+    `coef` (2, size) are those of y less the middle of its bounds, control and treated; `half` is
+    half of the outcome's range.
+    """
+
+    polynomials: Polynomials
+    coef: Matrix
+    half: float
+    drawn: ClassVar[bool] = True
+
+    def __call__(self, rows: Rows) -> Vector:
+        phi = self.polynomials.of(rows.frame)
+        means = [np.clip(phi @ coef, -self.half, self.half) for coef in self.coef]
+        return np.asarray(means[1] - means[0])
+
+    def sd(self, rows: Rows) -> Vector:
+        """Not known: the mechanism's own regularisation biases it."""
+        return np.full(len(rows), np.nan)
+
+
+@stored
+@dataclass(frozen=True, eq=False)
+class ArmLogits(ArmPolynomials):
+    """tau(x) as the difference of two probabilities, of logistic regressions; `half` is 1/2."""
+
+    def __call__(self, rows: Rows) -> Vector:
+        phi = self.polynomials.of(rows.frame)
+        control, treated = (expit(phi @ coef) for coef in self.coef)
+        return np.asarray(treated - control)
+
+
+# Linear contrasts of released averages, and ratios of two risks: functions of their joint law.
+
+ANGLES = 720
+"""Points of an ellipse at which a ratio's extremes are first looked for."""
+
+
+class Contrasted(NamedTuple):
+    """Estimates of contrasts, standard errors, bounds of the bias, and covariance of the noise."""
+
+    estimate: Vector
+    sd: Vector
+    bias: Vector
+    cov: Matrix
+
+    def half_widths(self, z: float) -> Vector:
+        """As `AverageEstimate.half_widths`."""
+        return covering(z, self.bias, self.sd)
+
+
+def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contrasted:
+    """Sums of the averages by `weights`, shape (k, m).
+
+    Sampling and noise by their joint covariance. How biases of two averages go together is not
+    known: the bound for clipped scores, and the root mean square of the bias by nuisances, of a sum
+    is at most the sum of theirs (Minkowski). If one vector of clipped scores moves all estimates,
+    the bound of a sum is the largest move along it. `more` are further sds, of weights that were
+    released, shape (k,), which are added likewise.
+    """
+    joint = found.sampling + found.privacy
+    seen = np.isfinite(found.estimate) & np.isfinite(np.diag(joint))
+    known = np.where(np.outer(seen, seen), joint, 0.0)
+    lost = (weights[:, ~seen] != 0).any(axis=1)
+    size = np.abs(weights)
+    cov = weights @ known @ weights.T
+    estimate = weights @ np.where(seen, found.estimate, 0.0)
+    noise = np.sqrt(np.maximum(np.diag(cov), 0.0)) + more
+    sd = np.hypot(noise, size @ found.remainder)
+    joined = found.moved.size > 0
+    bias = np.linalg.norm(weights @ found.moved, axis=1) if joined else size @ found.clipping
+    return Contrasted(np.where(lost, np.nan, estimate), np.where(lost, np.inf, sd), bias, cov)
+
+
+class RatioLimits(NamedTuple):
+    """Estimate of a ratio, standard error, bound of the bias, and limits (0 and infinite too)."""
+
+    estimate: float
+    std_error: float
+    max_bias: float
+    low: float
+    high: float
+    privacy_share: float
+
+
+def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: float) -> RatioLimits:
+    """Limits of E[Y(1)] / E[Y(0)], or of the ratio of their odds, by the joint law of both.
+
+    They are the ratio's extremes over the risks within `z` standard errors of the released ones
+    (an ellipse), which for the plain ratio are Fieller's (1954) limits and hold however few events
+    there are. Where a risk within reach is 0 (or, for odds, 1) there is no limit on that side. The
+    standard error is by the delta method.
+
+    Parameters
+    ----------
+    at : (int, int)
+        Places of E[Y(0)] and E[Y(1)] in `found`.
+    kind : {"RR", "OR"}
+    """
+    rows = list(at)
+    risk, privacy = found.estimate[rows], found.privacy[np.ix_(rows, rows)]
+    # twice the squared bounds of bias: of any difference of the two they are no less than its own
+    random = found.sampling[np.ix_(rows, rows)] + privacy + np.diag(found.remainder[rows] ** 2)
+    cov = random + 2 * np.diag(found.clipping[rows] ** 2)
+    none = RatioLimits(np.nan, np.nan, np.nan, 0.0, np.inf, np.nan)
+    if not (np.isfinite(risk).all() and np.isfinite(cov).all()):
+        return none
+    log: Callable[[Vector], float] = _log_odds_ratio if kind == "OR" else _log_ratio
+    low, high = _extremes(log, risk, cov, z)
+    if not ((risk > 0) & ((risk < 1) | (kind == "RR"))).all():
+        return none._replace(low=float(np.exp(low)), high=float(np.exp(high)))
+    slope = np.array([-1.0, 1.0]) / (risk * (1 - risk) if kind == "OR" else risk)
+    variance, value = float(slope @ random @ slope), float(np.exp(log(risk)))
+    share = float(slope @ privacy @ slope) / variance if variance > 0 else np.nan
+    bias = value * float(np.abs(slope) @ found.clipping[rows])
+    return RatioLimits(
+        value, value * float(np.sqrt(variance)), bias, float(np.exp(low)), float(np.exp(high)),
+        share,
+    )  # fmt: skip
+
+
+def late_limits(found: AverageEstimate, z: float) -> tuple[float, float]:
+    """Limits of Anderson and Rubin (1949) for the ratio of an instrument's slopes.
+
+    They hold every theta at which reduced form - theta first stage is within `z` standard errors
+    of 0, the bound of cut scores and the remainder included; which holds however weak the
+    instrument is. Where a first stage of 0 is within reach, there is no limit.
+    """
+    slopes = slice(1, 3)
+    estimate, joint = found.estimate[slopes], (found.sampling + found.privacy)[slopes, slopes]
+    moved, remainder = found.moved[slopes], found.remainder[slopes]
+    if not (np.isfinite(estimate).all() and np.isfinite(joint).all()):
+        return -np.inf, np.inf
+    bound = found.clipping[slopes] ** 2
+    scale = np.sqrt(np.maximum(np.diag(found.cov)[slopes] + bound, 1e-300))
+
+    def beyond(angle: Vector) -> Vector:
+        """How far cos(angle) reduced - sin(angle) first, in their sds, is outside of its limits."""
+        weight = np.column_stack([np.cos(angle), -np.sin(angle)]) / scale
+        variance = np.maximum(((weight @ joint) * weight).sum(axis=1), 0.0)
+        spread = np.sqrt(variance + (np.abs(weight) @ remainder) ** 2)
+        limit = covering(z, np.linalg.norm(weight @ moved, axis=1), spread)
+        return np.asarray(np.abs(weight @ estimate) - limit)
+
+    # theta is tan(angle) by the sds' ratio, and has no end where the right angle is not beyond
+    if beyond(np.array([np.pi / 2]))[0] <= 0:
+        return -np.inf, np.inf
+    middle = float(np.arctan2(*(estimate / scale * np.sign(estimate[1]))))
+    low, high = (_end(beyond, middle, end) for end in (-np.pi / 2, np.pi / 2))
+    ratio = float(scale[0] / scale[1])
+    return ratio * float(np.tan(low)), ratio * float(np.tan(high))
+
+
+def _end(beyond: Callable[[Vector], Vector], inside: float, outside: float) -> float:
+    """The furthest angle that is not beyond, between one that is not and one that is."""
+    angles = np.linspace(inside, outside, ANGLES)
+    held = beyond(angles) <= 0
+    if not held[0]:  # without spread
+        return inside
+    last = int(np.flatnonzero(held)[-1])
+    near, far = angles[last : last + 2]
+    return float(brentq(lambda angle: float(beyond(np.array([angle]))[0]), near, far, xtol=1e-14))
+
+
+def _log_ratio(risk: Vector) -> float:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        control, treated = np.log(np.maximum(risk, 0.0))
+        return float(treated - control)
+
+
+def _log_odds_ratio(risk: Vector) -> float:
+    return _log_ratio(risk) - _log_ratio(1 - risk)
+
+
+def _extremes(
+    log: Callable[[Vector], float], risk: Vector, cov: Matrix, z: float
+) -> tuple[float, float]:
+    """Least and largest logarithm over the ellipse; both risks of it may be 0, or 1."""
+    values, vectors = np.linalg.eigh(cov)
+    root = z * vectors * np.sqrt(np.maximum(values, 0.0))
+    reach = np.sqrt((root**2).sum(axis=1))
+
+    def at(angle: float) -> float:
+        return log(risk + root @ np.array([np.cos(angle), np.sin(angle)]))
+
+    low, high = risk - reach, risk + reach
+    odds = log is _log_odds_ratio
+    no_low = low[1] <= 0 or (odds and high[0] >= 1)
+    no_high = low[0] <= 0 or (odds and high[1] >= 1)
+    step = 2 * np.pi / ANGLES
+    angles = np.arange(ANGLES) * step
+    found = np.array([at(angle) for angle in angles]) if not (no_low and no_high) else angles
+
+    def best(sign: float) -> float:
+        inside = np.where(np.isfinite(found), sign * found, np.inf)
+        middle = float(angles[int(np.argmin(inside))])
+        near = minimize_scalar(
+            lambda angle: sign * at(angle),
+            bounds=(middle - step, middle + step),
+            method="bounded",
+            options={"xatol": 1e-10},
+        )
+        return sign * min(float(near.fun), float(inside.min()))
+
+    return -np.inf if no_low else best(1.0), np.inf if no_high else best(-1.0)
+
+
+# Slopes on treatments, and the ratio of two on an instrument, from one release of vector scores.
+#
+# As in `average`, covariances add sampling, privacy noise, and allowances.
+
+VectorSums = tuple[Vector, Matrix, Matrix]
+"""Of the scores s, of d d' and of s s', for residuals d of several treatments."""
+
+
+def estimate_slopes(
+    terms: tuple[str, ...],
+    value: VectorSums,
+    sd: VectorSums,
+    centre: Vector,
+    bias: float,
+    remainder: Vector,
+    *,
+    model: Matrix,
+    size: float,
+    lost: float = 0.0,
+    unit: float = 1.0,
+) -> AverageEstimate:
+    """theta = c + (sum d d')^-1 sum s for scores centred at c, over the treatments' unit.
+
+    The sampling covariance is the sandwich, HC0 in the regression of residuals. A cut moves the
+    mean of the scores by at most `bias` in norm, so by Cauchy and Schwarz a slope by that times the
+    norm of a row of the inverse; and a slope by at most the share `lost` of itself. The mean of s_j
+    errs by `remainder`, by the nuisances. `model` is sum d d' as the nuisances say: a prior.
+    """
+    total, mass, square = value
+    inverse, keep = _inverse(mass, sd[1], model, size)
+    left = inverse @ total
+    meat = _spread(total, square, sd[2], size)
+    sampling = inverse @ meat @ inverse / unit**2
+    privacy = inverse @ np.diag(sd[0] ** 2 + keep * sd[1] ** 2 @ left**2) @ inverse / unit**2
+    theta = (centre + left) / unit
+    clipping = size * bias * np.linalg.norm(inverse, axis=1) / unit
+    clipping += lost * (np.abs(theta) + np.sqrt(np.diag(sampling + privacy)))
+    errors = size * np.abs(inverse) @ remainder / unit
+    return AverageEstimate(terms, (), theta, sampling, privacy, clipping, errors, size)
+
+
+def _inverse(mass: Matrix, noise_sd: Matrix, model: Matrix, size: float) -> tuple[Matrix, float]:
+    """Inverse of the sum d d', shrunk towards the `model`, and the share of it that is kept."""
+    typical = max(float(np.trace(model)) / len(model), 1e-6 * size)
+    keep = 1 / (1 + float((noise_sd**2).mean()) / (PRIORS.mass_sd * typical) ** 2)
+    prior = model + 1e-3 * typical * np.eye(len(model))
+    values, vectors = eigh(model + keep * (mass - model), prior)
+    return (vectors / np.maximum(values, PRIORS.eigenvalues[0])) @ vectors.T, keep
+
+
+def _spread(total: Vector, square: Matrix, noise_sd: Matrix, size: float) -> Matrix:
+    """Covariance of the sum of s, raised by its own noise."""
+    values, vectors = np.linalg.eigh(square - np.outer(total, total) / size)
+    # eigenvalues of a noisy matrix err by about sqrt(J) sd
+    lift = float(noise_sd.mean()) * np.sqrt(len(total))
+    least = PRIORS.least_spread * float(np.trace(square)) / len(total)
+    return np.asarray((vectors * (np.maximum(values, max(least, 0.0)) + lift)) @ vectors.T)
+
+
+REDUCED = ("LATE", "reduced form", "first stage")
+"""The ratio of the slopes of the outcome and of the treatment on an instrument, and these."""
+
+
+def estimate_reduced(
+    value: VectorSums,
+    sd: VectorSums,
+    centre: tuple[float, float],
+    bias: float,
+    remainder: Vector,
+    *,
+    model: float,
+    size: float,
+    units: Sequence[float],
+) -> AverageEstimate:
+    """The LATE, reduced form and first stage, from scores d (Y - eta - c (T - e)), k d (T - e).
+
+    `centre` is (c, k), `remainder` the root mean square errors of the means of d (Y - eta) and of
+    d (T - e), `units` the widths that the instrument and the treatment were divided by. Else as
+    `estimate_slopes`. The noise of sum d^2 is in both alike, and not in their ratio, whose row is
+    by the delta method: for its limits see `contrasts.late_limits`.
+    """
+    total, mass, square = value
+    inverse, keep = _inverse(mass, sd[1], np.array([[model]]), size)
+    (c, k), (by, taken) = centre, units
+    back = np.array([[1.0, c / k], [0.0, taken / k]]) * float(inverse[0, 0]) / by
+    reduced, first = back @ total
+    late = reduced / first if first else 0.0
+    by_first = np.array([1.0, -late]) / (first or 1e-300)
+    all_ = np.vstack([by_first, np.eye(2)])
+    errors = size * float(inverse[0, 0]) / by * remainder * np.array([1.0, taken])
+    back, errors = all_ @ back, np.abs(all_) @ errors
+    # in units in which both are alike, or the floor of the larger would be the other's
+    unit = np.sqrt(np.maximum(np.diag(square), np.diag(sd[2])))
+    units_ = np.outer(unit, unit)
+    spread = units_ * _spread(total / unit, square / units_, sd[2] / units_, size)
+    sampling = back @ spread @ back.T
+    common = np.array([0.0, reduced, first]) * np.sqrt(keep) * float(inverse[0, 0] * sd[1][0, 0])
+    privacy = back @ np.diag(sd[0] ** 2) @ back.T + np.outer(common, common)
+    moved = size * bias * back
+    return AverageEstimate(
+        REDUCED, (), np.array([late, reduced, first]), sampling, privacy,
+        np.linalg.norm(moved, axis=1), errors, size, moved=moved,
+    )  # fmt: skip
+
+
+def scale_of(sampling_variance: float, size: float, max_rows: int = 1) -> float:
+    """S in units of the outcome, from the variance of an estimate over `size` rows.
+
+    Where up to `max_rows` rows are one unit's, the variance was multiplied by that.
+    """
+    return math.sqrt(max(sampling_variance, 0.0) * size / max_rows)
+
+
+def largest_bias(scale: float, r2_outcome: float, r2_treatment: float) -> float:
+    """The most that a confounder can move the estimate, S sqrt(C_Y^2 C_D^2).
+
+    Parameters
+    ----------
+    r2_outcome : float
+        Share of the outcome's residual variance that it explains, in [0, 1].
+    r2_treatment : float
+        The same of the treatment (of the weight's variance), in [0, 1).
+    """
+    for name, share, open_ in (("outcome", r2_outcome, False), ("treatment", r2_treatment, True)):
+        if not (0 <= share <= 1) or (open_ and share == 1):
+            end = "[0, 1)" if open_ else "[0, 1]"
+            raise CapabilityError(f"r2_{name} is a share in {end}, such as 0.1")
+    return scale * math.sqrt(r2_outcome * r2_treatment / (1 - r2_treatment))
+
+
+def robustness_value(distance: float, scale: float) -> float:
+    """The share r of both, outcome and treatment, whose largest bias is `distance`.
+
+    S r / sqrt(1 - r) = distance, so r = (sqrt(f^4 + 4 f^2) - f^2) / 2 with f = distance / S.
+    """
+    if distance <= 0:
+        return 0.0
+    if scale <= 0 or not math.isfinite(distance / scale):
+        return 1.0
+    f = distance / scale
+    # 2 / (1 + sqrt(1 + 4 / f^2)): the same without the difference of large numbers
+    return 2.0 / (1.0 + math.sqrt(1.0 + 4.0 / f**2))

@@ -1,0 +1,644 @@
+"""The table value as a Word document, by python-docx (an optional package)."""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from html import escape
+from importlib.util import find_spec
+from itertools import zip_longest
+from typing import Any
+
+from privcausal.errors import CapabilityError
+from privcausal.report import tables
+
+# The table value as plain text: 78 columns of ASCII, whatever the names and numbers.
+
+TEXT_WIDTH = 78
+HALF = 38
+"""Columns of each side of the head; two blanks between."""
+
+LEAST_TEXT = 8
+"""A text column is not cut below this while another one is wider."""
+
+HEAD_WIDTH = 14
+"""Characters that the head of a column of narrower numbers may have."""
+
+LONGEST_PAIR = 3
+"""Lines that a long value of the head (a formula) may take."""
+
+
+def render_text(table: tables.Table) -> str:
+    """Lines joined by newlines, none longer than `WIDTH`, no trailing blanks."""
+    alert = list(_centred(table.alert)) if table.alert else []
+    lines = [*alert, *_centred(table.title)]
+    for block in table.blocks:
+        lines.extend(_text_lines(block))
+    return "\n".join(line[:TEXT_WIDTH].rstrip() for line in [*lines, *alert])
+
+
+def _text_lines(block: tables.TableBlock) -> Iterator[str]:
+    match block:
+        case tables.Rule():
+            yield block.character * TEXT_WIDTH
+        case tables.Pairs():
+            yield from _text_pairs(block)
+        case tables.TableGrid():
+            yield from _grid(block)
+        case tables.Prose():
+            indent = "  " if block.heading else ""
+            if block.heading:
+                yield from _wrap(tables.ascii_only(block.heading), TEXT_WIDTH)
+            for paragraph in block.paragraphs:
+                lines = _wrap(tables.ascii_only(paragraph), TEXT_WIDTH - 2 * len(indent))
+                yield from (indent + (indent if n else "") + line for n, line in enumerate(lines))
+
+
+def _text_pairs(block: tables.Pairs) -> Iterator[str]:
+    sides = [
+        [(tables.ascii_only(a), tables.ascii_only(b)) for a, b in side]
+        for side in (block.left, block.right)
+    ]
+    halves = ([_half(pair) for pair in side if _fits(pair)] for side in sides)
+    for first, second in zip_longest(*halves, fillvalue=""):
+        yield f"{first:<{HALF}}  {second}"
+    for label, value in (pair for side in sides for pair in side if not _fits(pair)):
+        yield from _long_pair(label, value)
+
+
+def _fits(pair: tuple[str, str]) -> bool:
+    return len(pair[0]) + len(pair[1]) + 2 <= HALF
+
+
+def _half(pair: tuple[str, str]) -> str:
+    label, value = pair
+    return f"{label}:{value:>{HALF - len(label) - 1}}"
+
+
+def _long_pair(label: str, value: str) -> Iterator[str]:
+    """A value too long for its half gets lines of its own: a formula cut says little."""
+    head = f"{tables.cut(label, HALF)}: "
+    lines = _wrap(value, TEXT_WIDTH - len(head)) or [""]
+    if len(lines) > LONGEST_PAIR:
+        room = (TEXT_WIDTH - len(head)) * LONGEST_PAIR
+        # cut anywhere: words of a shortened value need not stay whole
+        value = tables.cut(" ".join(value.split()), room)
+        lines = [
+            value[i : i + TEXT_WIDTH - len(head)] for i in range(0, room, TEXT_WIDTH - len(head))
+        ]
+    yield head + lines[0]
+    yield from (" " * len(head) + line for line in lines[1:])
+
+
+def _grid(block: tables.TableGrid) -> Iterator[str]:
+    cells = [tuple(map(_text_cell, row, block.columns)) for row in block.rows]
+    if not block.headed:
+        yield from _wrap(tables.ascii_only(block.caption), TEXT_WIDTH)
+        widths, gaps = _layout(cells, block.columns, TEXT_WIDTH - 2)
+        yield from (
+            "  " + line for row in cells for line in _text_row(row, block.columns, widths, gaps)
+        )
+        return
+    cells.insert(0, _heads(block.columns, cells))
+    panels = _panels(cells, block.columns)
+    for index, chosen in enumerate(panels):
+        if index:
+            yield "-" * TEXT_WIDTH
+        columns = tuple(block.columns[i] for i in chosen)
+        part = [tuple(row[i] for i in chosen) for row in cells]
+        yield from _panel(part, columns, block.breaks, whole=len(panels) == 1)
+
+
+def _text_cell(text: str, column: tables.TableColumn) -> str:
+    """In the centre a number without a bracket leaves its place free."""
+    plain = tables.ascii_only(text)
+    return plain if column.align != "center" or plain.endswith((")", "]")) else f"{plain} "
+
+
+def _heads(
+    columns: tuple[tables.TableColumn, ...], cells: list[tuple[str, ...]]
+) -> tuple[str, ...]:
+    """The heads; one above narrow numbers is cut, as names are."""
+    widest = [max((len(row[i]) for row in cells), default=0) for i in range(len(columns))]
+    return tuple(
+        _text_cell(
+            tables.cut(tables.ascii_only(c.head), max(HEAD_WIDTH, width))
+            if c.align != "left"
+            else c.head,
+            c,
+        )
+        for c, width in zip(columns, widest, strict=True)
+    )
+
+
+def _panels(
+    cells: list[tuple[str, ...]], columns: tuple[tables.TableColumn, ...]
+) -> list[list[int]]:
+    """Columns that fit beside each other; the names of the rows stand in every panel."""
+    widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
+    names = [i for i, column in enumerate(columns) if column.align == "left"]
+    room = TEXT_WIDTH - sum(min(widths[i], LEAST_TEXT) + 2 for i in names)
+    panels: list[list[int]] = [[]]
+    for i in (i for i in range(len(columns)) if i not in names):
+        if panels[-1] and sum(widths[j] + 1 for j in [*panels[-1], i]) > room:
+            panels.append([])
+        panels[-1].append(i)
+    return [sorted([*names, *panel]) for panel in panels]
+
+
+def _panel(
+    cells: list[tuple[str, ...]],
+    columns: tuple[tables.TableColumn, ...],
+    breaks: tuple[int, ...],
+    whole: bool,
+) -> Iterator[str]:
+    """A head and its rows; those that say nothing in one of several panels are left out."""
+    widths, gaps = _layout(cells, columns, TEXT_WIDTH)
+    if not cells[0][0]:  # a head without a name of its own is set off from its rows
+        breaks = (0, *breaks)
+    numbers = [i for i, column in enumerate(columns) if column.align != "left"]
+    ruled = False
+    for index, row in enumerate(cells, -1):
+        ruled = ruled or index in breaks
+        if not whole and not any(row[i].strip() for i in numbers):
+            continue
+        if ruled:
+            yield "-" * TEXT_WIDTH
+        ruled = False
+        yield from _text_row(row, columns, widths, gaps)
+
+
+def _text_row(
+    cells: tuple[str, ...],
+    columns: tuple[tables.TableColumn, ...],
+    widths: list[int],
+    gaps: list[int],
+) -> Iterator[str]:
+    """Lines of a row: a name that is too long goes on below, between its words where it can."""
+    columned = [
+        (_wrap(cell, max(width, 1)) if column.align == "left" else [cell]) or [""]
+        for cell, column, width in zip(cells, columns, widths, strict=True)
+    ]
+    for parts in zip_longest(*columned, fillvalue=""):
+        yield "".join(
+            " " * gap + (text.ljust(width) if column.align == "left" else text.rjust(width))
+            for text, column, width, gap in zip(parts, columns, widths, gaps, strict=True)
+        )
+
+
+def _layout(
+    cells: list[tuple[str, ...]], columns: tuple[tables.TableColumn, ...], room: int
+) -> tuple[list[int], list[int]]:
+    """Widths of the columns and the gaps before them that fill `room`."""
+    widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
+    texts = [i for i, column in enumerate(columns) if column.align == "left"]
+    gaps = [0] + [2] * (len(columns) - 1)
+    if sum(widths) + sum(gaps) > room:  # numbers move together before a name is cut
+        gaps = [0] + [2 if column.align == "left" else 1 for column in columns[1:]]
+    for floor in (LEAST_TEXT, 1):
+        _shrink(widths, texts, room - sum(gaps), floor)
+    spare = max(0, room - sum(widths) - sum(gaps))
+    airy = [i for i, column in enumerate(columns) if column.align != "left"]
+    if airy:
+        extra = min(3, spare // len(airy))
+        gaps = [gap + (extra if i in airy else 0) for i, gap in enumerate(gaps)]
+        widths[0] += spare - extra * len(airy)
+    return widths, gaps
+
+
+def _shrink(widths: list[int], texts: list[int], room: int, floor: int) -> None:
+    """Take from the widest text column, one character at a time, until all fit or none can."""
+    while sum(widths) > room:
+        widest = max(texts, key=lambda i: widths[i], default=-1)
+        if widest < 0 or widths[widest] <= floor:
+            return
+        widths[widest] -= 1
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
+def _centred(text: str) -> Iterator[str]:
+    for line in _wrap(tables.ascii_only(text), TEXT_WIDTH):
+        yield " " * ((TEXT_WIDTH - len(line)) // 2) + line
+
+
+# The table value as LaTeX, for a document that loads booktabs.
+
+PREAMBLE = r"% \usepackage{booktabs}; UTF-8 (names outside the Latin script: XeLaTeX or LuaLaTeX)"
+
+ESCAPES = {
+    "\\": r"\textbackslash{}", "~": r"$\sim$", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}",
+    "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    # after a row's \\ these two would be read as its argument
+    "[": "{[}", "*": "{*}",
+    # the symbols a fit itself may print, without a package
+    "≤": r"$\le$", "≥": r"$\ge$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$",
+    "ε": r"$\varepsilon$", "δ": r"$\delta$", "ρ": r"$\rho$", "τ": r"$\tau$", "β": r"$\beta$",
+}  # fmt: skip
+
+MINUS = re.compile(r"(?<![\w.])-(?=\d|inf\b)")
+"""A sign before a number, also in brackets; not the dash of a name or of an exponent."""
+
+POWER = re.compile(r"(?<![\w.])(\d(?:\.\d+)?)e([+-]\d+)(?![\w.])")
+"""A number in scientific notation, as ``number`` writes it; its sign stands before it."""
+
+FRACTION = re.compile(r"1/x\$?\\textasciicircum\{\}(\d+)")
+"""How tails fall, as the summary writes it."""
+
+LONG = 30
+"""A value of the head with more characters gets a line of its own, which may wrap."""
+
+TEX_NAME = 48
+"""Characters of a name in a table, which cannot wrap there; `Summary.tables` has it whole."""
+
+
+TABLE_ROWS = 24
+"""Rows of one tabular; a longer table goes on in another, with its head."""
+
+
+def escape_latex(text: object) -> str:
+    """Text that LaTeX prints as it is."""
+    escaped = "".join(ESCAPES.get(c, c) for c in tables.clean(text))
+    return escaped.replace("--", "-{}-{}")
+
+
+def render_latex(table: tables.Table) -> str:
+    """A centred group of tabulars, one per block."""
+    alert = _alert(table)
+    title = rf"\textbf{{{escape_latex(table.title)}}}\par\medskip"
+    body = [line for block in table.blocks for line in _tex_lines(block)]
+    return _joined(r"\begin{center}\small", *alert, title, *body, *alert, r"\end{center}")
+
+
+def render_float(table: tables.Table, caption: str, label: str) -> str:
+    """A floating `table`, its caption above: to be cited by `label` where there is one."""
+    alert = _alert(table)
+    head = [r"\begin{table}[htbp]", r"\centering\small", rf"\caption{{{escape_latex(caption)}}}"]
+    head += [rf"\label{{{label}}}"] if label else []
+    alone = sum(isinstance(block, tables.TableGrid) for block in table.blocks) == 1
+    body: list[str] = []
+    for block in table.blocks:
+        # the float's caption is that of an only table; several are told apart by their own
+        body += (
+            _tabular(block) if alone and isinstance(block, tables.TableGrid) else _tex_lines(block)
+        )
+    return _joined(*head, *alert, *body, *alert, r"\end{table}")
+
+
+def _alert(table: tables.Table) -> list[str]:
+    return [rf"\textbf{{{escape_latex(table.alert)}}}\par\medskip"] if table.alert else []
+
+
+def _joined(*lines: str) -> str:
+    return "\n".join([PREAMBLE, *lines]) + "\n"
+
+
+def _tex_lines(block: tables.TableBlock) -> Iterator[str]:
+    match block:
+        case tables.Pairs():
+            yield from _tex_pairs(block)
+        case tables.TableGrid():
+            yield rf"\emph{{{escape_latex(block.caption)}}}\par"
+            for part in _parts(block):
+                yield from _tabular(part)
+        case tables.Prose() if not block.console:
+            yield r"\begin{minipage}{\linewidth}\footnotesize\raggedright"
+            if block.heading:
+                yield rf"\emph{{{escape_latex(block.heading)}}}\par"
+            for paragraph in block.paragraphs:
+                text = POWER.sub(_power, escape_latex(paragraph))
+                yield FRACTION.sub(r"$1/x^{\1}$", text) + r"\par"
+            yield r"\end{minipage}\par\smallskip"
+
+
+def _tex_pairs(block: tables.Pairs) -> Iterator[str]:
+    sides = [[p for p in side if len(p[1]) <= LONG] for side in (block.left, block.right)]
+    yield r"\begin{tabular}{@{}lr@{\quad}lr@{}}"
+    yield r"\toprule"
+    for pairs in zip_longest(*sides, fillvalue=("", "")):
+        yield _tex_row(
+            [cell for label, value in pairs for cell in (_label(label), escape_latex(value))]
+        )
+    for label, value in (p for p in (*block.left, *block.right) if len(p[1]) > LONG):
+        # grouped, because \raggedright would take the row's \\ for itself
+        paragraph = rf"{{\raggedright {escape_latex(value)}\par}}"
+        yield rf"{_label(label)} & \multicolumn{{3}}{{p{{0.7\linewidth}}}}{{{paragraph}}} \\"
+    yield from (r"\bottomrule", r"\end{tabular}\par\smallskip")
+
+
+def _label(label: str) -> str:
+    return f"{escape_latex(tables.cut(label, TEX_NAME))}:" if label else ""
+
+
+def _parts(block: tables.TableGrid) -> Iterator[tables.TableGrid]:
+    """Pieces between which a page may end, as it cannot within a tabular."""
+    for start in range(0, max(len(block.rows), 1), TABLE_ROWS):
+        breaks = tuple(b - start for b in block.breaks if start < b < start + TABLE_ROWS)
+        yield replace(block, rows=block.rows[start : start + TABLE_ROWS], breaks=breaks)
+
+
+def _tabular(block: tables.TableGrid) -> Iterator[str]:
+    yield rf"\begin{{tabular}}{{@{{}}{''.join(column.align[0] for column in block.columns)}@{{}}}}"
+    yield r"\toprule"
+    if block.headed:
+        yield _tex_row(
+            [escape_latex(tables.cut(column.head, TEX_NAME)) for column in block.columns]
+        )
+        yield r"\midrule"
+    for index, row in enumerate(block.rows):
+        if index and index in block.breaks:
+            yield r"\midrule"
+        yield _tex_row(map(_tex_cell, row, block.columns))
+    yield from (r"\bottomrule", r"\end{tabular}\par\smallskip")
+
+
+def _tex_row(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _tex_cell(text: str, column: tables.TableColumn) -> str:
+    """A name, cut; or a number with a minus sign in place of a hyphen, and its power of ten."""
+    if column.align == "left":
+        return escape_latex(tables.cut(text, TEX_NAME))
+    return POWER.sub(_power, MINUS.sub("$-$", escape_latex(text)))
+
+
+def _power(found: re.Match[str]) -> str:
+    factor, exponent = found[1], int(found[2])
+    times = "" if factor == "1" else rf"{factor} \times "
+    return f"${times}10^{{{exponent}}}$"
+
+
+# The table value as HTML and as Markdown, every word escaped; no script, no style sheet.
+
+SIDES = {side: f' style="text-align:{side}"' for side in ("left", "right", "center")}
+# darker than AA asks for on white (7.5 : 1), and marked by a border as well as by colour
+ALERT = "border:3px solid #8a1c00;color:#8a1c00;background:#fff;padding:.5em 1em;font-weight:bold"
+
+
+def escape_html(text: object) -> str:
+    """Text that HTML shows as it is, in an element or in a quoted attribute."""
+    # braces too: the result may pass through a template of the user's site
+    return escape(tables.clean(text)).replace("{", "&#123;").replace("}", "&#125;")
+
+
+def render_html(table: tables.Table) -> str:
+    """A `div` that a notebook or a page can hold."""
+    alert = [alert_html(table.alert)] if table.alert else []
+    title = f"<p><strong>{escape_html(table.title)}</strong></p>"
+    parts = [part for block in table.blocks for part in _html_parts(block)]
+    lines = [
+        '<div class="privcausal-summary">',
+        TABLE_STYLE,
+        *alert,
+        title,
+        *parts,
+        *alert,
+        "</div>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+TABLE_STYLE = """<style>
+.privcausal-summary table { border-collapse: collapse; border-top: 2px solid #333; \
+border-bottom: 2px solid #333; margin: 0.6em 0; font-variant-numeric: tabular-nums; }
+.privcausal-summary caption { text-align: left; font-size: 0.85em; color: #555; padding: 0.2em 0; }
+.privcausal-summary thead th { border-bottom: 1px solid #333; font-weight: 600; }
+.privcausal-summary th, .privcausal-summary td { padding: 0.25em 0.7em; border-left: 0; \
+border-right: 0; background: none; }
+.privcausal-summary tbody th { font-weight: normal; }
+.privcausal-summary tbody + tbody { border-top: 1px solid #333; }
+</style>"""
+"""Rules above, below and under the head, none upright, as tables in print have."""
+
+
+def alert_html(alert: str) -> str:
+    """The line that no reader must miss."""
+    return f'<p role="note" class="alert" style="{ALERT}">{escape_html(alert)}</p>'
+
+
+def _html_parts(block: tables.TableBlock) -> Iterator[str]:
+    match block:
+        case tables.Pairs():
+            yield from ("<table>", f"<caption>{escape_html(block.caption)}</caption>")
+            for index in range(max(len(block.left), len(block.right))):
+                pairs = [side[index] for side in (block.left, block.right) if index < len(side)]
+                cells = (_named(label) + _html_cell(value, "right") for label, value in pairs)
+                yield f"<tr>{''.join(cells)}</tr>"
+            yield "</table>"
+        case tables.TableGrid():
+            yield grid_html(block)
+        case tables.Prose() if not block.console:
+            if block.heading:
+                yield f"<p><strong>{escape_html(block.heading)}</strong></p>"
+            yield from (f"<p>{escape_html(paragraph)}</p>" for paragraph in block.paragraphs)
+
+
+def grid_html(grid: tables.TableGrid) -> str:
+    """One `table`, with a caption, and scopes on its heads."""
+    heads = "".join(
+        f'<th scope="col"{SIDES[column.align]}>{escape_html(column.words or column.head)}</th>'
+        for column in grid.columns
+    )
+    sides = [column.align for column in grid.columns[1:]]
+    rows = []
+    for place, (name, *values) in enumerate(grid.rows):
+        if place in grid.breaks:
+            rows += ["</tbody>", "<tbody>"]
+        cells = "".join(map(_html_cell, values, sides))
+        # a row without a name continues the one above
+        rows.append(f"<tr>{_named(name) if name else '<td></td>'}{cells}</tr>")
+    caption = f"<caption>{escape_html(grid.caption)}</caption>"
+    head = f"<thead><tr>{heads}</tr></thead>"
+    return "\n".join(["<table>", caption, head, "<tbody>", *rows, "</tbody>", "</table>"])
+
+
+def _named(name: str) -> str:
+    return f'<th scope="row"{SIDES["left"]}>{escape_html(name)}</th>'
+
+
+def _html_cell(text: str, side: str) -> str:
+    return f"<td{SIDES[side]}>{escape_html(text)}</td>"
+
+
+# -- Markdown --------------------------------------------------------------------------------------
+
+SPECIAL = re.compile(r"([\\`*_{}|~^$]|\](?=[(\[:]))")
+"""A bracket alone makes no link; escaped, it would begin a formula for some readers."""
+
+ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+LISTED = re.compile(r"^(\s*)([-+=#]|\d+(?=[.)]))")
+
+RULES = {"left": ":---", "right": "---:", "center": ":---:"}
+
+
+def escape_markdown(text: object) -> str:
+    """Text that Markdown shows as it is, in a cell or in a paragraph."""
+    return SPECIAL.sub(r"\\\1", tables.clean(text).translate(ENTITIES))
+
+
+def render_markdown(table: tables.Table) -> str:
+    """Paragraphs and pipe tables, a blank line between."""
+    alert = [f"**{escape_markdown(table.alert)}**"] if table.alert else []
+    parts = [part for block in table.blocks for part in _markdown_parts(block)]
+    return "\n\n".join([*alert, f"**{escape_markdown(table.title)}**", *parts, *alert]) + "\n"
+
+
+def _markdown_parts(block: tables.TableBlock) -> Iterator[str]:
+    match block:
+        case tables.Pairs():
+            columns = (tables.TableColumn("", "left"), tables.TableColumn("", "left"))
+            yield _pipes(columns, [*block.left, *block.right])
+        case tables.TableGrid():
+            yield f"*{escape_markdown(block.caption)}*"
+            yield _pipes(block.columns, block.rows)
+        case tables.Prose() if not block.console:
+            if block.heading:
+                yield f"**{escape_markdown(block.heading)}**"
+            # a dash or a number in front would begin a list
+            yield from (LISTED.sub(_unlisted, escape_markdown(text)) for text in block.paragraphs)
+
+
+def _unlisted(found: re.Match[str]) -> str:
+    mark = found[2]
+    return f"{mark}&#8203;" if mark.isdigit() else f"\\{mark}"
+
+
+def _pipes(columns: tuple[tables.TableColumn, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    heads = tuple(column.words or column.head for column in columns)
+    first, *others = ([escape_markdown(cell) for cell in row] for row in (heads, *rows))
+    lines = [first, [RULES[column.align] for column in columns], *others]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+HEAVY, LIGHT = 8, 4
+"""Rules above and below a table, and within it, in eighths of a point."""
+
+PAGE_WIDTH, EM, CELL_WIDTH = 432, 5.6, 44
+"""Width of the text and of a letter, in points; letters in a line of a cell at most."""
+
+SMALL_POINTS = 9
+"""Size of tables and notes, in points."""
+
+
+def write_word(table: tables.Table, path: str | os.PathLike[str]) -> None:
+    """Write a document of `table` to `path`.
+
+    Raises
+    ------
+    CapabilityError
+        python-docx is not installed.
+    """
+    if find_spec("docx") is None:
+        raise CapabilityError("Word tables need python-docx: pip install 'privcausal[word]'")
+    from docx import Document
+
+    document = Document()
+    if table.alert:
+        _say(document, table.alert, bold=True)
+    document.add_heading(tables.clean(table.title), level=1)
+    for block in table.blocks:
+        _add(block, document)
+    if table.alert:
+        _say(document, table.alert, bold=True)
+    document.save(os.fspath(path))
+
+
+def _add(block: tables.TableBlock, document: Any) -> None:
+    match block:
+        case tables.Prose() if not block.console:
+            if block.heading:
+                _say(document, block.heading, bold=True)
+            for paragraph in block.paragraphs:
+                _say(document, paragraph, size=SMALL_POINTS)
+        case tables.Pairs():
+            columns = (tables.TableColumn("", "left"), tables.TableColumn("", "right"))
+            _table(document, columns, [*block.left, *block.right], ())
+        case tables.TableGrid():
+            document.add_paragraph(tables.clean(block.caption), style="Caption")
+            heads = tuple(column.words or column.head for column in block.columns)
+            _table(document, block.columns, [heads, *block.rows], [0, *block.breaks])
+            document.add_paragraph()  # two tables without anything between would become one
+
+
+def _table(
+    document: Any,
+    columns: tuple[tables.TableColumn, ...],
+    rows: Sequence[tuple[str, ...]],
+    ruled: Iterable[int],
+) -> None:
+    """Three heavy rules at most, as booktabs has them; `ruled` are rows with a light one below."""
+    from docx.oxml import OxmlElement
+
+    table = document.add_table(len(rows), len(columns))
+    cells = table._cells  # `table.cell` would build all of them anew for each
+    for index, row in enumerate(rows):
+        for place, (text, column) in enumerate(zip(row, columns, strict=True)):
+            _write(cells[index * len(columns) + place], text, column)
+    lines = {"top": {0: HEAVY}, "bottom": dict.fromkeys(ruled, LIGHT) | {len(rows) - 1: HEAVY}}
+    for side, at in lines.items():
+        for index, size in at.items():
+            for cell in cells[index * len(columns) : (index + 1) * len(columns)]:
+                _border(cell, side, size)
+    _fit_widths(table, rows)
+    # the first row is read out, and printed again on a new page, as the head
+    table.rows[0]._tr.get_or_add_trPr().append(OxmlElement("w:tblHeader"))
+
+
+def _fit_widths(table: Any, rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns as wide as their text is long, up to `WIDEST`: short words are never broken.
+
+    Heads, in the first row, go on as many lines as they have words.
+    """
+    from docx.shared import Pt
+
+    table.autofit = False
+    head, *others = rows
+    columns = zip([max(map(len, name.split()), default=0) for name in head], *(
+        map(len, row) for row in others), strict=True)  # fmt: skip
+    longest = [min(max(column), CELL_WIDTH) + 2 for column in columns]
+    for place, length in enumerate(longest):
+        width = Pt(PAGE_WIDTH * length / max(sum(longest), PAGE_WIDTH / EM))
+        table.columns[place].width = width  # LibreOffice reads these, Word those of the cells
+        for row in table.rows:
+            row.cells[place].width = width
+
+
+def _write(cell: Any, text: str, column: tables.TableColumn) -> None:
+    from docx.enum.text import WD_ALIGN_PARAGRAPH
+    from docx.shared import Pt
+
+    paragraph = cell.paragraphs[0]
+    paragraph.add_run(tables.clean(text)).font.size = Pt(SMALL_POINTS)
+    paragraph.alignment = getattr(WD_ALIGN_PARAGRAPH, column.align.upper())
+    paragraph.paragraph_format.space_after = Pt(0)
+
+
+def _border(cell: Any, side: str, size: int) -> None:
+    from docx.oxml import OxmlElement
+    from docx.oxml.ns import qn
+
+    properties = cell._tc.get_or_add_tcPr()
+    borders = properties.find(qn("w:tcBorders"))
+    if borders is None:
+        borders = OxmlElement("w:tcBorders")
+        properties.append(borders)
+    line = OxmlElement(f"w:{side}")
+    for name, value in {"val": "single", "sz": str(size), "space": "0", "color": "000000"}.items():
+        line.set(qn(f"w:{name}"), value)
+    borders.append(line)
+
+
+def _say(document: Any, text: str, *, bold: bool = False, size: int = 0) -> None:
+    from docx.shared import Pt
+
+    run = document.add_paragraph().add_run(tables.clean(text))
+    run.bold = bold
+    if size:
+        run.font.size = Pt(size)

@@ -1,0 +1,413 @@
+"""Arithmetic, comparisons and elementary functions of the columns of one row, and their values."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import math
+import operator
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from privcausal.errors import FormulaError
+
+# A call in a formula, read with Python's own parser and never run.
+
+MAX_FACTOR = 1_000
+"""Characters of one factor."""
+MAX_NUMBER = 1e100
+MAX_BASIS = 30
+
+ELEMENTARY = (
+    *("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt"),
+    *("abs", "sin", "cos", "tan"),
+)
+"""Functions of one number."""
+FUNCTIONS = (
+    *("C", "I", *ELEMENTARY, "scale", "center"),
+    *("poly", "bs", "cr", "cs", "cc", "s"),
+)
+"""The names a formula may call."""
+CALLABLE = ("I", *ELEMENTARY)
+"""Those that may stand inside one another."""
+
+NAME_PATTERN = r"[^\W\d]\w*(?:\.\w+)*"
+"""A column name that needs no back-quotes."""
+STRING = r"\"[^\"]*\"|'[^']*'"
+
+
+# Names
+
+
+def quoted(name: str) -> str:
+    """A column name as a formula has it between operators."""
+    return name if re.fullmatch(NAME_PATTERN, name) else f"`{name}`"
+
+
+def short(text: str) -> str:
+    """Text of the formula as shown in a message."""
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+def unique(names: Iterable[str]) -> tuple[str, ...]:
+    """Names in order of first use."""
+    return tuple(dict.fromkeys(names))
+
+
+def alias(name: str) -> str:
+    """The identifier that formulaic puts in place of a back-quoted name inside a function."""
+    if name.isidentifier():
+        return name
+    base = re.sub(r"\W", "_", name)
+    return f"_{base}" if base[0].isdigit() else base
+
+
+def checked_name(name: str) -> str:
+    """The name, if formulaic reads it as we do; `FormulaError` otherwise."""
+    if not name.strip() or any(c.isspace() and c != " " for c in name):
+        raise FormulaError("a column name in back-quotes is empty or broken over lines")
+    if any(c in name for c in "'\"`"):
+        raise FormulaError(f"column {short(name)} has a quote in its name; rename it")
+    if name.startswith("__"):
+        raise FormulaError(f"column {short(name)} starts with two underscores; rename it")
+    if name in ("1", "Intercept"):
+        raise FormulaError(f"a column called {name!r} would be taken for the intercept; rename it")
+    return name
+
+
+# Text -> call
+
+
+@dataclass(frozen=True)
+class TypedCall:
+    """A call as typed, its syntax tree, and the columns that stand-in names have in the tree."""
+
+    text: str
+    name: str
+    node: ast.Call
+    names: Mapping[str, str]
+
+    def refuse(self, why: str) -> FormulaError:
+        return FormulaError(f"{short(self.text)}: {why}")
+
+    def column(self, node: ast.Name) -> str:
+        """The column a name stands for; the node is rewritten as formulaic reads it."""
+        name = checked_name(self.names.get(node.id, node.id))
+        if keyword.iskeyword(name) or not alias(name).isidentifier():
+            raise self.refuse(f"column {short(name)} cannot be used in a function; rename it")
+        node.id = name if name.isidentifier() else f"`{name}`"
+        return name
+
+    def first(self) -> str:
+        """The first argument, which must be one column."""
+        if not self.node.args or not isinstance(self.node.args[0], ast.Name):
+            raise self.refuse(f"the first argument must be one column name; write {self.name}(x)")
+        return self.column(self.node.args[0])
+
+    def given(self, allowed: Sequence[str], positional: Sequence[str]) -> dict[str, ast.expr]:
+        """The arguments after the first, by name."""
+        rest = self.node.args[1:]
+        pairs = [*zip(positional, rest, strict=False)]
+        pairs += [(str(k.arg), k.value) for k in self.node.keywords]
+        given = dict(pairs)
+        if len(rest) > len(positional) or len(given) < len(pairs) or not set(given) <= set(allowed):
+            hint = ", ".join(f"{name}=" for name in allowed)
+            raise self.refuse(f"{self.name}() takes a column and {hint}, nothing else")
+        return given
+
+    def whole(self, node: ast.expr, name: str, low: int, high: int) -> int:
+        value = constant(node)
+        if not isinstance(value, int) or not low <= value <= high:
+            raise self.refuse(f"{name} must be a whole number from {low} to {high}")
+        return value
+
+    def knots(self, node: ast.expr) -> tuple[float, ...]:
+        items = node.elts if isinstance(node, ast.List | ast.Tuple) else []
+        values = [constant(item) for item in items]
+        knots = tuple(float(v) for v in values if v is not None)
+        rising = all(a < b for a, b in pairwise(knots))
+        if not knots or len(knots) < len(values) or len(knots) > MAX_BASIS or not rising:
+            raise self.refuse(f"knots must be 1 to {MAX_BASIS} rising numbers, knots=[20, 40]")
+        return knots
+
+
+_INNER = re.compile(rf"{STRING}|`(?P<name>[^`]*)`|(?P<power>\^)")
+
+
+def read_call(text: str) -> TypedCall:
+    if len(text) > MAX_FACTOR:
+        raise FormulaError(f"{short(text)} is longer than {MAX_FACTOR} characters; shorten it")
+    prefix = "q"
+    while prefix in text:  # no name of the user's may look like one of ours
+        prefix += "q"
+    names: dict[str, str] = {}
+
+    def plain(match: re.Match[str]) -> str:
+        if match["power"]:
+            return "**"  # in Python ^ binds looser than +
+        if match["name"] is None:
+            return match[0]
+        name = f"{prefix}{len(names)}"
+        names[name] = match["name"]
+        return f" {name} "
+
+    node = _syntax(_INNER.sub(plain, text))
+    path = path_of(node.func) if isinstance(node, ast.Call) else None
+    if not isinstance(node, ast.Call) or path is None:
+        raise FormulaError(f"{short(text)} cannot be read; write C(x), log(x) or I(x**2)")
+    for part in ast.walk(node):
+        # np.log(x) is log(x): no attribute is left for formulaic to read
+        own = path_of(part.func) if isinstance(part, ast.Call) else None
+        if own and own.removeprefix("np.") in ELEMENTARY:
+            part.func = ast.Name(own.removeprefix("np."), ast.Load())  # type: ignore[attr-defined]
+    return TypedCall(text, path_of(node.func) or "?", node, names)
+
+
+def _syntax(code: str) -> ast.expr | None:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # about 1if x, which is refused right after
+            return ast.parse(code, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def path_of(node: ast.expr) -> str | None:
+    """A name, or names joined by dots, so that np.log can be answered with log."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+
+
+def constant(node: ast.expr) -> int | float | None:
+    """The number a node writes, or None."""
+    sign = 1
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        sign, node = -1, node.operand
+    value = node.value if isinstance(node, ast.Constant) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return sign * value if abs(value) <= MAX_NUMBER else None
+
+
+# Advice
+
+
+WHY: Mapping[type[ast.expr], str] = {
+    ast.Attribute: "attributes are never read; write a name with a dot in back-quotes, `x.y`",
+    ast.Subscript: "subscripts are never read; write one column name",
+    ast.BoolOp: "'and' and 'or' ask for one truth value; write (x > 3) & (z < 2)",
+    ast.IfExp: "'if' asks for one truth value; write I((x > 3) * z)",
+    ast.Constant: "only plain numbers are read here; leave out text, True, None and 1j",
+    ast.Starred: "write plain arguments, without *",
+}
+
+_ADVICE: Mapping[str, str] = {
+    "standardize": "write scale(x)",
+    **dict.fromkeys(
+        ("ns", "tp", "te", "ti", "t2"), "formulaic has no such spline; write cr(x, df=5) or s(x)"
+    ),
+    **dict.fromkeys(("cut", "qcut"), "write s(x), I(x > 3), or make it a column with levels"),
+    **dict.fromkeys(
+        ("factor", "as.factor", "hashed", "Categorical"), "write C(x) and declare levels in bounds"
+    ),
+    **dict.fromkeys(("exp2", "exp10"), "write exp(x), with a factor inside if you like"),
+    **dict.fromkeys(("power", "pow", "square"), "write I(x**2)"),
+    "lag": "a row must not see other rows; make it a column beforehand",
+    "Q": "write the column's name in back-quotes, `my column`",
+}
+
+
+def advice(name: str) -> str:
+    last = name.rpartition(".")[2]
+    if last in FUNCTIONS and name != last:
+        return f"write {last}(x)"
+    if name in CALLABLE:
+        return f"write {name}(x), with one argument"
+    if name in FUNCTIONS:
+        return f"write {name}(x) by itself, not inside another function"
+    known = _ADVICE.get(name) or _ADVICE.get(last)
+    return known or (
+        "this function is not on the list, since it could see other rows or run code; "
+        f"write {', '.join(FUNCTIONS[:-1])} or {FUNCTIONS[-1]}"
+    )
+
+
+MAX_DEPTH = 50
+"""Brackets inside brackets."""
+MAX_POWER = 10
+
+
+class Value(NamedTuple):
+    """Of an expression: its value if it uses no column, and whether it is total.
+
+    `truth` says that it is true or false; `cuts` are the numbers that columns are compared with.
+    """
+
+    number: float | None
+    total: bool
+    truth: bool = False
+    cuts: tuple[float, ...] = ()
+
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_TOTAL = ("abs", "sin", "cos")
+"""Functions that are finite wherever their argument is; exp and expm1 soon are not."""
+_COMPARED = (ast.Gt, ast.GtE, ast.Lt, ast.LtE, ast.Eq, ast.NotEq)
+
+
+def arithmetic(call: TypedCall, node: ast.expr, found: list[str], depth: int = 0) -> Value:
+    """Check an expression and append the columns it uses to `found`."""
+
+    def inside(part: ast.expr) -> Value:
+        return arithmetic(call, part, found, depth + 1)
+
+    if depth > MAX_DEPTH:
+        raise call.refuse("it is nested too deep; simplify it")
+    match node:
+        case ast.Name():
+            found.append(call.column(node))
+            return Value(None, total=True)
+        case ast.Constant() if (number := constant(node)) is not None:
+            return Value(float(number), total=True)
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign):
+            value = _number(call, inside(node.operand))
+            minus = isinstance(sign, ast.USub) and value.number is not None
+            return value._replace(number=-value.number) if minus else value  # type: ignore[operator]
+        case ast.BinOp() if type(node.op) in _OPERATORS:
+            return _operation(call, node.op, inside(node.left), inside(node.right))
+        case ast.Call(func=ast.Name(id=name), args=[part], keywords=[]) if name in CALLABLE:
+            return _elementary(call, name, inside(part))
+        case ast.Call():
+            raise call.refuse(advice(path_of(node.func) or "?"))
+    return _logic(call, node, inside)
+
+
+def _logic(call: TypedCall, node: ast.expr, inside: Callable[[ast.expr], Value]) -> Value:
+    match node:
+        case ast.UnaryOp(op=ast.Invert()):
+            return _joined(call, inside(node.operand))
+        case ast.BinOp(op=ast.BitAnd() | ast.BitOr()):
+            return _joined(call, inside(node.left), inside(node.right))
+        case ast.Compare(ops=[op], comparators=[right]) if isinstance(op, _COMPARED):
+            sides = node.left, right
+            equal = isinstance(op, ast.Eq | ast.NotEq)
+            return _compared(call, [inside(s) for s in sides], equal and not _plain(sides))
+        case ast.Compare():
+            raise call.refuse("one comparison at a time is read; write (1 < x) & (x < 3)")
+    raise call.refuse(
+        WHY.get(type(node), "only numbers, columns and + - * / ** > < & | ~ are read")
+    )
+
+
+def _number(call: TypedCall, value: Value) -> Value:
+    if value.truth:
+        # NumPy adds truth values as "or", and has no minus, power or logarithm of them
+        raise call.refuse("a truth value is no number here; write I(1 * (x > 3))")
+    return value
+
+
+def _joined(call: TypedCall, *values: Value) -> Value:
+    if not all(value.truth for value in values):
+        raise call.refuse("& | ~ join comparisons, each in brackets; write (x > 3) & (z < 2)")
+    return Value(None, total=False, truth=True, cuts=sum((v.cuts for v in values), ()))
+
+
+def _plain(sides: tuple[ast.expr, ast.expr]) -> bool:
+    """Whether a column itself is compared with a number."""
+    return isinstance(sides[0], ast.Name) and constant(sides[1]) is not None
+
+
+def _compared(call: TypedCall, sides: list[Value], rounded: bool) -> Value:
+    cuts = [_number(call, side).number for side in sides]
+    if None not in cuts:
+        raise call.refuse("it compares constants; leave it out")
+    if rounded:
+        # on a grid of the domain two computed numbers are hardly ever equal
+        raise call.refuse(
+            "== and != take a column and a number, as in x == 0; else write abs(x - z) < 1"
+        )
+    kept = [c for side in sides for c in side.cuts] + [c for c in cuts if c is not None]
+    return Value(None, total=False, truth=True, cuts=tuple(kept))
+
+
+def _operation(call: TypedCall, op: ast.operator, left: Value, right: Value) -> Value:
+    total, cuts = left.total and right.total, left.cuts + right.cuts
+    if not isinstance(op, ast.Mult | ast.Add | ast.Sub) or (left.truth and right.truth):
+        left, right = _number(call, left), _number(call, right)
+    if isinstance(op, ast.Div):
+        total = total and right.number is not None
+        if right.number == 0:
+            raise call.refuse("it divides by zero")
+    if isinstance(op, ast.Pow):
+        if right.number is None or abs(right.number) > MAX_POWER:
+            raise call.refuse(f"a power must be a number up to {MAX_POWER}; write x**2")
+        total = total and right.number.is_integer() and right.number >= 0
+    if left.number is None or right.number is None:
+        return Value(None, total, cuts=cuts)
+    return Value(_computed(call, _OPERATORS[type(op)], left.number, right.number), total=True)
+
+
+def _elementary(call: TypedCall, name: str, inner: Value) -> Value:
+    if name == "I":
+        return inner
+    inner = _number(call, inner)
+    if inner.number is None:
+        return inner._replace(total=inner.total and name in _TOTAL)
+    function = math.fabs if name == "abs" else getattr(math, name)
+    return Value(_computed(call, function, inner.number), total=True)
+
+
+def _computed(call: TypedCall, function: Callable[..., Any], *numbers: float) -> float:
+    """A constant's value, refused early: 9**9**9 would take for ever."""
+    try:
+        value = function(*numbers)
+    except (ArithmeticError, ValueError):
+        value = None
+    if not isinstance(value, float) or not abs(value) <= MAX_NUMBER:
+        raise call.refuse("its constants give no finite number")
+    return value
+
+
+# What formulaic may call
+
+
+def _quiet(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    # a warning about log(-1) would reveal that a row holds a negative number
+    def silent(x: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(x)
+
+    return silent
+
+
+def _branch(x: Any) -> Any:
+    """tan(x) of a grid, NaN if a pole lies between its ends: the grid's points may miss it."""
+    turns = np.floor(np.asarray(x, np.float64) / np.pi + 0.5)
+    same = np.ptp(turns) == 0 if np.isfinite(turns).all() else False
+    return np.tan(x) if same else np.full(np.shape(x), np.nan)
+
+
+ENVIRONMENT: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {name: _quiet(getattr(np, name)) for name in ELEMENTARY} | {"s": lambda x, **_: x}
+)
+"""All that a formula may call besides formulaic's own C, I, scale, center and bases.
+
+``s(x)`` is x itself here: its basis is built from released numbers, not by formulaic.
+"""
+ON_GRID: Mapping[str, Callable[..., Any]] = MappingProxyType({**ENVIRONMENT, "tan": _branch})
+"""The same for a grid that spans a domain, on which a function with a pole is not finite."""

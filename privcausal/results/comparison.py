@@ -1,0 +1,300 @@
+"""`compare`: several fits in one table, those of other packages too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from privcausal.accounting import Events, total_epsilon
+from privcausal.errors import CapabilityError, named
+from privcausal.report import summary, tables
+from privcausal.results.exchange import ForMaketables, stat_text
+from privcausal.results.fits import Result
+from privcausal.results.frames import check_alpha, quantile
+from privcausal.results.guarantee import price_text
+from privcausal.results.view import outcome_name
+
+Facts = dict[str, str]
+
+Terms = Sequence[str] | Mapping[str, str] | None
+
+
+@named
+def compare(
+    *fits: Any,
+    terms: Terms = None,
+    statistic: summary.Statistic = "std_error",
+    groups: bool = False,
+    alpha: float = 0.05,
+    title: str = "Comparison of Effect Estimates",
+    labels: tables.Labels | None = None,
+) -> summary.Comparison:
+    """One table of several fits, as text, LaTeX, HTML, Markdown or a Word document.
+
+    Post-processing of released numbers: free. A fit of another package may stand beside the
+    private ones; its numbers have no guarantee, and the table says so.
+
+    Parameters
+    ----------
+    *fits : fits, or one sequence of them, or a mapping from names to fits
+        Results of `private`, `privcate`, `from_cells` and `load`; results of statsmodels and
+        pyfixest; whatever follows the maketables protocol; frames with broom's columns (term
+        estimate std_error, and p_value conf_low conf_high where there are such). Without names
+        they are numbered (1), (2), ...
+    terms : sequence of str, or mapping, optional
+        Terms to show, in this order; a mapping gives them names, and terms of one name share a
+        row: ``{"ATE": "effect", "programme": "effect"}``. Unless given, all are shown but the
+        slopes of a fit by covariates, which say how the effect varies, and are mostly noise.
+    statistic : {"std_error", "conf_int", "p_value"}
+        What stands below each estimate.
+    groups : bool
+        Whether averages of the declared groups are rows too.
+    alpha : float
+        Confidence intervals are at level 1 - alpha.
+    title : str
+    labels : dict, optional
+        Names for readers, by column: ``{"dth30": "30-day mortality"}``.
+
+    Returns
+    -------
+    Comparison
+        `str()`, `.as_text()`, `.as_latex(caption=, label=)`, `.as_html()`, `.as_markdown()`,
+        `.to_word(path)`; `.frame` and `.stats` hold its numbers.
+
+    Raises
+    ------
+    CapabilityError
+        Something that cannot be compared, an unknown term or statistic, or two terms of one fit
+        in one row.
+    """
+    check_alpha(alpha)
+    if statistic not in get_args(summary.Statistic):
+        known = ", ".join(map(repr, get_args(summary.Statistic)))
+        raise CapabilityError(
+            f"statistic={str(statistic)[:40]!r} is unknown; choose one of {known}"
+        )
+    given: Any = fits[0] if len(fits) == 1 else fits
+    if isinstance(given, Mapping):
+        named = {str(name): fit for name, fit in given.items()}
+    elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        named = {f"({place})": fit for place, fit in enumerate(given, 1)}
+    else:
+        raise CapabilityError('compare takes several fits: one, other, or {"DR": one, "R": other}')
+    if not named:
+        raise CapabilityError("there is nothing to compare: give at least one fit")
+    # as handed to maketables a fit shows less of itself
+    named = {n: fit.fit if isinstance(fit, ForMaketables) else fit for n, fit in named.items()}
+    frames, facts = dict[str, pd.DataFrame](), dict[str, Facts]()
+    for name, fit in named.items():
+        frames[name], facts[name] = (
+            _own(fit, alpha, groups, slopes=terms is not None)
+            if isinstance(fit, Result)
+            else _foreign(fit, alpha)
+        )
+    frame = pd.concat([own.assign(fit=name) for name, own in frames.items()], ignore_index=True)
+    frame = frame[["fit", *summary.TIDY]]
+    if terms is not None:
+        frame = _chosen(frame, terms)
+    private = {name: fit for name, fit in named.items() if isinstance(fit, Result)}
+    if labels is not None:
+        columns = dict.fromkeys(name for fit in private.values() for name in fit.schema)
+        told = tables.check_labels(labels, tuple(columns))
+        frame["term"] = [tables.relabelled(str(term), told) for term in frame["term"]]
+        for own in facts.values():
+            own["Outcome"] = tables.relabelled(own.get("Outcome", ""), told)
+    kinds = {fit.guarantee.kind for fit in private.values()}
+    others = [tables.clean(name) for name in named if name not in private]
+    notes = _notes(list(private.values()), others)
+    return summary.compared(frame, facts, kinds, title, statistic, alpha, notes)
+
+
+def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.DataFrame, Facts]:
+    frame = fit.tidy(alpha)
+    if fit.plan.request.estimand == "CATE" and not slopes:
+        frame = frame.iloc[: fit._level_terms]
+    if groups and fit._averages.groups:
+        frame = pd.concat([frame, fit._group_table(alpha)], ignore_index=True)
+    return frame, _facts(fit)
+
+
+def _estimator(fit: Result) -> str:
+    """What it is, by its short name, and what its nuisances are learned by."""
+    plan, title = fit.estimate.plan, fit._view().right[1][1]
+    short = title.partition("(")[2].rstrip(")") or title
+    return short if plan.base == "none" else f"{short} / {plan.base}"
+
+
+def _facts(fit: Result) -> dict[str, str]:
+    plan = fit.estimate.plan
+    share = float(fit._terms_table()["privacy_share"].iloc[fit._lead])
+    return {
+        "Outcome": outcome_name(plan.request, fit.estimate.schema),
+        "Estimator": _estimator(fit),
+        "Estimand": str(plan.request.asked),
+        "n": _rows(fit),
+        "ε": stat_text(fit, "epsilon") or "",
+        "δ": stat_text(fit, "delta") or "",
+        "Neighbours": stat_text(fit, "neighbors") or "",
+        "Privacy noise": tables.share_percent(share) if math.isfinite(share) else "",
+        "Guarantee": stat_text(fit, "guarantee") or "",
+    }
+
+
+def _rows(fit: Result) -> str:
+    """Complete rows, as other packages count them: released, where some may be incomplete."""
+    found = dict(fit._view().left).get("Complete", "")
+    return found.partition(",")[0].removesuffix(" [dp]") or stat_text(fit, "N") or "private"
+
+
+def _chosen(frame: pd.DataFrame, terms: Sequence[str] | Mapping[str, str]) -> pd.DataFrame:
+    """The rows of the wanted terms, of each fit in the wanted order, under the wanted names."""
+    if isinstance(terms, str):
+        raise CapabilityError(f"terms is a list of names or a mapping: write [{terms[:40]!r}]")
+    named = dict(terms) if isinstance(terms, Mapping) else {str(t): str(t) for t in terms}
+    known = list(dict.fromkeys(map(str, frame["term"])))
+    unknown = [term for term in named if term not in known]
+    if unknown or not named:
+        listed = ", ".join(repr(tables.clean(term)) for term in known[:10])
+        what = f"no fit has the term {tables.clean(unknown[0])!r}" if unknown else "terms is empty"
+        raise CapabilityError(f"{what}; the terms are {listed}{', ...' * (len(known) > 10)}")
+    kept = frame[frame["term"].isin(named)]
+    places = kept["term"].map({term: place for place, term in enumerate(named)})
+    order = np.lexsort((places, pd.factorize(kept["fit"])[0]))
+    kept = kept.iloc[order].reset_index(drop=True)
+    kept["term"] = kept["term"].map(named)
+    twice = kept[kept.duplicated(["fit", "term"])]
+    if len(twice):
+        raise CapabilityError(
+            f"two terms of {tables.clean(twice['fit'].iloc[0])!r} would share one row"
+        )
+    return kept
+
+
+def _notes(private: list[Result], others: list[str]) -> list[str]:
+    notes = []
+    if private:
+        notes.append("Those of private fits include the privacy noise, whose part of the first "
+                     "term's variance is shown.")  # fmt: skip
+    if others:
+        notes.append(f"No guarantee covers {', '.join(others)}: made without this package.")
+    return notes + _together(private)
+
+
+def _together(fits: Sequence[Result]) -> list[str]:
+    """What proven fits of one unit have cost in sum, were they all of the same rows."""
+    once = list({id(fit.estimate): fit for fit in fits}.values())
+    promises = [fit.guarantee for fit in once]
+    alike = {(p.kind, p.neighbors, p.unit) for p in promises}
+    if len(once) < 2 or len(alike) > 1 or promises[0].kind != "proven":
+        return []
+    delta = max(p.delta for p in promises)
+    costs = [release.charge.cost for fit in once for release in fit.estimate.releases]
+    epsilon = total_epsilon(Events.of(costs), delta)
+    if not math.isfinite(epsilon):
+        return []
+    price = price_text(epsilon, delta)
+    same = "If the private fits are of the same rows, with prices fixed beforehand, they are"
+    return [f"{same} {price} together."]
+
+
+# -- fits of other packages --------------------------------------------------------------------
+
+
+def _foreign(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
+    """Terms (columns `TIDY`) and facts of a fit that this package did not make.
+
+    Frames have broom's columns (``std.error`` or ``std_error``; the terms as index or as column
+    ``term``). Limits that are not given at `alpha` are normal.
+    """
+    if isinstance(fit, pd.DataFrame):
+        return _frame(fit, alpha), {"Guarantee": "none"}
+    if _has(fit, "params", "bse", "pvalues", "conf_int"):
+        return _statsmodels(fit, alpha)
+    if _has(fit, "tidy", "confint", "_depvar"):
+        return _pyfixest(fit, alpha)
+    if _has(fit, "__maketables_coef_table__"):
+        return _maketables(fit, alpha)
+    # of pyfixest, for a formula with sw() or several outcomes
+    if _has(fit, "to_list", "all_fitted_models"):
+        raise CapabilityError(f"a {type(fit).__name__} holds several models: give *fit.to_list()")
+    raise CapabilityError(
+        f"a {type(fit).__name__} cannot be compared: give fits of privcausal, statsmodels or "
+        "pyfixest, fits that follow the maketables protocol, or frames with the columns term, "
+        "estimate and std_error"
+    )
+
+
+def _has(fit: Any, *names: str) -> bool:
+    return all(hasattr(fit, name) for name in names)
+
+
+def _statsmodels(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
+    estimates = np.asarray(fit.params, dtype=float)
+    if estimates.ndim != 1:
+        raise CapabilityError(
+            f"a {type(fit.model).__name__} has several columns of estimates: give each as a frame"
+        )
+    # arrays in, arrays out: then the names are the model's
+    terms = getattr(fit.params, "index", None)
+    limits = np.asarray(fit.conf_int(alpha), dtype=float)
+    names = fit.model.exog_names if terms is None else terms
+    frame = _tidy(names, estimates, fit.bse, alpha, fit.pvalues, limits[:, 0], limits[:, 1])
+    return frame, _said(fit.model.endog_names, fit.model, getattr(fit, "nobs", None))
+
+
+def _pyfixest(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
+    found = fit.tidy()
+    limits = np.asarray(fit.confint(alpha=alpha), dtype=float)
+    estimate, std_error, p = (found[name] for name in ("Estimate", "Std. Error", "Pr(>|t|)"))
+    frame = _tidy(found.index, estimate, std_error, alpha, p, limits[:, 0], limits[:, 1])
+    absorbed = getattr(fit, "_fixef", None)
+    more = {"Fixed effects": absorbed} if absorbed not in (None, "0") else {}
+    return frame, _said(fit._depvar, fit, getattr(fit, "_N", None), **more)
+
+
+def _maketables(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
+    found = fit.__maketables_coef_table__
+    ends = [f"ci{100 * (1 - alpha):.4g}{side}" for side in "lu"]
+    low, high = (found.get(end) for end in ends)
+    frame = _tidy(found.index, found["b"], found["se"], alpha, found["p"], low, high)
+    stat = getattr(fit, "__maketables_stat__", None)
+    outcome = getattr(fit, "__maketables_depvar__", "")
+    return frame, _said(outcome, fit, stat("N") if stat else None)
+
+
+def _frame(fit: pd.DataFrame, alpha: float) -> pd.DataFrame:
+    found = fit.rename(columns=lambda name: str(name).replace(".", "_"))
+    found = found.set_index("term") if "term" in found else found
+    missing = [name for name in ("estimate", "std_error") if name not in found]
+    if missing:
+        raise CapabilityError(f"a frame to be compared lacks the column {missing[0]!r}")
+    given = (found.get(name) for name in ("p_value", "conf_low", "conf_high"))
+    return _tidy(found.index, found["estimate"], found["std_error"], alpha, *given)
+
+
+def _tidy(
+    terms: Any, estimate: Any, std_error: Any, alpha: float, p_value: Any, low: Any, high: Any
+) -> pd.DataFrame:
+    """Columns `TIDY`; what is absent follows from the normal law."""
+    value, spread = (np.asarray(v, dtype=float) for v in (estimate, std_error))
+    half = quantile(alpha) * spread
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = value / spread
+    p = 2 * norm.sf(np.abs(z)) if p_value is None else np.asarray(p_value, dtype=float)
+    ends = [
+        normal if given is None else np.asarray(given, dtype=float)
+        for given, normal in ((low, value - half), (high, value + half))
+    ]
+    columns = ([str(t) for t in terms], value, spread, z, p, *ends, np.zeros(len(value)))
+    return pd.DataFrame(dict(zip(summary.TIDY, columns, strict=True)))
+
+
+def _said(outcome: object, made_by: object, n: Any, **more: str) -> Facts:
+    known = n is not None and np.isfinite(float(n))
+    facts = {"Outcome": str(outcome), "Estimator": type(made_by).__name__}
+    return facts | {"n": f"{float(n):.0f}" if known else "", **more, "Guarantee": "none"}

@@ -1,0 +1,604 @@
+"""What `fit.overlap`, `balance` and `uplift` hand back: one priced release each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from scipy.stats import ncx2, norm
+
+from privcausal.errors import CapabilityError
+from privcausal.estimators import describe
+from privcausal.estimators.aggregates import UpliftCurves
+from privcausal.estimators.diagnostics import BalanceMeans, OverlapCounts
+from privcausal.inference import effects
+from privcausal.inference.cells import Curve
+from privcausal.report import curves, tables
+from privcausal.report.plots import uplift_plot
+from privcausal.report.summary import Printed, Summary
+from privcausal.report.view import Check, Shape
+from privcausal.results import frames
+from privcausal.results.base import ReleasedFit
+from privcausal.results.guarantee import NOT_PRIVATE, Guarantee, price_text, promise
+from privcausal.typing import Kind
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+# Whether an effect varies with covariates at all: one answer from slopes, groups and curves.
+
+VARIATION_LEVEL = 0.05
+"""Chance that variation is reported where there is none: Bonferroni over all that is looked at."""
+
+FLAT = (
+    "No variation of the effect with covariates can be distinguished from noise at this budget: "
+    "quote the average for everybody."
+)
+VARIES = "The effect varies with {names}, by more than noise explains (level {level:.0%})."
+
+
+def variation(result: ReleasedFit, shapes: Sequence[Shape], alpha: float) -> str:
+    """One sentence: with which modifiers the effect varies, as far as noise lets it be seen.
+
+    Slopes are tested by their intervals, each factor's groups by Cochran's (1954) Q, curves by how
+    far they leave their own mean in standard errors. All share `LEVEL`, and biases by clipping are
+    taken at their worst. Empty for a fit without any of these.
+    """
+    found, averages = dict[str, float](), result.estimate.averages
+    if averages is not None:
+        slopes = result.tidy(alpha).iloc[result._level_terms :]
+        found |= dict(zip(slopes["term"], slopes["p_value"], strict=True))
+    if averages is not None and averages.groups:
+        gates = result._table(groups=True, z=1.0)
+        for stem in dict.fromkeys(str(name).partition("[")[0] for name in gates.index):
+            own = gates[[str(name).partition("[")[0] == stem for name in gates.index]]
+            found[f"groups {stem}"] = _heterogeneity(own)
+    z = float(norm.isf(alpha / 2))
+    found |= {f"curve {shape.name}": _curve(shape, z) for shape in shapes}
+    if not found:
+        return ""
+    most = VARIATION_LEVEL / len(found)
+    seen = [name for name, p in found.items() if p < most]
+    if not seen:
+        return FLAT
+    names = ", ".join(tables.clean(name) for name in dict.fromkeys(map(_modifier, seen)))
+    return VARIES.format(names=names, level=VARIATION_LEVEL)
+
+
+def _modifier(name: str) -> str:
+    """The column of a slope, of groups or of a curve."""
+    bare = name.removeprefix("groups ").removeprefix("curve ")
+    return re.sub(r"^C\((.+?)\)\[.*|\[.*", r"\1", bare)
+
+
+def _heterogeneity(groups: pd.DataFrame) -> float:
+    """P value of equal effects in all groups of a factor."""
+    known = groups[np.isfinite(groups["std_error"]) & (groups["std_error"] > 0)]
+    if len(known) < 2:
+        return 1.0
+    weight = 1 / known["std_error"].to_numpy() ** 2
+    value = known["estimate"].to_numpy()
+    q = float(weight @ (value - np.average(value, weights=weight)) ** 2)
+    away = float(weight @ (2 * known["max_bias"].to_numpy()) ** 2)
+    return float(ncx2.sf(q, len(known) - 1, away))
+
+
+def _curve(shape: Shape, z: float) -> float:
+    """P value of the point that lies furthest from the curve's mean, times the points' number."""
+    values = np.asarray(shape.estimate, float)
+    sd = (np.asarray(shape.conf_high, float) - np.asarray(shape.conf_low, float)) / (2 * z)
+    known = np.isfinite(values) & np.isfinite(sd) & (sd > 0)
+    if not known.any():
+        return 1.0
+    away = np.abs(values - values[known].mean())[known] / sd[known]
+    points = 1 if shape.kind == "continuous" else int(known.sum())
+    return min(1.0, 2 * points * float(norm.sf(away.max())))
+
+
+# What `fit.sensitivity` hands back: how strong an unmeasured confounder would have to be.
+
+TITLE = "Sensitivity to Unmeasured Confounding"
+
+CONFOUNDER_SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
+"""Strengths of a confounder that the table shows."""
+
+SENSITIVITY_POINTS = 60
+
+SENSITIVITY_READING = (
+    "strength: the share of what is left unexplained that an unmeasured confounder would explain, "
+    "of the outcome and of the treatment alike; from, to: the estimates it could hide, at worst; "
+    "limits: the same of the interval."
+)
+SENSITIVITY_SOURCE = (
+    "Computed from released numbers, so free (Chernozhukov et al. 2022; Cinelli and Hazlett 2020). "
+    "The residual variance is taken not to fall where a row counts more; what effects vary counts "
+    "as unexplained, so that a robustness value is rather too small."
+)
+NOTHING_CONFOUNDS = "Where chance decided who was treated, nothing confounds."
+
+
+@dataclass(frozen=True, repr=False)
+class Sensitivity(Printed):
+    """How an average effect would stand up to a confounder that nobody measured.
+
+    Attributes
+    ----------
+    term : str
+    estimate, conf_low, conf_high : float
+        With all noise, at level 1 - alpha.
+    scale : float
+        S, in units of the outcome: the bias is at most S sqrt(r_y r_t / (1 - r_t)).
+    alpha : float
+    kind : {"proven", "published", "none"}
+        Of the fit's guarantee.
+    randomised : bool
+        Whether the propensity was declared known, or nothing was adjusted for.
+    """
+
+    term: str
+    estimate: float
+    conf_low: float
+    conf_high: float
+    scale: float
+    alpha: float
+    kind: Kind
+    randomised: bool
+
+    @property
+    def robustness(self) -> pd.Series[float]:
+        """Robustness values: index ``estimate`` and ``interval``.
+
+        The share of what is left unexplained, of outcome and treatment alike, that a confounder
+        would have to explain to bring the estimate, or the nearer limit of the interval, to zero.
+        Zero where the interval holds zero already.
+        """
+        toward = self.conf_low if self.estimate >= 0 else -self.conf_high
+        values = [effects.robustness_value(d, self.scale) for d in (abs(self.estimate), toward)]
+        return pd.Series(values, index=["estimate", "interval"], name="robustness value")
+
+    def bounds(self, r2_outcome: float, r2_treatment: float) -> pd.Series[float]:
+        """What a confounder of this strength could hide, at worst.
+
+        Parameters
+        ----------
+        r2_outcome, r2_treatment : float
+            Shares of what is left unexplained of the outcome, and of the treatment.
+
+        Returns
+        -------
+        Series
+            bias low high conf_low conf_high: estimates from `low` to `high` are possible, and
+            `conf_low` to `conf_high` with the interval.
+
+        Raises
+        ------
+        CapabilityError
+            A share is not in [0, 1), or [0, 1] for the outcome.
+        """
+        bias = effects.largest_bias(self.scale, r2_outcome, r2_treatment)
+        values = {
+            "bias": bias, "low": self.estimate - bias, "high": self.estimate + bias,
+            "conf_low": self.conf_low - bias, "conf_high": self.conf_high + bias,
+        }  # fmt: skip
+        return pd.Series(values, name=self.term)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """`bounds` where the confounder is as strong for both; index: its strength."""
+        return self._frame(CONFOUNDER_SHARES)
+
+    def _frame(self, shares: Sequence[float]) -> pd.DataFrame:
+        rows = [self.bounds(share, share) for share in shares]
+        return pd.DataFrame(rows, index=pd.Index(list(shares), name="strength"))
+
+    @property
+    def sentence(self) -> str:
+        """The robustness values in words."""
+        estimate, interval = (tables.share_percent(value) for value in self.robustness)
+        both = "of what is left unexplained of both outcome and treatment"
+        if self.robustness["interval"] <= 0:
+            return (
+                f"The interval holds zero already; a confounder that explained {estimate} {both} "
+                "could by itself account for the estimate."
+            )
+        return (
+            f"A confounder that nobody measured would have to explain {interval} {both} before "
+            f"the {tables.confidence(self.alpha)} interval could hold zero, and {estimate} to "
+            "account "
+            "for the whole estimate."
+        )
+
+    def plot_data(self) -> pd.DataFrame:
+        """The numbers behind `plot`: strength, and the columns of `bounds`."""
+        most = min(0.95, max(0.15, 1.5 * float(self.robustness["estimate"])))
+        return self._frame(np.linspace(0, most, SENSITIVITY_POINTS).tolist()).reset_index()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """What could be hidden, by the strength of the confounder."""
+        return curves.sensitivity_plot(self.plot_data(), self.robustness, ax, self.alpha)
+
+    def summary(self) -> Summary:
+        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
+        said = (self.sentence, *((NOTHING_CONFOUNDS,) if self.randomised else ()))
+        blocks = (
+            tables.Rule("="),
+            self._grid(),
+            tables.Rule("-"),
+            tables.Prose((" ".join(said),)),
+            tables.Rule("="),
+            tables.Prose((SENSITIVITY_READING, SENSITIVITY_SOURCE)),
+        )
+        return Summary(tables.Table(TITLE, blocks, tables.ALERTS[self.kind]))
+
+    def _grid(self) -> tables.TableGrid:
+        level = tables.confidence(self.alpha)
+        heads = {
+            "bias": tables.TableColumn("bias", words="largest bias"),
+            "low": tables.TableColumn("from", words="estimate, from"),
+            "high": tables.TableColumn("to", words="estimate, to"),
+            "conf_low": tables.TableColumn("lower", words=f"{level} limits, from"),
+            "conf_high": tables.TableColumn("upper", words=f"{level} limits, to"),
+        }
+        return tables.filled(
+            "What a confounder could hide",
+            tables.labelled_names(
+                f"{self.term} [post]", map(tables.share_percent, CONFOUNDER_SHARES), "strength"
+            ),
+            *tables.scaled(self.frame, heads, (self.conf_high - self.conf_low) / 4),
+            frame=self.frame,
+        )
+
+    def __repr__(self) -> str:
+        estimate, interval = self.robustness
+        return f"<Sensitivity of {self.term}: robustness {estimate:.3f}, interval {interval:.3f}>"
+
+
+def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
+    """The sensitivity of a fit's average effect; raises `CapabilityError` where it has none."""
+    found = result._averages
+    if result.plan.request.mode == "paper":
+        raise CapabilityError(
+            "sensitivity needs the sampling variance by itself, which published mechanisms do not "
+            "release"
+        )
+    request, row = result.plan.request, result._terms_table(alpha).iloc[0]
+    if request.formula.instrument:
+        raise CapabilityError("sensitivity is not computed of the effect by an instrument")
+    max_rows = 1 if request.trust.unit is None else request.trust.max_rows
+    return Sensitivity(
+        str(found.terms[0]),
+        float(row["estimate"]),
+        float(row["conf_low"]),
+        float(row["conf_high"]),
+        effects.scale_of(float(found.sampling[0, 0]), found.size, max_rows),
+        alpha,
+        result.guarantee.kind,
+        request.propensity is not None
+        or not (request.trust.panel is not None or describe(result.estimate).adjusts),
+    )
+
+
+LARGE = 0.1
+"""A standardised difference beyond this is commonly called an imbalance (Austin 2009)."""
+
+CLEAR = 2.0
+"""A difference is called large only if it is so by this many noise standard deviations."""
+
+NAMED = 3
+"""Columns that the sentence on balance names; the table has all."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Look(Printed):
+    """A finished look at the data: released numbers, with a price of their own; no rows.
+
+    Attributes
+    ----------
+    measured : OverlapCounts, BalanceMeans or UpliftCurves
+    ledger_line : str or None
+        State of the ledger after the charge.
+    """
+
+    measured: Any
+    ledger_line: str | None = None
+
+    title: ClassVar[str]
+    what: ClassVar[str]
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What this look promises, in addition to what the fit has spent."""
+        return promise(self.measured.plan, kind=self.measured.kind, what=self.what)
+
+    @property
+    def budget(self) -> pd.DataFrame:
+        """One line; columns as in the fit's `budget`."""
+        found = self.measured
+        return frames.budget_lines((found.release,), found.plan.request.budget.delta)
+
+    def _summary(self, *shown: tables.TableBlock) -> Summary:
+        promised = self.guarantee
+        total = f"This look: {price_text(promised.epsilon, promised.delta)}."
+        total = "NOT PRIVATE." if promised.kind == "none" else total
+        blocks: tuple[tables.TableBlock, ...] = (
+            tables.Rule("="),
+            *shown,
+            tables.Rule("="),
+            tables.budget_grid(self.budget),
+            tables.Prose((total + (f"  {self.ledger_line}" if self.ledger_line else ""),)),
+            tables.Rule("-"),
+            tables.Prose((f"Guarantee: {promised.statement}",)),
+            tables.Rule("="),
+        )
+        return Summary(tables.Table(self.title, blocks, tables.ALERTS[promised.kind]))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.guarantee.short}>"
+
+
+class Diagnostic(_Look):
+    """A look that the report can show: a frame, a sentence and a picture."""
+
+    what: ClassVar[str] = "this diagnostic, which adds to the fit,"
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The released numbers."""
+        raise NotImplementedError
+
+    @property
+    def sentence(self) -> str:
+        """What the numbers say, in words."""
+        raise NotImplementedError
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the frame; returns matplotlib axes."""
+        raise NotImplementedError
+
+    def plot_data(self) -> pd.DataFrame:
+        """The numbers behind `plot`: `frame`."""
+        return self.frame
+
+    def _grid(self) -> tables.TableGrid:
+        raise NotImplementedError
+
+    @property
+    def check(self) -> Check:
+        """For the report: caption, sentence with the price, and a small frame."""
+        price = NOT_PRIVATE
+        if self.measured.kind != "none":
+            price = f"Bought for {self.guarantee.short}, in addition to the fit."
+        sentence = f"{self.sentence} {price}"
+        return Check(self.title, sentence, self._shown(), self.plot, self._named_rows)
+
+    @property
+    def _named_rows(self) -> int:
+        """Rows that the picture names, if it names any."""
+        return 0
+
+    def _shown(self) -> pd.DataFrame:
+        return self.frame
+
+    def summary(self) -> Summary:
+        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
+        return self._summary(self._grid(), tables.Rule("-"), tables.Prose((self.sentence,)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Overlap(Diagnostic):
+    """How the rows of each arm are spread over the released propensity."""
+
+    measured: OverlapCounts
+
+    title: ClassVar[str] = "Private Overlap of Treated and Control"
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """low high treated control std_error, a row per cell of the propensity.
+
+        Counts are noisy and unbiased, so an empty cell may be negative; `std_error` is their
+        noise standard deviation. The first and last cell hold what the clip cut.
+        """
+        borders = np.r_[0.0, self.measured.edges, 1.0]
+        control, treated = self.measured.counts
+        return pd.DataFrame(
+            {
+                "low": borders[:-1], "high": borders[1:], "treated": treated, "control": control,
+                "std_error": self.measured.noise_sd,
+            },
+            index=pd.Index(self._labels(), name="propensity"),
+        )  # fmt: skip
+
+    def _labels(self) -> list[str]:
+        ends = [f"{edge:.2f}" for edge in self.measured.edges]
+        inner = [f"{a} to {b}" for a, b in pairwise(ends)]
+        return [f"{ends[0]} or less", *inner, f"{ends[-1]} or more"]
+
+    def _shown(self) -> pd.DataFrame:
+        return self.frame[["treated", "control"]].round().astype(int)  # the sentence has the noise
+
+    @property
+    def sentence(self) -> str:
+        """The share of each arm in the outer cells."""
+        low, high = self.measured.edges[[0, -1]]
+        (control, control_sd), (treated, treated_sd) = map(self._outside, self.measured.counts)
+        return (
+            f"{tables.share_percent(treated)} of the treated (noise sd "
+            f"{tables.share_percent(treated_sd)}) "
+            f"and {tables.share_percent(control)} of the controls "
+            f"(noise sd {tables.share_percent(control_sd)}) have a propensity at or beyond the "
+            "ends of "
+            f"[{low:.2f}, {high:.2f}]. Each count has noise sd "
+            f"{tables.number(self.measured.noise_sd, 3)}, so small ones may be below zero."
+        )
+
+    def _outside(self, counts: np.ndarray) -> tuple[float, float]:
+        """Share of an arm in the outer cells, with its noise sd by the delta method."""
+        total = float(counts.sum())
+        if total <= self.measured.noise_sd * np.sqrt(len(counts)):
+            return np.nan, np.nan
+        share = float(counts[0] + counts[-1]) / total
+        # the outer counts enter with 1 - share, the others with -share
+        spread = np.sqrt(2 * (1 - share) ** 2 + (len(counts) - 2) * share**2)
+        return min(max(share, 0.0), 1.0), float(self.measured.noise_sd * spread / total)
+
+    def _grid(self) -> tables.TableGrid:
+        names = tables.labelled_names("Propensity [dp]", self.frame.index, "propensity")
+        columns = names, *tables.noisy_counts(self.frame)
+        return tables.filled("Rows by propensity and arm", *columns, frame=self.frame)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Histograms of both arms: the treated upwards, the controls downwards."""
+        return curves.overlap_plot(self.frame, ax)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Balance(Diagnostic):
+    """Standardised mean differences, treated minus control, before and after weighting."""
+
+    measured: BalanceMeans
+
+    title: ClassVar[str] = "Private Balance of Covariates"
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """before std_error_before after std_error_after, a row per design column.
+
+        Differences of the arms' means in standard deviations of the column, which are taken from
+        the fit's released marginals; `after` weights rows by 1/e(x) and 1/(1 - e(x)). Standard
+        errors are those of the privacy noise: a difference describes these very rows.
+        """
+        found = self.measured
+        return pd.DataFrame(
+            {
+                "before": found.before, "std_error_before": found.before_sd,
+                "after": found.after, "std_error_after": found.after_sd,
+            },
+            index=pd.Index(found.terms, name="term"),
+        )  # fmt: skip
+
+    @property
+    def _named_rows(self) -> int:
+        return len(self.measured.terms)
+
+    def _shown(self) -> pd.DataFrame:
+        words = {"std_error_before": "noise sd before", "std_error_after": "noise sd after"}
+        return self.frame.rename(columns=words)
+
+    @property
+    def sentence(self) -> str:
+        """The noise; how many columns are clearly out of balance; for how many it hides that."""
+        found = self.measured
+        if np.isnan(found.after).any():
+            return "The budget is too small to see the means of both arms."
+        hidden, all_terms = int((found.after_sd * CLEAR > LARGE).sum()), len(found.terms)
+        noise = f"Noise standard deviations are up to {tables.number(found.after_sd.max(), 2)}"
+        if hidden == all_terms:
+            noise += f", so an imbalance of {LARGE:g} could not be seen"
+        elif hidden:
+            noise += f", so an imbalance of {LARGE:g} could not be seen in {hidden} of {all_terms}"
+            noise += " columns"
+        clear = np.abs(found.after) > LARGE + CLEAR * found.after_sd
+        names = [tables.clean(name) for name, bad in zip(found.terms, clear, strict=True) if bad]
+        more = ", ..." if len(names) > NAMED else ""
+        listed = f" ({', '.join(names[:NAMED])}{more})" if names else ""
+        if hidden == all_terms and not names:
+            return f"{noise}: more budget is needed to judge the balance."
+        return (
+            f"{noise}. After weighting, {len(names)} of {all_terms} standardised differences"
+            f"{listed} exceed {LARGE:g} by more than {CLEAR:g} of them."
+        )
+
+    def _grid(self) -> tables.TableGrid:
+        noise = tables.TableColumn("noise sd", words="noise (standard deviation)")
+        names = tables.labelled_names("Differences [dp]", self.frame.index, "term")
+        heads = [tables.TableColumn(n, words=f"{n} weighting") for n in ("before", "after")]
+        columns = (
+            (head, (tables.fixed(v, 3) for v in self.frame[name]))
+            for head, name in zip((heads[0], noise, heads[1], noise), self.frame, strict=True)
+        )
+        return tables.filled("Standardised mean differences", names, *columns, frame=self.frame)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """A row per column: hollow before weighting, filled after; lines are 95% of the noise."""
+        return curves.balance_plot(self.frame, ax)
+
+
+MEANING = (
+    "AUUC is the area under the uplift curve of treating the cells with the largest estimated "
+    "effect first, Qini the area between the Qini curve and that of treating by chance."
+)
+LABELS = {"uplift": "gain for each row", "qini": "gain for each treated row"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Uplift(_Look):
+    """Uplift and Qini curves of treating the cells with the largest estimated effect first."""
+
+    measured: UpliftCurves
+
+    title: ClassVar[str] = "Private Uplift and Qini"
+    what: ClassVar[str] = "this release"
+
+    def _curve(self, kind: str) -> Curve:
+        if kind not in self.measured.curves:
+            raise CapabilityError("kind is 'uplift' or 'qini'")
+        return self.measured.curves[kind]
+
+    def frame(self, kind: str = "uplift", alpha: float = 0.05) -> pd.DataFrame:
+        """share gain std_error conf_low conf_high random, a row for each number of cells."""
+        curve = self._curve(kind)
+        return frames.curve_frame(
+            curve.share, curve.gain, curve.spread, curve.random, frames.quantile(alpha)
+        )
+
+    def areas(self, alpha: float = 0.05) -> pd.DataFrame:
+        """Rows ``AUUC`` and ``Qini``: estimate std_error conf_low conf_high random.
+
+        ``AUUC`` is the area under the uplift curve, ``Qini`` that between the Qini curve and its
+        random line.
+        """
+        z = frames.quantile(alpha)
+        up, qini = self._curve("uplift"), self._curve("qini")
+        estimate = np.array([up.area, qini.area - qini.random_area])
+        spread = np.array([up.area_spread, qini.area_spread])
+        columns = frames.with_limits(estimate, spread, z) | {
+            "random": np.array([up.random_area, 0.0])
+        }
+        return pd.DataFrame(columns, index=pd.Index(["AUUC", "Qini"], name="area"))
+
+    def plot(self, kind: str = "uplift", ax: Axes | None = None, alpha: float = 0.05) -> Axes:
+        """The curve with its band, and the random line."""
+        frame = self.plot_data(kind, alpha)
+        return uplift_plot(frame, ax=ax, alpha=alpha, title=kind.capitalize(), ylabel=LABELS[kind])
+
+    def plot_data(self, kind: str = "uplift", alpha: float = 0.05) -> pd.DataFrame:
+        """The numbers behind `plot`: `frame`."""
+        return self.frame(kind, alpha)
+
+    def summary(self, alpha: float = 0.05) -> Summary:
+        """The areas: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
+        return self._summary(
+            _area_grid(self.areas(alpha), alpha), tables.Rule("-"), tables.Prose((MEANING,))
+        )
+
+    def __repr__(self) -> str:
+        return f"<Uplift of {self.measured.plan.request.formula!s}: {self.guarantee.short}>"
+
+
+def _area_grid(areas: pd.DataFrame, alpha: float) -> tables.TableGrid:
+    heads = {
+        name: head
+        for name, head in tables.estimate_heads(alpha).items()
+        if name in tables.ESTIMATES
+    }
+    heads["random"] = tables.TableColumn("by chance")
+    names = tables.labelled_names("Areas [dp]", areas.index, "area")
+    columns = tables.scaled(areas, heads, areas["std_error"])
+    return tables.filled("Areas under the curves", names, *columns, frame=areas)

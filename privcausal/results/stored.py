@@ -1,0 +1,569 @@
+"""Whether a loaded object is one that this package could have made: types, shapes and sizes.
+
+A file may come from anyone, and the functions in it meet private rows when `overlap`, `balance` or
+`uplift` is asked. A function that fails for some values and not for others would tell whether a row
+has one, exactly and for nothing. So all that a row map may trip over is refused here, where there
+are no rows; and what is left is defined for every row. So is whatever makes a small file large.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from privcausal.accounting.charge import PARALLEL
+from privcausal.errors import CapabilityError, DataError
+from privcausal.estimators.uplift import MOST_DEGREE
+from privcausal.estimators.words import Estimate, Nuisances
+from privcausal.features import expansions
+from privcausal.features.basis import Block, FeatureMap
+from privcausal.features.design import MOST_ENTRIES, Design
+from privcausal.features.functions import (
+    Additive,
+    ArmMean,
+    Constant,
+    Difference,
+    Extended,
+    Function,
+    Known,
+    Mixture,
+    Network,
+    size,
+)
+from privcausal.features.rows import FINE_BINS, Features, Rows
+from privcausal.inference import effects
+from privcausal.inference.cells import CellEffect
+from privcausal.inference.population import Population
+from privcausal.request import factors, partition
+from privcausal.request.formula import Term, check_terms
+from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.stored import CLASSES
+
+# Versioned JSON of a fit: released numbers and public declarations only, never pickle.
+#
+# Only frozen classes marked `@stored` are written or read, so a file can hold no code.
+
+# and with it all that a fit is made of
+
+
+FORMAT, VERSION = "privcausal fit", 1
+
+LARGEST = 1 << 30
+"""Bytes of a file that is read at all: far more than a fit has."""
+
+FORMER = {("AverageEstimate", "taken_off")}
+"""Fields that files of this format may hold and nothing asks for any more."""
+
+CONTENT = {"estimate", "call", "ledger_line"}
+"""What a file holds of a result."""
+
+
+def save(kind: str, content: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write `content` as JSON of this format; the same content gives the same bytes."""
+    writer = _Writer()
+    body = {name: writer.encode(value) for name, value in content.items()}
+    document = {"format": FORMAT, "version": VERSION, "kind": kind, "body": body}
+    Path(path).write_text(json.dumps(document, allow_nan=False), encoding="utf-8")
+
+
+def load_content(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
+    """Kind and content of a saved fit.
+
+    Raises
+    ------
+    DataError
+        The file is missing, is no fit of this package, or comes from a newer version.
+    """
+    if not Path(path).exists():
+        raise DataError(f"there is no file {os.fspath(path)!r}")
+    try:
+        if Path(path).stat().st_size > LARGEST:
+            raise ValueError("size")
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise DataError(f"{os.fspath(path)!r} is not a fit saved by privcausal")
+    if document.get("version") != VERSION:
+        raise DataError(
+            f"{os.fspath(path)!r} was saved by another version of privcausal, in format "
+            f"{str(document.get('version'))[:20]}; this one reads format {VERSION}"
+        )
+    try:
+        reader = _Reader()
+        content = {name: reader.decode(value) for name, value in document["body"].items()}
+        texts = (content["call"], content["ledger_line"] or "")
+        if set(content) != CONTENT or not all(isinstance(text, str) for text in texts):
+            raise ValueError("content")
+        if not isinstance(content["estimate"], Estimate):
+            raise ValueError("content")
+        with np.errstate(all="ignore"):
+            reader.checked.fit(content["estimate"])
+        return str(document["kind"]), content
+    except Exception:  # whatever is wrong with the content, the file is at fault
+        raise DataError(f"{os.fspath(path)!r} is damaged") from None
+
+
+class _Writer:
+    """Encodes values as JSON; a class instance met again becomes a reference to the first."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        self._kept: list[Any] = []  # references keep ids from being used again
+
+    def encode(self, value: Any) -> Any:
+        for kinds, write in _WRITERS:
+            if isinstance(value, kinds):
+                return write(self, value)
+        return self._instance(value)
+
+    def _instance(self, value: Any) -> Any:
+        if id(value) in self._seen:
+            return {"ref": self._seen[id(value)]}
+        fields = self._fields(value)
+        number = self._seen[id(value)] = len(self._seen)
+        self._kept.append(value)
+        return {"new": number, "class": type(value).__name__, "fields": fields}
+
+    def _fields(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, Schema):
+            return value.to_dict()
+        if isinstance(value, Design):
+            return {
+                "terms": self.encode(value.asked),
+                "schema": self.encode(value.schema),
+                "full_rank": value.full_rank,
+            }
+        kind: type[Any] = type(value)
+        if why := getattr(kind, "unsaved", ""):
+            raise CapabilityError(why)
+        if CLASSES.get(kind.__name__) is not kind:
+            raise TypeError(f"{kind.__name__} cannot be saved")
+        return {f.name: self.encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+
+
+# in this order: a bool is an int to Python
+_WRITERS: tuple[tuple[Any, Callable[[_Writer, Any], Any]], ...] = (
+    (type(None) | str | bool, lambda _, value: value),
+    (int | np.integer, lambda _, value: int(value)),
+    (float | np.floating, lambda _, value: _plain(float(value))),
+    (
+        np.ndarray,
+        lambda _, value: {
+            "array": _flat_arrays(value), "shape": list(value.shape), "dtype": str(value.dtype),
+        },
+    ),
+    (tuple | list, lambda writer, value: {"tuple": [writer.encode(v) for v in value]}),
+    (
+        Mapping,
+        lambda writer, value: {
+            "map": [[writer.encode(k), writer.encode(v)] for k, v in value.items()]
+        },
+    ),
+)  # fmt: skip
+
+
+class _Reader:
+    """Rebuilds what `_Writer` wrote."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, Any] = {}
+        self.checked = Checked()
+
+    def decode(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        tag = next(tag for tag in value if tag in _TAGS)
+        return _TAGS[tag](self, value)
+
+    def _array(self, value: dict[str, Any]) -> Any:
+        if value["dtype"] not in ("float64", "int64", "bool"):
+            raise ValueError("array type")
+        shape = value["shape"]
+        whole = all(type(size) is int and 0 <= size <= MOST_ENTRIES for size in shape)
+        if not whole or math.prod(shape) != len(value["array"]):
+            raise ValueError("array shape")
+        flat = [float(v) if isinstance(v, str) else v for v in value["array"]]
+        return np.array(flat, dtype=value["dtype"]).reshape(shape)
+
+    def _map(self, value: dict[str, Any]) -> Any:
+        return {self.decode(k): self.decode(v) for k, v in value["map"]}
+
+    def _new(self, value: dict[str, Any]) -> Any:
+        name, fields = value["class"], value["fields"]
+        if name == "Schema":
+            made: Any = Schema.from_dict(fields)
+        elif name == "Design":
+            made = self.checked.design(
+                self.decode(fields["terms"]), self.decode(fields["schema"]), fields["full_rank"]
+            )
+        else:
+            if name == "Charge" and "parallel" not in fields:  # older: in the query's words
+                query = str(fields["query"])
+                told = {"query": query.removesuffix(f" {PARALLEL}")}
+                fields = fields | told | {"parallel": query.endswith(PARALLEL)}
+            known = {k: v for k, v in fields.items() if (name, k) not in FORMER}
+            made = self.checked.add(CLASSES[name](**{k: self.decode(v) for k, v in known.items()}))
+        self._made[value["new"]] = made
+        return made
+
+
+_TAGS: dict[str, Callable[[_Reader, dict[str, Any]], Any]] = {
+    "float": lambda _, value: float(value["float"]),
+    "array": _Reader._array,
+    "tuple": lambda reader, value: tuple(reader.decode(v) for v in value["tuple"]),
+    "map": _Reader._map,
+    "ref": lambda reader, value: reader._made[value["ref"]],
+    "new": _Reader._new,
+}
+
+
+def _plain(number: float) -> Any:
+    """JSON has no nan and no infinity."""
+    return number if math.isfinite(number) else {"float": repr(number)}
+
+
+def _flat_arrays(array: Any) -> list[Any]:
+    return [
+        v if not isinstance(v, float) or math.isfinite(v) else repr(v)
+        for v in array.ravel().tolist()
+    ]
+
+
+MOST_CALLS = 100
+"""Functions that one function calls, each as often as it is called: a reference to what was made
+before costs a few bytes, and forty of them in a chain a trillion calls. Fits have up to a dozen."""
+
+MOST_STORED_COLUMNS, MOST_COLUMNS_IN_ALL = 2_000, 20_000
+"""Columns of a design, and of all designs of a file, by the levels declared for their factors. Fits
+have up to a thousand; a design of 20,000 would take ten gigabytes."""
+
+PROTOCOL_CLASSES: dict[Any, tuple[type, ...]] = {
+    # of a row: what is known at some points only is none, nor what is made of products of whole
+    # matrices, whose last bits depend on the other rows
+    Function: (
+        Additive,
+        ArmMean,
+        Constant,
+        Difference,
+        effects.Effect,
+        Extended,
+        Known,
+        Mixture,
+        Network,
+    ),
+    Features: (FeatureMap, expansions.Fourier, expansions.Interactions),
+    partition.Axis: (partition.CutAxis, partition.LevelAxis, partition.RegularAxis),
+}
+"""What stands for a protocol."""
+
+
+_ARRAYS = {name: type(name, (), {}) for name in ("Vector", "Matrix", "Integers")}
+"""Stand for the types of arrays, which do not tell of their axes."""
+
+_AXES = dict(zip(_ARRAYS.values(), ((1, "float64"), (2, "float64"), (1, "int64")), strict=True))
+"""Axes and numbers of each."""
+
+
+class Checked:
+    """The objects of one file, checked as they are made.
+
+    Raises
+    ------
+    ValueError
+        One is not as this package makes them. Nothing of it is told.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[int, int] = {}
+        self._kept: list[Any] = []  # so that no other object can have the id of one
+        self._columns = 0
+
+    def add(self, made: Any) -> Any:
+        """The object, once it is checked by itself."""
+        hints = _hints(made.__class__)
+        values = {name: getattr(made, name) for name in hints}
+        _need(all(_is(value, hints[name]) for name, value in values.items()))
+        _need(_sized(made))
+        self._kept.append(made)
+        parts = [part for value in values.values() for part in _flat(value)]
+        own = isinstance(made, PROTOCOL_CLASSES[Function])
+        self._calls[id(made)] = own + sum(self._calls.get(id(part), 0) for part in parts)
+        _need(self._calls[id(made)] <= MOST_CALLS or isinstance(made, Estimate | Nuisances))
+        return made
+
+    def design(self, terms: Any, schema: Any, full_rank: Any) -> Design:
+        """The design of checked terms."""
+        _need(_is(terms, tuple[Term, ...]) and isinstance(schema, Schema))
+        _need(type(full_rank) is bool)
+        columns = _columns_at_most(terms, schema)
+        self._columns += columns
+        _need(columns <= MOST_STORED_COLUMNS and self._columns <= MOST_COLUMNS_IN_ALL)
+        check_terms(terms)
+        made = Design(terms, schema, full_rank=full_rank)
+        self._kept.append(made)
+        return made
+
+    def fit(self, estimate: Estimate) -> None:
+        """What must agree between the parts of a fit, and that its functions give numbers."""
+        request, schema = estimate.plan.request, estimate.schema
+        replace(request, schema=schema)  # checks itself
+        _need(not estimate.plan.least_rows or request.trust.neighbors == "substitute")
+        columns = request.needed
+        _need(all(name in schema for name in columns))
+        formula = request.formula
+        if formula.treatment:
+            kind = Interval if request.asked.per_unit else Levels if request.asked.arms else Binary
+            _need(isinstance(schema[formula.treatment], kind))
+        if formula.instrument:
+            kind = Interval if request.asked.dose else Binary
+            _need(isinstance(schema[formula.instrument], kind))
+        _need(isinstance(schema[request.formula.outcome], Binary | Interval))
+        for one in self._kept:
+            if isinstance(one, Design | partition.Coordinates | Population):
+                names = _variables(one)
+                _need(set(names) <= set(columns))
+                _need(all(one.schema.get(name) == schema[name] for name in names))
+            if isinstance(one, partition.Product):
+                _need(all(a.name in columns and _cuts(a, schema[a.name]) for a in one.axes))
+        rows = _corners(schema, columns, estimate.known)
+        found = estimate.nuisances
+        functions = [getattr(found, f.name) for f in fields(found)] if found is not None else []
+        if estimate.effect is not None and not isinstance(estimate.effect, effects.Answers):
+            functions += [estimate.effect, estimate.effect.sd]
+        estimate.population.rows(estimate.known)
+        for function in functions:
+            _need(function(rows).shape == (len(rows),))
+
+
+def _columns_at_most(terms: tuple[Term, ...], schema: Schema) -> int:
+    """Columns of these terms, where each function counts as one."""
+    sizes = {v: len(d.labels) for v in schema if isinstance(d := schema[v], Levels)}
+    return sum(math.prod(sizes.get(v, 1) for v in term.variables) for term in terms)
+
+
+def _need(true: object) -> None:
+    if not true:
+        raise ValueError("not as this package makes it")
+
+
+# -- types -------------------------------------------------------------------------------------
+
+
+@lru_cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of a class's fields."""
+    hints = get_type_hints(kind, localns=_ARRAYS)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _is(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type as fields write it."""
+    if hint in _AXES:
+        axes, number = _AXES[hint]
+        return isinstance(value, np.ndarray) and (value.ndim, value.dtype) == (axes, number)
+    if hint is Function and isinstance(value, effects.Answers):
+        return False
+    generic = _GENERIC.get(get_origin(hint))
+    if generic is not None:
+        return generic(value, get_args(hint))
+    plain = _PLAIN.get(hint)
+    return isinstance(value, PROTOCOL_CLASSES.get(hint, hint)) if plain is None else plain(value)
+
+
+def _is_tuple(value: Any, of: tuple[Any, ...]) -> bool:
+    if not isinstance(value, tuple):
+        return False
+    each = of[:1] * len(value) if of[-1] is ... else of
+    return len(value) == len(each) and all(map(_is, value, each))
+
+
+def _is_mapping(value: Any, of: tuple[Any, ...]) -> bool:
+    return isinstance(value, dict) and all(
+        _is(key, of[0]) and _is(one, of[1]) for key, one in value.items()
+    )
+
+
+def _is_one(value: Any, of: tuple[Any, ...]) -> bool:
+    return any(_is(value, one) for one in of)
+
+
+_GENERIC: dict[Any, Callable[[Any, tuple[Any, ...]], bool]] = {
+    Union: _is_one,
+    UnionType: _is_one,
+    Literal: lambda value, of: isinstance(value, str) and value in of,
+    tuple: _is_tuple,
+    Mapping: _is_mapping,
+}
+
+_PLAIN: dict[Any, Callable[[Any], bool]] = {
+    Any: lambda value: isinstance(value, str | int | float | None),
+    # of a whole number that is no float: OverflowError
+    float: lambda value: type(value) is float or (type(value) is int and _finite(float(value))),
+    int: lambda value: type(value) is int,
+    bool: lambda value: type(value) is bool,
+    str: lambda value: type(value) is str,
+    NoneType: lambda value: value is None,
+}
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple):
+        for one in value:
+            yield from _flat(one)
+    else:
+        yield value
+
+
+# -- shapes ------------------------------------------------------------------------------------
+
+
+def _finite(*values: Any) -> bool:
+    return all(bool(np.isfinite(value).all()) for value in values)
+
+
+def _ordered(lo: float, hi: float) -> bool:
+    return bool(lo <= hi)  # False where one is not a number
+
+
+def _within(places: Any, size: int) -> bool:
+    return bool(((places >= 0) & (places < size)).all())
+
+
+def _sized(f: Any) -> bool:  # noqa: PLR0911, PLR0912, PLR0915 - a table of classes
+    """Whether shapes and numbers of one object are as a row map needs them."""
+    match f:
+        case Additive():
+            fits = f.coef.shape == (f.features.size,) and _finite(f.coef, f.offset)
+            return fits and _ordered(f.lo, f.hi)
+        case effects.Answers():
+            d = len(f.points)
+            shapes = f.points.shape[1] == len(f.columns) and f.value.shape == f.spread.shape == (d,)
+            return shapes and _within(f.columns, len(f.design)) and f.reach >= 0
+        case ArmMean():
+            return _finite(f.arm) and _ordered(f.lo, f.hi)
+        case effects.ArmPolynomials():
+            fits = f.coef.shape == (2, f.polynomials.size)
+            return fits and _finite(f.coef, f.half) and f.half > 0
+        case Block():
+            k = len(f.order)
+            shape = (
+                k == 1 if f.table is None else f.table.shape == (FINE_BINS, k) and _finite(f.table)
+            )
+            orders = k > 0 and all(0 <= order <= FINE_BINS for order in f.order)
+            return shape and orders and _finite(f.gain, f.shift)
+        case CellEffect():
+            n = f.partition.size
+            axes = not isinstance(f.partition, partition.Product) or bool(f.partition.axes)
+            shapes = f.value.shape == (n,) and len(f.root) == n and f.count.shape == (n, 2)
+            return axes and shapes and _finite(f.value, f.root, f.count)
+        case Constant():
+            return _finite(f.value)
+        case partition.Coordinates():
+            return bool(f.variables) and all(name in f.schema for name in f.variables)
+        case partition.CutAxis():
+            return all(x < y for x, y in pairwise([f.lo, *f.cuts, f.hi]))
+        case effects.Effect():
+            return f.reach >= 0
+        case Extended():
+            plain, p = type(f.base) is Additive, f.features.features.size
+            own = not plain or f.base.coef.shape == (p,)  # type: ignore[attr-defined]
+            return own and f.coef.shape == (f.features.size,) and _finite(f.coef)
+        case factors.Factor():
+            as_written = (
+                factors.bare_factor(f.expr) if f.kind == "numeric" else factors.call_factor(f.expr)
+            )
+            return as_written == f.evaluated
+        case FeatureMap():
+            return f.cut > 0 and all(0 <= b.column < len(f.design) for b in f.blocks)
+        case expansions.Fourier():
+            shapes = len(f.shares) > 0 and f.frequencies.shape == (len(f.shares), len(f.columns))
+            numbers = _finite(f.frequencies, f.shares) and min(f.shares, default=-1) >= 0
+            return shapes and numbers and f.bandwidth > 0 and _within(f.columns, len(f.design))
+        case expansions.Index():
+            return _finite(f.coef, f.shift, f.scale) and f.scale != 0
+        case expansions.Interactions():
+            p, k = f.features.size, f.size
+            raw = 7 * (f.indices is not None) + len(f.pairs) + 3 * len(f.curved)
+            shapes = k == raw and f.lift.shape == (p, k) and f.scales.shape == (p,)
+            linear = all(0 < j < p for pair in (*f.pairs, *f.curved) for j in pair)
+            indices = all(index.coef.shape == (p,) for index in f.indices or ())
+            return shapes and linear and indices and f.cut > 0 and _finite(f.lift, f.gain, f.scales)
+        case Known():
+            return _ordered(f.lo, f.hi)
+        case partition.LevelAxis():
+            return bool(f.labels)
+        case partition.Nearest():
+            cells = 0 < f.size <= partition.MOST_CELLS and f.centres.shape[1] == f.coordinates.size
+            return cells and _finite(f.centres)
+        case Network():
+            inputs = len(f.design) + (f.arm is not None)
+            numbers = _finite(f.weights, f.offset, f.gain, 0.0 if f.arm is None else f.arm)
+            return f.weights.shape == (size(inputs),) and numbers and _ordered(f.lo, f.hi)
+        case effects.Piece():
+            k = f.additive.features.size
+            return f.cov.shape == (k, k) and _finite(f.cov)
+        case expansions.Polynomials():
+            return 1 <= f.degree <= MOST_DEGREE
+        case Population():
+            sizes = {name: (_codes(f.schema[name]),) for name in f.probabilities}
+            shapes = all(v.shape == sizes[name] for name, v in f.probabilities.items())
+            square = f.correlation.shape == (len(f.numeric), len(f.numeric))
+            return shapes and square and _finite(f.correlation, *f.probabilities.values())
+        case partition.Product():
+            names = {axis.name for axis in f.axes}
+            cells = math.prod(axis.size for axis in f.axes)
+            return len(names) == len(f.axes) and cells <= partition.MOST_CELLS
+        case partition.RegularAxis():
+            return 1 <= f.parts <= partition.MOST_CELLS
+        case partition.Tabulated():
+            cells = f.cells.shape == (f.grid.size,) and _within(f.cells + 1, f.size + 1)
+            return cells and 0 < f.size <= partition.MOST_CELLS
+    return True
+
+
+def _codes(domain: Domain) -> int:
+    """Probabilities that a variable of this domain has."""
+    if isinstance(domain, Levels):
+        return len(domain.labels) + 1
+    return FINE_BINS if isinstance(domain, Interval) else 2
+
+
+# -- the whole ---------------------------------------------------------------------------------
+
+
+def _variables(one: Design | partition.Coordinates | Population) -> tuple[str, ...]:
+    return tuple(one.probabilities) if isinstance(one, Population) else one.variables
+
+
+def _cuts(axis: partition.Axis, domain: Domain) -> bool:
+    """Whether an axis is of this domain."""
+    if isinstance(axis, partition.LevelAxis):
+        labels = domain.labels if isinstance(domain, Levels) else ()
+        return axis.labels == ((domain.zero, domain.one) if isinstance(domain, Binary) else labels)
+    assert isinstance(axis, partition.CutAxis | partition.RegularAxis)
+    return isinstance(domain, Interval) and (axis.lo, axis.hi) == (domain.lo, domain.hi)
+
+
+def _corners(schema: Schema, columns: tuple[str, ...], known: Known | None) -> Rows:
+    """Three public rows: both ends and the middle of each domain, or levels and none."""
+    ends = {
+        name: np.array([-1, 0, len(domain.labels) - 1])
+        if isinstance(domain, Levels)
+        else np.array([domain.lo, domain.mid, domain.hi])
+        if isinstance(domain, Interval)
+        else np.array([0.0, 1.0, 0.0])
+        for name, domain in ((name, schema[name]) for name in columns)
+    }
+    return Rows(ends, 3, None if known is None else np.array([known.lo, known.hi, known.lo]))

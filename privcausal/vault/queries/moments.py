@@ -1,0 +1,353 @@
+"""Counts, histograms, Gram matrices and cross moments: what regressions need of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from privcausal.features import basis, expansions
+from privcausal.features.rows import Features, Rows
+from privcausal.request.schema import Interval, Levels, Schema
+from privcausal.typing import Integers, Matrix, Neighbors, Vector
+from privcausal.vault.batch import Batch
+from privcausal.vault.exit import ONE_FACTOR, TWO_FACTOR, Mechanism, grid_scale, on_grid
+from privcausal.vault.queries.sums import HistogramQuery, symmetric, triangle_weights
+from privcausal.vault.transforms import Outcome, Transform
+
+PRODUCT_UNIT = float(1 << TWO_FACTOR)
+
+
+def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
+    """weight phi on an integer grid, with sum of squares <= 4^TWO_FACTOR for sure, shape (n, p).
+
+    ||weight phi|| <= cut. Rounding to nearest moves a row by at most sqrt(p)/2, for which the scale
+    leaves room. The integer check then fails on a fault alone; such a row counts zero, since an
+    exception would depend on the data. Column by column, so that each stays in cache.
+    """
+    factor = weight * (row_scale(features.size) / features.cut)
+    ints = rows.matrix(features.size)
+    for column, own in zip(basis.columns_of(features, rows), ints.T, strict=True):
+        np.rint(np.multiply(column, factor, out=own), out=own)
+    return _surely(ints)
+
+
+def _made_rows(
+    features: expansions.Interactions | expansions.RescaledFeatures, rows: Rows
+) -> Matrix:
+    """The same at the features' own weights, for features that are made as 32-bit floats.
+
+    These hold the whole numbers, and `row_scale` leaves room for the error of their norm before
+    rounding, so that again the integer check fails on a fault alone.
+    """
+    values, weight = features.weighted(rows)
+    factor = (weight * (row_scale(features.size) / features.cut)).astype(np.float32)
+    turned, ints = values.T, rows.matrix(features.size)  # row by row in memory
+    np.rint(np.multiply(turned, factor, out=turned), out=turned)
+    np.copyto(ints, values)
+    return _surely(ints)
+
+
+def _surely(ints: Matrix) -> Matrix:
+    """Whole numbers, those rows zero whose norm is beyond the bound."""
+    # sums of whole numbers below 2^53 are exact in any order, and others are not below 4^TWO_FACTOR
+    norm2 = np.einsum("ji,ji->i", ints.T, ints.T)
+    fine = norm2 <= PRODUCT_UNIT * PRODUCT_UNIT  # False for NaN
+    if not fine.all():
+        ints[~fine] = 0.0
+    return ints
+
+
+def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
+    """`grid_rows` at the features' own weights, part by part, each valid until the next.
+
+    Several cross moments share them, so rows that stay keep them: whole numbers of at most
+    2^TWO_FACTOR, which 32-bit floats hold. Features laid out for one release are not kept.
+    """
+    if (
+        not rows.keeps_matrices
+        or not rows.by_column
+        or isinstance(features, expansions.RescaledFeatures)
+    ):
+        yield from _fresh(features, rows)
+        return
+    key = features, grid_rows
+    if rows.has(key):
+        ints = rows.matrix(features.size)
+        np.copyto(ints, rows.memo(key, lambda: ints))
+        yield slice(0, len(rows)), ints
+        return
+    kept = rows.lasting(features.size)
+    for at, ints in _fresh(features, rows):
+        kept[at] = ints
+        yield at, ints
+    rows.store(key, kept)
+
+
+def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
+    if isinstance(features, expansions.Interactions | expansions.RescaledFeatures):
+        for at, part in features.parts(rows):
+            yield at, _made_rows(features, part)
+    else:
+        yield slice(0, len(rows)), grid_rows(features, rows, basis.row_weights(features, rows))
+
+
+def row_scale(size: int) -> float:
+    """Integers per bound of a row of `size` entries.
+
+    With room for rounding, and for a norm summed in 32-bit floats: each of `size` steps and a few
+    more has a relative error of 2^-24 at most, and a norm half that of its square.
+    """
+    return grid_scale(TWO_FACTOR, np.sqrt(size) / 2 + PRODUCT_UNIT * (size / 2 + 4) / 2**24)
+
+
+@dataclass(frozen=True)
+class Gram(Mechanism):
+    """Sum of w r^2 phi phi' over rows (upper triangle).
+
+    r is 1, or a row map with |r| <= 1 (the R-learner's T - e).
+
+    Privacy
+    -------
+    With u = sqrt(w) r phi / C on the grid, ||u||^2 <= 4^k in integers. The upper triangle with
+    weights 1 on the diagonal and sqrt(2) off it has the Frobenius norm of u u'. Two such matrices
+    are PSD, so their inner product is not negative and replacing a row moves the sum by at most
+    sqrt(2) 4^k, adding one by 4^k.
+    """
+
+    features: Features
+    factor: Transform | None = None
+
+    @property
+    def query(self) -> str:
+        return f"moments, p = {self.features.size}"
+
+    @cached_property
+    def _upper(self) -> tuple[Integers, Integers]:
+        return np.triu_indices(self.features.size)
+
+    @property
+    def weights(self) -> Vector:
+        return triangle_weights(self.features.size)
+
+    @property
+    def units(self) -> Vector:
+        unit = (self.features.cut / row_scale(self.features.size)) ** 2
+        return np.full(len(self._upper[0]), unit)
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return (np.sqrt(2.0) if neighbors == "substitute" else 1.0) * PRODUCT_UNIT * PRODUCT_UNIT
+
+    def integers(self, batch: Batch) -> Integers:
+        root = np.sqrt(basis.row_weights(self.features, batch.rows))
+        if self.factor is not None:
+            root = root * np.clip(self.factor(batch), -1.0, 1.0)
+        u = grid_rows(self.features, batch.rows, root)
+        if not batch.complete.all():
+            u = u * batch.complete[:, None]
+        # whole numbers below 2^53: the float64 product is exact in any order. In two halves, of
+        # which neither is a table with itself: that would be the whole square, and no faster
+        half = (u.shape[1] + 1) // 2
+        gram = np.zeros((u.shape[1],) * 2)
+        gram[:half] = basis.by_rows(u[:, :half], u)
+        gram[half:, half - 1 :] = basis.by_rows(u[:, half:], u[:, half - 1 :])
+        return np.asarray(gram[self._upper], np.int64)
+
+    def matrix(self, values: Vector) -> Matrix:
+        """The symmetric matrix of a release's values, shape (p, p)."""
+        return symmetric(values, self.features.size)
+
+
+@dataclass(frozen=True)
+class Cross(Mechanism):
+    """Sum of w r phi over rows, r a bounded target cut to [-cut, cut]; all rows or per arm.
+
+    Privacy
+    -------
+    v = w phi / C has ||v||^2 <= 4^k and |r| <= 2^k in integers, so one row's vector has norm at
+    most 4^k: replacing it moves the sum by at most 2 4^k, adding it by 4^k. With `by_arm` the
+    row's vector sits in one of two blocks: same bounds.
+    """
+
+    features: Features
+    target: Transform
+    cut: float
+    what: str
+    by_arm: bool = False
+
+    @property
+    def query(self) -> str:
+        return f"{self.what}, p = {self.features.size}" + (" per arm" if self.by_arm else "")
+
+    @property
+    def units(self) -> Vector:
+        unit = self.features.cut / row_scale(self.features.size) * self.cut / PRODUCT_UNIT
+        return np.full(self.features.size * (2 if self.by_arm else 1), unit)
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return (2.0 if neighbors == "substitute" else 1.0) * PRODUCT_UNIT * PRODUCT_UNIT
+
+    def integers(self, batch: Batch) -> Integers:
+        r = on_grid(self.target(batch), self.cut, TWO_FACTOR)
+        complete = batch.complete
+        counted = [complete & (batch.t == a) for a in (0, 1)] if self.by_arm else [complete]
+        own = [np.where(rows, r, 0.0) for rows in counted]
+        sums = np.zeros((len(own), self.features.size))
+        for at, v in kept_rows(self.features, batch.rows):
+            sums += [v.T @ values[at] for values in own]
+        return sums.ravel().astype(np.int64)
+
+
+BINS = 16
+"""Public bins over a declared interval; what is made of them is smooth, so that few will do."""
+
+
+@dataclass(frozen=True)
+class Marginals(HistogramQuery, Mechanism):
+    """One histogram for each of d variables: equal bins of an interval, or the levels.
+
+    Rows with missing values add nothing.
+    """
+
+    variables: tuple[str, ...]
+    schema: Schema
+    parts: int = BINS
+
+    @property
+    def query(self) -> str:
+        return f"{len(self.variables)} histograms" if self.variables else "count"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of bins of each variable; a study without covariates counts its rows."""
+        return tuple(bins(self.schema, name, self.parts) for name in self.variables) or (1,)
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        if not self.variables:
+            return 1.0  # one cell: replacing a complete row by an incomplete one
+        return super().sensitivity(neighbors)
+
+    def integers(self, batch: Batch) -> Integers:
+        if not self.variables:
+            return np.array([np.count_nonzero(batch.complete)], np.int64)
+        missing = ~batch.complete
+        counts = []
+        for name, size in zip(self.variables, self.sizes, strict=True):
+            cell = self._bin(name, batch.rows.frame)
+            cell[missing] = size  # beyond the last one
+            counts.append(np.bincount(cell, minlength=size + 1)[:size])
+        return np.concatenate(counts).astype(np.int64)
+
+    def _bin(self, name: str, frame: Mapping[str, Vector | Integers]) -> Integers:
+        domain, values = self.schema[name], frame[name]
+        if isinstance(domain, Interval):
+            position = values - domain.lo
+            position /= domain.width
+            position *= self.parts
+            np.clip(position, 0, self.parts - 1, out=position)
+            # towards zero, which is down here; in two steps, of which each is fast
+            return position.astype(np.int32).astype(np.int64)
+        codes = values.astype(np.int64)
+        if isinstance(domain, Levels):
+            return np.where(codes < 0, len(domain.labels), codes)
+        return codes
+
+
+def bins(schema: Schema, name: str, parts: int = BINS) -> int:
+    """Cells of a variable's histogram; the last of a level's is for undeclared labels."""
+    domain = schema[name]
+    if isinstance(domain, Interval):
+        return parts
+    return len(domain.labels) + 1 if isinstance(domain, Levels) else 2
+
+
+@dataclass(frozen=True)
+class SizeHistogram(HistogramQuery, Mechanism):
+    """Counts of |r| between public `edges` (ascending; the last is the bound of r)."""
+
+    target: Transform
+    edges: Vector
+    what: str = "|score|"
+
+    @property
+    def query(self) -> str:
+        return f"histogram of {self.what}"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (len(self.edges),)
+
+    def integers(self, batch: Batch) -> Integers:
+        size = np.abs(self.target(batch))
+        # |r| > -1 holds for every row, what is no number counts in the last cell
+        size[~batch.complete] = -1.0
+        beyond = np.empty(len(size), bool)
+        above = [np.count_nonzero(batch.complete)]
+        for edge in self.edges[:-1].tolist():
+            at_most = np.count_nonzero(np.less_equal(size, edge, out=beyond))
+            above.append(len(size) - at_most)
+        return -np.diff([*above, 0]).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class PolynomialSums(Mechanism):
+    """Sums of x phi and of the upper triangle of phi phi' by arm: the functional mechanism.
+
+    x in [-1, 1] is the outcome's place between its bounds, phi polynomials of a row's features
+    with |phi_j| <= 1 and sum |phi_j| <= A (Zhang et al. 2012, Algorithm 1).
+
+    Privacy
+    -------
+    A complete row adds to the entries of its arm sum |x phi_j| <= A and
+    sum over i <= j of |phi_i phi_j| = (|phi|_1^2 + |phi|_2^2) / 2 <= (A^2 + A) / 2, since
+    phi_j^2 <= |phi_j|; any other row nothing. So adding a row moves the sums by at most
+    A + (A^2 + A) / 2 in l1, replacing one by at most twice that. The grid leaves room for rounding
+    each entry.
+    """
+
+    polynomials: expansions.Polynomials
+    outcome: Outcome
+
+    @property
+    def query(self) -> str:
+        return f"squared loss by arm, p = {self.polynomials.size}"
+
+    @property
+    def _entries(self) -> int:
+        m = self.polynomials.size
+        return m + m * (m + 1) // 2
+
+    @property
+    def _scale(self) -> float:
+        return grid_scale(ONE_FACTOR, 0.5 * self._entries)
+
+    @property
+    def units(self) -> Vector:
+        return np.full(2 * self._entries, 1.0 / self._scale)
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return self.l1_sensitivity(neighbors)  # an l2 norm is at most the l1 norm
+
+    def l1_sensitivity(self, neighbors: Neighbors) -> float:
+        a = self.polynomials.bound
+        return (
+            (2.0 if neighbors == "substitute" else 1.0)
+            * (a + 0.5 * (a * a + a))
+            * float(1 << ONE_FACTOR)
+        )
+
+    def integers(self, batch: Batch) -> Integers:
+        phi = self.polynomials.of(batch.rows.frame)
+        x = np.clip(self.outcome(batch) / self.outcome.bound, -1.0, 1.0)[:, None]
+        i, j = np.triu_indices(phi.shape[1])
+        rows = np.rint(np.hstack([x * phi, phi[:, i] * phi[:, j]]) * self._scale).astype(np.int64)
+        arms = [rows[batch.complete & (batch.t == arm)].sum(axis=0) for arm in (0, 1)]
+        return np.concatenate(arms)
+
+    def split(self, values: Vector) -> tuple[Matrix, Matrix]:
+        """Sums of x phi, shape (2, m), and of phi phi', shape (2, m, m)."""
+        m, arms = self.polynomials.size, np.split(values, 2)
+        grams = np.stack([symmetric(part[m:], m) for part in arms])
+        return np.stack([part[:m] for part in arms]), grams

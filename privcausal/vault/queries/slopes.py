@@ -1,0 +1,223 @@
+"""What balance needs of the rows: bounded sums of design columns within the arms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from privcausal.features.basis import combine, squared_norm
+from privcausal.features.functions import Function
+from privcausal.typing import Integers, Matrix, Vector
+from privcausal.vault.batch import Batch
+from privcausal.vault.queries import sums
+from privcausal.vault.transforms import Outcome
+
+# Sums for slopes on a treatment: one row's residuals by arm, their scores, and products.
+
+Functions = tuple[Function, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SlopeScores:
+    """s_j = d_j (Y - eta_j - sum_i c_i d_i) for d = T - e, j = 1, ..., J; as a transform, |s|.
+
+    T_j says whether the row is in arm j, and arm 0 is the reference. The e_j are in [0, 1], and
+    divided by their sum where that is above 1. In the reference |d|^2 = sum e_j^2 <= 1, and in arm
+    a it is (1 - e_a)^2 + sum_(j not a) e_j^2 <= 2 (1 - e_a)^2, as a sum of squares is at most the
+    square of the sum: |d| <= D = sqrt(2), and D = 1 for J = 1. With a `cut`, T is one number, and
+    D is where T - e is cut. With |Y - eta_j| <= R, |s| <= D (R + D |c|). `es` and `etas` hold the
+    functions by fold.
+    """
+
+    es: tuple[Functions, ...]
+    etas: tuple[Functions, ...]
+    outcome: Outcome
+    centre: Vector
+    cut: float = 0.0
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of residuals d and of scores s."""
+        return len(self.centre), len(self.centre)
+
+    @property
+    def reach(self) -> float:
+        """D."""
+        return self.cut or (1.0 if len(self.centre) == 1 else float(np.sqrt(2)))
+
+    @property
+    def bound(self) -> float:
+        away = 2 * self.outcome.bound + self.reach * float(np.linalg.norm(self.centre))
+        return self.reach * away
+
+    def __call__(self, batch: Batch) -> Vector:
+        return np.sqrt(squared_norm(self.parts(batch)[1]))
+
+    def parts(self, batch: Batch) -> tuple[Matrix, Matrix]:
+        """d and s, shape (n, J) each."""
+        e = _by_fold(self.es, batch)
+        if self.cut:
+            left = np.clip(batch.dose[:, None] - e, -self.cut, self.cut)
+        else:
+            e /= np.maximum(combine(e, np.ones(e.shape[1])), 1.0)[:, None]
+            left = (batch.t[:, None] == np.arange(1, len(self.centre) + 1)) - e
+        # in a fixed order, as any block must give a row the same bits
+        rest = batch.y[:, None] - _by_fold(self.etas, batch) - combine(left, self.centre)[:, None]
+        return left, left * rest
+
+
+@dataclass(frozen=True, eq=False)
+class InstrumentScores:
+    """d (Y - eta - c (T - e)) and d (T - e) times `scale`, for d = Z - m; as a transform, the norm.
+
+    As in `SlopeScores`, |d| <= D: 1 for Z of 0 and 1, else where it is cut. With |Y - eta| <= R and
+    |T - e| <= `most`, the norm is at most D times that of (R + |c| most, scale most). The functions
+    are by fold: one m, one e and one eta.
+    """
+
+    ms: tuple[Functions, ...]
+    es: tuple[Functions, ...]
+    etas: tuple[Functions, ...]
+    outcome: Outcome
+    centre: float
+    scale: float
+    most: float
+    cut: float = 0.0
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of residuals d and of scores."""
+        return 1, 2
+
+    @property
+    def reach(self) -> float:
+        """D."""
+        return self.cut or 1.0
+
+    @property
+    def bound(self) -> float:
+        away = 2 * self.outcome.bound + abs(self.centre) * self.most
+        return self.reach * float(np.hypot(away, self.scale * self.most))
+
+    def __call__(self, batch: Batch) -> Vector:
+        return np.sqrt(squared_norm(self.parts(batch)[1]))
+
+    def parts(self, batch: Batch) -> tuple[Matrix, Matrix]:
+        """d, shape (n, 1), and both scores, shape (n, 2)."""
+        left = batch.dose[:, None] - _by_fold(self.ms, batch)
+        left = np.clip(left, -self.reach, self.reach)
+        taken = np.clip(batch.taken[:, None] - _by_fold(self.es, batch), -self.most, self.most)
+        rest = batch.y[:, None] - _by_fold(self.etas, batch) - self.centre * taken
+        return left, left * np.hstack([rest, self.scale * taken])
+
+
+def _by_fold(folds: tuple[Functions, ...], batch: Batch) -> Matrix:
+    """Each row's values by its own fold's functions, shape (n, J)."""
+    each = [np.stack([f(batch.rows) for f in functions], axis=1) for functions in folds]
+    return each[0] if len(each) == 1 else np.where(batch.part[:, None] == 0, *each)
+
+
+BETA2 = 0.5
+"""Squared weight of either product in the norm: scores have a fifth more noise than alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class SlopeSums(sums.BlockSums):
+    """Sums of s, and of the upper triangles of d d' and s s', over complete rows.
+
+    d and s are of treatments or of an instrument. s is shortened to the norm `cut` where it is
+    longer; x is s over the cut, and u is d over D.
+
+    Privacy
+    -------
+    The rule is that of `BlockSums`. A row adds (x, beta u u', beta x x') with |x| <= 1 and
+    |u| <= 1, and so |u u'| <= 1 and |x x'| <= 1 by Frobenius. Replacing it moves x by at most 2;
+    the products are positive semidefinite. Together at most sqrt(4 + 4 beta^2). `grid_sum` leaves
+    out a row whose norm is larger (a fault).
+    """
+
+    scores: SlopeScores | InstrumentScores
+    cut: float
+
+    query = "sums of scores and products"
+
+    @property
+    def blocks(self) -> tuple[sums.QueryBlock, ...]:
+        left, scores = self.scores.sizes
+        return (
+            sums.QueryBlock((scores,), 1.0, 4.0, unit=self.cut),
+            sums.QueryBlock((), 1.0, weight=BETA2, unit=self.scores.reach**2, matrix=left),
+            sums.QueryBlock((), 1.0, weight=BETA2, unit=self.cut**2, matrix=scores),
+        )
+
+    def integers(self, batch: Batch) -> Integers:
+        left, score = self.scores.parts(batch)
+        x = score / np.maximum(np.sqrt(squared_norm(score)), self.cut)[:, None]
+        u = left / self.scores.reach
+        products = [
+            one[:, i] * one[:, j] for one in (u, x) for i, j in [np.triu_indices(one.shape[1])]
+        ]
+        rows = np.hstack([x, *products]).T
+        return self.summed(lambda scale: iter(rows * scale), batch.complete)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmMeans(sums.BlockSums):
+    """Sums of a and of h a over the rows of each arm; a = (1, alpha z), z scaled design columns.
+
+    h = clip / e(x) for the treated and clip / (1 - e(x)) for the controls: the inverse-propensity
+    weight times its bound, so h lies in [0, 1]. The mean of z in an arm is a ratio of its sums,
+    with weights or without.
+
+    Privacy
+    -------
+    ||a||^2 <= A (1 without columns, else 2, see `Regressors`). Let gamma be the norm's weight of
+    the weighted sums. A row adds v = (a, h a) to the block of its arm, of weighted norm at most N,
+    N^2 = (1 + gamma^2) A. Rows of different arms are orthogonal. For two rows of one arm
+    a . a' = 1 + alpha^2 z . z' >= 0, since alpha ||z|| <= 1, and h >= 0, so v . v' >= 0. So
+    replacing a row moves the sums by at most sqrt(2) N, adding one by N.
+
+    A row without a propensity counts zero, as one that fails the check of its norm (a fault) does.
+    """
+
+    e: Function
+    clip: float
+    regressors: sums.Regressors
+
+    arms: ClassVar[int] = 2
+
+    @property
+    def query(self) -> str:
+        return f"means by arm, {self.regressors.width - 1} columns"
+
+    @cached_property
+    def gamma(self) -> float:
+        """gamma^2 = 1 / (2 clip), which with equal arms gives the least sum of both variances.
+
+        The noise sd of an arm's mean is sd / (rows of the arm) without weights and
+        sd / (gamma clip x all rows) with them, and sd^2 is proportional to 1 + gamma^2.
+        """
+        return float(np.sqrt(0.5 / self.clip))
+
+    @property
+    def blocks(self) -> tuple[sums.QueryBlock, ...]:
+        """Sums of weights, then of alpha z: plain, and with the weight 1 / e itself."""
+        width, norm2 = self.regressors.width, self.regressors.norm2
+        plain = sums.QueryBlock((width,), norm2)
+        return plain, replace(plain, weight=self.gamma**2, unit=1.0 / self.clip)
+
+    def integers(self, batch: Batch) -> Integers:
+        a, e = self.regressors.a(batch).T, self.e(batch.rows)
+        own = np.where(batch.t == 1, e, 1.0 - e)
+        h = np.minimum(np.maximum(self.clip / own, 0.0), 1.0)
+
+        def columns(scale: float) -> Iterator[Vector]:
+            yield from (one * scale for one in a)
+            yield from (h * one * scale for one in a)
+
+        arms = [batch.complete & (batch.t == arm) for arm in (0, 1)]
+        return np.concatenate([self.summed(columns, rows) for rows in arms])

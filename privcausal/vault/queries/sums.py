@@ -1,0 +1,672 @@
+"""Sums of cut scores and of outcomes by arm: what average effects need of the rows."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from privcausal.features.basis import squared_norm
+from privcausal.features.design import Design
+from privcausal.features.rows import Features
+from privcausal.request.schema import Interval
+from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
+from privcausal.vault.batch import Batch
+from privcausal.vault.exit import ONE_FACTOR, Mechanism, Query, grid_scale
+from privcausal.vault.transforms import ScoreVector, Transform
+
+# Queries as lists of blocks: rules of sensitivity that several queries share, each proven once.
+#
+# A row's vector consists of blocks, of which a query states the bounds. The coordinates, their
+# weights, the sensitivity, the exact sum and how a release is read follow (`BlockSums`). `Counts`
+# is
+# the rule of histograms.
+
+UNIT = float(1 << ONE_FACTOR)
+
+
+class HistogramQuery(Query):
+    """Counts of rows in public cells, of one histogram or of several.
+
+    Privacy
+    -------
+    A row's cell depends on that row alone. A row adds one to at most one cell of each of d
+    histograms, and to none where it does not count: adding it moves the joint vector by at most
+    sqrt(d) in l2, replacing it by sqrt(2 d).
+    """
+
+    @property
+    @abstractmethod
+    def sizes(self) -> tuple[int, ...]:
+        """Number of cells of each histogram."""
+
+    @property
+    def units(self) -> Vector:
+        return np.ones(sum(self.sizes))
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        d = len(self.sizes)
+        return float(np.sqrt(2 * d if neighbors == "substitute" else d))
+
+
+@dataclass(frozen=True, eq=False)
+class QueryBlock:
+    """Entries of a row's vector that lie next to each other.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    added : float
+        Largest squared norm of a row's entries.
+    replaced : float, optional
+        Largest squared distance of two complete rows' entries. None: their inner product is never
+        negative, which makes it twice `added`.
+    weight : float
+        Squared weight of the entries in the norm of the whole vector.
+    unit : float or array
+        Natural units of an entry of 1, by `shape` or broadcast to it.
+    matrix : int, optional
+        Each entry of `shape` is a symmetric matrix of this size, held by its upper triangle (row by
+        row), and measured by its Frobenius norm.
+    """
+
+    shape: tuple[int, ...]
+    added: float
+    replaced: float | None = None
+    weight: float = 1.0
+    unit: Any = 1.0
+    matrix: int | None = None
+
+    @property
+    def entries(self) -> tuple[int, ...]:
+        """The shape of its numbers."""
+        if self.matrix is None:
+            return self.shape
+        return *self.shape, self.matrix * (self.matrix + 1) // 2
+
+    def moved(self, neighbors: Neighbors) -> float:
+        """Largest squared change when a row is added, or replaced by a complete one."""
+        twice = 2 * self.added if self.replaced is None else self.replaced
+        return twice if neighbors == "substitute" else self.added
+
+    @property
+    def weights(self) -> Vector:
+        """Of each number in the norm, shape (size,)."""
+        own = np.ones(1) if self.matrix is None else triangle_weights(self.matrix)
+        return np.broadcast_to(np.sqrt(self.weight) * own, self.entries).ravel()
+
+    def read(self, values: Vector) -> Vector:
+        """Its part of a release along the last axis, in its shape."""
+        shaped = values.reshape((*values.shape[:-1], *self.entries))
+        return shaped if self.matrix is None else symmetric(shaped, self.matrix)
+
+
+def squared_change(blocks: Iterable[QueryBlock], neighbors: Neighbors) -> float:
+    """Largest squared norm of what moves when a row is added, or replaced by a complete one."""
+    by_weight: dict[float, float] = {}  # before they are weighed these are small whole numbers
+    for block in blocks:
+        by_weight[block.weight] = by_weight.get(block.weight, 0.0) + block.moved(neighbors)
+    return sum(weight * change for weight, change in by_weight.items())
+
+
+class BlockSums(Mechanism):
+    """Sums over complete rows of vectors that consist of blocks, on one grid.
+
+    Privacy
+    -------
+    Block b has the weight w_b. A subclass proves of each that a row has norm at most A_b there, and
+    that two complete rows differ by at most R_b; any other row adds nothing. Blocks are different
+    coordinates, so squares add up. Adding a row, or replacing it by one that adds nothing, moves
+    the sums by at most A, A^2 = sum of w_b^2 A_b^2. Replacing a complete row by another moves them
+    by at most R, R^2 = sum of w_b^2 R_b^2. Substitution may be either: the larger of the two.
+
+    Where the inner product of any two rows' entries is never negative (numbers that are not, and
+    positive semidefinite matrices), |v - v'|^2 <= |v|^2 + |v'|^2, so R_b^2 = 2 A_b^2.
+
+    With two `arms` each has sums of its own, and a row adds to those of its arm. Two rows of
+    different arms have nothing in common: they differ by at most sqrt(2) A.
+
+    `sum_scale` shows that whole numbers on the grid keep within these bounds, and `grid_sum` checks
+    each row's norm, or the query the factors that it is made of.
+    """
+
+    arms: ClassVar[int] = 1
+
+    @property
+    @abstractmethod
+    def blocks(self) -> tuple[QueryBlock, ...]:
+        """What a row's vector consists of, in this order."""
+
+    @cached_property
+    def row_weights(self) -> Vector:
+        """Weights of a row's numbers in the norm."""
+        return np.concatenate([block.weights for block in self.blocks])
+
+    @property
+    def weights(self) -> Vector:
+        return np.tile(self.row_weights, self.arms)
+
+    @cached_property
+    def row_norm(self) -> float:
+        """A."""
+        return float(np.sqrt(squared_change(self.blocks, "add_remove")))
+
+    @property
+    def scale(self) -> float:
+        """Whole numbers per unit of a row's vector."""
+        return sum_scale(self.row_weights, self.row_norm)
+
+    @property
+    def natural(self) -> Vector:
+        """Natural units of a row's numbers where these are 1."""
+        return np.concatenate([np.broadcast_to(b.unit, b.entries).ravel() for b in self.blocks])
+
+    @property
+    def units(self) -> Vector:
+        return np.tile(self.natural / self.scale, self.arms)
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        if neighbors == "add_remove":
+            return self.row_norm * UNIT
+        if all(block.replaced is None for block in self.blocks):
+            return float(np.sqrt(2.0)) * self.row_norm * UNIT
+        added = self.arms * squared_change(self.blocks, "add_remove")
+        return float(np.sqrt(max(added, squared_change(self.blocks, neighbors)))) * UNIT
+
+    def summed(self, columns: Columns, counted: Mask, fine: Mask | None = None) -> Integers:
+        """Exact sum of the rows that are counted, by their scaled `columns` (see `grid_sum`)."""
+        return grid_sum(columns, self.row_weights, self.row_norm, counted, fine)
+
+    def split(self, values: Vector) -> tuple[Any, ...]:
+        """A release (natural units), or its noise sds, by blocks and in their shapes.
+
+        Two arms are the first axis of each: control and treated.
+        """
+        ends = np.cumsum([math.prod(block.entries) for block in self.blocks])[:-1]
+        if self.arms > 1:
+            values = values.reshape(self.arms, -1)
+        parts = zip(self.blocks, np.split(values, ends, axis=-1), strict=True)
+        return tuple(block.read(part) for block, part in parts)
+
+
+def symmetric(upper: Vector, size: int) -> Matrix:
+    """The symmetric matrices with these upper triangles (row by row, along the last axis)."""
+    out = np.zeros((*upper.shape[:-1], size, size))
+    i, j = np.triu_indices(size)
+    out[..., i, j] = out[..., j, i] = upper
+    return out
+
+
+def triangle_weights(size: int) -> Vector:
+    """By which the upper triangle has the Frobenius norm of the whole matrix."""
+    i, j = np.triu_indices(size)
+    return np.where(i == j, 1.0, np.sqrt(2.0))
+
+
+# -- the grid --------------------------------------------------------------------------------
+
+
+def cut_share(values: Vector, bound: float, least: float) -> Vector:
+    """values / bound, cut to [least, 1]; NaN is 0."""
+    out = values / bound
+    out[np.isnan(out)] = 0.0
+    return np.clip(out, least, 1.0, out=out)
+
+
+Columns = Callable[[float], Iterator[Vector]]
+"""From a scale to the scaled coordinates of the rows' vectors, each valid until the next."""
+
+
+def grid_sum(
+    columns: Columns, weights: Vector, norm: float, counted: Mask, fine: Mask | None = None
+) -> Integers:
+    """Exact integer sum of `counted` rows whose weighted norm is at most `norm`.
+
+    A row that fails the check of its norm in integers (a fault) counts zero. A mechanism that has
+    checked the factors of its products says by `fine` which rows passed: a row whose norm is at
+    most `norm` before rounding passes, by `sum_scale`, and its products need no check.
+
+    Sums of floats are exact here: no entry is above 2^30 norm / weight, and with blocks of 2^15
+    rows there is room below 2^53 for a norm of 200 times a weight.
+    """
+    scale, rows = sum_scale(weights, norm), counted.astype(np.float64)
+    ints = np.empty(len(rows))
+    # sums of squares by weight
+    squares = {} if fine is not None else {w: np.zeros(len(rows)) for w in weights.tolist()}
+    sums = np.empty(len(weights))
+    for k, (column, weight) in enumerate(zip(columns(scale), weights.tolist(), strict=True)):
+        np.rint(column, out=ints)
+        sums[k] = rows @ ints
+        if fine is None:
+            squares[weight] += np.multiply(ints, ints, out=ints)
+    if fine is None:
+        norm2 = sum((weight**2 * square for weight, square in squares.items()), np.zeros(len(rows)))
+        fine = norm2 <= (norm * UNIT) ** 2  # False for NaN
+    if not fine.all():
+        for k, column in enumerate(columns(scale)):
+            sums[k] = rows @ np.where(fine, np.rint(column), 0.0)
+    return sums.astype(np.int64)
+
+
+def sum_scale(weights: Vector, norm: float) -> float:
+    """Integers per unit of a row of weighted norm at most `norm`.
+
+    Rounding moves a row by at most r/2 in the weighted norm, r = ||weights||, and the difference of
+    two rows by at most r. With r / norm taken off, one row stays within 2^k norm, and two differ by
+    at most 2^k Delta wherever Delta >= norm bounds that before rounding. (Outer products are
+    rounded entry by entry and need no longer be PSD: this pays for it.)
+    """
+    return grid_scale(ONE_FACTOR, float(np.sqrt(squared_norm(weights[None, :])[0])) / norm)
+
+
+@dataclass(frozen=True, eq=False)
+class Regressors:
+    """The small vector (a, g): a = (1, alpha z) with z scaled design columns, g group indicators.
+
+    alpha = 1/sqrt(largest ||z||^2), so ||a||^2 <= 2 for any number of columns. `group_sets` is the
+    largest number of groups a row is in.
+    """
+
+    design: Design
+    groups: int
+    group_sets: int
+
+    @cached_property
+    def width(self) -> int:
+        return 1 + len(self.design.columns)
+
+    @cached_property
+    def alpha(self) -> float:
+        columns = self.design.columns
+        factors = {c.term for c in columns if c.kind == "indicator"}
+        free = sum(c.kind != "indicator" for c in columns)
+        return float(1.0 / np.sqrt(max(free + len(factors), 1)))
+
+    @property
+    def norm2(self) -> float:
+        """Largest ||a||^2."""
+        return 2.0 if self.width > 1 else 1.0
+
+    def a(self, batch: Batch) -> Matrix:
+        z = batch.rows.scaled(self.design)
+        out = np.empty((len(z), self.width), order="F")
+        out[:, 0] = 1.0
+        np.multiply(z, self.alpha, out=out[:, 1:])
+        if not self.design.plain:
+            out[np.isnan(out)] = 0.0
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class CutScore:
+    """One score over its cut, in [-1, 1], as a vector of one entry."""
+
+    score: Transform
+    cut: float
+
+    size = 1
+
+    @property
+    def unit(self) -> float:
+        """Natural units of 1."""
+        return self.cut
+
+    def __call__(self, batch: Batch) -> Matrix:
+        """Shape (n, 1)."""
+        return cut_share(self.score(batch), self.cut, -1.0)[:, None]
+
+
+Scores = CutScore | ScoreVector
+"""A vector of norm 1 at most for each row."""
+
+
+MASS_COST = 0.2
+"""Extra squared sensitivity paid for the masses: a tenth more noise on the scores."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreSums(BlockSums):
+    """Sums of x_j (a, g), of the upper triangle of a a', of masses, and in groups, over rows.
+
+    x in R^J is the row's vector of scores, or its one score; q_k in [0, 1] are the masses, the
+    estimands' denominators over their bounds. `by_group` says what is summed in groups beside the
+    scores, by its place in (1, q_1, q_2, ...). With `slopes`, which one score alone has, products
+    with z are of that score, over the same cut.
+
+    Privacy
+    -------
+    The rule is that of `BlockSums`. Let A = ||a||^2 and m = ||g||^2 at most. Scores:
+    ||x (a, g)||^2 <= A + m; with `slopes`, (x, x' alpha z, x g) is no longer, since |x'| <= 1.
+    All else has one weight. ||a a'||^2 = ||a||^4 <= A^2 (and two rows differ by nothing where
+    a = 1). K masses: each at most 1, and no further apart. Each of the sums in groups: ||g||^2 <= m
+    or ||q_k g||^2 <= m, and no entry is negative.
+
+    `scores` and `cut_share` hold x, x' and q in their ranges, whatever the row; A, m and the norm
+    of x are checked for each row, by the floats that are multiplied (`_bounded`).
+    """
+
+    scores: Scores
+    masses: tuple[Transform, ...]
+    regressors: Regressors
+    neighbors: Neighbors
+    by_group: tuple[int, ...] = (0,)
+    slopes: Transform | None = None
+
+    query = "sums of scores"
+
+    @cached_property
+    def blocks(self) -> tuple[QueryBlock, ...]:
+        r, masses, sums = self.regressors, len(self.masses), len(self.by_group)
+        bounds = np.array([1.0, *(q.bound for q in self.masses)])
+        norm2 = r.norm2 + r.group_sets
+        scores = QueryBlock(
+            (self.scores.size, r.width + r.groups), norm2, 4 * norm2, unit=self.scores.unit
+        )
+        rest = (
+            QueryBlock((), r.norm2**2, 0.0 if r.width == 1 else None, matrix=r.width),
+            QueryBlock((masses,), masses, masses, unit=bounds[1:]),
+            QueryBlock(
+                (sums, r.groups), r.group_sets * sums, unit=bounds[list(self.by_group), None]
+            ),
+        )
+        moved = [squared_change(one, self.neighbors) for one in ([scores], rest)]
+        weight = float(np.sqrt(MASS_COST * moved[0] / moved[1])) ** 2
+        return scores, *(replace(block, weight=weight) for block in rest)
+
+    @property
+    def units(self) -> Vector:
+        return self.natural * (1.0 / self.scale)  # of the last digit: what is released stays
+
+    def integers(self, batch: Batch) -> Integers:
+        x = self.scores(batch)
+        q = [cut_share(mass(batch), mass.bound, 0.0) for mass in self.masses]
+        a, g = self.regressors.a(batch).T, batch.member.T
+        own = x if self.slopes is None else CutScore(self.slopes, self.scores.unit)(batch)
+        upper = list(zip(*np.triu_indices(len(a)), strict=True))
+        part = np.empty(len(x))
+
+        def columns(scale: float) -> Iterator[Vector]:
+            a1, q1 = a * scale, [one * scale for one in q]
+            for one, slope in zip(x.T, own.T, strict=True):
+                x1, slope1 = one * scale, slope * scale
+                yield x1
+                yield from (np.multiply(z, slope1, out=part) for z in a[1:])
+                yield from (np.multiply(member, x1, out=part) for member in g)
+            for i, j in upper:
+                yield a1[j] if i == 0 else np.multiply(a[i], a1[j], out=part)  # a_0 is 1
+            yield from q1
+            for k in self.by_group:
+                of = q1[k - 1] if k else scale
+                yield from (np.multiply(of, member, out=part) for member in g)
+
+        return self.summed(columns, batch.complete, self._bounded(x, a.T, g.T))
+
+    def _bounded(self, x: Matrix, a: Matrix, g: Matrix) -> Mask:
+        """The rows with ||x|| <= 1, ||a||^2 <= A and ||g||^2 <= m, but for the floats' rounding.
+
+        That moves a product, and so the row's norm, by a share of 2^-50, for which `grid_scale`
+        takes off one integer of 2^30 beyond the rounding.
+        """
+        # False for NaN
+        inside = squared_norm(a) <= self.regressors.norm2 * (1 + 2.0**-40)
+        inside &= squared_norm(x) <= 1 + 2.0**-40
+        if g.shape[1]:
+            inside &= squared_norm(g) <= self.regressors.group_sets
+        return inside
+
+
+@dataclass(frozen=True, eq=False)
+class VectorScores(BlockSums):
+    """Sum of x v over complete rows: x a score over its cut, in [-1, 1], v a vector of features.
+
+    Privacy
+    -------
+    With the features' own weight w, ||w v|| <= C, and |x| <= 1. So a row has norm at most C, and
+    two differ by at most 2 C. `grid_sum` checks the norm in integers.
+    """
+
+    score: Transform
+    cut: float
+    features: Features
+    what: str
+
+    @property
+    def query(self) -> str:
+        return f"{self.what}, p = {self.features.size}"
+
+    @property
+    def blocks(self) -> tuple[QueryBlock, ...]:
+        norm2 = self.features.cut**2
+        return (QueryBlock((self.features.size,), norm2, 4 * norm2, unit=self.cut),)
+
+    def integers(self, batch: Batch) -> Integers:
+        x = cut_share(self.score(batch), self.cut, -1.0)
+        phi = batch.rows.phi(self.features)
+        x *= self.features.weight(phi)
+
+        def columns(scale: float) -> Iterator[Vector]:
+            scaled = x * scale
+            yield from (scaled * column for column in phi.T)
+
+        return self.summed(columns, batch.complete)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreSquares(BlockSums):
+    """Sums of the upper triangle of x x' over all rows and in each group; x as in `ScoreSums`.
+
+    With `meat`, which one score alone has, also of the upper triangle of x^2 a a'.
+
+    Privacy
+    -------
+    ||x x'||_F = ||x||^2 <= 1, so x x' (1, g) has squared norm at most 1 + ||g||^2, and x^2 a a' at
+    most ||a||^4. Any two rows have inner products of at least zero: those of x x' and y y' are
+    (x'y)^2, and all other factors are not negative or positive semidefinite. One number x^2 in
+    [0, 1], without groups or meat, moves by at most 1. (With m = ||g||^2 and without meat the
+    distance of (s, s g) and (s', s' g') is convex in s and s' and largest at their ends,
+    sqrt(max(1 + m, 2 m)): the stated bound is never below it.)
+    """
+
+    scores: Scores
+    regressors: Regressors
+    meat: bool = False
+
+    query = "sums of squared scores"
+
+    @cached_property
+    def blocks(self) -> tuple[QueryBlock, ...]:
+        r, size, unit = self.regressors, self.scores.size, self.scores.unit**2
+        number = size == 1 and r.group_sets == 0 and not self.meat
+        squares = QueryBlock(
+            (1 + r.groups,), 1.0 + r.group_sets, 1.0 if number else None, unit=unit, matrix=size
+        )
+        if not self.meat:
+            return (squares,)
+        return squares, QueryBlock((), r.norm2**2, unit=unit, matrix=r.width)
+
+    def integers(self, batch: Batch) -> Integers:
+        x = self.scores(batch).T
+        a = self.regressors.a(batch).T if self.meat else x[:0]
+        pairs, upper = (list(zip(*np.triu_indices(len(of)), strict=True)) for of in (x, a))
+
+        def columns(scale: float) -> Iterator[Vector]:
+            for member in (scale, *(member * scale for member in batch.member.T)):
+                yield from (x[i] * x[j] * member for i, j in pairs)
+            square = x[0] * x[0] * scale
+            yield from (square * a[i] * a[j] for i, j in upper)
+
+        return self.summed(columns, batch.complete)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmHistogram(HistogramQuery, Mechanism):
+    """Counts of a number of each row in public cells, in an `arm` and out of it.
+
+    The cells are (-inf, edges[0]], (edges[k], edges[k + 1]], the last of these open, and
+    [edges[-1], inf). Where the number was cut to the edges, the outer cells hold what was cut.
+    A row whose number is NaN is in none.
+    """
+
+    target: Transform
+    edges: Vector
+    what: str
+    arm: int = 1
+
+    @property
+    def query(self) -> str:
+        return f"{self.what} by arm, {self.cells} cells"
+
+    @property
+    def cells(self) -> int:
+        return len(self.edges) + 1
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of cells of both arms: a row is in one of them."""
+        return (2 * self.cells,)
+
+    def integers(self, batch: Batch) -> Integers:
+        value = self.target(batch)
+        inner = np.searchsorted(self.edges, value, side="left")
+        cell = np.where(value >= self.edges[-1], len(self.edges), inner)
+        at = np.where(batch.t == self.arm, self.cells, 0) + cell
+        counted = batch.complete & ~np.isnan(value)
+        return np.bincount(at[counted], minlength=2 * self.cells).astype(np.int64)
+
+    def split(self, values: Vector) -> Matrix:
+        """Counts of the control and of the treated arm, shape (2, cells)."""
+        return values.reshape(2, self.cells)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmHistograms(Mechanism):
+    """Histograms of several numbers of each row, within each arm.
+
+    Privacy
+    -------
+    Each is an `ArmHistogram`, so squared sensitivities add up.
+    """
+
+    parts: tuple[ArmHistogram, ...]
+
+    @property
+    def query(self) -> str:
+        return f"{self.parts[0].query}, {len(self.parts)} times"
+
+    @property
+    def units(self) -> Vector:
+        return np.concatenate([part.units for part in self.parts])
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        return float(np.sqrt(sum(part.sensitivity(neighbors) ** 2 for part in self.parts)))
+
+    def integers(self, batch: Batch) -> Integers:
+        return np.concatenate([part.integers(batch) for part in self.parts])
+
+
+MASS_WEIGHTS: dict[Neighbors, dict[bool, tuple[float, float]]] = {
+    "substitute": {True: (0.5, 0.5), False: (1.0, 0.0)},
+    "add_remove": {True: (0.25, 0.15), False: (0.5, 0.0)},
+}
+"""Squared weights (beta^2, gamma^2) of counts and squares in the norm, with squares or without.
+
+Under substitution they are free while their sum is at most 1. Where a row is added each is paid
+for: the variance of a mean x is then proportional to (1 + beta^2 + gamma^2) (1 + x^2 / beta^2),
+least at beta^2 = |x|, and not much larger at half or twice that.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class ArmSums(Mechanism):
+    """Sums of x, of 1 and (with `squares`) of x^2 by arm, over all its rows and in each group.
+
+    x is Y's place in the window of the row's arm, a public interval: -1 at its lower end and
+    below, 1 at its upper end and above.
+
+    Privacy
+    -------
+    Let beta and gamma <= 1 be the norm's weights of counts and squares, m the largest number of
+    groups a row is in. A row adds v = (x, beta, gamma x^2), squared norm at most
+    S = 1 + beta^2 + gamma^2, to the entries of its arm and of each of its groups there: squared
+    norm at most (1 + m) S, which is the bound for adding a row.
+
+    Replaced by a row of the other arm, which moves other entries: at most 2 (1 + m) S. By a row of
+    the same arm that shares k groups: in 1 + k places v moves to v', whose count stays, and in up
+    to 2 (m - k) others one of them appears or is gone. With d = |x - x'| and |x + x'| <= 2 - d,
+    |v - v'|^2 <= d^2 (1 + gamma^2 (2 - d)^2) <= 4, because gamma^2 d^2 (2 - d) <= 32/27 < 2 + d.
+    Together at most 4 (1 + k) + 2 (m - k) S. So replacing a row moves the sums by at most Delta,
+    Delta^2 = (1 + m) max(4, 2 S): counts and squares are free while beta^2 + gamma^2 <= 1.
+    `BlockSums` would add up what cannot move at once: x and x^2 are bounded together here.
+    """
+
+    windows: tuple[Interval, Interval]
+    groups: int
+    group_sets: int
+    neighbors: Neighbors
+    squares: bool = True
+
+    query = "sums by arm"
+
+    @property
+    def _squared_weights(self) -> tuple[float, float]:
+        return MASS_WEIGHTS[self.neighbors][self.squares]
+
+    @property
+    def _kinds(self) -> int:
+        """Sums, counts, and squares where they are asked for."""
+        return 3 if self.squares else 2
+
+    @property
+    def weights(self) -> Vector:
+        one = np.sqrt([1.0, *self._squared_weights])[: self._kinds]
+        return np.tile(np.repeat(one, 1 + self.groups), 2)
+
+    @property
+    def _half(self) -> Vector:
+        """Half the width of each arm's window, shape (2,)."""
+        return np.array([0.5 * w.width for w in self.windows])
+
+    @property
+    def _row_norm2(self) -> float:
+        return (1 + self.group_sets) * (1.0 + sum(self._squared_weights))
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        if neighbors == "add_remove":
+            return float(np.sqrt(self._row_norm2)) * UNIT
+        return float(np.sqrt(max(4.0 * (1 + self.group_sets), 2 * self._row_norm2))) * UNIT
+
+    @property
+    def units(self) -> Vector:
+        one = 1.0 / sum_scale(self.weights, float(np.sqrt(self._row_norm2)))
+        half = self._half
+        kinds = np.stack([half, np.ones(2), half**2], axis=1)[:, : self._kinds]
+        return np.repeat(kinds.ravel() * one, 1 + self.groups)
+
+    def integers(self, batch: Batch) -> Integers:
+        treated = batch.t == 1
+        middle, half = np.array([w.mid for w in self.windows]), self._half
+        own = treated.astype(np.int64)
+        x = np.clip((batch.y - middle[own]) / half[own], -1.0, 1.0)
+
+        def columns(scale: float) -> Iterator[Vector]:
+            for arm in (~treated, treated):
+                for kind in (x, np.ones_like(x), x**2)[: self._kinds]:
+                    here = kind * arm * scale
+                    yield here
+                    yield from (here * member for member in batch.member.T)
+
+        norm = float(np.sqrt(self._row_norm2))
+        return grid_sum(columns, self.weights, norm, batch.complete)
+
+    def split(self, values: Vector) -> tuple[Matrix, Matrix, Matrix | None]:
+        """Sums of Y - middle of the window, counts, sums of (Y - middle)^2 or None.
+
+        In natural units; each of shape (2, 1 + groups): control and treated, all rows and groups.
+        """
+        found = values.reshape(2, self._kinds, 1 + self.groups)
+        return found[:, 0], found[:, 1], found[:, 2] if self.squares else None

@@ -1,0 +1,336 @@
+"""Differences in differences: the textbook's numbers, the rule for units, words and refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.formula.api as smf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_estimands import Seen, uncut
+
+import privcausal as pc
+from privcausal.errors import PrivcausalError
+from privcausal.estimators import averages
+from privcausal.testing import seeded_noise, zero_noise
+
+BOUNDS: dict[str, Any] = {"Y": (-5, 10), "X": (0, 1), "Z": (-1, 1), "G": ["a", "b"]}
+FORMULA = "Y ~ T | X + Z"
+
+
+def study(n: int = 2000, seed: int = 0) -> pd.DataFrame:
+    """Two rows of each unit; who is treated, and how Y would change, depend on X. The ATT is 1."""
+    rng = np.random.default_rng(seed)
+    x, z = rng.uniform(0, 1, n), rng.uniform(-1, 1, n)
+    d = (rng.random(n) < 0.3 + 0.4 * x).astype(int)
+    before = 2 + x + 2 * d + rng.normal(0, 1, n)
+    after = before + 0.5 + x - 0.3 * z + d + rng.normal(0, 0.5, n)
+    frame = pd.DataFrame(
+        {
+            "id": np.tile(np.arange(n), 2),
+            "year": np.repeat([2018, 2019], n),
+            "Y": np.r_[before, after].clip(-5, 10),
+            "T": np.r_[np.zeros(n, int), d],
+            "X": np.r_[x, rng.uniform(0, 1, n)],
+            "Z": np.tile(z, 2),
+            "G": np.tile(np.where(x < 0.5, "a", "b"), 2),
+        }
+    )
+    return frame.sample(frac=1.0, random_state=1)
+
+
+def did(frame: Any, formula: str = FORMULA, **options: Any) -> Any:
+    options = {"bounds": BOUNDS, "periods": (2018, 2019), "time": "year", "unit": "id", **options}
+    return pc.did(formula, frame, **options)
+
+
+def noiseless(frame: Any, formula: str = FORMULA, **options: Any) -> Any:
+    with (
+        zero_noise(),
+        mock.patch.object(averages, "score_cut", uncut),
+        mock.patch.object(averages, "FACTORS", (np.inf,)),
+    ):
+        return did(frame, formula, **options)
+
+
+def changes(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row for each unit with one row of each year that was not treated before, by pandas."""
+    wide = frame[frame["year"].isin([2018, 2019])]
+    once = ~wide.duplicated(["id", "year"], keep=False)
+    one, two = (wide[once & (wide["year"] == year)].set_index("id") for year in (2018, 2019))
+    both = one.join(two[["Y", "T"]], rsuffix="_after", how="inner")
+    both = both[both["T"] == 0].assign(Y=lambda b: b["Y_after"] - b["Y"], T=lambda b: b["T_after"])
+    return both[["Y", "T", "X", "Z", "G"]].dropna()
+
+
+# -- without noise -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", ["substitute", "add_remove"])
+def test_without_covariates_it_is_ols_with_an_interaction(relation: str) -> None:
+    frame = study()
+    treated = frame[frame["year"] == 2019].set_index("id")["T"]
+    long = frame.assign(treat=frame["id"].map(treated), post=(frame["year"] == 2019).astype(int))
+    ols = smf.ols("Y ~ treat + post + treat:post", long).fit()
+    fit = noiseless(frame, "Y ~ T", neighbors=relation, groups=["G"])
+    assert fit.params["ATT"] == pytest.approx(ols.params["treat:post"], abs=1e-6)
+    # the change by unit is what OLS takes to be two independent rows
+    own = smf.ols("Y ~ T", changes(frame)).fit(cov_type="HC2")
+    assert fit.ate["std_error"].iloc[0] == pytest.approx(own.bse["T"], rel=1e-5)
+    for label in ("a", "b"):
+        inside = smf.ols("Y ~ T", changes(frame).query("G == @label")).fit()
+        assert fit.gate.loc[f"G[{label}]", "estimate"] == pytest.approx(
+            inside.params["T"], abs=1e-6
+        )
+
+
+def sant_anna_zhao(y: Any, t: Any, e: Any, mu0: Any, *, normed: bool = False) -> float:
+    """E[(w1 - w0)(dY - mu0)] with w1 = D / E[D] and w0 = (1 - D) e / (1 - e) over its mean.
+
+    Both means are E[D] where e is right; `normed` takes each weight by its own.
+    """
+    odds = (1 - t) * e / (1 - e)
+    w0 = odds / (odds.mean() if normed else t.mean())
+    return float(np.mean((t / t.mean() - w0) * (y - mu0)))
+
+
+@pytest.mark.parametrize("base", ["linear", "gam"])
+def test_with_covariates_it_is_the_doubly_robust_estimate(base: str) -> None:
+    frame = study()
+    own = changes(frame)
+    fit = noiseless(frame, base=base)
+    seen = Seen(fit, own, 0.1)
+    exact = sant_anna_zhao(seen.y, seen.t, seen.capped, seen.mu0)
+    assert fit.params["ATT"] == pytest.approx(exact, abs=1e-6)
+    # with nuisances by least squares, found without the package
+    x = np.c_[np.ones(len(own)), own["X"], own["Z"]]
+    y, t = own["Y"].to_numpy(), own["T"].to_numpy()
+    mu0 = x @ np.linalg.lstsq(x[t == 0], y[t == 0], rcond=None)[0]
+    e = x @ np.linalg.lstsq(x, t.astype(float), rcond=None)[0]
+    for normed in (False, True):
+        found = sant_anna_zhao(y, t, e, mu0, normed=normed)
+        assert fit.params["ATT"] == pytest.approx(found, abs=1e-3 if base == "linear" else 2e-2)
+    # and not what ignores that trends depend on X
+    naive = own.groupby("T")["Y"].mean()
+    assert naive[1] - naive[0] > fit.params["ATT"] + 0.1
+
+
+def test_it_is_the_effect_on_the_treated_of_changes() -> None:
+    """To the last bit that of `private` on the rows that were made beforehand."""
+    frame = study(600)
+    own = changes(frame).sort_index(key=lambda names: names.astype(str)).reset_index()
+    with seeded_noise(4):
+        one = did(frame, groups=["G"])
+    with seeded_noise(4):
+        two = pc.private(
+            FORMULA, own, unit="id", estimand="ATT", groups=["G"], bounds=BOUNDS | {"Y": (-15, 15)}
+        )
+    assert one.tidy().equals(two.tidy())
+
+
+def test_units_that_do_not_count() -> None:
+    frame = study(400).sort_values(["id", "year"], ignore_index=True)
+    frame[["Y", "X", "T"]] = frame[["Y", "X", "T"]].astype(float)
+    frame.loc[0, "T"] = 1.0  # treated before
+    frame.loc[2, "Y"] = frame.loc[5, "T"] = frame.loc[6, "X"] = np.nan  # of units 1, 2 and 3
+    frame.loc[[9, 11], "X"] = np.nan  # after: not asked for
+    more = [frame.iloc[[12, 15]], frame.iloc[20:30].assign(year=2020), frame.assign(year=np.nan)]
+    odd = pd.concat([frame.drop(index=16), *more])  # units 6 and 7 twice, unit 8 once
+    assert len(changes(odd)) == 400 - 7
+    ols = smf.ols("Y ~ T", changes(odd).assign(Y=lambda d: d["Y"])).fit()
+    with_x = noiseless(odd, "Y ~ T | X")
+    assert with_x.estimate.averages.size == pytest.approx(393, abs=1e-6)
+    plain = noiseless(odd[odd["id"] != 3], "Y ~ T")
+    assert plain.params["ATT"] == pytest.approx(ols.params["T"], abs=1e-6)
+
+
+KINDS: dict[str, Any] = {
+    "bool": (lambda y: y > 2.5, {}),
+    "labels": (lambda y: np.where(y > 2.5, "yes", "no"), {"Y": ["no", "yes"]}),
+    "0/1": (lambda y: (y > 2.5).astype(int), {"Y": [0, 1]}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_outcomes_of_two_values(kind: str) -> None:
+    frame = study(800)
+    coded, bounds = KINDS[kind]
+    ols = smf.ols("Y ~ T", changes(frame.assign(Y=(frame["Y"] > 2.5).astype(float)))).fit()
+    others = {name: BOUNDS[name] for name in "XZG"}
+    labelled = frame.assign(Y=coded(frame["Y"]), T=frame["T"].map({0: "off", 1: "on"}))
+    fit = noiseless(labelled, "Y ~ T", bounds=others | bounds | {"T": ["off", "on"]})
+    assert fit.params["ATT"] == pytest.approx(ols.params["T"], abs=1e-6)
+    assert "change of Y in [-1,1]" in str(fit.summary())
+
+
+def test_text_periods_and_levels_that_are_bought() -> None:
+    frame = study(3000).assign(year=lambda d: np.where(d["year"] == 2018, "spring", "autumn"))
+    fit = noiseless(
+        frame,
+        "Y ~ T | C(G)",
+        periods=None,
+        eps=50.0,
+        bounds={"year": ["spring", "autumn"], "Y": (-5, 10)},
+    )
+    assert fit.schema["G"].values == ("a", "b")
+    assert fit.params["ATT"] == pytest.approx(1.0, abs=0.2)
+    again = noiseless(frame, "Y ~ T | C(G)", periods=None, bounds=fit.schema)  # which is declared
+    assert "bounds" not in set(again.budget["stage"])
+    assert "change of Y in [-15,15]" in str(again.summary())
+
+
+# -- what is said --------------------------------------------------------------------------------
+
+
+def test_words() -> None:
+    with seeded_noise(1):
+        fit, plain = did(study()), did(study(), "Y ~ T")
+    for one, shown in ((fit, "with the same covariates"), (plain, "no anticipation")):
+        text = str(one.summary(full=True))
+        assert "Private Difference in Differences" in text
+        assert "change of Y in [-15,15]" in text
+        assert "2018 to 2019" in text
+        assert "at random" not in text
+        assert "Units:" in text
+        assert shown in " ".join(text.split())
+        assert one.guarantee.unit == "one id (all rows)"
+        assert "Sant'Anna" in one.methods
+        assert not one.sensitivity().randomised
+    assert "unmeasured confounding" not in str(fit.summary(full=True))
+
+
+def test_it_goes_where_results_go(tmp_path: Path) -> None:
+    frame = study()
+    with seeded_noise(2):
+        fit = did(frame, groups=["G"])
+        same: dict[str, Any] = {"data": frame}
+    with seeded_noise(2):
+        exec(fit.call.replace("pc.did(", "fit = pc.did("), same)
+    assert same["fit"].tidy().equals(fit.tidy())
+    fit.save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json")
+    assert str(again.summary(full=True)) == str(fit.summary(full=True))
+    assert again.glance().equals(fit.glance())
+    fit.report(tmp_path / "report.html")
+    assert "Difference in Differences" in (tmp_path / "report.html").read_text()
+    other = pc.compare({"DiD": fit, "loaded": again})
+    assert "ATT" in str(other)
+    with seeded_noise(3):
+        assert len(again.balance(frame, eps=1.0).frame) >= 2
+
+
+def test_the_ledger_holds_the_unit(tmp_path: Path) -> None:
+    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=1.2, delta=1e-5)
+    did(study(), ledger=ledger)
+    assert set(ledger.history["unit"]) == {"id (all rows)"}
+    with pytest.raises(pc.BudgetError, match="left"):
+        did(study(), ledger=ledger)
+
+
+def test_it_is_planned_as_the_fit_on_changes() -> None:
+    with seeded_noise(5):
+        fit = did(study(4000))
+    plan = pc.plan(
+        FORMULA, n=4000, unit="id", estimand="ATT", outcome_sd=0.6, r2=0.2,
+        bounds=BOUNDS | {"Y": (-15, 15)},
+    )  # fmt: skip
+    low, high = fit.conf_int().loc["ATT"]
+    assert float(plan.table["half-width"].iloc[0]) == pytest.approx((high - low) / 2, rel=0.4)
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+YEARS = {"year": pc.Levels([2018, 2019, 2020])}
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no periods": ({"periods": None}, "which two periods"),
+    "three periods": ({"periods": None, "bounds": BOUNDS | YEARS}, "which two periods"),
+    "one period": ({"periods": [2018]}, "which two periods"),
+    "twice the same": ({"periods": (2018, 2018.0)}, "read alike"),
+    "no list": ({"periods": 2018}, "must be a list"),
+    "no such time": ({"time": "month"}, "'month' is not in the data"),
+    "no such unit": ({"unit": "person"}, "'person' is not in the data"),
+    "unit is time": ({"unit": "year"}, "name the unit"),
+    "time is None": ({"time": None}, "names of columns"),
+    "time among covariates": ({"formula": "Y ~ T | year"}, "cannot also be in the formula"),
+    "unit among covariates": ({"formula": "Y ~ T | id"}, "cannot also be in the formula"),
+    "a group of time": ({"groups": ["year"]}, "before treatment"),
+    "a group of the outcome": ({"groups": ["Y >= 1"]}, "before treatment"),
+    "no bounds": ({"bounds": {"X": (0, 1)}}, "needs the bounds of the outcome"),
+    "a function": ({"formula": "I(Y + 1) ~ T"}, "takes a column as its outcome"),
+    "cohorts": ({"bounds": BOUNDS | {"T": ["2004", "2006", "never"]}}, "each cohort by itself"),
+    "cohorts as numbers": ({"bounds": BOUNDS | {"T": (2004, 2007)}}, "each cohort by itself"),
+    "three labels": ({"bounds": BOUNDS | {"Y": ["a", "b", "c"]}}, "two labels"),
+    "an estimand": ({"estimand": "ATE"}, "did has no estimand="),
+    "text": ({"frame": study(50).assign(Y="x")}, "holds text but has numeric bounds"),
+    "a date": (
+        {"frame": study(50).assign(year=pd.Timestamp("2018-01-01"))}, "dates to a number",
+    ),
+    "two spellings": (
+        {"formula": "Y ~ T | X + x", "frame": study(50).assign(x=1.0), "bounds": BOUNDS},
+        "upper and lower case",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_refused_before_anything_is_spent(kind: str, tmp_path: Path) -> None:
+    options, words = WRONG[kind]
+    options = dict(options)
+    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=1.0, delta=1e-5)
+    with pytest.raises(PrivcausalError, match=words) as found:
+        did(options.pop("frame", study(50)), **options, ledger=ledger)
+    assert ledger.fits == 0
+    assert len(str(found.value)) <= 240
+
+
+ODD = st.sampled_from(
+    [0, 1, 2018, 2019, 2.5, -1e308, np.nan, np.inf, None, "2018", "77310.41", "yes", b"2019", True,
+     pd.Timestamp("2018-01-01"), 10**400, (1, 2), 77310.41]
+)  # fmt: skip
+DTYPES = ("object", "float64", "int64", "bool", "str", "category", "datetime64[ns]", "Int64")
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_whatever_rows_hold_nothing_of_them_is_told(data: Any) -> None:
+    """Any values of any type in the columns of units, periods and treatment.
+
+    A call is refused by names and types alone: of the same types with other rows it is too.
+    """
+    n, kinds = 8, {name: data.draw(st.sampled_from(DTYPES)) for name in ("id", "year", "T")}
+    told = []
+    for _ in range(2):
+        frame = pd.DataFrame({"Y": np.linspace(0, 1, n), "X": np.linspace(0, 1, n)})
+        for name, dtype in kinds.items():
+            cells = data.draw(st.lists(ODD, min_size=n, max_size=n))
+            column = pd.Series(cells, dtype=object)
+            try:
+                frame[name] = column.astype(dtype)
+            except Exception:  # this type does not hold these values
+                values = {"category": "a", "str": "a", "datetime64[ns]": "2018-01-01"}
+                frame[name] = pd.Series([values.get(dtype, 1)] * n).astype(dtype)
+        with seeded_noise(1):
+            try:
+                did(frame, "Y ~ T | X")
+                told.append("")
+            except PrivcausalError as error:
+                told.append(f"{type(error).__name__}: {error}")
+    assert told[0] == told[1]
+    assert "77310" not in told[0]
+
+
+@pytest.mark.parametrize("formula", ["Y ~ E", "Y ~ E | X"])
+def test_the_ever_treated_are_told_to_be_multiplied_by_the_period(formula: str) -> None:
+    """By the noisy count of treated units alone, all of which count as missing."""
+    frame = study()
+    frame["E"] = frame.groupby("id")["T"].transform("max")
+    with seeded_noise(1), pytest.warns(pc.PrivcausalWarning, match="must be 0 before"):
+        wrong = did(frame, formula)
+    assert "df['treated'] * df['post']" in wrong.alerts["arm"]
+    with seeded_noise(1):
+        assert "arm" not in did(frame, formula.replace("E", "T")).alerts

@@ -1,0 +1,723 @@
+"""DP-CATE: what the function is, what a fit with queries tells, and the published mechanisms.
+
+Random tests raise a false alarm with probability 1e-6 or are made with seeded noise.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom, kstest, norm
+
+import privcausal as pc
+from privcausal.accounting import delta_after, rho_of
+from privcausal.errors import (
+    BudgetError,
+    CapabilityError,
+    DataError,
+    PrivcausalError,
+    PrivcausalWarning,
+    SchemaError,
+)
+from privcausal.estimators import DPCATE
+from privcausal.estimators.bases import NN, Given, Kernel, Sklearn
+from privcausal.estimators.dpcate import KERNEL, _most
+from privcausal.estimators.paper import starting_points
+from privcausal.features.design import Design
+from privcausal.features.expansions import fourier
+from privcausal.features.functions import Constant
+from privcausal.features.functions import NuisanceTriple as Nuisance
+from privcausal.features.rows import Rows
+from privcausal.request.formula import CausalFormula
+from privcausal.request.schema import Schema
+from privcausal.testing import seeded_noise, zero_noise
+from privcausal.vault import ExactRidge, Ridge, TanhNetwork, Weight
+from privcausal.vault.paper import dpcate as published
+from privcausal.vault.paper.dpcate import Process, PublishedAnswers
+from privcausal.vault.paper.dpcate import SecondStageScores as Scores
+from privcausal.vault.transforms import Outcome
+
+PAPER: dict[str, Any] = {"below_minimum": "published"}
+N = 2700
+
+
+@lru_cache
+def study(n: int = N, seed: int = 0) -> pc.datasets.Study:
+    return pc.datasets.dpcate(1, n, seed)
+
+
+def points(m: int = 7) -> pd.DataFrame:
+    return study(300, 9).frame[["X1", "X2"]].iloc[:m]
+
+
+def fit(**options: Any) -> Any:
+    s = study()
+    return pc.privcate(s.formula, s.frame, **{"learner": "dpcate", "bounds": s.bounds, **options})
+
+
+def printed(**options: Any) -> Any:
+    s = study()
+    data = options.pop("data", s.frame)
+    return pc.paper.dpcate(s.formula, data, **{"bounds": s.bounds, **PAPER, **options})
+
+
+def pehe(result: Any, queries: bool = False) -> float:
+    test = study(300, 9)
+    found = result.predict() if queries else result.predict(test.frame)
+    return float(np.sqrt(np.mean((found["estimate"].to_numpy() - test.tau) ** 2)))
+
+
+# -- the function ----------------------------------------------------------------------------
+
+
+def test_asking_is_free_and_gives_the_same_answer(tmp_path: Any) -> None:
+    """A plain function of released numbers: in any order, one by one, and after save and load."""
+    with seeded_noise(1):
+        found = fit(eps=2.0)
+    at = points(40)
+    whole = found.predict(at)
+    assert whole.equals(found.predict(at))
+    assert whole.iloc[::-1].equals(found.predict(at.iloc[::-1]))
+    one_by_one = pd.concat([found.predict(at.iloc[[i]]) for i in range(len(at))])
+    assert whole.equals(one_by_one)
+    found.save(tmp_path / "fit.json")
+    assert pc.load(tmp_path / "fit.json").predict(at).equals(whole)
+
+
+def test_base_gam_is_what_the_nuisances_have_anyway() -> None:
+    found = []
+    for base in ("gam", "kernel", Kernel()):
+        with seeded_noise(3):
+            found.append(fit(base=base).predict(points()))
+    assert found[0].equals(found[1]) and found[0].equals(found[2])
+
+
+@pytest.mark.parametrize("score", ["r", "dr"])
+def test_error_falls_with_epsilon_to_that_without_noise(score: str) -> None:
+    """The paper's Figure 5: towards a learner without privacy."""
+    errors = []
+    for eps in (0.5, 8.0, 1000.0):
+        with seeded_noise(5):
+            errors.append(
+                pehe(
+                    fit(
+                        learner=DPCATE(score=score),
+                        eps=eps,
+                        control=pc.Control(shares={"average": 0}),
+                    )
+                )
+            )
+    assert errors[0] > errors[1] > errors[2]
+    with zero_noise():
+        without = pehe(
+            fit(learner=DPCATE(score=score), eps=1e4, control=pc.Control(shares={"average": 0}))
+        )
+    assert without < 0.15
+    assert errors[2] < without + 0.15
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("eps", [1.0, 4.0, 16.0])
+def test_the_proven_function_is_no_worse_than_the_published_answers(eps: float) -> None:
+    with seeded_noise(2):
+        proven = pehe(fit(eps=eps))
+        queries = study(300, 9).frame
+        published = pehe(printed(eps=eps, queries=queries), queries=True)
+    assert proven < published
+
+
+def test_the_squared_loss_pays_for_its_reach() -> None:
+    with seeded_noise(2):
+        huber, squared = fit(eps=4.0), fit(eps=4.0, base=Kernel(loss="squared"))
+    names = ["sensitivity", "noise_sd"]
+    lines = [f.budget.set_index("query").filter(like="kernel", axis=0) for f in (huber, squared)]
+    assert (lines[0][names].to_numpy() < lines[1][names].to_numpy()).all()
+
+
+def test_ridge_is_the_papers_lambda() -> None:
+    """The sensitivity of the weights is L / (n lambda), whatever else is chosen."""
+    with zero_noise():
+        ten, one = (fit(base=Kernel(ridge=r)).budget for r in (0.1, 0.01))
+    line = next(i for i, q in enumerate(ten["query"]) if q.startswith("kernel"))
+    assert one["sensitivity"][line] == pytest.approx(10 * ten["sensitivity"][line], rel=1e-6)
+
+
+# -- queries ---------------------------------------------------------------------------------
+
+
+def test_answers_are_those_of_the_function() -> None:
+    """For several points the noise of a process is the smaller: the same numbers as the whole."""
+    with seeded_noise(4):
+        whole = fit()
+    with seeded_noise(4):
+        some = fit(learner=DPCATE(queries=points()))
+    assert some.predict().to_numpy() == pytest.approx(whole.predict(points()).to_numpy())
+    assert some.predict(points().iloc[[3, 1]]).index.tolist() == points().index[[3, 1]].tolist()
+
+
+def test_one_point_gets_its_own_noise() -> None:
+    with seeded_noise(4):
+        one = fit(learner=DPCATE(queries=points(1)))
+    assert "effect at 1 points" in set(one.budget["query"])
+    assert np.isfinite(one.predict().to_numpy()).all()
+
+
+@pytest.mark.parametrize("mode", ["proven", "paper"])
+def test_other_points_are_refused(mode: str, tmp_path: Any) -> None:
+    with seeded_noise(4):
+        if mode == "paper":
+            some = printed(queries=points())
+        else:
+            some = fit(learner=DPCATE(queries=points()))
+    with pytest.raises(CapabilityError, match="7 points"):
+        some.predict(study(300, 9).frame.iloc[20:22])
+    with pytest.raises(CapabilityError):
+        some.plot("effect")
+    some.save(tmp_path / "fit.json")
+    assert pc.load(tmp_path / "fit.json").predict().equals(some.predict())
+    assert "DP-CATE" in str(some.summary())
+    some.report(tmp_path / "report.html")
+
+
+# -- refusals --------------------------------------------------------------------------------
+
+BAD: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
+    "bandwidth": ({"base": lambda: Kernel(bandwidth=0)}, CapabilityError, "bandwidth"),
+    "ridge": ({"base": lambda: Kernel(ridge=-1.0)}, CapabilityError, "ridge"),
+    "tiny ridge": ({"base": lambda: Kernel(ridge=9e-7)}, CapabilityError, "from 1e-06"),
+    "huge ridge": ({"base": lambda: Kernel(ridge=1e300)}, CapabilityError, "to 1e\\+06"),
+    "nan": ({"base": lambda: Kernel(ridge=float("nan"))}, CapabilityError, "ridge"),
+    "loss": ({"base": lambda: Kernel(loss="hinge")}, CapabilityError, "loss"),
+    "functions": ({"base": lambda: Kernel(functions=7)}, CapabilityError, "even"),
+    "score": ({"learner": lambda: DPCATE(score="x")}, CapabilityError, "score"),
+    "linear base": ({"base": "linear"}, CapabilityError, "kernel"),
+    "other learner": ({"learner": "r", "base": "kernel"}, CapabilityError, "dpcate"),
+    "given to a proven call": (
+        {"learner": "r", "base": lambda: true_nuisances(price=None)},
+        CapabilityError, "pc.paper.dpcate",
+    ),
+    "queries": ({"queries": points()}, CapabilityError, "DPCATE"),
+    "column": ({"learner": DPCATE(queries=points()[["X1"]])}, DataError, "X2"),
+    "missing": ({"learner": DPCATE(queries=points().assign(X1=np.nan))}, DataError, "missing"),
+    "none": ({"learner": DPCATE(queries=points(0))}, CapabilityError, "from 1"),
+    "many": ({"learner": DPCATE(queries=pd.concat([points()] * 800))}, CapabilityError, "5000"),
+    "bounds": (
+        {"learner": DPCATE(queries=points()), "bounds": {"Y": (-1, 8), "X1": (0, 1)}},
+        SchemaError, "'X2'"
+    ),
+    "squared": (
+        {"base": Kernel(loss="squared"), "neighbors": "add_remove"}, CapabilityError, "huber"
+    ),
+}  # fmt: skip
+PRINTED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
+    "split": ({"split": "full", "queries": points()}, CapabilityError, "split"),
+    "minimum": (
+        {"below_minimum": "refuse", "eps": 0.01, "queries": points()}, BudgetError, "at least",
+    ),
+    "second": ({"second": "quadratic", "queries": points()}, CapabilityError, "second"),
+    "linear process": (
+        {"second": "linear"}, CapabilityError, "queries="
+    ),
+    "epochs": ({"epochs": 9, "queries": points()}, CapabilityError, "second='network'"),
+    "damping": (
+        {"damping": 0.0, "second": "network", "queries": points()}, CapabilityError, "positive",
+    ),
+    "exact": (
+        {"second": "exact", "queries": points(), "data": lambda: study(4001).frame},
+        CapabilityError, "at most 4,000 rows; nothing was spent",
+    ),
+    "known and given": (
+        {"base": lambda: true_nuisances(price=None), "propensity": 0.5, "queries": points()},
+        CapabilityError, "beside Given",
+    ),
+    "not a function": (
+        {"base": lambda: Given(0.5, 1.0, 2.0)}, CapabilityError, "takes a function",  # type: ignore[arg-type]
+    ),
+    "the former name": ({"score": "r"}, CapabilityError, "write weight='overlap'"),
+    "groups": ({"groups": ["X1 >= 0.5"], "queries": points()}, CapabilityError, "groups"),
+    "unbounded": (
+        {"bounds": {"Y": (-1, 8), "X1": (0, 1)}}, SchemaError, "buys no bounds"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*BAD, *PRINTED])
+def test_wrong_calls_are_refused_and_cost_nothing(name: str, tmp_path: Any) -> None:
+    options, kind, words = (BAD | PRINTED)[name]
+    ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9, allow_published=True)
+
+    def call() -> None:
+        run = fit if name in BAD else printed
+        run(ledger=ledger, **{k: v() if callable(v) else v for k, v in options.items()})
+
+    with pytest.raises(kind, match=words):
+        call()
+    assert ledger.spent.epsilon == 0
+
+
+def test_levels_that_were_not_declared() -> None:
+    frame = study().frame.assign(G=np.resize(["a", "b"], N))
+    bounds = study().bounds | {"G": ["a", "b"]}
+    for level, ok in (("b", True), ("z", False)):
+        at = points().assign(G=level)
+        call = {"learner": DPCATE(queries=at), "bounds": bounds}
+        if ok:
+            with seeded_noise(1):
+                assert len(pc.privcate("Y ~ T | X1 + X2 + C(G)", frame, **call).predict()) == 7
+        else:
+            with pytest.raises(DataError, match="'G'"):
+                pc.privcate("Y ~ T | X1 + X2 + C(G)", frame, **call)
+
+
+def test_without_torch_the_network_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "torch" else real(name, *a)
+    )
+    with pytest.raises(CapabilityError, match=r"privcausal\[nn\]"):
+        printed(second="network", queries=points())
+
+
+# -- as published ----------------------------------------------------------------------------
+
+
+def small() -> tuple[Design, Rows, Any, Any]:
+    rng = np.random.default_rng(0)
+    schema = Schema({"X1": (0, 1), "X2": (0, 1)})
+    design = Design(CausalFormula.parse("Y ~ T | X1 + X2").modifiers, schema, full_rank=False)
+    rows = Rows({"X1": rng.random(80), "X2": rng.random(80)}, 80)
+    return design, rows, rng.uniform(0.1, 1, 80), rng.normal(size=80)
+
+
+def moved_by_mass(stage: Any, rows: Rows, rho: Any, target: Any, at: Rows, x: int) -> Any:
+    """d/dt of g(at) when mass t moves to row x, by finite differences: the influence function."""
+    n, step = len(rho), 1e-5
+    g = []
+    for t in (-step, step):
+        mass = np.full(n, 1 - t)
+        mass[x] += n * t
+        g.append(stage.fit(rows, rho * mass, target * mass, at).g(at))
+    return (g[1] - g[0]) / (2 * step)
+
+
+@pytest.mark.parametrize("kind", ["kernel", "linear"])
+def test_influence_is_the_derivative_in_the_mass_of_a_row(kind: str) -> None:
+    """Corollaries 1 and 2: IF(z) = h(x) rho (phi - g(x)), plus what the ridge does to g itself."""
+    from privcausal.vault import Affine
+
+    design, rows, rho, target = small()
+    features = fourier(design, np.arange(2), 2.0, 40)
+    stage = Ridge(features, 1e-9) if kind == "kernel" else Ridge(Affine(design, np.arange(2)), 1e-9)
+    if kind == "kernel":  # few functions, so that the ridge does not matter
+        stage = Ridge(fourier(design, np.arange(2), 2.0, 4), 1e-9)
+    at = Rows({"X1": np.array([0.1, 0.5, 0.9]), "X2": np.array([0.3, 0.2, 0.8])}, 3)
+    fitted = stage.fit(rows, rho, target, at)
+    residual = target - rho * fitted.g(rows)
+    for x in (0, 17):
+        expected = np.linalg.norm(moved_by_mass(stage, rows, rho, target, at, x))
+        assert fitted.influence(rows)[x] * abs(residual[x]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_exact_kernel_regression_is_that_of_a_good_basis() -> None:
+    """In two columns the basis is all but the kernel: so are g, and how far a row moves it."""
+    design, rows, rho, target = small()
+    rho[:5] = 0.0  # as weights may be
+    at = Rows({"X1": np.array([0.1, 0.5, 0.9]), "X2": np.array([0.3, 0.2, 0.8])}, 3)
+    features = fourier(design, np.arange(2), 2.0, 400)
+    one = ExactRidge(design, np.arange(2), 2.0, 1e-2).fit(rows, rho, target, at)
+    other = Ridge(features, 1e-2).fit(rows, rho, target, at)
+    assert one.g(at) == pytest.approx(other.g(at), rel=1e-5)
+    assert one.influence(rows) == pytest.approx(other.influence(rows), rel=1e-5)
+
+
+@pytest.mark.parametrize("weight", get_args(Weight))
+def test_scores_are_those_of_the_weight(weight: Any) -> None:
+    """Eqs. 4 and 5 with a numeric slope; given x, E rho = lambda(pi) and E rho phi = lambda tau."""
+    e, step = np.linspace(0.1, 0.9, 17), 1e-6
+    value = published.WEIGHT_CURVES[weight][0]
+    slope = (value(e + step) - value(e - step)) / (2 * step)
+    scores = Scores(Nuisance(Constant(0.0), Constant(0.0), Constant(0.0)), weight)
+    mu0, mu1, size = np.full(17, 0.5), np.full(17, 2.0), np.ones(17)
+    expected = np.zeros((2, 17))
+    for t, y in ((0.0, 0.7), (1.0, 1.1)):
+        rho, target = scores.from_values((e, mu0, mu1), t * size, y * size)
+        assert rho == pytest.approx((t - e) * slope + value(e), abs=1e-8)
+        assert (rho >= 0).all()
+        phi_rho = value(e) * (t - e) / (e * (1 - e)) * (y - (mu1 if t else mu0)) + rho * 1.5
+        assert target == pytest.approx(phi_rho, abs=1e-8)
+        # the outcome at its mean, so that only rho (mu1 - mu0) is left
+        share = e if t else 1 - e
+        mean = scores.from_values((e, mu0, mu1), t * size, mu1 if t else mu0)[1]
+        expected += share * np.array([rho, mean])
+    assert expected[0] == pytest.approx(value(e), abs=1e-8)
+    assert expected[1] == pytest.approx(1.5 * value(e), abs=1e-8)
+    if weight in ("overlap", "one"):  # the R- and the DR-learner
+        assert rho == pytest.approx((1 - e) ** 2 if weight == "overlap" else size)
+    ends = published.tangent(weight, np.array([0.1, 0.9]), np.array([1.0, 0.0])).max()
+    grid = [published.tangent(weight, e, t * size).max() for t in (0.0, 1.0)]
+    assert max(grid) == pytest.approx(ends)  # sup rho of Theorem 3
+
+
+@pytest.mark.extra("nn")
+@pytest.mark.slow
+def test_the_networks_hessian_and_jacobian_are_exact() -> None:
+    """Against central differences of the loss and of the output."""
+    import torch
+
+    design, rows, rho, target = small()
+    stage = TanhNetwork(design, np.arange(2), 1.0, 60, 1e-3)
+    x = torch.from_numpy(stage._inputs(rows).copy())
+    weight, goal = torch.from_numpy(rho), torch.from_numpy(target)
+    theta = published._trained(x[:40], weight[:40], goal[:40], 60)
+    rng = np.random.default_rng(1)
+    v = torch.from_numpy(rng.normal(size=len(theta)))
+    step = 1e-5
+    slope = torch.func.grad(published._loss)
+    ends = [slope(theta + s * step * v, x, weight, goal).numpy() for s in (-1, 1)]
+    product = published._hessian(theta, x, weight, goal) @ v.numpy()
+    assert product == pytest.approx((ends[1] - ends[0]) / (2 * step), abs=1e-5)
+    out = [published._forward(theta + s * step * v, x[:5]).numpy() for s in (-1, 1)]
+    jacobian = published._gradients(theta, x[:5].numpy())
+    assert jacobian @ v.numpy() == pytest.approx((out[1] - out[0]) / (2 * step), abs=1e-6)
+
+
+def test_gamma_is_the_largest_influence_on_a_grid() -> None:
+    """Theorem 1's supremum by brute force, and the noise it is multiplied with."""
+    design, rows, _, _ = small()
+    outcome, at = Outcome(-1.0, 3.0), Rows({"X1": np.r_[0.2, 0.7], "X2": np.r_[0.1, 0.6]}, 2)
+    nuisance = Nuisance(Constant(0.3), Constant(0.5), Constant(1.0))
+    for score in get_args(Weight):
+        starts = np.random.default_rng(0).random((10, 2))
+        stage = Ridge(fourier(design, np.arange(2), 1.0, 20), 0.05)
+        order = PublishedAnswers(nuisance, design, outcome, 0.1, score, False, stage, at, starts)
+        rng = np.random.default_rng(2)
+        t, y = (rng.random(80) < 0.3).astype(float), rng.uniform(-1, 3, 80)
+        scores = Scores(nuisance, score)
+        fitted = stage.fit(rows, *scores(rows, t, y), at)
+        found = published.Supremum(design, starts).of(
+            lambda r, f=fitted, o=order, s=scores: o._reach(s, f, r)
+        )
+        axis = np.linspace(0, 1, 41)
+        grid = Rows(
+            dict(zip(("X1", "X2"), map(np.ravel, np.meshgrid(axis, axis)), strict=True)), 1681
+        )
+        best = 0.0
+        for arm in (0.0, 1.0):
+            for end in np.linspace(-1, 3, 5):
+                rho, target = scores(grid, np.full(1681, arm), np.full(1681, end))
+                gap = np.abs(target - rho * fitted.g(grid))
+                best = max(best, float(np.max(fitted.influence(grid) * gap)))
+        assert best <= found * (1 + 1e-3)
+        assert found <= 1.02 * best
+
+
+@pytest.mark.parametrize(
+    "fits", [12, pytest.param(200, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_gamma_is_never_below_brute_force(fits: int) -> None:
+    """Random fits in one to three dimensions; grids with the corners, of 2,000 points or more."""
+    for seed in range(fits):
+        rng = np.random.default_rng(seed)
+        names = [f"X{j + 1}" for j in range(1 + seed % 3)]
+        schema = Schema(dict.fromkeys(names, (0, 1)))
+        formula = CausalFormula.parse("Y ~ T | " + " + ".join(names))
+        design = Design(formula.modifiers, schema, full_rank=False)
+        rows = Rows({name: rng.random(80) for name in names}, 80)
+        at = Rows({name: rng.random(20) for name in names}, 20)
+        t, y = (rng.random(80) < 0.3).astype(float), rng.uniform(-1, 3, 80)
+        score = get_args(Weight)[seed % 5]
+        nuisance = Nuisance(Constant(0.3), Constant(0.5), Constant(1.0))
+        features = fourier(design, np.arange(len(names)), rng.choice([0.3, 1.0]), 40)
+        stage, starts = Ridge(features, 10.0 ** -rng.integers(1, 4)), starting_points(design)
+        order = PublishedAnswers(
+            nuisance, design, Outcome(-1.0, 3.0), 0.1, score, False, stage, at, starts
+        )
+        scores = Scores(nuisance, score)
+        fitted = stage.fit(rows, *scores(rows, t, y), at)
+
+        def reach(public: Rows, o: Any = order, f: Any = fitted, s: Any = scores) -> Any:
+            return o._reach(s, f, public)
+
+        axis = np.linspace(0, 1, {1: 2001, 2: 81, 3: 25}[len(names)])
+        grid = [np.ravel(x) for x in np.meshgrid(*[axis] * len(names))]
+        brute = reach(Rows(dict(zip(names, grid, strict=True)), len(grid[0]))).max()
+        assert published.Supremum(design, starts).of(reach) >= brute * (1 - 1e-9), seed
+
+
+@pytest.mark.parametrize("base", ["gam", NN(epochs=1)], ids=["gam", "nn"])
+def test_published_noise_is_that_of_the_theorem(base: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gamma c(eps, delta, n), with n the rows of the second half and all of eps and delta."""
+    from privcausal.vault import noise
+
+    seen = []
+    real = noise.OperatingSystem.gaussian
+
+    def record(self: Any, exact: Any, query: Any) -> Any:
+        seen.append(query)
+        return real(self, exact, query)
+
+    monkeypatch.setattr(noise.OperatingSystem, "gaussian", record)
+    monkeypatch.setattr(published.Supremum, "of", lambda *_: 2.0)
+    found = printed(queries=points(), eps=3.0, base=base)
+    if isinstance(base, NN):  # each nuisance has half of both
+        nuisances = found.budget[found.budget["stage"] == "nuisance"]
+        assert nuisances["epsilon"].to_numpy() == pytest.approx([1.5, 1.5])
+        assert nuisances["delta"].to_numpy() == pytest.approx([5e-6, 5e-6])
+    n, unit = N / 2, 9.0 * 2.0**-30
+    expected = 2.0 * 5 * np.sqrt(2 * np.log(n) * np.log(2 / 1e-5)) / (3.0 * n)
+    assert seen[-1].scale * unit == pytest.approx(expected)
+
+
+def test_the_default_ridge_is_one_over_the_rows_that_learn() -> None:
+    """So the printed function is no constant: with 1 in place of 1/n it is all but zero."""
+    at = study(300, 9).frame
+    found = {}
+    for ridge in (None, 2 / N, 1.0):
+        with zero_noise():
+            fitted = printed(noise="process", queries=at, base=Kernel(ridge=ridge), eps=1e4)
+        found[ridge] = fitted.predict()["estimate"].to_numpy()
+    assert found[None] == pytest.approx(found[2 / N])
+    assert np.abs(found[1.0]).max() < 0.2
+    assert np.abs(found[None]).max() > 2
+
+
+def true_nuisances(**options: Any) -> Given:
+    """Those of dataset 1, whose propensity and baseline are linear in x."""
+    s = study()
+    x = np.column_stack([np.ones(N), s.frame[["X1", "X2"]]])
+    e, low = (np.linalg.lstsq(x, y, rcond=None)[0] for y in (s.propensity, s.baseline))
+
+    def treated(z: Any) -> Any:
+        return low[0] + z @ low[1:] + s.effect(pd.DataFrame(z, columns=["X1", "X2"]))
+
+    return Given(lambda z: e[0] + z @ e[1:], lambda z: low[0] + z @ low[1:], treated, **options)
+
+
+def test_nuisances_of_ones_own_leave_all_rows_to_the_second_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at, sizes = study(300, 9).frame, []
+    real = Ridge.fit
+
+    def counted(self: Any, rows: Rows, *rest: Any) -> Any:
+        sizes.append(len(rows))
+        return real(self, rows, *rest)
+
+    monkeypatch.setattr(Ridge, "fit", counted)
+    with zero_noise():
+        found = printed(queries=at, base=true_nuisances())
+    assert sizes == [N]
+    assert pehe(found, queries=True) < 0.5
+    assert (found.plan.epsilon, found.plan.delta) == (10**12, 10**7)
+    assert "declared to be public" in found.estimate.notes[0]
+    told = printed(queries=points(), base=true_nuisances(price=(0.5, 1e-6)))
+    assert "declared and not checked" in told.guarantee.statement
+    assert "(0.5, 1e-06)-DP, which is not in this budget" in told.estimate.notes[0]
+
+
+@pytest.mark.parametrize("base", ["kernel", Sklearn.kernel()], ids=["private", "sklearn"])
+def test_the_guarantee_is_published_and_says_where_it_fails(base: Any) -> None:
+    found = printed(queries=points(), base=base)
+    assert found.guarantee.kind == "published"
+    assert "Theorem 1" in found.guarantee.statement
+    assert ("without any protection" in found.guarantee.statement) == isinstance(base, Sklearn)
+    assert found.predict()["std_error"].isna().all()
+    assert "BELOW THE MINIMUM" not in printed(queries=points(), eps=50.0).guarantee.statement
+    assert "BELOW" in printed(queries=study(300, 9).frame, eps=0.5).guarantee.statement
+
+
+def test_minimum_number_of_rows() -> None:
+    plan = printed(queries=points()).plan
+    least = max(55, int(np.ceil(8 * (7 + 2 * np.log(2 / 1e-5)) / 1.0)))
+    assert plan.least_rows == 2 * least
+
+
+def asked(seed: int, at: pd.DataFrame, **options: Any) -> Any:
+    with seeded_noise(seed), pytest.warns(PrivcausalWarning, match="secret state"):
+        found = printed(**options)
+    with seeded_noise(seed):
+        return found, found.predict(at)
+
+
+def test_a_process_holds_no_rows_but_its_own_function() -> None:
+    """Its noise comes by the exit, which has the plan and the noise source, and not the vault."""
+    with seeded_noise(1), pytest.warns(PrivcausalWarning):
+        process = printed(base="kernel").estimate.effect.process
+    kept = vars(process.add_noise.__self__)
+    assert [type(value).__name__ for value in kept.values()] == ["Plan", "_Seeded"]
+
+
+def test_iterative_answers_are_one_draw_of_the_process() -> None:
+    """The same point gives the same answer; a later query is drawn given the noise before."""
+    at = points(5)
+    found, first = asked(1, at)
+    with seeded_noise(99):
+        assert found.predict(at).equals(first)
+        more = found.predict(points(8))
+    assert more.iloc[:5].equals(first)
+    with pytest.raises(CapabilityError, match="saved"):
+        found.save("nowhere.json")
+    assert "DP-CATE" in str(found.summary())
+
+
+def test_the_law_of_sequential_draws() -> None:
+    """Drawn one by one, three near points have the joint law of the process."""
+    design, _, _, _ = small()
+    features = fourier(design, np.arange(2), 1.0, 40)
+
+    class Nothing:
+        def g(self, rows: Rows) -> Any:
+            return np.zeros(len(rows))
+
+    rng = np.random.default_rng(3)
+    at = Rows({"X1": np.r_[0.1, 0.3, 0.9], "X2": np.r_[0.1, 0.2, 0.4]}, 3)
+    draws = np.array(
+        [
+            Process(
+                Nothing(),
+                features,
+                0.5,
+                2.0,
+                lambda *_: rng.standard_normal(1),  # type: ignore[arg-type]
+            ).ask(at)
+            for _ in range(4000)
+        ]
+    )
+    z = rows_of(at, design)
+    cov = 4.0 * 0.5 * np.exp(-((z[:, None] - z) ** 2).sum(axis=2) / 2)
+    white = np.linalg.solve(np.linalg.cholesky(cov), draws.T)
+    assert kstest(white.ravel(), "norm").pvalue > 1e-6
+    assert kstest((white[0] + white[1]) / np.sqrt(2), "norm").pvalue > 1e-6
+    assert kstest((white[1] - white[2]) / np.sqrt(2), "norm").pvalue > 1e-6
+
+
+def rows_of(rows: Rows, design: Design) -> Any:
+    return rows.scaled(design)
+
+
+def test_the_noise_of_the_whole_function_is_equation_19() -> None:
+    """sup rho 4 L sqrt(2 ln(2/delta)) / ((sqrt(2 pi) h)^q lambda n eps), n of the second half."""
+    with seeded_noise(1), pytest.warns(PrivcausalWarning, match="secret state"):
+        found = printed(base=Kernel(bandwidth=0.7, ridge=0.01), eps=3.0)
+    process, area = found.estimate.effect.process, 2 * np.pi * 0.7**2
+    expected = 0.9**2 * 4 * 8 * np.sqrt(2 * np.log(2 / 1e-5)) / (area * 0.01 * N / 2 * 3)
+    assert process.scale == pytest.approx(expected)
+    assert process.density == pytest.approx(1 / area)
+
+
+def test_algorithm_one_answers_once() -> None:
+    """The answers to a batch are those of the function at its points, under the same noise."""
+    _, one_by_one = asked(4, points())
+    with seeded_noise(4):
+        found = printed(noise="process", queries=points())
+    real = printed(noise="process", queries=points())
+    assert "Theorem 3" in real.guarantee.statement
+    assert found.predict().to_numpy() == pytest.approx(one_by_one.to_numpy(), nan_ok=True)
+
+
+@pytest.mark.extra("nn")
+@pytest.mark.parametrize(
+    "second", ["kernel", "exact", "linear", pytest.param("network", marks=pytest.mark.slow)]
+)
+def test_without_noise_published_answers_are_near_the_truth(second: str) -> None:
+    with zero_noise():
+        found = printed(second=second, queries=study(300, 9).frame)
+    assert pehe(found, queries=True) < (0.95 if second == "linear" else 0.6)
+
+
+def test_a_budget_that_sees_no_residuals_does_not_take_them_for_the_whole_range() -> None:
+    """Bounds ten times as wide as the outcome varies, and noise that hides the histogram."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (1000, 2))
+    t = rng.integers(0, 2, 1000)
+    y = np.clip(x[:, 0] + 0.5 * t + 0.5 * rng.standard_normal(1000), -10, 10)
+    frame = pd.DataFrame({"X1": x[:, 0], "X2": x[:, 1], "T": t, "Y": y})
+    bounds = {"X1": (-1, 1), "X2": (-1, 1), "Y": (-10, 10)}
+    off = []
+    for seed in range(6):
+        with seeded_noise(seed):
+            found = pc.privcate(
+                "Y ~ T | X1 + X2", frame, learner="dpcate", eps=0.3, bounds=bounds,
+                control=pc.Control(shares={"average": 0}),
+            )  # fmt: skip
+        off.append(float(np.mean((found.predict(frame)["estimate"] - 0.5) ** 2)))
+    # 0.01; 0.9 where a silent histogram stands for all the range
+    assert np.median(off) < 0.2
+
+
+# -- the number of rows where it is private ------------------------------------------------------
+
+
+def bound(rows: float, sd: float, split: str, max_rows: int = 1) -> float:
+    """What is taken to be the largest number of rows after a noisy count."""
+    trust = SimpleNamespace(max_rows=max_rows)
+    plan = SimpleNamespace(request=SimpleNamespace(trust=trust, split=split))
+    session = SimpleNamespace(vault=SimpleNamespace(size=None), plan=plan)
+    population = SimpleNamespace(count=max(rows, 1.0), count_sd=sd)
+    return _most(SimpleNamespace(session=session, population=population))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("max_rows", [1, 7])
+@pytest.mark.parametrize("sd", [0.01, 3.0, 1e4])
+def test_more_rows_than_are_taken_to_be_there_are_as_rare_as_is_paid_for(
+    sd: float, max_rows: int
+) -> None:
+    """At all sizes, also of the neighbour, by the exact law of the coins; noise at its -10 sd."""
+    for units in (0, 1, 5, 40, 143, 200, 201, 260, 400, 1000, 10**4):
+        for split in ("full", "crossfit"):
+            assert bound((units - 1) * max_rows - 10 * sd, sd, split, max_rows) >= units * max_rows
+        first = np.arange(units + 1)
+        known = np.array([bound(n * max_rows - 10 * sd, sd, "disjoint", max_rows) for n in first])
+        missed = (units - first + 1) * max_rows > known
+        assert binom.pmf(first[missed], units, 0.5).sum() < 1e-16
+    assert norm.cdf(-10) < 1e-20
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("split", ["full", "disjoint", "crossfit"])
+@pytest.mark.parametrize("delta", [1e-5, 2e-12])
+def test_that_chance_is_in_delta(split: str, delta: float, tmp_path: Path) -> None:
+    options = {
+        "control": pc.Control(split=split),
+        "delta": delta,
+        "eps": 4.0,
+        "neighbors": "add_remove",
+    }
+    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=10, delta=delta)
+    found = fit(base=Kernel(functions=10), ledger=ledger, **options)
+    plan = found.plan
+    assert plan.delta == 1 == plan.stage(KERNEL).delta
+    assert plan.rho <= rho_of(4.0, delta_after(delta, 1), gdp=True)
+    assert found.guarantee.epsilon <= 4.0
+    assert found.guarantee.delta == delta
+    assert ledger.spent.delta == 1e-12
+    assert ledger.spent.epsilon <= 4.0
+
+
+def test_where_the_number_of_rows_is_public_nothing_is_taken_off() -> None:
+    assert fit(base=Kernel(functions=10)).plan.delta == 0
+
+
+def test_a_delta_below_that_chance_is_refused() -> None:
+    with pytest.raises(BudgetError, match="delta is too small for learner 'dpcate'"):
+        fit(delta=1e-12, neighbors="add_remove")
+
+
+@pytest.mark.parametrize("make", ["frame", "lists", "one for all", "polars"])
+def test_queries_take_what_predict_takes(make: str) -> None:
+    at: Any = {"X1": [0.2, 0.8], "X2": [0.5, 0.5]}
+    if make == "frame":
+        at = pd.DataFrame(at)
+    elif make == "one for all":
+        at = at | {"X2": 0.5}
+    elif make == "polars":
+        at = pytest.importorskip("polars").DataFrame(at)
+    found = fit(learner=DPCATE(queries=at))
+    assert len(found.predict(at)) == len(found.predict()) == 2

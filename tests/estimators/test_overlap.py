@@ -1,0 +1,93 @@
+"""How much one row may weigh in an average effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import privcausal as pc
+from privcausal.estimators import averages
+from privcausal.testing import seeded_noise
+
+BOUNDS = {"Y": (-8.0, 8.0), "T": (0.0, 1.0), "X": (-2.0, 2.0)}
+
+
+def study(n: int, pull: float, seed: int = 1) -> pd.DataFrame:
+    """Effect 1; treatment leans on X by `pull`, and so does the outcome."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, n)
+    t = (rng.random(n) < 1 / (1 + np.exp(-pull * x))).astype(float)
+    y = np.clip(t + 1.5 * x + rng.standard_normal(n), -8, 8)
+    return pd.DataFrame({"Y": y, "T": t, "X": x})
+
+
+def fitted(frame: pd.DataFrame, eps: float, seed: int = 1, **options: Any) -> Any:
+    with seeded_noise(seed):
+        return pc.private("Y ~ T | X", frame, eps=eps, bounds=BOUNDS, **options)
+
+
+def test_a_known_propensity_has_no_limit() -> None:
+    fit = fitted(study(3000, 0.0), 1, propensity=0.5)
+    assert np.isinf(fit.estimate.averages.weight)
+
+
+def test_noise_asks_for_even_weights_and_confounding_for_its_own() -> None:
+    little = fitted(study(1500, 0.0), 0.3).estimate.averages
+    plenty = fitted(study(60_000, 1.2), 60).estimate.averages
+    assert little.weight < 2
+    assert plenty.weight > little.weight
+    assert abs(plenty.estimate[0] - 1) < 4 * np.sqrt(plenty.cov[0, 0])
+
+
+def test_what_a_limit_leaves_out_is_in_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows weighed as in a difference of means: the law grows, and the truth stays inside."""
+    frame = study(20_000, 1.2)
+    free = fitted(frame, 2).estimate.averages
+    monkeypatch.setattr(averages, "FACTORS", (1.0,))
+    held = fitted(frame, 2).estimate.averages
+    assert held.weight == 1
+    assert held.remainder[0] > 1.5 * free.remainder[0]
+    assert held.privacy[0, 0] < free.privacy[0, 0]
+    assert abs(held.estimate[0] - 1) < held.half_widths(3.0)[0]
+
+
+def test_the_least_predicted_error_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    noises: list[float] = []
+    laws: list[float] = []
+    chosen: list[Any] = []
+    noise, law, weigh = averages._noise, averages.remainder, averages.weighed
+
+    def priced(*given: Any) -> float:
+        noises.append(noise(*given))
+        return noises[-1]
+
+    def allowed(*given: Any, **options: Any) -> Any:
+        found = law(*given, **options)
+        laws.append(found.rms**2)
+        return found
+
+    def kept(*given: Any) -> Any:
+        chosen.append(weigh(*given))
+        return chosen[-1]
+
+    monkeypatch.setattr(averages, "_noise", priced)
+    monkeypatch.setattr(averages, "remainder", allowed)
+    monkeypatch.setattr(averages, "weighed", kept)
+    fitted(study(4000, 0.5), 1)
+    losses = np.array(noises) + np.array(laws)
+    assert len(losses) == len(averages.FACTORS)
+    assert averages.FACTORS[int(np.argmin(losses))] == chosen[0].weight
+    assert noises[-1] < noises[0]
+
+
+def test_the_report_says_how_much_a_row_weighs(tmp_path: Any) -> None:
+    fit = fitted(study(1500, 0.0), 0.3)
+    assert np.isfinite(fit.estimate.averages.weight)
+    fit.report(tmp_path / "report.html")
+    assert "difference of means" in (tmp_path / "report.html").read_text("utf-8")
+    fit.save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json")
+    assert again.estimate.averages.weight == fit.estimate.averages.weight

@@ -1,0 +1,155 @@
+"""The partially linear effect: its limits, its truth, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.formula.api as smf
+
+import privcausal as pc
+from privcausal.estimators import slopes as plr
+from privcausal.inference.cuts import Cut, Extremes
+from privcausal.inference.priors import PRIORS
+from privcausal.testing import seeded_noise, zero_noise
+
+FORMULA = "Y ~ T | X1 + X2"
+BOUNDS: dict[str, Any] = {"Y": (-40, 40), "X1": (-1, 1), "X2": (0, 1)}
+TREATMENTS: dict[str, dict[str, Any]] = {
+    "two arms": {}, "a number": {"T": (-20, 20)}, "several arms": {"T": list("abcd")},
+}  # fmt: skip
+
+
+def study(kind: str, n: int, seed: int = 0) -> pd.DataFrame:
+    """Slopes are 0.5, or 0.5, 1 and -0.4 for arms b, c and d."""
+    rng = np.random.default_rng(seed)
+    x1, x2 = rng.uniform(-1, 1, n), rng.uniform(0, 1, n)
+    base = 2 * x1 + x2 + rng.normal(0, 1, n)
+    if kind == "several arms":
+        drift = np.stack([0 * x1, 0.5 * x1, 0.3 * x2 - 0.5, -0.7 - 0.4 * x1], axis=1)
+        arm = (drift + rng.gumbel(size=(n, 4))).argmax(axis=1)
+        effect, t = np.array([0, 0.5, 1, -0.4])[arm], np.array(list("abcd"))[arm]
+    else:
+        t = 2 + 1.5 * x1 - x2 + rng.normal(0, 1, n)
+        t = t if kind == "a number" else (rng.random(n) < 0.4 + 0.3 * x1).astype(int)
+        effect = 0.5 * t
+    return pd.DataFrame({"Y": base + effect, "T": t, "X1": x1, "X2": x2})
+
+
+def fit(kind: str, data: pd.DataFrame, **options: Any) -> Any:
+    bounds = options.pop("bounds", BOUNDS | TREATMENTS[kind])
+    return pc.private(FORMULA, data, estimand="PLR", bounds=bounds, **options)
+
+
+def uncut(extremes: Extremes, *_: Any, **__: Any) -> Cut:
+    return Cut(4 * float(extremes.largest.max()), 0.0)
+
+
+@pytest.mark.parametrize("kind", TREATMENTS)
+def test_without_noise_it_is_least_squares(kind: str) -> None:
+    """Frisch and Waugh (1933): all slopes jointly, with the sandwich as their covariance.
+
+    Where no row is weighed down for the length of its features: that is put out of force.
+    """
+    data = study(kind, 1500)
+    ols = smf.ols("Y ~ T + X1 + X2", data).fit(cov_type="HC0")
+    own = [name for name in ols.params.index if name.startswith("T")]
+    with (
+        zero_noise(),
+        mock.patch.object(plr, "score_cut", uncut),
+        mock.patch.object(plr.nu, "RESIDUAL_SHARE", 8.0),
+        mock.patch.dict(PRIORS.__dict__, norm_quantile=1.0),
+    ):
+        found = fit(kind, data, base="linear")
+    assert found.params.to_numpy() == pytest.approx(ols.params[own].to_numpy(), abs=1e-6)
+    cov = ols.cov_params().loc[own, own].to_numpy()
+    assert found.estimate.averages.sampling == pytest.approx(cov, rel=2e-3, abs=1e-7)
+
+
+@pytest.mark.parametrize("kind", TREATMENTS)
+@pytest.mark.slow
+def test_intervals_cover(kind: str) -> None:
+    """Of 40 fits, at most 5 miss (a chance of 2e-3 at 95 %)."""
+    truth = np.array([0.5, 1.0, -0.4] if kind == "several arms" else [0.5])
+    missed = np.zeros(len(truth))
+    for seed in range(40):
+        with seeded_noise(seed):
+            limits = fit(kind, study(kind, 3000, seed + 1), eps=1.0).conf_int().to_numpy()
+        missed += (limits[:, 0] > truth) | (limits[:, 1] < truth)
+    assert (missed <= 5).all()
+
+
+def test_a_slope_is_per_unit_of_the_treatment() -> None:
+    data = study("a number", 2000)
+    bounds = BOUNDS | {"T": (-20, 20)}
+    with seeded_noise(1):
+        one = fit("a number", data, bounds=bounds)
+    with seeded_noise(1):
+        other = fit("a number", data.assign(T=100 * data["T"]), bounds=bounds | {"T": (-2e3, 2e3)})
+    assert other.params["PLR"] == pytest.approx(one.params["PLR"] / 100)
+    assert other.bse["PLR"] == pytest.approx(one.bse["PLR"] / 100)
+
+
+def test_loose_bounds_of_the_treatment_cost_little() -> None:
+    data, widths = study("a number", 20_000), []
+    for reach in (5, 100):
+        with seeded_noise(3):
+            found = fit("a number", data, bounds=BOUNDS | {"T": (2 - reach, 2 + reach)})
+        widths.append(found.bse["PLR"])
+    assert widths[1] < 1.5 * widths[0]
+
+
+@pytest.mark.parametrize("kind", TREATMENTS)
+def test_what_results_say(kind: str, tmp_path: Any) -> None:
+    with seeded_noise(0):
+        found = fit(kind, study(kind, 1000))
+    text = str(found.summary(full=True))
+    assert "Private Partially Linear Effect" in text
+    given = {"two arms": "T (1 vs 0)", "a number": "T in [-20,20]", "several arms": "4 arms vs a"}
+    assert given[kind] in text
+    assert ("clipped" in text) == (kind == "two arms")
+    terms = ["T[T.b]", "T[T.c]", "T[T.d]"] if kind == "several arms" else ["PLR"]
+    assert found.params.index.tolist() == terms
+    found.save(tmp_path / "fit.json")
+    assert pc.load(tmp_path / "fit.json").params.equals(found.params)
+    assert found.sensitivity().term == terms[0]
+    found.report(tmp_path / "report.html")
+    plan = pc.plan(FORMULA, n=1000, bounds=BOUNDS | TREATMENTS[kind], estimand="PLR")
+    assert (plan.table["half-width"] > 0).all()
+    if kind == "several arms":
+        assert np.isfinite(found.wald_test("T[T.b] = T[T.c]").statistic)
+
+
+def test_an_arm_that_nobody_has_is_told() -> None:
+    data = study("several arms", 3000)
+    data = data[data["T"] != "d"]
+    with seeded_noise(0), pytest.warns(pc.PrivcausalWarning, match="cannot be told from noise"):
+        found = fit("several arms", data)
+    assert "treatment" in found.alerts
+
+
+@pytest.mark.parametrize("value", [2.0, np.inf, -np.inf])
+def test_a_treatment_without_variation_gives_no_error(value: float) -> None:
+    data = study("a number", 300).assign(T=value)
+    with zero_noise(), pytest.warns(pc.PrivcausalWarning):
+        assert np.isfinite(fit("a number", data).params["PLR"])
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"estimand": "ATT"}, "must be binary.*estimand='ATE' or 'PLR'"),
+        ({"estimand": "PLR", "propensity": 0.5}, "takes no propensity"),
+        ({"estimand": "PLR", "formula": "Y ~ T"}, "needs covariates"),
+        ({"estimand": "PLR", "groups": ["X1 >= 0"]}, "no groups"),
+        ({"estimand": ["ATE", "PLR"]}, "asked for alone"),
+    ],
+)
+def test_what_is_refused(options: dict[str, Any], match: str) -> None:
+    data = study("several arms", 50)
+    asked = {"formula": FORMULA, "bounds": BOUNDS | TREATMENTS["several arms"], **options}
+    with pytest.raises(pc.PrivcausalError, match=match):
+        pc.private(asked.pop("formula"), data, **asked)

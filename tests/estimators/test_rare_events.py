@@ -1,0 +1,90 @@
+"""Rare events: what their mean says of how much covariates can explain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import privcausal as pc
+from privcausal.estimators import nuisances
+from privcausal.inference.population import GramEstimate
+from privcausal.testing import seeded_noise
+
+COLUMNS = [f"X{j}" for j in range(1, 7)]
+BOUNDS: dict[str, Any] = {"Y": [0, 1], "T": (0.0, 1.0), **dict.fromkeys(COLUMNS, (0.0, 1.0))}
+
+
+def study(share: float, seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.random((3000, len(COLUMNS))), columns=COLUMNS)
+    return frame.assign(T=(rng.random(3000) < 0.5) * 1.0, Y=(rng.random(3000) < share) * 1)
+
+
+def fit(frame: pd.DataFrame, seed: int, **options: Any) -> Any:
+    with seeded_noise(seed):
+        found = pc.private(
+            f"Y ~ T | {' + '.join(COLUMNS)}", frame, eps=0.5, bounds=BOUNDS, **options
+        )
+    return found.estimate.averages
+
+
+def test_rare_events_cannot_vary_much_with_covariates(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = fit(study(0.002, 1), 1)
+    monkeypatch.setattr(nuisances, "_most_variance", lambda *a: a[3] ** 2)
+    wide = fit(study(0.002, 1), 1)
+    assert narrow.remainder[0] < 0.8 * wide.remainder[0]
+
+
+@pytest.mark.parametrize("mean", [-1.0, -0.98, -0.3, 0.0, 0.7, 1.0])
+def test_the_most_variance_is_that_of_two_values(mean: float) -> None:
+    """(half - mean)(half + mean), which outcomes at both ends have; with noise it is no less."""
+    rows, half = 1000.0, 1.0
+    gram = GramEstimate(np.eye(2) * rows, 0.0, np.eye(2) * rows)
+    exact = nuisances._most_variance(mean * rows, 0.0, gram, half, 1.0)
+    assert exact == pytest.approx(1 - mean**2, abs=0.003)
+    assert exact > 0
+    assert nuisances._most_variance(mean * rows, 30.0, gram, half, 1.0) >= exact
+    assert nuisances._most_variance(mean * rows, 0.0, gram, half, 5.0) >= exact
+
+
+def test_rows_that_weigh_little_may_hold_the_events() -> None:
+    """A tenth of the rows weighs a fifth, and has all events: the bound is met over all rows."""
+    gram = GramEstimate(np.eye(2) * 920.0, 0.0, np.eye(2) * 920.0)
+    events = np.r_[np.ones(100), np.zeros(900)] - 0.5
+    weights = np.r_[np.full(100, 0.2), np.ones(900)]
+    most = nuisances._most_variance(weights @ events, 0.0, gram, 0.5, weights.mean() / 0.2)
+    assert most >= events.var() - 1e-12
+
+
+CELLS = {(0, 0): (0.31, 0.175, 0.012), (0, 1): (0.49, 0.38, 0.065),
+         (1, 0): (0.05, 0.043, 0.003), (1, 1): (0.15, 0.10, 0.016)}  # fmt: skip
+"""By two covariates: their share, the propensity, and the share of controls with an amount."""
+
+
+def test_confounded_amounts_that_are_mostly_none() -> None:
+    """A cut of residuals that takes all amounts off is no sign of products of covariates.
+
+    Treatment takes a quarter of the amounts off. Rows and noise are seeded: no false alarms.
+    """
+    shares, chance, some = np.array(list(CELLS.values())).T
+    truth = -0.25 * float(shares @ some) * float(np.exp(-2 + 0.7**2 / 2))
+    missed, errors = 0, []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        cell = rng.choice(4, 90_000, p=shares)
+        x = np.array(list(CELLS))[cell]
+        t = rng.random(len(cell)) < chance[cell]
+        has = rng.random(len(cell)) < some[cell] * np.where(t, 0.75, 1.0)
+        y = np.minimum(has * rng.lognormal(-2, 0.7, len(cell)), 14)
+        frame = pd.DataFrame({"Y": y, "T": t.astype(int), "X1": x[:, 0], "X2": x[:, 1]})
+        bounds = {"Y": (0, 14), "X1": (0, 1), "X2": (0, 1)}
+        with seeded_noise(seed):
+            fit = pc.private("Y ~ T | X1 + X2", frame, eps=1, bounds=bounds)
+        low, high = fit.conf_int().loc["ATE"]
+        missed += not low <= truth <= high
+        errors.append(fit.params["ATE"] - truth)
+    assert missed <= 1
+    assert abs(np.mean(errors)) < 0.0015
