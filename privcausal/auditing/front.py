@@ -18,6 +18,7 @@ from privcausal.accounting.price import epsilon_at
 from privcausal.auditing import bounds
 from privcausal.auditing.bounds import (
     AuditTarget,
+    Departure,
     Measure,
     audit_target,
     epsilon_bound,
@@ -245,7 +246,7 @@ def audit(
         try:
             lines: list[Line] = run(target, trials, level)
             departed: str | None = None
-        except bounds.Departure as found:
+        except Departure as found:
             lines, departed = [], str(found)
     return AuditResult(target.words, tuple(lines), level, neighbors, departed)
 

@@ -503,9 +503,9 @@ def test_objects_that_resist_reading_are_missing(value: Any) -> None:
 # -- faults inside the vault -----------------------------------------------------------------
 
 STEPS = [
-    "privcausal.vault.admission.Memory",
-    "privcausal.vault.sources.memory.numbers",
-    "privcausal.vault.sources.memory.labels",
+    "privcausal.vault.sources.memory.Memory",
+    "privcausal.features.design.numbers",
+    "privcausal.features.design.labels",
     "privcausal.vault.passes.first_rows",
     "privcausal.vault.passes.dealt",
     "privcausal.vault.batch.cleaned",

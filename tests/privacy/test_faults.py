@@ -279,7 +279,7 @@ def test_there_are_many_steps() -> None:
     found = steps()
     assert sum(map(len, found.values())) >= LEAST
     names = " ".join(name for of in found.values() for name in of)
-    for part in ("vault.mechanisms", "vault.sources", "vault.transforms", "vault.batch", "noise"):
+    for part in ("vault.queries", "vault.sources", "vault.transforms", "vault.batch", "noise"):
         assert part in names
 
 
@@ -288,7 +288,7 @@ def test_a_step_without_the_guard_would_be_found(monkeypatch: pytest.MonkeyPatch
     code = next(c for n, c in steps()["r"].items() if "Memory.__init__" in n)
 
     def bare(data: Any) -> Any:
-        return admission.Source(admission.Memory(data))
+        return admission.Source(admission.memory.Memory(data))
 
     monkeypatch.setattr("privcausal.api.open_source", bare)
     with pytest.raises(ValueError, match=LABEL):

@@ -112,9 +112,9 @@ def watched(run: Callable[[], Any]) -> Outside:
             return
         if event == "call" and not frame.f_code.co_flags & inspect.CO_GENERATOR:
             # generators are also entered when they are thrown away, whenever that is
-            work[f"{frame.f_globals['__name__']}.{frame.f_code.co_name}"] += 1
+            work[f"{frame.f_globals['__name__']}.{frame.f_code.co_qualname}"] += 1
         elif event == "c_call":
-            caller = f"{frame.f_globals['__name__']}.{frame.f_code.co_name}"
+            caller = f"{frame.f_globals['__name__']}.{frame.f_code.co_qualname}"
             work[f"{caller} calls {getattr(what, '__name__', 'something')}"] += 1
 
     with logs_into(stream), Written() as written, warnings.catch_warnings(record=True) as caught:
@@ -213,8 +213,8 @@ def constant(work: Counter[str]) -> dict[str, int]:
         name: times
         for name, times in work.items()
         if not any(word in name.replace("label_columns", "") for word in LABELS)
-        and "columns.<" not in name
-        and "batch.<" not in name
+        and "distinct.<" not in name
+        and "_clean_levels.<" not in name
     }
 
 

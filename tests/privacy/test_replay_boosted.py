@@ -144,7 +144,7 @@ def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(
             boosting.Boosting,
             "sensitivity",
-            lambda self, *_, whole=False: 2.0 * boosting.BOOSTING_UNIT,
+            lambda self, *_, whole=False: 2.0 * boosting.UNIT,
         )
         with pytest.raises(AssertionError):
             check(pair)

@@ -189,7 +189,10 @@ def test_every_byte_of_a_fit_is_that_of_memory(options: Any, tmp_path: Path) -> 
 
 
 def test_rows_are_read_after_the_charge(tmp_path: Path) -> None:
-    ledger, read = pc.Ledger(tmp_path / "study.db", "study", eps=1.0, delta=1e-5), vault.changes
+    ledger, read = (
+        pc.Ledger(tmp_path / "study.db", "study", eps=1.0, delta=1e-5),
+        vault.admission.changes,
+    )
     fits = []
 
     def watched(*given: Any) -> Any:
