@@ -297,7 +297,7 @@ class One(NamedTuple):
 
 
 class ChosenCut(NamedTuple):
-    """Clipping threshold of a score, the maximum bias of its mean, the scores' rms, and the noise."""
+    """Clipping threshold of a score, maximum bias of its mean, rms of the scores, and noise."""
 
     at: float
     bias: float
