@@ -323,7 +323,10 @@ FORM_NOTE = (
 
 @dataclass(frozen=True)
 class Auto(R):
-    """Learner "r" with one form of the effect: constant, linear, smooth alike, or smooth by term.
+    """Learner "r" with a chosen form of the effect: constant, linear, or smooth.
+
+    A smooth effect has one prior variance for all terms, one per order of roughness, or one per
+    term and order.
 
     All forms are fitted to the moments that learner "r" releases, so their marginal likelihoods are
     comparable. Marginal likelihoods of other learners are not comparable, because their moments
