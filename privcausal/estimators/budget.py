@@ -88,7 +88,7 @@ class BudgetShares:
     labels_delta = 0.1
     """Part of delta for labels found by threshold: the rest loses next to nothing of rho by it."""
 
-    # groups of other learners, which leave out what they do not have
+    # groups of other learners, which omit groups that they do not need
     private_nuisance = 0.42
     """Share of the group; the rest is `private_effect` and bounds. Random laws."""
     private_effect = 0.48
@@ -108,7 +108,7 @@ class BudgetShares:
     trial_effect = 0.9
     """The whole budget except the bounds, because there are no other stages."""
 
-    # where values are
+    # ranges and marginals
     ranges = 0.02
     """64 cells tell where covariates are; as much as for the outcome's range. Building half."""
     outcome_range = 0.02
