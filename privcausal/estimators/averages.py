@@ -568,8 +568,9 @@ def size_limits(state: survey.Survey, noise_sd: float, share: float) -> tuple[fl
 # -- limits of a row's weight ------------------------------------------------------------------
 
 FACTORS = (np.inf, 4.0, 3.2, 2.5, 2.0, 1.6, 1.25, 1.0)
-"""Most that a row may weigh, in weights of a difference of means; the first has no limit. A grid:
-the one of least predicted error is taken."""
+"""Maximum weights of a row, relative to a difference of means; the first has no limit. The entry of
+this grid with the smallest predicted error is used.
+"""
 
 
 def weighed(

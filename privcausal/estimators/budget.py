@@ -78,15 +78,15 @@ class BudgetShares:
 
     # groups of stages, for learners of tau(x)
     top_bounds = 0.1
-    """Bounds that are bought: found early, and all that follows is laid out by them. By hand."""
+    """Privately estimated bounds: they come first, and all later stages depend on them. By hand."""
     top_nuisance = 0.425
-    """As much as for the effect; 0.52 against 0.33 was 2 % better, which is chance. Effect laws."""
+    """As much as for the effect; 0.52 against 0.33 was 2% better, within chance. Effect laws."""
     top_effect = 0.425
-    """What the fit is for. Sketch."""
+    """The main result of the fit. Sketch."""
     top_average = 0.15
-    """It makes the noise variance of tau(x) 18 % larger (0.15 / 0.85), no more. Sketch."""
+    """It makes the noise variance of tau(x) only 18% larger (0.15 / 0.85). Sketch."""
     labels_delta = 0.1
-    """Part of delta for labels found by threshold: the rest loses next to nothing of rho by it."""
+    """Part of delta for labels found by threshold; the other stages lose almost no rho."""
 
     # groups of other learners, which omit groups that they do not need
     private_nuisance = 0.42
@@ -110,17 +110,17 @@ class BudgetShares:
 
     # ranges and marginals
     ranges = 0.02
-    """64 cells tell where covariates are; as much as for the outcome's range. Building half."""
+    """64 cells locate the covariates; as much as for the outcome's range. Building half."""
     outcome_range = 0.02
-    """One histogram of 32 cells, worth a narrower range of the outcome. Effect laws."""
+    """One histogram of 32 cells, worth its cost by a narrower outcome range. Effect laws."""
     average_range = trial_range = 0.08
-    """A look at the outcome, so that loose bounds cost little. Building half."""
+    """A histogram of the outcome, so that loose bounds cost little. Building half."""
     private_ranges = 0.06
     """Two to three percent of rho, the amount that a few columns need. Building half."""
     private_range = 0.18
     """One histogram of the outcome for both nuisances and scores. Building half."""
     marginals = 0.04
-    """16 cells a column are smoothed anyway. Sketch."""
+    """16 cells per column are enough, because they are smoothed. Sketch."""
     private_marginals = 0.08
     """As `marginals`, within a larger group. Sketch."""
     networks_marginals = 0.06
@@ -128,7 +128,7 @@ class BudgetShares:
 
     # Gram matrices
     gram = 0.14
-    """The Gram matrix is shrunken to the population's, and so bears noise. Sketch."""
+    """The Gram matrix tolerates noise, because it is shrunken to the population's. Sketch."""
     private_gram = 0.10
     """Less than `gram`, because effects are not regressed on it. Random laws."""
     r_weights = 0.08
@@ -146,7 +146,7 @@ class BudgetShares:
 
     # nuisances
     treatment = 0.07
-    """Less than for the outcome: e(x) is known to vary little. Sketch."""
+    """Less than for the outcome, because e(x) is known to vary little. Sketch."""
     private_treatment = late_treatment = 0.31
     """The bias of an average is its errors times the outcome's errors. Random laws; the instrument
     has as much as the treatment, by hand.
@@ -156,7 +156,7 @@ class BudgetShares:
     boosted_arms_propensity = 0.15
     """It only weights the arms, so its errors matter least. By hand."""
     outcome = 0.25
-    """The residual product's range, and so all later noise, falls with its errors. Sketch."""
+    """Its errors widen the residual product's range, and thereby all later noise. Sketch."""
     private_outcome = 0.45
     """The largest weight: weight limits turn errors of the mean outcome into bias. Random laws."""
     boosted_outcome = 0.67
@@ -164,9 +164,9 @@ class BudgetShares:
     regress_rough_outcome = 0.2
     """The second fit finds the parts that it misses. By hand."""
     interactions_treatment = 0.06
-    """Half of it lost 14 % in squared error at n = 4,000. Effect laws."""
+    """Half of it lost 14% in squared error at n = 4,000. Effect laws."""
     interactions_outcome = 0.14
-    """As `interactions_treatment`; three times the weight gained nothing more. Effect laws."""
+    """As `interactions_treatment`; three times the weight did not improve on it. Effect laws."""
     private_interactions_treatment = 0.16
     """Products that confound bias an average, so more than for tau(x). Random laws."""
     private_interactions_outcome = 0.22
@@ -181,9 +181,9 @@ class BudgetShares:
 
     # sizes: one histogram, used to choose one number
     interactions_sizes = boosted_interactions_sizes = 0.01
-    """One histogram, of which one quantile is read. By hand."""
+    """One histogram, used for one quantile. By hand."""
     r_sizes = 0.02
-    """One histogram, of which one cut is read. Sketch."""
+    """One histogram, used to choose one clipping threshold. Sketch."""
     dpcate_first_sizes = dpcate_sizes = regress_sizes = 0.02
     """As `r_sizes`. By hand."""
     dr_first_sizes = dr_sizes = x_sizes = x_imputed_sizes = 0.01
@@ -199,9 +199,9 @@ class BudgetShares:
 
     # effects
     r_moments = 0.17
-    """A third of the sketch's 0.48: halves, and a quarter, did no better. Effect laws."""
+    """A third of the sketch's 0.48; a half and a quarter were not better. Effect laws."""
     r_rest = 0.31
-    """Two thirds: what is left of the product has the smaller range. Effect laws."""
+    """Two thirds of the sketch's 0.48: the remaining product has a smaller range. Effect laws."""
     dr_first = dr_scores = x_outcomes = x_imputed = 0.24
     """Half of the sketch's 0.48, for a first effect or for scores minus a first effect. These
     scores have as large a range. By hand.
@@ -236,11 +236,11 @@ class BudgetShares:
 
     # averages
     average_sizes = 0.12
-    """Sizes of scores by arm; the bound of the bias falls with its noise. Building half."""
+    """Sizes of scores by arm; the maximum clipping bias falls with its noise. Building half."""
     private_sizes = 0.16
     """As `average_sizes`. Building half."""
     known_arms = 0.01
-    """Of a known propensity: at n = 5,000 and eps = 1 arms are counted to 1 % of the rows."""
+    """With a known propensity, counts the arms to 1% of the rows at n = 5,000 and eps = 1."""
     average_scores = 0.66
     """The estimate itself. Building half."""
     private_scores = 0.78
@@ -248,7 +248,7 @@ class BudgetShares:
     trial_sums = 0.92
     """The estimate itself, next to `trial_range`."""
     average_squares = 0.14
-    """The variance is raised by its noise, so that too little widens intervals. Building half."""
+    """Its noise is added to the variance, so a small weight widens intervals. Building half."""
     private_squares = 0.10
     """As `average_squares`. Random laws."""
 

@@ -550,10 +550,10 @@ INTERACTIONS = (
 """The stages of interactions."""
 
 CURVES = 3
-"""Products with curvatures that each pair has."""
+"""Number of products with curvatures for each pair."""
 
 ADDITIVE = 0.05
-"""Columns of which additive functions leave no larger sd are additive, but for rounding."""
+"""Residual sd below which a column counts as additive, to allow for rounding."""
 
 
 def interaction_needs(

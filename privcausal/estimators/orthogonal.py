@@ -43,11 +43,13 @@ from privcausal.request.request import Request
 from privcausal.typing import Matrix, Vector
 
 LEAST_RMS = 1e-3
-"""Floor of the root mean square, as a share of the cut: a variance of zero cannot be divided by."""
+"""Minimum root mean square, as a share of the threshold, to avoid division by a zero variance."""
 
 ERROR_POINTS = 128
-"""Points of the synthetic population at which errors of nuisances are evaluated: their covariances
-are over all pairs."""
+"""Number of points of the synthetic population for nuisance errors.
+
+Their covariances are over all pairs of points, so the number is kept small.
+"""
 
 
 def conditional(state: survey.Survey) -> EffectRegression:

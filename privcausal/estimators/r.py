@@ -263,7 +263,7 @@ def with_products(
 
 
 HIDING = 1e9
-"""Noise that hides everything: by how much more makes no difference."""
+"""Relative noise that hides everything; larger values make no difference."""
 
 
 def water_filling(variance: Vector, noise: float) -> Vector:

@@ -247,8 +247,9 @@ class FitRun:
 
 
 RANGE_CELLS = 64
-"""Equal cells of a declared range, by which it is narrowed: three hold the values where bounds are
-20 times too wide."""
+"""Equal cells of a declared range, used to narrow it: three cells hold the values if bounds are 20
+times too wide.
+"""
 
 
 def range_needs(request: Request, weight: float) -> list[budget.StageWeight]:
