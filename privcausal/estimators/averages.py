@@ -50,7 +50,7 @@ class Score(vault.Transform, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class EffectCentre:
-    """The projection a'coef of an effect that is already known, and scores centered there.
+    """The projection a'coef of a known effect, and scores centered at this projection.
 
     The slopes are the pilot's slopes plus the slopes of the remaining effect. This is exact because
     both are linear in the score. The range of the remaining effect does not grow with the effect,

@@ -212,9 +212,7 @@ class EffectFit:
         effect: Effect,
         pilot: Effect | None = None,
     ) -> EffectFit:
-        """From nuisances that were learned together, with the effect of `pilot` (by default
-        `effect`).
-        """
+        """From nuisances that were learned together; the pilot defaults to `effect`."""
         state, pilot = known.state, pilot or effect
         nuisances = tuple(nuisance_of(p, pilot, state.outcome) for p in partials)
         return cls(
@@ -315,7 +313,7 @@ CLIPPING_NOTE = (
 
 
 POOR_OVERLAP, MOST_CUT = 0.1, 0.5
-"""Shares of rows with clipped propensities above which the result adds a note, or only an alert."""
+"""Shares of rows with clipped propensities above which the result adds a note or an alert."""
 
 OVERLAP_NOTE = (
     "About {share:.0%} of the rows have a propensity below {clip:.2g} or above {other:.2g}. By "

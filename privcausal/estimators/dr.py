@@ -29,13 +29,13 @@ DR_MOMENTS = StageKey("effect", "score moments")
 class DR(CateLearner):
     """Regress the doubly robust score minus a first effect tau_1(x).
 
-    The first effect comes from residuals and gives the arm means. The final effect is tau(x) =
-    tau_1(x) plus the fit. A better tau_1 gives a smaller range of the regressed score.
+    The first effect comes from residuals and gives the arm means. The final effect is
+    tau(x) = tau_1(x) plus the fit. A better tau_1 gives a smaller range of the regressed score.
 
     The score can be as large as R/c for an outcome of range R and a propensity clip c. The noise
     grows with the clipping threshold of the score. This threshold is chosen from a noisy histogram
-    of the score's size: a wider threshold adds squared noise, a narrower one adds bias. With c =
-    0.1, few scores come near R/c. A narrower propensity clip therefore costs noise mostly where
+    of the score's size: a wider threshold adds squared noise, a narrower one adds bias. With
+    c = 0.1, few scores come near R/c. A narrower propensity clip therefore costs noise mostly where
     overlap is poor. Learner "r" is the default because it does not divide by the propensity.
     """
 

@@ -219,8 +219,9 @@ def _most_variance(
 
     The bound is (half - mean)(half + mean), with the noisy mean moved two noise sds toward the
     middle. The mean of rare events, or of amounts that are mostly zero, cannot vary much with
-    covariates. The sum is weighted. The mean of all rows may therefore be up to `relative` times
-    farther from the nearer end, where `relative` is the mean weight divided by the smallest weight.
+    covariates. The sum is weighted. The distance of the mean of all rows from the nearer end may
+    therefore be up to `relative` times as large. Here, `relative` is the mean weight divided by the
+    smallest weight.
     """
     rows = max(float(gram.value[0, 0]), 1.0)
     mean = max(abs(first) - 2 * noise_sd, 0.0) / rows
@@ -502,27 +503,27 @@ def remainder_weight(
     """W = E[w phi phi'] over the synthetic population: the weight of errors in an average's score.
 
     Let the truth be e + d_e, eta + d_y, with E[Y | X, T] = eta + d_y + (T - e - d_e) tau, and let
-    the effect tau be right. Then with d_b = d_y - tau d_e the mean of each score errs by E[w d_e
-    d_b]:
+    the effect tau be right. Then with d_b = d_y - tau d_e the mean of each score errs by
+    E[w d_e d_b]:
 
-    - ATE: Y - mu_T has mean d_b in both arms, because mu_T = eta + (T - e) tau. Further, E[(T -
-      e)/(e (1 - e)) | X] = d_e / (e (1 - e)). Hence w = 1 / (e (1 - e)). The part 1 / e belongs to
-      E[Y(1)], and the part 1 / (1 - e) to E[Y(0)].
+    - ATE: Y - mu_T has mean d_b in both arms, because mu_T = eta + (T - e) tau. Further,
+      E[(T - e)/(e (1 - e)) | X] = d_e / (e (1 - e)). Hence w = 1 / (e (1 - e)). The part 1 / e
+      belongs to E[Y(1)], and the part 1 / (1 - e) to E[Y(0)].
     - ATT: Y - mu0 = Y - eta + e tau has mean T tau + d_b. E[(T - e)/(1 - e) | X] = d_e / (1 - e),
-      and T (T - e)/(1 - e) = T. Therefore sum(score) / sum(T) has mean E[T tau]/E[T] + E[d_e d_b /
-      (1 - e)]/E[T], and w = 1 / ((1 - e) E[T]).
+      and T (T - e)/(1 - e) = T. Therefore sum(score) / sum(T) has mean E[T tau]/E[T] +
+      E[d_e d_b / (1 - e)]/E[T], and w = 1 / ((1 - e) E[T]).
     - ATO: (T - e)(Y - eta) = (T - e)(d_y + (T - e - d_e) tau + u) has mean E[h tau] + E[d_e d_y].
-      (T - e)^2 has mean E[h] + E[d_e^2], for h = Var(T | X). The ratio therefore errs by E[d_e (d_y
-      - tau d_e)] / E[(T - e)^2] for the tau it estimates. This gives w = 1 / E[(T - e)^2],
-      approximated by 1 / E[e (1 - e)].
+      (T - e)^2 has mean E[h] + E[d_e^2], for h = Var(T | X). The ratio therefore errs by
+      E[d_e (d_y - tau d_e)] / E[(T - e)^2] for the tau it estimates. This gives
+      w = 1 / E[(T - e)^2], approximated by 1 / E[e (1 - e)].
     - PLR: as for the ATO, but before the division, so w = 1. With several arms, the mean of the
       score of arm j errs by E[d_j (d_y - sum_i tau_i d_i)]. The slopes err by E[(T - e)(T - e)']^-1
       times this vector.
 
-    If the effect has an error d_tau too, the ATE has the additional error E[d_e d_tau (1 - 2e)/(e
-    (1 - e))]. Its ratio to the balance removes the part due to a constant d_tau. The additional
-    error of the ATT is -E[d_e d_tau e/(1 - e)]/E[T], which is zero for constant d_tau and e. The
-    ATO has no additional error.
+    If the effect has an error d_tau too, the ATE has the additional error E[d_e d_tau
+    (1 - 2e)/(e (1 - e))]. Its ratio to the balance removes the part due to a constant d_tau. The
+    additional error of the ATT is -E[d_e d_tau e/(1 - e)]/E[T], which is zero for constant d_tau
+    and e. The ATO has no additional error.
     """
     phi = state.rows.phi(features)
     return np.asarray((phi.T * _weights(state, e, estimand)) @ phi / len(phi))

@@ -79,8 +79,8 @@ def second_release(
     """Average the moments with a second release; also return moments of products, if any.
 
     Moments of tau are the moments of tau - tau_1 plus G beta_1. The two releases are averaged entry
-    by entry, weighted by the precision of their noise. This uses the whole budget even if the first
-    effect explains very little.
+    by entry, weighted by the precision of their noise. No budget is lost, even if the first effect
+    is uninformative.
     """
     reach = 2 * state.outcome.bound
     coef = reading.effect.pieces[0].additive.coef

@@ -169,9 +169,10 @@ def residual_cut(
 ) -> tuple[survey.Survey, float, float]:
     """Clipping threshold of T - e for a numeric T, its mean square, and the effect on the slope.
 
-    Let V be the clipped T - e. V replaces both residuals, so the slope errs by theta E[V (T - e -
-    V)] / E[V^2]. Relative to the slope, this error is at most the threshold times the mean excess
-    over the threshold, divided by the mean square. The tail condition bounds the excess.
+    Let V be the clipped T - e. V replaces both residuals. The slope therefore errs by theta
+    E[V (T - e - V)] / E[V^2]. Relative to the slope, this error is at most the threshold times the
+    mean excess over the threshold, divided by the mean square. The tail condition bounds the
+    excess.
 
     e(x) is learned from a T that is clipped to its effective range. This causes an error of e,
     which enters through its product with an error of eta.
@@ -307,8 +308,7 @@ class LocalAverage(private.AverageLearner):
             size=rows,
             units=(width_of(session.schema[formula.assigned]), taken),
         )
-        # twice the typical residual of an outcome, because that residual of a treatment in [0, 1]
-        # is a half
+        # twice the typical residual of an outcome: the residual of a treatment in [0, 1] is a half
         scale = 4 * nu.RESIDUAL_SHARE * state.centre.bound
         scores = vault.InstrumentScores(
             tuple((part.e_soft,) for part in instrument),

@@ -345,9 +345,7 @@ class Survey:
 
     @property
     def regressors(self) -> Regressors:
-        """Regressors; levels exclude each other, so a row is in one group per declared text at
-        most.
-        """
+        """Regressors with at most one group per row and text, because levels exclude each other."""
         return Regressors(self.linear, len(self.groups), len(self.session.plan.request.groups))
 
     @property
