@@ -1,11 +1,14 @@
 """S-, T- and X-learner (Kuenzel et al. 2019): regressions within the arms.
 
-What is regressed is the outcome less a mean that both arms share, which leaves an effect as it is:
-noise grows with the range of what is summed. Rows have overlap weights |T - e|. The additive
-function nearest to a mean that is not additive differs between arms whose covariates differ, which
-would look like an effect. So weighted they do not, and both arms' moments have one Gram. What tells
-S and T from R is what they shrink: each arm's regression, not the effect. Without noise nothing is
-shrunk, and on base "linear" their effects are R's.
+The regressions use the outcome minus a mean that both arms share. This does not change the effect,
+and it reduces the noise, which grows with the range of the summed values.
+
+Rows have overlap weights |T - e|. If a mean is not additive and the covariates differ between arms,
+its best additive approximation differs too. This difference would look like an effect. With overlap
+weights, the approximations agree, and the moments of both arms share one Gram matrix.
+
+S and T differ from R in the parameters that they shrink. They shrink the regression of each arm,
+not the effect. Without noise there is no shrinkage, and on base "linear" their effects equal R's.
 """
 
 from __future__ import annotations
@@ -37,12 +40,12 @@ IMPUTED_SIZES = StageKey("effect", "imputed sizes")
 IMPUTED = StageKey("effect", "imputed effects")
 
 Arms = tuple[Moments, Moments]
-"""What is regressed in either arm, the control's first."""
+"""Moments for the regression in each arm, the control first."""
 
 
 @dataclass(frozen=True)
 class _Arms(CateLearner):
-    """What the three share: moments of the outcome's residuals within each arm."""
+    """Shared steps of the three learners: moments of the outcome's residuals within each arm."""
 
     name: ClassVar[str] = "arms"
     shares: ClassVar[Mapping[str, float]] = {
@@ -60,7 +63,7 @@ class _Arms(CateLearner):
         return Recipe(recipes.one_stage_needs, partial(recipes.s_or_t_learner, joint=False))
 
     def contrast(self, state: Survey, arms: Arms, intercept: float, size: float) -> Posterior:
-        """Coefficients of the difference of both arms' means, from prior variances."""
+        """Coefficients of the difference of the two arms' means, from prior variances."""
         raise NotImplementedError
 
     def learn(self, state: Survey) -> EffectFit:
@@ -85,7 +88,7 @@ class _Arms(CateLearner):
         intercept: float,
         size: float,
     ) -> Posterior:
-        """What is taken off for both arms together is taken off each by half."""
+        """Regress in each arm, splitting the joint bias correction equally between the arms."""
         off = 0.5 * (found.cross - moments.cross)
         sd, noise_var = moments.cross_sd / np.sqrt(2), moments.noise_var / 2
         own = replace(moments, cross_sd=sd, noise_var=noise_var)
@@ -123,7 +126,7 @@ class S(_Arms):
             one,
             gram=np.asarray(block_diag(zero.gram, one.gram)),
             cross=np.r_[zero.cross, one.cross],
-            cross_sd=np.tile(one.cross_sd, 2),  # both arms have the same
+            cross_sd=np.tile(one.cross_sd, 2),  # both arms have equal noise
         )
         kept = np.arange(p) if self.interactions else np.arange(1)
         fitted = state.session.regression.arms(both, features, intercept, size, kept)
@@ -145,7 +148,7 @@ class T(_Arms):
 
 @dataclass(frozen=True)
 class X(T):
-    """Imputed effects regressed within each arm and joined: tau = e tau_0 + (1 - e) tau_1."""
+    """Imputed effects regressed within each arm and combined: tau = e tau_0 + (1 - e) tau_1."""
 
     name: ClassVar[str] = "x"
     title: ClassVar[str] = "X-learner"
@@ -169,10 +172,10 @@ class X(T):
 
 
 def _joined(known: orthogonal.NuisanceFit, first: Effect) -> Effect:
-    """Each arm's regression of the effect that the other arm's mean implies for its rows.
+    """Regress, in each arm, the effect that the other arm's mean implies for its rows.
 
-    Where the first effect errs by d, mu_0 errs by -e d and mu_1 by (1 - e) d, and the joined effect
-    by 2 e (1 - e) d <= d / 2: a part of its band.
+    If the first effect has error d, mu_0 has error -e d and mu_1 has error (1 - e) d. The combined
+    effect then has error 2 e (1 - e) d <= d / 2, which is included in its band.
     """
     state, outcome = known.state, known.state.outcome
     soft = state.soft_clip
@@ -198,7 +201,7 @@ def _joined(known: orthogonal.NuisanceFit, first: Effect) -> Effect:
 
 
 def _stages(group: StageGroup) -> tuple[StageKey, StageKey, StageKey]:
-    """Those of the sizes, the moments and, where they are bought, the weights."""
+    """Stages of the sizes, the moments and, if they are released, the weights."""
     sizes, moments, weights = "arm sizes", "arm outcomes", "weights"
     return StageKey(group, sizes), StageKey(group, moments), StageKey(group, weights)
 
@@ -222,7 +225,7 @@ def _arm_needs(
 def _moments(
     known: orthogonal.NuisanceFit, target: vault.Transform | None, stages: orthogonal.EffectStages
 ) -> tuple[orthogonal.Residuals, Matrix]:
-    """Moments of the target (the residual product), and those of each arm, shape (2, p)."""
+    """Moments of the target (by default the residual product), and moments by arm, shape (2, p)."""
     found = orthogonal.residual_moments(known, target, stages, by_arm=True)
     arms = found.cross.reshape(2, -1)
     sd = np.sqrt(2) * found.cross_sd[: arms.shape[1]]

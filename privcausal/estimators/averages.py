@@ -1,10 +1,13 @@
-"""Average effects of any learner: what is summed over the rows, and how it is cut and weighed.
+"""Average effects for all learners: scores, their sums over the rows, clipping, and weights.
 
-Every estimand is E[q tau(X)] / E[q] with a weight q(X): 1 for the ATE, e(X) for the ATT and
-e(X) (1 - e(X)) for the ATO, the effect in the overlap population (Li, Morgan and Zaslavsky 2018).
-The estimate is c + sum(score) / sum(mass), with scores centred at a c near the average itself, so
-that scores are small and noise in the mass matters little. The sums also give the effects in groups
-and the best linear projection. Several averages come from one release of their scores."""
+Every estimand is E[q tau(X)] / E[q] with a weight q(X). The weight is 1 for the ATE and e(X) for
+the ATT. It is e(X) (1 - e(X)) for the ATO, the effect in the overlap population (Li, Morgan and
+Zaslavsky 2018).
+
+The estimate is c + sum(score) / sum(mass). Scores are centered at a value c near the average, so
+scores are small and noise in the mass matters little. The same sums give the effects in groups and
+the best linear projection. Several averages share one release of their scores.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +43,18 @@ from privcausal.typing import Average, Matrix, Vector
 
 
 class Score(vault.Transform, Protocol):
-    """A transform that can also be evaluated at covariates of no row."""
+    """A transform that can also be evaluated at covariates that belong to no row."""
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector: ...
 
 
 @dataclass(frozen=True, eq=False)
 class EffectCentre:
-    """The projection a'coef of an effect that is known already, and scores centred at it.
+    """The projection a'coef of a known effect, and scores centered at this projection.
 
-    Slopes are the pilot's plus those of what is left; this is exact, as both are linear in the
-    score. What is left has a range that does not grow with the effect's, so that the cut takes less
-    of it.
+    The slopes are the pilot's slopes plus the slopes of the remaining effect. This is exact because
+    both are linear in the score. The range of the remaining effect does not grow with the effect,
+    so clipping removes a smaller part.
     """
 
     score: vault.Transform
@@ -60,22 +63,23 @@ class EffectCentre:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What is summed for an average effect.
+    """The score and the mass to sum for an average effect.
 
     Attributes
     ----------
     centre : float
         c, in units of the outcome.
     score, mass : Transform
-        Of each row, by the nuisances of its own fold; the mass is near 1 on average.
+        Score and mass of each row, from the nuisances of its own fold. The mass is near 1 on
+        average.
     extremes : Extremes
-        What scores could be.
+        Largest possible scores.
     mass_spread : float
         Prior sd of the mean mass around 1.
     group_masses : bool
-        Whether groups are weighed by their own mass; else by their rows.
-    pilot : Pilot or None
-        What scores are centred at for the slopes.
+        Whether groups are weighted by their own mass. If False, they are weighted by their rows.
+    pilot : EffectCentre or None
+        Center of the scores for the slopes.
     arm : int
         The arm that counts as treated.
     """
@@ -90,9 +94,9 @@ class Target:
     arm: int = 1
 
     def kept(self, cut: float, rms: float) -> float:
-        """Share of the slope in a constant effect that a cut leaves; all of it for the ATE.
+        """Share of the slope in a constant effect that remains after clipping; 1 for the ATE.
 
-        `rms` is the root mean square of the scores, 0 where it is not known.
+        `rms` is the root mean square of the scores, or 0 if it is unknown.
         """
         if not self.group_masses or rms == 0:
             return 1.0
@@ -108,7 +112,7 @@ def target(
     nuisances: Sequence[functions.NuisanceTriple],
     tau: functions.Function,
 ) -> Target:
-    """Score and mass of the ATT or the ATO, around the mean of tau(x) by the estimand's weight."""
+    """Score and mass of the ATT or the ATO, centered at the estimand's weighted mean of tau(x)."""
     e, outcome, clip, soft = partials[0].e_soft, state.outcome, state.clip, state.soft_clip
     chance = e(state.rows)
     weight = chance if estimand == "ATT" else chance * (1 - chance)
@@ -143,9 +147,10 @@ def average_target(
     tau: functions.Function | None = None,
     within: vault.Outcome | None = None,
 ) -> Target:
-    """That of the ATE: psi - c and its balance; `tau` also centres the scores of the slopes.
+    """Target of the ATE: the score psi - c and the balance as its mass.
 
-    Extremes are those of outcomes `within` a range, or anywhere in their bounds.
+    If `tau` is given, it also centers the scores of the slopes. The extremes allow for outcomes
+    `within` a range, or for any outcome in the declared bounds.
     """
     clip, centre = state.clip, _held(state, centre)
     scores = [
@@ -158,7 +163,7 @@ def average_target(
 
 
 SAME_MASS_SD = 1e-6
-"""Prior sd of a mass that counts rows, as their size does."""
+"""Prior sd of the mean of a mass that counts rows, just as the number of rows does."""
 
 
 def arm_target(
@@ -167,7 +172,10 @@ def arm_target(
     arm: int,
     mass: vault.Transform,
 ) -> Target:
-    """That of E[Y(0)] or E[Y(1)], whose difference is that of the ATE, over the ATE's `mass`."""
+    """Target of E[Y(0)] or E[Y(1)] over the ATE's `mass`.
+
+    The difference of the two targets is the target of the ATE.
+    """
     centre, scores = _arm_scores(state, nuisances, arm)
     return _target(state, centre, scores, mass, nuisances[0].e)
 
@@ -179,7 +187,7 @@ def one_arm_target(
     mass: vault.Transform,
     within: vault.Outcome | None = None,
 ) -> Target:
-    """That of the mean outcome in one of several arms, of which all others are the control."""
+    """Target of the mean outcome in one of several arms, with all other arms as the control."""
     centre, scores = _arm_scores(state, nuisances, 1)
     several = [vault.OfArm(score, arm) for score in scores]
     found = _target(state, centre, several, mass, nuisances[0].e, within)
@@ -201,7 +209,7 @@ def _target(
     e: functions.Function,
     within: vault.Outcome | None = None,
 ) -> Target:
-    """By the scores of each fold, with what these are by the propensity `e` of one of them."""
+    """Target from the scores of each fold; extremes use one fold's score and its propensity `e`."""
     outcome, rows, p = within or state.outcome, state.rows, e(state.rows)
     ends = [[scores[0].at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]
     extremes = Extremes(
@@ -229,7 +237,7 @@ def _pilot(
 
 
 def _held(state: survey.Survey, centre: float) -> float:
-    """Inside the range that an effect can have."""
+    """Clip the center to the range of possible effects."""
     reach = 2 * state.outcome.bound
     return float(np.clip(centre, -reach, reach))
 
@@ -247,7 +255,7 @@ STAGES: Keys = (
 
 
 def averages_needs(request: Request) -> list[budget.StageWeight]:
-    """Releases of the averages of a learner of tau(x); an outcome of two values has no sizes."""
+    """Releases for the averages of a learner of tau(x); a binary outcome needs no sizes."""
     looks = [
         budget.StageWeight(budget.Stages.AVERAGE_RANGE, budget.SHARES.average_range),
         budget.StageWeight(STAGES[0], budget.SHARES.average_sizes),
@@ -260,17 +268,18 @@ def averages_needs(request: Request) -> list[budget.StageWeight]:
 
 
 def arm_needs(request: Request, sizes: StageKey) -> list[budget.StageWeight]:
-    """Counts of the arms in place of `sizes`: whether a known propensity is right."""
+    """Counts of the arms in place of `sizes`, to check a known propensity."""
     if request.propensity is None:
         return []
     return [budget.StageWeight(sizes, budget.SHARES.known_arms)]
 
 
 class WeightedNuisances(NamedTuple):
-    """What the scores of an average are made of.
+    """The nuisances for the scores of an average.
 
-    `nuisances` are one per fold, `remainder` is the law of the bias by their errors, and `weight`
-    the most that a row weighs, in weights of a difference of means.
+    `nuisances` holds one entry per fold. `remainder` is the distribution of the bias from their
+    errors. `weight` is the maximum weight of a row, relative to its weight in a difference of
+    means.
     """
 
     nuisances: tuple[functions.NuisanceTriple, ...]
@@ -279,7 +288,7 @@ class WeightedNuisances(NamedTuple):
 
 
 class One(NamedTuple):
-    """An average that is asked for: its score combines those of the components by `parts`."""
+    """A requested average: its score combines the scores of the components with weights `parts`."""
 
     name: str
     target: Target
@@ -288,7 +297,7 @@ class One(NamedTuple):
 
 
 class ChosenCut(NamedTuple):
-    """Where the score of an average is cut, the most that its mean loses, and the scores' rms."""
+    """Clipping threshold of a score, maximum bias of its mean, rms of the scores, and noise."""
 
     at: float
     bias: float
@@ -299,11 +308,12 @@ class ChosenCut(NamedTuple):
 def averages(
     state: survey.Survey, asked: Sequence[One], stages: Keys, weight: float = np.inf
 ) -> AverageEstimate:
-    """Averages from one release of their scores and one of the squares, with their covariance.
+    """Averages with their covariance, from one release of the scores and one of the squares.
 
-    Each component is cut as it would be alone, by sizes of its own. One is released times (1, z, g)
-    and so has slopes. Of several, a row's cut scores are released as one vector, with noise of the
-    shape that hides all that they can be. `weight` is that of `Weighed`.
+    Each component is clipped as it would be alone, using a histogram of its own sizes. A single
+    score is released times (1, z, g), which gives slopes and groups. If there are several averages,
+    each row's clipped scores are released as one vector. The noise has the shape of the set of all
+    possible vectors. `weight` has the meaning it has in `WeightedNuisances`.
     """
     session, request = state.session, state.session.plan.request
     chosen = _chosen(state, asked, stages)
@@ -314,7 +324,7 @@ def averages(
         _read(sums, sums.split(a), squares.split(b))
         for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
     )
-    # makes the released scores those of the components
+    # This matrix turns the released scores into the scores of the components.
     back = (
         np.linalg.inv(sums.scores.basis)
         if isinstance(sums.scores, vault.ScoreVector)
@@ -342,14 +352,14 @@ def averages(
 
 
 def _by_mass(asked: Sequence[One]) -> dict[int, Target]:
-    """A target for each mass, which several may share."""
+    """One target for each distinct mass; several targets may share a mass."""
     return {id(one.target.mass): one.target for one in asked}
 
 
 def _queries(
     state: survey.Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]
 ) -> tuple[vault.ScoreSums, vault.ScoreSquares]:
-    """What is released of the scores, and of their squares."""
+    """The queries for the scores and for their squares."""
     request, regressors = state.session.plan.request, state.regressors
     if len(asked) == 1:
         sums = summed_scores(state, asked[0].target, chosen[0].at)
@@ -362,9 +372,9 @@ def _queries(
 
 
 def _read(sums: vault.ScoreSums, parts: Sequence[Matrix], squares: Sequence[Matrix]) -> JointData:
-    """Parts of both releases; a mass that is not summed in groups is NaN there.
+    """Parts of both releases; a mass without group sums is NaN in the groups.
 
-    Of one score, either rows or masses are summed in groups, and stand for both.
+    With a single score, the groups have sums of either rows or masses. These sums serve as both.
     """
     score, outer, masses, of_groups = parts
     square, *meat = squares
@@ -379,13 +389,13 @@ def _read(sums: vault.ScoreSums, parts: Sequence[Matrix], squares: Sequence[Matr
 
 
 def _components(asked: Sequence[One]) -> list[int]:
-    """The places of the averages whose scores are entries of the vector, in its order."""
+    """Positions of the averages whose scores are entries of the vector, in the vector's order."""
     found = [k for k, one in enumerate(asked) if one.parts.min() >= 0]
     return sorted(found, key=lambda k: int(np.argmax(asked[k].parts)))
 
 
 def _chosen(state: survey.Survey, asked: Sequence[One], stages: Keys) -> list[ChosenCut]:
-    """The cut of each component as if it were alone; another loses what its components do."""
+    """Each component's own clipping; other averages combine the biases of their components."""
     components = _components(asked)
     sizes = score_sizes(state, [asked[k].target for k in components], stages[0])
     found = []
@@ -408,11 +418,14 @@ def _chosen(state: survey.Survey, asked: Sequence[One], stages: Keys) -> list[Ch
 def _vector(
     state: survey.Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]
 ) -> vault.ScoreVector:
-    """The scores in a basis in which no row's norm is above 1, of least predicted variances.
+    """The scores in a basis with row norms of at most 1, chosen for small predicted variances.
 
-    Each variance counts in what its average has alone of noise and bias. A convex function of the
-    outcome, as the norm of the cut scores is between the places where one meets its cut, is largest
-    at these or at the ends of the outcome's bounds: the shape holds what scores are there.
+    Each average is weighted by the inverse of its own squared noise, clipping bias, and nuisance
+    error.
+
+    Between the points where some score meets its threshold, the norm of the clipped scores is a
+    convex function of the outcome. It is therefore largest at these points or at the ends of the
+    outcome's bounds. The shape contains the scores at all these points.
     """
     components, found = _components(asked), []
     arms = range(len(state.session.plan.request.asked.arms) or 2)
@@ -441,16 +454,19 @@ def _vector(
 
 
 THINNED, MOST_SHAPE_POINTS = 4, 10_000
-"""One of so many points, and about so many at most, find the shape; it is then scaled to hold all
-of them."""
+"""Thinning of the points that determine the shape, and about how many points to keep.
+
+The shape is then scaled to contain all points.
+"""
 
 
 def score_sizes(
     state: survey.Survey, targets: Sequence[Target], stage: StageKey
 ) -> list[ArmSizes] | list[None]:
-    """Sizes of each score by arm; None for an outcome of two values, whose sizes are known.
+    """Sizes of each score by arm; None for a binary outcome, whose sizes are known.
 
-    If the propensity is known, they count the arms too, which is all that two values need.
+    If the propensity is known, the histograms count the arms too. A binary outcome then needs only
+    these counts.
     """
     session, none = state.session, [None] * len(targets)
     if not session.plan.has(stage):
@@ -480,9 +496,10 @@ def _counts(
     histograms: Sequence[vault.ArmHistogram],
     declared: float | None,
 ) -> tuple[list[Matrix], float]:
-    """Of each, the counts by arm, and their noise sd. Arms are looked at if a share is `declared`.
+    """Counts by arm for each histogram, and their noise sd.
 
-    Else the treatment's own moments have shown them.
+    If a share is `declared`, the counts of the arms are checked against it. Otherwise the moments
+    of the treatment have already shown the arms.
     """
     first, many = histograms[0], len(histograms) > 1
     release = session.release(stage, vault.ArmHistograms(tuple(histograms)) if many else first)
@@ -494,7 +511,7 @@ def _counts(
 
 
 def declared_share(state: survey.Survey) -> float | None:
-    """Mean of the known propensities; None where they are estimated."""
+    """Mean of the known propensities, or None if they are estimated."""
     return None if state.known is None else float(np.mean(state.known(state.rows)))
 
 
@@ -505,7 +522,7 @@ def row_sizes(
     what: str = "score sizes",
     declared: float | None = None,
 ) -> ArmSizes:
-    """Sizes over all rows, whatever their arms; these are counted if a share is `declared`."""
+    """Sizes over all rows of all arms; the arms are counted too if a share is `declared`."""
     borders, alone = score_edges(target.bound), np.ones(1)
     if declared is None:
         release = session.release(stage, vault.SizeHistogram(target, borders, what))
@@ -516,7 +533,7 @@ def row_sizes(
 
 
 def summed_scores(state: survey.Survey, target: Target, cut: float = 1.0) -> vault.ScoreSums:
-    """The sums of scores that are cut there."""
+    """The sums of the scores, clipped at `cut`."""
     return vault.ScoreSums(
         vault.CutScore(target.score, cut),
         (target.mass,),
@@ -528,15 +545,16 @@ def summed_scores(state: survey.Survey, target: Target, cut: float = 1.0) -> vau
 
 
 def noise_per_cut(state: survey.Survey, sums: vault.Mechanism, stage: StageKey) -> float:
-    """Noise sd of the mean score per unit of its cut."""
+    """Noise sd of the mean score per unit of its clipping threshold."""
     change = sums.sensitivity(state.session.plan.request.trust.neighbors)
     return state.session.noise_sd(stage, change, float(sums.units[0])) / state.population.count
 
 
 def size_limits(state: survey.Survey, noise_sd: float, share: float) -> tuple[float, float]:
-    """Limits of the number of complete rows: the declared size, where nothing can be missing.
+    """Limits of the number of complete rows: the declared size if no value can be missing.
 
-    Where no number is public, at least the noise, so that division by it is bounded.
+    If the number of rows is not public, the lower limit is at least the noise sd, so that division
+    by the size is bounded.
     """
     session = state.session
     public = session.vault.size
@@ -547,11 +565,12 @@ def size_limits(state: survey.Survey, noise_sd: float, share: float) -> tuple[fl
     return 1.0, public * share
 
 
-# -- how much one row may weigh ---------------------------------------------------------------
+# -- limits of a row's weight ------------------------------------------------------------------
 
 FACTORS = (np.inf, 4.0, 3.2, 2.5, 2.0, 1.6, 1.25, 1.0)
-"""Most that a row may weigh, in weights of a difference of means; the first has no limit. A grid:
-the one of least predicted error is taken."""
+"""Maximum weights of a row, relative to a difference of means; the first has no limit. The entry of
+this grid with the smallest predicted error is used.
+"""
 
 
 def weighed(
@@ -562,25 +581,32 @@ def weighed(
     stage: StageKey,
     arm: tuple[int, vault.Transform] | None = None,
 ) -> WeightedNuisances:
-    """Nuisances with the limits of least predicted squared error, and the law of their bias.
+    """Choose the weight limits with the smallest predicted squared error.
 
-    A score divides by the propensity. Where that is small, the score is large, and with it the
-    noise that hides it. Limits of the propensity save noise at the cost of a bias: what they leave
-    out of the fitted propensity, times the error of the mean outcome. The law of that bias is known
-    from the releases and joins the interval. Without any weights but the arms' shares, an average
-    is the difference of the arms' means, adjusted by the mean outcome alone.
+    A score divides by the propensity. If the propensity is small, the score and the noise it needs
+    are large. Limits on the propensity reduce this noise but add a bias. The bias is the part of
+    the fitted propensity beyond the limits, times the error of the mean outcome. The distribution
+    of that bias is known from the releases and enters the interval. If the arms' shares are the
+    only weights, the average is the difference of the arms' means, adjusted by the mean outcome
+    alone.
 
     Parameters
     ----------
-    partials, nuisances : tuple of FoldNuisances, tuple of Nuisance
-        By fold: propensity and mean outcome (a known propensity has no limits), and what the scores
-        are made of.
+    partials, nuisances : tuple of FoldFit, tuple of NuisanceTriple
+        By fold: propensity and mean outcome, and the nuisances of the scores. A known propensity
+        has no limits.
     tau : Effect
-        The effect that is known already.
+        The effect that is already known.
     stage : StageKey
-        Of the scores.
+        Stage of the scores.
     arm : (int, Transform), optional
-        One of several arms, whose mean outcome is wanted, and the mass of its score; else the ATE.
+        One of several arms, for its mean outcome, and the mass of its score. The default is the
+        ATE.
+
+    Returns
+    -------
+    WeightedNuisances
+        The nuisances with these limits, and the distribution of their bias.
     """
     if partials[0].pair is None:
         return WeightedNuisances(nuisances, remainder(state, partials))
@@ -605,13 +631,13 @@ def weighed(
 
 
 def _noise(state: survey.Survey, target: Target, stage: StageKey) -> float:
-    """Squared noise and bias of the best cut, whatever the sizes within what scores could be."""
+    """Squared noise plus squared bias of the best threshold, for any sizes within the extremes."""
     noise = noise_per_cut(state, summed_scores(state, target), stage)
     cut = score_cut(target.extremes, noise, None, None, state.population.count)
     return float((noise * cut.at) ** 2 + cut.bias**2)
 
 
-# -- what a call asks for ---------------------------------------------------------------------
+# -- the averages of a call --------------------------------------------------------------------
 
 
 def asked_averages(
@@ -621,9 +647,9 @@ def asked_averages(
     tau: Effect,
     stage: StageKey,
 ) -> tuple[list[One], float]:
-    """The averages, then the risks that ratios are of; and the most that a row weighs in the ATE.
+    """The requested averages, then the risks for ratios; and a row's maximum weight in the ATE.
 
-    The `stage` is that of the scores.
+    `stage` is the stage of the scores.
     """
     request, weight, found = state.session.plan.request, np.inf, dict[str, One]()
     vectors = np.eye(len(request.asked.averages) + bool(request.asked.ratios))

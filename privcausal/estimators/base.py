@@ -1,4 +1,4 @@
-"""The contract of a learner and the steps they share."""
+"""The contract of a learner and the steps that learners share."""
 
 from __future__ import annotations
 
@@ -34,18 +34,21 @@ from privcausal.vault import Vault
 
 
 class Learner(Made, ABC):
-    """Plans its releases from a request, and fits by asking a vault for them.
+    """Plans its releases from a request, and fits by asking a vault for these releases.
 
     Attributes
     ----------
     name : str
-        What users write, and what a saved fit is known by.
+        Name that users write and that saved fits store.
     title : str
-        What results call it; its name unless given.
+        Name in results. Defaults to `name`.
     bands : str
-        What the bands for its effect cover.
+        Text on the coverage of the bands for the effect.
     whole : str
-        Where it has neither nuisances nor a base: why all rows are needed, for who asks to split.
+        Why the learner needs all rows, for learners without nuisances and base. Shown to users who
+        ask for a split.
+    shares : Mapping of str to float
+        Default division of rho among the groups of stages.
     """
 
     name: ClassVar[str]
@@ -56,18 +59,18 @@ class Learner(Made, ABC):
 
     @abstractmethod
     def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
-        """The releases after bounds, with their weights."""
+        """The releases after the bounds, with their weights."""
 
     @abstractmethod
     def run(self, session: survey.FitRun) -> words.Estimate:
         """Spend the plan's stages in order and return the estimate."""
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
-        """The base, if this learner takes it."""
+        """The base, if this learner accepts it."""
         return bases.moment_base(base)
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
-        """Stages with integer budgets; no data are needed."""
+        """Stages with integer budgets; this needs no data."""
         base = self.accepted(base)
         if self.whole and request.split != "full":
             raise CapabilityError(
@@ -98,7 +101,7 @@ class Learner(Made, ABC):
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
-        """What results say of a fit by this learner."""
+        """Description of a fit by this learner, for results."""
         title = cls.title or estimate.plan.learner
         return words.adjusted(
             estimate, title=title, method=cls.method(title, estimate.plan), bands=cls.bands
@@ -106,12 +109,12 @@ class Learner(Made, ABC):
 
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:
-        """How the effect was computed, in a paragraph."""
+        """A paragraph on how the effect was computed."""
         return words.sums_method(title, plan.base)
 
 
 class EffectLearner(Learner):
-    """A learner of tau(x): what `privcate` takes."""
+    """A learner of tau(x), as accepted by `privcate`."""
 
 
 @dataclass(frozen=True)
@@ -124,10 +127,10 @@ class CateLearner(EffectLearner):
 
     @abstractmethod
     def learn(self, state: survey.Survey) -> EffectFit:
-        """Nuisances and tau(x)."""
+        """Learn the nuisances and tau(x)."""
 
     def boosted(self) -> Recipe:
-        """`effect_needs` and `learn` on base "dpebm"."""
+        """Counterparts of `effect_needs` and `learn` on base "dpebm"."""
         raise CapabilityError(f"learner {self.name!r} takes no base 'dpebm'")
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
@@ -174,12 +177,21 @@ class CateLearner(EffectLearner):
 
 @dataclass(frozen=True, eq=False)
 class EffectFit:
-    """The outcome of the nuisance and effect stages. `nuisances` holds one per fold, or one.
+    """Result of the nuisance and effect stages.
 
-    `remainder` is the law of the bias by their errors in an average. Where propensity and mean
-    outcome were learned together, it is what that law says beyond the one of `partials`, one per
-    fold, and `pilot` is the effect that the nuisances have. `centre` is what scores are centred on
-    where that is not the effect.
+    Attributes
+    ----------
+    nuisances : tuple of NuisanceTriple
+        One per fold, or one for all rows.
+    remainder : Remainder
+        Distribution of the bias of an average from nuisance errors. If propensity and mean outcome
+        were learned together, it is only the part beyond the distribution that `partials` gives.
+    partials : tuple of FoldFit
+        One per fold, if propensity and mean outcome were learned together.
+    pilot : Effect or None
+        The effect that the nuisances contain.
+    centre : float or None
+        Center of the scores, if it is not the effect.
     """
 
     state: survey.Survey
@@ -200,7 +212,7 @@ class EffectFit:
         effect: Effect,
         pilot: Effect | None = None,
     ) -> EffectFit:
-        """From nuisances learned together, whose effect is `effect` unless there is a pilot."""
+        """From nuisances that were learned together; the pilot defaults to `effect`."""
         state, pilot = known.state, pilot or effect
         nuisances = tuple(nuisance_of(p, pilot, state.outcome) for p in partials)
         return cls(
@@ -208,7 +220,7 @@ class EffectFit:
         )
 
     def weighed(self, state: survey.Survey) -> WeightedNuisances:
-        """What averages are made of, and the law of the bias by its errors."""
+        """The nuisances for averages, with the distribution of the bias from their errors."""
         if self.pilot is None:
             return WeightedNuisances(self.nuisances, self.remainder)
         found = weighed(state, self.partials, self.nuisances, self.pilot, STAGES[1])
@@ -216,14 +228,14 @@ class EffectFit:
 
 
 class Recipe(NamedTuple):
-    """What a learner does on base "dpebm"."""
+    """The counterparts of a learner's `effect_needs` and `learn` on base "dpebm"."""
 
     needs: Callable[[Request], list[budget.StageWeight]]
     learn: Callable[[survey.Survey], EffectFit]
 
 
 def shown(partials: tuple[FoldFit, ...], nuisances: tuple[NuisanceTriple, ...]) -> words.Nuisances:
-    """Nuisances as functions of new data: the folds' mean under cross-fitting."""
+    """Nuisances as functions of new data; under cross-fitting, the mean over the folds."""
     whole = overall(partials)
     if len(nuisances) == 1:
         return words.Nuisances(whole.e, whole.eta, nuisances[0].mu0, nuisances[0].mu1)
@@ -243,7 +255,7 @@ def finish(
     cut = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
     alerts = _alerts(state, found, cut)
     if found is not None:
-        if state.known is None:  # a known one was declared, not counted
+        if state.known is None:  # a known propensity was declared, not counted
             found = replace(found, treated=float(np.mean(e)))
         if POOR_OVERLAP < cut <= MOST_CUT and _divides(state, found) and "arm" not in alerts:
             notes = (OVERLAP_NOTE.format(share=cut, **_ends(state)), *notes)
@@ -271,7 +283,7 @@ UNSEEN_NOTE = (
 
 
 MOST_REMAINDER = 0.5
-"""Share of an average's variance by nuisance errors above which the result says so."""
+"""Share of an average's variance due to nuisance errors above which the result warns."""
 
 NUISANCE_NOTE = (
     "What is not known of confounding is {share:.0%} of the variance of the {estimand}. More rows "
@@ -282,7 +294,7 @@ NUISANCE_NOTE = (
 
 
 MOST_PRODUCTS = 0.5
-"""Confounding by products of covariates, in standard errors, above which the result says so."""
+"""Confounding by products of covariates, in standard errors, above which the result notes it."""
 
 PRODUCTS_NOTE = (
     "Products of covariates confound here (from released numbers). Interactions of other forms "
@@ -292,7 +304,7 @@ PRODUCTS_NOTE = (
 
 
 MOST_CLIPPING = 0.5
-"""Bound of the bias by clipping, in standard errors, above which the result says so."""
+"""Bound on the clipping bias, in standard errors, above which the result notes it."""
 
 CLIPPING_NOTE = (
     "Clipping the scores may bias the {estimand} by up to {share:.1f} standard errors. More rows "
@@ -301,7 +313,7 @@ CLIPPING_NOTE = (
 
 
 POOR_OVERLAP, MOST_CUT = 0.1, 0.5
-"""Shares of the rows with propensities at the clip above which the result says so, and warns."""
+"""Shares of rows with clipped propensities above which the result adds a note or an alert."""
 
 OVERLAP_NOTE = (
     "About {share:.0%} of the rows have a propensity below {clip:.2g} or above {other:.2g}. By "
@@ -311,7 +323,7 @@ OVERLAP_NOTE = (
 
 
 def average_doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
-    """Notes on an average whose scores are cut a lot, or that products confound."""
+    """Notes on large clipping bias and on confounding by products of covariates."""
     total = float(found.cov[0, 0])
     if not (np.isfinite(total) and total > 0):
         return ()
@@ -325,7 +337,7 @@ def average_doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, 
 
 
 def _alerts(state: survey.Survey, found: AverageEstimate | None, cut: float) -> dict[str, str]:
-    """What is serious of a fit, by code; from released numbers."""
+    """Serious problems of a fit, by code, from released numbers."""
     request, alerts = state.session.plan.request, dict(state.session.alerts)
     if request.formula.terms and not state.design.columns:
         alerts["covariates"] = COVARIATES_ALERT.format(names=words.listed(state.design.variables))

@@ -1,4 +1,4 @@
-"""From what a learner needs to a plan: stages with their integer shares of rho."""
+"""From a learner's needs to a plan: stages with their integer shares of rho."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from privcausal.request import factors, plan
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Header, Interval, Levels, Schema
 
-# How rho is divided: among the groups of stages, and among the stages of a group.
+# -- division of rho ---------------------------------------------------------------------------
 #
-# A stage's share of its group is its weight over the sum of the weights of the group's stages that
-# are planned. No theorem gives these numbers. They are from trials on invented laws, by these
-# names:
+# Rho is divided among the groups of stages, then among the stages of a group. A stage's share of
+# its group is its weight over the sum of the weights of the group's planned stages. These numbers
+# do not follow from a theorem. They come from trials on simulated distributions, with these names:
 #
-# - *sketch*: setups A to E of Niu et al. (2022), where halving or doubling one changed little;
+# - *sketch*: setups A to E of Niu et al. (2022); halving or doubling one weight changed little;
 # - *random laws*: `tests/benchmarks/coverage/random_laws.py`;
-# - *effect laws*: `tests/benchmarks/effect_laws.py`, with what was tried in `cate/log.md` there;
-# - *building half*: that of the laboratory, `tests/benchmarks/lab`;
-# - *regression laws*: three in `tests/benchmarks/regress.py`, those called "building" there;
-# - *by hand*: no comparison is on record.
+# - *effect laws*: `tests/benchmarks/effect_laws.py`, with all trials in `cate/log.md` there;
+# - *building half*: the first half of the scenarios in `tests/benchmarks/lab`;
+# - *regression laws*: the three "building" scenarios in `tests/benchmarks/regress.py`;
+# - *by hand*: without a recorded comparison.
 
 
 class Stages:
-    """The stages that learners share, each named here and nowhere else."""
+    """The stages that learners share. Each stage is named only here."""
 
     MAGNITUDES = plan.StageKey("bounds", "magnitudes")
     GRID = plan.StageKey("bounds", "grid")
@@ -71,147 +71,153 @@ class Stages:
 class BudgetShares:
     """Shares of the groups (`top_...`) and weights of the stages, by kind of release.
 
-    What several learners release alike, with one weight and one reason, stands there once.
+    If several learners make the same release for the same reason, they share one entry.
     """
 
     __slots__ = ()
 
     # groups of stages, for learners of tau(x)
     top_bounds = 0.1
-    """Bounds that are bought: found early, and all that follows is laid out by them. By hand."""
+    """Privately estimated bounds: they come first, and all later stages depend on them. By hand."""
     top_nuisance = 0.425
-    """As much as for the effect; 0.52 against 0.33 was 2 % better, which is chance. Effect laws."""
+    """As much as for the effect; 0.52 against 0.33 was 2% better, within chance. Effect laws."""
     top_effect = 0.425
-    """What the fit is for. Sketch."""
+    """The main result of the fit. Sketch."""
     top_average = 0.15
-    """It makes the noise variance of tau(x) 18 % larger (0.15 / 0.85), no more. Sketch."""
+    """It makes the noise variance of tau(x) only 18% larger (0.15 / 0.85). Sketch."""
     labels_delta = 0.1
-    """Part of delta for labels found by threshold: the rest loses next to nothing of rho by it."""
+    """Part of delta for labels found by threshold; the other stages lose almost no rho."""
 
-    # groups of other learners, which leave out what they do not have
+    # groups of other learners, which omit groups that they do not need
     private_nuisance = 0.42
-    """Share of the group, next to `private_effect`. Random laws."""
+    """Share of the group; the rest is `private_effect` and bounds. Random laws."""
     private_effect = 0.48
     """Share of the scores, their sizes and squares. Random laws."""
     private_nuisance_known = 0.24
-    """With a known propensity half of the nuisances' stages fall away. Building half."""
+    """A known propensity removes half of the nuisance stages. Building half."""
     private_effect_known = 0.66
-    """What they cost goes to the scores. Building half."""
+    """The budget of the removed nuisance stages goes to the scores. Building half."""
     arms_nuisance = 0.75
-    """Learners "s" and "t": nuisances and arms together, as there is no second stage. By hand."""
+    """Learners "s" and "t": nuisances and arms together, without a second stage. By hand."""
     regress_first = 0.12
-    """The first fit: it whitens and centres, a third of it, or three times, lost a few
-    per cent. Regression laws."""
+    """The first fit whitens and centers. A third of it, or three times as much, lost a few percent.
+    Regression laws.
+    """
     regress_moments = 0.78
     """The coefficients themselves. Regression laws."""
     trial_effect = 0.9
-    """All but what bounds cost: there is nothing else."""
+    """The whole budget except the bounds, because there are no other stages."""
 
-    # where values are
+    # ranges and marginals
     ranges = 0.02
-    """64 cells tell where covariates are; as much as for the outcome's range. Building half."""
+    """64 cells locate the covariates; as much as for the outcome's range. Building half."""
     outcome_range = 0.02
-    """One histogram of 32 cells, worth a narrower range of the outcome. Effect laws."""
+    """One histogram of 32 cells, worth its cost by a narrower outcome range. Effect laws."""
     average_range = trial_range = 0.08
-    """A look at the outcome, so that loose bounds cost little. Building half."""
+    """A histogram of the outcome, so that loose bounds cost little. Building half."""
     private_ranges = 0.06
-    """Two to three in a hundred of all rho, as the look needs for a few columns. Building half."""
+    """Two to three percent of rho, the amount that a few columns need. Building half."""
     private_range = 0.18
-    """The look at the outcome serves nuisances and scores alike. Building half."""
+    """One histogram of the outcome for both nuisances and scores. Building half."""
     marginals = 0.04
-    """16 cells a column are smoothed anyway. Sketch."""
+    """16 cells per column are enough, because they are smoothed. Sketch."""
     private_marginals = 0.08
-    """As `marginals` within a larger group. Sketch."""
+    """As `marginals`, within a larger group. Sketch."""
     networks_marginals = 0.06
-    """Where networks learn the nuisances, all that is left of their group. By hand."""
+    """If networks learn the nuisances, the group has only this stage. By hand."""
 
     # Gram matrices
     gram = 0.14
-    """The Gram matrix is shrunken to the population's, and so bears noise. Sketch."""
+    """The Gram matrix tolerates noise, because it is shrunken to the population's. Sketch."""
     private_gram = 0.10
-    """Less than `gram`: no effect is regressed on it. Random laws."""
+    """Less than `gram`, because effects are not regressed on it. Random laws."""
     r_weights = 0.08
     """Base "linear" only: its second Gram matrix, as large as the first. By hand."""
     arms_weights = 0.06
     """Base "linear" only: the Gram matrix of the weights. By hand."""
     private_weights = dr_first_weights = 0.04
-    """Half of `r_weights`: the first effect only centres the scores. By hand."""
+    """Half of `r_weights`, because the first effect only centers the scores. By hand."""
     regress_rough_gram = 0.4
-    """Small directions of the columns have to be told from its noise. Regression laws."""
+    """Small directions of the columns must be distinguishable from its noise. Regression laws."""
     regress_gram = 0.14
-    """Its noise multiplies only what the first fit left of the coefficients; with a third, more
-    of them could not be told. Regression laws."""
+    """Its noise multiplies only the coefficients' remainder after the first fit. With a third of
+    this weight, fewer coefficients were distinguishable from noise. Regression laws.
+    """
 
     # nuisances
     treatment = 0.07
-    """Less than for the outcome: e(x) is known to vary little. Sketch."""
+    """Less than for the outcome, because e(x) is known to vary little. Sketch."""
     private_treatment = late_treatment = 0.31
-    """Its errors times the outcome's are the bias of an average. Random laws; the instrument has
-    as much as the treatment, by hand."""
+    """The bias of an average is its errors times the outcome's errors. Random laws; the instrument
+    has as much as the treatment, by hand.
+    """
     boosted_propensity = 0.25
-    """Its errors times the outcome's bias the effect. By hand."""
+    """Its errors times the outcome's errors bias the effect. By hand."""
     boosted_arms_propensity = 0.15
-    """Only weighs the arms: least is at stake. By hand."""
+    """It only weights the arms, so its errors matter least. By hand."""
     outcome = 0.25
-    """The residual product's range, and so all later noise, falls with its errors. Sketch."""
+    """Its errors widen the residual product's range, and thereby all later noise. Sketch."""
     private_outcome = 0.45
-    """Most of it: errors of the mean outcome are what weight limits leave. Random laws."""
+    """The largest weight: weight limits turn errors of the mean outcome into bias. Random laws."""
     boosted_outcome = 0.67
     """As `outcome`: the residual's range falls with its errors. By hand."""
     regress_rough_outcome = 0.2
-    """What it misses the second fit finds. By hand."""
+    """The second fit finds the parts that it misses. By hand."""
     interactions_treatment = 0.06
-    """Half of it lost 14 % in squared error at n = 4,000. Effect laws."""
+    """Half of it lost 14% in squared error at n = 4,000. Effect laws."""
     interactions_outcome = 0.14
-    """As `interactions_treatment`; three times the weight gained nothing more. Effect laws."""
+    """As `interactions_treatment`; three times the weight did not improve on it. Effect laws."""
     private_interactions_treatment = 0.16
-    """Where products confound, they bias an average: more than for tau(x). Random laws."""
+    """Products that confound bias an average, so more than for tau(x). Random laws."""
     private_interactions_outcome = 0.22
     """As `private_interactions_treatment`. Random laws."""
     private_interactions_sizes = 0.03
-    """As `interactions_sizes`, by the same measure. Random laws."""
+    """As `interactions_sizes`, scaled to this group. Random laws."""
     boosted_interactions_treatment = 0.11
-    """With the next and the sizes 28 % of the group, as those of learner "r" have. By hand."""
+    """With the outcome's interactions and the sizes, 28% of the group, as for learner "r". By hand.
+    """
     boosted_interactions_outcome = 0.25
     """As `boosted_interactions_treatment`. By hand."""
 
-    # sizes: one histogram, of which one number is read
+    # sizes: one histogram, used to choose one number
     interactions_sizes = boosted_interactions_sizes = 0.01
-    """One histogram, of which one quantile is read. By hand."""
+    """One histogram, used for one quantile. By hand."""
     r_sizes = 0.02
-    """One histogram, of which one cut is read. Sketch."""
+    """One histogram, used to choose one clipping threshold. Sketch."""
     dpcate_first_sizes = dpcate_sizes = regress_sizes = 0.02
     """As `r_sizes`. By hand."""
     dr_first_sizes = dr_sizes = x_sizes = x_imputed_sizes = 0.01
-    """As `r_sizes`, halved: there are two. By hand."""
+    """Half of `r_sizes`, because there are two. By hand."""
     arms_sizes = boosted_arms_sizes = 0.03
     """As `r_sizes`, in a larger group. By hand."""
     boosted_sizes = boosted_effect_sizes = networks_sizes = 0.04
-    """As `r_sizes`, next to few other stages. By hand."""
+    """As `r_sizes`, with few other stages. By hand."""
     regress_scores = 0.26
-    """Half of `regress_cross`: squared noise M^2 / rho and squared bias M^-4 / rho' of the best cut
-    M are least in sum where rho' = rho / 2, for tails that fall as 1/x^3."""
+    """Half of `regress_cross`. The best threshold M has squared noise M^2 / rho and squared bias
+    M^-4 / rho'. Their sum is smallest at rho' = rho / 2, for tails that fall as 1/x^3.
+    """
 
     # effects
     r_moments = 0.17
-    """A third of the sketch's 0.48: halves, and a quarter, did no better. Effect laws."""
+    """A third of the sketch's 0.48; a half and a quarter were not better. Effect laws."""
     r_rest = 0.31
-    """Two thirds: what is left of the product has the smaller range. Effect laws."""
+    """Two thirds of the sketch's 0.48: the remaining product has a smaller range. Effect laws."""
     dr_first = dr_scores = x_outcomes = x_imputed = 0.24
-    """Half of the sketch's 0.48, for a first effect or for scores less that: these have as large a
-    range. By hand."""
+    """Half of the sketch's 0.48, for a first effect or for scores minus a first effect. These
+    scores have as large a range. By hand.
+    """
     arms_outcomes = 0.7
     """Their effect is a difference of these moments. By hand."""
     dpcate_first = 0.35
-    """The first effect is most of what is found: the kernel learns what it leaves. By hand."""
+    """The first effect is most of the estimate; the kernel learns the rest. By hand."""
     dpcate_kernel = 0.15
-    """Its noise is for the whole function: more would seldom show. By hand."""
+    """Its noise covers the whole function; a larger weight would seldom help. By hand."""
     networks_kernel = 0.90
-    """All but the sizes. By hand."""
+    """Everything except the sizes. By hand."""
     boosted_arms_outcome = 0.78
-    """The estimate itself; with a mean effect what that leaves of it. By hand."""
+    """The estimate itself, or the rest of it after a mean effect. By hand."""
     boosted_mean_outcome = 0.66
-    """`boosted_arms_outcome` less `boosted_mean`. By hand."""
+    """`boosted_arms_outcome` minus `boosted_mean`. By hand."""
     boosted_mean = 0.12
     """One number, the mean effect. By hand."""
     boosted_effect = 0.96
@@ -221,19 +227,20 @@ class BudgetShares:
     regress_squares = 0.03
     """One number. By hand."""
     regress_meat = 0.1
-    """The residual variance at all columns, where it is asked for. By hand."""
+    """The residual variance at all columns, if requested. By hand."""
     private_moments = 0.06
-    """The first effect only centres the scores. Random laws."""
+    """The first effect only centers the scores. Random laws."""
     plr_first = 0.12
-    """Its slope centres the scores and its mass scales them: twice `private_moments`. By hand."""
+    """Its slope centers the scores and its mass scales them, so twice `private_moments`. By hand.
+    """
 
     # averages
     average_sizes = 0.12
-    """Sizes of scores by arm; the bound of the bias falls with its noise. Building half."""
+    """Sizes of scores by arm; the maximum clipping bias falls with its noise. Building half."""
     private_sizes = 0.16
     """As `average_sizes`. Building half."""
     known_arms = 0.01
-    """Of a known propensity: at n = 5,000 and eps = 1 arms are counted to 1 % of the rows."""
+    """With a known propensity, counts the arms to 1% of the rows at n = 5,000 and eps = 1."""
     average_scores = 0.66
     """The estimate itself. Building half."""
     private_scores = 0.78
@@ -241,7 +248,7 @@ class BudgetShares:
     trial_sums = 0.92
     """The estimate itself, next to `trial_range`."""
     average_squares = 0.14
-    """The variance is raised by its noise, so that too little widens intervals. Building half."""
+    """Its noise is added to the variance, so a small weight widens intervals. Building half."""
     private_squares = 0.10
     """As `average_squares`. Random laws."""
 
@@ -258,14 +265,14 @@ TOP = {
 
 
 LEAST_PART = 20
-"""Fewest rows in a part of a split where boosting or a user's estimator learns from it."""
+"""Minimum number of rows in a part of a split for boosting or a user's estimator."""
 
 
 @dataclass(frozen=True)
 class StageWeight:
-    """A release a learner will ask for, with its weight inside the group of its key.
+    """A planned release of a learner, with its weight inside the group of its key.
 
-    `failing` is in pico-delta: the chance that an assumption of its proof fails.
+    `failing` is in pico-delta: the probability that an assumption of its proof fails.
     """
 
     key: plan.StageKey
@@ -275,9 +282,9 @@ class StageWeight:
 
 @dataclass(frozen=True)
 class Undeclared:
-    """Columns whose domain must be bought: intervals for numbers, levels for labels.
+    """Columns with privately estimated domains: intervals for numbers, levels for labels.
 
-    `integers` are columns that hold whole numbers by their public type, bought or not.
+    `integers` are columns that hold whole numbers by their public type, declared or not.
     """
 
     numbers: tuple[str, ...]
@@ -289,10 +296,10 @@ class Undeclared:
 
 
 def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclared]:
-    """Domains that need no purchase, and the columns that do; checked against data types.
+    """Known domains, and the columns whose domains must be estimated; checked against data types.
 
-    An undeclared bool column is 0/1; so is an undeclared treatment of bool or numeric type, any
-    other value of which counts as missing.
+    An undeclared bool column is 0/1. An undeclared treatment of bool or numeric type is 0/1 too,
+    and its other values count as missing.
     """
     formula, free = request.formula, {}
     numbers, labels = [], []
@@ -341,7 +348,7 @@ def as_coded(schema: Schema, request: Request) -> Schema:
 
 
 def _referenced(schema: Schema, request: Request) -> Schema:
-    """The level that ``C(x, ref=...)`` names comes first."""
+    """Move the level that ``C(x, ref=...)`` names to the front."""
     changed = {}
     for name, ref in request.formula.references.items():
         domain = schema.get(name)
@@ -355,7 +362,7 @@ def _referenced(schema: Schema, request: Request) -> Schema:
 
 
 def _check_factors(request: Request, undeclared: Undeclared) -> None:
-    """What a factor needs of its column's domain, before anything is spent.
+    """Check a factor's requirements on its column's domain before budget is spent.
 
     A function that is not finite everywhere needs declared bounds; dummies need levels.
     """
@@ -400,13 +407,13 @@ def _check_smooths(request: Request) -> None:
 
 
 MOST_COLUMNS = 1000
-"""A wider design's Gram would take minutes and gigabytes for its noise alone."""
+"""Maximum number of columns; the noise of a wider Gram would take minutes and gigabytes."""
 
 
 def _check_finite(request: Request, schema: Schema) -> None:
-    """Terms whose domains are all declared must be finite on them: `Design` looks on a grid.
+    """Check that terms with declared domains are finite there: `Design` evaluates a grid.
 
-    First, dummies of all declared levels, and products of them, are counted before any is made.
+    Dummies of all declared levels, and their products, are counted before they are created.
     """
     terms = request.formula.terms
     wide = sum(
@@ -423,7 +430,7 @@ def _check_finite(request: Request, schema: Schema) -> None:
 
 
 def check_levels(request: Request) -> None:
-    """A shape needs two bins at least: a factor of one declared level has none."""
+    """Refuse a factor with one declared level, because a shape needs at least two bins."""
     for term in request.formula.terms:
         for name in term.variables:
             domain = request.schema.get(name)
@@ -435,7 +442,7 @@ def check_levels(request: Request) -> None:
 
 
 MOST_GROUPS = 2000
-"""Groups of all averages together: their joint covariance has as many rows and columns."""
+"""Maximum number of groups of all averages; their joint covariance has as many rows."""
 
 
 def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> None:
@@ -464,7 +471,7 @@ def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> N
 
 
 def _check_queries(request: Request, schema: Schema, undeclared: Undeclared) -> None:
-    """Points must be readable before anything is spent: their columns need declared domains."""
+    """Check that the points are readable before budget is spent: this needs declared domains."""
     if request.queries is None:
         return
     bought = {*undeclared.numbers, *undeclared.labels} & set(request.queries.columns)
@@ -519,7 +526,7 @@ def make_plan(
 
 
 def _check_ratios(request: Request, undeclared: Undeclared) -> None:
-    """Refuse ratios of what are no risks."""
+    """Refuse ratios of quantities that are not risks."""
     name = request.formula.outcome
     domain = request.schema.get(name)
     wide = isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)
@@ -531,7 +538,7 @@ def _check_ratios(request: Request, undeclared: Undeclared) -> None:
 
 
 def _selection_delta(request: Request, undeclared: Undeclared) -> int:
-    """pico-delta for each column whose labels are selected."""
+    """pico-delta for each column with selected labels."""
     if not undeclared.labels:
         return 0
     each = int(request.budget.delta * SHARES.labels_delta * accounting.PICO) // len(
@@ -573,9 +580,9 @@ def _in_parts(
 ) -> list[plan.Stage]:
     """Two disjoint halves that share rho: for units under substitution.
 
-    Units go to the halves by coins keyed on their names. On average over the key the halves compose
-    in parallel; for a given key, replacing a unit may change both. Sharing rho makes the guarantee
-    hold for every key, also for one that became known.
+    Units are assigned to the halves by pseudorandom bits keyed on their names. On average over the
+    key, the halves compose in parallel. For a given key, replacing a unit may change both halves.
+    Because the halves share rho, the guarantee holds for every key, even if the key becomes known.
     """
     return [
         replace(s, rows=0.5, part="nuisance" if n.key.group == "nuisance" else "effect")
@@ -586,10 +593,11 @@ def _in_parts(
 def _parallel(
     needs: Sequence[StageWeight], shares: Mapping[str, float], total: int
 ) -> list[plan.Stage]:
-    """Two disjoint halves of the rows, each with all of rho: together they cost it once.
+    """Two disjoint halves of the rows, each with all of rho: together they cost rho once.
 
-    The second half's stages are charged zero, as the first half's have paid as much (zCDP of an
-    adaptive sequence on disjoint rows is that of the dearest part).
+    The stages of the second half are charged zero, because the first half has already paid the same
+    amount. The zCDP cost of an adaptive sequence on disjoint rows is the cost of the most expensive
+    part.
     """
     stages = []
     for part, wanted in (("nuisance", True), ("effect", False)):
@@ -602,7 +610,7 @@ def _parallel(
             for n, amount in zip(own, amounts, strict=True)
         ]
     paid = [sum(s.rho for s in stages if s.part == part) for part in ("nuisance", "effect")]
-    if paid[1] > paid[0]:  # rounding: the dearer part pays
+    if paid[1] > paid[0]:  # rounding: the more expensive part pays
         last = stages[-1]
         stages[-1] = replace(last, charged=paid[1] - paid[0])
     return stages

@@ -27,15 +27,16 @@ DR_MOMENTS = StageKey("effect", "score moments")
 
 @dataclass(frozen=True)
 class DR(CateLearner):
-    """First tau_1(x) by residuals, for the arm means; then the score minus tau_1 is regressed.
+    """Regress the doubly robust score minus a first effect tau_1(x).
 
-    The better tau_1, the smaller the range of what is regressed; tau(x) = tau_1(x) + its fit.
+    The first effect comes from residuals and gives the arm means. The final effect is
+    tau(x) = tau_1(x) plus the fit. A better tau_1 gives a smaller range of the regressed score.
 
-    The score could be as large as R/c, R the outcome's range and c the propensity clip, and noise
-    grows with the cut. The cut is chosen from a noisy histogram of its size, by the squared noise
-    of a wider one against the bias. With c = 0.1 few scores come near R/c, so that a narrower clip
-    costs noise mostly where overlap is poor. Learner "r" divides by nothing, and is therefore the
-    default.
+    The score can be as large as R/c for an outcome of range R and a propensity clip c. The noise
+    grows with the clipping threshold of the score. This threshold is chosen from a noisy histogram
+    of the score's size: a wider threshold adds squared noise, a narrower one adds bias. With
+    c = 0.1, few scores come near R/c. A narrower propensity clip therefore costs noise mostly where
+    overlap is poor. Learner "r" is the default because it does not divide by the propensity.
     """
 
     name: ClassVar[str] = "dr"
@@ -76,8 +77,8 @@ def _second_stage(
 ) -> Effect:
     """Regress psi - tau_1(x) on the effect's features and add tau_1 back.
 
-    A wide cut of the score says nothing of the effect: a priori, slopes of what is left are no
-    larger than the `plausible` ones of the effect itself.
+    A wide threshold of the score does not show a large effect. The prior slopes of the remaining
+    effect are therefore no larger than the `plausible` slopes of the effect itself.
     """
     reach = 2 * state.outcome.bound
     target = by_fold(lambda n: Aipw(n, state.outcome, state.clip, first, reach), nuisances)
@@ -92,9 +93,10 @@ def _second_stage(
         moments, *orthogonal.effect_spreads(state, min(cut / 2, plausible))
     )
     piece = first.pieces[0]
-    # first is cut to [-reach, reach] where it centres the score; additive functions stay inside
+    # `first` is clipped to [-reach, reach] where it centers the score; additive functions stay
+    # inside
     total = Additive(features, np.asarray(piece.additive.coef + fitted.mean))
-    if isinstance(state.session.regression, Gam):  # the first's error is what is left to find
+    if isinstance(state.session.regression, Gam):  # the second stage estimates its error
         cov = second_moment(moments, piece.cov, fitted.mean)
     else:
         error = moments.noise_var * moments.gram + moments.cross_sd**2 * np.eye(features.size)

@@ -1,8 +1,8 @@
-"""Second pass of the nuisances: what the additive fits leave of products of covariates.
+"""Private nuisances from noisy moments, with interactions, and the bias from their errors.
 
-Residuals of treatment and outcome are regressed on `features.products.Interactions`: products of
-the columns that matter most, chosen from released numbers. How much of them is believed follows
-from marginal likelihood.
+After the additive fits, residuals of treatment and outcome are regressed on products of covariates
+(`features.expansions.Interactions`). The products use the columns that matter most, chosen from
+released numbers. Marginal likelihood determines how much these regressions are shrunk.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from privcausal.request.plan import StageKey
 from privcausal.request.request import LEAST_PROPENSITY, RISKS, Request
 from privcausal.typing import Matrix, Vector
 
-# Private nuisances from noisy moments, and the bias that their errors leave in an average.
+# -- the additive fits ---------------------------------------------------------------------------
 
 F = TypeVar("F")
 
 
 @dataclass(frozen=True, eq=False)
 class FoldFit:
-    """e(x) and eta(x) = E[Y | x] for one fold's rows, learned on the others.
+    """e(x) and eta(x) = E[Y | x] for the rows of one fold, learned on the other folds.
 
-    `e` is cut to the arm clip, `e_soft` to `FitState.soft_clip`. `pair` is the joint law of their
-    coefficients (None for a known propensity, and where they were boosted), `beyond` that of
-    interactions.
+    `e` is clipped to the arm clip, `e_soft` to `Survey.soft_clip`. `pair` is the joint distribution
+    of their coefficients. It is None for a known propensity and for boosted nuisances. `beyond` is
+    the joint distribution of the interactions' coefficients.
     """
 
     e: functions.Function
@@ -55,9 +55,9 @@ class FoldFit:
 def additive_nuisances(
     state: survey.Survey,
 ) -> tuple[survey.Survey, survey.Grams, tuple[FoldFit, ...]]:
-    """Gram, propensity and mean outcome, one pair per fold (one without cross-fitting).
+    """Gram, propensity and mean outcome, one pair per fold (one pair without cross-fitting).
 
-    One pass over the rows serves all three.
+    One pass over the rows computes all three.
     """
     known, numbers = state.known, state.session.plan.request.asked.dose
     state, grams = moments_of(state, {Stages.TREATMENT: vault.Assigned()} if known is None else {})
@@ -72,7 +72,7 @@ def additive_nuisances(
 def moments_of(
     state: survey.Survey, treatments: Mapping[StageKey, vault.Transform]
 ) -> tuple[survey.Survey, survey.Grams]:
-    """The Gram, in one pass with what will be asked of the outcome and of each treatment."""
+    """The Gram, computed in one pass with the moments of the outcome and of each treatment."""
     centre = state.centre
     outcome: vault.Transform = centre
     if state.window is not None:
@@ -108,7 +108,7 @@ def from_pair(state: survey.Survey, joint: RegressionPair) -> FoldFit:
 def clipped(
     state: survey.Survey, partials: tuple[FoldFit, ...]
 ) -> tuple[survey.Survey, tuple[FoldFit, ...]]:
-    """The same with a clip that leaves the propensities of a rare treatment as they are."""
+    """Lower the propensity clip if the treatment is rare, so that it does not bind."""
     if partials[0].pair is None:
         return state, partials
     phi = state.rows.phi(state.features)
@@ -123,7 +123,7 @@ def clipped(
 
 
 def floored(state: survey.Survey, share: float, noise: float) -> survey.Survey:
-    """The same with a clip for this noisy share of the treated, of at least two noise sds."""
+    """Lower the clip for this noisy share of the treated, taken to be at least two noise sds."""
     rarer = max(min(share, 1 - share), 2 * noise)
     if rarer >= PRIORS.rare_share:
         return state
@@ -133,7 +133,7 @@ def floored(state: survey.Survey, share: float, noise: float) -> survey.Survey:
 def updated_for_effect(
     state: survey.Survey, partials: tuple[FoldFit, ...], tau: functions.Function
 ) -> tuple[FoldFit, ...]:
-    """The same moments read again once the effect is known: only the baseline confounds."""
+    """Refit from the same moments with the effect known; only the baseline then confounds."""
     effect, found = float(np.mean(tau(state.rows))), []
     for part in partials:
         again = part
@@ -173,7 +173,7 @@ def propensities(
     found = []
     for gram, cross, sd in _crosses(state, grams, stage):
         share = 0.5 + float(cross[0]) / max(float(gram.value[0, 0]), 1e-9)
-        # Var(T) over the most that it can be; a rare treatment's propensity varies less, too
+        # Ratio of Var(T) to its maximum; the propensity of a rare treatment varies less, too.
         most = share * (1 - share) / PRIORS.even_variance
         even = float(np.clip(most, PRIORS.least_variance, 1.0))
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.treatment_variance * even)
@@ -198,7 +198,7 @@ def outcomes(state: survey.Survey, grams: survey.Grams) -> list[Posterior]:
 def means(
     state: survey.Survey, grams: survey.Grams, stage: StageKey, half: float
 ) -> list[Posterior]:
-    """Of a number within `half` of the middle of its range."""
+    """Mean functions of a number within `half` of the middle of its range."""
     found = []
     weights = state.features.weight(state.rows.phi(state.features))
     relative = float(weights.mean() / weights.min())
@@ -215,12 +215,13 @@ def means(
 def _most_variance(
     first: float, noise_sd: float, gram: population.GramEstimate, half: float, relative: float
 ) -> float:
-    """The most that an outcome in [-half, half] with this noisy sum varies (Bhatia and Davis 2000).
+    """Maximum variance of an outcome in [-half, half] with this noisy sum (Bhatia and Davis 2000).
 
-    It is (half - mean)(half + mean), for a mean two noise sds nearer to the middle than is seen:
-    the mean of rare events, or of amounts that are mostly none, cannot vary much with covariates.
-    As the sum is weighted, the mean of all rows may be up to `relative` times as far from the
-    nearer end: the mean weight over the least.
+    The bound is (half - mean)(half + mean), with the noisy mean moved two noise sds toward the
+    middle. The mean of rare events, or of amounts that are mostly zero, cannot vary much with
+    covariates. The sum is weighted. The distance of the mean of all rows from the nearer end may
+    therefore be up to `relative` times as large. Here, `relative` is the mean weight divided by the
+    smallest weight.
     """
     rows = max(float(gram.value[0, 0]), 1.0)
     mean = max(abs(first) - 2 * noise_sd, 0.0) / rows
@@ -235,7 +236,7 @@ def mean(state: survey.Survey, coef: Vector) -> functions.Function:
 
 
 def limited(part: FoldFit, low: float, high: float) -> FoldFit:
-    """The same with a propensity for weights in [low, high], or its own limits where narrower."""
+    """Limit the propensity to [low, high], or to its own limits if they are narrower."""
     if part.pair is None:
         return part
     e = part.e
@@ -246,20 +247,23 @@ def limited(part: FoldFit, low: float, high: float) -> FoldFit:
 
 
 def by_fold(make: Callable[[F], vault.Transform], folds: Sequence[F]) -> vault.Transform:
-    """The transform of the only nuisance, or each row's own fold's."""
+    """The transform of the only nuisance, or for each row the transform of its own fold."""
     transforms = tuple(make(fold) for fold in folds)
     return transforms[0] if len(transforms) == 1 else vault.ByFold(transforms)
 
 
 RESIDUAL_SHARE = 0.25
-"""Cut of the residual product, as a share of where outcomes are seen, where no histogram of it is
-bought: (T - e)(Y - eta) is mostly below half the residual's size."""
+"""Clipping threshold of the residual product, as a share of the detected outcome range.
+
+It applies if no histogram of the product is released: (T - e)(Y - eta) is mostly below half the
+residual's size.
+"""
 
 
 def residual_cross(
     state: survey.Survey, partials: tuple[FoldFit, ...], arm: int | None = None
 ) -> vault.Cross:
-    """Sum of w (T - e)(Y - eta) phi with a public cut; of several arms, with one against others."""
+    """Sum of w (T - e)(Y - eta) phi with a public clip; `arm` is compared with all others."""
     target = residual_product(state, partials, arm)
     cut = 2 * RESIDUAL_SHARE * state.centre.bound
     return vault.Cross(state.effect_features, target, cut, "residual product")
@@ -271,12 +275,12 @@ def residual_effect(
     partials: tuple[FoldFit, ...],
     asked: tuple[StageKey, vault.Cross] | None = None,
 ) -> Effect:
-    """tau(x) minimising sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
+    """tau(x) minimizing sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
 
-    A first look, with a public cut and no correction for the nuisances' errors (for these see
-    `orthogonal`). Its bias enters the arms' means but no average: with the right propensity, the
-    mean of a doubly robust score is that of the effect whatever the means are, and products with an
-    error of the propensity are of second order.
+    This is a first estimate, with a public clip and no correction for nuisance errors (`orthogonal`
+    has the correction). Its bias enters the arms' means but not the averages. If the propensity is
+    right, the mean of a doubly robust score equals the mean effect for any arm means. Products with
+    an error of the propensity are of second order.
     """
     features, bound = state.effect_features, state.centre.bound
     stage, cross = asked or (Stages.NUISANCE_RESIDUALS, residual_cross(state, partials))
@@ -292,7 +296,7 @@ def residual_effect(
 def residual_product(
     state: survey.Survey, partials: tuple[FoldFit, ...], arm: int | None = None
 ) -> vault.Transform:
-    """(T - e)(Y - eta), each row by its own fold's nuisances; T is one of several arms, or T."""
+    """(T - e)(Y - eta), each row by its own fold's nuisances; T is 1(arm) if `arm` is given."""
     soft = state.soft_clip
 
     def product(part: FoldFit) -> vault.Transform:
@@ -321,7 +325,7 @@ def read_sizes(
 
 
 def cross_noise(state: survey.Survey, stage: StageKey, norm: float) -> float:
-    """Noise sd of a cross moment per unit of its cut."""
+    """Noise sd of a cross moment per unit of its clipping threshold."""
     substitute = state.session.plan.request.trust.neighbors == "substitute"
     return state.session.noise_sd(stage, 2.0 if substitute else 1.0, norm)
 
@@ -331,9 +335,9 @@ def weights_gram(
 ) -> tuple[Matrix, float, float]:
     """Sum of (T - e)^2 w phi phi', its noise sd and the mean weight.
 
-    Where the `stage` is planned (base "linear") it is bought. Else it is computed from the
-    synthetic population, with (T - e)^2 replaced by its mean e (1 - e), and moved by what the noisy
-    Gram says beyond the population.
+    If the `stage` is planned (base "linear"), the sum is released. Otherwise it is computed from
+    the synthetic population, with (T - e)^2 replaced by its mean e (1 - e). The difference between
+    the noisy Gram and the population's Gram is then added, scaled by the mean weight.
     """
     e = partials[0].e_soft(state.rows)
     mean_weight = float(np.mean(e * (1 - e)))
@@ -362,7 +366,7 @@ def nuisance_of(
 
 
 def overall(partials: tuple[FoldFit, ...]) -> FoldFit:
-    """The folds' mean nuisances, to show and predict with: folds only exist for rows."""
+    """The folds' mean nuisances, for display and prediction; new data have no folds."""
     if len(partials) == 1:
         return partials[0]
     (one, two), half = partials, functions.Constant(0.5)
@@ -375,11 +379,11 @@ def overall(partials: tuple[FoldFit, ...]) -> FoldFit:
 
 
 def mixed(first: functions.Function, second: functions.Function) -> functions.Function:
-    """Half of each."""
+    """Average of two functions."""
     return functions.Mixture(functions.Constant(0.5), first, second)
 
 
-# -- what their errors leave in an average ----------------------------------------------------
+# -- the bias of an average from nuisance errors -----------------------------------------------
 
 
 def remainder(
@@ -388,32 +392,35 @@ def remainder(
     estimand: str = "ATE",
     tau: Effect | None = None,
 ) -> Remainder:
-    """Bias of an average by the errors of both nuisances, over the synthetic population.
+    """Bias of an average from the errors of both nuisances, over the synthetic population.
 
-    `parts` holds nuisances by fold, or one for all. `tau` is the effect in use, whose errors matter
-    where the propensity's limits leave something out.
+    `parts` holds nuisances by fold, or one entry for all rows. `tau` is the effect in use. Its
+    errors matter if the fitted propensity exceeds its limits.
     """
     return over_folds([_remainder(state, part, estimand, tau) for part in parts])
 
 
 def over_folds(found: Sequence[Remainder]) -> Remainder:
-    """Law of the mean of the folds' biases.
+    """Distribution of the mean of the folds' biases.
 
-    The folds' errors are not independent (they share priors, and what the features lack): by
-    Minkowski's inequality the sd of a mean is at most the mean of the sds.
+    The folds' errors are dependent: the folds share priors and the limitations of the features. By
+    Minkowski's inequality, the sd of a mean is at most the mean of the sds.
     """
     mean, sd = np.mean([[one.mean, one.sd] for one in found], axis=0)
     return Remainder(float(mean), float(sd))
 
 
 def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect | None) -> Remainder:
-    """Law of E[w (d_e + g) d_b], w as in `remainder_weight`, for both kinds of features.
+    """Distribution of E[w (d_e + g) d_b] for both kinds of features, w as in `remainder_weight`.
 
-    The propensity in use is the fitted one less g, by its limits; d_e and d_b are the errors of the
-    fitted ones. What no feature can express gets the sd `Priors.unseen_confounding` times what
-    fitted interactions confound, as other shapes confound where products do. Where the limits leave
-    adjustment to the mean outcome, it gets that times each of its coefficients. Where the effect
-    errs by d_tau, the ATE errs by E[w g (1 - 2e) d_tau] more, E[Y(1)] by E[w g (1 - e) d_tau].
+    The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
+    errors of the fitted functions. Confounding that the features cannot express gets the sd
+    `Priors.unseen_confounding` times the confounding by the fitted interactions. The reason is that
+    other shapes confound where products do.
+
+    If the limits leave adjustment to the mean outcome, the sd also includes this share of each of
+    its coefficients. If the effect has error d_tau, the ATE has the additional error E[w g (1 - 2e)
+    d_tau], and E[Y(1)] has E[w g (1 - e) d_tau].
     """
     found = Remainder(0.0, 0.0)
     if part.pair is None and part.beyond is None:
@@ -436,7 +443,7 @@ def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect |
     if tau is not None and e is part.e:
         p = e(state.rows)
         lost = weigh * g * {RISKS[0]: p, RISKS[1]: 1 - p}.get(estimand, 1 - 2 * p)
-        if estimand == "ATE":  # its ratio by the balance takes off what a constant error does
+        if estimand == "ATE":  # the ratio to the balance removes the effect of a constant error
             lost = lost - lost.mean()
         found = found + Remainder(0.0, tau.mean_sd(state.rows, lost))
     return found
@@ -458,12 +465,15 @@ def _uncut(e: functions.Function) -> functions.Function:
 
 
 def _move(state: survey.Survey, pair: RegressionPair) -> Matrix:
-    """Moves moments of the synthetic features to the rows', once for all limits that are tried."""
+    """Matrix that maps moments of the synthetic features to moments of the rows.
+
+    It is computed once for all limits that are tried.
+    """
 
     def moved() -> Matrix:
         rows, one = state.rows, pair.e
         model = population.population_gram(state.features, rows, 1.0, np.ones(len(rows)))
-        # of the rows of a fold, or of all: few of them may be hidden by the noise
+        # rows of a fold or of all folds; noise may hide small counts
         scale = np.trace(model) / max(np.trace(one.gram), len(model) * one.gram_sd, 1e-9)
         return population.alignment(model, one.gram * scale, one.gram_sd * scale)
 
@@ -471,10 +481,10 @@ def _move(state: survey.Survey, pair: RegressionPair) -> Matrix:
 
 
 def product_confounding(state: survey.Survey, parts: Sequence[FoldFit], estimand: str) -> float:
-    """Most that the fitted interactions can confound: root of E[w e_psi^2] E[w b_psi^2].
+    """Maximum confounding by the fitted interactions: root of E[w e_psi^2] E[w b_psi^2].
 
-    e_psi = psi'beta_e and b_psi = psi'(beta_y - tau beta_e), w as for the remainder; the mean over
-    folds, 0 without interactions.
+    Here e_psi = psi'beta_e and b_psi = psi'(beta_y - tau beta_e), with w as for the remainder. The
+    result is the mean over folds, or 0 without interactions.
     """
     found = [0.0] * len(parts)
     for k, part in enumerate(parts):
@@ -490,27 +500,30 @@ def product_confounding(state: survey.Survey, parts: Sequence[FoldFit], estimand
 def remainder_weight(
     state: survey.Survey, features: Features, e: functions.Function, estimand: str = "ATE"
 ) -> Matrix:
-    """W = E[w phi phi'] over the synthetic population: how errors enter an average's score.
+    """W = E[w phi phi'] over the synthetic population: the weight of errors in an average's score.
 
-    Let the truth be e + d_e, eta + d_y, with E[Y | X, T] = eta + d_y + (T - e - d_e) tau, and the
-    effect tau be right. Then with d_b = d_y - tau d_e the mean of each score errs by E[w d_e d_b]:
+    Let the truth be e + d_e, eta + d_y, with E[Y | X, T] = eta + d_y + (T - e - d_e) tau, and let
+    the effect tau be right. Then with d_b = d_y - tau d_e the mean of each score errs by
+    E[w d_e d_b]:
 
-    - ATE: Y - mu_T has mean d_b in both arms, as mu_T = eta + (T - e) tau; and
-      E[(T - e)/(e (1 - e)) | X] = d_e / (e (1 - e)). So w = 1 / (e (1 - e)). Of it 1 / e is that
-      of E[Y(1)], and 1 / (1 - e) that of E[Y(0)].
+    - ATE: Y - mu_T has mean d_b in both arms, because mu_T = eta + (T - e) tau. Further,
+      E[(T - e)/(e (1 - e)) | X] = d_e / (e (1 - e)). Hence w = 1 / (e (1 - e)). The part 1 / e
+      belongs to E[Y(1)], and the part 1 / (1 - e) to E[Y(0)].
     - ATT: Y - mu0 = Y - eta + e tau has mean T tau + d_b. E[(T - e)/(1 - e) | X] = d_e / (1 - e),
-      and T (T - e)/(1 - e) = T. So sum(score) / sum(T) has mean
-      E[T tau]/E[T] + E[d_e d_b / (1 - e)]/E[T]: w = 1 / ((1 - e) E[T]).
-    - ATO: (T - e)(Y - eta) = (T - e)(d_y + (T - e - d_e) tau + u) has mean
-      E[h tau] + E[d_e d_y], and (T - e)^2 has mean E[h] + E[d_e^2], for h = Var(T | X). So the
-      ratio errs by E[d_e (d_y - tau d_e)] / E[(T - e)^2] for the tau it estimates:
-      w = 1 / E[(T - e)^2], taken to be 1 / E[e (1 - e)].
-    - PLR: the same before the division, w = 1. Of several arms the mean of the score of arm j errs
-      by E[d_j (d_y - sum_i tau_i d_i)], and the slopes by E[(T - e)(T - e)']^-1 times that.
+      and T (T - e)/(1 - e) = T. Therefore sum(score) / sum(T) has mean E[T tau]/E[T] +
+      E[d_e d_b / (1 - e)]/E[T], and w = 1 / ((1 - e) E[T]).
+    - ATO: (T - e)(Y - eta) = (T - e)(d_y + (T - e - d_e) tau + u) has mean E[h tau] + E[d_e d_y].
+      (T - e)^2 has mean E[h] + E[d_e^2], for h = Var(T | X). The ratio therefore errs by
+      E[d_e (d_y - tau d_e)] / E[(T - e)^2] for the tau it estimates. This gives
+      w = 1 / E[(T - e)^2], approximated by 1 / E[e (1 - e)].
+    - PLR: as for the ATO, but before the division, so w = 1. With several arms, the mean of the
+      score of arm j errs by E[d_j (d_y - sum_i tau_i d_i)]. The slopes err by E[(T - e)(T - e)']^-1
+      times this vector.
 
-    Where the effect errs too, by d_tau, the ATE errs by E[d_e d_tau (1 - 2e)/(e (1 - e))] more,
-    from which its ratio by the balance takes what is due to a constant d_tau; the ATT by
-    -E[d_e d_tau e/(1 - e)]/E[T], which is nothing for constant d_tau and e; the ATO by nothing.
+    If the effect has an error d_tau too, the ATE has the additional error E[d_e d_tau
+    (1 - 2e)/(e (1 - e))]. Its ratio to the balance removes the part due to a constant d_tau. The
+    additional error of the ATT is -E[d_e d_tau e/(1 - e)]/E[T], which is zero for constant d_tau
+    and e. The ATO has no additional error.
     """
     phi = state.rows.phi(features)
     return np.asarray((phi.T * _weights(state, e, estimand)) @ phi / len(phi))
@@ -535,19 +548,19 @@ INTERACTIONS = (
     Stages.TREATMENT_INTERACTIONS,
     Stages.OUTCOME_INTERACTIONS,
 )
-"""Their stages."""
+"""The stages of interactions."""
 
 CURVES = 3
-"""Products with curvatures that each pair has."""
+"""Number of products with curvatures for each pair."""
 
 ADDITIVE = 0.05
-"""Columns of which additive functions leave no larger sd are additive, but for rounding."""
+"""Residual sd below which a column counts as additive, to allow for rounding."""
 
 
 def interaction_needs(
     request: Request, treatment: float, outcome: float, sizes: float
 ) -> list[StageWeight]:
-    if len(request.formula.terms) < 2:  # products are of two terms
+    if len(request.formula.terms) < 2:  # a product needs two terms
         return []
     return [
         StageWeight(Stages.INTERACTION_SIZES, sizes),
@@ -559,18 +572,18 @@ def interaction_needs(
 def refine(
     state: survey.Survey, partials: tuple[FoldFit, ...], spread: float | None = None
 ) -> tuple[FoldFit, ...]:
-    """The same nuisances with interactions, where they are planned.
+    """The same nuisances, with interactions if they are planned.
 
-    `spread` is a prior sd of the mean outcome over the rows, where its fit does not give it.
+    `spread` is a prior sd of the mean outcome over the rows, used if the fit does not provide one.
     """
     if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
         return partials
     psi = interactions(state, partials)
-    if psi is None:  # the covariates have no products
+    if psi is None:  # no products of these covariates
         state.session.unused(*INTERACTIONS)
         return partials
     soft = state.residual_clip
-    # the nuisance of a fold's rows was learned on the other folds': those are its own residuals
+    # A fold's nuisance was learned on the other fold. Its own residuals are at those rows.
     own = partials[::-1]
     treatment = by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), own)
     outcome = by_fold(lambda p: vault.OutcomeResidual(p.eta, state.outcome), own)
@@ -596,10 +609,10 @@ def refine(
 
 
 def _noise_per_cut(state: survey.Survey, psi: Interactions) -> float:
-    """Noise sd of a mean outcome along one direction of psi, per unit of the residuals' cut.
+    """Noise sd of a mean outcome along one direction of psi, per unit of the residuals' threshold.
 
-    Without shrinkage its mean square is that of a cross moment times the mean eigenvalue of
-    E[psi psi']^-1. What a cut takes off is of the same unit.
+    Without shrinkage, the mean square of this noise is the noise variance of a cross moment times
+    the mean eigenvalue of E[psi psi']^-1. The bias from clipping is in the same unit.
     """
     moments = population.population_gram(psi, state.rows, 1.0, np.ones(len(state.rows)))
     inverse = np.linalg.pinv(moments, rcond=1e-6, hermitian=True)
@@ -608,9 +621,9 @@ def _noise_per_cut(state: survey.Survey, psi: Interactions) -> float:
 
 
 def _outcome_spread(state: survey.Survey, partials: tuple[FoldFit, ...]) -> float:
-    """Prior sd of the additive part: the public one, or that of the fits where it is less.
+    """Prior sd of the additive part: the public sd, or the sd of the fits if it is smaller.
 
-    The declared range of an outcome says little of its spread.
+    The declared range of an outcome contains little information on its spread.
     """
     phi = state.rows.phi(state.features)
     fitted = np.mean([p.pair.y.prior for p in partials if p.pair], axis=0)
@@ -649,7 +662,7 @@ def interactions(state: survey.Survey, partials: tuple[FoldFit, ...]) -> Interac
 
 
 def _slopes(part: FoldFit, phi: Matrix, rows: Rows) -> tuple[Vector, Vector]:
-    """Coefficients of propensity and mean outcome: of shapes, those of the nearest functions."""
+    """Coefficients of propensity and mean outcome; boosted shapes use the nearest functions."""
     if part.pair is not None:
         return part.pair.mean
     values = np.stack([part.e_soft(rows), part.eta(rows)], axis=1)
@@ -660,7 +673,7 @@ def _slopes(part: FoldFit, phi: Matrix, rows: Rows) -> tuple[Vector, Vector]:
 def regressed_out(
     start: Interactions, rows: Rows, weight: Vector | None = None
 ) -> tuple[Matrix, Matrix]:
-    """Regression of the raw columns on phi, shape (p, K), and what it leaves of them, (N, K)."""
+    """Regress the raw columns on phi: coefficients, shape (p, K), and residuals, shape (N, K)."""
     phi = rows.phi(start.features)
     raw = np.stack([column.copy() for column in start.raw(rows)], axis=1)
     root = 1.0 if weight is None else np.sqrt(weight)[:, None]
@@ -669,10 +682,10 @@ def regressed_out(
 
 
 def gains(size: Vector | float, left: Vector) -> Vector:
-    """Factors that give columns of these sds the wanted ones, shape (K,).
+    """Factors that scale columns with these sds to the desired sds, shape (K,).
 
-    What is additive already (a square of a binary column, a product of levels of one factor) has
-    nothing left to scale up.
+    A column that is already additive has a residual of zero and is not scaled up. Examples are the
+    square of a binary column and the product of two levels of one factor.
     """
     return np.where(left > ADDITIVE, size / np.maximum(left, ADDITIVE), 0.0)
 
@@ -683,9 +696,9 @@ ColumnPairs = tuple[tuple[int, int], ...]
 def _pairs(
     state: survey.Survey, phi: Matrix, e: Vector, y: Vector
 ) -> tuple[ColumnPairs, ColumnPairs]:
-    """Pairs of linear functions of different terms, of the columns with the largest slopes.
+    """Pairs of linear functions of different terms, for the columns with the largest slopes.
 
-    The second are those whose curvatures are multiplied too.
+    The second result holds the pairs whose curvatures are multiplied too.
     """
     features = state.features
     linear = np.flatnonzero(features.order == 1)
@@ -714,11 +727,12 @@ def _regressions(
     spread: float,
     lost: float = 0.0,
 ) -> list[Regression]:
-    """Of a nuisance's residuals for each fold, from prior variance of noise and additive part's sd.
+    """Regress a nuisance's residuals for each fold, given the noise variance and the prior sd.
 
-    There is one variance for products of pairs and one for curved products. A cut may take any
-    function of the covariates of root mean square `lost` off: by Cauchy and Schwarz a moment
-    v'E[psi h] is at most that times the root of v'E[psi psi']v, and errs by as much.
+    `spread` is the prior sd of the additive part. Products of pairs and curved products each have
+    one prior variance. Clipping may remove any function h of the covariates with root mean square
+    of at most `lost`. By the Cauchy-Schwarz inequality, a moment v'E[psi h] is at most `lost` times
+    the root of v'E[psi psi']v, and has an error of at most this size.
     """
     releases = state.session.moments(stage, order)
     ones, found = np.ones(len(state.rows)), []
@@ -734,7 +748,7 @@ def _regressions(
 
 
 def _prior(psi: Interactions, spread: float) -> Prior:
-    # 0 for products of pairs, 1 for those with curvatures
+    # Kind 0: products of pairs. Kind 1: products with curvatures.
     kinds = np.repeat(np.array([0, 1]), (len(psi.pairs), CURVES * len(psi.curved)))
     sizes = np.array([PRIORS.pairs_size, PRIORS.curved_size])
     of_kind = (np.array([PRIORS.pairs_spread, PRIORS.curved_spread]) / sizes) ** 2

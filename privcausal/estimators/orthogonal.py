@@ -1,8 +1,8 @@
-"""tau(x) from the residual product, with what the nuisances' errors leave in it taken off.
+"""tau(x) from the residual product, corrected for errors of the nuisances.
 
-One release of sum w (T - e)(Y - eta) phi is read with the joint law of both nuisances: a part of
-the mean of their errors' product is subtracted, a part of its covariance joins the noise, and all
-that is left is in the bands. It is post-processing.
+One release of sum w (T - e)(Y - eta) phi is combined with the joint distribution of both nuisances.
+Part of the mean of the product of their errors is subtracted, and part of its covariance is added
+to the noise. The bands include everything that remains. The correction is post-processing.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ from privcausal.request.request import Request
 from privcausal.typing import Matrix, Vector
 
 LEAST_RMS = 1e-3
-"""Floor of the root mean square, as a share of the cut: a variance of zero cannot be divided by."""
+"""Minimum root mean square, as a share of the threshold, to avoid division by a zero variance."""
 
 ERROR_POINTS = 128
-"""Points of the synthetic population at which errors of nuisances are evaluated: their covariances
-are over all pairs."""
+"""Number of points of the synthetic population for nuisance errors.
+
+Their covariances are over all pairs of points, so the number is kept small.
+"""
 
 
 def conditional(state: survey.Survey) -> EffectRegression:
-    """The base's own regression of an effect whose shape is wanted."""
+    """The base's own regression for the shape of an effect."""
 
     def regress(
         moments: regression.Moments, intercept_var: float, size_var: float
@@ -63,27 +65,27 @@ def conditional(state: survey.Survey) -> EffectRegression:
 
 
 EffectRegression = Callable[[regression.Moments, float, float], regression.Posterior]
-"""From moments and prior variances, of the intercept and of slopes, to the effect."""
+"""From moments and prior variances of the intercept and the slopes to the effect."""
 
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Released moments of the residual product, corrected for the cut.
+    """Released moments of the residual product, corrected for clipping.
 
     Attributes
     ----------
     cross, cross_sd
         Sum of w (T - e)(Y - eta) phi, shape (p,), and the noise sd of each entry.
     cut, spread : float
-        The cut, and the root mean square of what is below it.
+        Clipping threshold, and the root mean square below this threshold.
     clipping : float
-        Standard deviation allowed for the effect of the cut on the mean.
+        Standard deviation allowed for the effect of clipping on the mean.
     gram, gram_sd
-        Sum of w (T - e)^2 phi phi', shape (p, p), computed or bought.
+        Sum of w (T - e)^2 phi phi', shape (p, p), computed or released, and its noise sd.
     mean_weight : float
         Mean of (T - e)^2.
     sizes : AbsHistogram
-        Of the product.
+        Histogram of the product's size.
     """
 
     cross: Vector
@@ -98,7 +100,7 @@ class Residuals:
 
 
 def _windowed(state: survey.Survey) -> survey.Survey:
-    """The state with the outcome cut to a released range, where one was planned."""
+    """The state with the outcome clipped to a released range, if a range was planned."""
     outcome = state.outcome
     release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
     if release is None:
@@ -118,7 +120,7 @@ def _windowed(state: survey.Survey) -> survey.Survey:
 
 
 def nuisance_needs(request: Request, base: Base) -> list[budget.StageWeight]:
-    """Stages of both nuisances, with their interactions where the base learns them."""
+    """Stages of both nuisances, with their interactions if the base learns interactions."""
     known, wide = request.propensity is not None, not survey.is_binary(request)
     look = budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.outcome_range)
     weights = (
@@ -137,9 +139,10 @@ def nuisance_needs(request: Request, base: Base) -> list[budget.StageWeight]:
 
 @dataclass(frozen=True, eq=False)
 class NuisanceFit:
-    """Nuisances, and what was released on the way to them.
+    """Nuisances, and the releases that produced them.
 
-    `partials` are by fold; `doubt` is the bias of averages beyond what their laws say.
+    `partials` are by fold. `doubt` is the bias of averages beyond the bias that their distributions
+    describe.
     """
 
     state: survey.Survey
@@ -158,7 +161,7 @@ def nuisances(state: survey.Survey) -> NuisanceFit:
 def refined(
     state: survey.Survey, partials: tuple[FoldFit, ...], spread: float | None = None
 ) -> tuple[tuple[FoldFit, ...], confounding.Remainder]:
-    """With interactions where they are planned, and what averages allow for where none is seen."""
+    """Add planned interactions, with an allowance in the averages for undetected interactions."""
     found = refine(state, partials, spread)
     return (
         (found, confounding.Remainder(0.0, 0.0))
@@ -170,9 +173,9 @@ def refined(
 def select_interactions(
     state: survey.Survey, partials: tuple[FoldFit, ...]
 ) -> tuple[tuple[FoldFit, ...], confounding.Remainder]:
-    """The nuisances without interactions, unless the evidence of some fold supports them.
+    """Drop the interactions unless the evidence of some fold supports them.
 
-    Where they are dropped, the averages allow for what they may confound.
+    If interactions are dropped, the averages allow for the confounding that they may cause.
     """
     beyond = [p.beyond for p in partials]
     if any(one is None or one[1].support > 0 for one in beyond):
@@ -185,13 +188,13 @@ def select_interactions(
         law = pair.remainder(weight)
         shift = pair.confounding(weight) + law.mean
         laws.append(confounding.Remainder(0.0, float(np.hypot(law.sd, shift))))
-        # interactions of zero, so that what is saved has the same structure
+        # Interactions of zero keep the structure of saved results unchanged.
         without.append(extended(part, psi, pair.without()))
     return tuple(without), over_folds(laws)
 
 
 EffectStages = tuple[StageKey, StageKey, StageKey | None]
-"""Stages of sizes, of moments and, where they may be bought, of weights."""
+"""Stages of the sizes, the moments and, if they may be released, the weights."""
 
 
 def residual_moments(
@@ -205,7 +208,7 @@ def residual_moments(
     *,
     by_arm: bool = False,
 ) -> Residuals:
-    """Ask for the sizes of the residual product, or another target, then for its moments."""
+    """Release the sizes of the residual product (or of another target), then its moments."""
     state, partials = known.state, known.partials
     sizes, moments, weights = stages
     target = target or residual_product(state, partials)
@@ -217,7 +220,7 @@ def residual_moments(
 
 
 class ReleasedMoments(NamedTuple):
-    """What one release says, corrected for the cut: fields of `Residuals`."""
+    """Results of one release, corrected for clipping: fields of `Residuals`."""
 
     cross: Vector
     cross_sd: Vector
@@ -227,7 +230,7 @@ class ReleasedMoments(NamedTuple):
 
 
 def cut_of(state: survey.Survey, law: cuts.AbsHistogram, stage: StageKey, bias: float) -> float:
-    """Where a stage's target is cut, at a `bias` per cut (`cuts.threshold_for_effect`)."""
+    """Clipping threshold of a stage's target, at this `bias` (`cuts.threshold_for_effect`)."""
     noise = cross_noise(state, stage, state.effect_features.cut) / state.population.count
     return cuts.threshold_for_effect(law, noise, bias=bias)
 
@@ -243,7 +246,7 @@ def cut_moments(
     what: str = "residual product",
     by_arm: bool = False,
 ) -> ReleasedMoments:
-    """Ask for the moments of a target that is cut, and scale them to those of the uncut one."""
+    """Release the moments of a clipped target, scaled to the moments of the unclipped target."""
     order = vault.Cross(features, target, cut, what, by_arm=by_arm)
     release = state.session.release(stage, order)
     below = max(law.below(cut), PRIORS.least_below)
@@ -259,7 +262,7 @@ def cut_moments(
 def residual_sizes(
     state: survey.Survey, target: vault.Transform, stage: StageKey, part: FoldFit
 ) -> cuts.AbsHistogram:
-    """Histogram of a residual product's size, helped by the usual shape of such products."""
+    """Histogram of a residual product's size, denoised with the usual shape of such products."""
     borders = cuts.size_edges(target.bound)
     release = state.session.release(stage, vault.SizeHistogram(target, borders, "|product|"))
     e = part.e_soft(state.rows)[:ERROR_POINTS]
@@ -268,16 +271,16 @@ def residual_sizes(
 
 
 class FittedEffect(NamedTuple):
-    """What moments say of the effect.
+    """The effect as fitted from moments.
 
     Attributes
     ----------
     effect : Effect
-        With the covariance of its band.
+        The effect, with the covariance of its band.
     cov : Matrix
         Covariance of the coefficients under the effect's own prior and noise, shape (p, p).
     left : list of ProductBias
-        Laws of what the nuisances left in the moments.
+        Distributions of the bias from nuisance errors in the moments.
     """
 
     effect: Effect
@@ -288,19 +291,19 @@ class FittedEffect(NamedTuple):
 def orthogonal_effect(
     state: survey.Survey, partials: tuple[FoldFit, ...], found: Residuals, regress: EffectRegression
 ) -> tuple[Effect, tuple[FoldFit, ...]]:
-    """tau(x), and the nuisances read again with its constant part.
+    """tau(x), and the nuisances refitted with its constant part.
 
-    The law of their errors depends on the mean effect; a second reading changes little.
+    The distribution of their errors depends on the mean effect. A second refit would change little.
     """
     effect = read_effect(state, found, partials, partials, regress).effect
-    if partials[0].pair is None:  # a known propensity leaves nothing
+    if partials[0].pair is None:  # a known propensity adds no bias
         return effect, partials
     after = updated_for_effect(state, partials, effect)
     return read_effect(state, found, partials, after, regress).effect, after
 
 
 def effect_spreads(state: survey.Survey, slopes: float) -> tuple[float, float]:
-    """Prior variances of the mean effect, and of its terms, which together reach `slopes`."""
+    """Prior variances of the mean effect, and of its terms, with total scale `slopes`."""
     return (PRIORS.constant_sd * state.outcome.bound) ** 2, slopes**2 / PRIORS.effect_terms
 
 
@@ -311,9 +314,10 @@ def read_effect(
     known: tuple[FoldFit, ...],
     regress: EffectRegression,
 ) -> FittedEffect:
-    """Regression of the released moments, less what the nuisances `used` left in them.
+    """Regress the released moments minus the bias from the nuisances `used`.
 
-    The covariance of the leftover, with what cutting may have done to the constant, is in the band.
+    The band includes the covariance of the remaining bias. It also includes the possible effect of
+    clipping on the constant.
     """
     features = state.effect_features
     noise_var = found.spread**2 / found.mean_weight
@@ -336,7 +340,7 @@ def read_effect(
 def leftovers(
     state: survey.Survey, used: tuple[FoldFit, ...], known: tuple[FoldFit, ...]
 ) -> list[confounding.ProductBias]:
-    """Laws of d_e d_b by fold; none for a known e."""
+    """Distributions of d_e d_b by fold; an empty list for a known e."""
     if used[0].pair is None:
         return []
     phi, found = state.rows.phi(state.features)[:ERROR_POINTS], []
@@ -355,9 +359,10 @@ def leftovers(
 def product_bias_moments(
     state: survey.Survey, laws: Sequence[confounding.ProductBias], features: Features
 ) -> tuple[Vector, Matrix]:
-    """What of sum w phi d_e d_b is taken off, and the covariance around it; zero without laws.
+    """The subtracted part of sum w phi d_e d_b, and the covariance around it; zero without `laws`.
 
-    Folds err alike at worst, so the covariance of their mean is at most the mean of theirs.
+    In the worst case the folds' errors are equal. The covariance of their mean is therefore at most
+    the mean of their covariances.
     """
     if not laws:
         return np.zeros(features.size), np.zeros((features.size, features.size))

@@ -47,31 +47,30 @@ from privcausal.request.request import Request
 
 # Average effects of several arms, by doubly robust scores of the mean outcome in each.
 #
-# Arm k is compared with all others as a treatment of two arms is: with A = 1(T = k), the mean
-# outcome
+# Arm k is compared with all other arms, as in a two-arm study with A = 1(T = k). The mean outcome
 # is E[Y(k)] = E[mu + A (Y - mu)/e] for e(x) = P(A = 1 | x) and mu(x) = E[Y | x, A = 1]. The scores
-# of
-# all arms are one release, so that effects, their differences, have a joint covariance (Cattaneo
-# 2010).
+# of all arms are one release. The effects are differences of arm means and have a joint covariance
+# (Cattaneo 2010).
 
 
 def arm_stages(request: Request, what: str = "treatment") -> list[StageKey]:
-    """A stage for each arm, the reference first."""
+    """A stage for each arm, the reference arm first."""
     return [StageKey("nuisance", f"{what} {arm}") for arm in request.asked.arms]
 
 
 def arm_indicators(request: Request) -> dict[StageKey, vault.Transform]:
-    """Whether T is each arm."""
+    """The indicator 1(T = k) of each arm, by stage."""
     return {
         stage: vault.OfArm(vault.Assigned(), arm) for arm, stage in enumerate(arm_stages(request))
     }
 
 
 def by_arm(stages: Sequence[StageKey], weight: float) -> list[budget.StageWeight]:
-    """A release for each arm in place of one for all.
+    """One release for each arm in place of one release for all arms.
 
-    Noise falls with the root of a weight: each arm has that of two arms by the root of their
-    number, so that what they have in all grows as their errors do.
+    The noise sd falls with the square root of a stage's weight. Each arm gets the weight of a
+    two-arm study divided by the square root of the number of arms. The total weight therefore grows
+    in proportion to the arms' errors.
     """
     return [budget.StageWeight(key, weight / np.sqrt(len(stages))) for key in stages]
 
@@ -84,16 +83,16 @@ HARDLY = (
 
 
 def arm_effects(state: survey.Survey, stage: StageKey) -> tuple[list[One], tuple[str, ...]]:
-    """Effects of all arms but the first, which is their reference; then the arms' mean outcomes.
+    """Effects relative to the first arm, then the arms' mean outcomes, and notes on poor overlap.
 
-    And notes on arms that many rows are hardly ever in. The `stage` is that of the scores.
+    `stage` is the stage of the scores.
     """
     request = state.session.plan.request
     name, labels = request.formula.treatment, request.asked.arms
     means, notes = _means(state, stage)
     (base, base_law), vectors = means[0], np.eye(len(means))
     effects = [
-        # errors of two arms may be of one sign or of two: by Minkowski's inequality
+        # The errors of two arms may have equal or opposite signs: by Minkowski's inequality.
         One(
             f"{name}[T.{label}]", _less(target, base), Remainder(0.0, law.rms + base_law.rms),
             own - vectors[0],
@@ -105,7 +104,7 @@ def arm_effects(state: survey.Survey, stage: StageKey) -> tuple[list[One], tuple
 
 
 def _less(target: Target, reference: Target) -> Target:
-    """That of the difference, of which the arm where an outcome weighs more says how it is cut."""
+    """Target of a difference; the arm with the larger outcome weight supplies the extremes."""
     worse = max(target, reference, key=lambda one: one.extremes.unit_most)
     return replace(target, centre=target.centre - reference.centre, extremes=worse.extremes)
 
@@ -113,7 +112,7 @@ def _less(target: Target, reference: Target) -> Target:
 def _means(
     state: survey.Survey, stage: StageKey
 ) -> tuple[list[tuple[Target, Remainder]], tuple[str, ...]]:
-    """Of each arm, what is summed for its mean outcome, and the law of the bias by nuisances."""
+    """Target of each arm's mean outcome, and the distribution of its bias from nuisance errors."""
     request = state.session.plan.request
     state, grams = nu.moments_of(state, arm_indicators(request))
     etas, own, crosses = nu.outcomes(state, grams), [], dict[StageKey, vault.Cross]()
@@ -123,7 +122,7 @@ def _means(
         own.append(nu.clipped(state, partials))
         crosses[residual] = nu.residual_cross(*own[-1], arm)
     state.session.gather(dict(crosses))
-    mass, found, notes = vault.OfCovariates(Constant(1.0), 1.0), [], []  # every complete row is one
+    mass, found, notes = vault.OfCovariates(Constant(1.0), 1.0), [], []  # each row counts as 1
     for arm, ((mine, partials), asked) in enumerate(zip(own, crosses.items(), strict=True)):
         tau = nu.residual_effect(mine, grams, partials, asked)
         nuisances = tuple(nu.nuisance_of(p, tau, mine.outcome) for p in partials)
@@ -148,9 +147,9 @@ AVERAGE_STAGES = (
 
 
 class AverageLearner(Learner):
-    """A learner of average effects alone, with nuisances of its own."""
+    """A learner of average effects only, with its own nuisances."""
 
-    # "average" is no part of it: the average is the effect itself
+    # The group "average" is missing, because the effect itself is the average.
     shares: ClassVar[Mapping[str, float]] = {
         "bounds": budget.SHARES.top_bounds,
         "nuisance": budget.SHARES.private_nuisance,
@@ -158,9 +157,10 @@ class AverageLearner(Learner):
     }
 
     def top(self, request: Request) -> Mapping[str, float]:
-        """A known propensity leaves half of the nuisances' stages out, and what they cost.
+        """Give the scores more if the propensity is known or no covariates are used.
 
-        Without covariates they are numbers, and no functions.
+        A known propensity makes half of the nuisance stages unnecessary. Without covariates, the
+        nuisances are constants.
         """
         if request.propensity is None and request.formula.terms:
             return self.shares
@@ -170,11 +170,11 @@ class AverageLearner(Learner):
 
 @dataclass(frozen=True)
 class Private(AverageLearner):
-    """AIPW mean with private nuisances, private variance and a noise-aware interval.
+    """AIPW mean with private nuisances, private variance, and a noise-aware interval.
 
-    The paper's noise (its Theorems 4.3 to 4.6) rests on nuisances whose estimation is not
-    protected; here nuisances are private, the score is bounded by public numbers, and the standard
-    error is made of released ones only.
+    The paper's noise (Theorems 4.3 to 4.6) assumes nuisances whose estimation is not protected.
+    Here, the nuisances are private and the score is bounded by public numbers. The standard error
+    uses only released numbers.
     """
 
     name: ClassVar[str] = "private"
@@ -238,7 +238,7 @@ class Private(AverageLearner):
 
 
 def propensity_needs(request: Request, base: PrivateBase) -> list[budget.StageWeight]:
-    """Releases of a propensity that is not known, and of interactions in both nuisances."""
+    """Releases for an unknown propensity, and for interactions in both nuisances."""
     if request.propensity is not None:
         return []
     weights = (
@@ -251,7 +251,7 @@ def propensity_needs(request: Request, base: PrivateBase) -> list[budget.StageWe
 
 
 def looked(session: survey.FitRun) -> survey.Survey:
-    """What precedes the Gram, where outcomes are cut to the range in which they are seen."""
+    """The stages before the Gram; outcomes are clipped to their detected range."""
     state = survey.prepare(
         session, linear_terms=False, looks={budget.Stages.OUTCOME_RANGE: outcome_edges}
     )

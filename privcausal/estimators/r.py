@@ -1,11 +1,14 @@
 """R-learner (Nie and Wager 2021): residuals of the outcome on residuals of the treatment.
 
-Moments of the residual product are released twice, the second time of what the first effect leaves.
-(T - e) (Y - eta - (T - e) tau_1) has the weighted mean tau - tau_1: the better the first effect,
-the smaller the range that it needs, and with it the noise. Errors of the Gram or by cutting then
-touch tau - tau_1 only. The first release also tells which coefficients are uncertain: their
-features are stretched in the second, and products of modifiers join where they can be told from
-noise. All that is chosen here follows from releases."""
+Moments of the residual product are released twice. The second release subtracts the first effect
+tau_1: (T - e) (Y - eta - (T - e) tau_1) has the weighted mean tau - tau_1. A better first effect
+gives the product a smaller range, and the release needs less noise. Errors from the Gram or from
+clipping then affect tau - tau_1 only.
+
+The first release also shows which coefficients are uncertain. Their features are stretched in the
+second release. Products of modifiers are added if they can be distinguished from noise. All choices
+in this module use released numbers only.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +37,19 @@ from privcausal.vault import ResidualProduct
 
 
 def learn_r(state: Survey, regress: orthogonal.EffectRegression) -> EffectFit:
-    """tau(x) by the steps of vignettes/explanation/r-learner.md, whose numbers are beside them.
+    """tau(x) by the steps of vignettes/explanation/r-learner.md; comments give their numbers.
 
-    Ranges, marginals and a basis are there already (1, 2: `state.prepare`), and doubly robust
-    scores of what is found here give the averages (12, 13: `CateLearner.run`).
+    Ranges, marginals and a basis exist already (steps 1 and 2: `survey.prepare`). The averages come
+    from doubly robust scores with this effect and these nuisances (steps 12 and 13:
+    `CateLearner.run`).
     """
     known = nuisances_of(state)  # 3 to 7: the Gram matrix, propensity and mean outcome
     state, used = known.state, known.partials
-    found = orthogonal.residual_moments(known)  # 8: moments of the residual product, cut
+    found = orthogonal.residual_moments(known)  # 8: clipped moments of the residual product
     first = orthogonal.read_effect(
         state, found, used, used, regress
-    )  # 9, 10: less its bias, regressed
-    found, products = second_release(state, used, found, first)  # 11: what is left, regressed too
+    )  # 9, 10: bias removed, regressed
+    found, products = second_release(state, used, found, first)  # 11: remaining effect
     after = nuisances.updated_for_effect(state, used, first.effect)
     second = orthogonal.read_effect(state, found, used, after, regress)
     effect = with_products(state, found, products, used[0].e_soft(state.rows), second)
@@ -54,10 +58,11 @@ def learn_r(state: Survey, regress: orthogonal.EffectRegression) -> EffectFit:
 
 @dataclass(frozen=True, eq=False)
 class ProductMoments:
-    """Moments of products of modifiers, of what a first effect leaves.
+    """Moments of products of modifiers, after subtraction of a first effect.
 
-    `features` are those of the release, the products last; `moments` are of the products alone,
-    each per its stretch, shape (K,); `unit` is the prior scale of a coefficient.
+    `features` are the features of the release, with the products last. `moments` belong to the
+    products alone, each divided by its stretch, shape (K,). `unit` is the prior scale of a
+    coefficient.
     """
 
     features: RescaledFeatures
@@ -71,11 +76,11 @@ def second_release(
     first: orthogonal.Residuals,
     reading: orthogonal.FittedEffect,
 ) -> tuple[orthogonal.Residuals, ProductMoments | None]:
-    """The moments averaged with those of a second release, and those of products where it has them.
+    """Average the moments with a second release; also return moments of products, if any.
 
-    Moments of tau are those of tau - tau_1 plus G beta_1. Both releases are averaged entry by entry
-    by the precision of their noise, so that no budget is lost where the first effect explains
-    nothing.
+    Moments of tau are the moments of tau - tau_1 plus G beta_1. The two releases are averaged entry
+    by entry, weighted by the precision of their noise. No budget is lost, even if the first effect
+    is uninformative.
     """
     reach = 2 * state.outcome.bound
     coef = reading.effect.pieces[0].additive.coef
@@ -115,9 +120,9 @@ def _averaged(
 def _left(
     state: Survey, law: cuts.AbsHistogram, part: nuisances.FoldFit, effect: Function
 ) -> cuts.AbsHistogram:
-    """The histogram of sizes, moved to what is left once this effect is taken out.
+    """The histogram of sizes, rescaled to the sizes after this effect is subtracted.
 
-    E[(T - e)^4 | x] = e (1 - e) ((1 - e)^3 + e^3) tells how much of the mean square goes.
+    E[(T - e)^4 | x] = e (1 - e) ((1 - e)^3 + e^3) gives the reduction of the mean square.
     """
     e, tau = part.e_soft(state.rows), effect(state.rows)
     taken = float(np.mean(e * (1 - e) * ((1 - e) ** 3 + e**3) * tau**2))
@@ -132,7 +137,7 @@ def _layout(
     reading: orthogonal.FittedEffect,
     cut: float,
 ) -> RescaledFeatures:
-    """Features of the second release: base "gam" stretches them, others keep them."""
+    """Features of the second release: base "gam" stretches its features, other bases do not."""
     features = state.effect_features
     base = state.session.regression
     if not isinstance(base, bases.Gam):
@@ -146,7 +151,7 @@ def _layout(
         state.population.count * first.mean_weight
     )
     psi = modifier_products(state, weight, reading.effect) if base.interactions else None
-    share = 0.0  # of the norm; the products have none where noise would hide most of them
+    share = 0.0  # share of the norm; zero for products that noise would mostly hide
     if psi is not None:
         spread = (PRIORS.product_sd * first.cut) ** 2
         filled = water_filling(np.r_[variance, np.full(psi.size, spread)], noise**2)
@@ -176,8 +181,8 @@ def _with_cut(
 def modifier_products(state: Survey, weight: Vector, effect: Effect) -> Interactions | None:
     """Products of pairs of linear functions, orthogonal to the effect's own, of mean square 1.
 
-    Both under the `weight` of synthetic rows, so that errors of the additive part do not look like
-    a product.
+    Both properties hold under the `weight` of synthetic rows. Errors of the additive part therefore
+    do not look like a product.
     """
     features = state.effect_features
     phi = state.rows.phi(features)
@@ -200,7 +205,7 @@ def modifier_products(state: Survey, weight: Vector, effect: Effect) -> Interact
 
 
 def _own_functions(features: FeatureMap) -> list[int]:
-    """Linear functions, but for the last level of each factor, which the others determine."""
+    """Linear functions without the last level of each factor, which the other levels determine."""
     found: list[int] = []
     for number in np.flatnonzero(features.order == 1).tolist():
         column = features.design.columns[features.column[number]]
@@ -218,11 +223,11 @@ def with_products(
     e: Vector,
     reading: orthogonal.FittedEffect,
 ) -> Effect:
-    """The effect, with products of modifiers if the moments leave no doubt of them.
+    """The effect, with products of modifiers if the moments clearly support products.
 
-    Where there are none, a marginal likelihood ratio has mean 1, and so exceeds 1 /
-    products_false_alarm with at most that chance (Markov's inequality). `e` are propensities of the
-    synthetic rows.
+    Under the null hypothesis of no products, a marginal likelihood ratio has mean 1. It then
+    exceeds 1 / products_false_alarm with probability at most products_false_alarm (Markov's
+    inequality). `e` holds propensities of the synthetic rows.
     """
     effect = reading.effect
     if more is None:
@@ -248,7 +253,7 @@ def with_products(
         1.0, np.full(psi.size, more.unit), np.zeros(psi.size, np.int64)
     )
     fitted = regression.mixture(moments, law)
-    # nor where it is no number
+    # The negation also covers evidence that is not a number.
     if not fitted.evidence - regression.of_nothing(moments) >= np.log(
         1 / PRIORS.products_false_alarm
     ):
@@ -258,14 +263,14 @@ def with_products(
 
 
 HIDING = 1e9
-"""Noise that hides everything: by how much more makes no difference."""
+"""Relative noise that hides everything; larger values make no difference."""
 
 
 def water_filling(variance: Vector, noise: float) -> Vector:
-    """Squared sizes u^2 of unit sum that minimise sum V S / (S + u^2 V), shape (p,).
+    """Squared sizes u^2 of unit sum that minimize sum V S / (S + u^2 V), shape (p,).
 
-    A coefficient of prior variance V that is read with noise of variance S / u^2 keeps the
-    posterior variance V S / (S + u^2 V). The least sum has u^2 = (L - S / V)+, with the level L at
+    A coefficient of prior variance V that is measured with noise of variance S / u^2 has the
+    posterior variance V S / (S + u^2 V). The minimum has u^2 = (L - S / V)+, with the level L at
     which the sizes sum to one (water-filling: Cover and Thomas 2006, Section 9.4).
 
     Parameters
@@ -276,7 +281,7 @@ def water_filling(variance: Vector, noise: float) -> Vector:
         S, the noise variance of an entry that has all of the norm.
     """
     price = noise / variance
-    # floats could not tell 1 + price from price
+    # Floats could not distinguish 1 + price from price.
     price = price - max(float(price.min()) - HIDING, 0.0)
     order = np.sort(price)
     levels = (1 + np.cumsum(order)) / np.arange(1, len(order) + 1)
@@ -288,7 +293,7 @@ def water_filling(variance: Vector, noise: float) -> Vector:
 
 @dataclass(frozen=True)
 class R(CateLearner):
-    """tau(x) minimising sum [(Y - eta) - (T - e) tau(x)]^2; never divides by the propensity."""
+    """tau(x) minimizing sum [(Y - eta) - (T - e) tau(x)]^2; never divides by the propensity."""
 
     name: ClassVar[str] = "r"
     title: ClassVar[str] = "R-learner"
@@ -318,11 +323,14 @@ FORM_NOTE = (
 
 @dataclass(frozen=True)
 class Auto(R):
-    """Learner "r" with one form of the effect: constant, linear, smooth alike, or smooth by term.
+    """Learner "r" with a chosen form of the effect: constant, linear, or smooth.
 
-    All forms are read from the moments that learner "r" releases, so their marginal likelihoods
-    are comparable; those of other learners, whose moments differ, are not. Nothing more is
-    released, and nothing more is spent.
+    A smooth effect has one prior variance for all terms, one per order of roughness, or one per
+    term and order.
+
+    All forms are fitted to the moments that learner "r" releases, so their marginal likelihoods are
+    comparable. Marginal likelihoods of other learners are not comparable, because their moments
+    differ. The choice needs no further release and no further budget.
     """
 
     name: ClassVar[str] = "auto"

@@ -1,10 +1,16 @@
-"""The effect by an instrument: Y = theta T + g(X) + u, where E[u | X, Z] = 0 (Wright 1928).
+"""Slopes: the partially linear model, and the effect by an instrument.
 
-theta is the reduced form over the first stage, E[(Z - m)(Y - eta)] / E[(Z - m)(T - e)] for
-m(x) = E[Z | x], e(x) = E[T | x] and eta(x) = E[Y | x] (Chernozhukov et al. 2018, Eq. 4.8):
-two-stage least squares, with controls that need not be linear. Where effects differ it is an
-average of those whom the instrument moves, by Var(Z | x) (Imbens and Angrist 1994; Angrist and
-Imbens 1995).
+Partially linear model: Y = theta'T + g(X) + u (Robinson 1988), by its partialled-out score. theta
+solves sum (T - e)(Y - eta - theta'(T - e)) = 0 with e(x) = E[T | x] and eta(x) = E[Y | x]
+(Chernozhukov et al. 2018, Eq. 4.4). T has one of three forms. It is 0 or 1, and theta is then the
+ATO. It is a number, scaled to its place in its range. Or it consists of the indicators of all arms
+except the first.
+
+Instrument: Y = theta T + g(X) + u, where E[u | X, Z] = 0 (Wright 1928). theta is the reduced form
+divided by the first stage, E[(Z - m)(Y - eta)] / E[(Z - m)(T - e)] for m(x) = E[Z | x]
+(Chernozhukov et al. 2018, Eq. 4.8). This is two-stage least squares with controls that need not be
+linear. If effects differ, theta is an average over the units whose treatment the instrument
+changes, weighted by Var(Z | x) (Imbens and Angrist 1994; Angrist and Imbens 1995).
 """
 
 from __future__ import annotations
@@ -37,12 +43,7 @@ from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.typing import Matrix, Vector
 
-# The partially linear model Y = theta'T + g(X) + u (Robinson 1988), by its partialled-out score.
-#
-# theta solves sum (T - e)(Y - eta - theta'(T - e)) = 0 with e(x) = E[T | x], eta(x) = E[Y | x]
-# (Chernozhukov et al. 2018, Eq. 4.4). T is 0 or 1, and theta then is the ATO; or a number, worked
-# on
-# as its place in its range; or the indicators of all arms but the first.
+# -- the partially linear model ----------------------------------------------------------------
 
 UNSEEN_SLOPE = (
     "What covariates leave of the treatment, or of an arm, cannot be told from noise: slopes may "
@@ -50,11 +51,17 @@ UNSEEN_SLOPE = (
 )
 
 RESIDUAL_REACH = 2.0
-"""Where T - e is cut if T is a number, in how far it is seen: a quarter of its tail's excess, which
-biases, is left then, and 1.5 to 3 do alike: noise grows with the square. By hand."""
+"""Clipping threshold of T - e for a numeric T, as a multiple of its largest detected size.
+
+A quarter of the tail's excess then remains beyond the threshold and causes bias. Values from 1.5 to
+3 perform about equally, because noise grows with the square. By hand.
+"""
 
 LEAST_SLOPE_SHARE = 1 / 3
-"""Of a slope, what errors of e leave at least: for more the law of the errors is too rough."""
+"""Minimum share of a slope that errors of e leave.
+
+The distribution of the errors is too rough for a smaller share.
+"""
 
 SLOPE_SIZES = budget.Stages.RESIDUAL_SIZES
 
@@ -63,7 +70,7 @@ FoldsByArm = Sequence[tuple[nu.FoldFit, ...]]
 
 
 def slope_needs(request: Request) -> list[budget.StageWeight]:
-    """Of slopes, but for their sizes and what is assigned: scores and squares are one release."""
+    """Releases for slopes, without sizes and assignment; scores and squares are one release."""
     needs = [
         *survey.range_needs(request, budget.SHARES.private_ranges),
         budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.private_marginals),
@@ -107,7 +114,7 @@ class PartiallyLinear(private.AverageLearner):
         terms = tuple(f"{request.formula.treatment}[T.{arm}]" for arm in request.asked.arms[1:])
         known = partial(effects.estimate_slopes, terms or ("PLR",), model=rows * share, size=rows)
         none, reach = np.zeros(len(parts)), 2 * state.outcome.bound
-        # as far as half the range of outcomes, by the typical residual
+        # half the outcome range times the typical residual of T
         cut = 4 * nu.RESIDUAL_SHARE * state.centre.bound * float(np.sqrt(np.trace(share)))
         sums = vault.SlopeSums(_scores(state, parts, none), cut)
         first = known(
@@ -134,13 +141,13 @@ class PartiallyLinear(private.AverageLearner):
 
 
 def _learnt(state: survey.Survey) -> tuple[survey.Survey, FoldsByArm, Matrix, float]:
-    """Nuisances by arm, E[(T - e)(T - e)'] as they say, and what the cut of T - e takes off."""
+    """Nuisances by arm, the model's E[(T - e)(T - e)'], and the loss from clipping T - e."""
     request, lost = state.session.plan.request, 0.0
     if request.asked.dose or request.asked.arms:
         state = replace(state, floor=0.0)
     if request.asked.arms:
         stages = private.arm_indicators(request)
-        stages.pop(next(iter(stages)))  # of the reference
+        stages.pop(next(iter(stages)))  # drop the reference arm
         state, grams = nu.moments_of(state, stages)
         etas = nu.outcomes(state, grams)
         parts = [nu.paired(state, nu.propensities(state, grams, stage), etas) for stage in stages]
@@ -160,12 +167,15 @@ def _learnt(state: survey.Survey) -> tuple[survey.Survey, FoldsByArm, Matrix, fl
 def residual_cut(
     state: survey.Survey, partials: tuple[nu.FoldFit, ...]
 ) -> tuple[survey.Survey, float, float]:
-    """Where T - e is cut if T is a number, its mean square, and what that does to the slope.
+    """Clipping threshold of T - e for a numeric T, its mean square, and the effect on the slope.
 
-    As V, the cut T - e, takes the place of both residuals, the slope errs by
-    theta E[V (T - e - V)] / E[V^2]: relative to itself at most by the cut times the mean excess
-    over it, by the tail condition, over the mean square. That e(x) is learnt of a T held in its
-    effective range is an error of e, which counts by its product with one of eta.
+    Let V be the clipped T - e. V replaces both residuals. The slope therefore errs by theta
+    E[V (T - e - V)] / E[V^2]. Relative to the slope, this error is at most the threshold times the
+    mean excess over the threshold, divided by the mean square. The tail condition bounds the
+    excess.
+
+    e(x) is learned from a T that is clipped to its effective range. This causes an error of e,
+    which enters through its product with an error of eta.
     """
     session, anywhere = state.session, state.session.plan.request.tails == "any"
     of = "Z - m" if session.plan.request.formula.instrument else "T - e"
@@ -181,7 +191,7 @@ def residual_cut(
 
 
 def largest_residual(domain: schema.Domain) -> float:
-    """Largest |T - e|: e is in the effective range, T anywhere in the declared one."""
+    """Maximum |T - e|: e is in the effective range, T anywhere in the declared range."""
     if not isinstance(domain, schema.Interval):
         return 1.0
     raw = domain.raw if isinstance(domain, schema.Transformed) else domain
@@ -189,7 +199,7 @@ def largest_residual(domain: schema.Domain) -> float:
 
 
 def width_of(domain: schema.Domain) -> float:
-    """What a number was divided by; 1 for two arms."""
+    """The divisor that scaled a number; 1 for two arms."""
     return domain.width if isinstance(domain, schema.Interval) else 1.0
 
 
@@ -212,7 +222,7 @@ def released_slopes(
 def cut_sums(
     state: survey.Survey, scores: vault.SlopeScores | vault.InstrumentScores, typical: float
 ) -> tuple[vault.SlopeSums, float]:
-    """The sums with a cut, and the most that their mean is moved; `typical` is E|T - e|^2."""
+    """Clipped sums, and the maximum change of their mean; `typical` is E|T - e|^2."""
     rough, rows = vault.SlopeSums(scores, 1.0), state.population.count
     sizes = averages.row_sizes(
         state.session, private.AVERAGE_STAGES[0], scores, declared=averages.declared_share(state)
@@ -231,9 +241,9 @@ def cut_sums(
 def _reread(
     state: survey.Survey, partials: tuple[nu.FoldFit, ...], mass: float, slope: float
 ) -> tuple[nu.FoldFit, ...]:
-    """Nuisances read again, and their law, for this slope, less what errors of e take off it.
+    """Refit the nuisances and their distribution for this slope, corrected for errors of e.
 
-    Where e errs by d, the slope is seen as its share E[(T - e)^2] / (E[(T - e)^2] + E[d^2]).
+    If e has error d, the slope is attenuated by the factor E[(T - e)^2] / (E[(T - e)^2] + E[d^2]).
     """
     weight = nu.remainder_weight(state, state.features, partials[0].e_soft, "PLR")
     errors = [(weight * part.pair.e_cov).sum() / mass for part in partials if part.pair is not None]
@@ -244,7 +254,8 @@ def _reread(
 def _remainders(state: survey.Survey, parts: FoldsByArm, slopes: Vector) -> Vector:
     """Root mean squares of E[d_j (d_y - sum_i theta_i d_i)] for errors d, shape (J,).
 
-    The pair of arm j has d_j (d_y - theta_j d_j); errors of other arms are correlated as may be.
+    The pair of arm j covers d_j (d_y - theta_j d_j). The correlation with errors of other arms may
+    be arbitrary.
     """
     own = [nu.remainder(state, part, "PLR").rms for part in parts]
     if len(parts) == 1:
@@ -297,7 +308,7 @@ class LocalAverage(private.AverageLearner):
             size=rows,
             units=(width_of(session.schema[formula.assigned]), taken),
         )
-        # twice the typical residual of an outcome, as one of a treatment in [0, 1] is a half
+        # twice the typical residual of an outcome: the residual of a treatment in [0, 1] is a half
         scale = 4 * nu.RESIDUAL_SHARE * state.centre.bound
         scores = vault.InstrumentScores(
             tuple((part.e_soft,) for part in instrument),
@@ -312,7 +323,7 @@ class LocalAverage(private.AverageLearner):
         sums = vault.SlopeSums(scores, scale * float(np.sqrt(square)))
         value, sd = released_slopes(state, budget.Stages.NUISANCE_RESIDUALS, sums)
         first = known(value, sd, (0.0, scale), 0.0)
-        # limits hold whatever the centre, which makes the scores small
+        # The limits are valid for any center. A good center makes the scores small.
         seen = abs(first.estimate[2]) > FEW_SDS * np.sqrt(first.cov[2, 2])
         reach = 2 * state.outcome.bound
         centre = float(np.clip(first.estimate[0] * taken if seen else 0.0, -reach, reach))
@@ -332,7 +343,7 @@ Folds = tuple[nu.FoldFit, ...]
 def _ratio(squares: Vector, sd: Vector) -> float:
     """Root of the ratio of two noisy sums of squares, each raised by its noise.
 
-    Where both scores are alike in size, the noise of each is sqrt(2) times what it is alone.
+    If both scores have a similar size, the noise of each is sqrt(2) times its noise alone.
     """
     one, two = np.maximum(squares, 0.0) + sd
     return float(np.sqrt(one / two)) if two > 0 else 1.0
@@ -341,7 +352,7 @@ def _ratio(squares: Vector, sd: Vector) -> float:
 def _late_learnt(
     state: survey.Survey,
 ) -> tuple[survey.Survey, Folds, Folds, tuple[functions.Function, ...], float]:
-    """Nuisances of instrument and treatment by fold, e(x), and E[(Z - m)^2] as they say."""
+    """Nuisances of instrument and treatment by fold, e(x), and the model's E[(Z - m)^2]."""
     request, known = state.session.plan.request, state.known
     stages: dict[StageKey, vault.Transform] = {budget.Stages.TREATMENT: vault.Received()}
     if known is None:
@@ -363,7 +374,7 @@ def _late_learnt(
     moved = means(budget.Stages.INSTRUMENT, request.asked.dose)
     parts, others = nu.paired(state, moved, etas), nu.paired(state, moved, taken)
     if request.asked.dose:
-        # what is cut of Z - m is an error of m, which counts by its products with the others
+        # Clipping Z - m causes an error of m, which enters through its products with other errors.
         state, square, _ = residual_cut(state, parts)
     else:
         chance = parts[0].e_soft(state.rows)

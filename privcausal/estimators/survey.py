@@ -1,4 +1,4 @@
-"""What all learners stand on: complete domains, designs, a synthetic population and the Gram."""
+"""Shared first steps of all learners: domains, design matrices, synthetic population and Gram."""
 
 from __future__ import annotations
 
@@ -50,13 +50,22 @@ from privcausal.vault import (
 
 @dataclass
 class FitRun:
-    """One fit in progress: the vault, the plan, and every release so far in order.
+    """One fit in progress: the vault, the plan, and all releases in order.
 
-    `base` learns from sums; `option` is what the call was given, which for some learners does not.
-    `unseen` says that the rarer arm may be empty, by a noisy count of its rows. `alerts` are other
-    serious things that releases tell, by code. `beyond` bounds
-    what lies beyond purchased bounds of the outcome; None where they are declared. `asked` holds
-    the queries that were summed ahead of their release.
+    Attributes
+    ----------
+    base : PrivateBase
+        Base that learns from sums.
+    option : AnyBase
+        Base as given in the call. For some learners it does not learn from sums.
+    unseen : bool
+        Whether the rarer arm may be empty, by a noisy count of its rows.
+    alerts : dict of str to str
+        Other serious problems that releases show, by code.
+    beyond : Window or None
+        Bounds the outcomes beyond privately estimated bounds. Declared bounds have no window.
+    asked : dict
+        Queries that were summed before their release.
     """
 
     plan: Plan
@@ -90,7 +99,7 @@ class FitRun:
         notes: tuple[str, ...] = (),
         alerts: words.Alerts = (),
     ) -> words.Estimate:
-        """The estimate; `population` is None where no marginals were released."""
+        """The estimate; `population` is None if no marginals were released."""
         vault = self.vault
         nobody = Population(self.schema, {}, np.eye(0), float(vault.size or 0))
         return words.Estimate(
@@ -103,7 +112,10 @@ class FitRun:
         sums: Mapping[StageKey, Mechanism] | None = None,
         moments: Mapping[StageKey, Mechanism] | None = None,
     ) -> None:
-        """Sum in one pass what `release` and `moments` will be asked for, these very queries."""
+        """Sum in one pass the queries that `release` and `moments` will receive later.
+
+        The later calls must pass the same query objects.
+        """
         sums, moments = sums or {}, moments or {}
         self.asked |= {**sums, **moments}
         folds = self.plan.request.split == "crossfit"
@@ -136,7 +148,7 @@ class FitRun:
         return folds
 
     def noise_sd(self, stage: StageKey, change: float, unit: float = 1.0) -> float:
-        """Noise sd of a sum at the stage's price, where a row changes it by `change` units."""
+        """Noise sd of a sum at the stage's budget, if one row changes the sum by `change` units."""
         plan = self.plan
         largest = change * plan.request.trust.max_rows * unit
         return float(largest / np.sqrt(2 * plan.stage(stage).rho / 1e12))
@@ -145,12 +157,12 @@ class FitRun:
         self.unseen |= rows <= FEW_SDS * noise_sd
 
     def look_at(self, name: str, counts: Vector, noise_sd: float) -> None:
-        """Note what a released histogram of a column tells of its declared domain."""
+        """Compare a released histogram of a column with the column's declared domain."""
         declared = self.plan.request.schema.get(name)
         self.note(words.domain_alerts(name, declared, self.schema[name], counts, noise_sd))
 
     def look_at_arms(self, counts: Vector, noise_sd: float, declared: float) -> None:
-        """Note where noisy counts of both arms contradict a known propensity."""
+        """Note whether noisy counts of both arms contradict a known propensity."""
         for rows in counts:
             self.look_for(float(rows), noise_sd)
         if self.unseen:
@@ -165,7 +177,7 @@ class FitRun:
             self.alerts[code] = " ".join(filter(None, (self.alerts.get(code), told)))
 
     def buy_bounds(self) -> None:
-        """Complete the schema by private bounds and levels."""
+        """Complete the schema with privately estimated bounds and levels."""
         numbers = self.undeclared.numbers
         found: dict[str, Any] = {**self._buy_intervals(numbers)} if numbers else {}
         for name in self.undeclared.labels:
@@ -173,9 +185,9 @@ class FitRun:
         self.schema = self.schema.with_columns(found)
 
     def find_ranges(self, looks: Mapping[StageKey, Mechanism]) -> None:
-        """Narrow the schema to where covariates are: beyond, they are held at the ends.
+        """Narrow the schema to the detected range of covariates; values outside are clipped.
 
-        The pass over the rows serves `looks`, too.
+        The pass over the rows also computes `looks`.
         """
         names = ranged(self.plan.request, self.schema)
         cells = Marginals(names, self.schema, RANGE_CELLS)
@@ -187,7 +199,7 @@ class FitRun:
             domain = self.schema[name]
             assert isinstance(domain, Interval)
             found[name] = ranges.effective_range(c, sd, domain, len(names))
-            if name in _of_slopes(self.plan.request):  # read as it is, beyond that range too
+            if name in _of_slopes(self.plan.request):  # these values are not clipped to that range
                 self.look_at(name, c, sd)
                 found[name] = Transformed(found[name].lo, found[name].hi, domain)
         self.schema = self.schema.with_columns(found)
@@ -214,7 +226,7 @@ class FitRun:
             if name == outcome:
                 steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
                 both = ranges.LookCounts(c, sd, ends), ranges.LookCounts(grid, fine_sd, steps)
-                # noise sd of a sum over the rows for all of the budget, per unit of its range
+                # Noise sd of a sum over the rows for the whole budget, per unit of its range.
                 change = 1.0 if trust.neighbors == "substitute" else 0.5  # from the middle
                 least = change * trust.max_rows / np.sqrt(2 * self.plan.rho / 1e12)
                 window = ranges.outcome_range(*both, float(least))
@@ -235,12 +247,13 @@ class FitRun:
 
 
 RANGE_CELLS = 64
-"""Equal cells of a declared range, by which it is narrowed: three hold the values where bounds are
-20 times too wide."""
+"""Equal cells of a declared range, used to narrow it: three cells hold the values if bounds are 20
+times too wide.
+"""
 
 
 def range_needs(request: Request, weight: float) -> list[budget.StageWeight]:
-    """A look at where covariates are, if any has declared bounds that may be loose."""
+    """A histogram of the covariates' ranges, if any has declared bounds that may be loose."""
     return (
         [budget.StageWeight(budget.Stages.RANGES, weight)]
         if ranged(request, request.schema)
@@ -249,17 +262,17 @@ def range_needs(request: Request, weight: float) -> list[budget.StageWeight]:
 
 
 def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
-    """Covariates, treatment and instrument that are numbers, whose declared bounds may be narrowed.
+    """Numeric covariates, treatment and instrument whose declared bounds may be narrowed.
 
-    Not those of groups, nor a known propensity, nor those of a term whose options fix points in the
-    range (the knots of a spline).
+    Excluded are columns of groups, a column with a known propensity, and columns of a term whose
+    options fix points in the range (the knots of a spline).
     """
     formula = request.formula
     terms = (*formula.modifiers, *formula.controls)
     factors = [f for t in terms for f in t.factors]
     fixed = {v for f in factors if f.options and f.kind != "smooth" for v in f.variables}
     fixed |= {parse_group(text).column for text in request.groups}
-    if isinstance(request.propensity, str):  # what is known is not to be changed
+    if isinstance(request.propensity, str):  # a known propensity must not change
         fixed.add(request.propensity)
     names = dict.fromkeys((*(v for f in factors for v in f.variables), *_of_slopes(request)))
     declared = (v for v in names if isinstance(request.schema.get(v), Interval))
@@ -267,7 +280,7 @@ def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
 
 
 def _of_slopes(request: Request) -> tuple[str, ...]:
-    """The treatment and the instrument, where they are numbers."""
+    """The treatment and the instrument, if they are numbers."""
     taken = (request.formula.treatment,) if request.asked.per_unit else ()
     return tuple(dict.fromkeys((*taken, request.formula.assigned) if request.asked.dose else taken))
 
@@ -276,10 +289,20 @@ def _of_slopes(request: Request) -> tuple[str, ...]:
 class Survey:
     """Public values after the first stages.
 
-    `features` and `effect_features` are the bases of nuisances and effect, `rows` the synthetic
-    population. `window` is where outcomes are cut to learn their mean, `look` the first look at the
-    outcome for averages, `floor` the clip of a rare treatment (0 where it is not binary), and
-    `most` where T - e is cut if T is a number.
+    Attributes
+    ----------
+    features, effect_features : FeatureMap
+        Bases of the nuisances and of the effect.
+    rows : Rows
+        The synthetic population.
+    window : Outcome or None
+        Interval to which outcomes are clipped when their mean is learned.
+    look : Look or None
+        Histogram of the outcome for averages.
+    floor : float
+        Propensity clip for a rare treatment; 0 for a treatment that is not binary.
+    most : float
+        Clipping threshold of T - e if T is a number.
     """
 
     session: FitRun
@@ -297,7 +320,7 @@ class Survey:
 
     @property
     def centre(self) -> Outcome:
-        """Where outcomes are cut to learn their mean: a released window, or the public bounds."""
+        """Clipping interval for learning the mean outcome: released, or the public bounds."""
         return self.window or self.outcome
 
     @property
@@ -307,27 +330,27 @@ class Survey:
 
     @property
     def clip(self) -> float:
-        """c with e in [c, 1 - c]: the request's, or less where fewer than that are treated."""
+        """c with e in [c, 1 - c]: the clip of the request, or a lower clip for a rare treatment."""
         return min(self.session.plan.request.arm_clip, self.floor)
 
     @property
     def soft_clip(self) -> float:
-        """The same where nothing is divided by e."""
+        """The clip for uses that do not divide by e."""
         return min(PRIORS.residual_clip, self.clip)
 
     @property
     def residual_clip(self) -> float:
-        """s with T - e in [s - 1, 1 - s]: by the limits of e, or cut there where T is a number."""
+        """s with T - e in [s - 1, 1 - s]: from the limits of e, or by clipping if T is a number."""
         return 1 - self.most if self.session.plan.request.asked.dose else self.soft_clip
 
     @property
     def regressors(self) -> Regressors:
-        """A row is in at most one group of each declared text: levels exclude each other."""
+        """Regressors with at most one group per row and text, because levels exclude each other."""
         return Regressors(self.linear, len(self.groups), len(self.session.plan.request.groups))
 
     @property
     def effect_index(self) -> Integers:
-        """Positions of the effect's features among the nuisances'."""
+        """Positions of the effect's features among the nuisances' features."""
         terms = {b.group for b in self.effect_features.blocks}
         keep = [i for i, g in enumerate(self.features.group) if i == 0 or g in terms]
         return np.array(keep, np.int64)
@@ -339,7 +362,7 @@ class Survey:
 
 
 def outcome_of(request: Request, schema: Schema) -> Outcome:
-    """Public bounds of the outcome; one of two values is 0 or 1."""
+    """Public bounds of the outcome; a binary outcome is 0 or 1."""
     domain = schema[request.formula.outcome]
     return Outcome(domain.lo, domain.hi) if isinstance(domain, Interval) else Outcome(0.0, 1.0)
 
@@ -362,10 +385,10 @@ def prepare(
     modelled: bool = False,
     looks: Mapping[StageKey, Borders] | None = None,
 ) -> Survey:
-    """Bounds, designs, marginals, basis and norm cut: the stages before the Gram.
+    """Bounds, designs, marginals, basis and norm clip: the stages before the Gram.
 
-    With `modelled`, marginals are helped by the usual laws. `looks` are histograms of the outcome
-    that will be asked for: they need no pass of their own.
+    With `modelled`, marginals are smoothed by standard distributions. `looks` are later histograms
+    of the outcome. They need no separate pass over the rows.
     """
     session.buy_bounds()
     request, formula = session.plan.request, session.plan.request.formula
@@ -433,18 +456,18 @@ def _population(
 
 
 Borders = Callable[[Interval], Vector]
-"""From an outcome's bounds to the borders of cells of its height above the lower one."""
+"""From an outcome's bounds to the borders of the cells for its height above the lower bound."""
 
 
 CATE_LOOKS: Mapping[StageKey, Borders] = {
     budget.Stages.OUTCOME_RANGE: ranges.window_borders,
     budget.Stages.AVERAGE_RANGE: ranges.outcome_edges,
 }
-"""Looks at the outcome by learners of tau(x), for nuisances and for averages."""
+"""Histograms of the outcome by learners of tau(x), for nuisances and for averages."""
 
 
 def outcome_query(session: FitRun, stage: StageKey, borders: Borders) -> SizeHistogram | None:
-    """Counts of a numeric outcome's height above its lower bound; None where none are planned."""
+    """Counts of a numeric outcome's height above its lower bound, or None if not planned."""
     domain = session.schema[session.plan.request.formula.outcome]
     if not (session.plan.has(stage) and isinstance(domain, Interval)):
         return None
@@ -454,7 +477,7 @@ def outcome_query(session: FitRun, stage: StageKey, borders: Borders) -> SizeHis
 
 
 def outcome_histogram(state: Survey, stage: StageKey) -> accounting.Release | None:
-    """The histogram that `prepare` was told of; None where none is planned."""
+    """Release the histogram that `prepare` computed, or return None if none is planned."""
     session = state.session
     if not session.plan.has(stage):
         return None
@@ -492,9 +515,9 @@ class Grams:
 def gram_of(
     state: Survey, crosses: Mapping[StageKey, Mechanism] | None = None
 ) -> tuple[Survey, Grams]:
-    """Release the Gram; learn the population's dependence from it; shrink it.
+    """Release the Gram, learn the population's dependence from it, and shrink it.
 
-    The pass over the rows serves `crosses`, too.
+    The pass over the rows also computes `crosses`.
     """
     mechanism = Gram(state.features)
     state.session.gather(moments={budget.Stages.GRAM: mechanism, **(crosses or {})})
@@ -502,7 +525,7 @@ def gram_of(
     noisy = [mechanism.matrix(r.value) for r in releases]
     sd = off_diagonal_sd(mechanism, releases[0])
     total = np.sum(noisy, axis=0)
-    # each fold has its own noise of the same size
+    # Each fold has its own noise of the same size.
     population = correlated(state.population, state.features, total, sd * np.sqrt(len(noisy)))
     state = replace(state, population=population, rows=_rows(population, state.known))
     outside = tuple(
@@ -523,7 +546,7 @@ def _shrink(state: Survey, noisy: Matrix, sd: float, share: float) -> GramEstima
 
 
 def off_diagonal_sd(mechanism: Gram, release: accounting.Release) -> float:
-    """Noise sd of an off-diagonal entry (the diagonal's is sqrt(2) larger)."""
+    """Noise sd of an off-diagonal entry (sqrt(2) times smaller than on the diagonal)."""
     sd = mechanism.matrix(release.noise_sd)
     return float(sd[0, 1]) if len(sd) > 1 else float(sd[0, 0] / np.sqrt(2.0))
 
