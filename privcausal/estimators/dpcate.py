@@ -206,8 +206,8 @@ class DPCATE(CateLearner):
 
     This is the second stage of the paper's Theorem 3, with the sensitivity corrected and without
     state. The function has weights on a public finite basis. The weights are released once, with
-    discrete Gaussian noise. Its scale is the largest change in l2 norm that one row can cause
-    (`vault.KernelRegression`). All predictions are functions of the released weights.
+    discrete Gaussian noise. Its scale is proportional to the largest l2 change that one row can
+    cause (`vault.KernelRegression`). All predictions are functions of the released weights.
 
     Nuisances are private (base "gam"). A first additive effect, as in learner "r", is also private.
     The kernel regression learns the difference from the first effect, and shrinks toward it.
@@ -474,18 +474,19 @@ def _most(state: survey.Survey) -> float:
     N >= 2 n + k >= n + k, so N bounds the rows of both tables.
 
     *``split="disjoint"``.* Let n be the number of rows of the first half, and m the number of rows
-    of the other half; the function is learned there. N = 4 (c + 10 s) + 401 k >= 4 n + 401 k. Units
-    go to a half by fair coins. The n + m rows come from at least W = (n + m) / k units. The event m
-    > 4 n + 200 k means that less than a fifth of the rows are in the first half, and that W > 200.
-    By Chernoff's bound its probability is at most exp(-W KL(1/5 || 1/2)) <= exp(-.19 x 200) <
-    1e-16. The worst weights are full units, because log E exp(-t w B) is convex in w. All these
-    probabilities sum to less than `FAILING` = 1e-12.
+    of the other half; the function is learned there. N = 4 (c + 10 s) + 401 k >= 4 n + 401 k.
+    Units go to a half by fair coins. The n + m rows come from at least W = (n + m) / k units. The
+    event m > 4 n + 200 k means that less than a fifth of the rows are in the first half, and that
+    W > 200. By Chernoff's bound its probability is at most
+    exp(-W KL(1/5 || 1/2)) <= exp(-.19 x 200) < 1e-16. The worst weights are full units, because
+    log E exp(-t w B) is convex in w. All these probabilities sum to less than `FAILING` = 1e-12.
 
     *Effect on delta.* Call an output good if N bounds the rows of both tables. Whether it does
     depends on released numbers, and on coins that are the same for both tables. The release is
-    proven on good outputs, so for every set S of outputs P(S) <= P(S, good) + 1e-12
-    <= e^epsilon P'(S, good) + delta + 1e-12. The probability is therefore added to delta once, and
-    outputs that are not good cost no more than that.
+    proven on good outputs, so for every set S of outputs
+    P(S) <= P(S, good) + 1e-12 <= e^epsilon P'(S, good) + delta + 1e-12.
+    The probability is therefore added to delta once. Outputs that are not good cost no more than
+    that.
     """
     session = state.session
     size, plan = session.vault.size, session.plan

@@ -335,7 +335,7 @@ SHOWN_PRODUCTS, LEAST_PRODUCT = 5, 0.1
 
 
 def _products_note(estimate: Estimate) -> str:
-    """Text that names products in the effect, with the sd of each product's own contribution.
+    """Text that names products in the effect, with the sd of each part beyond additive terms.
 
     The sd is over the released population. It combines all products of the same two terms,
     including products of their levels.
@@ -373,7 +373,8 @@ class Words:
     name, title : str
         Name inside a sentence, and title of a table.
     over, ratio : str
-        First words of a sentence about the effect, and the quantity whose ratios are averages.
+        First words of a sentence about the effect, and the terms whose sums form the ratios that
+        give the averages.
     reading, overlap : str
         Conditions for a causal interpretation, and the overlap assumption.
     identified : tuple of str
@@ -497,7 +498,7 @@ RANDOMISED = (
 
 
 def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
-    """Limits of an estimated propensity in the score; only divisors (e, 1 - e) are clipped far."""
+    """Limits of an estimated propensity in a score; only divisors (e, 1 - e) need a strong clip."""
     soft = min(PRIORS.residual_clip, clip)
     asked = {request.estimand, *request.asked.averages}
     low = clip if asked & {"CATE", "ATE"} else soft
@@ -626,8 +627,8 @@ def _clipped(
 
     There is no alert for a bound at 0, common for counts and amounts, or for bounds declared as
     natural. For whole numbers the cells between values are empty, so the test uses the nearest
-    occupied cell. A column of two values has no other cells and lies at its bounds naturally. It
-    gives an alert only if all rows are at one bound.
+    occupied cell. A column of two values has no other cells and lies at its bounds naturally. Such
+    a column gives an alert only if all rows are at one bound.
     """
     if declared.natural:
         return ()

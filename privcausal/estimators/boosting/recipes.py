@@ -1,7 +1,7 @@
 """CATE learners on base "dpebm": the boosted regressions of each, and the resulting effects.
 
 Nuisances have two parts: shapes of single columns, by boosting, and products of columns, by
-moments (`learners.interactions`). Without the products, a confounder such as X1 X2 would bias
+moments (`interaction_needs`). Without the products, a confounder such as X1 X2 would bias
 averages and effects, and no interval would show the bias.
 """
 
@@ -408,8 +408,8 @@ def _with_mean(state: Survey, means: _Means, found: Effect) -> Effect:
 def r_learner(state: Survey) -> EffectFit:
     """R-learner (Nie and Wager 2021, Eq. 4).
 
-    The shapes minimize sum [(Y - eta) - (T - e) tau(x)]^2.
-    The clip applies to the whole residual, (T - e)(Y - eta - (T - e) tau), including its weight.
+    The shapes minimize sum [(Y - eta) - (T - e) tau(x)]^2. The clip applies to the whole residual,
+    (T - e)(Y - eta - (T - e) tau), including its weight.
     """
     start = _start(state)
     machine, state = start.machine, start.machine.state

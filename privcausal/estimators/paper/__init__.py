@@ -57,7 +57,7 @@ def least_rows(stage: Stage, numbers: int = 1) -> int:
     """max(55, 8 (d + 2 ln(2/delta)) / epsilon) for the d `numbers` that a stage releases.
 
     gamma sqrt(ln n) / n must be a smooth upper bound of the local sensitivity. It is not, even for
-    a mean of fixed scores, below e^4 rows, or if it exceeds this beta of Nissim et al. (2007).
+    a mean of fixed scores, below e^4 rows, or if this beta of Nissim et al. (2007) is exceeded.
     """
     epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
     return max(55, math.ceil(8 * (numbers + 2 * math.log(2 / delta)) / epsilon))

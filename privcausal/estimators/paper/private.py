@@ -174,7 +174,7 @@ def _methods(plan: Plan) -> tuple[str, ...]:
 
 
 def _shares(given: Mapping[str, float]) -> tuple[float, float]:
-    """Shares of the effect and of the variance; if one is given, the other gets the rest."""
+    """Shares of the effect and of the variance; if only one is given, the other is the rest."""
     for name, share in given.items():
         if name not in PUBLISHED_SHARES:
             raise BudgetError(
