@@ -1,4 +1,4 @@
-"""How it is learnt: orders to the vault, never a row. Names and option objects of learners."""
+"""Learners: their names and option objects. They send queries to the vault and see no rows."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ LEARNERS: dict[str, EffectLearner] = {
     "r": R(), "dr": DR(), "s": S(), "t": T(), "x": X(), "adum": ADUM(), "tm": TM(),
     "dpcate": DPCATE(), "auto": Auto(),
 }  # fmt: skip
-"""What `privcate` takes by name."""
+"""Learners that `privcate` accepts by name."""
 
 _CALLS = (Private, PartiallyLinear, LocalAverage, DifferenceInMeans, LeastSquares)
-"""What stands behind a call that is proven."""
+"""Learners with a proven guarantee that other calls use."""
 
 _PRINTED = (Published, PublishedADUM, PublishedTM, PublishedDPCATE, TwoStage)
-"""What stands behind a call of `privcausal.paper`."""
+"""Learners of the calls in `privcausal.paper`."""
 
 
 def describe(estimate: Estimate) -> Description:
-    """What the learner of a fit says of it; of one that has no name here, what most would."""
+    """Describe a fit by its learner's description; unnamed learners use the default description."""
     plan = estimate.plan
     kinds: list[type[Learner]] = [*_CALLS, *(type(one) for one in LEARNERS.values())]
     if plan.request.mode == "paper":
@@ -49,7 +49,7 @@ def describe(estimate: Estimate) -> Description:
 
 
 def base_of(base: object, listed: Sequence[str] = (*BASES, *OTHERS)) -> AnyBase:
-    """The base of this name, or the option object itself; `listed` are the call's own names."""
+    """Find a base by name, or return the option object; `listed` are the names the call accepts."""
     check_object("base", base)
     known = {**BASES, **OTHERS}
     if isinstance(base, str) and base in known:
@@ -61,12 +61,12 @@ def base_of(base: object, listed: Sequence[str] = (*BASES, *OTHERS)) -> AnyBase:
 
 
 def check_object(argument: str, value: object) -> None:
-    """Refuse a class in the place of its object, and a base in that of a learner.
+    """Refuse a class instead of its object, and a base or learner given as the wrong argument.
 
     Raises
     ------
     CapabilityError
-        With what to write instead.
+        The message states the correct call.
     """
     own = value if isinstance(value, type) else type(value)
     for kind, room, types in (
@@ -87,7 +87,7 @@ def check_object(argument: str, value: object) -> None:
 
 
 def find(learner: object, *others: str) -> EffectLearner:
-    """The learner of this name, or the option object itself; `others` are known elsewhere."""
+    """Find a learner by name, or return the option object; `others` are accepted elsewhere."""
     if isinstance(learner, str) and learner in LEARNERS:
         return LEARNERS[learner]
     check_object("learner", learner)
@@ -99,7 +99,7 @@ def find(learner: object, *others: str) -> EffectLearner:
 
 
 def for_effect(learner: object) -> EffectLearner:
-    """What `privcate` uses."""
+    """Learner that `privcate` uses."""
     if isinstance(learner, TwoStage):
         raise CapabilityError(
             "TwoStage rests on what its estimators declare: write pc.paper.two_stage(formula, "
@@ -109,10 +109,10 @@ def for_effect(learner: object) -> EffectLearner:
 
 
 def for_average(request: Request) -> Learner:
-    """What `private` and `regress` use: the difference in means where nothing is adjusted for.
+    """Learner that `private` and `regress` use: the difference in means if no adjustment is needed.
 
-    A column of known propensities is something to adjust for: with one probability for all the
-    arms are comparable as they are, with several they are not.
+    A column of known propensities requires adjustment. The arms are comparable without adjustment
+    only if one probability applies to all rows.
     """
     if request.estimand == "CATE":
         known = ", ".join(map(repr, AVERAGES))

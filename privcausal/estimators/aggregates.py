@@ -1,4 +1,4 @@
-"""Effects by cell without the rows of a fit: from aggregated tables, and on other rows."""
+"""Effects by cell without a fit's rows: from aggregated tables, and uplift on other rows."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from privcausal.typing import Frame, Kind, Neighbors
 from privcausal.vault import CellSums, CellTable, Vault, opening, read_cells
 
 BY_CELL = "outcome ~ arm | C(cell)"
-"""The formula of a table whose cells have names only."""
+"""Formula of a table whose cells have only names."""
 
 
 @dataclass(frozen=True, eq=False)
 class CellRequest:
-    """What is asked of an aggregated table."""
+    """A request for an aggregated table."""
 
     request: Request
     partition: Product
@@ -49,20 +49,20 @@ class CellRequest:
 
     @property
     def header(self) -> Header:
-        """Columns of the rows that are not here."""
+        """Columns of the underlying rows, which are not available."""
         labels = text_columns(self.request.schema.columns)
         kinds = {n: "text" if n in labels else "numeric" for n in self.request.formula.variables}
         return Header(kinds)  # type: ignore[arg-type]  # two of the literals
 
     @opening
     def read(self, frame: Frame, *, noisy: bool) -> CellTable:
-        """The table, whose numbers are as private as rows until noise is added."""
+        """Read the table; its numbers are as private as rows until noise is added."""
         arms = self.request.schema[self.request.formula.treatment]
         assert isinstance(arms, Binary)
         return read_cells(frame, self.names, arms, self.outcome, noisy=noisy)
 
     def plan(self) -> Plan:
-        """The one stage of an exact table."""
+        """Plan the single stage of an exact table."""
         found = self.learner.plan(self.request, BASES["gam"], Undeclared((), ()))
         return replace(found, partition=self.partition, aggregated=True)
 
@@ -75,7 +75,7 @@ def cell_request(
     neighbors: Neighbors,
     propensity: float | None,
 ) -> CellRequest:
-    """The request for cells named by hand, or those of a fit's plan."""
+    """Request for cells named by hand, or for the cells of a fit's plan."""
     check_object("learner", learner)
     if not isinstance(learner, ADUM):
         raise CapabilityError("from_cells takes learner=pc.learners.ADUM(...), without its cells")
@@ -95,12 +95,12 @@ def cell_request(
 
 
 def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget:
-    """What an exact table is to cost, or what a noisy one's maker says of it.
+    """Cost of an exact table, or the cost declared by the producer of a noisy table.
 
     Raises
     ------
     BudgetError
-        A table with noise comes without its maker's epsilon.
+        A noisy table is given without the epsilon of its producer.
     """
     if noise is None:
         return Budget(1.0 if eps is None else eps, 1e-5 if delta is None else delta)
@@ -122,7 +122,7 @@ def _of_plan(
 
 
 def from_exact(asked: CellRequest, plan: Plan, vault: Vault, rounding: float) -> Estimate:
-    """Noise on an exact table, then as for rows; `rounding` is that of its sums."""
+    """Add noise to an exact table, then proceed as for rows; `rounding` refers to its sums."""
     schema, pure = asked.request.schema, plan.pure
     vault.set_layout(schema, (), ())
     sums = CellSums(
@@ -136,13 +136,14 @@ def from_exact(asked: CellRequest, plan: Plan, vault: Vault, rounding: float) ->
 
 
 def from_noisy(asked: CellRequest, table: CellTable, noise: Mapping[str, float]) -> Estimate:
-    """Post-processing of a table whose maker added noise of these standard deviations."""
+    """Post-process a noisy table; `noise` holds the standard deviations added by its producer."""
     if not isinstance(noise, Mapping) or set(noise) != {"count", "sum"}:
         raise DataError("noise= is {'count': sd, 'sum': sd}: what the table's maker added")
     if not all(is_number(value) and 0 < value < math.inf for value in noise.values()):
         raise DataError("noise= holds standard deviations, numbers above 0")
     count, total = float(noise["count"]), float(noise["sum"])
-    centred = float(np.hypot(total, abs(asked.outcome.mid) * count))  # of sum - middle x count
+    # Noise sd of sum - middle x count.
+    centred = float(np.hypot(total, abs(asked.outcome.mid) * count))
     found = CellTotals(
         table.count, table.total, None, count**2, centred**2, 0.0, 0.5 * asked.outcome.width
     )
@@ -162,7 +163,7 @@ UPLIFT = StageKey("look", "cells", heading="uplift")
 
 @dataclass(frozen=True, eq=False)
 class UpliftCurves:
-    """Curves by name and the release that they come from."""
+    """Curves by name, and the release they are computed from."""
 
     plan: Plan
     release: accounting.Release
@@ -173,7 +174,7 @@ class UpliftCurves:
 def uplift(
     estimate: Estimate, frame: Frame, epsilon: float, ledger: accounting.Ledger | None
 ) -> UpliftCurves:
-    """Counts and sums of `frame` in the fit's cells, in pure epsilon, and the curves they give."""
+    """Counts and sums of `frame` in the fit's cells, in pure epsilon, and the resulting curves."""
     effect = estimate.effect
     if not isinstance(effect, CellEffect):
         raise CapabilityError(

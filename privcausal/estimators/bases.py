@@ -1,4 +1,4 @@
-"""Bases: how nuisances and effects depend on the covariates. Each is a frozen option object."""
+"""Bases: how nuisances and effects depend on covariates. Each is a frozen option object."""
 
 from __future__ import annotations
 
@@ -27,24 +27,27 @@ from privcausal.inference.regression import (
 from privcausal.typing import Integers, Matrix, Vector
 
 WHOLE_PULL, PART_PULL = 0.03, 0.1
-"""As `Priors.nuisance_pull`, for forms of an effect (first effect of "private", learner "auto"):
-one variance for all terms is learned freely, those of parts less so. By hand."""
+"""Values of `Priors.nuisance_pull` for forms of an effect, chosen by hand.
+
+They apply to the first effect of "private" and to learner "auto". One variance for all terms is
+learned freely; variances of parts are learned less freely.
+"""
 
 CURVED = 0.01
-"""Prior variance of curved parts there, against that of linear ones: a tenth in sd. By hand."""
+"""Prior variance of nonlinear parts relative to linear parts: a tenth in sd. Chosen by hand."""
 
 
 class Base(Made, ABC):
     """A base that learns from noisy moments.
 
-    Prior variances are public: `intercept` is that of the intercept, `size` that of the slopes.
+    Prior variances are public: `intercept` for the intercept, and `size` for the slopes.
 
     Attributes
     ----------
     functions : int
-        Basis functions of a smooth numeric column.
+        Number of basis functions of a smooth numeric column.
     released_weights : bool
-        Release the second-stage Gram (textbook), rather than compute it by post-processing.
+        Release the second-stage Gram matrix (textbook) instead of computing it by post-processing.
     """
 
     name: ClassVar[str]
@@ -67,7 +70,7 @@ class Base(Made, ABC):
     def conditional(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
     ) -> Posterior:
-        """Regression for the effect where its shape is what is wanted."""
+        """Regression for the effect if its shape is of interest."""
         return self.effect(moments, features, intercept, size)
 
     @abstractmethod
@@ -76,7 +79,7 @@ class Base(Made, ABC):
     ) -> Posterior:
         """Both arms' means at once: mu_0 = phi'alpha and mu_1 = phi'(alpha + gamma).
 
-        gamma is zero but for the `kept` features.
+        gamma is zero except for the `kept` features.
         """
 
 
@@ -87,9 +90,10 @@ class Gam(Base):
     Parameters
     ----------
     functions : int
-        Basis functions per smooth numeric term, 1 to 8.
+        Number of basis functions per smooth numeric term, 1 to 8.
     interactions : bool
-        Learn products of covariates: in nuisances, and of modifiers in the effect of learner "r".
+        Learn products of covariates in nuisances, and products of modifiers in the effect of
+        learner "r".
     """
 
     functions: int = 3
@@ -111,16 +115,20 @@ class Gam(Base):
     def effect(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
     ) -> Posterior:
-        """Three prior structures averaged by marginal likelihood: one variance for all terms,
-        by order of roughness, and by term and order."""
+        """Average three prior structures by marginal likelihood.
+
+        They have one variance for all terms, one by order of roughness, and one by term and order.
+        """
         priors = _smooth_priors(features, intercept, size)
         return average([fit(moments, prior) for prior in priors.values()])
 
     def conditional(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
     ) -> Posterior:
-        """Averaged by marginal likelihood: coefficients of unknown scales, few of which matter, and
-        an effect that is all but constant."""
+        """Average two priors by marginal likelihood.
+
+        One has sparse coefficients of unknown scales; the other has an almost constant effect.
+        """
         unit = np.full(
             features.size, np.sqrt(PRIORS.effect_terms * size) / amplitude(len(features.blocks))
         )
@@ -128,7 +136,7 @@ class Gam(Base):
         return average([_near_constant(moments, features, intercept, size), mixture(moments, law)])
 
     def reference(self, features: FeatureMap, intercept: float, size: float) -> Matrix:
-        """Covariance of plausible effects, shape (p, p): a band's prior where little is known."""
+        """Covariance of plausible effects, shape (p, p): the prior of bands if little is known."""
         unit = (
             PRIORS.plausible * np.sqrt(PRIORS.effect_terms * size) / amplitude(len(features.blocks))
         )
@@ -140,7 +148,7 @@ class Gam(Base):
     def forms(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
     ) -> dict[str, Posterior]:
-        """The effect by its form, each with its marginal likelihood given the same moments."""
+        """The effect by form, each with its marginal likelihood given the same moments."""
         group = _together(features)
         scale = np.where(features.order > 1, ALL_BUT_NONE, 1.0)
         straight = scale, intercept, _centres(group, size), WHOLE_PULL
@@ -161,7 +169,7 @@ class Gam(Base):
 
 @dataclass(frozen=True)
 class Linear(Base):
-    """Least squares on the formula's own columns, steadied only as far as noise asks."""
+    """Least squares on the formula's own columns, stabilized only as far as the noise requires."""
 
     functions: int = field(default=1, init=False)
     interactions: bool = field(default=False, init=False)
@@ -171,7 +179,7 @@ class Linear(Base):
     def effect(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
     ) -> Posterior:
-        """Prior sds are as wide for each feature as for the intercept."""
+        """The prior sd of each feature equals the prior sd of the intercept."""
         return least_squares(moments, np.full(features.size, np.sqrt(intercept)))
 
     def arms(
@@ -185,7 +193,7 @@ class Linear(Base):
 
 
 def _smooth_priors(features: FeatureMap, intercept: float, size: float) -> dict[str, Prior]:
-    """One variance for all terms, by order of roughness, and by term and order."""
+    """Priors with one variance for all terms, by order of roughness, and by term and order."""
     found = {}
     for name, group, pull, factor in (
         ("smooth", _together(features), WHOLE_PULL, 1.0),
@@ -200,7 +208,7 @@ def _smooth_priors(features: FeatureMap, intercept: float, size: float) -> dict[
 def _near_constant(
     moments: Moments, features: FeatureMap, intercept: float, size: float
 ) -> Posterior:
-    """Regression under a prior variance that is not learned."""
+    """Regression with a fixed, small prior variance of the slopes."""
     spread = np.sqrt(PRIORS.near_constant * size) * _decay(features)
     spread[0] = np.sqrt(intercept)
     return fit(moments, Prior(np.zeros(len(spread), np.int64), spread, 1.0, np.zeros(0)))
@@ -212,7 +220,7 @@ def _decay(features: FeatureMap) -> Vector:
 
 
 ALL_BUT_NONE = 1e-3
-"""Prior sd of curves in a linear effect, against slopes': next to nothing, but no zero."""
+"""Prior sd of curves relative to slopes in a linear effect: negligible but not zero."""
 
 
 def _centres(group: Integers, size: float) -> Vector:
@@ -236,7 +244,7 @@ def _arm_basis(size: int, kept: Integers) -> Matrix:
 
 
 def _numbered(group: Integers) -> Integers:
-    """Groups renumbered 0..G, in order."""
+    """Renumber groups as 0..G, in order."""
     return np.unique(group, return_inverse=True)[1]
 
 
@@ -245,12 +253,12 @@ def _together(features: FeatureMap) -> Integers:
 
 
 def _by_order(features: FeatureMap) -> Integers:
-    """Linear terms, and nonlinear ones."""
+    """One group of linear terms and one group of nonlinear terms."""
     return _numbered(np.minimum(features.order, 2))
 
 
 def _by_term(features: FeatureMap) -> Integers:
-    """Each term's linear and nonlinear part."""
+    """Two groups per term: its linear part and its nonlinear part."""
     names = list(dict.fromkeys(features.group[1:]))
     term = np.array([0, *(1 + 2 * names.index(g) for g in features.group[1:])], np.int64)
     return _numbered(term + (features.order > 1))
@@ -262,11 +270,11 @@ AnyBase = PrivateBase | Sklearn | Given | Kernel | NN
 BASES: dict[str, PrivateBase] = {"gam": Gam(), "linear": Linear(), "dpebm": DPEBM()}
 
 OTHERS: dict[str, AnyBase] = {"kernel": Kernel(), "nn": NN()}
-"""Bases of one learner only, by name."""
+"""Bases that only one learner accepts, by name."""
 
 
 def moment_base(base: AnyBase) -> Base:
-    """`base` where it learns from noisy moments; the others are refused."""
+    """Return `base` if it learns from noisy moments; refuse others."""
     base = private_base(base)
     if isinstance(base, DPEBM):
         raise CapabilityError(
@@ -277,7 +285,7 @@ def moment_base(base: AnyBase) -> Base:
 
 
 def private_base(base: AnyBase) -> PrivateBase:
-    """`base` where all that it learns is private and any learner can use it."""
+    """Return `base` if all that it learns is private and any learner can use it; refuse others."""
     if isinstance(base, Sklearn):
         raise CapabilityError(
             "base Sklearn(...) fits on the rows themselves and nothing protects what it learns: "

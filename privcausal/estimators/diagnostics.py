@@ -1,7 +1,7 @@
-"""Overlap and balance: priced looks at the rows through the propensity that a fit released.
+"""Diagnostics of overlap and balance, through the propensity that a fit released.
 
-A result holds no rows, so the table is handed in again. Each look is one release with a charge of
-its own, beside what the fit has cost.
+A result holds no rows, so the user passes the table again. Each diagnostic is one release, with
+a charge in addition to the charge of the fit.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ OVERLAP = StageKey("look", "propensity", heading="overlap")
 BALANCE = StageKey("look", "means", heading="balance")
 
 OVERLAP_CELLS = 16
-"""Equal cells between the limits of e(x); one more on each side holds what was cut to them."""
+"""Equal cells between the limits of e(x); one more cell on each side holds clipped values."""
 
 FEW_IN_ARM = 3.0
-"""An arm whose noisy sum of weights is below this many noise sds has no mean."""
+"""An arm has no mean if its noisy sum of weights is below this many noise sds."""
 
 LEAST_SD = 0.05
-"""Floor of a column's standard deviation, in its scaled units: a rare level has next to none."""
+"""Minimum standard deviation of a column, in scaled units; a rare level has almost none."""
 
 
 @dataclass(frozen=True, eq=False)
 class OverlapCounts:
     """Noisy counts by arm (control, treated) in cells of the propensity, shape (2, cells).
 
-    `kind` is what this look rests on: never better than the fit whose propensity it uses. `edges`,
-    shape (cells - 1,), are the borders between cells.
+    `kind` is the kind of guarantee: never better than the guarantee of the fit whose propensity it
+    uses. `edges`, shape (cells - 1,), are the borders between cells.
     """
 
     plan: Plan
@@ -66,9 +66,9 @@ class OverlapCounts:
 
 @dataclass(frozen=True, eq=False)
 class BalanceMeans:
-    """Standardised differences of the arms' means, and their noise sds, shape (q,) each.
+    """Standardized differences of the arms' means, and their noise sds, shape (q,) each.
 
-    `kind` as for `OverlapCounts`.
+    `kind` is defined as for `OverlapCounts`.
     """
 
     plan: Plan
@@ -84,12 +84,12 @@ class BalanceMeans:
 def overlap(
     estimate: Estimate, frame: Frame, budget: Budget, ledger: accounting.Ledger | None
 ) -> OverlapCounts:
-    """Release how the rows of each arm are spread over the propensity.
+    """Release the distribution of the propensity among each arm's rows.
 
     Raises
     ------
     CapabilityError
-        The propensity is one known number, or none was released: there is nothing to look at.
+        The propensity is one known number, or the fit released none.
     LedgerError
         The fit was made with test noise.
     """
@@ -156,7 +156,7 @@ def _look(
     mechanism: Mechanism,
     designs: Sequence[Design],
 ) -> tuple[Plan, accounting.Release, Kind]:
-    """One stage with the whole budget, under the fit's own neighbours, unit and domains."""
+    """Run one stage with the whole budget, with the neighbors, unit, and domains of the fit."""
     request = replace(
         estimate.plan.request, schema=estimate.schema, budget=budget, split="full", groups=(),
         cov_type="nonrobust", mode="proven", below_minimum="refuse", tails="cubic",
@@ -171,7 +171,7 @@ def _look(
 
 
 def look_kind(estimate: Estimate, vault: Vault) -> Kind:
-    """What a look through a fit's released functions rests on."""
+    """Kind of guarantee of a diagnostic that uses a fit's released functions."""
     return estimate.kind if vault.real_noise else "none"
 
 
@@ -179,15 +179,16 @@ def look_kind(estimate: Estimate, vault: Vault) -> Kind:
 def open_look(
     estimate: Estimate, plan: Plan, frame: Frame, ledger: accounting.Ledger | None
 ) -> Iterator[Vault]:
-    """Check what can be checked without rows, charge the ledger, and open the vault.
+    """Run the checks that need no rows, charge the ledger, and open the vault.
 
-    What is counted depends on functions of the fit. Where those are not proven to be private, nor
-    is the look: a ledger takes it on the terms on which it takes the fit.
+    The released counts depend on functions of the fit. If these functions are not proven to be
+    private, the diagnostic is not proven to be private. A ledger therefore accepts the diagnostic
+    on the same terms as the fit.
 
     Raises
     ------
     LedgerError
-        The fit was made with test noise, or is published and the ledger is for proven ones.
+        The fit was made with test noise, or is published and the ledger is for proven fits.
     """
     if ledger is not None and estimate.kind == "none":
         raise LedgerError(
@@ -213,9 +214,9 @@ def _spread(estimate: Estimate, design: Design) -> Vector:
 def _difference(sums: Matrix, sds: Matrix, unit: Vector) -> tuple[Vector, Vector]:
     """Treated minus control mean in multiples of `unit`, and its noise sd, shape (q,) each.
 
-    `sums` holds an arm a row (control, treated): the sum of weights, then those of the columns.
-    A mean is a ratio of noisy sums; by the delta method its variance is
-    (sd_sum^2 + mean^2 sd_mass^2) / mass^2.
+    `sums` has one row per arm (control, treated). Its first column is the sum of weights; the other
+    columns are weighted sums of the design columns. A mean is a ratio of noisy sums. By the delta
+    method its variance is (sd_sum^2 + mean^2 sd_mass^2) / mass^2.
     """
     mass, mass_sd = sums[:, :1], sds[:, :1]
     if (mass <= FEW_IN_ARM * mass_sd).any():

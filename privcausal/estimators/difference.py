@@ -1,6 +1,6 @@
-"""The difference in means of a randomised trial: what is left to do where there are no covariates.
+"""Difference in means of a randomized trial without covariates.
 
-What ``smf.ols("Y ~ T", data).fit(cov_type="HC2")`` gives, privately (Neyman 1923; Welch 1947).
+The private version of ``smf.ols("Y ~ T", data).fit(cov_type="HC2")`` (Neyman 1923; Welch 1947).
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ UNSEEN_ARM = (
 class DifferenceInMeans(Learner):
     """Difference of the arms' mean outcomes, from one release of bounded sums within the arms.
 
-    Valid where treatment was randomised with one probability for all; the average effect, that on
-    the treated and the overlap-weighted one are then the same. A numeric outcome is first looked at
-    through a histogram, so that wide bounds cost little with many rows: both arms are cut to one
-    window, and the interval holds the bias of that. An outcome with two labels needs no squares.
+    Valid if treatment was randomized with one probability for all rows. The ATE, ATT, and ATO are
+    then equal. The outcome range of a numeric outcome is first estimated with a histogram, so that
+    wide bounds cost little if there are many rows. Both arms are clipped to one interval, and the
+    confidence interval allows for the clipping bias. An outcome with two labels needs no squares.
     """
 
     name: ClassVar[str] = "difference"
@@ -70,12 +70,12 @@ class DifferenceInMeans(Learner):
         ]
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
-        """Stages with integer budgets.
+        """Plan stages with integer budgets.
 
         Raises
         ------
         CapabilityError
-            A split is asked for: there are no nuisances whose rows could be kept apart.
+            A split is requested, but the fit has no nuisances to split off.
         """
         if request.split != "full":
             raise CapabilityError(
@@ -84,7 +84,7 @@ class DifferenceInMeans(Learner):
             )
         needs, name = self.needs(request, bases.moment_base(base)), request.formula.outcome
         if not (isinstance(request.schema.get(name), Interval) or name in undeclared.numbers):
-            needs = needs[1:]  # two values have no range to look at
+            needs = needs[1:]  # Two values have no range to estimate.
         return budget.make_plan(request, self.name, "none", needs, self.shares, undeclared)
 
     def run(self, session: FitRun) -> Estimate:
@@ -164,13 +164,13 @@ DIFFERENCE_METHODS = (
 
 
 def _window(session: FitRun, bounds: Interval, sums: vault.ArmSums) -> ranges.Window:
-    """Where outcomes are cut: by a histogram if the plan has one."""
+    """Clipping interval of the outcome, from a histogram if the plan has one."""
     if not session.plan.has(WINDOW):
         return ranges.Window(bounds)
     height = vault.OutcomeResidual(Constant(bounds.lo), vault.Outcome(bounds.lo, bounds.hi))
     cells = vault.ArmHistogram(height, ranges.heights(bounds), "outcome")
     release = session.release(WINDOW, cells)
-    # of the sums, per half width of their window
+    # Noise of the sums per half-width of the clipping interval.
     change = sums.sensitivity(session.plan.request.trust.neighbors)
     noise = session.noise_sd(DIFFERENCE_SUMS, change, float(sums.units[0])) / (0.5 * bounds.width)
     counts, sd = cells.split(release.value), float(release.noise_sd[0])

@@ -36,19 +36,19 @@ from privcausal.request.request import Request
 from privcausal.stored import stored
 from privcausal.typing import Frame, Integers, Vector
 
-# Base "nn": nuisances by networks learned with differentially private gradient descent.
+# Base "nn": nuisance networks trained by differentially private gradient descent.
 
 NETWORK_BATCH, NETWORK_RATE = 128, 0.01
-"""Rows of a step, on average, and Adam's step size (Schroeder et al. 2025, supplement G.3)."""
+"""Mean minibatch size and Adam's step size (Schroeder et al. 2025, supplement G.3)."""
 
 PROPENSITY = StageKey("nuisance", "network of the treatment")
 OUTCOME = StageKey("nuisance", "network of the outcome")
 SHARE = 0.5
-"""Of epsilon, and of delta, for the networks where all stages read all rows."""
+"""Share of epsilon and of delta for the networks, if all stages read all rows."""
 
 
 def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
-    """Refuse what the networks cannot do.
+    """Refuse requests that the networks do not support.
 
     Raises
     ------
@@ -71,7 +71,10 @@ def network_plan(
     needs: Sequence[budget.StageWeight],
     undeclared: budget.Undeclared,
 ) -> Plan:
-    """Networks priced in (epsilon, delta), the other stages in rho; all rows, so both add up."""
+    """Plan with networks charged in (epsilon, delta) and other stages in rho.
+
+    All stages read all rows, so both charges add up.
+    """
     check_networks(request, undeclared)
     networks = network_stages(request)
     spent, failing = (sum(getattr(n, of) for n in networks) for of in ("epsilon", "delta"))
@@ -85,10 +88,10 @@ def network_plan(
 
 
 def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
-    """Those of the networks, with their share of epsilon and delta.
+    """Stages of the networks, with their shares of epsilon and delta.
 
-    On a half of their own they have all of both: (epsilon / 2, delta / 2) each where there are two
-    (Schroeder et al. 2025, Theorem 1).
+    Networks on their own half of the rows use all of epsilon and delta. If there are two, each has
+    (epsilon / 2, delta / 2) (Schroeder et al. 2025, Theorem 1).
     """
     names = [OUTCOME] if request.propensity is not None else [PROPENSITY, OUTCOME]
     share = Fraction(1) if own_half else exact(SHARE)
@@ -105,7 +108,7 @@ def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
 @stored
 @dataclass(frozen=True, eq=False)
 class ArmDifference(effects.Effect):
-    """mu1 - mu0 as an effect, cut to its reach."""
+    """mu1 - mu0 as an effect, clipped to its range."""
 
     difference: functions.Function
 
@@ -116,9 +119,9 @@ class ArmDifference(effects.Effect):
 def learn_networks(
     session: survey.FitRun, design: Design, clip: float, base: options.NN
 ) -> tuple[FoldFit, functions.NuisanceTriple, effects.Effect]:
-    """Train the networks on the rows of their stages; their weights are released.
+    """Train the networks on the rows of their stages and release their weights.
 
-    The last is the effect that they have, mu1 - mu0.
+    The last returned value is the effect implied by the networks, mu1 - mu0.
     """
     request, schema = session.plan.request, session.schema
     outcome, known = survey.outcome_of(request, schema), survey.declared_propensity(request, schema)
@@ -151,9 +154,9 @@ def _weights(
     *,
     by_arm: bool,
 ) -> Vector:
-    """Of the network that learns this target; `by_arm` from the treatment too."""
+    """Weights of the network for this target; `by_arm` adds the treatment as an input."""
     planned = session.plan.stage(stage)
-    assert session.vault.size is not None  # by `check_networks`
+    assert session.vault.size is not None  # Guaranteed by `check_networks`.
     rows = max(math.floor(planned.rows * session.vault.size), 1)
     rate = min(1.0, NETWORK_BATCH / rows)
     steps = math.ceil(base.epochs / rate)
@@ -173,44 +176,48 @@ def _weights(
 
 
 ORTHOGONAL = 1e-9
-"""Queries this near to orthogonal in the RKHS get independent noise."""
+"""Queries within this distance of orthogonality in the RKHS get independent noise."""
 
 LEAST_RIDGE = 1e-4
-"""Least ridge that is chosen, as a share of the most curvature that rows can have: the solver's
-steps grow with one over its root, and next to nothing is shrunk there."""
+"""Minimum chosen ridge, as a share of the largest possible curvature of the rows.
+
+The solver's steps grow with one over the root of the ridge, and this ridge hardly shrinks.
+"""
 
 KERNEL = StageKey("effect", "kernel weights")
 
 FAILING = 1
-"""pico-delta: bounds the chance that there are more rows than `_most` says."""
+"""Bound, in units of 1e-12, for the probability that there are more rows than `_most` returns."""
 
 OTHER_HALF = 200
-"""Rows by which half of the rows may pass four times the other half: see `_most`."""
+"""Number of rows by which one half may exceed four times the other half; see `_most`."""
 
 NETWORK_NEEDS = (
     budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.networks_marginals),
     budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.networks_sizes),
     budget.StageWeight(KERNEL, budget.SHARES.networks_kernel),
 )
-"""What is left to pay for in rho where networks learn the nuisances."""
+"""Stages charged in rho if networks learn the nuisances."""
 
 
 @dataclass(frozen=True)
 class DPCATE(CateLearner):
-    """tau(x) by Gaussian-kernel regression of a pseudo-outcome, released as one function.
+    """Effect function tau(x) by Gaussian-kernel regression of a pseudo-outcome.
 
-    Second stage of the paper's Theorem 3, with the sensitivity corrected and without state: the
-    function's weights on a public finite basis leave the vault once, with discrete Gaussian noise
-    for the l2 distance by which one row can move them (`vault.KernelRegression`). All predictions
-    are functions of these numbers. Nuisances are private (base "gam"), and so is a first additive
-    effect, that of learner "r": the regression learns what it leaves, and shrinks towards it.
+    This is the second stage of the paper's Theorem 3, with the sensitivity corrected and without
+    state. The function has weights on a public finite basis. The weights are released once, with
+    discrete Gaussian noise. Its scale is proportional to the largest l2 change that one row can
+    cause (`vault.KernelRegression`). All predictions are functions of the released weights.
+
+    Nuisances are private (base "gam"). A first additive effect, as in learner "r", is also private.
+    The kernel regression learns the difference from the first effect, and shrinks toward it.
 
     Parameters
     ----------
     score : {"r", "dr"}
         The pseudo-outcome: (Y - eta) / (T - e) with weight (T - e)^2, or the doubly robust score.
     queries : data frame, optional
-        Public points at which alone the effect is released. Default: the whole function.
+        Public points. If given, the effect is released only there. Default: the whole function.
     """
 
     score: Literal["r", "dr"] = "r"
@@ -240,7 +247,7 @@ class DPCATE(CateLearner):
         ]
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
-        """Stages with integer budgets; no data are needed."""
+        """Plan stages with integer budgets, without data."""
         kernel = second_stage(base)
         if kernel.loss == "squared" and request.trust.neighbors != "substitute":
             raise CapabilityError(
@@ -253,11 +260,11 @@ class DPCATE(CateLearner):
         return budget.make_plan(request, self.name, kernel.name, needs, self.shares, undeclared)
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
-        second_stage(base)  # refuses others
+        second_stage(base)  # Refuses other bases.
         return bases.Gam()
 
     def learn(self, state: survey.Survey) -> EffectFit:
-        """The effect; averages are centred on the mean of the first one."""
+        """Learn the effect; averages are centered at the mean of the first effect."""
         base = state.session.option
         if isinstance(base, options.NN):
             part, nuisance, first = learn_networks(state.session, state.design, state.clip, base)
@@ -301,7 +308,7 @@ def _kernel_effect(
     state: survey.Survey, kernel: options.Kernel, score: _Score, partial: FoldFit
 ) -> effects.Effect:
     features = basis(state, kernel)
-    # the usual law of residual products helps: by itself a small budget sees no sizes
+    # Use the usual prior of residual products: a small budget detects no sizes without it.
     sizes = (
         read_sizes(state, sizes_of(score.target), budget.Stages.SCORE_SIZES)
         if score.doubly_robust
@@ -324,7 +331,7 @@ def _kernel_effect(
         return vault.KernelRegression(*order, lipschitz, ridge, "squared", cut, rows=most)
 
     def noise(ridge: float) -> float:
-        """Noise sd of a weight, as the vault will draw it."""
+        """Noise sd of a weight, as drawn in the vault."""
         plan, wanted = state.session.plan, regression(ridge)
         trust = plan.request.trust
         moved = wanted.sensitivity(trust.neighbors) * trust.max_rows * float(wanted.units[0])
@@ -340,7 +347,7 @@ def _kernel_effect(
 def _released(
     state: survey.Survey, order: vault.KernelRegression, law: smoothing.KernelPrior, score: _Score
 ) -> effects.Effect:
-    """The function, or its answers at the queries."""
+    """The released function, or its released answers at the queries."""
     session, reach = state.session, 2 * state.outcome.bound
     queries = session.plan.request.queries
     rows = None if queries is None else read_queries(queries, state.design)
@@ -366,7 +373,7 @@ def _answers(
     score: _Score,
     rows: Rows,
 ) -> effects.Answers:
-    """Independent noise on each answer, where it is as small as that of a process."""
+    """Answers with independent noise, if that noise is as small as the noise of a process."""
     session = state.session
     phi = rows.phi(order.features)
     wanted = vault.KernelAnswers(
@@ -384,23 +391,24 @@ def _answers(
 
 @dataclass(frozen=True, eq=False)
 class _Score:
-    """A pseudo-outcome less a released effect, times its weight, as bounded row maps.
+    """A pseudo-outcome minus a released effect, times its weight, as bounded row maps.
 
     Attributes
     ----------
     around : Function
-        That effect, cut to the outcome's range.
+        The released effect, clipped to the outcome's range.
     first : tuple of Piece
-        Its pieces, to which the kernel's function adds. Their errors count in full, though the
-        function may mend some of them. Empty where the effect is the constant `centre`.
+        Pieces of the released effect, to which the kernel's function is added. Their errors count
+        in full, although the function may correct some of them. Empty if the effect is the
+        constant `centre`.
     centre : float
-        Its mean over the synthetic population.
+        Mean of the released effect over the synthetic population.
     weight : float
         Mean weight over the synthetic population.
     reach : float
-        Bound of |target| / sqrt(weight) of a row.
+        Bound of |target| / sqrt(weight) over all possible rows.
     doubly_robust : bool
-        Or that of the R-learner.
+        True for the doubly robust score, False for the score of the R-learner.
     """
 
     curvature: vault.Transform
@@ -452,26 +460,33 @@ def _scored(
 
 
 def _most(state: survey.Survey) -> float:
-    """Public bound N on the number of rows that count; with add_remove, but for a chance in delta.
+    """Public bound N on the number of complete rows.
+
+    With add_remove the bound can fail, with a probability that delta includes.
 
     Privacy
     -------
-    With add_remove N is 2 (c + 10 s) k rows more than twice over, where c = n + Z is the noisy
-    count of the marginals, Z the mean of their sums of discrete Gaussians, sub-Gaussian with
-    parameter s (Canonne et al. 2020), and k = max_rows. Two tables that differ in one unit have n
-    and at most n + k rows. Unless Z < -10 s, which has a chance of exp(-50) < 2e-22, N >= 2 n + k
-    >= n + k: it holds for both. With ``split="disjoint"`` n is the number of rows of the first
-    half, m that of the other, where the function is learnt, and N = 4 (c + 10 s) + 401 k >=
-    4 n + 401 k. Units go to a half by fair coins: m > 4 n + 200 k means that the n + m rows, those
-    of W = (n + m) / k full units at least, have less than a fifth in the first half, and W > 200.
-    By Chernoff's bound (the worst weights are full units, as log E exp(-t w B) is convex in w) its
-    chance is at most exp(-W KL(1/5 || 1/2)) <= exp(-.19 x 200) < 1e-16. Together less than
-    `FAILING` = 1e-12.
+    Notation: k = max_rows, and c = n + Z is the noisy count of the marginals. Z is the mean of
+    their sums of discrete Gaussians, sub-Gaussian with parameter s (Canonne et al. 2020).
 
-    Let an output be good where N bounds the rows of both tables, which depends on what was
-    released, and on coins that are the same for both. On good outputs the release is proven, so
-    P(S) <= P(S, good) + 1e-12 <= e^epsilon P'(S, good) + delta + 1e-12 for every set S of outputs:
-    the chance adds to delta once, and whatever happens otherwise costs nothing more.
+    *Full sample, add_remove.* N = 2 (c + 10 s) + k. Two tables that differ in one unit have n
+    and at most n + k rows. The event Z < -10 s has probability at most exp(-50) < 2e-22. Otherwise
+    N >= 2 n + k >= n + k, so N bounds the rows of both tables.
+
+    *``split="disjoint"``.* Let n be the number of rows of the first half, and m the number of rows
+    of the other half; the function is learned there. N = 4 (c + 10 s) + 401 k >= 4 n + 401 k.
+    Units go to a half by fair coins. The n + m rows come from at least W = (n + m) / k units. The
+    event m > 4 n + 200 k means that less than a fifth of the rows are in the first half, and that
+    W > 200. By Chernoff's bound its probability is at most
+    exp(-W KL(1/5 || 1/2)) <= exp(-.19 x 200) < 1e-16. The worst weights are full units, because
+    log E exp(-t w B) is convex in w. All these probabilities sum to less than `FAILING` = 1e-12.
+
+    *Effect on delta.* Call an output good if N bounds the rows of both tables. Whether it does
+    depends on released numbers, and on coins that are the same for both tables. The release is
+    proven on good outputs, so for every set S of outputs
+    P(S) <= P(S, good) + 1e-12 <= e^epsilon P'(S, good) + delta + 1e-12.
+    The probability is therefore added to delta once. Outputs that are not good cost no more than
+    that.
     """
     session = state.session
     size, plan = session.vault.size, session.plan
@@ -488,7 +503,10 @@ def _most(state: survey.Survey) -> float:
 
 
 def second_stage(base: bases.AnyBase) -> options.Kernel:
-    """The kernel of a base; "gam", the default of `privcate`, is what the nuisances have anyway."""
+    """The kernel of a base.
+
+    "gam", the default of `privcate`, gives the default kernel; the nuisances use "gam" in any case.
+    """
     if isinstance(base, options.Kernel):
         return base
     if isinstance(base, options.NN):
@@ -510,7 +528,7 @@ def basis(state: survey.Survey, kernel: options.Kernel) -> Fourier:
 
 
 def effect_columns(design: Design, request: Request) -> Integers:
-    """Positions of the design columns on which the effect depends."""
+    """Positions of the design columns that the effect depends on."""
     own = {
         term.name
         for term in Design(request.formula.modifiers, design.schema, full_rank=False).terms
@@ -519,7 +537,7 @@ def effect_columns(design: Design, request: Request) -> Integers:
 
 
 def width(design: Design, columns: Integers) -> int:
-    """Numeric columns and factors, at least one: squared distances grow by it."""
+    """Number of numeric columns and factors, at least one; squared distances grow with it."""
     kinds = [design.columns[j] for j in columns.tolist()]
     numeric = sum(1 for c in kinds if c.kind != "indicator")
     return max(numeric + len({c.term for c in kinds if c.kind == "indicator"}), 1)
@@ -528,6 +546,6 @@ def width(design: Design, columns: Integers) -> int:
 def answers_at(
     design: Design, columns: Integers, rows: Rows, reach: float, value: Vector, sd: Vector
 ) -> effects.Answers:
-    """The effect at public points alone."""
+    """The effect at public points only."""
     points = np.ascontiguousarray(rows.scaled(design)[:, columns])
     return effects.Answers((), reach, design, columns, points, value, sd)

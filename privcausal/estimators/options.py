@@ -1,4 +1,4 @@
-"""Bases without regressions from moments: kernels, networks, and estimators of the user's own."""
+"""Bases that do not use moment regressions: kernels, networks, and user-supplied estimators."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from privcausal.prices import pair
 from privcausal.typing import Matrix, Vector
 
 RANGES = {"bandwidth": (1e-3, 1e3), "ridge": (1e-6, 1e6)}
-"""Beyond them nothing is gained and floats end; the default ridge lies within too."""
+"""Allowed ranges; values beyond bring no gain and may overflow. The default ridge is within."""
 
 
 def refuse(asked: Mapping[str, bool], why: str) -> None:
-    """Refuse the first option that was asked for; `why` is a sentence with {} in its place."""
+    """Refuse the first option that was requested; `why` is a sentence with {} for the option."""
     for what, is_asked in asked.items():
         if is_asked:
             raise CapabilityError(why.format(what))
 
 
 def check_whole(what: str, value: object, low: int, high: int | None = None) -> None:
-    """Refuse what is not a whole number from `low` to `high`."""
+    """Refuse a value that is not a whole number from `low` to `high`."""
     if type(value) is not int or value < low or (high is not None and value > high):
         until = f"of at least {low}" if high is None else f"from {low} to {high}"
         raise CapabilityError(f"{what} must be a whole number {until}")
@@ -44,22 +44,23 @@ def check_switch(what: str, value: object) -> None:
 class Kernel(Made):
     """Gaussian-kernel regression of the effect, released once on a public basis.
 
-    For ``learner="dpcate"`` only. The kernel is exp(-||z - z'||^2 / (2 h^2)) on the effect
-    modifiers, each scaled to [-1, 1] by its declared bounds (0/1 for each level of a factor).
+    Only for ``learner="dpcate"``. The kernel is exp(-||z - z'||^2 / (2 h^2)) on the effect
+    modifiers. Each modifier is scaled to [-1, 1] by its declared bounds (0/1 for each level of a
+    factor).
 
     Parameters
     ----------
     bandwidth : float, optional
         h. Default: half the square root of the number of modifiers.
     ridge : float, optional
-        The paper's lambda (Schroeder et al. 2025, Eq. 18), for a mean loss with squares halved.
-        From 1e-6; fitting time grows with one over its root. Default: chosen from released
-        numbers, a noisy count of the rows among them, by trading noise against shrinkage; in
-        `privcausal.paper.dpcate`, where squares are not halved, 1/n for the public number n of
-        rows of the second stage, as scikit-learn's alpha = 1 has it.
+        Lambda of the paper (Schroeder et al. 2025, Eq. 18), for a mean loss with squares halved.
+        At least 1e-6; fitting time grows with one over its root. By default, the ridge is chosen
+        from released numbers, including a noisy count of the rows, to balance noise and shrinkage.
+        `privcausal.paper.dpcate` does not halve squares. Its default is 1/n, as implied by
+        scikit-learn's alpha = 1, where n is the public number of rows of the second stage.
     loss : {"huber", "squared"}
-        Huber's needs far less noise: one row's pull on the fit is capped at a released number.
-        `privcausal.paper.dpcate` always uses the squared loss.
+        The Huber loss needs far less noise, because it caps the influence of one row on the fit at
+        a released number. `privcausal.paper.dpcate` always uses the squared loss.
     functions : int
         Size of the basis; an even number.
 
@@ -89,21 +90,25 @@ class Kernel(Made):
 
 @dataclass(frozen=True)
 class NN(Made):
-    """Networks with one hidden layer of 32 rectified units, by DP-SGD; for ``learner="dpcate"``.
+    """Networks with one hidden layer of 32 rectified units, trained by DP-SGD.
 
-    Each row's gradient is cut to norm one, rows enter a step by coin flips, and the noise is
-    discrete Gaussian. It is accounted for by Renyi divergences of adding or removing a row, so
-    replacing a row costs twice: base "gam" is more accurate in most studies. The networks take half
-    of epsilon and of delta. They need a public number of rows and declared bounds. No average
-    effects are released: their intervals would have to allow for the networks' errors.
+    Only for ``learner="dpcate"``. Each row's gradient is clipped to norm one, rows enter a
+    minibatch by coin flips, and the noise is discrete Gaussian. The accounting uses Renyi
+    divergences for adding or removing a row, so replacing a row costs twice as much. Base "gam" is
+    therefore more accurate in most studies.
 
-    In `privcausal.paper.dpcate` they learn from the nuisances' half of the rows, and each has half
-    of epsilon and of delta; the second stage, on the other half, has all of both (Theorem 1).
+    The networks use half of epsilon and half of delta. They require a public number of rows and
+    declared bounds. No average effects are released, because their intervals would have to allow
+    for the errors of the networks.
+
+    In `privcausal.paper.dpcate` the networks learn from the nuisances' half of the rows, and each
+    has half of epsilon and of delta. The second stage uses the other half of the rows with all of
+    epsilon and delta (Theorem 1).
 
     Parameters
     ----------
     epochs : int
-        How often each row is seen, on average (the paper does not say).
+        Mean number of times that each row is used (the paper does not state it).
     second : Kernel
         The second stage.
 
@@ -126,20 +131,22 @@ class NN(Made):
 
 @dataclass(frozen=True)
 class Given(Made):
-    """Nuisances that are there already: functions of the covariates, for `privcausal.paper.dpcate`.
+    """Nuisances given as functions of the covariates, for `privcausal.paper.dpcate`.
 
-    They are **declared** to be public, or private at a price that was paid elsewhere; nothing
-    checks it, and no charge is made for them. The second stage then learns from all rows. Each
-    takes an array of shape (n, q), the formula's columns on [0, 1] by their declared bounds and 0/1
-    for each level, and gives shape (n,). They are asked at the rows, inside the vault: one that
-    keeps or prints what it was asked leaks it.
+    You **declare** that the functions are public, or private at a cost charged elsewhere. The
+    package does not check this declaration and makes no charge for the functions. The second stage
+    then learns from all rows.
+
+    Each function takes an array of shape (n, q) and returns shape (n,). Columns are the formula's,
+    scaled to [0, 1] by their declared bounds, with 0/1 for each level. The functions are evaluated
+    at the rows, inside the vault. A function that keeps or prints its input leaks it.
 
     Parameters
     ----------
     propensity, control, treated : callable
         P(T = 1 | x), E[Y | x, T = 0] and E[Y | x, T = 1].
     price : (epsilon, delta), optional
-        At which they are private, by themselves. Default: they are public.
+        Privacy cost of the functions, charged separately. Default: the functions are public.
 
     Raises
     ------
@@ -159,11 +166,11 @@ class Given(Made):
             if not callable(getattr(self, name)):
                 raise CapabilityError(f"Given({name}=) takes a function of an array of covariates")
         if self.price is not None:
-            TradeOff.from_dp(*self.price)  # refuses what is no price
+            TradeOff.from_dp(*self.price)  # Refuses an invalid pair.
 
     @property
     def declared(self) -> str:
-        """What is declared of them, in a sentence."""
+        """Sentence that states the user's declaration."""
         if self.price is None:
             return "The nuisances were handed in, and are declared to be public."
         return (
@@ -176,22 +183,23 @@ class Given(Made):
 class Sklearn(Made):
     """scikit-learn estimators that read the rows themselves, inside the vault.
 
-    They are cloned before they are fitted: yours learn nothing. What the clones learn is **not
-    private**, and is dropped with the fit; only calls of `privcausal.paper` take this base.
-    They see the formula's columns on [0, 1] by their declared bounds, and 0/1 for each level.
+    The estimators are cloned before fitting, so yours stay unfitted. The fitted clones are **not
+    private** and are dropped with the fit; only functions in `privcausal.paper` accept this base.
+    The clones see the formula's columns, scaled to [0, 1] by their declared bounds, with 0/1 for
+    each level.
 
     Parameters
     ----------
     propensity : classifier
-        With ``fit`` and ``predict_proba``; unused where the propensity is known.
+        With ``fit`` and ``predict_proba``; unused if the propensity is known.
     outcome : regressor
         With ``fit`` and ``predict``; fitted once in each arm.
 
     Raises
     ------
     CapabilityError
-        A method is missing, a class stands in place of an object, or an estimator prints what it
-        learns (``verbose``).
+        A method is missing, a class is given instead of an object, or an estimator prints while
+        it learns (``verbose``).
     """
 
     propensity: Any
@@ -206,8 +214,8 @@ class Sklearn(Made):
     def kernel(cls) -> Self:
         """PrivATE's kernel base: logistic regression, and kernel ridge with RBF and alpha 0.1.
 
-        Source: Schroeder et al. (2025), supplement C.2; the rest is scikit-learn's default (the
-        kernel's gamma is one over the number of columns).
+        Source: Schroeder et al. (2025), supplement C.2. Other options are scikit-learn's defaults
+        (gamma of the kernel is one over the number of columns).
         """
         from sklearn.kernel_ridge import KernelRidge
         from sklearn.linear_model import LogisticRegression
@@ -218,8 +226,8 @@ class Sklearn(Made):
     def network(cls) -> Self:
         """PrivATE's neural base: one hidden layer of 32 tanh units, L2 0.1, by SGD.
 
-        Source: Schroeder et al. (2025), supplement C.2; the rest is scikit-learn's default. The
-        seed of the starting weights is public: they are no noise.
+        Source: Schroeder et al. (2025), supplement C.2. Other options are scikit-learn's defaults.
+        The seed of the starting weights is public, because these weights are not privacy noise.
         """
         from sklearn.neural_network import MLPClassifier, MLPRegressor
 
@@ -231,7 +239,7 @@ class Sklearn(Made):
 
     @property
     def source(self) -> str:
-        """Python that makes it, as far as the estimators show themselves."""
+        """Python code that creates this base, as far as the estimators' reprs show it."""
         made = self._arguments
         for name in ("kernel", "network"):
             if made == getattr(Sklearn, name)()._arguments:
@@ -262,14 +270,14 @@ def _check_estimator(name: str, estimator: Any, methods: tuple[str, ...]) -> Non
 
 
 def _is_verbose(estimator: Any) -> bool:
-    """Whether it, or an estimator inside it, prints while it learns."""
+    """Whether the estimator, or an estimator inside it, prints while it learns."""
     known = getattr(estimator, "get_params", None)
     options = known() if callable(known) else {"verbose": getattr(estimator, "verbose", 0)}
     return any(bool(v) for name, v in options.items() if name.split("__")[-1] == "verbose")
 
 
 def _on_a_line(estimator: Any) -> str:
-    """The estimator's repr; its name where it has none of scikit-learn's."""
+    """Repr of the estimator on one line; its name if it does not have scikit-learn's repr."""
     if callable(getattr(estimator, "get_params", None)):
         return " ".join(repr(estimator).split())
     return f"{type(estimator).__name__}(...)"

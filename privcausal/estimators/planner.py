@@ -1,7 +1,7 @@
-"""How wide the intervals of a fit will be, before there are rows: the fit itself, simulated.
+"""Predict the widths of a fit's intervals before rows exist, by simulating the fit.
 
-A learner runs as it would on rows, but on a vault of invented ones (`vault.simulate`): stages,
-mechanisms, sensitivities, cuts, nuisances and allowances are those of the fit.
+A learner runs as it would on rows, but on a vault of simulated rows (`vault.simulate`). Stages,
+mechanisms, sensitivities, clips, nuisances, and error allowances are the same as in the fit.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from privcausal.vault import simulate
 LEAST_ROWS, MOST_PLANNED_ROWS = 10, 10**9
 
 LEAST_EPSILON, MOST_EPSILON = 1e-3, 64.0
-"""Where the epsilon that a width needs is looked for."""
+"""Range of the search for the epsilon that gives a requested width."""
 
 PRECISION = 0.004
-"""The search ends at this relative distance, below the three digits that are reported."""
+"""Relative tolerance of the search, finer than the three reported digits."""
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
     """Predicted variances of the estimates of one fit, by source, shape (m,) each.
 
-    `clipping` are squared bounds of the bias, and no part of the variance.
+    `clipping` holds squared bounds of the bias and is not part of the variance.
 
     Attributes
     ----------
     terms : tuple of str
         The average effect, slopes, then groups.
     passes : int
-        How often the rows are read through.
+        Number of passes over the rows.
     """
 
     rows: int
@@ -71,7 +71,7 @@ class Forecast:
 
     @property
     def lead(self) -> int:
-        """The term that is planned for: the average effect, or a regression's first slope."""
+        """Index of the planned term: the average effect, or the first slope of a regression."""
         return int(self.plan.request.estimand == "OLS" and len(self.terms) > 1)
 
     @property
@@ -83,13 +83,13 @@ class Forecast:
         return np.asarray(np.sqrt(self.clipping))
 
     def half_width(self, alpha: float) -> Vector:
-        """Of intervals at level 1 - alpha; infinite where the fit would give none."""
+        """Half-widths of intervals at level 1 - alpha; infinite if the fit gives no interval."""
         finite, z = np.isfinite(self.variance), float(norm.ppf(1 - alpha / 2))
         sd = np.sqrt(np.where(finite, self.variance, 0.0))
         return np.where(finite, covering(z, self.bias, sd), np.inf)
 
     def first(self, alpha: float) -> float:
-        """Half-width of the term that is planned for."""
+        """Half-width of the planned term."""
         return float(self.half_width(alpha)[self.lead])
 
 
@@ -97,7 +97,7 @@ class Forecast:
 class Planner:
     """Forecasts of one analysis for any number of rows and epsilon.
 
-    Forecasts are kept: a plan, its text and its pictures ask for the same ones.
+    Forecasts are cached, because a plan, its text, and its plots request the same ones.
     """
 
     learner: Learner
@@ -116,18 +116,18 @@ class Planner:
 
     @classmethod
     def of(cls, learner: Learner, base: AnyBase, request: Request, assumed: Assumptions) -> Planner:
-        """A planner for a request, all of whose columns have the kind that their bounds say."""
+        """Planner for a request; the declared bounds determine the kind of each column."""
         kinds = {name: _kind(request, name) for name in request.columns}
         schema, undeclared = resolve_domains(request, Header(kinds))
         return cls(learner, base, request, schema, undeclared, assumed)
 
     def worst(self) -> Planner:
-        """The same for the most variable outcome within its bounds."""
+        """Planner for the most variable outcome within its bounds."""
         return replace(self, assumed=self.assumed.worst, _known={})
 
     @property
     def has_nuisances(self) -> bool:
-        """Whether the fit learns any: the difference in means and a regression do not."""
+        """Whether the fit learns nuisances; the difference in means and regressions do not."""
         if self.request.estimand == "OLS":
             return False
         stages = self.plan(self.request.budget.epsilon).stages
@@ -139,7 +139,7 @@ class Planner:
         return self.learner.plan(replace(self.request, budget=budget), self.base, self.undeclared)
 
     def at(self, rows: int, epsilon: float) -> Forecast:
-        """The forecast of one fit: the mean over two simulated fits with mirrored noise."""
+        """Forecast of one fit: the mean over two simulated fits with mirrored noise."""
         if (rows, epsilon) not in self._known:
             self._known[rows, epsilon] = self._forecast(rows, self.plan(epsilon))
         return self._known[rows, epsilon]
@@ -147,12 +147,12 @@ class Planner:
     def _forecast(self, rows: int, plan: Plan) -> Forecast:
         try:
             first, second = (self._simulated(rows, plan, mirrored=m) for m in (False, True))
-        except BudgetError:  # the fit would end here too: too little budget to find bounds
+        except BudgetError:  # The fit would fail too: its bounds lack budget.
             return _nothing(rows, plan)
         one, other = _variances(first[0]), _variances(second[0])
         sampling, privacy, clipping, nuisances = 0.5 * (one + other)
         found = first[0].averages
-        assert found is not None  # by _variances
+        assert found is not None  # Guaranteed by _variances.
         return Forecast(
             rows, plan, (*found.terms, *found.groups), sampling, privacy, clipping, nuisances,
             tuple(map(_averaged, first[0].releases, second[0].releases)), first[1],
@@ -161,24 +161,24 @@ class Planner:
     def _simulated(self, rows: int, plan: Plan, *, mirrored: bool) -> tuple[Estimate, int]:
         schema, formula = self.schema, plan.request.formula
         domain = schema.get(formula.outcome)
-        if isinstance(domain, Transformed):  # invented are log(Y) themselves, not Y
+        if isinstance(domain, Transformed):  # The simulated values are log(Y) themselves, not Y.
             schema = schema.with_columns({formula.outcome: Interval(domain.lo, domain.hi)})
             formula = replace(formula, response=None)
             plan = replace(plan, request=replace(plan.request, formula=formula, schema=schema))
         vault = simulate(plan, rows, self.assumed, mirrored=mirrored)
-        # as in a fit: its matrices are too small for several BLAS threads
+        # As in a fit, the matrices are too small for several BLAS threads.
         with warnings.catch_warnings(), threadpool_limits(limits=1, user_api="blas"):
-            warnings.simplefilter("ignore")  # a fit's warnings are about its own rows
+            warnings.simplefilter("ignore")  # A fit's warnings are about its own rows.
             estimate = self.learner.fit(plan, vault, schema, self.undeclared, self.base)
         return estimate, vault.passes
 
     def epsilon_for(self, width: float, rows: int, alpha: float) -> float:
-        """The least epsilon, to three digits, whose half-width is at most `width`.
+        """Smallest epsilon, to three digits, with a half-width of at most `width`.
 
         Raises
         ------
         BudgetError
-            Sampling alone is wider.
+            Sampling error already exceeds the width.
         """
         limits = LEAST_EPSILON, MOST_EPSILON
         found = _search(lambda eps: self.at(rows, eps).first(alpha), width, 1.0, limits, up)
@@ -191,12 +191,12 @@ class Planner:
         return found
 
     def rows_for(self, width: float, epsilon: float, alpha: float) -> int:
-        """The least number of rows, to three digits, whose half-width is at most `width`.
+        """Smallest number of rows, to three digits, with a half-width of at most `width`.
 
         Raises
         ------
         BudgetError
-            It would be more than a plan counts.
+            The number would exceed the maximum of a plan.
         """
         found = _search(
             lambda rows: self.at(int(rows), epsilon).first(alpha), width, 4000.0,
@@ -211,14 +211,14 @@ class Planner:
 
 
 def _kind(request: Request, name: str) -> ColumnKind:
-    """The type of a column that nobody has seen: what is not declared to be text is a number."""
+    """Type of a column without data: numeric unless declared to be text."""
     domain = request.schema.get(name)
     labels = isinstance(domain, Levels) or (isinstance(domain, Binary) and domain.labels)
     return "text" if labels else "numeric"
 
 
 def _variances(estimate: Estimate) -> np.ndarray:
-    """Sampling, privacy, clipping and nuisances of every term and group, shape (4, m)."""
+    """Sampling, privacy, clipping, and nuisance variances of all terms and groups, shape (4, m)."""
     found = estimate.averages
     if found is None:
         raise CapabilityError(
@@ -231,7 +231,7 @@ def _variances(estimate: Estimate) -> np.ndarray:
 
 
 def _averaged(first: Release, second: Release) -> Release:
-    """With the root mean square of both noises: where a cut was chosen the two may differ."""
+    """Combine both noises by root mean square; they may differ if a clip was chosen."""
     one, other = first.charge, second.charge
     noise_sd, sensitivity = (
         float(np.hypot(a, b) / np.sqrt(2.0))
@@ -241,7 +241,7 @@ def _averaged(first: Release, second: Release) -> Release:
 
 
 def _nothing(rows: int, plan: Plan) -> Forecast:
-    """A fit that would find nothing: all its intervals are infinite."""
+    """Forecast for a fit that finds no bounds: all its intervals are infinite."""
     infinite, zero = np.array([np.inf]), np.zeros(1)
     asked = plan.request.estimand
     terms = ({"CATE": "ATE", "OLS": "Intercept"}.get(asked, asked),)
@@ -249,7 +249,7 @@ def _nothing(rows: int, plan: Plan) -> Forecast:
 
 
 def up(value: float, digits: int = 3) -> float:
-    """`value` rounded up to some significant digits."""
+    """Round `value` up to some significant digits."""
     unit = 10.0 ** (np.floor(np.log10(value)) - digits + 1)
     return float(f"{np.ceil(round(value / unit, 6)) * unit:.{digits}g}")
 
@@ -261,9 +261,9 @@ def _search(
     limits: tuple[float, float],
     rounded: Callable[[float], float],
 ) -> float | None:
-    """The least rounded x within limits with half_width(x) <= width, or None.
+    """Smallest rounded x within limits with half_width(x) <= width, or None.
 
-    `half_width` falls. It is looked for around `start`, then by bisection of log x.
+    `half_width` decreases. The search brackets x from `start`, then bisects log x.
     """
     low, high = limits
     above = start

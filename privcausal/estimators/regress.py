@@ -1,6 +1,6 @@
-"""Linear regression: a first fit on wide cuts, then moments of its residuals on narrow ones.
+"""Private linear regression: a first fit with wide clips, then residual moments with narrow clips.
 
-What ``smf.ols("Y ~ X", data).fit()`` gives, privately.
+The private version of ``smf.ols("Y ~ X", data).fit()``.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _first_fit(state: survey.Survey) -> _Rough:
 def _residual(
     features: basis.FeatureMap, eta: Additive, outcome: vault.Outcome
 ) -> vault.OutcomeResidual:
-    """Y - eta, in a range that holds both: eta is linear, and not cut to the outcome's bounds."""
+    """Y - eta, with a range that contains both: eta is not clipped to the outcome's bounds."""
     ends = np.array([1.0, *(b.reach for b, _ in features.owner)])
     far = float(np.abs(eta.coef) @ ends)
     lo, hi = min(outcome.lo, eta.offset - far), max(outcome.hi, eta.offset + far)
@@ -194,13 +194,13 @@ def _second_fit(state: survey.Survey, rough: _Rough) -> AverageEstimate:
     norm = vault.FeatureNorm(turned, turned.reach)
     far, spread = _sizes(state, {ROW_SIZES: norm, budget.Stages.RESIDUAL_SIZES: residual})
     turned = replace(turned, cut=norm.bound if anywhere else _norm_cut(state, far, turned.size))
-    # how far one row moves the normal equations, along a vector of norm one
+    # Sensitivity of the normal equations to one row, along a vector of norm one.
     score = vault.TransformProduct(vault.FeatureNorm(turned, turned.cut), residual)
     (scores,) = _sizes(state, {budget.Stages.SCORE_SIZES: score})
     unit = vault.VectorScores(score, 1.0, basis.Directions(turned), "")
     change = unit.sensitivity(request.trust.neighbors)
     noise = session.noise_sd(budget.Stages.RESIDUALS, change, float(unit.units[0])) / count
-    # of whitened rows the root mean square norm is the root of their length
+    # The root mean square norm of whitened rows is the square root of their length.
     sparse = state.look is not None and state.look.mostly
     least = state.look.reach * float(np.sqrt(turned.size)) if state.look and sparse else 0.0
     cut = scores.cut(noise, count, least, anywhere=anywhere)
@@ -211,17 +211,17 @@ def _second_fit(state: survey.Survey, rough: _Rough) -> AverageEstimate:
     if request.cov_type == "HC0":
         found = _with_meat(state, rough, turned, found)
     bias = cut.bias
-    if session.beyond is not None:  # beyond bounds that were bought
+    if session.beyond is not None:  # Add the bias beyond estimated bounds.
         bias += turned.cut * session.beyond.lost / count
     out = estimate_coefficients(names, first, lift, found, bias, count, floor)
     return with_design_effect(out, request.trust.max_rows)
 
 
 def _norm_cut(state: survey.Survey, far: Sizes, size: int) -> float:
-    """Where rows' norms are clipped: as far as any are seen.
+    """Clip of the rows' norms: the largest detected norm.
 
-    The Gram's noise grows with the square of that. Where it would hide rows of usual norm in all
-    directions, cells that luck may have shown do not count.
+    The noise of the Gram matrix grows with the square of the clip. If this noise would hide rows of
+    usual norm in all directions, cells that may be false detections are ignored.
     """
     session, cut = state.session, far.reach
     change = math.sqrt(2.0) if session.plan.request.trust.neighbors == "substitute" else 1.0
@@ -231,7 +231,7 @@ def _norm_cut(state: survey.Survey, far: Sizes, size: int) -> float:
 
 
 MOST_LOST = 0.5
-"""Share of the rows that the noise of a whitened Gram may hide in any direction."""
+"""Share of the rows that the noise of a whitened Gram matrix may hide in any direction."""
 
 
 def _sizes(state: survey.Survey, of: Mapping[StageKey, vault.Transform]) -> list[Sizes]:
@@ -253,7 +253,7 @@ def _moments(
     score: vault.Transform,
     cuts: tuple[float, float],
 ) -> Released:
-    """The second release, weighted by the survey's weights over the largest."""
+    """Run the second release, with survey weights divided by the largest weight."""
     session, root = state.session, _survey(state, root=True)
     weight = _survey(state)
     gram = vault.Gram(turned, root)
@@ -285,7 +285,7 @@ def _times(weight: vault.Transform | None, score: vault.Transform) -> vault.Tran
 def _with_meat(
     state: survey.Survey, rough: _Rough, turned: basis.Turned, found: Released
 ) -> Released:
-    """With the squared residuals of the second fit at all columns."""
+    """Add the squared residuals of the second fit, at all columns."""
     coef = rough.eta.coef + turned.turn @ found.solution[0]
     eta = Additive(state.features, coef, rough.eta.offset)
     residual = _residual(state.features, eta, state.outcome)
@@ -302,7 +302,7 @@ def _with_meat(
 
 
 def _natural(state: survey.Survey, rough: _Rough) -> tuple[Matrix, Vector]:
-    """From whitened to natural coefficients, shape (k, p); and the first fit's, shape (k,)."""
+    """Map from whitened to natural coefficients, shape (k, p), and the first fit's, shape (k,)."""
     columns, blocks = state.design.columns, state.features.blocks
     out = np.zeros((1 + len(columns), state.features.size))
     out[0, 0] = 1.0

@@ -1,4 +1,4 @@
-"""Two private polynomial regressions, one for each arm: epsilon-TM of Betlei et al. (2021)."""
+"""Uplift learners of Betlei et al. (2021): ADUM (by cell) and TM (polynomial regressions)."""
 
 from __future__ import annotations
 
@@ -38,73 +38,81 @@ from privcausal.request.plan import Plan, Stage, StageKey, divide, portions
 from privcausal.request.request import Request
 from privcausal.request.schema import Domain, Interval, Schema
 
-# Uplift from aggregates: epsilon-ADUM (Betlei et al. 2021), with cells shrunk to neighbours.
+# ADUM: uplift from noisy aggregates (Betlei et al. 2021), cells shrunk toward neighbors.
 
 CELL_STAGE = StageKey("effect", "cells")
 
 CLUSTER_CELLS = 32
-"""Clusters of ``partition="kmeans"`` where no number is given."""
+"""Default number of clusters for ``partition="kmeans"``."""
 
 SLOPE_PRIORS, SIGMA = 1.0, 0.25
-"""Assumed by ``cells="bound"``: how far the outcome's means rise over the domain, and the outcome's
-standard deviation, both in widths of its bounds."""
+"""Assumptions of ``cells="bound"``, in widths of the outcome's bounds.
+
+They are the rise of the mean outcomes over the domain, and the outcome's standard deviation.
+"""
 
 GRID_POINTS = 1 << 16
-"""Public points on which a function of the user's own is evaluated."""
+"""Number of public grid points for evaluating a user's partition function."""
 
 FINE_PARTS = 1024
-"""At most so many of them along one axis."""
+"""Maximum number of grid points along one axis."""
 
 MOST_AXES = 8
-"""Features of a regular grid; with more, two parts each would be too many cells."""
+"""Maximum number of features of a regular grid; with more, two parts each are too many cells."""
 
 MOST_CLUSTERS, MOST_ROUNDS = 10_000, 1000
-"""Of ``partition="kmeans"``: a stage of the plan for each round, and time for each cluster."""
+"""Limits for ``partition="kmeans"``: each round is a stage of the plan; each cluster takes time."""
 
 FEW_IN_CLUSTER = 2.0
-"""A cluster of fewer noise sds keeps its centre."""
+"""A cluster whose count is below this many noise sds keeps its center."""
 
 
 def clusters_stage(number: int) -> StageKey:
-    """The stage of a round of k-means."""
+    """Stage of one round of k-means."""
     return StageKey("nuisance", f"clusters, round {number}")
 
 
 @dataclass(frozen=True)
 class ADUM(EffectLearner):
-    """Mean outcomes by cell and arm from noisy counts and sums; the uplift is their difference.
+    """Uplift by cell: difference of the arms' mean outcomes, from noisy counts and sums.
 
-    Cells depend on covariates alone, and outcomes are cut at their bounds only. So the average over
-    all cells is unbiased, except for what bought bounds cut off, which its interval allows for.
+    Cells depend only on covariates, and outcomes are clipped only at their bounds. The average
+    over all cells is therefore unbiased if the bounds are declared. Estimated bounds can clip
+    outcomes; the interval of the average allows for the resulting bias.
 
     Parameters
     ----------
     cells : int, "bound" or None
-        Number of cells of a grid, or of clusters. None: a fine grid, or 32 clusters; "bound": what
-        minimises Corollary 1's bound for one feature, with `slopes` and `sigma`.
+        Number of grid cells or clusters. Default: a fine grid, or 32 clusters. "bound" minimizes
+        the bound of Corollary 1 for one feature, given `slopes` and `sigma`.
     partition : "grid", "kmeans", dict or callable
-        Equal parts of every effect modifier; private clusters, on half of the budget; parts of
-        some of them, ``{"age": [30, 50], "income": 8, "region": "levels"}``; or a function of a
-        data frame of feature values, evaluated on a public grid and never on a row.
+        How cells are formed:
+
+        - "grid": equal parts of every effect modifier;
+        - "kmeans": private clusters, which use half of the budget;
+        - dict: parts of some modifiers, ``{"age": [30, 50], "income": 8, "region": "levels"}``;
+        - callable: a function of a data frame of feature values. It is evaluated on a public
+          grid and never on a row.
     noise : {"laplace", "gaussian"}
-        Pure epsilon, or zCDP.
+        "laplace" gives pure epsilon-DP, "gaussian" zCDP.
     release : {"ends", "count_sum"}
-        Release distances from both bounds of the outcome, or counts and sums as in the paper, at
-        twice the variance. Gaussian noise is always on counts and sums.
+        "ends" releases the distances from both bounds of the outcome. "count_sum" releases counts
+        and sums as in the paper, at twice the variance. Gaussian noise always uses counts and sums.
     shrink : bool
-        Shrink cells towards their neighbours, by marginal likelihood. False: the paper's estimate.
+        Shrink cells toward their neighbors by marginal likelihood. False gives the paper's
+        estimate.
     rounds : int
-        Of k-means.
+        Rounds of k-means.
     rows : int, optional
-        About how many rows there are: needed by "bound", and used by the default, where the number
-        is not public.
+        Approximate number of rows, if the number is not public. "bound" requires it, and the
+        default grid uses it.
     slopes, sigma : float
-        For "bound": the root of L_C^2 + L_T^2 times the feature's width, and the outcome's standard
-        deviation, in widths of the outcome's bounds.
+        For "bound", in widths of the outcome's bounds. `slopes` is the root of L_C^2 + L_T^2
+        times the width of the feature. `sigma` is the outcome's standard deviation.
 
     References
     ----------
-    Betlei et al. (2021), Algorithm 1 and Corollary 1; sensitivities as proven in `CellSums`.
+    Betlei et al. (2021), Algorithm 1 and Corollary 1. `CellSums` proves the sensitivities.
     """
 
     cells: int | Literal["bound"] | None = None
@@ -156,12 +164,12 @@ class ADUM(EffectLearner):
         return [*clusters, budget.StageWeight(CELL_STAGE, 1.0)]
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
-        """Stages in pure epsilon, or in rho for Gaussian noise.
+        """Plan the stages, in pure epsilon for Laplace noise or in rho for Gaussian noise.
 
         Raises
         ------
         CapabilityError, SchemaError
-            Cells cannot give what is asked, or a pure fit would have to buy bounds.
+            Cells cannot provide the request, or a pure fit would have to estimate bounds.
         """
         self._check(request)
         needs = self.needs(request, bases.moment_base(base))
@@ -197,7 +205,7 @@ class ADUM(EffectLearner):
         self._check_partition(request.schema, formula.effect_variables)
 
     def _check_partition(self, schema: Schema, variables: tuple[str, ...]) -> None:
-        """What a partition would refuse, as far as it is known before bounds are bought."""
+        """Check the partition, as far as possible before bounds are estimated."""
         if isinstance(self.partition, Mapping):
             for name in self.partition:
                 if name not in variables:
@@ -275,7 +283,7 @@ class ADUM(EffectLearner):
 
 
 def within_cells(title: str, rows: words.TextPairs, methods: tuple[str, ...]) -> words.Description:
-    """Of a learner that compares the arms of a trial within cells and adjusts for nothing else."""
+    """Describe a learner that compares a trial's arms within cells, without other adjustment."""
     return words.Description(
         title=title,
         rows=rows,
@@ -315,7 +323,7 @@ AS_RELEASED = "A cell with less than one row by its noisy count is divided by on
 def pure_stages(
     request: Request, needs: list[budget.StageWeight], defaults: Mapping[str, float]
 ) -> tuple[Stage, ...]:
-    """Stages whose epsilons never sum above the request's."""
+    """Plan stages whose epsilons never sum to more than the request's."""
     groups = list(dict.fromkeys(need.key.group for need in needs))
     shares = divide({g: defaults[g] for g in groups}, request.budget.shares)
     total = math.floor(exact(check_epsilon(request.budget.epsilon)) * PICO)
@@ -334,7 +342,7 @@ ADUM_NOTE = (
 
 
 def cell_totals(sums: vault.CellSums, release: Release, most_rows: int = 1) -> CellTotals:
-    """The noisy sums in natural units."""
+    """Convert the noisy sums to natural units."""
     noise = sums.variances(release.noise_sd)
     return CellTotals(*sums.split(release.value), *noise, sums.outcome.bound, most_rows)
 
@@ -348,7 +356,7 @@ def assembled(
     *,
     shrink: bool,
 ) -> words.Estimate:
-    """The estimate of a plan with its partition and a complete schema."""
+    """Build the estimate for a plan with a partition and a complete schema."""
     request, partition = plan.request, plan.partition
     assert partition is not None
     known = request.propensity if isinstance(request.propensity, int | float) else None
@@ -369,12 +377,12 @@ ABSENT_ARM = (
 
 
 def absent_arm(found: CellTotals) -> words.Alerts:
-    """What is said where an arm may be empty, by its noisy count."""
+    """Alert for an arm that may be empty according to its noisy count."""
     return (("arm", ABSENT_ARM),) if found.unseen else ()
 
 
 def average_of(found: CellTotals) -> AverageEstimate:
-    """The difference of the arms' means over all cells, with its sampling and privacy variance."""
+    """Difference of the arms' means over all cells, with its sampling and privacy variances."""
     sampling = (found.sampled / np.maximum(found.rows - 1, 1)).sum()
     privacy = np.minimum(found.mean_noise, found.half**2).sum()
     return AverageEstimate(
@@ -391,9 +399,9 @@ def average_of(found: CellTotals) -> AverageEstimate:
 def _regular_grid(
     schema: Schema, variables: tuple[str, ...], cells: int, whole: frozenset[str] = frozenset()
 ) -> Product:
-    """About `cells` cells: equal parts of every number, all labels of the others.
+    """Grid of about `cells` cells: equal parts of numeric features, all labels of the others.
 
-    Of whole numbers that are no more than the parts, each has a cell.
+    A feature of whole numbers has one cell per number if it has at most as many numbers as parts.
     """
     numbers, labels = _numbers_and_labels(schema, variables)
     if len(numbers) > MOST_AXES:
@@ -403,7 +411,7 @@ def _regular_grid(
         )
     parts = max((cells / labels) ** (1 / max(len(numbers), 1)), 2.0)
     found = {name: _between(schema[name]) for name in numbers if name in whole}
-    # counted before any is listed: declared bounds of whole numbers may be 1e15 apart
+    # Count the numbers before listing them: declared bounds may be 1e15 apart.
     few = {name: [cut + 0.5 for cut in at] for name, at in found.items() if 0 < len(at) < parts}
     rest, labels = len(numbers) - len(few), labels * math.prod(len(c) + 1 for c in few.values())
     parts = max((cells / labels) ** (1 / max(rest, 1)), 1.0)
@@ -413,13 +421,13 @@ def _regular_grid(
 
 
 def _between(domain: Domain) -> range:
-    """The whole numbers of an interval, but for the last: a border is half way above each."""
+    """The whole numbers of an interval except the last; borders are half a unit above each."""
     assert isinstance(domain, Interval)
     return range(math.ceil(domain.lo), math.floor(domain.hi))
 
 
 def _numbers_and_labels(schema: Schema, variables: tuple[str, ...]) -> tuple[list[str], float]:
-    """The numeric ones, and the number of combinations of the others' labels."""
+    """Names of the numeric features, and the number of label combinations of the others."""
     numbers = [name for name in variables if isinstance(schema[name], Interval)]
     labels = [axis_of(name, schema, 1).size for name in variables if name not in numbers]
     return numbers, float(np.prod(labels))
@@ -428,10 +436,11 @@ def _numbers_and_labels(schema: Schema, variables: tuple[str, ...]) -> tuple[lis
 def _tabulated(
     schema: Schema, variables: tuple[str, ...], function: Callable[[Any], Any]
 ) -> Tabulated:
-    """The user's function as a table on a public grid: it never sees a row.
+    """Tabulate the user's function on a public grid; the function never sees a row.
 
-    It is called once, with a data frame of the middles of a fine grid over the declared domains
-    (labels as texts), and gives a cell for each: a number or text, or None for no cell.
+    The function is called once, with a data frame of the midpoints of a fine grid over the
+    declared domains (labels as strings). It returns a cell for each point, as a number or string,
+    or None for no cell.
     """
     import pandas as pd
 
@@ -442,7 +451,7 @@ def _tabulated(
     frame = pd.DataFrame(_middles(grid))
     try:
         codes, names = pd.factorize(pd.Series(list(function(frame))), sort=False)
-    except Exception as error:  # of the user's own code, on values that are public
+    except Exception as error:  # The user's own code, on public values.
         raise CapabilityError(
             f"partition= as a function failed with {type(error).__name__}: it takes a data frame "
             "of feature values and gives one cell, a number or text, for each of its rows"
@@ -471,7 +480,7 @@ def _middles(grid: Product) -> dict[str, Any]:
 
 
 def _kmeans(session: FitRun, variables: tuple[str, ...], cells: int, rounds: int) -> Nearest:
-    """Private k-means: centres move to noisy means for a fixed number of rounds."""
+    """Private k-means: centers move to noisy means for a fixed number of rounds."""
     coordinates = Coordinates(session.schema, variables)
     nearest = Nearest(coordinates, vault.public_centres(coordinates, cells))
     for number in range(1, rounds + 1):
@@ -493,21 +502,22 @@ MOST_DEGREE = 12
 
 @dataclass(frozen=True)
 class TM(EffectLearner):
-    """The difference of two linear regressions on polynomials, by the functional mechanism.
+    """Difference of two polynomial regressions, one per arm, by the functional mechanism.
 
-    Laplace noise is added to the coefficients of each arm's squared loss (Zhang et al. 2012), in
-    pure epsilon; the minimum is then found with their regularisation and spectral trimming. It is a
-    baseline: there are no intervals for tau(x).
+    This learner implements epsilon-TM of Betlei et al. (2021) in pure epsilon. Laplace noise is
+    added to the coefficients of each arm's squared loss (Zhang et al. 2012). The noisy loss is then
+    minimized with the regularization and spectral trimming of that paper. TM is a baseline and has
+    no intervals for tau(x).
 
-    A binary outcome is regressed as a number (a linear probability). The paper's logistic
-    regressions by objective perturbation (Chaudhuri et al. 2011) are `privcausal.paper.tm`, with a
-    guarantee that is "published" and not proven: its proof is about real numbers and exact minima
-    (see `vault.PublishedLogits`). They release no average effect.
+    A binary outcome is regressed as a number (a linear probability model). For the paper's logistic
+    regressions by objective perturbation (Chaudhuri et al. 2011), use `privcausal.paper.tm`. Its
+    guarantee is "published", not proven, because the proof assumes real numbers and exact minima
+    (see `vault.PublishedLogits`). The logistic regressions release no average effect.
 
     Parameters
     ----------
     degree : int
-        Of the polynomials of every numeric modifier.
+        Degree of the polynomials of every numeric modifier.
     """
 
     degree: int = 1
@@ -522,7 +532,7 @@ class TM(EffectLearner):
         return [budget.StageWeight(LOSS, 1.0)]
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
-        """A plan in pure epsilon, refused where ADUM's would be for any reason but its grid."""
+        """Plan in pure epsilon; refuse what ADUM would refuse, except for reasons of its grid."""
         checked = _Pure(partition={}).plan(request, base, undeclared)
         if self.polynomials(request, request.schema).size > budget.MOST_COLUMNS:
             raise CapabilityError(
@@ -567,7 +577,7 @@ class TM(EffectLearner):
 
 
 class _Pure(ADUM):
-    """What ADUM checks of a request in pure epsilon, in this learner's name."""
+    """ADUM's checks of a request in pure epsilon, under this learner's name."""
 
     name = TM.name
     called = "learner 'tm', in pure epsilon,"

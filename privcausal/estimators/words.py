@@ -1,4 +1,4 @@
-"""What a released histogram says is amiss with a declared domain, from its numbers only."""
+"""Texts about a fit and its estimands, and alerts from released histograms."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from privcausal.request.schema import Domain, Interval, Levels, Schema
 from privcausal.stored import stored
 from privcausal.typing import Kind, Vector
 
-# What every learner hands to the results: public functions and averages with their prices.
+# The finished fit: public functions, and averages with their costs.
 
 Alerts = tuple[tuple[str, str], ...]
-"""Codes and sentences."""
+"""Pairs of code and sentence."""
 
 AnyEffect = Effect | CellEffect | ArmPolynomials
 
@@ -46,24 +46,24 @@ class Nuisances:
 @stored
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A finished fit: released numbers and functions of them, nothing else.
+    """A finished fit: only released numbers and functions of released numbers.
 
     Attributes
     ----------
     effect : AnyEffect or None
-        tau(x) with its posterior; None for average effects only.
+        tau(x) with its posterior; None if the fit has only average effects.
     nuisances : Nuisances or None
-        None where none were learned, or they are not private.
+        None if the fit learned no nuisances, or if they are not private.
     averages : AverageEstimate or None
-        None where no budget was given to averages.
+        None if no budget was given to averages.
     size : int or None
         Public number of rows or units.
     real : bool
-        False if the noise was not real: then nothing is guaranteed.
+        False if the noise was not real; the fit then has no guarantee.
     notes : tuple of str
-        What is said of this fit, from released numbers.
+        Notes on this fit, from released numbers.
     alerts : tuple of (code, sentence)
-        What is serious among it: the call warns of it.
+        Serious notes; the call warns about them.
     """
 
     plan: Plan
@@ -81,7 +81,7 @@ class Estimate:
 
     @property
     def clip(self) -> float:
-        """c with e in [c, 1 - c] where something is divided by it."""
+        """c such that e lies in [c, 1 - c] if a score divides by e."""
         clip = self.plan.request.arm_clip
         return clip if self.nuisances is None else min(clip, _least(self.nuisances.propensity))
 
@@ -90,10 +90,10 @@ class Estimate:
 
     @property
     def kind(self) -> Kind:
-        """What the released numbers rest on, and so what is computed from them at best."""
+        """Kind of guarantee of the released numbers, and at best of numbers computed from them."""
         if not self.real:
             return "none"
-        # a table that came with noise of its maker has no stage: its promise is its maker's word
+        # A noisy table from elsewhere has no stage: its guarantee is only declared.
         claimed = self.plan.request.mode == "paper" or not self.plan.stages
         return "published" if claimed else "proven"
 
@@ -106,7 +106,7 @@ class Estimate:
 
 
 def _least(e: functions.Function) -> float:
-    """Lower limit of a propensity; one half where it is not an additive one."""
+    """Lower limit of a propensity; one half if the propensity is not additive."""
     if isinstance(e, functions.Mixture):
         return min(_least(e.at_one), _least(e.at_zero))
     if isinstance(e, functions.Extended):
@@ -114,35 +114,35 @@ def _least(e: functions.Function) -> float:
     return e.lo if isinstance(e, functions.Additive) else 0.5
 
 
-# What results say of a fit, in sentences: the learners' common ones.
+# Descriptions of a fit: sentences that learners share.
 
 TextPairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What is said of one fit; all but its title and rows are whole sentences.
+    """Text about one fit; everything except title and rows is whole sentences.
 
     Attributes
     ----------
     title : str
-        Of the estimator.
+        Name of the estimator.
     rows : tuple of (label, value)
-        How confounding was dealt with, for the head of the summary.
+        How confounding was addressed, for the head of the summary.
     reading : tuple of str
-        What a causal reading needs.
+        Conditions for a causal interpretation.
     assumptions, methods : tuple of str
-        What is assumed, and how the fit was computed, with its papers.
+        Assumptions, and how the fit was computed, with references.
     bands, notes : tuple of str
-        On the effect's bands and shape, and on anything else.
+        Text on the effect's bands and shape, and other notes.
     claim : str
-        Who claims a guarantee that is not proven: the end of a sentence that begins with it.
+        Source of a guarantee that is not proven; the end of a sentence about that guarantee.
     doubts : tuple of str
-        What such a claim rests on, and where it is known to fail.
+        Caveats: conditions of such a claim, and known cases of failure.
     adjusts : bool
-        Whether anything was adjusted for; not where a trial is taken at its word.
+        Whether the fit adjusted for anything; False for a trial that is assumed to be randomized.
     stages : tuple of (group, name)
-        What groups of stages are called, where not by their own names.
+        Display names of groups of stages that do not use their own names.
     """
 
     title: str
@@ -194,7 +194,7 @@ SPLIT_WORDS = {
 
 
 def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Description:
-    """Of a learner with private nuisances whose averages are those of doubly robust scores.
+    """Describe a learner with private nuisances and averages of doubly robust scores.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
 
 
 def _readings(request: Request, every: Sequence[Words]) -> tuple[str, ...]:
-    """Each with the name of its estimand, where there are several."""
+    """Causal readings, each with the name of its estimand if readings differ."""
     if len({one.reading for one in every}) == 1:
         return (every[0].reading,)
     named = zip(request.asked.averages, every, strict=True)
@@ -250,9 +250,9 @@ def _readings(request: Request, every: Sequence[Words]) -> tuple[str, ...]:
 
 
 def nuisance_rows(estimate: Estimate, rows: str) -> TextPairs:
-    """What learned the nuisances, from which `rows`, and what became of the propensity."""
+    """Summary rows: the nuisances' base, the `rows` they used, and treatment of the propensity."""
     plan = estimate.plan
-    # some bases are the effect's only, and say what the nuisances were learned by
+    # Some bases are only for the effect; they name the base of the nuisances.
     by = getattr(_base(plan), "nuisances", plan.base)
     return (
         ("Nuisances", f"{by}, {rows}" if plan.request.formula.terms else "none"),
@@ -273,7 +273,7 @@ LIMITS = (
 
 
 def sums_method(title: str, base: str) -> str:
-    """How an effect was computed from sums, by a learner of this title."""
+    """Method text for a learner of this title that computes its effect from sums."""
     return (
         f"{title[:1].upper()}{title[1:]} with base {base!r}. The rows were read through sums of "
         "bounded row vectors only, computed exactly on an integer grid; discrete Gaussian noise "
@@ -323,7 +323,7 @@ TAIL_WORDS = {
 
 
 def tails(estimate: Estimate) -> tuple[str, ...]:
-    """What the bound of the bias of cut scores rests on; nothing where none were cut."""
+    """Assumption behind the bias bound of clipped scores; empty if none were clipped."""
     found, request = estimate.averages, estimate.plan.request
     if found is None or not found.clipping[0] > 0 or request.mode == "paper":
         return ()
@@ -331,13 +331,14 @@ def tails(estimate: Estimate) -> tuple[str, ...]:
 
 
 SHOWN_PRODUCTS, LEAST_PRODUCT = 5, 0.1
-"""Largest number of products that are named, and the least size of one against the largest."""
+"""Maximum number of products to name, and minimum size of one relative to the largest."""
 
 
 def _products_note(estimate: Estimate) -> str:
-    """Names products in the effect, with the sd of what each adds beyond what is additive.
+    """Text that names products in the effect, with the sd of each part beyond additive terms.
 
-    It is that of all products of two terms together, levels too, over the released population.
+    The sd is over the released population. It combines all products of the same two terms,
+    including products of their levels.
     """
     found: dict[str, float] = {}
     for piece in estimate.effect.pieces if isinstance(estimate.effect, Effect) else ():
@@ -360,25 +361,26 @@ def _products_note(estimate: Estimate) -> str:
     )
 
 
-# What results say of each estimand, and of the propensity.
+# Descriptions of each estimand and of the propensity.
 
 
 @dataclass(frozen=True)
 class Words:
-    """How results speak of an estimand.
+    """Texts about an estimand.
 
     Attributes
     ----------
     name, title : str
-        Inside a sentence, and at the head of a table.
+        Name inside a sentence, and title of a table.
     over, ratio : str
-        How a sentence about the effect begins; what the averages are ratios of.
+        First words of a sentence about the effect, and the terms whose sums form the ratios that
+        give the averages.
     reading, overlap : str
-        What a causal reading needs, and what is assumed of overlap.
+        Conditions for a causal interpretation, and the overlap assumption.
     identified : tuple of str
-        What else is assumed, for a difference of the arms to be an effect.
+        Other assumptions under which a difference of the arms is a causal effect.
     methods : tuple of str
-        What was done before anything else.
+        Steps before all others.
     """
 
     name: str
@@ -469,7 +471,7 @@ DID = replace(
 
 
 def words_of(request: Request, estimand: str = "") -> Words:
-    """How results speak of what a call asks for: of its first estimand, or another."""
+    """Texts for a request's first estimand, or for another estimand of the request."""
     if request.trust.panel is not None:
         return DID
     words = ESTIMANDS[estimand or request.estimand]
@@ -496,7 +498,7 @@ RANDOMISED = (
 
 
 def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
-    """Limits of an estimated propensity in the score: only what it divides by is cut far."""
+    """Limits of an estimated propensity in a score; only divisors (e, 1 - e) need a strong clip."""
     soft = min(PRIORS.residual_clip, clip)
     asked = {request.estimand, *request.asked.averages}
     low = clip if asked & {"CATE", "ATE"} else soft
@@ -505,7 +507,7 @@ def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
 
 
 def propensity_words(request: Request, clip: float) -> str:
-    """What is done about the propensity, in words."""
+    """Text on how the propensity is handled."""
     if request.propensity is not None:
         column = isinstance(request.propensity, str)
         return f"known, {'column ' if column else ''}{request.propensity}"
@@ -519,7 +521,7 @@ def propensity_words(request: Request, clip: float) -> str:
 
 
 def limit_words(value: float) -> str:
-    """A limit of a propensity, to two places or as many as it needs."""
+    """Format a propensity limit with two decimals, or four near 0 or 1."""
     places = 2 if 0.01 <= value <= 0.99 else 4
     return f"{value:.{places}f}"
 
@@ -528,13 +530,13 @@ PANEL_ARM = (
     "Treated or untreated units are too few to be told from none. The treatment must be 0 before: "
     "of a column that is 1 in both periods write the product, df['T'] = df['treated'] * df['post']."
 )
-"""What is said of differences in differences in the place of a fit's words for an arm."""
+"""Text for differences in differences, instead of a fit's text about an arm."""
 
 SEEN = 6.0
-"""Noise standard deviations by which a label of usual frequency must stand out."""
+"""Minimum count of a label of average frequency, in noise sds, for testing labels."""
 
 RARE = 0.02
-"""A label is named as absent only if noise leaves it no more than this share of the rows."""
+"""A label is reported as absent only if its share is below this, allowing for noise."""
 
 ABSENT = (
     "Fewer than {share:.0%} of the rows, possibly none, have the label {labels} of {name} (noisy "
@@ -566,12 +568,15 @@ ALLOCATION = (
 )
 
 MANY_AT_END, MOST_AT_END, ALL, PILED = 0.1, 0.5, 0.98, 4.0
-"""Shares of the rows at an end that are reported: `MANY` if they are `PILED` times those in the
-nearest cell that holds any, as where values pile up; in any case `ALL`, as far as noise lets it be
-told, but at least `MOST`."""
+"""Shares of the rows at a bound that trigger a report.
+
+A bound with a share above `MANY_AT_END` is reported if its cell has over `PILED` times the rows
+of the nearest occupied cell, which indicates a pile-up. A bound with a share above `MOST_AT_END`
+is also reported if its share may reach `ALL`, given the noise.
+"""
 
 MOST_NAMES, LONGEST_NAME = 3, 24
-"""Of a list of names in a sentence: a warning has three lines."""
+"""Limits of a list of names in a sentence; a warning has three lines."""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -582,12 +587,13 @@ def listed(names: Sequence[str]) -> str:
 def domain_alerts(
     name: str, declared: Domain | None, own: Domain, counts: Vector, noise_sd: float
 ) -> Alerts:
-    """What is serious of the column by its noisy counts, in the cells of its domain or labels.
+    """Alerts on a column, from its noisy counts in the cells of its domain or labels.
 
     Parameters
     ----------
     declared, own : Domain
-        As declared (nothing is said of bought ones), and as used: a range may have been narrowed.
+        The declared domain, and the domain used, because a range may have been narrowed. Estimated
+        domains give no alert.
     """
     if isinstance(declared, Levels) and isinstance(own, Levels):
         return _absent(name, own, counts, noise_sd)
@@ -597,12 +603,12 @@ def domain_alerts(
 
 
 def _absent(name: str, own: Levels, counts: Vector, noise_sd: float) -> Alerts:
-    """Labels that nobody seems to have, where usual ones would be seen; and others' share."""
-    labels = own.values  # nobody need have the level "other"
+    """Alert on labels that seem absent, if usual labels are detectable, and on other labels."""
+    labels = own.values  # The level "other" may be empty.
     if counts.sum() < SEEN * len(labels) * noise_sd:
         return ()
     own_counts, margin = counts[: len(labels)], FEW_SDS * noise_sd
-    rows, others = float(counts.sum()), float(counts[-1])  # the last cell is of any other label
+    rows, others = float(counts.sum()), float(counts[-1])  # The last cell counts all other labels.
     seen = own_counts > margin
     lacking = ~seen & (own_counts + margin < RARE * rows)
     absent = [label for label, none in zip(labels, lacking, strict=True) if none]
@@ -617,11 +623,12 @@ def _absent(name: str, own: Levels, counts: Vector, noise_sd: float) -> Alerts:
 def _clipped(
     name: str, declared: Interval, own: Interval, counts: Vector, noise_sd: float
 ) -> Alerts:
-    """Bounds at which rows pile up, as where these are narrow or the column has other units.
+    """Alert on bounds with too many rows, because bounds are narrow or units differ.
 
-    Not an end at 0, where many a count or an amount is, nor one that is declared as natural. Of
-    whole numbers the cells between are empty: the nearest that holds any counts. A column of two
-    values has no other cells, and is at an end by nature unless all of it is at one.
+    There is no alert for a bound at 0, common for counts and amounts, or for bounds declared as
+    natural. For whole numbers the cells between values are empty, so the test uses the nearest
+    occupied cell. A column of two values has no other cells and lies at its bounds naturally. Such
+    a column gives an alert only if all rows are at one bound.
     """
     if declared.natural:
         return ()
@@ -646,7 +653,7 @@ def _clipped(
 def allocation_alert(
     name: str, arm: str, counts: Vector, noise_sd: float, declared: float
 ) -> Alerts:
-    """What is serious of a known propensity, of mean `declared`, by noisy counts of both arms."""
+    """Alert on a known propensity with mean `declared`, from noisy counts of both arms."""
     rows = max(float(counts.sum()), 1.0)
     chance = FEW_SDS * float(np.sqrt(rows * declared * (1 - declared)))
     spread = FEW_SDS * noise_sd
@@ -661,5 +668,7 @@ def allocation_alert(
 
 
 OFF = 0.02
-"""Share of the rows by which arms may be off without a word: of a column of propensities the mean
-is known from a noisy histogram only."""
+"""Deviation of the arms, as a share of the rows, that gives no alert.
+
+For a column of propensities, the mean is known only from a noisy histogram.
+"""

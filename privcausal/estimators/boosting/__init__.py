@@ -1,4 +1,4 @@
-"""Base "dpebm", private explainable boosting: its options here, its training and its learners."""
+"""Base "dpebm" (private explainable boosting): options, training, and learners."""
 
 from __future__ import annotations
 
@@ -27,33 +27,35 @@ MASS = (
 class DPEBM(Made):
     """Private explainable boosting (Nori et al. 2021), as a base of the CATE learners.
 
-    Unlike that of the package interpret, its guarantee holds for any data: bins come from declared
-    or bought bounds and levels, targets are centred, residuals are cut at a public or released
-    bound, and sums are integers with discrete Gaussian noise.
+    Unlike the implementation in the package interpret, the guarantee holds for any data. Bins come
+    from declared or privately estimated bounds and levels. Targets are centered, and residuals are
+    clipped at a public or released bound. Sums are integers with discrete Gaussian noise.
 
     Parameters
     ----------
     rounds : int
-        Sums of residuals, 10 to 3000, which share the stage's budget.
+        Number of boosting rounds, 10 to 3000, which share the budget of the stage.
     bins : int
-        Most bins of a numeric column, 2 to 256, of about equal shares of the released histogram.
+        Maximum number of bins of a numeric column, 2 to 256. Bins have about equal shares of the
+        released histogram.
     leaves : int
-        Number of leaves into which the bins are joined at random in each round, 2 to 16.
+        Number of leaves, 2 to 16. Each round joins the bins into leaves at random.
     learning_rate : float
-        Step length, in (0, 1]. With ``rounds * learning_rate`` of about 3 a line is learned to some
-        90 %, and a rougher shape to less.
+        Step length, in (0, 1]. If ``rounds * learning_rate`` is about 3, boosting learns about 90%
+        of a line, and less of a rougher shape.
     smooth : bool
-        Smooth the shapes across neighbouring bins by empirical Bayes, which is free (it is
-        post-processing). False keeps the shapes as the rounds left them.
+        Smooth the shapes across neighboring bins by empirical Bayes. Smoothing is post-processing
+        and costs no budget. False keeps the shapes from the rounds.
 
     Notes
     -----
-    Where the propensity is estimated, products of columns are added to propensity and mean outcome:
-    shapes of single columns would leave what these confound. The effect stays a sum of shapes.
+    If the propensity is estimated, products of columns are added to the propensity and the mean
+    outcome. Shapes of single columns cannot adjust for confounding by products. The effect remains
+    a sum of shapes.
 
-    A numeric column of few values, such as 0 and 1, is better declared by its levels
-    (``bounds={"member": [0, 1]}``): how rows lie within a cell of the released histogram is
-    unknown. Smoothing takes them to be spread over it, unless the cell stands alone.
+    Declare a numeric column with few values, such as 0 and 1, by its levels
+    (``bounds={"member": [0, 1]}``). The positions of rows within a cell of the released histogram
+    are unknown. Smoothing assumes that rows are spread over the cell, unless the cell is isolated.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""The CATE learners on base "dpebm": what each boosts, and what it makes of that.
+"""CATE learners on base "dpebm": the boosted regressions of each, and the resulting effects.
 
-Nuisances are shapes of single columns, by boosting, and what these leave of products of columns, by
-moments (`learners.interactions`). Without the products a confounder such as X1 X2 would bias
-averages and effects alike, and no interval would show it.
+Nuisances have two parts: shapes of single columns, by boosting, and products of columns, by
+moments (`interaction_needs`). Without the products, a confounder such as X1 X2 would bias
+averages and effects, and no interval would show the bias.
 """
 
 from __future__ import annotations
@@ -54,28 +54,34 @@ BOOSTED_SIZES, BOOSTED_MEAN = (
 BOOSTED_EFFECT = StageKey("effect", "boosting")
 
 PROPENSITY_CUT = 0.75
-"""Residuals T - e(x) are cut to it: larger ones occur only where an arm is rarer than 1/4."""
+"""Clip of the residuals T - e(x); larger ones occur only if an arm's probability is below 1/4."""
 
 OVERLAP_PRICE = 0.02
-"""Overlap weights are used where the price of noise (`BoostingSession.price`) is below this. They
-cost rows and rest on the propensity: with more noise, adjusting for the shapes does better."""
+"""Maximum noise cost (`BoostingSession.price`) for overlap weights.
+
+Overlap weights discard rows and depend on the propensity. With more noise, adjusting for the
+shapes gives smaller errors.
+"""
 
 TOP_WEIGHT = 0.5
-"""Overlap weights are relative to this, and at most one: a row of the arm that is rarer at its x
-counts in full. The arms' covariates become more alike, for less noise than full balance costs."""
+"""Overlap weights are divided by this and capped at one.
+
+A row of the arm that is rarer at its x counts in full. The weights balance the arms' covariates
+only in part, but add less noise than full balance.
+"""
 
 MEAN_CUT = 3.0
-"""Residuals for the mean effect are cut to this many times their typical size."""
+"""Clip of the residuals for the mean effect, in multiples of their typical size."""
 
 MEAN_BIAS = 0.15
-"""Prior sd of the confounding left in the shapes' mean effect, as a share of the outcome's size."""
+"""Prior sd of residual confounding in the shapes' mean effect, in units of the outcome's size."""
 
 PROPENSITY_SIZE = 1.0
 """Typical size of log odds, for the prior of a propensity's shapes."""
 
 
 def one_stage_needs(request: Request, *, mean: bool = False) -> list[budget.StageWeight]:
-    """Of the learners that only regress the outcome within arms; with the mean effect or not."""
+    """Stages of learners that only regress the outcome within arms, with or without mean effect."""
     outcome = budget.SHARES.boosted_mean_outcome if mean else budget.SHARES.boosted_arms_outcome
     sizes, propensity = budget.SHARES.boosted_arms_sizes, budget.SHARES.boosted_arms_propensity
     needs = _nuisance_needs(request, propensity, sizes, outcome)
@@ -86,7 +92,7 @@ def one_stage_needs(request: Request, *, mean: bool = False) -> list[budget.Stag
 
 
 def two_stage_needs(request: Request) -> list[budget.StageWeight]:
-    """Of the learners that regress an effect on what nuisances make of the rows."""
+    """Stages of learners that regress an effect on pseudo-outcomes from nuisances."""
     sizes, outcome = budget.SHARES.boosted_sizes, budget.SHARES.boosted_outcome
     return [
         *_nuisance_needs(request, budget.SHARES.boosted_propensity, sizes, outcome),
@@ -98,7 +104,7 @@ def two_stage_needs(request: Request) -> list[budget.StageWeight]:
 def _nuisance_needs(
     request: Request, propensity: float, sizes: float, outcome: float
 ) -> list[budget.StageWeight]:
-    """Shapes, and what these leave of products of columns, where the products may confound."""
+    """Stages of the shapes, and of products of columns if products may confound."""
     needs = [
         budget.StageWeight(BOOSTED_SIZES, sizes),
         budget.StageWeight(budget.Stages.OUTCOME, outcome),
@@ -121,7 +127,7 @@ def _nuisance_needs(
 class _Propensity:
     """e(x) of a fold's rows at the arm clip and at the residual clip.
 
-    `cov` is the covariance of its coefficients, None where the propensity is known.
+    `cov` is the covariance of its coefficients, or None if the propensity is known.
     """
 
     e: functions.Function
@@ -134,9 +140,9 @@ class _Propensity:
 
 @dataclass(frozen=True, eq=False)
 class _Means:
-    """Both arms' means by fold, with the propensities, and the difference of treated and control.
+    """Both arms' means by fold, the propensities, and the difference of treated and control.
 
-    `remainder` is the law of the bias that the errors of propensity and means leave together.
+    `remainder` is the distribution of the joint bias from errors of propensity and means.
     """
 
     partials: tuple[FoldFit, ...]
@@ -148,7 +154,7 @@ class _Means:
 
 @dataclass(frozen=True, eq=False)
 class _Start:
-    """The session once propensities are learned: one for each fold's rows, on the other fold's."""
+    """The session with its propensities; each fold's rows use the other fold's propensity."""
 
     machine: training.BoostingSession
     es: tuple[_Propensity, ...]
@@ -159,10 +165,11 @@ class _Start:
         return _shares(self.machine.state, [p.soft for p in self.es])
 
     def remainder(self, means: Sequence[Matrix]) -> Remainder:
-        """Of the product of both nuisances' errors, from the covariances of the mean outcomes.
+        """Bias from the product of both nuisances' errors, given covariances of the mean outcomes.
 
-        An error of the log odds moves e by e (1 - e) of it, which cancels the weight of the AIPW
-        score. The sd is raised as that of other nuisances' laws (`inference.confounding`).
+        An error of the log odds changes e by e (1 - e) times that error. This factor cancels the
+        weight of the AIPW score. The sd is inflated as for other nuisances
+        (`inference.confounding`).
         """
         phi = self.machine.state.rows.phi(self.machine.bins.features)
         weight = np.asarray(phi.T @ phi / len(phi))
@@ -181,7 +188,7 @@ def _shares(state: Survey, es: Sequence[functions.Function]) -> Matrix:
 
 
 def _start(state: Survey) -> _Start:
-    """Propensities; the session's state then has a clip for the share of the treated."""
+    """Learn propensities, and set the clip of the session's state by the share of the treated."""
     machine = training.BoostingSession.of(state)
     if state.known is not None:
         folds = FOLDS if state.session.plan.request.split == "crossfit" else 1
@@ -218,11 +225,11 @@ def _mean(
 
 
 def _arm_means(start: _Start, shared: Sequence[bool] | None, *, overlap: bool = False) -> _Means:
-    """Both arms' means in one boosting.
+    """Learn both arms' means in one boosting.
 
-    With `overlap` rows have overlap weights. Means are not additive, and the nearest additive
-    functions differ between arms of different covariates: a spurious effect. With these weights the
-    arms' covariates are more alike, on average also as regards products of columns.
+    `overlap` applies overlap weights. Means are not additive. The nearest additive functions differ
+    between arms with different covariates, which gives a spurious effect. With overlap weights the
+    arms' covariates are more similar, and products of columns also become more similar on average.
     """
     machine = start.machine
     centre = machine.look(BOOSTED_SIZES, machine.price(budget.Stages.OUTCOME))
@@ -242,7 +249,7 @@ def _arm_means(start: _Start, shared: Sequence[bool] | None, *, overlap: bool = 
 
 
 def _weighted(start: _Start, ask: training.BoostingTask) -> training.BoostingTask:
-    """The same regression with overlap weights, those of the rarer arm being one."""
+    """The same regression with overlap weights, which are one for rows of the rarer arm."""
     share = start.shares
     root = by_fold(lambda p: vault.OverlapRoot(p.soft, TOP_WEIGHT), start.es)
     curvature = share * np.minimum(share[::-1] / TOP_WEIGHT, 1.0)
@@ -252,11 +259,11 @@ def _weighted(start: _Start, ask: training.BoostingTask) -> training.BoostingTas
 
 
 def _means(start: _Start, centre: training.Centre, fitted: Sequence[Fitted]) -> _Means:
-    """From both arms' constants and shapes, those of the control first, for each fold's rows.
+    """Nuisances for each fold's rows, from both arms' constants and shapes, control first.
 
-    What shapes of single columns leave of products of columns is added: the mean outcome is
-    (1 - e) mu_0 + e mu_1, and given the mean effect, what products add to its baseline is added to
-    the means of both arms.
+    Products of columns correct the shapes of single columns. The mean outcome is
+    (1 - e) mu_0 + e mu_1. Given the mean effect, the products' correction of its baseline is added
+    to the means of both arms.
     """
     machine, state = start.machine, start.machine.state
     to_coef = np.asarray(block_diag(machine.bins.to_coef, machine.bins.to_coef))
@@ -287,7 +294,7 @@ def _extended(means: functions.NuisanceTriple, part: FoldFit) -> functions.Nuisa
 
 
 def _contrast(machine: training.BoostingSession, fitted: Sequence[Fitted]) -> Posterior:
-    """mu_1 - mu_0 on the effect's bins: the folds' mean (folds only exist for rows)."""
+    """mu_1 - mu_0 on the effect's bins, averaged over the folds (only rows belong to a fold)."""
     own = _averaged(machine.bins, machine.effect.bins)
     turn = np.hstack([-own, own])
     mean = np.mean([turn @ one.mean for one in fitted], axis=0)
@@ -296,10 +303,11 @@ def _contrast(machine: training.BoostingSession, fitted: Sequence[Fitted]) -> Po
 
 
 def _averaged(bins: functions.Bins, kept: functions.Bins) -> Matrix:
-    """From (constant, shapes) to those of the axes kept, shape (1 + M', 1 + M).
+    """Map from (constant, shapes) to (constant, shapes of kept axes), shape (1 + M', 1 + M).
 
-    The other shapes are centred within their own arm. Their average over all rows goes into the
-    constant: left out, it would confound, as far as the arms differ in these columns.
+    The other shapes are centered within their own arm. The map adds their average over all rows to
+    the constant. Omitting this average would confound the effect, as far as the arms differ in
+    these columns.
     """
     out = np.eye(1 + bins.size)[kept.within(bins)]
     for axis, first in zip(bins.axes, bins.start[:-1], strict=True):
@@ -315,10 +323,10 @@ def _averaged(bins: functions.Bins, kept: functions.Bins) -> Matrix:
 def s_or_t_learner(state: Survey, *, joint: bool) -> EffectFit:
     """S-learner with interactions (`joint`) or T-learner: both arms' means, and their difference.
 
-    One boosting has a shape for each arm: a row is in one arm, so both cost as much as one. With
-    `joint` the arms' shapes are smoothed together and expected to be alike, rows have overlap
-    weights where noise is small (by public or released numbers), and the mean effect is measured
-    once more.
+    One boosting has a shape for each arm. A row is in only one arm, so two shapes cost the same as
+    one. With `joint`, three things change. The arms' shapes are smoothed together and expected to
+    be similar. Rows have overlap weights if public or released numbers indicate little noise. The
+    mean effect is measured once more.
     """
     start = _start(state)
     machine = start.machine
@@ -337,7 +345,7 @@ def constant_s_learner(state: Survey) -> EffectFit:
     centre = machine.look(BOOSTED_SIZES, machine.price(budget.Stages.OUTCOME, more=1))
     ask = machine.outcome_task(centre, with_treatment=True)
     size = 1 + machine.bins.size
-    turn = np.tile(np.eye(size, size + 2), (2, 1))  # to (constant, shapes) by arm
+    turn = np.tile(np.eye(size, size + 2), (2, 1))  # Maps to (constant, shapes) by arm.
     turn[0, size], turn[size, size + 1] = 1.0, 1.0
     fitted = [t.fitted() for t in machine.train(budget.Stages.OUTCOME, ask, folds=True)]
     both = [Fitted(turn @ one.mean, turn @ one.cov @ turn.T) for one in fitted]
@@ -346,7 +354,7 @@ def constant_s_learner(state: Survey) -> EffectFit:
 
 
 def _learnt(start: _Start, means: _Means, effect: Effect) -> EffectFit:
-    """What is learned, with the nuisances as functions of new data: the folds' mean."""
+    """Assemble the fit; nuisances for new data are the mean over folds."""
     first, last = means.nuisances[0], means.nuisances[-1]
     e, mu0, mu1 = first.e, first.mu0, first.mu1
     if last is not first:
@@ -356,12 +364,13 @@ def _learnt(start: _Start, means: _Means, effect: Effect) -> EffectFit:
 
 
 def _with_mean(state: Survey, means: _Means, found: Effect) -> Effect:
-    """The effect, its mean moved by what overlap-weighted residuals say that it lacks.
+    """Correct the mean of the effect with overlap-weighted residuals.
 
-    sum (T - e)(Y - mu_T) / sum e (1 - e) is one number, whose noise is that of one and not of all
-    axes. It is right where either the arms' means or the propensity are, whereas the shapes' mean
-    is off where means are not additive, and where noise shrinks what confounds. The move is shrunk
-    by its noise against how far off that mean may be.
+    The correction is sum (T - e)(Y - mu_T) / sum e (1 - e). It is a single number and has the noise
+    of one number, not of all axes. It is correct if either the arms' means or the propensity are
+    correct. The shapes' mean, in contrast, is biased if means are not additive, or if noise shrinks
+    the confounding shapes. The correction is shrunk: its noise is weighed against the possible
+    error of the shapes' mean.
     """
     outcome, size = state.outcome, means.centre.size
     clip, most = state.soft_clip, 2 * outcome.bound
@@ -385,7 +394,7 @@ def _with_mean(state: Survey, means: _Means, found: Effect) -> Effect:
     phi = state.rows.phi(effect.features).mean(axis=0)
     off = float(phi @ piece.cov @ phi) + (MEAN_BIAS * size) ** 2
     kept = off / (off + noise**2)
-    # residuals are from means within the outcome's bounds, which the arms' shapes may leave
+    # Residuals use means clipped to the outcome's bounds; the arms' shapes may exceed these bounds.
     held = np.mean([np.mean(n.mu1(state.rows) - n.mu0(state.rows)) for n in means.nuisances])
     coef, turn = effect.coef.copy(), np.eye(len(phi))
     coef[0] += float(held - phi @ coef) + kept * move
@@ -397,9 +406,10 @@ def _with_mean(state: Survey, means: _Means, found: Effect) -> Effect:
 
 
 def r_learner(state: Survey) -> EffectFit:
-    """R-learner: shapes of least sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
+    """R-learner (Nie and Wager 2021, Eq. 4).
 
-    Its residual (T - e)(Y - eta - (T - e) tau) is what is cut, weight and all.
+    The shapes minimize sum [(Y - eta) - (T - e) tau(x)]^2. The clip applies to the whole residual,
+    (T - e)(Y - eta - (T - e) tau), including its weight.
     """
     start = _start(state)
     machine, state = start.machine, start.machine.state
@@ -426,11 +436,11 @@ def r_learner(state: Survey) -> EffectFit:
 
 
 def dr_learner(state: Survey) -> EffectFit:
-    """DR-learner: first the arms' means, then the score is boosted (Niu et al. 2022, Algorithm 2).
+    """DR-learner: learn the arms' means, then boost the score (Niu et al. 2022, Algorithm 2).
 
-    The score is centred at the difference of the means' constants, which the rounds need not find.
-    The means' shapes are no start for it: undoing their errors would cost as much noise as learning
-    the shapes anew.
+    The score is centered at the difference of the means' constants, so the rounds need not find it.
+    The score does not start from the means' shapes. Undoing their errors would add as much noise as
+    learning the shapes anew.
     """
     start = _start(state)
     machine, state = start.machine, start.machine.state
@@ -473,9 +483,9 @@ def _second_boosting(
     target: vault.Transform | None = None,
     **options: Any,
 ) -> training.Trained:
-    """The effect's shapes, by boosting the score, or what it is the product of.
+    """Boost the effect's shapes from the score, or from the `target` and factor of its product.
 
-    It is cut by a noisy histogram of the score's size. `weight` is the mean of the rows' weights.
+    A noisy histogram of the score's size determines the clip. `weight` is the rows' mean weight.
     """
     sizes = read_sizes(machine.state, sizes_of(score), budget.Stages.SCORE_SIZES)
     cut = cuts.threshold_for_effect(sizes, machine.effect.price(BOOSTED_EFFECT))

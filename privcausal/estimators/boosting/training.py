@@ -1,4 +1,4 @@
-"""Private boosting: orders to the vault, and the laws read off their noisy sums."""
+"""Private boosting: queries to the vault, and distributions computed from their noisy sums."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from privcausal.request.request import FOLDS
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault import ArmHistogram, BoostedRegression, Boosting, OutcomeResidual, Shapes
 
-_PUBLIC_SEED = 20_220_214  # random leaves are no noise: they are public, and the same in each fit
+_PUBLIC_SEED = 20_220_214  # Random leaves are public and the same in each fit.
 
 LEAST_BIN_SHARE = 0.01
-"""A bin counts as at least this share of the rows, or its steps would be noise alone."""
+"""Minimum share of the rows that a bin counts as; otherwise its steps would be pure noise."""
 
 OUTCOME_CELLS = 32
-"""Equal cells of the outcome's interval, from which its centre and cut are read."""
+"""Number of equal cells of the outcome's interval for choosing its center and clip."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,8 +41,8 @@ class BoostingTask(BoostedRegression):
     size : float
         Typical size of the target, for the prior.
     curvature : Matrix
-        Mean of a^2 (logistic: e (1 - e)) at the synthetic rows, times each arm's share where it is
-        by arm, shape (arms, SIZE).
+        Mean of a^2 (logistic: e (1 - e)) at the synthetic rows, shape (arms, SIZE). Multiplied by
+        each arm's share if the regression is by arm.
     dispersion : float
         Variance of a residual per unit of curvature.
     """
@@ -68,14 +68,17 @@ class BoostingSession:
 
     @property
     def effect(self) -> BoostingSession:
-        """The same on the effect modifiers alone."""
+        """This session, restricted to the bins of the effect modifiers."""
         terms = {block.group for block in self.state.effect_features.blocks}
         return replace(self, bins=self.bins.restricted(terms))
 
     # -- training ----------------------------------------------------------------------------
 
     def train(self, stage: StageKey, ask: BoostingTask, *, folds: bool = False) -> list[Trained]:
-        """Boost on the stage's rows; with `folds`, for each fold on the other, if there are two."""
+        """Boost on the stage's rows.
+
+        With `folds` and two folds, each result is for one fold and is learned on the other.
+        """
         session = self.state.session
         split = folds and session.plan.request.split == "crossfit"
         count = self.state.population.count / (FOLDS if split else 1)
@@ -92,12 +95,12 @@ class BoostingSession:
         axes = max(len(bins.axes) + int(ask.with_treatment), 1)
         sizes = [axis.size for axis in bins.axes] + [2] * ask.with_treatment
         leaf = _leaves(tuple(sizes) or (1,), self.option.rounds, self.option.leaves)
-        rate = min(self.option.learning_rate, 1.0 / axes)  # all axes move at once
+        rate = min(self.option.learning_rate, 1.0 / axes)  # All axes move at once.
         regression = {f.name: getattr(ask, f.name) for f in fields(BoostedRegression)}
         return Boosting(bins, weight * count, leaf, rate, **regression)
 
     def mass(self, ask: BoostingTask) -> Matrix:
-        """Mean curvature over each bin's rows times its share, shape (arms, M)."""
+        """Mean curvature over each bin's rows times the bin's share, shape (arms, M)."""
         codes, start = self.bins.codes(self.state.rows), self.bins.start
         out = []
         for curvature in ask.curvature:
@@ -112,12 +115,12 @@ class BoostingSession:
         return np.stack(out)
 
     def price(self, stage: StageKey, *, more: int = 0) -> float:
-        """Noise sd of the fitted values per unit of the cut: the price of a wider cut."""
+        """Noise sd of the fitted values per unit of the clip: the cost of a wider clip."""
         axes = max(len(self.bins.axes) + more, 1)
         return cross_noise(self.state, stage, axes) / self.state.population.count
 
     def look(self, stage: StageKey, price: float) -> Centre:
-        """Centre and cut of the outcome, from a noisy histogram over its declared interval."""
+        """Center and clip of the outcome, from a noisy histogram over its declared interval."""
         outcome = self.state.outcome
         edges = np.linspace(-outcome.bound, outcome.bound, OUTCOME_CELLS + 1)
         release = self.state.session.release(stage, ArmHistogram(outcome, edges[1:-1], "outcome"))
@@ -130,7 +133,7 @@ class BoostingSession:
         return OutcomeResidual(functions.Constant(centre.value), self.state.outcome)
 
     def outcome_task(self, centre: Centre, *, with_treatment: bool = False) -> BoostingTask:
-        """The regression of the outcome on all covariates, or on the treatment too."""
+        """Task for regressing the outcome on all covariates, optionally with the treatment."""
         return BoostingTask(
             target=self.residual(centre),
             what="outcome",
@@ -144,7 +147,7 @@ class BoostingSession:
 
 @dataclass(frozen=True, eq=False)
 class Centre:
-    """Public centre of the outcome, cut of its residuals and their typical size."""
+    """Public center of the outcome, clip of its residuals, and typical size of its residuals."""
 
     value: float
     cut: float
@@ -152,23 +155,24 @@ class Centre:
 
     @property
     def explained(self) -> float:
-        """Sd of the mean outcome over the covariates, if they explain as much as is taken."""
+        """Sd of the mean outcome over the covariates, if they explain the assumed share."""
         return float(np.sqrt(PRIORS.window_explained)) * self.size
 
 
 def centre_of(counts: Vector, sd: float, edges: Vector, price: float, middle: float) -> Centre:
-    """Mean of a noisy histogram, and the cut that trades noise for clipping.
+    """Mean of a noisy histogram, and the clip that balances noise against clipping bias.
 
-    Residuals beyond the cut are lost to the arms' means and to the effect's shape; averages are of
-    doubly robust scores of whole outcomes, with a cut of their own. Cells that do not stand out
-    from the noise count nothing; if none does, the whole interval is used.
+    Residuals beyond the clip are lost to the arms' means and to the effect's shape. Averages use
+    doubly robust scores of whole outcomes, with a separate clip. Cells that
+    cannot be distinguished from noise are ignored. If no cell is detectable, the whole interval is
+    used.
     """
     middles = 0.5 * (edges[1:] + edges[:-1])
     half = float(edges[-1])
     kept = np.where(counts >= cuts.TAIL * sd, np.maximum(counts, 0.0), 0.0)
     if not kept.any():
         return Centre(middle, half, 0.5 * half)
-    # outer cells hold what lies at the bounds: a two-valued outcome sits there
+    # Outer cells hold values at the bounds; a two-valued outcome lies there.
     middles[[0, -1]] = edges[[0, -1]]
     mean = float(kept @ middles / kept.sum())
     away = np.abs(middles - mean)
@@ -177,7 +181,7 @@ def centre_of(counts: Vector, sd: float, edges: Vector, price: float, middle: fl
     held = np.asarray(np.bincount(cells, kept, len(borders)), np.float64)
     sizes = cuts.AbsHistogram(borders, held, sd)
     size = float(np.sqrt(kept @ away**2 / kept.sum()))
-    # residuals of a good fit are smaller, but a lopsided outcome must not be cut at all
+    # Residuals of a good fit are smaller, but a skewed outcome must not be clipped at all.
     cut = cuts.threshold_for_effect(sizes, price, bias=1.0)
     cut = min(max(cut, size), half + abs(mean))
     return Centre(middle + mean, cut, max(size, 1e-3 * half))
@@ -185,9 +189,9 @@ def centre_of(counts: Vector, sd: float, edges: Vector, price: float, middle: fl
 
 @lru_cache(maxsize=16)
 def _leaves(sizes: tuple[int, ...], rounds: int, leaves: int) -> Integers:
-    """Leaf of every bin in every round, shape (rounds, M): unions of neighbours, or of levels.
+    """Leaf of every bin in every round, shape (rounds, M): unions of neighbors, or of levels.
 
-    Borders between leaves are drawn at random from a public seed, whatever the rows are.
+    Borders between leaves are drawn at random from a public seed, independently of the rows.
     """
     rng = np.random.default_rng(_PUBLIC_SEED)
     out = np.zeros((rounds, sum(sizes)), np.int64)
@@ -205,7 +209,7 @@ def _leaves(sizes: tuple[int, ...], rounds: int, leaves: int) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The noisy sums of one boosting, and what can be read off them."""
+    """The noisy sums of one boosting, and the distributions computed from them."""
 
     machine: BoostingSession
     ask: BoostingTask
@@ -227,8 +231,9 @@ class Trained:
     def _masses(self) -> Matrix:
         """Sums of the curvature over each bin's rows, shape (arms, M).
 
-        That of log odds is e (1 - e), and the rounds began where it is 1/4: a first smoothing at
-        that mass says where they went. Beyond the clip e is not used.
+        For log odds the curvature is e (1 - e), and the rounds start where it is 1/4. A first
+        smoothing with that value shows where the rounds ended. Values of e beyond the clip are not
+        used.
         """
         start = self.machine.mass(self.ask) * self.count
         if not (self.ask.logistic and self.machine.option.smooth):
@@ -247,7 +252,7 @@ class Trained:
 
     @cached_property
     def _courses(self) -> list[list[Course]]:
-        """How the raw shape of each axis came about, by arm."""
+        """How the rounds produced the raw shape of each axis, by arm."""
         return [[self._course(arm, k) for k in self._axes] for arm in range(self.order.arms)]
 
     def _course(self, arm: int, k: int) -> Course:
@@ -259,7 +264,7 @@ class Trained:
 
     @cached_property
     def _totals(self) -> list[list[Totals]]:
-        """What all rounds say of each axis, by arm."""
+        """Combined evidence of all rounds on each axis, by arm."""
         arms = range(self.order.arms)
         return [[self._total(self._masses, arm, k) for k in self._axes] for arm in arms]
 
@@ -274,12 +279,12 @@ class Trained:
 
     @property
     def _axes(self) -> range:
-        """All that have a shape: the treatment's too, but not the lone constant's."""
+        """All axes with a shape, including the treatment's, but not the axis of a lone constant."""
         return range(len(self.machine.bins.axes) + int(self.ask.with_treatment))
 
     def _constant(self, arm: int) -> tuple[float, float]:
         order = self.order
-        # the mean over axes of their leaves' totals
+        # The constant uses the mean over axes of their leaves' totals.
         sd = self._sd * np.sqrt(order.leaves / order.axes)
         weight = float(order.weight[arm, : order.start[1]].sum())
         raw, whole, variance = smoothing.constant_law(
@@ -289,7 +294,7 @@ class Trained:
         return (whole if self.machine.option.smooth else raw), variance
 
     def _laws(self, arm: int) -> list[tuple[Vector, Matrix]]:
-        """Of each axis's shape in one arm."""
+        """Distribution of each axis's shape in one arm."""
         dispersion = self.ask.dispersion
         if not self.machine.option.smooth:
             return [smoothing.raw_law(course, dispersion) for course in self._courses[arm]]
@@ -299,18 +304,18 @@ class Trained:
         return smoothing.smooth(found, self.ask.size, self.ask.dispersion)
 
     def coefficients(self, arm: int = 0) -> Posterior:
-        """Law of the coefficients of the bins' indicators."""
+        """Distribution of the coefficients of the bins' indicators."""
         return self.fitted(arm).through(self.machine.bins.to_coef)
 
     def fitted(self, arm: int = 0) -> Fitted:
-        """Law of the constant and the shapes of one arm (or of all rows)."""
+        """Distribution of the constant and the shapes of one arm (or of all rows)."""
         return smoothing.assemble(self._constant(arm), self._laws(arm))
 
     def fitted_arms(self, shared: Sequence[bool] | None) -> Fitted:
-        """Law of both arms' constants and shapes, those of the control first.
+        """Distribution of both arms' constants and shapes, control first.
 
-        `shared` says for each axis whether the arms have one shape (False: they may differ, but
-        little is expected); None treats the arms separately.
+        `shared` states for each axis whether the arms have one shape. False means that they may
+        differ, but only slightly a priori. With None, the arms are treated separately.
         """
         if shared is None or not self.machine.option.smooth:
             shapes = [
@@ -327,7 +332,7 @@ class Trained:
 
     @property
     def short(self) -> Release:
-        """The release as it is kept: the shapes in place of the sums that made them."""
+        """The stored form of the release: the shapes instead of the sums that produced them."""
         shapes, values, sds = self._path[-1], list[Vector](), list[Vector]()
         for arm, courses in enumerate(self._courses):
             values += [shapes.constant[arm : arm + 1], shapes.scores[arm]]

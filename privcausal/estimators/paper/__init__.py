@@ -1,4 +1,4 @@
-"""What the published mechanisms (`privcausal.paper`) share: refusals, and nuisances on one half."""
+"""Shared parts of the published mechanisms (`privcausal.paper`): checks and nuisances."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ from privcausal.request.plan import Plan, Stage, StageKey, portions
 from privcausal.request.request import Request
 from privcausal.typing import Matrix
 
-_PUBLIC_SEED = 20_250_521  # corners where an optimiser starts, not noise; they are public
+_PUBLIC_SEED = 20_250_521  # Public corners where an optimizer starts; not privacy noise.
 
 
 CUBE_STARTS, CORNER_VARIABLES = 1024, 10
-"""Starts that fill the cube, and the most variables of which all corners are starts."""
+"""Number of starts that fill the cube, and maximum number of variables with starts at all corners.
+"""
 
 
 def starting_points(design: Design) -> Matrix:
-    """Where the search for gamma begins: points that fill the unit cube, and its corners.
+    """Starting points of the search for gamma: points that fill the unit cube, and its corners.
 
-    PrivATE's supplement C.2 has ten random ones. They can miss a maximum, which is often at a
-    corner: the noise is then smaller than the theorem asks for.
+    PrivATE's supplement C.2 has ten random points. They can miss a maximum, which is often at a
+    corner. The noise is then smaller than the theorem requires.
     """
     k = len(design.variables)
     if k == 0:
@@ -55,8 +56,8 @@ def starting_points(design: Design) -> Matrix:
 def least_rows(stage: Stage, numbers: int = 1) -> int:
     """max(55, 8 (d + 2 ln(2/delta)) / epsilon) for the d `numbers` that a stage releases.
 
-    Below e^4 rows, or where this beta of Nissim et al. (2007) is passed, gamma sqrt(ln n) / n is
-    not a smooth upper bound of the local sensitivity even of a mean of fixed scores.
+    gamma sqrt(ln n) / n must be a smooth upper bound of the local sensitivity. It is not, even for
+    a mean of fixed scores, below e^4 rows, or if this beta of Nissim et al. (2007) is exceeded.
     """
     epsilon, delta = stage.epsilon / PICO, stage.delta / PICO
     return max(55, math.ceil(8 * (numbers + 2 * math.log(2 / delta)) / epsilon))
@@ -65,11 +66,12 @@ def least_rows(stage: Stage, numbers: int = 1) -> int:
 def claimed_stage(
     key: StageKey, request: Request, share: float = 1.0, *, whole: bool = False
 ) -> Stage:
-    """A stage with a share of epsilon and delta, on one half of the rows or on the whole.
+    """A stage with a share of epsilon and delta, on one half of the rows or on all rows.
 
-    An (epsilon, delta) mechanism is dominated by one that fails with probability delta and is else
-    epsilon-private (Kairouz, Oh and Viswanath 2015), so it is charged in both, and their sums are a
-    valid total. They are rounded down: shares never sum above the whole.
+    An (epsilon, delta) mechanism is dominated by one that fails with probability delta and is
+    otherwise epsilon-private (Kairouz, Oh and Viswanath 2015). The stage is therefore charged in
+    both, and sums of such charges are a valid total. Charges are rounded down, so that shares never
+    sum to more than the whole.
     """
     epsilon, delta = (
         math.floor(exact(amount) * exact(share) * PICO)
@@ -83,7 +85,7 @@ def claimed_stage(
 
 
 def refuse_published(asked: Mapping[str, bool], why: str, undeclared: Undeclared) -> None:
-    """Refuse the first option that was asked for; `why` it is outside the published theorems."""
+    """Refuse the first requested option; `why` states the reason it is outside the theorems."""
     refuse(asked, f"the published mechanism does not take {{}}: {why}")
     if undeclared:
         names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
@@ -109,7 +111,7 @@ def private_needs(request: Request, *, released_weights: bool = False) -> list[S
 
 
 def plain_design(session: FitRun) -> Design:
-    """The formula's columns, laid out for nuisances that no sums are released for."""
+    """The formula's columns, arranged for nuisances that release no sums."""
     design = Design(session.plan.request.formula.terms, session.schema, full_rank=False)
     session.vault.set_layout(session.schema, [design], ())
     return design
@@ -127,7 +129,8 @@ def private_nuisance(
 def on_one_half(request: Request, needs: Sequence[StageWeight]) -> tuple[tuple[Stage, ...], int]:
     """Stages of the nuisances' half, and the rho they share.
 
-    They are in parallel with the other half, which pays (epsilon, delta): charged nothing more.
+    The stages are in parallel with the other half, which is charged (epsilon, delta). They are
+    therefore not charged again.
     """
     cap = rho_of(request.budget.epsilon, request.budget.delta)
     amounts = portions(cap, [need.weight for need in needs])
@@ -139,12 +142,12 @@ def on_one_half(request: Request, needs: Sequence[StageWeight]) -> tuple[tuple[S
 
 
 def has_private_nuisances(plan: Plan) -> bool:
-    """Whether they come from one half of the rows, by sums with noise."""
+    """Whether the nuisances come from one half of the rows, by sums with noise."""
     return plan.request.split == "disjoint" and plan.base != "sklearn"
 
 
 def published_rows(estimate: Estimate) -> TextPairs:
-    """For the head of the summary: what nuisances were learned from, and whether privately."""
+    """Summary rows: the source of the nuisances, and whether they are private."""
     split = estimate.plan.request.split
     if has_private_nuisances(estimate.plan):
         return nuisance_rows(estimate, SPLIT_WORDS[split])

@@ -25,12 +25,12 @@ from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 
 GRID_STEP = 2.0**-30
-"""A noisy count of exactly zero is divided as this: one step of its grid."""
+"""Replaces a noisy count of exactly zero in divisions; one step of the count's grid."""
 
 
 @dataclass(frozen=True)
 class PublishedADUM(uplift.ADUM):
-    """Algorithm 1 with the noise and the quotients of the paper: nothing is cut or smoothed."""
+    """Algorithm 1 with the noise and the quotients of the paper, without clipping or smoothing."""
 
     release: Literal["ends", "count_sum"] = "count_sum"
     shrink: bool = False
@@ -50,7 +50,7 @@ class PublishedADUM(uplift.ADUM):
         noise, total_noise = (part[0, 0] ** 2 for part in sums.split(release.noise_sd))
         rows = np.where(count == 0, GRID_STEP, count)
         mean = total / rows
-        # not in the paper: the delta method, with the largest variance that the bounds allow
+        # Not in the paper: the delta method, with the largest variance that the bounds allow.
         variance = (total_noise + mean**2 * noise) / rows**2 + outcome.bound**2 / np.abs(rows)
         effect = CellEffect(
             partition, mean[:, 1] - mean[:, 0], np.diag(np.sqrt(variance.sum(axis=1))), count,
@@ -85,7 +85,7 @@ CELL_CLAIM = "is what Betlei et al. (2021, Algorithm 1) claim of this mechanism"
 
 
 def doubt(estimate: words.Estimate) -> str:
-    """What the printed noise really costs with these bounds and neighbours."""
+    """Actual cost of the printed noise with these bounds and neighbors."""
     outcome = outcome_of(estimate.plan.request, estimate.schema)
     width, most = 2 * outcome.bound, max(abs(outcome.lo), abs(outcome.hi))
     added = 0.5 + 0.5 * most / width
@@ -104,12 +104,13 @@ def doubt(estimate: words.Estimate) -> str:
 
 @dataclass(frozen=True)
 class PublishedTM(uplift.TM):
-    """Logistic regressions by objective perturbation: their coefficients are all that is released.
+    """Logistic regressions by objective perturbation; they release only their coefficients.
 
     Parameters
     ----------
     C : float, optional
-        One over the ridge of each arm's summed loss. None: what a tenth of epsilon pays for.
+        One over the ridge of each arm's summed loss. Default: the value that a tenth of epsilon
+        allows.
     """
 
     C: float | None = None
@@ -120,7 +121,7 @@ class PublishedTM(uplift.TM):
             raise CapabilityError("C is a number above 0")
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
-        """One row a person, an outcome of two declared values, a ridge that epsilon pays for."""
+        """Plan for one row per unit, two declared outcome values, and a ridge within epsilon."""
         unit = {"unit=": request.trust.unit is not None}
         refuse_published(unit, "its theorem is of tables that differ in one row", undeclared)
         domain = request.schema.get(request.formula.outcome)

@@ -1,4 +1,4 @@
-"""DP-CATE as its paper prints it (Schroeder et al. 2025): `privcausal.paper.dpcate`."""
+"""DP-CATE as printed in its paper (Schroeder et al. 2025): `privcausal.paper.dpcate`."""
 
 from __future__ import annotations
 
@@ -40,18 +40,21 @@ from privcausal.vault import (
 PROCESS_STAGE = StageKey("effect", "second stage")
 
 PAPER_FUNCTIONS = 50
-"""Of the functional release (supplement G.3). Its "default regularization parameter lambda = 1" is
-taken for the sum of the losses, as scikit-learn has it: on the mean loss of Eq. 18 it would leave
-next to nothing of the effect, with noise or without."""
+"""Number of basis functions of the functional release (supplement G.3).
+
+The paper's "default regularization parameter lambda = 1" is read as a ridge for the sum of the
+losses, as in scikit-learn. On the mean loss of Eq. 18, it would shrink the effect to almost
+zero, with or without noise.
+"""
 
 EXACT_ROWS = 4000
-"""Of the table, for exact kernel regression: half of them learn, with 32 MB for their kernel."""
+"""Maximum table size for exact kernel regression; half of the rows learn, with a 32 MB kernel."""
 
 EPOCHS, DAMPING = 60, 1e-3
-"""Of second='network'; the paper tells neither."""
+"""Defaults for second='network'; the paper does not state them."""
 
 LINEAR_DAMPING = 1e-8
-"""Keeps the linear model's Hessian invertible where columns are collinear."""
+"""Ridge that keeps the linear model's Hessian invertible if columns are collinear."""
 
 STATE_WARNING = (
     "pc.paper.dpcate without queries= keeps secret state: the effect without noise and the noise "
@@ -64,7 +67,7 @@ STATE_WARNING = (
 class ProcessEffect(Effect):
     """tau drawn point by point from a process that stays in the vault (Algorithm 2).
 
-    Values at new points depend on what was asked before; a point asked again has the same one.
+    Values at new points depend on earlier queries; a repeated point has the same value.
     """
 
     process: Process
@@ -78,7 +81,7 @@ class ProcessEffect(Effect):
         return np.clip(self.process.ask(rows), -self.reach, self.reach)
 
     def sd(self, rows: Rows) -> Vector:
-        """Not told: only the noise is known, not the error."""
+        """Not available: only the noise is known, not the error."""
         return np.full(len(rows), np.nan)
 
 
@@ -86,7 +89,7 @@ Second = Literal["kernel", "exact", "linear", "network"]
 
 
 def _is_finite(plan: Plan) -> bool:
-    """Whether the noise is that of Theorem 1, and not a process."""
+    """Whether the noise follows Theorem 1, not a process."""
     return plan.least_rows > 0
 
 
@@ -147,7 +150,7 @@ def _methods(plan: Plan, source: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class PublishedDPCATE(Learner):
-    """The paper's second stages, with the guarantees that it claims.
+    """The paper's second stages, with the guarantees that the paper claims.
 
     Parameters
     ----------
@@ -179,15 +182,15 @@ class PublishedDPCATE(Learner):
         return paper.private_needs(request)
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: Undeclared) -> Plan:
-        """One stage priced in epsilon and delta; for private nuisances, more of them beside.
+        """Plan one stage charged in epsilon and delta, plus stages of private nuisances.
 
-        Private nuisances come from other rows, in parallel: together they are given all of the
-        budget, and charged nothing more.
+        Private nuisances come from other rows, in parallel. Together they can use the whole budget
+        and are not charged again.
 
         Raises
         ------
         CapabilityError, SchemaError, BudgetError
-            The theorems, or this base, do not cover what is asked.
+            The theorems, or this base, do not cover the request.
         """
         _check_asked(self, request, base, undeclared)
         nuisances: tuple[Stage, ...] = ()
@@ -198,7 +201,7 @@ class PublishedDPCATE(Learner):
             nuisances, cap = paper.on_one_half(request, self.needs(request, bases.Gam()))
             name = dpcate.second_stage(base).name
         noisy, parts = paper.claimed_stage(PROCESS_STAGE, request, whole=whole), 1 if whole else 2
-        least = 0  # Theorem 3 asks for none
+        least = 0  # Theorem 3 requires no minimum.
         if self.noise == "gross_error" and request.queries is not None:
             least = parts * paper.least_rows(noisy, len(request.queries))
         most = EXACT_ROWS if self.second == "exact" else 0
@@ -208,7 +211,7 @@ class PublishedDPCATE(Learner):
         return bases.Gam()
 
     def run(self, session: survey.FitRun) -> words.Estimate:
-        """Nuisances on one half of the rows, the paper's noise on the other."""
+        """Learn nuisances on one half of the rows, and add the paper's noise on the other."""
         base, request = session.option, session.plan.request
         kernel = (
             options.Kernel()
@@ -217,7 +220,7 @@ class PublishedDPCATE(Learner):
         )
         nuisances: Estimators | NuisanceTriple
         if isinstance(base, options.Kernel | bases.Gam):
-            # on a copy: the result keeps the schema as it was declared
+            # Use a copy: the result keeps the declared schema.
             state, _, nuisances = paper.private_nuisance(replace(session))
             design = state.design
         else:
@@ -261,10 +264,10 @@ class PublishedDPCATE(Learner):
             dpcate.effect_columns(design, request),
         )
         shared = (nuisances, design, outcome, request.arm_clip, self.weight, share == 1)
-        assert vault.size is not None  # by `_check_asked`
-        # scikit-learn's default: alpha = 1 beside the sum over the rows
+        assert vault.size is not None  # Guaranteed by `_check_asked`.
+        # scikit-learn's default: alpha = 1 added to the sum over the rows.
         ridge = kernel.ridge or 1 / max(share * vault.size, 1.0)
-        # scikit-learn's default: gamma = 1 / q on columns in [0, 1]
+        # scikit-learn's default: gamma = 1 / q on columns in [0, 1].
         bandwidth = kernel.bandwidth or math.sqrt(2 * dpcate.width(design, columns))
         rows = None if request.queries is None else read_queries(request.queries, design)
         if rows is not None and self.noise == "gross_error":
@@ -284,14 +287,14 @@ class PublishedDPCATE(Learner):
             PROCESS_STAGE, PublishedProcess(*shared, features, ridge)
         )
         session.releases.append(release)
-        if rows is not None:  # Algorithm 1: asked once, and then forgotten
+        if rows is not None:  # Algorithm 1: ask once, then discard.
             return _unbanded(design, columns, rows, process.ask(rows))
         warnings.warn(STATE_WARNING, PrivcausalWarning, stacklevel=2)
         return ProcessEffect((), np.inf, process)
 
 
 def _unbanded(design: Design, columns: Integers, rows: Rows, value: Vector) -> Answers:
-    """As they are, not cut; without standard errors: the noise scale depends on the rows."""
+    """Answers without clipping or standard errors, because the noise scale depends on the rows."""
     return dpcate.answers_at(design, columns, rows, np.inf, value, np.full(len(value), np.nan))
 
 
@@ -304,7 +307,7 @@ def _given(base: options.Given, request: Request, design: Design) -> NuisanceTri
 def _check_asked(
     learner: PublishedDPCATE, request: Request, base: bases.AnyBase, undeclared: Undeclared
 ) -> None:
-    """What the theorems are about, and nothing else."""
+    """Refuse requests that the theorems do not cover."""
     refused = {
         "neighbors='add_remove'": request.trust.neighbors != "substitute",
         "unit=": request.trust.unit is not None,
@@ -319,7 +322,7 @@ def _check_asked(
     if isinstance(base, options.NN):
         dpcate.check_networks(request, undeclared)
     if not isinstance(base, options.Sklearn | options.Given):
-        dpcate.second_stage(base)  # refuses others
+        dpcate.second_stage(base)  # Refuses other bases.
     if request.queries is None and learner.second != "kernel":
         raise CapabilityError(
             f"second={learner.second!r} needs queries=: a process has the kernel's effect"

@@ -1,21 +1,29 @@
 """Algorithm 1 of Niu et al. (2022): private stages on disjoint random parts of the rows.
 
-Why the whole costs no more than its dearest stage (their Theorem 6)
---------------------------------------------------------------------
-Each row's part is drawn without regard to any value: by position under substitution, by a coin of
-its own under add_remove. Fix the draw. Two neighbouring tables then differ in one part only. Stages
-on the other parts get the same rows, and so release the same; a later stage on equal rows is a
-random function of earlier releases, which costs nothing (post-processing). The stage whose part
-differs is f_i-DP by its declaration: its first step, the transform, maps each row by itself with
-released functions, so its input differs in one row too, and under substitution has as many rows:
-one that becomes incomplete stays as a public one (`vault.DeclaredFit`). So any test between the two
-tables errs at least as often as f_i says, whichever i it is: T(M(S), M(S')) >= min{f_1..f_k}. A
-trade-off function is convex, so it also lies above the greatest convex function below that
-minimum, min{f_1, ..., f_k}**. The draw itself says nothing of the tables, and a mixture over it is
-no easier to tell apart than its worst member.
+Privacy
+-------
+The whole costs no more than its most expensive stage (their Theorem 6).
 
-It fails where the part depends on values. A split that is stratified by treatment moves many other
-rows when one treatment changes, and fixed sizes do so when a row leaves.
+Each row's part is drawn independently of all values: by position under substitution, by a coin
+for each row under add_remove. Fix the draw. Two neighboring tables then differ in one part only.
+
+Stages on the other parts receive the same rows, so their releases have the same distribution. A
+later stage on equal rows is a random function of earlier releases. It is post-processing and has
+no cost.
+
+Let stage i be the stage whose part differs. It is f_i-DP by its declaration. Its first step, the
+transform, maps each row separately with released functions, so its input also differs in one row.
+Under substitution the input also has the same number of rows: a row that becomes incomplete
+remains as a public row (`vault.DeclaredFit`). Any test between the two tables therefore errs at
+least as often as f_i states. The index i may be any stage, so
+T(M(S), M(S')) >= min{f_1..f_k}. A trade-off function is convex, so it also lies above the greatest
+convex function below that minimum, min{f_1, ..., f_k}**.
+
+The draw has the same distribution for both tables. A mixture over draws is no easier to distinguish
+than the worst draw.
+
+The proof fails if the part depends on values. If a split is stratified by treatment, changing one
+treatment moves many other rows. Parts of fixed sizes have the same problem if a row leaves.
 """
 
 from __future__ import annotations
@@ -45,23 +53,23 @@ TWO_STAGE_EFFECT = StageKey("effect", "regression")
 
 
 class PrivateEstimator(Protocol):
-    """A private estimator to plug in. It runs inside the vault, on a copy.
+    """Protocol of a user-supplied private estimator, which runs inside the vault on a copy.
 
     Attributes
     ----------
     guarantee : TradeOff or (epsilon, delta)
-        What its fit promises for tables that differ as the call's ``neighbors=`` says.
+        Guarantee of its fit for tables that differ as stated by the call's ``neighbors=``.
 
     Methods
     -------
     fit(x, target, *, bounds, weight)
-        `x` has shape (n, q): the formula's columns on [0, 1] by their declared bounds and 0/1 for
-        each level, with the treatment before them where it is regressed on too; `target` (n,) lies
-        in `bounds`, a public pair; `weight` (n,) is None or in [0, 1]. It must not raise for any
-        rows, keep them, or print what it sees.
+        `x` has shape (n, q): the formula's columns, scaled to [0, 1] by their declared bounds, with
+        0/1 for each level. If the regression includes the treatment, it is the first column.
+        `target` (n,) lies in `bounds`, a public pair. `weight` (n,) is None or in [0, 1]. The
+        method must not raise for any rows, keep rows, or print its input.
     predict(x)
-        Shape (n,), each row's number from that row of `x` alone: the guarantee of the whole rests
-        on it. For a propensity: the probability of treatment.
+        Shape (n,). Each row's value must depend on that row of `x` only, because the guarantee of
+        the whole fit requires it. For a propensity, the value is the probability of treatment.
     """
 
     @property
@@ -79,25 +87,26 @@ RowFunction = Callable[[Vector, Vector, Mapping[str, Vector]], Vector]
 
 @dataclass(frozen=True, eq=False)
 class FirstStage:
-    """One of the k nuisances A_1 ... A_k of Algorithm 1, learned on rows of its own.
+    """One of the k nuisances A_1 ... A_k of Algorithm 1, learned on its own part of the rows.
 
     Parameters
     ----------
     estimator : PrivateEstimator
         Regresses the target on all columns of the formula.
     target : {"outcome", "treatment"} or callable
-        A function of (y, t, first), shapes (n,), with `first` holding what earlier stages give,
-        must give each row's number from that row's values alone; it needs `target_bounds`.
+        A callable has arguments (y, t, first) of shapes (n,), where `first` holds the values of
+        earlier stages. It must compute each row's number from that row's values only, and requires
+        `target_bounds`.
     with_treatment : bool
-        Regress on the treatment too. A stage "mu" then gives "mu0" and "mu1", its values with the
-        treatment at 0 and at 1, and else "mu".
+        Also regress on the treatment. A stage "mu" then gives "mu0" and "mu1", its values with the
+        treatment at 0 and at 1. Otherwise it gives "mu".
     target_bounds : (float, float), optional
-        Public bounds of what a function gives.
+        Public bounds of a callable's values.
 
     Raises
     ------
     CapabilityError
-        The estimator lacks what the protocol asks for, or the target its bounds.
+        The estimator lacks a part of the protocol, or a callable target lacks bounds.
     """
 
     estimator: Any
@@ -119,17 +128,17 @@ class FirstStage:
             raise CapabilityError("FirstStage(target='treatment') cannot have with_treatment=True")
 
     def names(self, name: str) -> tuple[str, ...]:
-        """What its values are called in `first`."""
+        """Names of the stage's values in `first`."""
         return (f"{name}0", f"{name}1") if self.with_treatment else (name,)
 
 
 @dataclass(frozen=True, eq=False)
 class TwoStage(Learner):
-    """Private stages on disjoint parts, a row-local transform, and a private regression of it.
+    """Private stages on disjoint parts, a row-local transform, and a private regression.
 
-    Its guarantee is min{f_1, ..., f_k}** of what the estimators declare; `guarantee.kind` is
-    "published", since nothing here proves what they declare. Take it as
-    ``pc.paper.two_stage(formula, data, pc.learners.TwoStage(...))``.
+    The guarantee is min{f_1, ..., f_k}** of the guarantees that the estimators declare.
+    `guarantee.kind` is "published", because the package does not prove these declarations. Fit it
+    with ``pc.paper.two_stage(formula, data, pc.learners.TwoStage(...))``.
 
     Parameters
     ----------
@@ -137,28 +146,33 @@ class TwoStage(Learner):
         Regresses the transformed outcome on the effect modifiers. With ``transform="s"`` it
         regresses the outcome on treatment and columns, and the effect is the difference.
     propensity : PrivateEstimator, optional
-        Regresses the treatment; not needed where the propensity is known.
+        Regresses the treatment; not needed if the propensity is known.
     outcome : PrivateEstimator, optional
-        Regresses the outcome; on treatment and columns for "dr" and functions of your own.
+        Regresses the outcome, on treatment and columns for "dr" and for callable transforms.
     transform : {"dr", "r", "s"} or callable
-        "dr": the doubly robust score; "r": (Y - eta) / (T - e) with weight (T - e)^2; "s": no
-        first stage. A function of (y, t, first), shapes (n,), with `first` holding "e", "mu0" and
-        "mu1", must give each row's number from that row's values alone; it needs `target_bounds`.
+        How the outcome is transformed:
+
+        - "dr": the doubly robust score;
+        - "r": (Y - eta) / (T - e) with weight (T - e)^2;
+        - "s": no first stage;
+        - callable: a function of (y, t, first), shapes (n,), where `first` holds "e", "mu0" and
+          "mu1". It must compute each row's number from that row's values only, and requires
+          `target_bounds`.
     sample_shares : sequence of float, optional
         Shares of the rows for the first stages, in their order, and for the effect. Default: half
-        for the effect, as in the paper, and the rest in equal parts.
+        for the effect, as in the paper, and equal parts of the other half.
     target_bounds : (float, float), optional
-        Public bounds of the transformed outcome. Default: those the built-in transforms have.
+        Public bounds of the transformed outcome. Default: the bounds of the built-in transforms.
     first : dict of str to FirstStage, optional
-        Any number k of first stages for a transform of your own, in place of `propensity` and
-        `outcome`, which are ``{"e": FirstStage(propensity, "treatment"),
-        "mu": FirstStage(outcome, with_treatment=True)}``. Each is learned on a part of its own,
-        may use the earlier ones, and gives `first` its values by name. A known propensity is "e".
+        Any number k of first stages for a callable transform. They replace `propensity` and
+        `outcome`, which are ``{"e": FirstStage(propensity, "treatment"), "mu": FirstStage(outcome,
+        with_treatment=True)}``. Each stage is learned on its own part, may use the earlier stages,
+        and adds its values to `first` by name. A known propensity is "e".
 
     Raises
     ------
     CapabilityError
-        An estimator is missing, or lacks what the protocol asks for.
+        An estimator is missing, or lacks a part of the protocol.
     """
 
     effect: Any
@@ -212,7 +226,7 @@ class TwoStage(Learner):
             raise CapabilityError("two values of TwoStage(first=) have one name")
 
     def _first(self) -> dict[str, tuple[StageKey, FirstStage | None]]:
-        """The first stages by name; None for a propensity that must be known."""
+        """The first stages by name, with None for a propensity that must be known."""
         if self.first is not None:
             return {name: (StageKey("nuisance", name), own) for name, own in self.first.items()}
         if self.transform == "s":
@@ -229,12 +243,12 @@ class TwoStage(Learner):
         return (*[0.5 / k] * k, 0.5) if k else (1.0,)
 
     def first_stages(self, request: Request) -> dict[str, tuple[StageKey, FirstStage]]:
-        """What is learned before the effect, by name.
+        """Stages that are learned before the effect, by name.
 
         Raises
         ------
         CapabilityError
-            A propensity is neither known nor has an estimator.
+            The propensity is not known, and there is no estimator for it.
         """
         found = {}
         for name, (key, stage) in self._first().items():
@@ -250,19 +264,19 @@ class TwoStage(Learner):
 
     @property
     def source(self) -> str:
-        """Python that makes it, as far as the estimators show themselves."""
+        """Python code that creates this object, as far as the estimators' reprs show it."""
         return "pc.learners.TwoStage(...)" if self.weighting is None else repr(self.transform)
 
     @property
     def weighting(self) -> vault.Weighting | None:
-        """Of the paper's own stages; None where they are a user's."""
+        """Weighting of the paper's own stages; None for user-supplied stages."""
         return self.effect.weighting if isinstance(self.effect, vault.PublishedEBM) else None
 
     @classmethod
     def published(
         cls, transform: str, weighting: vault.Weighting, eps: float, delta: float
     ) -> TwoStage:
-        """The paper's own, with interpret's DP-EBM in every stage."""
+        """The paper's own estimator, with interpret's DP-EBM in every stage."""
         regressor = vault.PublishedEBM(eps, delta, weighting=weighting)
         return cls(
             regressor, vault.PublishedEBM(eps, delta, classification=True), regressor, transform
@@ -271,7 +285,7 @@ class TwoStage(Learner):
     # -- plan --------------------------------------------------------------------------------
 
     def needs(self, request: Request, base: bases.PrivateBase) -> list[StageWeight]:
-        """The stages, by the rows they read."""
+        """The stages, with the shares of rows they read."""
         *first, last = self._shares()
         share = dict(zip(self._first(), first, strict=True))
         stages = self.first_stages(request).items()
@@ -281,12 +295,12 @@ class TwoStage(Learner):
         return [replace(need, weight=need.weight / whole) for need in needs]
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: Undeclared) -> Plan:
-        """Stages on parts of their own; the whole is charged once.
+        """Plan stages on disjoint parts; the whole is charged once.
 
         Raises
         ------
         CapabilityError, SchemaError
-            What Algorithm 1 does not cover.
+            Algorithm 1 does not cover the request.
         BudgetError
             The estimators declare more than `eps` and `delta`.
         """
@@ -313,11 +327,11 @@ class TwoStage(Learner):
                 "the estimators with less"
             )
         epsilon = math.ceil(exact(budget.epsilon) * accounting.PICO)
-        # what the stages declare, less the rounding of a trade-off's floats, where that is more
+        # Charge the declared delta if it is larger, minus rounding of the trade-off's floats.
         declared = exact(max(whole.delta(budget.epsilon) - 1e-13, 0.0))
         delta = math.ceil(max(exact(budget.delta), declared) * accounting.PICO)
         nominal = max(accounting.rho_of(budget.epsilon, budget.delta), 1)
-        # in parallel with the part of the effect, which pays
+        # In parallel with the effect's part, which is charged.
         first = [
             Stage(need.key, nominal, charged=0, rows=need.weight, part=str(need.key))
             for need in needs[:-1]
@@ -333,7 +347,7 @@ class TwoStage(Learner):
     # -- fit ---------------------------------------------------------------------------------
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
-        return bases.Gam()  # no base has a part in it
+        return bases.Gam()  # The fit uses no base.
 
     def run(self, session: survey.FitRun) -> words.Estimate:
         run = _Run(self, session)
@@ -434,17 +448,17 @@ class _Run:
     def _learn(
         self, key: StageKey, stage: FirstStage, first: Mapping[str, functions.Function]
     ) -> tuple[functions.Function, ...]:
-        """A first stage's values, as `FirstStage.names` has them."""
+        """Values of a first stage, in the order of `FirstStage.names`."""
         target: vault.Transform
         if stage.target == "treatment":
-            target = vault.TreatmentResidual(functions.Constant(0.0), 0.0)  # T itself
+            target = vault.TreatmentResidual(functions.Constant(0.0), 0.0)  # T itself.
             learned = self.regress(key, stage.estimator, target, (0.0, 1.0), filler=0.0)
             return (replace(learned, lo=self.clip, hi=1 - self.clip),)
         if callable(stage.target):
             bounds = as_bounds(stage.target_bounds)
             target = vault.RowMap(stage.target, first, max(map(abs, bounds)))
         else:
-            target = vault.OutcomeResidual(functions.Constant(0.0), self.outcome)  # Y itself
+            target = vault.OutcomeResidual(functions.Constant(0.0), self.outcome)  # Y itself.
             bounds = self.outcome.lo, self.outcome.hi
         learned = self.regress(
             key, stage.estimator, target, bounds, with_treatment=stage.with_treatment
@@ -453,7 +467,7 @@ class _Run:
 
     def stages(self) -> tuple[functions.Function, words.Nuisances | None]:
         option = self.option
-        if option.transform == "s":  # the outcome on treatment and columns
+        if option.transform == "s":  # Regress the outcome on treatment and columns.
             mu0, mu1 = self._learn(
                 TWO_STAGE_EFFECT, FirstStage(option.effect, with_treatment=True), {}
             )
@@ -487,13 +501,13 @@ class _Run:
     def _nuisances(
         self, first: Mapping[str, functions.Function], tau: vault.Declared
     ) -> words.Nuisances | None:
-        """What is shown of the first stages, where they are those of a built-in transform."""
+        """First-stage functions to report, if they belong to a built-in transform."""
         if {"e", "mu0", "mu1"} <= first.keys():
             e, mu0, mu1 = (first[name] for name in ("e", "mu0", "mu1"))
             return words.Nuisances(e, functions.Mixture(e, mu1, mu0), mu0, mu1)
         if self.option.transform != "r":
             return None
-        # the arms' means follow from eta and the effect: mu_t = eta + (t - e) tau
+        # The arms' means follow from eta and the effect: mu_t = eta + (t - e) tau.
         e, eta, lo, hi = first["e"], first["eta"], self.outcome.lo, self.outcome.hi
         return words.Nuisances(
             e, eta, *(functions.ArmMean(arm, eta, e, tau, lo, hi) for arm in (0.0, 1.0))
@@ -501,7 +515,7 @@ class _Run:
 
 
 def _residual_ratio(y: Vector, t: Vector, first: Mapping[str, Vector]) -> Vector:
-    """(Y - eta) / (T - e); e is cut to [c, 1 - c], so its size is at most R / c."""
+    """(Y - eta) / (T - e), at most R / c in size because e is clipped to [c, 1 - c]."""
     return (y - first["eta"]) / (t - first["e"])
 
 
@@ -531,7 +545,7 @@ def check_estimator(name: str, estimator: Any) -> None:
 
 
 def as_bounds(pair: Any) -> tuple[float, float]:
-    """A target's public bounds."""
+    """Check a target's public bounds, and return them as floats."""
     numbers = isinstance(pair, tuple) and len(pair) == 2 and all(is_number(v) for v in pair)
     if not numbers or not -math.inf < pair[0] < pair[1] < math.inf:
         raise CapabilityError("target_bounds= is a pair of numbers (lo, hi), lo < hi")

@@ -1,4 +1,4 @@
-"""PrivATE as its paper prints it (Schroeder et al. 2025): `privcausal.paper.private`."""
+"""PrivATE as printed in its paper (Schroeder et al. 2025): `privcausal.paper.private`."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ AIPW_MEAN = StageKey("effect", "AIPW mean")
 VARIANCE = StageKey("effect", "squared error", heading="variance")
 
 PUBLISHED_SHARES = {"effect": 0.5, "variance": 0.5}
-"""Of epsilon and of delta: eps_1 = eps_2 and delta_1 = delta_2 (supplement C.2)."""
+"""Shares of epsilon and of delta: eps_1 = eps_2 and delta_1 = delta_2 (supplement C.2)."""
 
 
 @dataclass(frozen=True)
 class Published(Learner):
     """PrivATE's Theorems 4.3, 4.5 and 4.6, with the guarantee that the paper claims.
 
-    Base `Sklearn`: nuisances by estimators on all rows, not protected, as printed; the AIPW mean is
-    taken over the same rows (the paper does not cross-fit). Base "gam" or "linear": the paper's
-    remark in section 4.2, private nuisances on one half of the rows, its noise on the other. (The
-    paper gives them half of epsilon_1; here they have all of epsilon at no extra cost, since the
-    halves are disjoint.)
+    *Base* `Sklearn`. Estimators fit the nuisances on all rows without protection, as printed. The
+    AIPW mean uses the same rows, because the paper does not cross-fit.
+
+    *Base "gam" or "linear"*. As remarked in section 4.2 of the paper, one half of the rows provides
+    private nuisances, and the paper's noise is added on the other half. The paper gives these
+    nuisances half of epsilon_1. Here they have all of epsilon at no extra cost, because the halves
+    are disjoint.
     """
 
     name: ClassVar[str] = "published"
@@ -46,12 +48,12 @@ class Published(Learner):
         return paper.private_needs(request, released_weights=base.released_weights)
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: Undeclared) -> Plan:
-        """Stages priced in epsilon and delta; for private nuisances, more of them beside.
+        """Plan stages charged in epsilon and delta, plus stages of private nuisances.
 
         Raises
         ------
         CapabilityError, SchemaError, BudgetError
-            The theorems, or this base, do not cover what is asked.
+            The theorems, or this base, do not cover the request.
         """
         refused = {
             f"estimand={request.estimand!r}": request.estimand != "ATE",
@@ -79,13 +81,13 @@ class Published(Learner):
         return bases.Gam() if isinstance(base, Sklearn) else bases.moment_base(base)
 
     def run(self, session: survey.FitRun) -> words.Estimate:
-        """Nuisances from all rows or privately from one half, then the paper's noise.
+        """Learn nuisances from all rows, or privately from one half, then add the paper's noise.
 
-        The variance is one number: its parts, sampling and privacy, would tell gamma exactly.
+        The variance is reported as one number. Its parts, sampling and privacy, would reveal gamma.
         """
         base, vault, request = session.option, session.vault, session.plan.request
         nuisances: Estimators | NuisanceTriple
-        if isinstance(base, Sklearn):  # the user's own: none of them is released
+        if isinstance(base, Sklearn):  # The user's own estimators; none is released.
             design, clip = paper.plain_design(session), request.arm_clip
             known = survey.declared_propensity(request, session.schema)
             nuisances = Estimators(base.propensity, base.outcome, known)
@@ -172,7 +174,7 @@ def _methods(plan: Plan) -> tuple[str, ...]:
 
 
 def _shares(given: Mapping[str, float]) -> tuple[float, float]:
-    """Shares of the effect and of the variance; one of them leaves the rest to the other."""
+    """Shares of the effect and of the variance; if only one is given, the other is the rest."""
     for name, share in given.items():
         if name not in PUBLISHED_SHARES:
             raise BudgetError(
