@@ -139,7 +139,8 @@ class AverageEstimate:
     rows. `shares` are the groups' shares of the rows or masses, and `shares_sd` the noise sds of
     their sums; both are empty in files from earlier versions. For coefficients and an instrument's
     slopes, clipped scores change the estimates by `moved` times a vector of norm at most 1, shape
-    (m, k). """
+    (m, k).
+    """
 
     terms: tuple[str, ...]
     groups: tuple[str, ...]
@@ -178,7 +179,8 @@ class AverageEstimate:
 
         The bias of clipped scores is fixed, and at most `clipping`. The critical value is the
         quantile of |N(b, 1)|, where b is the bound in standard errors. The interval then covers for
-        every bias within the bound (Armstrong and Kolesar 2018, Eq. 4). """
+        every bias within the bound (Armstrong and Kolesar 2018, Eq. 4).
+        """
         return covering(z, self.clipping, self.sd)
 
     @property
@@ -373,7 +375,8 @@ def _slopes(
     With a pilot, products with z use scores less a'pilot. By the released sums of a, the sum of psi
     - centre becomes the sum of psi - a'pilot. Then H^-1 sum a (psi - a'pilot) + pilot is the
     projection of psi for any pilot. The noise in H multiplies only the effect that the pilot
-    missed. """
+    missed.
+    """
     total, k = np.r_[value.score[0], value.slope], 1 + len(value.slope)
     lift = np.zeros((k, k))
     lift[0, 0] = 1.0 / mass
@@ -467,7 +470,8 @@ def slopes_in_sums(
 
     `mean` is the average less the centre, and `by_score` the terms' slopes in the sum of all
     scores. Sums are over all rows, then the groups: shape (m + G, 1 + G) twice, and (m + G,). If
-    groups have masses, the first size is the mass. """
+    groups have masses, the first size is the mass.
+    """
     frame, mass = sums.frame, sums.mass
     m, k = len(found.terms), len(found.groups)
     own = found.estimate[m:] - frame.centre
@@ -690,7 +694,8 @@ def _sampling(
     variances that each average has when estimated alone. A group's rows change an average by their
     share p times the change of their own average. So the covariance of the averages with a group is
     diag(p) times the group's covariance. It is lowered until the parts of a column do not exceed
-    the whole. Other pairs of groups are independent given the averages. """
+    the whole. Other pairs of groups are independent given the averages.
+    """
     r, places = len(asked), value.score.shape[1]
     parts = np.stack([a.parts for a in asked])
     own = np.stack([np.diag(one.sampling) for one in found])  # (R, P)

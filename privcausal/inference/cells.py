@@ -109,7 +109,8 @@ class CellTotals:
 
         The estimate is raised by one sd of its own noise, so that intervals do not become too
         narrow. It is at most the variance that the bounds allow a variable of this mean. It
-        includes differences between cells. """
+        includes differences between cells.
+        """
         most = np.maximum(self.half**2 - self.means**2, 1e-3 * self.half**2)
         if self.square is None:
             return np.asarray(most)
@@ -404,7 +405,8 @@ def curves(found: CellTotals, ranking: Vector) -> dict[str, Curve]:
     N are the counts and Y the means by arm, among the share phi of rows ranked highest. Then
     uplift(phi) = phi (Y_1 - Y_0), as in Jaskowski and Jaroszewicz (2012), and qini(phi) = N_1(phi)
     / N_1 (Y_1 - Y_0) (Radcliffe 2007, for each treated row). Standard deviations include the noise
-    and the sampling of the rows, by simulation. """
+    and the sampling of the rows, by simulation.
+    """
     order = np.argsort(-ranking, kind="stable")
     count, total = found.count[order], found.total[order]
     rng = np.random.default_rng(_PUBLIC_SEED)
@@ -488,7 +490,8 @@ def by_bound(
 
     If noise dominates, the number grows like sqrt(n epsilon), as the derivatives 4 L / p^3 and 2
     (24 D)^2 p / (n epsilon)^2 then balance. (Section 2.4.2 prints n epsilon, which does not follow
-    from Eq. 7.) Otherwise the number grows like n^(1/3). """
+    from Eq. 7.) Otherwise the number grows like n^(1/3).
+    """
     allowed = rows * epsilon / (8 * math.log(1 / FAILURE))
     groups = np.arange(1.0, max(1, min(most, math.floor(allowed))) + 1)
     return int(groups[np.argmin(bound(groups, rows, epsilon, lipschitz, sigma, width))])

@@ -25,7 +25,8 @@ class ArmTotals:
 
     The columns are all rows, then the groups. `total` sums Y minus the middle of the clipping
     interval, and `square` its square. If the outcome has two values, the square is known and
-    `square` is None. """
+    `square` is None.
+    """
 
     total: Matrix
     count: Matrix

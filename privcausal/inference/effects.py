@@ -304,7 +304,8 @@ def late_limits(found: AverageEstimate, z: float) -> tuple[float, float]:
 
     They contain every theta such that reduced form - theta first stage is within `z` standard
     errors of 0, allowing for clipping bias and nuisance error. The limits are valid for weak
-    instruments too. If a first stage of 0 is within this distance, there is no limit. """
+    instruments too. If a first stage of 0 is within this distance, there is no limit.
+    """
     slopes = slice(1, 3)
     estimate, joint = found.estimate[slopes], (found.sampling + found.privacy)[slopes, slopes]
     moved, remainder = found.moved[slopes], found.remainder[slopes]
@@ -415,7 +416,8 @@ def estimate_slopes(
     the mean of the scores by at most `bias` in norm. By Cauchy and Schwarz it changes a slope by at
     most this bias times the norm of a row of the inverse. It also changes a slope by at most the
     share `lost` of itself. Nuisance error changes the mean of s_j by `remainder`. `model` is sum d
-    d' as the nuisance models predict it, and serves as a prior. """
+    d' as the nuisance models predict it, and serves as a prior.
+    """
     total, mass, square = value
     inverse, keep = _inverse(mass, sd[1], model, size)
     left = inverse @ total
@@ -497,7 +499,8 @@ def scale_of(sampling_variance: float, size: float, max_rows: int = 1) -> float:
     """S in units of the outcome, from the variance of an estimate over `size` rows.
 
     `max_rows` undoes the design effect: the variance was multiplied by it if a unit may have
-    several rows. """
+    several rows.
+    """
     return math.sqrt(max(sampling_variance, 0.0) * size / max_rows)
 
 

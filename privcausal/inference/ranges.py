@@ -217,7 +217,8 @@ class Core:
 
         A side without detected cells takes the scale of the other side. `counts` are the noisy
         counts of the cells between `ends`, shapes (K,) and (K + 1,). `seen` marks the detectable
-        cells. """
+        cells.
+        """
         least = POINT * float(ends[-1] - ends[0])
         if not seen[np.diff(ends) > least].any():
             return None
@@ -241,7 +242,8 @@ class Core:
         middle with tails, and the tail condition would not apply to it. Rows at single values do
         not belong to a middle. For a `sparse` outcome, most rows are at single values, and the
         fullest cell is excluded too. Many of the other rows may be at one more value, such as the
-        price that most customers paid. `error` is the chance that more rows hide. """
+        price that most customers paid. `error` is the chance that more rows hide.
+        """
         single = np.diff(ends) <= POINT * float(ends[-1] - ends[0])
         if sparse:
             single[np.argmax(np.where(single, -np.inf, counts))] = True
@@ -312,7 +314,8 @@ class Window:
     """Interval to which the outcomes of both arms are clipped, and bounds of the rows beyond.
 
     `rows` are the maximum numbers of rows beyond the ends, by arm and end (low, high), shape (2,
-    2). `excess` is the maximum average distance of these rows from an end, shape (2,). """
+    2). `excess` is the maximum average distance of these rows from an end, shape (2,).
+    """
 
     interval: Interval
     rows: Matrix = field(default_factory=lambda: np.zeros((2, 2)))
@@ -328,7 +331,8 @@ class Window:
 
         If an end moves inward, clipped outcomes lose this distance in addition. If outcomes are
         whole numbers and none lies between the old end and the new end, at most the same rows are
-        clipped. If ends move outward, the bounds remain valid unchanged. """
+        clipped. If ends move outward, the bounds remain valid unchanged.
+        """
         own = self.interval
         inward = np.maximum([interval.lo - own.lo, own.hi - interval.hi], 0.0)
         return Window(interval, self.rows, self.excess + inward)
@@ -343,7 +347,8 @@ def pulled(lost: Vector) -> Vector:
     """Maximum change of a difference, given the losses of its arms at each end, (2, 2, m) to (m,).
 
     High rows raise the treated mean and low rows lower it; in the control arm the signs are
-    opposite. Upward and downward changes cannot both occur in full. """
+    opposite. Upward and downward changes cannot both occur in full.
+    """
     return np.asarray(np.maximum(lost[1, 1] + lost[0, 0], lost[1, 0] + lost[0, 1]))
 
 
@@ -580,7 +585,8 @@ def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -
     """The cells of the coarse range that hold nearly all rows, widened by `PAD`.
 
     Cells are merged until they are distinguishable from noise. If too many rows might lie beyond,
-    the coarse range is kept, because a wide bound costs noise but a narrow bound biases. """
+    the coarse range is kept, because a wide bound costs noise but a narrow bound biases.
+    """
     for merged in (1, 2, 4, 8):
         cells, sd = counts.reshape(-1, merged).sum(axis=1), noise_sd * np.sqrt(merged)
         occupied = np.flatnonzero(cells > FINE_STANDS_OUT * sd)
@@ -643,7 +649,8 @@ def outcome_scale(rough: LookCounts, name: str) -> Interval:
 
     An outcome needs detectable values other than zero, unlike a covariate. If only zeros are
     detected (rare events, sparse amounts), the outcome has an unknown range: the other values may
-    lie anywhere, and they alone determine the mean. """
+    lie anywhere, and they alone determine the mean.
+    """
     zero = len(rough.value) // 2
     seen = np.zeros(len(rough.value), bool)
     others = np.arange(len(seen)) != zero
