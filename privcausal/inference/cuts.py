@@ -424,7 +424,7 @@ class Sizes:
     def cut(
         self, noise_per_cut: float, rows: float, least: float = 0.0, *, anywhere: bool = False
     ) -> Cut:
-        """The threshold of least squared noise plus squared bias bound, at or beyond detected sizes.
+        """Threshold of least squared noise plus squared bias bound, at or beyond detected sizes.
 
         The bias bound is a bound of the mean excess. A fit clips one of its sizes in this way.
 
