@@ -43,9 +43,9 @@ class ScoreData:
     Attributes
     ----------
     score, square : Vector
-        Sums of the centred score, and of its square, shape (P,).
+        Sums of the centered score, and of its square, shape (P,).
     slope : Vector
-        Sums of the centred score times z, shape (k - 1,).
+        Sums of the centered score times z, shape (k - 1,).
     outer : Matrix
         Sum of a a', shape (k, k); its first entry counts complete rows.
     mass : float
@@ -90,9 +90,9 @@ class SumsContext:
     group_masses : bool
         Whether `ScoreData.group_size` sums masses.
     kept : float
-        Share that clipping keeps of the slope of the scores in their centre.
+        Share that clipping keeps of the slope of the scores in their center.
     pilot : Vector, optional
-        Coefficients p, shape (k,). If given, products with z use scores centred at a'p.
+        Coefficients p, shape (k,). If given, products with z use scores centered at a'p.
     parts : Partitions, optional
         Sets of groups whose sums add up to the sums over all rows.
     size_limits : (float, float)
@@ -373,7 +373,7 @@ def _slopes(
     """Map from sum(score a) to (average, natural slopes); slopes on a; noise variances via a a'.
 
     With a pilot, products with z use scores less a'pilot. By the released sums of a, the sum of psi
-    - centre becomes the sum of psi - a'pilot. Then H^-1 sum a (psi - a'pilot) + pilot is the
+    - center becomes the sum of psi - a'pilot. Then H^-1 sum a (psi - a'pilot) + pilot is the
     projection of psi for any pilot. The noise in H multiplies only the effect that the pilot
     missed.
     """
@@ -468,7 +468,7 @@ def slopes_in_sums(
 ) -> tuple[Matrix, Matrix, Vector]:
     """Derivatives of the terms and groups in the sums of scores and sizes, and in the mass.
 
-    `mean` is the average less the centre, and `by_score` the terms' slopes in the sum of all
+    `mean` is the average less the center, and `by_score` the terms' slopes in the sum of all
     scores. Sums are over all rows, then the groups: shape (m + G, 1 + G) twice, and (m + G,). If
     groups have masses, the first size is the mass.
     """

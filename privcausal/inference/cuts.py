@@ -376,7 +376,7 @@ def slope_kept(weights: Matrix, slopes: Matrix, chances: Matrix, cut: float, rms
     A score s = w (Y - m) is clipped at M. If a wrong constant effect shifts the means m, scores
     below M change in full and clipped scores do not change. The sum of clipped scores falls by
     E[slope 1(|s| < M)], but by the mass, E[slope], it should fall by more. The ratio by the mass
-    would then stay near the scores' centre. Dividing by the remaining share corrects this to first
+    would then stay near the scores' center. Dividing by the remaining share corrects this to first
     order, as Newton's step to Huber's (1964) estimate would.
 
     Parameters

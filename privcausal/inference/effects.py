@@ -410,7 +410,7 @@ def estimate_slopes(
     lost: float = 0.0,
     unit: float = 1.0,
 ) -> AverageEstimate:
-    """theta = c + (sum d d')^-1 sum s for scores centred at c, over the treatments' unit.
+    """theta = c + (sum d d')^-1 sum s for scores centered at c, over the treatments' unit.
 
     The sampling covariance is the sandwich, HC0 in the regression of residuals. Clipping changes
     the mean of the scores by at most `bias` in norm. By Cauchy and Schwarz it changes a slope by at

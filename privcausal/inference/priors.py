@@ -51,7 +51,7 @@ class Priors:
     noise_pull: float = 0.5
     """Precision of the log of this variance: its sd is 1.4, a factor of four. By hand."""
     nuisance_pull: float = 0.25
-    """Precision of a log prior variance: without information it stays at its centre. By hand."""
+    """Precision of a log prior variance: without information it stays at its center. By hand."""
     residual_clip: float = 0.03
     """Clip of e(x) in formulas that do not divide by e(x). Sketch."""
     rare_share: float = 0.4

@@ -47,7 +47,7 @@ def upheld(parts: Partitions, size: Vector, sd: Vector, few: float) -> Matrix:
 
     Declared levels are assumed to be exhaustive: a remainder counts as empty if its count is within
     `few` sd of zero. This neglects at most about `few` sd rows, times the distance of their mean
-    score from the centre. The error is at most the noise, unless these rows differ from the others
+    score from the center. The error is at most the noise, unless these rows differ from the others
     by about the clipping threshold.
 
     Parameters

@@ -46,7 +46,7 @@ FIXED_POINT_ROUNDS = 3
 
 
 FAR_VARIANCE, FAR_NOISE = 30.0, 5.0
-"""Maximum distances of log variances from their centres, so that exp() stays finite."""
+"""Maximum distances of log variances from their centers, so that exp() stays finite."""
 
 LEAST_PRIOR_SHARE = 1e-2
 """Least-squares priors are at most this much wider when they are used again jointly. This is far
@@ -91,7 +91,7 @@ class Prior:
     scale : Vector
         Relative prior sd within the group, shape (p,).
     log_var, pull
-        Centres of the groups' log variances, shape (G,), and the precision around them.
+        Centers of the groups' log variances, shape (G,), and the precision around them.
     fit_noise : bool
         Also fit the noise variance s2.
     basis : Matrix, optional
@@ -336,7 +336,7 @@ def mixture(moments: Moments, law: ScaleMixturePrior) -> Posterior:
 
     The scales' shares are learned within each class, with a Dirichlet prior that favors the
     least scale. A coefficient's prior is thus a mixture of normals. Its posterior is found by
-    expectation propagation (Minka 2001, Section 3). A normal factor of precision tau_j and centre
+    expectation propagation (Minka 2001, Section 3). A normal factor of precision tau_j and center
     nu_j / tau_j replaces each prior. Let N(m, s2) be the distribution of beta_j from all other
     information. Multiplied with it, the factor gives the mean and variance of
 

@@ -215,9 +215,9 @@ def smooth_arms(
 ) -> tuple[Vector, Matrix]:
     """`smooth` for both arms' shapes together, (control, treated), whose difference is smaller.
 
-    Both are m -+ d / 2 with independent m and d (d = 0 unless `apart`), each centred under its own
-    arm's masses. If the arms differ in the column, the two centres differ, and m determines by how
-    much. This difference is confounding, which a prior of two centred shapes would shrink away.
+    Both are m -+ d / 2 with independent m and d (d = 0 unless `apart`), each centered under its own
+    arm's masses. If the arms differ in the column, the two centers differ, and m determines by how
+    much. This difference is confounding, which a prior of two centered shapes would shrink away.
     """
     pooled = _kernels(first.mass + second.mass, first.position)
     keep = block_diag(_keep(first.mass), _keep(second.mass))
@@ -251,7 +251,7 @@ def _keep(mass: Vector) -> Matrix:
 
 
 def _kernels(mass: Vector, place: Vector | None) -> list[Matrix]:
-    """Prior covariances of unit size, centred under the masses."""
+    """Prior covariances of unit size, centered under the masses."""
     size = len(mass)
     share = mass / mass.sum()
     if place is None:
