@@ -219,11 +219,11 @@ def estimate_average(
 
     The average is c + d with d = S / M, for the sums S of the score and M of the mass. Row i
     changes it by (score_i - d mass_i) / M. If the nuisances are right and the effect is constant,
-    the mean square of this change, times M^2, is E[score^2] - d^2 E[mass^2]. We subtract d^2
-    E[mass]^2, which is at most d^2 E[mass^2]. For groups with their own masses we subtract d^2
-    E[mass]. This too is at most d^2 E[mass^2]: for the ATT, mass = T / m with m <= 1; for the ATO,
-    mass = (T - e)^2 / m with m <= 1/4, and E[(T - e)^4] = h (1 - 3h) >= h m for h = e (1 - e) <=
-    1/4.
+    the mean square of this change, times M^2, is E[score^2] - d^2 E[mass^2]. We subtract
+    d^2 E[mass]^2, which is at most d^2 E[mass^2]. For groups with their own masses we subtract
+    d^2 E[mass]. This too is at most d^2 E[mass^2]. For the ATT, mass = T / m with m <= 1. For the
+    ATO, mass = (T - e)^2 / m with m <= 1/4, and E[(T - e)^4] = h (1 - 3h) >= h m for
+    h = e (1 - e) <= 1/4.
 
     If groups partition the rows, the sums are first made to agree. The average then equals the
     size-weighted mean of the groups' effects, and groups and terms have covariances.
@@ -289,8 +289,7 @@ class Sums:
     noise: GroupNoise | None = None
 
     def share(self, found: AverageEstimate) -> Vector:
-        """Groups' shares of the rows, or of the masses, shape (G,); not meaningful if not
-        estimated."""
+        """Groups' shares of the rows, or of the masses, shape (G,); meaningless if not estimated."""
         seen = np.isfinite(found.estimate[len(found.terms) :])
         rows = np.where(seen, self.value.group_size, 1.0)
         if self.frame.group_masses:
@@ -372,8 +371,8 @@ def _slopes(
 ) -> tuple[Matrix, Vector, list[float]]:
     """Map from sum(score a) to (average, natural slopes); slopes on a; noise variances via a a'.
 
-    With a pilot, products with z use scores less a'pilot. By the released sums of a, the sum of psi
-    - center becomes the sum of psi - a'pilot. Then H^-1 sum a (psi - a'pilot) + pilot is the
+    With a pilot, products with z use scores less a'pilot. The released sums of a turn the sum of
+    (psi - center) into the sum of (psi - a'pilot). Then H^-1 sum a (psi - a'pilot) + pilot is the
     projection of psi for any pilot. The noise in H multiplies only the effect that the pilot
     missed.
     """
@@ -692,8 +691,8 @@ def _sampling(
 
     At each place the released products give the covariance of the averages. It is raised to the
     variances that each average has when estimated alone. A group's rows change an average by their
-    share p times the change of their own average. So the covariance of the averages with a group is
-    diag(p) times the group's covariance. It is lowered until the parts of a column do not exceed
+    share p times the change of their own average. The covariance of the averages with a group is
+    therefore diag(p) times the group's covariance. It is lowered until the parts of a column do not exceed
     the whole. Other pairs of groups are independent given the averages.
     """
     r, places = len(asked), value.score.shape[1]

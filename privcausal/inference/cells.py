@@ -42,7 +42,7 @@ NO_VARIATION = 0.3
 """Prior probability of a constant effect; the rest is spread evenly."""
 
 LEAST_WEIGHT = 1e-5
-"""Models of a lower posterior probability are left out."""
+"""Models with a lower posterior probability are omitted."""
 
 ALONE_UP_TO = 400
 """Up to this many cells, each cell may have a deviation of its own."""
@@ -135,8 +135,8 @@ class CellEffect:
         Shape (cells,).
     root : Matrix
         root root' is the covariance of `value`, shape (cells, r).
-    count, mean : Matrix
-        Noisy rows, and mean outcomes, by cell and arm, shape (cells, 2).
+    count : Matrix
+        Noisy rows by cell and arm, shape (cells, 2).
     """
 
     partition: Partition
@@ -403,9 +403,9 @@ def curves(found: CellTotals, ranking: Vector) -> dict[str, Curve]:
     """Curves "uplift" and "qini" of treating cells in the order of `ranking`, largest first.
 
     N are the counts and Y the means by arm, among the share phi of rows ranked highest. Then
-    uplift(phi) = phi (Y_1 - Y_0), as in Jaskowski and Jaroszewicz (2012), and qini(phi) = N_1(phi)
-    / N_1 (Y_1 - Y_0) (Radcliffe 2007, for each treated row). Standard deviations include the noise
-    and the sampling of the rows, by simulation.
+    uplift(phi) = phi (Y_1 - Y_0), as in Jaskowski and Jaroszewicz (2012), and
+    qini(phi) = N_1(phi) / N_1 (Y_1 - Y_0) (Radcliffe 2007, for each treated row). Standard
+    deviations include the noise and the sampling of the rows, by simulation.
     """
     order = np.argsort(-ranking, kind="stable")
     count, total = found.count[order], found.total[order]
@@ -413,8 +413,7 @@ def curves(found: CellTotals, ranking: Vector) -> dict[str, Curve]:
     rows = np.maximum(count, 1.0)
     sampled = found.total_variance + found.sampled * rows
     size = (min(BAND_DRAWS, max(MOST_NUMBERS // count.size, 100)), *count.shape)
-    # a count varies by its noise and by the sampling of the cell's rows; the sampling also changes
-    # sums
+    # a count varies by its noise and by the sampling of rows; the sampling also changes the sums
     mean = np.clip(total / rows, -found.half, found.half)
     moved = rng.standard_normal(size) * np.sqrt(found.most_rows * rows)
     counts = count + moved + rng.standard_normal(size) * np.sqrt(found.count_variance)
@@ -460,7 +459,7 @@ SPAN = 5.5
 """The default has sqrt(n epsilon) / SPAN cells; half or twice as many cost little."""
 
 UNKNOWN_ROWS_CELLS = 32
-"""Cells of the default where the number of rows is not public."""
+"""Cells of the default if the number of rows is not public."""
 
 
 def bound(
@@ -488,8 +487,8 @@ def by_bound(
 ) -> int:
     """Number of groups with the least bound, among those for which the bound holds (Corollary 1).
 
-    If noise dominates, the number grows like sqrt(n epsilon), as the derivatives 4 L / p^3 and 2
-    (24 D)^2 p / (n epsilon)^2 then balance. (Section 2.4.2 prints n epsilon, which does not follow
+    If noise dominates, the number grows like sqrt(n epsilon), as the derivatives 4 L / p^3 and
+    2 (24 D)^2 p / (n epsilon)^2 then balance. (Section 2.4.2 prints n epsilon, which does not follow
     from Eq. 7.) Otherwise the number grows like n^(1/3).
     """
     allowed = rows * epsilon / (8 * math.log(1 / FAILURE))

@@ -1,5 +1,6 @@
-"""How strong an unmeasured confounder would have to be, from the output of a fit.
+"""Conditional effects, contrasts, slopes, and sensitivity to unmeasured confounders.
 
+The sensitivity analysis asks how strong a confounder would have to be. It uses the output of a fit.
 Let theta = E[Y alpha] for a weight alpha (its Riesz representer), and let g be a regression.
 Omitting a confounder biases theta by at most
 
@@ -137,8 +138,7 @@ class Answers(Effect):
     drawn: ClassVar[bool] = False
 
     def __call__(self, rows: Rows) -> Vector:
-        """tau; NaN at other points, because an error would reveal that a row is not at any
-        point."""
+        """tau; NaN at other points, as an error would reveal that a row is not a declared point."""
         value = np.append(self.value, np.nan)[self._at(rows)]
         return np.asarray(np.minimum(np.maximum(value, -self.reach), self.reach))
 
@@ -251,8 +251,7 @@ def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contras
 
 
 class RatioLimits(NamedTuple):
-    """Estimate of a ratio, standard error, bound of the bias, and limits (possibly 0 or
-    infinite)."""
+    """Estimate of a ratio, standard error, bound of the bias, and limits (maybe 0 or infinite)."""
 
     estimate: float
     std_error: float
@@ -279,7 +278,6 @@ def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: floa
     rows = list(at)
     risk, privacy = found.estimate[rows], found.privacy[np.ix_(rows, rows)]
     # twice the squared bounds of bias: at least the squared bound for any difference of the two
-    # risks
     random = found.sampling[np.ix_(rows, rows)] + privacy + np.diag(found.remainder[rows] ** 2)
     cov = random + 2 * np.diag(found.clipping[rows] ** 2)
     none = RatioLimits(np.nan, np.nan, np.nan, 0.0, np.inf, np.nan)
@@ -315,16 +313,14 @@ def late_limits(found: AverageEstimate, z: float) -> tuple[float, float]:
     scale = np.sqrt(np.maximum(np.diag(found.cov)[slopes] + bound, 1e-300))
 
     def beyond(angle: Vector) -> Vector:
-        """Distance by which |cos(angle) reduced - sin(angle) first| exceeds its limit, in their
-        sds."""
+        """Excess of |cos(angle) reduced - sin(angle) first| over its limit, in their sds."""
         weight = np.column_stack([np.cos(angle), -np.sin(angle)]) / scale
         variance = np.maximum(((weight @ joint) * weight).sum(axis=1), 0.0)
         spread = np.sqrt(variance + (np.abs(weight) @ remainder) ** 2)
         limit = covering(z, np.linalg.norm(weight @ moved, axis=1), spread)
         return np.asarray(np.abs(weight @ estimate) - limit)
 
-    # theta is tan(angle) by the sds' ratio, and has no end unless the right angle is beyond the
-    # limit
+    # theta is tan(angle) by the sds' ratio; it has no end if the right angle is within the limit
     if beyond(np.array([np.pi / 2]))[0] <= 0:
         return -np.inf, np.inf
     middle = float(np.arctan2(*(estimate / scale * np.sign(estimate[1]))))
@@ -334,11 +330,10 @@ def late_limits(found: AverageEstimate, z: float) -> tuple[float, float]:
 
 
 def _end(beyond: Callable[[Vector], Vector], inside: float, outside: float) -> float:
-    """The furthest angle that is not beyond, between `inside` (not beyond) and `outside`
-    (beyond)."""
+    """The furthest angle that is not beyond; `inside` is not beyond and `outside` is."""
     angles = np.linspace(inside, outside, ANGLES)
     held = beyond(angles) <= 0
-    if not held[0]:  # without spread
+    if not held[0]:  # the spread is zero
         return inside
     last = int(np.flatnonzero(held)[-1])
     near, far = angles[last : last + 2]
@@ -415,8 +410,8 @@ def estimate_slopes(
     The sampling covariance is the sandwich, HC0 in the regression of residuals. Clipping changes
     the mean of the scores by at most `bias` in norm. By Cauchy and Schwarz it changes a slope by at
     most this bias times the norm of a row of the inverse. It also changes a slope by at most the
-    share `lost` of itself. Nuisance error changes the mean of s_j by `remainder`. `model` is sum d
-    d' as the nuisance models predict it, and serves as a prior.
+    share `lost` of itself. Nuisance error changes the mean of s_j by `remainder`. `model` is
+    sum d d' as the nuisance models predict it, and serves as a prior.
     """
     total, mass, square = value
     inverse, keep = _inverse(mass, sd[1], model, size)
