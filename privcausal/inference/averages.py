@@ -289,7 +289,7 @@ class Sums:
     noise: GroupNoise | None = None
 
     def share(self, found: AverageEstimate) -> Vector:
-        """Groups' shares of the rows, or of the masses, shape (G,); meaningless if not estimated."""
+        """Groups' shares of the rows, or of the masses, (G,); meaningless if not estimated."""
         seen = np.isfinite(found.estimate[len(found.terms) :])
         rows = np.where(seen, self.value.group_size, 1.0)
         if self.frame.group_masses:
@@ -692,8 +692,8 @@ def _sampling(
     At each place the released products give the covariance of the averages. It is raised to the
     variances that each average has when estimated alone. A group's rows change an average by their
     share p times the change of their own average. The covariance of the averages with a group is
-    therefore diag(p) times the group's covariance. It is lowered until the parts of a column do not exceed
-    the whole. Other pairs of groups are independent given the averages.
+    therefore diag(p) times the group's covariance. It is lowered until the parts of a column do not
+    exceed the whole. Other pairs of groups are independent given the averages.
     """
     r, places = len(asked), value.score.shape[1]
     parts = np.stack([a.parts for a in asked])

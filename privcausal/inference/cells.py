@@ -488,8 +488,8 @@ def by_bound(
     """Number of groups with the least bound, among those for which the bound holds (Corollary 1).
 
     If noise dominates, the number grows like sqrt(n epsilon), as the derivatives 4 L / p^3 and
-    2 (24 D)^2 p / (n epsilon)^2 then balance. (Section 2.4.2 prints n epsilon, which does not follow
-    from Eq. 7.) Otherwise the number grows like n^(1/3).
+    2 (24 D)^2 p / (n epsilon)^2 then balance. (Section 2.4.2 prints n epsilon, which does not
+    follow from Eq. 7.) Otherwise the number grows like n^(1/3).
     """
     allowed = rows * epsilon / (8 * math.log(1 / FAILURE))
     groups = np.arange(1.0, max(1, min(most, math.floor(allowed))) + 1)

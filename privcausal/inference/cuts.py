@@ -231,8 +231,7 @@ class ArmSizes:
         return float(self.edges[seen[-1]]) if len(seen) else 0.0
 
     def rms(self, cut: float) -> float:
-        """Root mean square of the detected scores after clipping at `cut`; 0 if none is
-        detected."""
+        """Root mean square of the detected scores after clipping at `cut`; 0 if none."""
         seen = np.where(self.edges <= self.reach, np.maximum(self.counts, 0.0), 0.0)
         size = np.minimum(PRIORS.bin_typical * self.edges / self.factors[:, None], cut)
         return float(np.sqrt((seen * size**2).sum() / max(seen.sum(), 1.0)))
@@ -375,9 +374,9 @@ def slope_kept(weights: Matrix, slopes: Matrix, chances: Matrix, cut: float, rms
 
     A score s = w (Y - m) is clipped at M. If a wrong constant effect shifts the means m, scores
     below M change in full and clipped scores do not change. The sum of clipped scores falls by
-    E[slope 1(|s| < M)], but by the mass, E[slope], it should fall by more. The ratio by the mass
-    would then stay near the scores' center. Dividing by the remaining share corrects this to first
-    order, as Newton's step to Huber's (1964) estimate would.
+    E[slope 1(|s| < M)], although the mass implies a larger fall, E[slope]. The ratio of sum and
+    mass would then stay near the center that scores were clipped around. Dividing by the remaining
+    share corrects this to first order, as Newton's step to Huber's (1964) estimate would.
 
     Parameters
     ----------

@@ -18,8 +18,7 @@ class Priors:
 
     # features and the synthetic population
     norm_quantile: float = 0.5
-    """Quantile of the population's norms for the norm bound C: errors are flat from 50th to 90th.
-    Sketch."""
+    """Quantile of the population's norms for the norm bound C: flat from 50th to 90th. Sketch."""
     feature_sd: float = 0.5
     """Sd of a basis function, relative to the intercept's 1, if there are few functions. Sketch."""
     features_sd: float = 1.2
@@ -55,13 +54,11 @@ class Priors:
     residual_clip: float = 0.03
     """Clip of e(x) in formulas that do not divide by e(x). Sketch."""
     rare_share: float = 0.4
-    """Rarer arm's share below which the clip falls in proportion; 0.1 is a quarter of this. By
-    hand."""
+    """Share of the rarer arm below which the clip falls in proportion, as 0.1 to 0.4. By hand."""
 
     # both nuisances
     correlations: tuple[float, ...] = (-0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9)
-    """Correlations of the coefficients of e(x) and the baseline: unknown, equally likely a
-    priori."""
+    """Correlations of the coefficients of e(x) and the baseline: equally likely a priori."""
     baseline_least: float = 0.25
     """Least baseline variance after e tau is subtracted, as a share of Var(beta_y). A guard."""
     law_inflation: float = 1.4
@@ -83,8 +80,7 @@ class Priors:
     kinds_pull: float = 0.25
     """As `nuisance_pull`, for the variance of a kind."""
     interaction_norm_quantile: float = 0.8
-    """As `norm_quantile`, for products: their heavier tails do not justify the noise. Random
-    laws."""
+    """As `norm_quantile`, for products: heavier tails do not justify their noise. Random laws."""
 
     # moments of the residual product
     bin_typical: float = 0.85
@@ -113,11 +109,9 @@ class Priors:
     """A slope's prior variance is the squared threshold divided by this: the shares of ten terms.
     Sketch."""
     near_constant: float = 1e-4
-    """Prior variance of slopes of a constant effect, relative to other slopes: a hundredth in
-    sd."""
+    """Prior variance of slopes of a constant effect, against other slopes: a hundredth in sd."""
     effect_decay: float = 0.35
-    """Prior sd of each rougher function of a constant effect, relative to the previous one.
-    Sketch."""
+    """Prior sd of each rougher function of a constant effect, against the previous. Sketch."""
     least_scale: float = 3e-3
     """Least scale of a coefficient, in its unit: almost zero. Effect laws."""
     most_scale: float = 10.0
@@ -136,17 +130,13 @@ class Priors:
     least_left: float = 0.15
     """Least share of the product's mean square that remains after a first effect. Effect laws."""
     even_norm: float = 0.5
-    """Share of the norm that keeps its layout; with a quarter, single scenarios lose. Effect
-    laws."""
+    """Share of the norm that keeps its layout; a quarter hurts single scenarios. Effect laws."""
     doubt: float = 0.02
-    """Least variance of an apparently known coefficient, as a share of a band's variance. By
-    hand."""
+    """Least variance of an apparently known coefficient, as a share of a band's. By hand."""
     product_columns: int = 12
-    """Products of modifiers use the columns with the largest slopes: at most 66 products. By
-    hand."""
+    """Products of modifiers use the columns with the largest slopes: 66 at most. By hand."""
     product_sd: float = 0.2
-    """Prior sd of a product's coefficient, in clipping thresholds; half of it did worse. Effect
-    laws."""
+    """Prior sd of a product's coefficient, in thresholds; half of it did worse. Effect laws."""
     products_norm: float = 0.1
     """Maximum share of the norm for all products; 0.3 and 0.05 did no better. Effect laws."""
     products_false_alarm: float = 1e-3
@@ -159,29 +149,25 @@ class Priors:
     """Prior sd of confounding that fitted interactions cannot express, as a share of what they
     express. Random laws."""
     lowest_cut: float = 0.1
-    """If sizes are undetected, thresholds are tried from this share of the largest. Building
-    half."""
+    """Without detected sizes, thresholds start at this share of the largest. Building half."""
     balance_sd: float = 0.1
     """Prior sd of the mean balance, which is 1 if the propensity is right. By hand."""
     mass_sd: float = 0.3
-    """Prior sd of a mean mass (ATT, ATO), relative to the value that the propensity implies. By
-    hand."""
+    """Prior sd of a mean mass (ATT, ATO), against the value that the propensity implies. By hand."""
     least_mass: float = 0.02
     """A mass is at least this share of its prior mean, so that a ratio stays finite. A guard."""
     least_square: float = 0.25
     """Floor of E[score^2], as a share of its value in the histogram of sizes. A guard."""
     least_spread: float = 0.1
-    """Floor of a variance, as a share of E[score^2]: a squared mean is at most 0.9 of it. A
-    guard."""
+    """Floor of a variance, as a share of E[score^2]: a squared mean has at most 0.9. A guard."""
     least_unexplained: float = 0.25
-    """Floor of the scores' variance after slopes are removed, or within a group, as a share. A
-    guard."""
+    """Floor of the variance left after slopes, or in a group, as a share of the whole. A guard."""
     eigenvalues: tuple[float, float] = (0.4, 2.5)
     """Limits of a noisy Gram's eigenvalues, relative to the population's. They bound a slope's
     variance. By hand."""
     slope_doubt: float = 3.0
-    """The sd of a slope's loss by clipping (ATT, ATO) is the loss over this: the model is rough. By
-    hand."""
+    """The sd of a slope's loss by clipping (ATT, ATO) is the loss over this, as the model is rough.
+    By hand."""
 
 
 PRIORS = Priors()

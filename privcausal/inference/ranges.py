@@ -100,9 +100,9 @@ def hidden(
 ) -> float:
     """Upper confidence bound of the rows beyond x0 = edges[0]; `counts` lie between `edges`.
 
-    Let p_k be the mass of (x / x0)^-INDEX in cell k; the last cell holds all the mass beyond it. A
-    tail that falls at least as fast has its mass in nearer cells. Hence, for weights w_k that do
-    not rise and a mass A beyond x0, E[sum w c] >= A sum w p.
+    Let p_k be the mass of (x / x0)^-INDEX in cell k; the last cell holds all the mass beyond its
+    start. A tail that falls at least as fast has its mass in nearer cells. Hence, for weights w_k
+    that do not rise and a mass A beyond x0, E[sum w c] >= A sum w p.
 
     Parameters
     ----------
@@ -313,8 +313,8 @@ def outcome_edges(bounds: Interval) -> Vector:
 class Window:
     """Interval to which the outcomes of both arms are clipped, and bounds of the rows beyond.
 
-    `rows` are the maximum numbers of rows beyond the ends, by arm and end (low, high), shape (2,
-    2). `excess` is the maximum average distance of these rows from an end, shape (2,).
+    `rows` are the maximum numbers of rows beyond the ends, by arm and end (low, high), shape
+    (2, 2). `excess` is the maximum average distance of these rows from an end, shape (2,).
     """
 
     interval: Interval
@@ -327,7 +327,7 @@ class Window:
         return float(self.rows.max(axis=0) @ self.excess)
 
     def kept(self, interval: Interval) -> Window:
-        """This window with other ends.
+        """This clipping interval with other ends.
 
         If an end moves inward, clipped outcomes lose this distance in addition. If outcomes are
         whole numbers and none lies between the old end and the new end, at most the same rows are
@@ -469,8 +469,7 @@ def outcome_window(
 
 
 def _shares(counts: Vector, noise_sd: float, count: float) -> Vector:
-    """Shares of the bins: likelihood-weighted normal distributions, plus what is detected
-    beyond."""
+    """Shares of the bins: normal distributions averaged by likelihood, plus detected counts."""
     grid = np.arange(LOOK_BINS + 1) / LOOK_BINS
     centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
     spreads = np.geomspace(0.5 / LOOK_BINS, 0.5, SPREADS)[None, :, None]
@@ -604,7 +603,7 @@ def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -
 
 
 ZERO_CELL = 2.0**-20
-"""Ends closer to zero than this are set to zero. The zero cell of a histogram by magnitude is as
+"""Ends at most this far from zero are set to zero. The zero cell of a histogram by magnitude is as
 wide."""
 
 
@@ -666,7 +665,7 @@ def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:
     """Bounds for an outcome, and limits of the rows beyond them, which bias averages.
 
     On each side, the bound has the least squared noise plus squared bound of the bias of a sum over
-    the rows. At most rows (c / reach)^-INDEX lie beyond a distance c from the middle. The reach
+    the rows. At most rows x (c / reach)^-INDEX lie beyond a distance c from the middle. The reach
     usually comes from the fine cells that are distinguishable from noise. Narrow cells can lose a
     long tail in noise. If the fine cells do not account for the count of the outermost rough cell,
     the reach is this cell's border.

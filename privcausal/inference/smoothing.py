@@ -381,8 +381,7 @@ class KernelPrior:
     def of(
         cls, features: Fourier, rows: Rows, mass: float, residual: float, spread: float
     ) -> KernelPrior:
-        """The prior for the synthetic population `rows`; `spread` is in residual standard
-        deviations."""
+        """The prior for the synthetic population `rows`; `spread` is in residual sds."""
         phi = rows.phi(features)
         values, vectors = np.linalg.eigh(phi.T @ phi / len(phi))
         residual = max(residual, 1e-12)
@@ -417,8 +416,7 @@ class KernelPrior:
         return float(grid[int(np.argmin(loss))])
 
     def fitted(self, weights: Vector, ridge: float, noise_sd: float) -> KernelPrior:
-        """This prior with s^2 by marginal likelihood of noisy weights, close to its public
-        value."""
+        """This prior with s^2 by marginal likelihood of noisy weights, near its public value."""
         seen = (self.vectors.T @ weights) ** 2
         b, sampling = self._shrunken(ridge)
         steps = np.linspace(-3.0, 3.0, 61)
