@@ -54,7 +54,7 @@ class Priors:
     residual_clip: float = 0.03
     """Clip of e(x) in formulas that do not divide by e(x). Sketch."""
     rare_share: float = 0.4
-    """Share of the rarer arm below which the clip falls in proportion, as 0.1 to 0.4. By hand."""
+    """Rarer arm's share below which the clip falls with it: 0.1 becomes share / 4. By hand."""
 
     # both nuisances
     correlations: tuple[float, ...] = (-0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9)
@@ -153,7 +153,7 @@ class Priors:
     balance_sd: float = 0.1
     """Prior sd of the mean balance, which is 1 if the propensity is right. By hand."""
     mass_sd: float = 0.3
-    """Prior sd of a mean mass (ATT, ATO), against the value that the propensity implies. By hand."""
+    """Prior sd of a mean mass (ATT, ATO), against the value implied by the propensity. By hand."""
     least_mass: float = 0.02
     """A mass is at least this share of its prior mean, so that a ratio stays finite. A guard."""
     least_square: float = 0.25
