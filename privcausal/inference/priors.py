@@ -18,7 +18,8 @@ class Priors:
 
     # features and the synthetic population
     norm_quantile: float = 0.5
-    """Quantile of the population's norms for the norm bound C: flat from 50th to 90th. Sketch."""
+    """The norm bound C, as a quantile of the population's norms: errors are flat from the 50th to
+    the 90th percentile. Sketch."""
     feature_sd: float = 0.5
     """Sd of a basis function, relative to the intercept's 1, if there are few functions. Sketch."""
     features_sd: float = 1.2
@@ -159,7 +160,8 @@ class Priors:
     least_square: float = 0.25
     """Floor of E[score^2], as a share of its value in the histogram of sizes. A guard."""
     least_spread: float = 0.1
-    """Floor of a variance, as a share of E[score^2]: a squared mean has at most 0.9. A guard."""
+    """Floor of a variance, as a share of E[score^2]; a squared mean is at most 0.9 of E[score^2].
+    A guard."""
     least_unexplained: float = 0.25
     """Floor of the variance left after slopes, or in a group, as a share of the whole. A guard."""
     eigenvalues: tuple[float, float] = (0.4, 2.5)

@@ -68,13 +68,13 @@ def terms_first(terms: int, places: int) -> Integers:
 def joint_sampling(terms: Matrix, groups: Vector, share: Vector, identities: Matrix) -> Matrix:
     """Sampling covariance of the terms (the average first) and groups' averages, (m + G, m + G).
 
-    A group has the share p of all rows. Its rows change its average by 1 / p times the change of
-    the overall average, so their covariance is p times the group's variance. (Groups' variances are
-    raised for noise; shares are lowered until the parts do not exceed the whole.) Groups of one
-    column have no row in common. The release does not show which rows two columns' groups share, or
-    a group and a slope. They are assumed independent given the average, the distribution of largest
-    entropy with these covariances (Dempster 1972). With zeros in their place, the matrix need not
-    be positive semidefinite.
+    Let a group have the share p of all rows. Its rows change its own average 1 / p times as much as
+    the overall average. The covariance of the two averages is therefore p times the group's
+    variance. (Groups' variances are raised for noise; shares are lowered until the parts do not
+    exceed the whole.) Groups of one column have no row in common. The release does not show the
+    overlap of groups of two columns, or of a group and a slope. These pairs are assumed independent
+    given the average, the distribution of largest entropy with the known covariances (Dempster
+    1972). If these pairs had zero covariance instead, the matrix need not be positive semidefinite.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ class Course:
     raw : Vector
         The final shape, shape (K,), of mean zero under `weight`.
     weight, mass : Vector
-        Public weights by which steps were divided, and estimate of h, shape (K,).
+        Public weights that divided the steps, and estimate of h, shape (K,).
     carried, noise : Matrix
         D and C, shape (K, K).
     """
