@@ -1,1 +1,1 @@
-"""What may be said: estimates and intervals computed from released numbers only."""
+"""Estimates and intervals, computed from released numbers only."""

@@ -1,7 +1,7 @@
-"""Average effects, their groups and best linear projection, from one release of scores.
+"""Average effects, groups and best linear projection, from one release of scores.
 
-Every mean is a ratio of noisy sums; covariances add sampling, privacy noise (delta method), and
-allowances for cut scores and for the nuisances' remainder.
+Every mean is a ratio of noisy sums. Covariances add sampling and privacy noise (delta method).
+Allowances cover the bias from clipped scores and from nuisance error.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from privcausal.stored import stored
 from privcausal.typing import Matrix, Vector
 
 FEW_SDS = 3.0
-"""A group whose noisy mass is below this many noise sds gets no estimate."""
+"""A group gets no estimate if its noisy mass is below this many noise sds."""
 
 FAR_BOUND = 20.0
-"""A bound of this many standard errors: the other side's tail is beyond floats."""
+"""If a bound exceeds this many standard errors, the other tail is too small for floats."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreData:
-    """Released sums of one average, or the noise sds of their entries; P = 1 + G places.
+    """Released sums of one average, or the noise sds of their entries.
 
-    These are all rows, then the groups.
+    There are P = 1 + G places: all rows, then the groups.
 
     Attributes
     ----------
     score, square : Vector
-        Sums of the centred score, and of its square, shape (P,).
+        Sums of the centered score, and of its square, shape (P,).
     slope : Vector
-        Sums of the centred score times z, shape (k - 1,).
+        Sums of the centered score times z, shape (k - 1,).
     outer : Matrix
         Sum of a a', shape (k, k); its first entry counts complete rows.
     mass : float
@@ -53,7 +53,7 @@ class ScoreData:
     group_size : Vector
         Complete rows in each group, or the sum of their masses, shape (G,).
     meat : Matrix
-        Sum of the squared score times a a' (0 x 0 if not bought).
+        Sum of the squared score times a a' (0 x 0 if not released).
     """
 
     score: Vector
@@ -67,21 +67,22 @@ class ScoreData:
 
 @dataclass(frozen=True, eq=False)
 class SumsContext:
-    """What is known beside the sums, all of it public or released.
+    """Public or released quantities that are needed in addition to the sums.
 
     Attributes
     ----------
     centre, size : float
-        What is taken off the scores; the (noisy) number of complete rows.
+        Constant subtracted from the scores; the (noisy) number of complete rows.
     points : Matrix
         Regressors a of a synthetic population, shape (N, k).
     units : Vector
         Natural slope per slope on a, shape (k - 1,).
     clipping : float
-        Bound of the bias of cut scores, in units of the outcome.
+        Bound of the bias from clipped scores, in units of the outcome.
     remainder : Remainder
-        Bias by nuisance errors. Its second moment is allowed for, and nothing taken off: its mean
-        rests on a prior of confounding, and taking it off raised errors more often than not.
+        Bias from nuisance errors. Intervals allow for its second moment. Its mean is not
+        subtracted: the mean depends on a prior of confounding, and subtracting it raised errors
+        more often than not.
     least_square : float
         Floor of the mean squared score.
     mass_spread : float
@@ -89,13 +90,13 @@ class SumsContext:
     group_masses : bool
         Whether `ScoreData.group_size` sums masses.
     kept : float
-        Share of the scores' slope in their centre that the cut leaves.
+        Share that clipping keeps of the slope of the scores in their center.
     pilot : Vector, optional
-        Coefficients p, shape (k,), where products with z are of scores centred at a'p.
+        Coefficients p, shape (k,). If given, products with z use scores centered at a'p.
     parts : Partitions, optional
-        Sets of groups whose sums add up to those of all rows.
+        Sets of groups whose sums add up to the sums over all rows.
     size_limits : (float, float)
-        Known limits of the number of complete rows; equal where it is public.
+        Known limits of the number of complete rows; equal if this number is public.
     """
 
     centre: float
@@ -118,7 +119,7 @@ class SumsContext:
         return self.weighted(np.ones(len(self.points)))
 
     def weighted(self, weight: Vector) -> Matrix:
-        """The same with a weight for each point."""
+        """Sum of a a' as in `model`, with a weight for each point."""
         scale = self.size / len(self.points)
         return np.asarray((self.points.T * weight) @ self.points * scale)
 
@@ -129,14 +130,16 @@ class AverageEstimate:
     """Names, estimates and the parts of their covariance, in natural units.
 
     `terms` (the average effect, then slopes) come before the groups. `clipping` bounds the bias of
-    clipped scores, and `remainder` is the root mean square of the bias by nuisance errors, shape
-    (m,). The standard error has the random parts, `remainder` among them; `clipping` is a bias of
-    unknown sign, and counts in intervals and p values only.
-    No row weighs more than `weight` times what it does in a difference of means. `size_sd` is the
-    noise of the number of complete rows, `size`, and `treated` the share of them (released too).
-    `shares` are the groups' in the rows or masses, with the noise sd of their sums; empty in files
-    of former versions. Of coefficients and an instrument's slopes, clipped scores move the
-    estimates by `moved` times a vector of norm at most 1, shape (m, k).
+    clipped scores. `remainder` is the root mean square of the bias from nuisance errors. Both have
+    shape (m,). The standard error includes the random parts and `remainder`. `clipping` is a bias
+    of unknown sign, so it enters intervals and p values only.
+
+    The weight of any row is at most `weight` times its weight in a difference of means. `size` is
+    the number of complete rows, `size_sd` its noise, and `treated` the released share of treated
+    rows. `shares` are the groups' shares of the rows or masses, and `shares_sd` the noise sds of
+    their sums; both are empty in files from earlier versions. For coefficients and an instrument's
+    slopes, clipped scores change the estimates by `moved` times a vector of norm at most 1, shape
+    (m, k).
     """
 
     terms: tuple[str, ...]
@@ -162,7 +165,7 @@ class AverageEstimate:
 
     @property
     def cov(self) -> Matrix:
-        """Covariance of the random parts; that of biases by nuisances is not known, and is 0."""
+        """Covariance of the random parts; nuisance biases have unknown covariances, set to 0."""
         return np.asarray(self.sampling + self.privacy + np.diag(self.remainder**2))
 
     @property
@@ -172,17 +175,17 @@ class AverageEstimate:
         return np.asarray(np.sqrt(variance))
 
     def half_widths(self, z: float) -> Vector:
-        """Half-widths of intervals with critical value `z` for no bias, shape (m,).
+        """Half-widths of intervals, shape (m,); `z` is the critical value without bias.
 
-        The bias of clipped scores is fixed, and at most `clipping`. An interval that covers
-        whatever it is has the quantile of |N(b, 1)| as its critical value, b the bound in standard
-        errors (Armstrong and Kolesar 2018, Eq. 4).
+        The bias of clipped scores is fixed, and at most `clipping`. The critical value is the
+        quantile of |N(b, 1)|, where b is the bound in standard errors. The interval then covers for
+        every bias within the bound (Armstrong and Kolesar 2018, Eq. 4).
         """
         return covering(z, self.clipping, self.sd)
 
     @property
     def p(self) -> Vector:
-        """Of no effect, shape (m,)."""
+        """P values of the null hypothesis of no effect, shape (m,)."""
         return p_value(self.estimate, self.clipping, self.sd)
 
 
@@ -197,7 +200,7 @@ def p_value(estimate: Vector, bound: Vector, sd: Vector) -> Vector:
 def covering(z: float, bound: Vector, sd: Vector) -> Vector:
     """sd times the quantile of |N(bound / sd, 1)| at the level that `z` has for |N(0, 1)|."""
     ratio = np.divide(bound, sd, out=np.full_like(sd, np.inf), where=sd > 0)
-    far = ratio > FAR_BOUND  # one side has all of the error
+    far = ratio > FAR_BOUND  # all of the error lies on one side
     folded = np.sqrt(ncx2.isf(2 * norm.sf(z), 1, np.where(far, 0.0, ratio) ** 2))
     critical = np.where(ratio == 0, z, folded)
     return np.where(far, bound + norm.isf(2 * norm.sf(z)) * sd, critical * sd)
@@ -212,17 +215,18 @@ def estimate_average(
     *,
     robust: bool = False,
 ) -> tuple[AverageEstimate, Sums]:
-    """Average, slopes and groups with their covariance, and the sums as they were used.
+    """Average, slopes and groups with their covariance, and the sums that were used.
 
-    The average is c + d with d = S / M, for the sums S of the score and M of the mass. Row i moves
-    it by (score_i - d mass_i) / M. Where nuisances are right and the effect is constant, the mean
-    square of that is E[score^2] - d^2 E[mass^2] (over M^2); we subtract d^2 E[mass]^2, which is no
-    more. In groups with masses of their own we subtract d^2 E[mass]. That is no more than
-    d^2 E[mass^2] either: for the ATT, mass = T / m with m <= 1; for the ATO, mass = (T - e)^2 / m
-    with m <= 1/4, and E[(T - e)^4] = h (1 - 3h) >= h m for h = e (1 - e) <= 1/4.
+    The average is c + d with d = S / M, for the sums S of the score and M of the mass. Row i
+    changes it by (score_i - d mass_i) / M. If the nuisances are right and the effect is constant,
+    the mean square of this change, times M^2, is E[score^2] - d^2 E[mass^2]. We subtract
+    d^2 E[mass]^2, which is at most d^2 E[mass^2]. For groups with their own masses we subtract
+    d^2 E[mass]. This too is at most d^2 E[mass^2]. For the ATT, mass = T / m with m <= 1. For the
+    ATO, mass = (T - e)^2 / m with m <= 1/4, and E[(T - e)^4] = h (1 - 3h) >= h m for
+    h = e (1 - e) <= 1/4.
 
-    Where groups partition the rows, the sums are first made to agree, so that the average is that
-    of the groups' effects by their sizes; and there are covariances between groups and terms.
+    If groups partition the rows, the sums are first made to agree. The average then equals the
+    size-weighted mean of the groups' effects, and groups and terms have covariances.
     """
     sums = _sums(value, sd, frame)
     value, sd, frame, mass, mass_sd = sums.value, sums.sd, sums.frame, sums.mass, sums.mass_sd
@@ -250,7 +254,7 @@ def estimate_average(
     found, noise, m = _with_groups(out, groups, sums), sums.noise, len(terms)
     if noise is None:
         return found, sums
-    # by the delta method; in S_g / (n_g M / n) the noise of n counts too
+    # delta method; in S_g / (n_g M / n) the noise of n counts too
     by_score, by_size, by_mass = slopes_in_sums(found, mean, lift[:, 0], sums)
     privacy = by_score @ noise.score @ by_score.T + by_size @ noise.size @ by_size.T
     privacy += mass_sd**2 * np.outer(by_mass, by_mass)
@@ -265,7 +269,7 @@ def estimate_average(
 class GroupNoise:
     """Noise covariances of sums over all rows and the groups, shape (1 + G, 1 + G).
 
-    `size` is for masses where groups have them, else counts; the sums satisfy `identities`.
+    `size` covers masses if groups have them, otherwise counts. The sums satisfy `identities`.
     """
 
     score: Matrix
@@ -275,7 +279,7 @@ class GroupNoise:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Sums and mass as they are used; `noise` is None where no groups partition the rows."""
+    """Sums and mass that are used; `noise` is None if no groups partition the rows."""
 
     value: ScoreData
     sd: ScoreData
@@ -285,7 +289,7 @@ class Sums:
     noise: GroupNoise | None = None
 
     def share(self, found: AverageEstimate) -> Vector:
-        """Of the groups in the rows, or their masses, shape (G,); of no use where not estimated."""
+        """Groups' shares of the rows, or of the masses, (G,); meaningless if not estimated."""
         seen = np.isfinite(found.estimate[len(found.terms) :])
         rows = np.where(seen, self.value.group_size, 1.0)
         if self.frame.group_masses:
@@ -294,7 +298,7 @@ class Sums:
 
 
 def _sums(value: ScoreData, sd: ScoreData, frame: SumsContext) -> Sums:
-    """The sums; where groups partition the rows, theirs add up to those over all rows."""
+    """The sums; if groups partition the rows, their sums add up to those over all rows."""
     plain = Sums(value, sd, frame, *shrunken_mass(value.mass, sd.mass, frame))
     if frame.parts is None:
         return plain
@@ -311,7 +315,7 @@ def _sums(value: ScoreData, sd: ScoreData, frame: SumsContext) -> Sums:
     score, score_cov = reconcile(value.score, sd.score, identities)
     square, square_cov = reconcile(value.square, sd.square, identities)
     if frame.group_masses:
-        # the prior of the whole mass is one more reading of it
+        # the prior of the whole mass is one more measurement of the mass
         size[0], size_sd[0] = plain.mass / frame.kept, plain.mass_sd / frame.kept
         least = PRIORS.least_mass * frame.size
         size, size_cov = reconcile_within(size, size_sd, identities, (least, np.inf))
@@ -332,11 +336,11 @@ def _sd(cov: Matrix) -> Vector:
 
 
 def with_design_effect(found: AverageEstimate, max_rows: int) -> AverageEstimate:
-    """The same where up to `max_rows` rows belong to one unit, however alike.
+    """`found` with sampling variances for units of up to `max_rows` rows, however similar.
 
     A unit's k rows have E[(sum x)(sum x)'] <= k sum E[x x'] (Cauchy-Schwarz), with equality for
-    identical rows: a design effect (Kish 1965) of at most `max_rows`. Which rows belong together
-    is not released, so the most is taken.
+    identical rows. This is a design effect (Kish 1965) of at most `max_rows`. The release does not
+    show which rows belong together, so the maximum is used.
     """
     return replace(found, sampling=max_rows * found.sampling)
 
@@ -344,16 +348,17 @@ def with_design_effect(found: AverageEstimate, max_rows: int) -> AverageEstimate
 def raised(total: float, noise_sd: float, floor: float) -> float:
     """A noisy sum of squares, at least `floor`, plus one noise sd.
 
-    Standard errors that are too small as often as too large undercover; one sd more than makes up.
+    Standard errors that are too small as often as too large undercover. Adding one sd more than
+    compensates.
     """
     return max(total, floor) + noise_sd
 
 
 def shrunken_mass(total: float, noise_sd: float, frame: SumsContext) -> tuple[float, float]:
-    """Precision-weighted mean of the noisy sum of masses and its prior mean; and its noise sd.
+    """Precision-weighted mean of the noisy sum of masses and its prior mean, and its noise sd.
 
-    At least the share `Priors.least_mass` of the prior mean: where hardly anyone is treated, that
-    decides how wide the interval of the ATT is.
+    The result is at least the share `PRIORS.least_mass` of the prior mean. With almost no treated
+    rows, this floor decides the width of the ATT's interval.
     """
     prior, prior_var = frame.size, (frame.size * frame.mass_spread) ** 2
     keep = prior_var / (prior_var + noise_sd**2)
@@ -364,12 +369,12 @@ def shrunken_mass(total: float, noise_sd: float, frame: SumsContext) -> tuple[fl
 def _slopes(
     value: ScoreData, sd: ScoreData, frame: SumsContext, mass: float
 ) -> tuple[Matrix, Vector, list[float]]:
-    """The map from sum(score a) to (average, natural slopes); slopes on a; their noise via a a'.
+    """Map from sum(score a) to (average, natural slopes); slopes on a; noise variances via a a'.
 
-    With a pilot, products with z are of scores less a'pilot: by the released sums of a, the sum of
-    psi - centre becomes that of psi - a'pilot. Then H^-1 sum a (psi - a'pilot) + pilot is the
-    projection of psi, whatever the pilot, and the noise in H multiplies only what is left of the
-    effect.
+    With a pilot, products with z use scores less a'pilot. The released sums of a turn the sum of
+    (psi - center) into the sum of (psi - a'pilot). Then H^-1 sum a (psi - a'pilot) + pilot is the
+    projection of psi for any pilot. The noise in H multiplies only the effect that the pilot
+    missed.
     """
     total, k = np.r_[value.score[0], value.slope], 1 + len(value.slope)
     lift = np.zeros((k, k))
@@ -402,8 +407,8 @@ def _meat(
 ) -> Matrix:
     """Sampling covariance of sum(score a): HC0's sum of squared residuals times a a', or s2 H.
 
-    The rows give sum(score^2 a a'). Its fitted part (a'b)^2 a a' is taken off by the mean over the
-    synthetic population, as E[score | a] = a'b under the projection.
+    The rows give sum(score^2 a a'). The mean over the synthetic population gives its fitted part
+    (a'b)^2 a a', which is subtracted, as E[score | a] = a'b under the projection.
     """
     model = frame.model
     if robust and value.meat.size:
@@ -419,11 +424,11 @@ def _meat(
 
 
 def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: Sums) -> AverageEstimate:
-    """The same with the groups; one too small to see is NaN.
+    """`out` with the groups added; a group that is too small to detect is NaN.
 
-    Without masses of their own, groups have the mean mass of all rows, M / n. A group's effect is
-    then S_g / (n_g M / n): all three noises count, and row i moves it by (score_i - d mass_i) /
-    (n_g M / n).
+    Groups without masses of their own use the mean mass of all rows, M / n. A group's effect is
+    then S_g / (n_g M / n). The noise of all three sums counts, and row i changes the effect by
+    (score_i - d mass_i) / (n_g M / n).
     """
     value, sd, frame, mass, mass_sd = sums.value, sums.sd, sums.frame, sums.mass, sums.mass_sd
     m, k = len(out.terms), len(groups)
@@ -462,9 +467,9 @@ def slopes_in_sums(
 ) -> tuple[Matrix, Matrix, Vector]:
     """Derivatives of the terms and groups in the sums of scores and sizes, and in the mass.
 
-    `mean` is the average less the centre, `by_score` the terms' slopes in the sum of all scores.
-    Sums are over all rows, then the groups: shape (m + G, 1 + G) twice, and (m + G,). Where groups
-    have masses, the first size is the mass.
+    `mean` is the average less the center, and `by_score` the terms' slopes in the sum of all
+    scores. Sums are over all rows, then the groups: shape (m + G, 1 + G) twice, and (m + G,). If
+    groups have masses, the first size is the mass.
     """
     frame, mass = sums.frame, sums.mass
     m, k = len(found.terms), len(found.groups)
@@ -490,10 +495,10 @@ def slopes_in_sums(
 
 
 def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> tuple[Matrix, float]:
-    """A noisy Gram shrunk towards the population's, and the share of it that is kept.
+    """A noisy Gram shrunk towards the population's Gram, and the share of the gap that is kept.
 
-    In the metric L^-1 (.) L^-T with model = L L', the model is the identity; there the noisy Gram's
-    eigenvalues are held in `PRIORS.eigenvalues`.
+    In the metric L^-1 (.) L^-T with model = L L', the model is the identity. In this metric, the
+    shrunken Gram's eigenvalues are clipped to `PRIORS.eigenvalues`.
     """
     factor = np.linalg.inv(np.linalg.cholesky(model + 1e-9 * np.trace(model) * np.eye(len(model))))
     gap = factor @ (gram - model) @ factor.T
@@ -510,26 +515,26 @@ def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> tuple[Mat
 # -- several averages from one release --------------------------------------------------------
 
 SHAPE_ROUNDS = 200
-"""Steps towards the best shape; the last is scaled to hold all points, however near it came."""
+"""Steps towards the best shape; the last step is scaled so that the shape holds all points."""
 
 THIN = 1e-6
-"""Least squared half-axis, as a share of the longest: scores may be multiples of one another."""
+"""Least squared half-axis, as a share of the longest: scores may be multiples of each other."""
 
 
 def noise_shape(points: Matrix, weights: Matrix) -> Matrix:
     """V of (nearly) least trace(W V) with x'V^-1 x <= 1 for all points x, shape (J, J).
 
     Gaussian noise of covariance V hides rows whose scores lie among the points as well as standard
-    noise hides rows of norm 1. It is the dual of an A-optimal design (Pukelsheim 1993, ch. 7):
-    V = W^-1/2 (W^1/2 M W^1/2)^1/2 W^-1/2 for the moments M of a law on the points, which is found
-    by multiplicative steps.
+    noise hides rows of norm 1. The problem is the dual of an A-optimal design (Pukelsheim 1993, ch.
+    7): V = W^-1/2 (W^1/2 M W^1/2)^1/2 W^-1/2 for the moments M of a distribution on the points.
+    Multiplicative steps find this distribution.
 
     Parameters
     ----------
     points : Matrix
         Shape (n, J).
     weights : Matrix
-        W, positive definite: what the variances of the averages are worth.
+        W, positive definite: the weights of the averages' variances.
     """
     root, inverse = (matrix_power(weights, p) for p in (0.5, -0.5))
     x = points @ root
@@ -556,11 +561,11 @@ class JointAverage:
     Attributes
     ----------
     terms : tuple of str
-        Its name, then those of its slopes, which one average alone has.
+        Its name, then the names of its slopes; only an average released alone has slopes.
     parts : Vector
-        Its score as a combination of the released ones, shape (J,).
+        Its score as a combination of the released scores, shape (J,).
     mass : int
-        The place of its mass among the released sizes, of which the first counts rows.
+        The place of its mass among the released sizes; the first size counts rows.
     """
 
     terms: tuple[str, ...]
@@ -573,8 +578,9 @@ class JointAverage:
 class JointData:
     """Released sums, or the noise sds of their entries; P = 1 + G places: all rows, then groups.
 
-    `score` (J, P), `size` (1 + K, P) of rows and masses, and `square` (P, J, J). Of a score alone,
-    `slope` (k - 1,) has its products with z, and `outer` and `meat` are as in `ScoreData`.
+    The shapes are `score` (J, P), `size` (1 + K, P) of rows and masses, and `square` (P, J, J). If
+    there is only one score, `slope` (k - 1,) has its products with z, and `outer` and `meat` are as
+    in `ScoreData`.
     """
 
     score: Matrix
@@ -585,7 +591,7 @@ class JointData:
     meat: Matrix
 
     def of(self, asked: JointAverage, *, noise: bool) -> ScoreData:
-        """Those of one average; the parts of a noise sd add up in squares."""
+        """Sums of one average, or their noise sds; the parts of a noise sd add up in squares."""
         own, pairs = asked.parts, np.outer(asked.parts, asked.parts)
         if noise:
             score = np.sqrt(own**2 @ self.score**2)
@@ -608,9 +614,10 @@ def estimate_averages(
 ) -> AverageEstimate:
     """Averages, then the groups of each, with their joint covariance.
 
-    Estimates and variances are those of `estimate_average`. Privacy noise: the released scores
-    have independent noise of one sd, so covariances follow by the delta method, as do those of
-    sizes and masses that averages share. Sampling: by the released products of scores.
+    Estimates and variances are as in `estimate_average`. Privacy noise: the released scores have
+    independent noise of one sd, so covariances follow by the delta method. Sizes and masses that
+    averages share are treated in the same way. Sampling: covariances follow from the released
+    products of scores.
     """
     found, sums = [], []
     for a in asked:
@@ -660,7 +667,7 @@ def _privacy(
         if own.noise is None:
             whole = own.mass_sd / a.frame.kept if a.frame.group_masses else sd.size[0, 0]
             cov = np.diag(np.r_[whole, own.sd.group_size] ** 2)
-        else:  # of readings with one sd, least squares is a projection
+        else:  # for readings of one sd, least squares is a projection
             scale = noise_sd**2 * float(a.parts @ a.parts)
             score = score @ own.noise.score / scale if scale > 0 else score
             cov = own.noise.size
@@ -680,11 +687,12 @@ def _sampling(
     sums: Sequence[Sums],
     value: JointData,
 ) -> Matrix:
-    """Sampling covariance, average by average; by the rules of `reconcile.joint_sampling`.
+    """Sampling covariance, average by average, by the rules of `reconcile.joint_sampling`.
 
-    At each place the released products give the covariance of the averages, raised to the variances
-    that each has by itself. A group's rows move an average by their share p times as much as their
-    own: their covariance is diag(p) times that of the group, lowered until parts of a column do not
+    At each place the released products give the covariance of the averages. It is raised to the
+    variances that each average has when estimated alone. A group's rows change an average by their
+    share p times the change of their own average. The covariance of the averages with a group is
+    therefore diag(p) times the group's covariance. It is lowered until the parts of a column do not
     exceed the whole. Other pairs of groups are independent given the averages.
     """
     r, places = len(asked), value.score.shape[1]
@@ -708,7 +716,7 @@ def _sampling(
     noise = sums[0].noise
     if noise is not None and all(one.noise is not None for one in sums):
         share = np.stack([s.share(one) for s, one in zip(sums, found, strict=True)])
-        with_groups = np.zeros((places, r, r))  # of averages and groups
+        with_groups = np.zeros((places, r, r))  # covariances of averages and groups
         same = np.eye(places, dtype=bool)
         inverse = np.linalg.pinv(blocks[0], hermitian=True)
         for identity in noise.identities:
@@ -737,7 +745,7 @@ def _moments(asked: JointAverage, found: AverageEstimate, sums: Sums) -> tuple[V
 
 
 def _raised(moments: Matrix, variances: Vector) -> Matrix:
-    """The covariance nearest to `moments`, with at least these variances where they are finite."""
+    """The covariance nearest to `moments`, with at least the variances that are finite."""
     values, vectors = np.linalg.eigh(moments)
     cov = (vectors * np.maximum(values, 0.0)) @ vectors.T
     lacking = np.where(np.isfinite(variances), variances, 0.0) - np.diag(cov)

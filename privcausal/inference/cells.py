@@ -1,4 +1,4 @@
-"""Effects by cell from noisy counts and sums: as they are, or shrunk towards neighbouring cells.
+"""Effects by cell from noisy counts and sums: plain, or shrunk towards neighboring cells.
 
 All of it is post-processing. In cell k and arm t, the model of the shrunken estimate is
 
@@ -7,7 +7,7 @@ All of it is post-processing. In cell k and arm t, the model of the shrunken est
 
 with m the overall mean and v_S, v_C the known noise variances. g and h are Gaussian processes over
 the positions of cells: linear, smooth, rough, or independent. Their kind and size are averaged over
-by marginal likelihood, so that with much noise the cells are pooled into one."""
+by marginal likelihood. With much noise, the cells are therefore pooled into one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
 MOST_POINTS = 300
-"""Processes over more cells are spanned by this many of them."""
+"""If there are more cells, this many of them span the processes."""
 
 LENGTHS = {"smooth": 1.0, "rough": 0.3}
-"""Lengths over which processes vary, where numbers span [-1, 1] (times the root of the axes)."""
+"""Length scales of the processes for positions in [-1, 1] (times the root of the axes)."""
 
 CELL_SDS = (0.03, 0.1, 0.4)
 """Standard deviations of g and h over the cells, in half ranges of the outcome."""
@@ -42,10 +42,10 @@ NO_VARIATION = 0.3
 """Prior probability of a constant effect; the rest is spread evenly."""
 
 LEAST_WEIGHT = 1e-5
-"""Models of a lower posterior probability are left out."""
+"""Models with a lower posterior probability are omitted."""
 
 ALONE_UP_TO = 400
-"""Up to so many cells, each may differ from its neighbours by an amount of its own."""
+"""Up to this many cells, each cell may have a deviation of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +59,11 @@ class CellTotals:
     square : Vector or None
         Sums of (y - middle)^2 by arm, shape (2,); None for an outcome of two values.
     count_variance, total_variance, square_variance : float
-        Of the noise on one entry.
+        Variances of the noise on one entry.
     half : float
         Half of the outcome's range.
     most_rows : int
-        At most so many rows are one unit's.
+        Maximum number of rows of one unit.
     """
 
     count: Matrix
@@ -82,7 +82,7 @@ class CellTotals:
 
     @property
     def unseen(self) -> bool:
-        """Whether an arm has too few rows to be told from none."""
+        """Whether an arm is empty, or too small to detect."""
         noise = float(np.sqrt(len(self.count) * self.count_variance))
         return bool(self.count.sum(axis=0).min() <= FEW_SDS * noise)
 
@@ -107,8 +107,9 @@ class CellTotals:
     def variances(self) -> Vector:
         """Variance of y within an arm, shape (2,).
 
-        Raised by one sd of its own noise, so that intervals do not pay for it, and at most what the
-        bounds allow a variable of this mean. It includes differences between cells.
+        The estimate is raised by one sd of its own noise, so that intervals do not become too
+        narrow. It is at most the variance that the bounds allow a variable of this mean. It
+        includes differences between cells.
         """
         most = np.maximum(self.half**2 - self.means**2, 1e-3 * self.half**2)
         if self.square is None:
@@ -126,7 +127,7 @@ class CellTotals:
 @stored
 @dataclass(frozen=True, eq=False)
 class CellEffect:
-    """tau(x) of the cell that x falls in; a row in no cell has the average.
+    """tau(x) of the cell that contains x; a row outside all cells gets the average.
 
     Attributes
     ----------
@@ -134,8 +135,8 @@ class CellEffect:
         Shape (cells,).
     root : Matrix
         root root' is the covariance of `value`, shape (cells, r).
-    count, mean : Matrix
-        Noisy rows, and mean outcomes, by cell and arm, shape (cells, 2).
+    count : Matrix
+        Noisy rows by cell and arm, shape (cells, 2).
     """
 
     partition: Partition
@@ -164,14 +165,14 @@ class CellEffect:
         return np.array([*self.spread, average])[self.partition.cell(rows.frame)]
 
 
-# -- as they are ------------------------------------------------------------------------------
+# -- plain ------------------------------------------------------------------------------------
 
 
 def plain(found: CellTotals) -> tuple[Vector, Matrix]:
-    """Algorithm 1 of Betlei et al. (2021): S / C by cell and arm, and their difference.
+    """Algorithm 1 of Betlei et al. (2021): S / C by cell and arm, and the arms' difference.
 
-    A cell with a noisy count below one is divided by one, and means are cut to the outcome's
-    bounds. Returns effects, shape (cells,), and a diagonal root of their covariance.
+    A noisy count below one is replaced by one, and means are clipped to the outcome's bounds.
+    Returns effects, shape (cells,), and a diagonal root of their covariance.
     """
     rows = np.maximum(found.count, 1.0)
     mean = np.clip(found.total / rows, -found.half, found.half)
@@ -191,7 +192,7 @@ def shrunk(found: CellTotals, points: Matrix, propensity: float | None) -> tuple
     points : Matrix
         Positions of the cells, shape (cells, k).
     propensity : float or None
-        A trial's known share of treated rows: counts of the arms then tell of each other.
+        A trial's known share of treated rows; it links the counts of the two arms.
     """
     spans = _spans(points)
     rows = smooth_counts(found, spans, propensity)
@@ -243,7 +244,7 @@ def smooth_counts(found: CellTotals, spans: dict[str, Matrix], propensity: float
 
 
 def _smooth(count: Vector, noise: float, spans: dict[str, Matrix]) -> Vector:
-    """Posterior mean of counts that are a smooth density and Poisson variation about it."""
+    """Posterior mean of counts: a smooth density plus Poisson variation."""
     cells = len(count)
     level = max(float(count.sum()), 1.0) / cells
     ones = np.ones((cells, 1))
@@ -251,7 +252,7 @@ def _smooth(count: Vector, noise: float, spans: dict[str, Matrix]) -> Vector:
     for name, size, alone in itertools.product(("linear", "smooth", "rough"), (0.1, 0.5), (0, 0.5)):
         if name not in spans:
             continue
-        own = level + (alone * level) ** 2  # of a count about the smooth density
+        own = level + (alone * level) ** 2  # variance of a count around the smooth density
         scale = 1.0 / np.sqrt(noise + own)
         design = np.hstack([ones, size * spans[name]]) * (level * scale)
         evidence, mean, _ = _regression(design, (count - level) * scale)
@@ -277,10 +278,10 @@ def _regression(design: Matrix, seen: Vector) -> tuple[float, Vector, Matrix]:
 
 
 class CellPosterior(NamedTuple):
-    """The effect's coefficients under one model, and its log evidence with its prior.
+    """Coefficients of the effect under one model, with the log of evidence times prior.
 
     `factor` is the Cholesky factor of the precision of all coefficients, in units of their prior
-    sds `scale`; `mine` of them are the effect's, those of `functions`.
+    sds `scale`. `mine` marks the effect's coefficients, which belong to `functions`.
     """
 
     evidence: float
@@ -299,14 +300,14 @@ class CellPosterior(NamedTuple):
 def _average(
     seen: Matrix, weight: Matrix, spans: dict[str, Matrix], half: float
 ) -> tuple[Vector, Matrix]:
-    """The effects' mean and a root of their covariance over all models, weighted by evidence.
+    """Mean of the effects and a root of their covariance, over all models weighted by evidence.
 
-    `seen` are standardised sums, and `weight` is n / sd, shape (cells, 2).
+    `seen` are standardized sums, and `weight` is n / sd, shape (cells, 2).
     """
     cells = len(seen)
     functions = np.hstack([np.ones((cells, 1)), *spans.values()])
     owner = np.repeat(["average", *spans], [1, *(s.shape[1] for s in spans.values())])
-    own = functions.T  # moments of both arms, once for all models
+    own = functions.T  # moments of both arms, computed once for all models
     grams = [(own * weight[:, t] ** 2) @ functions for t in (0, 1)]
     crosses = [own @ (weight[:, t] * seen[:, t]) for t in (0, 1)]
     gram = np.block([[grams[0] + grams[1], grams[1]], [grams[1], grams[1]]])
@@ -332,7 +333,7 @@ def _average(
         for chance, r in zip(chances, kept, strict=True)
     ]
     between = (values - mean).T * np.sqrt(chances)
-    # a root of the same covariance with as few columns as needed
+    # a root of the covariance with as few columns as needed
     left, sizes, _ = np.linalg.svd(np.hstack([*roots, between]), full_matrices=False)
     used = sizes > 1e-7 * max(float(sizes[0]), 1e-300)
     return mean, np.asarray(left[:, used] * sizes[used])
@@ -344,7 +345,7 @@ def _structures(owner: Vector, half: float) -> list[tuple[Vector, float]]:
     found = [(np.zeros(len(owner)), np.log(NO_VARIATION))]
     others = len(names) * len(CELL_SDS)
     for name, size in itertools.product(names, CELL_SDS):
-        # what is smooth or rough may have a trend too
+        # smooth and rough processes may have a linear trend too
         sd = size * half * ((owner == name) | ((owner == "linear") & (name != "alone")))
         found.append((sd, np.log((1 - NO_VARIATION) / max(others, 1))))
     return found
@@ -369,23 +370,23 @@ def _posterior(
 # -- uplift curves ----------------------------------------------------------------------------
 
 BAND_DRAWS, MOST_NUMBERS = 4000, 4_000_000
-"""Simulated tables of the bands: fewer where a table has many cells."""
+"""Number of simulated tables for the bands; tables with many cells get fewer."""
 
-_PUBLIC_SEED = 20_211_210  # quadrature points of the bands, not noise; they are public
+_PUBLIC_SEED = 20_211_210  # fixed quadrature points of the bands, public, not privacy noise
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A gain by the share of rows that is treated, best cells first, and the area under it.
+    """The gain by the share of rows treated, best cells first, and the area under the curve.
 
     Attributes
     ----------
     share : Vector
         From 0 to 1, shape (cells + 1,).
     gain, spread : Vector
-        In units of the outcome for each row of all; standard deviations.
+        Gain per row of the population, in units of the outcome, and its standard deviation.
     random : Vector
-        The gain of treating as many rows by chance: a straight line to the overall effect.
+        The gain of treating as many rows at random: a straight line to the overall effect.
     area, area_spread, random_area : float
     """
 
@@ -401,10 +402,10 @@ class Curve:
 def curves(found: CellTotals, ranking: Vector) -> dict[str, Curve]:
     """Curves "uplift" and "qini" of treating cells in the order of `ranking`, largest first.
 
-    With counts N and means Y by arm among the share phi of rows ranked highest, uplift(phi) = phi
-    (Y_1 - Y_0), as in Jaskowski and Jaroszewicz (2012), and qini(phi) = N_1(phi) / N_1 (Y_1 - Y_0)
-    (Radcliffe 2007, for each treated row). Standard deviations hold the noise and the sampling of
-    the rows, by simulation.
+    N are the counts and Y the means by arm, among the share phi of rows ranked highest. Then
+    uplift(phi) = phi (Y_1 - Y_0), as in Jaskowski and Jaroszewicz (2012), and
+    qini(phi) = N_1(phi) / N_1 (Y_1 - Y_0) (Radcliffe 2007, for each treated row). Standard
+    deviations include the noise and the sampling of the rows, by simulation.
     """
     order = np.argsort(-ranking, kind="stable")
     count, total = found.count[order], found.total[order]
@@ -412,7 +413,7 @@ def curves(found: CellTotals, ranking: Vector) -> dict[str, Curve]:
     rows = np.maximum(count, 1.0)
     sampled = found.total_variance + found.sampled * rows
     size = (min(BAND_DRAWS, max(MOST_NUMBERS // count.size, 100)), *count.shape)
-    # a cell's noise on its count and the sampling of who is in it; its sum moves with both
+    # a count varies by its noise and by the sampling of rows; the sampling also changes the sums
     mean = np.clip(total / rows, -found.half, found.half)
     moved = rng.standard_normal(size) * np.sqrt(found.most_rows * rows)
     counts = count + moved + rng.standard_normal(size) * np.sqrt(found.count_variance)
@@ -441,7 +442,7 @@ def _gains(count: Matrix, total: Matrix, half: float, name: str) -> tuple[Vector
 
 
 def _area(share: Vector, gain: Vector) -> Vector:
-    """By trapezia along the last axis."""
+    """Area by the trapezoidal rule along the last axis."""
     step, height = np.diff(share, axis=-1), 0.5 * (gain[..., 1:] + gain[..., :-1])
     return np.asarray((step * height).sum(axis=-1))
 
@@ -458,7 +459,7 @@ SPAN = 5.5
 """The default has sqrt(n epsilon) / SPAN cells; half or twice as many cost little."""
 
 UNKNOWN_ROWS_CELLS = 32
-"""Cells of the default where the number of rows is not public."""
+"""Cells of the default if the number of rows is not public."""
 
 
 def bound(
@@ -484,11 +485,11 @@ def bound(
 def by_bound(
     rows: float, epsilon: float, lipschitz: float, sigma: float, width: float, most: int
 ) -> int:
-    """The number of groups of least bound, among those for which it holds (Corollary 1).
+    """Number of groups with the least bound, among those for which the bound holds (Corollary 1).
 
-    It grows like sqrt(n epsilon) where noise counts most, as the derivatives 4 L / p^3 and
-    2 (24 D)^2 p / (n epsilon)^2 then balance (section 2.4.2 prints n epsilon, which does not follow
-    from Eq. 7), and like n^(1/3) where it does not.
+    If noise dominates, the number grows like sqrt(n epsilon), as the derivatives 4 L / p^3 and
+    2 (24 D)^2 p / (n epsilon)^2 then balance. (Section 2.4.2 prints n epsilon, which does not
+    follow from Eq. 7.) Otherwise the number grows like n^(1/3).
     """
     allowed = rows * epsilon / (8 * math.log(1 / FAILURE))
     groups = np.arange(1.0, max(1, min(most, math.floor(allowed))) + 1)
@@ -496,7 +497,7 @@ def by_bound(
 
 
 def fine(rows: float | None, epsilon: float) -> int:
-    """Cells of the default: a finer grid than one would tune, as cells are shrunk."""
+    """Cells of the default: a finer grid than tuning would choose, because cells are shrunk."""
     if rows is None:
         return UNKNOWN_ROWS_CELLS
     return int(

@@ -1,21 +1,23 @@
-"""Propensity and mean outcome learned together, and the bias that their errors leave.
+"""Propensity and mean outcome learned together, and the bias from their errors.
 
-The mean outcome is eta = b + e tau with a baseline b. What confounds drives both e(x) and b(x), so
-their coefficients are taken to be correlated, with an unknown rho:
+The mean outcome is eta = b + e tau with a baseline b. Confounders affect both e(x) and b(x), so
+the model lets their coefficients correlate, with an unknown rho:
 
     (beta_e, beta_b)_j ~ N(0, [[t_e, rho sqrt(t_e t_b)], [., t_b]]_j),
     beta_y = beta_b + tau beta_e,   moments_k ~ N(G_k beta_k, N_k) for k = e, y.
 
-The average of doubly robust scores errs by the remainder d_e' W (d_y - tau d_e), where d are the
-errors of the coefficients and W = E[phi phi' / (e (1 - e))]. Learned apart, both shrink to zero
-where noise is large, and a narrow interval hides the bias. Learned together, the remainder has a
-mean and a spread, and both widen the interval. Spreads are `Priors.law_inflation` times those of
-the posterior, for two reasons. Prior variances are fitted, not averaged over. And a bias does not
-vary between repetitions of a study: 1.96 root-sum-of-squares standard errors cover a bias of one
-spread in 95 % of them, and with this factor one of 1.4 spreads, which five laws of six stay below
-(cf. Armstrong and Kolesar 2018).
+The average of doubly robust scores has the error d_e' W (d_y - tau d_e), called the remainder.
+Here d are the errors of the coefficients and W = E[phi phi' / (e (1 - e))]. If e and y are learned
+separately, both shrink to zero with large noise, and a narrow interval hides the bias. If they are
+learned together, the remainder has a mean and a spread, and both widen the interval.
 
-In the residual product (T - e)(Y - eta), the errors leave d_e(x) d_b(x) beside
+Spreads are the posterior spreads times `Priors.law_inflation`, for two reasons. First, prior
+variances are fitted, not averaged over. Second, a bias does not vary between repetitions of a
+study. With 1.96 root-sum-of-squares standard errors, an interval covers a bias of one spread in 95%
+of repetitions. With the factor it covers a bias of 1.4 spreads, and five of six simulated scenarios
+stay below 1.4 (cf. Armstrong and Kolesar 2018).
+
+In the residual product (T - e)(Y - eta), the errors add d_e(x) d_b(x) to
 E[(T - e)^2 | x] tau(x), where d_b = d_y - tau d_e (Nie and Wager 2021, Section 2)."""
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from privcausal.typing import Mask, Matrix, Vector
 
 @dataclass(frozen=True)
 class Remainder:
-    """Mean and standard deviation of the bias by errors of nuisances, given the moments."""
+    """Mean and standard deviation of the bias from nuisance errors, given the moments."""
 
     mean: float
     sd: float
@@ -50,8 +52,8 @@ class Remainder:
 class RegressionPair:
     """Two regressions learned together, given the constant part of the effect.
 
-    `shared` (p,) is true where their coefficients have the correlation rho, and false where they
-    have none (the intercept's).
+    `shared` (p,) is true if two coefficients have the correlation rho, and false if they are
+    uncorrelated (the intercept's).
     """
 
     e: regression.Regression
@@ -90,11 +92,11 @@ class RegressionPair:
 
     @property
     def support(self) -> float:
-        """Log marginal likelihood of both regressions, less that of zero coefficients."""
+        """Log marginal likelihood of both regressions, minus its value for zero coefficients."""
         return _gain(self.e) + _gain(self.y)
 
     def without(self) -> RegressionPair:
-        """The same with all coefficients known to be zero."""
+        """This pair with all coefficients known to be zero."""
         none = np.zeros_like(self.e.prior)
         e, y = replace(self.e, prior=none), replace(self.y, prior=none)
         return replace(self, e=e, y=y, shared=np.zeros_like(self.shared))
@@ -112,7 +114,7 @@ class RegressionPair:
         return e, y - self.effect * e
 
     def confounding(self, weight: Matrix) -> float:
-        """beta_e' W beta_b: the confounding by the fitted coefficients."""
+        """beta_e' W beta_b: the confounding that the fitted coefficients imply."""
         e, b = self.slopes
         return float(e @ weight @ b)
 
@@ -124,14 +126,14 @@ class RegressionPair:
         return np.asarray(np.tensordot(self._weights, each, 1))
 
     def remainder(self, weight: Matrix, gap: Vector | float = 0.0) -> Remainder:
-        """Law of (d_e' W + gap') (d_y - effect d_e) under the posterior.
+        """Mean and sd of (d_e' W + gap') (d_y - effect d_e) under the posterior.
 
         Parameters
         ----------
         weight : Matrix
             W, shape (p, p).
         gap : Vector
-            E[w g phi], shape (p,), where the propensity in use is the fitted one less g.
+            E[w g phi], shape (p,), if the propensity in use is the fitted propensity minus g.
         """
         p = len(self.shared)
         one = np.eye(p)
@@ -159,7 +161,7 @@ def _posterior(
     """Log marginal likelihood; mean and covariance of the coefficients."""
     p = len(e.cross)
     one, across, two = prior
-    # the joint prior covariance has diagonal blocks, and the joint design has none across
+    # the joint prior covariance has diagonal blocks; the joint design is block diagonal
     lead, total = np.empty((2 * p, 2 * p)), np.empty((2 * p, 2 * p))
     lead[:p, :p], lead[:p, p:] = e.gram * one, e.gram * across
     lead[p:, :p], lead[p:, p:] = y.gram * across, y.gram * two
@@ -167,7 +169,7 @@ def _posterior(
     np.matmul(lead[:, p:], y.gram.T, out=total[:, p:])
     total[:p, :p] += e.error
     total[p:, p:] += y.error
-    # both regressions in their own units, or rounding decides
+    # each regression in its own units, to avoid rounding errors
     scale = 1.0 / np.sqrt(total.diagonal())
     total *= scale
     total *= scale[:, None]
@@ -201,7 +203,7 @@ def _gain(one: regression.Regression) -> float:
 
 
 def unrelated(weight: Matrix, e_cov: Matrix, y_cov: Matrix) -> Remainder:
-    """The same for nuisances learned apart, with errors correlated by a rho uniform on (-1, 1).
+    """`RegressionPair.remainder` if both are learned apart: rho is uniform on (-1, 1).
 
     Var = tr(W V_e W V_y) + E[rho^2] (sum of the roots of the eigenvalues of W V_e W V_y)^2.
     """
@@ -213,7 +215,7 @@ def unrelated(weight: Matrix, e_cov: Matrix, y_cov: Matrix) -> Remainder:
 # -- in the residual product ------------------------------------------------------------------
 
 NEGLIGIBLE = 1e-3
-"""Laws of less weight are left out: each costs a covariance and says nothing."""
+"""Distributions with less weight are skipped: each costs a covariance and adds little."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,17 +230,17 @@ class BiasSource:
 
 @dataclass(frozen=True, eq=False)
 class ProductBias:
-    """Mean of d_e d_b at the points, shape (N,), and covariance between them, (N, N)."""
+    """Mean of d_e d_b at the points, shape (N,), and covariance between the points, (N, N)."""
 
     mean: Vector
     cov: Matrix
 
 
 def leftover(sources: Sequence[BiasSource]) -> ProductBias:
-    """Law of d_e d_b at the points; errors of different pairs are independent.
+    """Mean and covariance of d_e d_b at the points; errors of different pairs are independent.
 
     Given rho, the errors at two points are normal with covariances C_ee, C_bb, C_eb
-    and means m_e, m_b. By Isserlis' theorem their products have the mean C_eb(x, x) + m_e m_b and
+    and means m_e, m_b. By Isserlis' theorem, their products have the mean C_eb(x, x) + m_e m_b and
     the covariance C_ee C_bb + C_eb C_be plus terms of the means. The variation of the mean with rho
     is added.
     """
@@ -256,16 +258,17 @@ def leftover(sources: Sequence[BiasSource]) -> ProductBias:
 
 
 def _turned(source: BiasSource, mean: Vector) -> tuple[Vector, Vector]:
-    """Errors of the coefficients of e and of b, where those of (e, y) are `mean` (2p,)."""
+    """Errors of the coefficients of e and of b, where (e, y) have the coefficients `mean` (2p,)."""
     p = len(source.e)
     d_e = mean[:p] - source.e
     return d_e, mean[p:] - source.y - source.pair.effect * d_e
 
 
 def _of_pair(source: BiasSource) -> ProductBias:
-    """With second moments A_ee = C_ee + m_e m_e', and so A_bb and A_eb, the covariance is
+    """Mean and covariance for one pair.
 
-    A_ee A_bb + A_eb A_be - 2 v v' entry by entry, v = m_e m_b at the points.
+    Let A_ee = C_ee + m_e m_e' be the second moments, and define A_bb and A_eb in the same way. With
+    v = m_e m_b at the points, the covariance is A_ee A_bb + A_eb A_be - 2 v v', entry by entry.
     """
     phi, p, tau = source.phi, len(source.e), source.pair.effect
     turned = np.ascontiguousarray(phi.T)

@@ -1,8 +1,8 @@
-"""Where sizes are cut, from noisy histograms of them: least squared noise plus squared bias.
+"""Clipping thresholds from noisy histograms of sizes: least squared noise plus squared bias.
 
-The bias of a cut is an estimate where a shape or a nuisance is learned: it may bias these, but an
-average only by the product with the error of the propensity. It is a bound (`ranges`) for averages
-and regressions, whose intervals claim coverage."""
+The bias of clipping is estimated if a shape or a nuisance is learned. It may bias these directly,
+but it biases an average only by the product with the error of the propensity. The bias is bounded
+(`ranges`) for averages and regressions, because their intervals claim coverage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.typing import Matrix, Vector
 
 SCORE_HALF_OCTAVES = 40
-"""Bins of a score's size below its bound, down to a millionth of it."""
+"""Bins of a score's size below its bound, down to a millionth of the bound."""
 
 
 def score_edges(bound: float, bins: int = SCORE_HALF_OCTAVES) -> Vector:
@@ -31,14 +31,17 @@ def score_edges(bound: float, bins: int = SCORE_HALF_OCTAVES) -> Vector:
 
 @dataclass(frozen=True)
 class Cut:
-    """A cut and the most that it moves the mean score."""
+    """A clipping threshold and the maximum change of the mean score."""
 
     at: float
     bias: float
 
     @classmethod
     def least(cls, cuts: Vector, noise: float, bias: Vector, weight: float = 1.0) -> Cut:
-        """That of least squared error; `noise` is an sd per unit of the cut, of this `weight`."""
+        """The threshold of least squared error.
+
+        `noise` is an sd per unit of the threshold; its square has this `weight`.
+        """
         best = int(np.argmin(weight * (noise * cuts) ** 2 + bias**2))
         return cls(float(cuts[best]), float(bias[best]))
 
@@ -46,17 +49,17 @@ class Cut:
 # -- shapes and nuisances ---------------------------------------------------------------------
 
 SHAPE_OCTAVES = 16
-"""Bins, from a 256th of the bound on: lower cuts are never worth it."""
+"""Bins, from a 256th of the bound on: lower thresholds are never useful."""
 
 SHAPE_CUTS = 60
-"""Cuts that are tried, 9 % apart."""
+"""Clipping thresholds that are tried, 9% apart."""
 
 TAIL, COMPANY, LONE = 3.0, 2.0, 4.0
-"""A tail bin counts at TAIL noise sds if the bin below it has COMPANY of them, and at LONE else:
-with 17 bins one release in a thousand invents a tail."""
+"""A tail bin counts at TAIL noise sds if the bin below it has at least COMPANY noise sds. Otherwise
+it counts at LONE noise sds. With 17 bins, one release in a thousand invents a tail."""
 
 NEAR_BINS = 4
-"""Bins (two octaves) beyond the last that stands out, whose counts together tell of a tail."""
+"""Bins (two octaves) beyond the last detected bin; their total count shows a tail."""
 
 
 def size_edges(bound: float) -> Vector:
@@ -66,9 +69,9 @@ def size_edges(bound: float) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class AbsHistogram:
-    """Cleaned counts of |score| by bin; `silent` if nothing stands out.
+    """Cleaned counts of |score| by bin; `silent` if no bin is detectable.
 
-    `tail` is the noisy number of scores in the `NEAR` bins beyond the last that stands out.
+    `tail` is the noisy number of scores in the `NEAR_BINS` bins beyond the last detected bin.
     """
 
     edges: Vector
@@ -88,15 +91,15 @@ class AbsHistogram:
 
     @property
     def cuts(self) -> Vector:
-        """Cuts that are tried, shape (SHAPE_CUTS,)."""
+        """Clipping thresholds that are tried, shape (SHAPE_CUTS,)."""
         return np.geomspace(self.edges[2], self.edges[-1], SHAPE_CUTS)
 
     def excess(self, cut: float) -> float:
-        """Mean of (|score| - cut)+ as far as the histogram shows."""
+        """Mean of (|score| - cut)+ according to the histogram."""
         return float(self.counts @ np.maximum(self.typical - cut, 0.0)) / self.total
 
     def rms(self, cut: float) -> float:
-        """Root mean square of the score cut at `cut`."""
+        """Root mean square of the score clipped at `cut`."""
         return float(np.sqrt(self.counts @ np.minimum(self.typical, cut) ** 2 / self.total))
 
     def below(self, cut: float) -> float:
@@ -105,12 +108,12 @@ class AbsHistogram:
 
     @property
     def reach(self) -> float:
-        """Upper border of the last bin that stands out."""
+        """Upper border of the last detected bin."""
         return float(self.edges[np.flatnonzero(self.counts > 0)[-1]])
 
 
 def without_noise_tail(counts: Vector, noise_sd: float, borders: Vector) -> AbsHistogram:
-    """Drop tail bins that do not stand out from the noise."""
+    """Drop tail bins that cannot be distinguished from the noise."""
     kept = counts.copy()
     for i in range(len(kept) - 1, -1, -1):
         lone = i > 0 and kept[i - 1] < COMPANY * noise_sd
@@ -120,7 +123,7 @@ def without_noise_tail(counts: Vector, noise_sd: float, borders: Vector) -> AbsH
     last = int(np.flatnonzero(kept)[-1]) if kept.any() else len(kept)
     tail = float(counts[last + 1 : last + 1 + NEAR_BINS].sum())
     silent = not kept.any()
-    if silent:  # all noise: assume the widest, which costs accuracy and never the claim
+    if silent:  # all noise: assume the widest bin; it costs accuracy, not validity
         kept[-1] = 1.0
     return AbsHistogram(borders, np.maximum(kept, 0.0), noise_sd, silent, tail)
 
@@ -128,25 +131,25 @@ def without_noise_tail(counts: Vector, noise_sd: float, borders: Vector) -> AbsH
 def threshold_for_effect(
     sizes: AbsHistogram, noise_per_cut: float, *, bias: float = PRIORS.cut_bias
 ) -> float:
-    """Cut of least cut_noise (noise_per_cut M)^2 + (bias x excess(M))^2, for estimating tau(x)."""
+    """Threshold M minimizing cut_noise (noise_per_cut M)^2 + (bias x excess(M))^2, for tau(x)."""
     lost = np.array([bias * sizes.excess(m) for m in sizes.cuts])
     return Cut.least(sizes.cuts, noise_per_cut, lost, PRIORS.cut_noise).at
 
 
 def cut_of_least_error(sizes: AbsHistogram, noise_per_cut: float) -> Cut:
-    """Cut of least squared noise and squared bias (`unseen_bias`)."""
+    """Clipping threshold of least squared noise and squared bias (`unseen_bias`)."""
     lost = np.array([unseen_bias(sizes, m) for m in sizes.cuts])
     return Cut.least(sizes.cuts, noise_per_cut, lost)
 
 
 def unseen_bias(sizes: AbsHistogram, cut: float) -> float:
-    """Clipping bias to allow for, as a standard deviation, where a shape is learned.
+    """Allowance for clipping bias, as a standard deviation, if a shape is learned.
 
-    Scores beyond the cut that the histogram shows count in full, as those of a skewed outcome have
-    one sign there. Those that no bin shows count by half a cut each and the part
-    `Priors.one_sided`. They are half the rows that would stand out, or what the bins beyond hold
-    together if that is more; and at most the share 4/9 (rms/cut)^2 that a unimodal law can have
-    there (Vysochanskij and Petunin 1980).
+    Scores beyond the threshold that the histogram shows count in full, because a skewed outcome's
+    scores have one sign there. Each score that no bin shows counts by half the threshold, times
+    `Priors.one_sided`. The assumed number of such scores is half of a detectable count, or the
+    total of the bins beyond if that is more. It is at most the share 4/9 (rms/cut)^2 that a
+    unimodal distribution can have there (Vysochanskij and Petunin 1980).
     """
     if cut >= sizes.edges[-1]:
         return 0.0
@@ -162,12 +165,12 @@ RESIDUAL_SCALES = 60
 def denoise_normal(
     counts: Vector, noise_sd: float, borders: Vector, count: float, e: Vector
 ) -> AbsHistogram:
-    """Cleaned counts of |(T - e)(Y - eta)|, shrunk towards those of a normal residual.
+    """Cleaned counts of |(T - e)(Y - eta)|, shrunk towards the counts for a normal residual.
 
-    With few rows or little budget the histogram is mostly noise, and a cut read from it may be far
-    off. With a residual N(0, s^2) the product is normal within each arm, with sd s e(x) or s (1 -
-    e(x)); s is averaged over by its likelihood. What the counts say beyond noise is kept: heavier
-    tails count as soon as they can be seen.
+    With few rows or little budget the histogram is mostly noise, and a threshold based on it may be
+    very inaccurate. For a residual N(0, s^2), the product is normal within each arm, with sd s e(x)
+    or s (1 - e(x)). The model averages over s by its likelihood. Counts beyond noise are kept:
+    heavier tails count as soon as they are detectable.
 
     Parameters
     ----------
@@ -195,9 +198,9 @@ def denoise_normal(
 
 # -- scores of averages -----------------------------------------------------------------------
 #
-# Scores of the smaller arm are larger, as they are divided by its share of the rows. So sizes are
-# kept apart by arm, each over the weight of an outcome in its scores. That makes the arms alike:
-# what reaches far in one is taken to reach as far in the other.
+# Scores of the smaller arm are larger, because they are divided by its share of the rows. Each arm
+# therefore has its own sizes, divided by the weight of an outcome in its scores. This puts both
+# arms on the same scale. A large value detected in one arm is assumed possible in the other arm.
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +222,7 @@ class ArmSizes:
 
     @cached_property
     def reach(self) -> float:
-        """How far sizes are seen, in one arm or both together; 0 if nowhere."""
+        """Largest detected size, in one arm or both together; 0 if no size is detected."""
         found = (
             ranges.visible_cells(counts, noise_sd, ranges.LOOKS)
             for counts, noise_sd in self._looked
@@ -228,13 +231,13 @@ class ArmSizes:
         return float(self.edges[seen[-1]]) if len(seen) else 0.0
 
     def rms(self, cut: float) -> float:
-        """Root mean square of the scores cut at `cut`, of the sizes that are seen; 0 if none."""
+        """Root mean square of the detected scores after clipping at `cut`; 0 if none."""
         seen = np.where(self.edges <= self.reach, np.maximum(self.counts, 0.0), 0.0)
         size = np.minimum(PRIORS.bin_typical * self.edges / self.factors[:, None], cut)
         return float(np.sqrt((seen * size**2).sum() / max(seen.sum(), 1.0)))
 
     def hidden(self, reach: Vector, anywhere: bool) -> tuple[Vector, float]:
-        """Most rows beyond `reach` in each arm, and in both."""
+        """Maximum number of rows beyond `reach` in each arm, and in both."""
         starts = zip(self._looked, [*reach, reach.max()], strict=True)
         found = [
             ranges.hidden_beyond(start, *one, self.edges, ranges.LOOKS, anywhere=anywhere)
@@ -245,10 +248,10 @@ class ArmSizes:
 
 @dataclass(frozen=True, eq=False)
 class Extremes:
-    """What the scores of a synthetic population could be, by arm, shape (A, N) each.
+    """Possible scores of a synthetic population, by arm, shape (A, N) each.
 
-    `sizes` are the largest |score| for outcomes within their bounds, `weights` the slopes of the
-    score in the outcome, `chances` the probabilities of the arms.
+    `sizes` are the largest |score| for outcomes within their bounds. `weights` are the slopes of
+    the score in the outcome, and `chances` the probabilities of the arms.
     """
 
     sizes: Matrix
@@ -257,38 +260,38 @@ class Extremes:
 
     @property
     def shares(self) -> Vector:
-        """Of the arms among the rows, shape (A,)."""
+        """Share of rows in each arm, shape (A,)."""
         return np.asarray(self.chances.mean(axis=1))
 
     @property
     def largest(self) -> Vector:
-        """By arm, shape (A,)."""
+        """Largest |score| by arm, shape (A,)."""
         return np.asarray(self.sizes.max(axis=1))
 
     @property
     def unit(self) -> float:
-        """One unit of the outcome, in sizes that `factors` make alike."""
+        """One unit of the outcome, on the scale that `factors` give both arms."""
         return float(self._typical.min())
 
     @property
     def unit_most(self) -> float:
-        """One unit of the outcome, in scores of the arm where it weighs most."""
+        """One unit of the outcome, in scores of the arm with the largest weight."""
         return float(self._typical.max())
 
     @property
     def factors(self) -> Vector:
-        """Make the outcome's mean weights alike in both arms; the larger is 1."""
+        """Factors that make the outcome's mean weight equal in both arms; the larger is 1."""
         return np.asarray(self._typical.min() / self._typical)
 
     @property
     def _typical(self) -> Vector:
         weighed = (self.chances * np.abs(self.weights)).mean(axis=1)
         typical = np.maximum(weighed / np.maximum(self.shares, 1e-12), 1e-12)
-        # scores of one arm's mean have no outcomes of the other
+        # scores of one arm's mean do not include outcomes of the other arm
         return np.asarray(np.where(weighed > 0, typical, typical.max()))
 
     def excess(self, cut: float) -> float:
-        """Most that the mean of the scores can lose by a cut, whatever the outcomes."""
+        """Maximum loss of the mean of the scores by clipping, for any outcomes."""
         lost = np.maximum(self.sizes - cut, 0.0)
         return float((self.chances * lost).sum(axis=0).mean())
 
@@ -302,26 +305,27 @@ def score_cut(
     *,
     anywhere: bool = False,
 ) -> Cut:
-    """The cut of least squared noise plus squared bound of the bias.
+    """The threshold of least squared noise plus squared bound of the bias.
 
-    Where the outcome has no scale (two values, rare events) the bound is that for any outcomes.
+    If the outcome's scale is unknown (two values, rare events), the bound is the bound for any
+    outcomes.
 
     Parameters
     ----------
     noise_per_cut : float
-        Noise sd of the mean score per unit of the cut.
+        Noise sd of the mean score per unit of the threshold.
     look : Look or None
-        A first look at the outcome.
+        Summary of an exploratory histogram of the outcome.
     rows : float
         (Noisy) number of rows.
     anywhere : bool
-        Whether hidden scores may be as large as any (no condition on their tail).
+        Whether hidden scores may have any size (no tail condition).
     """
     bias: Callable[[float], float] = extremes.excess
     largest = float(extremes.largest.max())
     start = PRIORS.lowest_cut * largest
     scaled = look is None or look.scaled
-    # where most outcomes are alike, or scores too few to be seen, outcomes tell how far they reach
+    # if most outcomes are equal, or no score is detected, the outcomes' detected range is used
     least = look.reach if look and sizes and (look.mostly or not sizes.reach) else 0.0
     if sizes is not None and scaled and max(sizes.reach, least) > 0:
         start, largest, bias = _tails(extremes, sizes, least, rows, anywhere)
@@ -333,10 +337,10 @@ def score_cut(
 def _tails(
     extremes: Extremes, sizes: ArmSizes, least: float, rows: float, anywhere: bool
 ) -> tuple[float, float, Callable[[float], float]]:
-    """The least and the largest cut, and the bound of the bias by the tail condition.
+    """The least and the largest threshold, and the bound of the bias by the tail condition.
 
-    What is seen in the bin of an arm's largest possible score lies below that score. What is seen
-    further out speaks against the synthetic population.
+    Scores detected in the bin of an arm's largest possible score are assumed to lie below that
+    score. Scores detected further out contradict the synthetic population.
     """
     factors = sizes.factors
     ends = extremes.largest * factors
@@ -350,7 +354,7 @@ def _tails(
 
     def bias(cut: float) -> float:
         each = [float(law.excess(cut * f)) / f for law, f in zip(laws, factors, strict=True)]
-        # as many hidden rows as there may be, where they weigh most
+        # place as many hidden rows as possible in the arm with the largest weight
         left, lost = both, 0.0
         for arm in np.argsort(np.negative(each), kind="stable").tolist():
             own = min(float(most[arm]), left)
@@ -362,17 +366,17 @@ def _tails(
 
 
 LEAST_KEPT = 0.5
-"""At most half the slope is taken to be lost: the model is too rough for more."""
+"""At most half the slope is assumed to be lost, because the model is too rough for more."""
 
 
 def slope_kept(weights: Matrix, slopes: Matrix, chances: Matrix, cut: float, rms: float) -> float:
-    """The share of the slope that a cut leaves, for normal residuals.
+    """The share of the slope that remains after clipping, for normal residuals.
 
-    A score s = w (Y - m) is cut at M. If a wrong constant effect shifts the means m, uncut scores
-    tell of it in full and cut ones not at all: the sum of cut scores falls by E[slope 1(|s| < M)],
-    where by the mass, E[slope], it should fall by more. The ratio by the mass would then stay near
-    the centre that scores were cut around. Dividing by the share that is left mends that to first
-    order, as Newton's step to Huber's (1964) estimate would.
+    A score s = w (Y - m) is clipped at M. If a wrong constant effect shifts the means m, scores
+    below M change in full and clipped scores do not change. The sum of clipped scores falls by
+    E[slope 1(|s| < M)], although the mass implies a larger fall, E[slope]. The ratio of sum and
+    mass would then stay near the center that scores were clipped around. Dividing by the remaining
+    share corrects this to first order, as Newton's step to Huber's (1964) estimate would.
 
     Parameters
     ----------
@@ -380,7 +384,7 @@ def slope_kept(weights: Matrix, slopes: Matrix, chances: Matrix, cut: float, rms
         w, the slope of its score, and the probability of the arm, by arm and point of the synthetic
         population, shape (2, N).
     cut, rms : float
-        M, and the root mean square of the scores after the cut.
+        M, and the root mean square of the clipped scores.
     """
     sizes = np.abs(weights) / cut
 
@@ -406,8 +410,10 @@ def slope_kept(weights: Matrix, slopes: Matrix, chances: Matrix, cut: float, rms
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """Noisy counts of sizes up to each of `edges`, shapes (K,); `looks` such histograms share the
-    chance that one of them shows luck."""
+    """Noisy counts of sizes up to each of `edges`, shapes (K,).
+
+    `looks` such histograms share the chance of a false detection.
+    """
 
     counts: Vector
     noise_sd: float
@@ -417,17 +423,18 @@ class Sizes:
     def cut(
         self, noise_per_cut: float, rows: float, least: float = 0.0, *, anywhere: bool = False
     ) -> Cut:
-        """The cut, at or beyond what is seen, of least squared noise plus squared bound of the
-        mean excess; of all sizes of a fit, one is cut like this.
+        """Threshold of least squared noise plus squared bias bound, at or beyond detected sizes.
+
+        The bias bound is a bound of the mean excess. A fit clips one of its sizes in this way.
 
         Parameters
         ----------
         noise_per_cut : float
-            Noise sd of a mean over the rows per unit of the cut.
+            Noise sd of a mean over the rows per unit of the threshold.
         least : float
-            How far sizes are known to reach, of an outcome most of which is at single values.
+            Known minimum for the largest size, for an outcome with most rows at single values.
         anywhere : bool
-            Whether hidden sizes may be as large as any (no condition on their tail).
+            Whether hidden sizes may have any value (no tail condition).
         """
         seen = np.flatnonzero(ranges.visible_cells(self.counts, self.noise_sd, self.looks))
         if not len(seen):
@@ -444,12 +451,12 @@ class Sizes:
 
     @property
     def reach(self) -> float:
-        """How far sizes are seen; the largest edge where none are."""
+        """Largest detected size; the largest edge if no size is detected."""
         return self._seen(ranges.ERROR)
 
     @property
     def sure(self) -> float:
-        """The same without cells that one fit in a thousand sees by luck."""
+        """`reach` at the stricter detection chance `ranges.LUCK` instead of `ranges.ERROR`."""
         return self._seen(ranges.LUCK)
 
     def _seen(self, error: float) -> float:
@@ -457,7 +464,7 @@ class Sizes:
         return float(self.edges[seen[-1] if len(seen) else -1])
 
     def rms(self, cut: float) -> float:
-        """Root mean square of the sizes that are seen, cut at `cut`."""
+        """Root mean square of the detected sizes after clipping at `cut`."""
         seen = np.maximum(self.counts, 0.0)
         size = np.minimum(self.edges, cut)
         return float(np.sqrt(seen @ size**2 / max(seen.sum(), 1.0)))

@@ -1,7 +1,7 @@
 """The difference of two arms' means and its standard error, from noisy sums within the arms.
 
-Every mean is a ratio of noisy sums. Without noise the standard error is that of Welch (1947), which
-is also MacKinnon and White's (1985) HC2 in the regression of Y on T.
+Every mean is a ratio of noisy sums. Without noise the standard error is Welch's (1947), which
+equals MacKinnon and White's (1985) HC2 in the regression of Y on T.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from privcausal.typing import Mask, Matrix, Vector
 class ArmTotals:
     """Noisy sums over the rows of the control and the treated arm, shape (2, 1 + G) each.
 
-    Columns: all rows, then the groups. `total` and `square` sum Y minus the middle of the window,
-    and its square; `square` is None for an outcome of two values, whose square is known.
+    The columns are all rows, then the groups. `total` sums Y minus the middle of the clipping
+    interval, and `square` its square. If the outcome has two values, the square is known and
+    `square` is None.
     """
 
     total: Matrix
@@ -34,7 +35,7 @@ class ArmTotals:
 
 @dataclass(frozen=True, eq=False)
 class JointNoise:
-    """Noise covariances of totals and counts that agree, shape (2, 1 + G, 1 + G) each.
+    """Noise covariances of reconciled totals and counts, shape (2, 1 + G, 1 + G) each.
 
     Each arm's sums over all rows and the groups satisfy `identities`.
     """
@@ -47,9 +48,9 @@ class JointNoise:
 def agreed(
     value: ArmTotals, sd: ArmTotals, parts: Partitions
 ) -> tuple[ArmTotals, ArmTotals, JointNoise | None]:
-    """Sums of each arm that add up over groups that partition the rows; noise sds; joint noise.
+    """Sums of each arm, made to add up over groups that partition the rows; noise sds; joint noise.
 
-    Unchanged, and None, where no groups do.
+    If no groups partition the rows, the sums are unchanged and the joint noise is None.
     """
     rows, rows_sd = value.count.sum(axis=0), np.sqrt((sd.count**2).sum(axis=0))
     identities = upheld(parts, rows, rows_sd, FEW_SDS)
@@ -74,7 +75,7 @@ def agreed(
 
 
 def unseen(value: ArmTotals, sd: ArmTotals) -> Mask:
-    """Which arms (of all rows, of each group) have too few rows to be told from the noise."""
+    """Which arms (of all rows, of each group) have too few rows to distinguish from the noise."""
     return np.asarray(value.count <= FEW_SDS * sd.count)
 
 
@@ -90,11 +91,11 @@ def estimate_difference(
 ) -> AverageEstimate:
     """Treated minus control mean, overall and in each group, with the parts of its variance.
 
-    A group with too few rows to see in one of its arms has no estimate. The mean of an arm with too
-    few rows is the middle of the bounds, give or take half their width. `value` and `sd` are sums
-    and noise sds of their entries; with `noise`, of sums made to agree, covariances between the
-    average and groups follow. `more` are further names of the difference, or `RISKS`, the means of
-    the arms; each has its own groups.
+    A group has no estimate if one of its arms has too few rows to detect. If an arm as a whole has
+    too few rows, its mean is the middle of the bounds, with a standard error of half their width.
+    `value` has the sums and `sd` the noise sds of their entries. If `noise` is given, the sums were
+    reconciled, and the average and groups have covariances. `more` are further names of the
+    difference, or `RISKS`, the means of the arms. Each name has its own groups.
     """
     mean, sampling, privacy = _means(value, sd, window.interval)
     lost = unseen(value, sd)
@@ -132,7 +133,7 @@ def estimate_difference(
 
 
 def _spread(weight: Vector, cov: Matrix) -> Matrix:
-    """Covariance of multiples of one arm's means, (R P, R P); an arm of weight 0 has none."""
+    """Covariance of multiples of one arm's means, (R P, R P); zero for an arm of weight 0."""
     finite = np.where(np.isfinite(cov), cov, 0.0)
     out = np.kron(np.outer(weight, weight), finite)
     lost = np.kron(weight != 0, ~np.isfinite(np.diag(cov)))
@@ -143,7 +144,7 @@ def _spread(weight: Vector, cov: Matrix) -> Matrix:
 def _joint(
     value: ArmTotals, lost: Mask, mean: Matrix, sampling: Matrix, privacy: Matrix, noise: JointNoise
 ) -> list[tuple[Matrix, Matrix]]:
-    """Sampling and privacy covariances of each arm's means; the arms share no row."""
+    """Sampling and privacy covariances of each arm's means; no row is in both arms."""
     lost = lost | np.r_[False, lost[:, 1:].any(axis=0)]
     rows = np.where(lost, 1.0, value.count)
     found = []
@@ -169,8 +170,9 @@ def _means(value: ArmTotals, sd: ArmTotals, window: Interval) -> tuple[Matrix, M
     if value.square is not None and sd.square is not None:
         square, square_sd = np.clip(value.square / rows, 0.0, half**2), sd.square / rows
         least = 0.1
-    # raised by one sd of its own noise, as every variance here (see `average.raised`): that of the
-    # square, and that of mean^2, which is also too large by the noise's variance
+    # Every variance is raised by one sd of its own noise (see `averages.raised`). This noise
+    # combines the noise of the square and of mean^2. The noise's variance also makes mean^2 too
+    # large.
     slack = np.hypot(square_sd, 2 * np.abs(mean) * np.sqrt(privacy))
     variance = square + slack - np.maximum(mean**2 - privacy, 0.0)
     variance = np.maximum(variance, least * square)

@@ -1,20 +1,22 @@
-"""How strong an unmeasured confounder would have to be, from what a fit has released.
+"""Conditional effects, contrasts, slopes, and sensitivity to unmeasured confounders.
 
-With theta = E[Y alpha] of a weight alpha (its Riesz representer) and a regression g, leaving out a
-confounder biases theta by at most
+The sensitivity analysis asks how strong a confounder would have to be. It uses the output of a fit.
+Let theta = E[Y alpha] for a weight alpha (its Riesz representer), and let g be a regression.
+Omitting a confounder biases theta by at most
 
-    S sqrt(C_Y^2 C_D^2),    S^2 = E[(Y - g)^2] E[alpha^2],
+    S sqrt(C_Y^2 C_D^2),    S^2 = E[(Y - g)^2] E[alpha^2].
 
-where C_Y^2 is the share of the residual variance of Y that it explains, and C_D^2 = r / (1 - r) for
-the share r of the variance of alpha that it would add (Chernozhukov, Cinelli, Newey, Sharma and
-Syrgkanis 2022, "Long Story Short", Theorem 2 and Corollary 1). In a linear model of the treatment,
-r is the share of its residual variance (Cinelli and Hazlett 2020).
+C_Y^2 is the share of the residual variance of Y that the confounder explains. C_D^2 equals
+r / (1 - r), where r is the share of the variance of alpha that the confounder would add
+(Chernozhukov, Cinelli, Newey, Sharma and Syrgkanis 2022, "Long Story Short", Theorem 2 and
+Corollary 1). In a linear model of the treatment, r is the share of the treatment's residual
+variance (Cinelli and Hazlett 2020).
 
-S is not released as such. The score of the estimate is tau(x) - theta + alpha (Y - g), with
-n Var = Var(tau) + E[alpha^2 (Y - g)^2]: where the residual variance does not fall with the weight,
-that is at least S^2. So S is taken from the sampling variance of the estimate, which is rather too
-large than too small: as it counts what effects vary, and is raised by its own noise. A larger S
-makes a smaller robustness value.
+S itself is not released. The score of the estimate is tau(x) - theta + alpha (Y - g), with
+n Var = Var(tau) + E[alpha^2 (Y - g)^2]. This is at least S^2 if the residual variance does not
+fall with the weight. We therefore take S from the sampling variance of the estimate. That variance
+also counts the variation of the effects and is raised by its own noise, so S tends to be too
+large rather than too small. A larger S gives a smaller robustness value.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from privcausal.inference.priors import PRIORS
 from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
-# Conditional effects as functions of covariates, with the standard deviation of their error.
+# -- conditional effects with the standard deviation of their error ---------------------------
 
 
 @stored
@@ -56,12 +58,12 @@ class Piece:
 @stored
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """tau(x) as a sum of independent pieces, cut to [-reach, reach] (the outcome's range)."""
+    """tau(x) as a sum of independent pieces, clipped to [-reach, reach] (the outcome's range)."""
 
     pieces: tuple[Piece, ...]
     reach: float
     drawn: ClassVar[bool] = True
-    """Whether it can be drawn along each modifier."""
+    """Whether the effect can be drawn along each modifier."""
 
     def __call__(self, rows: Rows) -> Vector:
         return rows.scratch((self,), lambda: self._of(rows))
@@ -77,7 +79,7 @@ class Effect:
         """Posterior standard deviation, shape (n,)."""
         total = np.zeros(len(rows))
         for piece in self.pieces:
-            phi = np.asfortranarray(rows.phi(piece.additive.features))  # read by column
+            phi = np.asfortranarray(rows.phi(piece.additive.features))  # the loop reads columns
             values, vectors = np.linalg.eigh(piece.cov)
             spread = sum(
                 (max(v, 0.0) * combine(phi, vectors[:, k]) ** 2 for k, v in enumerate(values)),
@@ -99,7 +101,7 @@ class Effect:
 @stored
 @dataclass(frozen=True, eq=False)
 class Predicted(Effect):
-    """tau(x) as a function without a law of its error: its sd is NaN."""
+    """tau(x) as a function whose error distribution is unknown: its sd is NaN."""
 
     function: Function
 
@@ -116,7 +118,7 @@ class Predicted(Effect):
 @stored
 @dataclass(frozen=True, eq=False)
 class Answers(Effect):
-    """tau at declared points; nothing is known elsewhere.
+    """tau at declared points; tau is unknown at all other points.
 
     Attributes
     ----------
@@ -125,7 +127,7 @@ class Answers(Effect):
     points : Matrix
         Scaled columns of the points, shape (d, q).
     value, spread : Vector
-        tau and the sd of its error (NaN where that would tell of rows), shape (d,).
+        tau and the sd of its error, shape (d,). The sd is NaN if it would reveal data of the rows.
     """
 
     design: Design
@@ -136,7 +138,7 @@ class Answers(Effect):
     drawn: ClassVar[bool] = False
 
     def __call__(self, rows: Rows) -> Vector:
-        """tau; NaN elsewhere, as an error would tell that a row is no such point."""
+        """tau; NaN at other points, as an error would reveal that a row is not a declared point."""
         value = np.append(self.value, np.nan)[self._at(rows)]
         return np.asarray(np.minimum(np.maximum(value, -self.reach), self.reach))
 
@@ -148,7 +150,7 @@ class Answers(Effect):
         return self._at(rows) >= 0
 
     def _at(self, rows: Rows) -> Integers:
-        """Index of each row's point, -1 for none."""
+        """Index of each row's point; -1 for a row at no point."""
         position = {point.tobytes(): i for i, point in enumerate(self.points)}
         asked = np.ascontiguousarray(rows.scaled(self.design)[:, self.columns])
         return np.array([position.get(point.tobytes(), -1) for point in asked], np.int64)
@@ -157,11 +159,11 @@ class Answers(Effect):
 # -- polynomials by arm -----------------------------------------------------------------------
 
 RIDGE = 4.0
-"""Regularisation in noise standard deviations (Zhang et al. 2012, section 6.1)."""
+"""Ridge in noise standard deviations (Zhang et al. 2012, section 6.1)."""
 
 
 def trimmed(gram: Matrix, cross: Vector, noise_sd: float) -> Vector:
-    """Coefficients of a noisy squared loss, by a ridge and without directions of no curvature."""
+    """Coefficients of a noisy squared loss, with a ridge and without directions of no curvature."""
     values, vectors = np.linalg.eigh(gram + RIDGE * noise_sd * np.eye(len(gram)))
     kept = values > 1e-9 * max(float(values[-1]), 0.0)
     if not kept.any():
@@ -173,10 +175,10 @@ def trimmed(gram: Matrix, cross: Vector, noise_sd: float) -> Vector:
 @stored
 @dataclass(frozen=True, eq=False)
 class ArmPolynomials:
-    """tau(x) as the difference of two regressions, each cut to the outcome's bounds.
+    """tau(x) as the difference of two regressions, each clipped to the outcome's bounds.
 
-    `coef` (2, size) are those of y less the middle of its bounds, control and treated; `half` is
-    half of the outcome's range.
+    `coef` (2, size) are the coefficients of y less the middle of its bounds, control and treated.
+    `half` is half of the outcome's range.
     """
 
     polynomials: Polynomials
@@ -190,14 +192,14 @@ class ArmPolynomials:
         return np.asarray(means[1] - means[0])
 
     def sd(self, rows: Rows) -> Vector:
-        """Not known: the mechanism's own regularisation biases it."""
+        """NaN: the sd is unknown, because the mechanism's own regularization biases the effect."""
         return np.full(len(rows), np.nan)
 
 
 @stored
 @dataclass(frozen=True, eq=False)
 class ArmLogits(ArmPolynomials):
-    """tau(x) as the difference of two probabilities, of logistic regressions; `half` is 1/2."""
+    """tau(x) as the difference of two probabilities, from logistic regressions; `half` is 1/2."""
 
     def __call__(self, rows: Rows) -> Vector:
         phi = self.polynomials.of(rows.frame)
@@ -205,10 +207,10 @@ class ArmLogits(ArmPolynomials):
         return np.asarray(treated - control)
 
 
-# Linear contrasts of released averages, and ratios of two risks: functions of their joint law.
+# -- linear contrasts of released averages, and ratios of two risks ---------------------------
 
 ANGLES = 720
-"""Points of an ellipse at which a ratio's extremes are first looked for."""
+"""Number of points of an ellipse in the first search for a ratio's extremes."""
 
 
 class Contrasted(NamedTuple):
@@ -220,18 +222,19 @@ class Contrasted(NamedTuple):
     cov: Matrix
 
     def half_widths(self, z: float) -> Vector:
-        """As `AverageEstimate.half_widths`."""
+        """Half-widths, as in `AverageEstimate.half_widths`."""
         return covering(z, self.bias, self.sd)
 
 
 def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contrasted:
     """Sums of the averages by `weights`, shape (k, m).
 
-    Sampling and noise by their joint covariance. How biases of two averages go together is not
-    known: the bound for clipped scores, and the root mean square of the bias by nuisances, of a sum
-    is at most the sum of theirs (Minkowski). If one vector of clipped scores moves all estimates,
-    the bound of a sum is the largest move along it. `more` are further sds, of weights that were
-    released, shape (k,), which are added likewise.
+    Sampling and noise variances use the joint covariance. The dependence between the biases of two
+    averages is unknown. By Minkowski's inequality, the bound for clipped scores of a sum is at most
+    the sum of the bounds. The root mean square of the nuisance bias has the same property. If one
+    vector of clipped scores changes all estimates, the bound of a sum is the largest change along
+    this vector. `more` are further sds, of released weights, shape (k,); they are added in the same
+    way.
     """
     joint = found.sampling + found.privacy
     seen = np.isfinite(found.estimate) & np.isfinite(np.diag(joint))
@@ -248,7 +251,7 @@ def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contras
 
 
 class RatioLimits(NamedTuple):
-    """Estimate of a ratio, standard error, bound of the bias, and limits (0 and infinite too)."""
+    """Estimate of a ratio, standard error, bound of the bias, and limits (maybe 0 or infinite)."""
 
     estimate: float
     std_error: float
@@ -259,12 +262,12 @@ class RatioLimits(NamedTuple):
 
 
 def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: float) -> RatioLimits:
-    """Limits of E[Y(1)] / E[Y(0)], or of the ratio of their odds, by the joint law of both.
+    """Limits of E[Y(1)] / E[Y(0)], or of the ratio of their odds, by their joint distribution.
 
-    They are the ratio's extremes over the risks within `z` standard errors of the released ones
-    (an ellipse), which for the plain ratio are Fieller's (1954) limits and hold however few events
-    there are. Where a risk within reach is 0 (or, for odds, 1) there is no limit on that side. The
-    standard error is by the delta method.
+    The limits are the ratio's extremes over the risks within `z` standard errors of the released
+    risks (an ellipse). For the plain ratio they are Fieller's (1954) limits, which are valid for
+    any number of events. If the ellipse contains a risk of 0 (or, for odds, 1), there is no limit
+    on that side. The standard error is by the delta method.
 
     Parameters
     ----------
@@ -274,7 +277,7 @@ def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: floa
     """
     rows = list(at)
     risk, privacy = found.estimate[rows], found.privacy[np.ix_(rows, rows)]
-    # twice the squared bounds of bias: of any difference of the two they are no less than its own
+    # twice the squared bounds of bias: at least the squared bound for any difference of the two
     random = found.sampling[np.ix_(rows, rows)] + privacy + np.diag(found.remainder[rows] ** 2)
     cov = random + 2 * np.diag(found.clipping[rows] ** 2)
     none = RatioLimits(np.nan, np.nan, np.nan, 0.0, np.inf, np.nan)
@@ -297,9 +300,9 @@ def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: floa
 def late_limits(found: AverageEstimate, z: float) -> tuple[float, float]:
     """Limits of Anderson and Rubin (1949) for the ratio of an instrument's slopes.
 
-    They hold every theta at which reduced form - theta first stage is within `z` standard errors
-    of 0, the bound of cut scores and the remainder included; which holds however weak the
-    instrument is. Where a first stage of 0 is within reach, there is no limit.
+    They contain every theta such that reduced form - theta first stage is within `z` standard
+    errors of 0, allowing for clipping bias and nuisance error. The limits are valid for weak
+    instruments too. If a first stage of 0 is within this distance, there is no limit.
     """
     slopes = slice(1, 3)
     estimate, joint = found.estimate[slopes], (found.sampling + found.privacy)[slopes, slopes]
@@ -310,14 +313,14 @@ def late_limits(found: AverageEstimate, z: float) -> tuple[float, float]:
     scale = np.sqrt(np.maximum(np.diag(found.cov)[slopes] + bound, 1e-300))
 
     def beyond(angle: Vector) -> Vector:
-        """How far cos(angle) reduced - sin(angle) first, in their sds, is outside of its limits."""
+        """Excess of |cos(angle) reduced - sin(angle) first| over its limit, in their sds."""
         weight = np.column_stack([np.cos(angle), -np.sin(angle)]) / scale
         variance = np.maximum(((weight @ joint) * weight).sum(axis=1), 0.0)
         spread = np.sqrt(variance + (np.abs(weight) @ remainder) ** 2)
         limit = covering(z, np.linalg.norm(weight @ moved, axis=1), spread)
         return np.asarray(np.abs(weight @ estimate) - limit)
 
-    # theta is tan(angle) by the sds' ratio, and has no end where the right angle is not beyond
+    # theta is tan(angle) by the sds' ratio; it has no end if the right angle is within the limit
     if beyond(np.array([np.pi / 2]))[0] <= 0:
         return -np.inf, np.inf
     middle = float(np.arctan2(*(estimate / scale * np.sign(estimate[1]))))
@@ -327,10 +330,10 @@ def late_limits(found: AverageEstimate, z: float) -> tuple[float, float]:
 
 
 def _end(beyond: Callable[[Vector], Vector], inside: float, outside: float) -> float:
-    """The furthest angle that is not beyond, between one that is not and one that is."""
+    """The furthest angle that is not beyond; `inside` is not beyond and `outside` is."""
     angles = np.linspace(inside, outside, ANGLES)
     held = beyond(angles) <= 0
-    if not held[0]:  # without spread
+    if not held[0]:  # the spread is zero
         return inside
     last = int(np.flatnonzero(held)[-1])
     near, far = angles[last : last + 2]
@@ -350,7 +353,7 @@ def _log_odds_ratio(risk: Vector) -> float:
 def _extremes(
     log: Callable[[Vector], float], risk: Vector, cov: Matrix, z: float
 ) -> tuple[float, float]:
-    """Least and largest logarithm over the ellipse; both risks of it may be 0, or 1."""
+    """Least and largest logarithm over the ellipse, which may contain risks of 0 or 1."""
     values, vectors = np.linalg.eigh(cov)
     root = z * vectors * np.sqrt(np.maximum(values, 0.0))
     reach = np.sqrt((root**2).sum(axis=1))
@@ -380,12 +383,13 @@ def _extremes(
     return -np.inf if no_low else best(1.0), np.inf if no_high else best(-1.0)
 
 
-# Slopes on treatments, and the ratio of two on an instrument, from one release of vector scores.
+# -- slopes on treatments, and the ratio of two slopes on an instrument -----------------------
 #
-# As in `average`, covariances add sampling, privacy noise, and allowances.
+# One release of vector scores. As in `averages`, covariances add sampling, privacy noise, and
+# allowances.
 
 VectorSums = tuple[Vector, Matrix, Matrix]
-"""Of the scores s, of d d' and of s s', for residuals d of several treatments."""
+"""Sums of the scores s, of d d' and of s s', for residuals d of several treatments."""
 
 
 def estimate_slopes(
@@ -401,12 +405,13 @@ def estimate_slopes(
     lost: float = 0.0,
     unit: float = 1.0,
 ) -> AverageEstimate:
-    """theta = c + (sum d d')^-1 sum s for scores centred at c, over the treatments' unit.
+    """theta = c + (sum d d')^-1 sum s for scores centered at c, over the treatments' unit.
 
-    The sampling covariance is the sandwich, HC0 in the regression of residuals. A cut moves the
-    mean of the scores by at most `bias` in norm, so by Cauchy and Schwarz a slope by that times the
-    norm of a row of the inverse; and a slope by at most the share `lost` of itself. The mean of s_j
-    errs by `remainder`, by the nuisances. `model` is sum d d' as the nuisances say: a prior.
+    The sampling covariance is the sandwich, HC0 in the regression of residuals. Clipping changes
+    the mean of the scores by at most `bias` in norm. By Cauchy and Schwarz it changes a slope by at
+    most this bias times the norm of a row of the inverse. It also changes a slope by at most the
+    share `lost` of itself. Nuisance error changes the mean of s_j by `remainder`. `model` is
+    sum d d' as the nuisance models predict it, and serves as a prior.
     """
     total, mass, square = value
     inverse, keep = _inverse(mass, sd[1], model, size)
@@ -440,7 +445,7 @@ def _spread(total: Vector, square: Matrix, noise_sd: Matrix, size: float) -> Mat
 
 
 REDUCED = ("LATE", "reduced form", "first stage")
-"""The ratio of the slopes of the outcome and of the treatment on an instrument, and these."""
+"""Ratio of the slopes of outcome and treatment on an instrument, then the two slopes."""
 
 
 def estimate_reduced(
@@ -456,10 +461,10 @@ def estimate_reduced(
 ) -> AverageEstimate:
     """The LATE, reduced form and first stage, from scores d (Y - eta - c (T - e)), k d (T - e).
 
-    `centre` is (c, k), `remainder` the root mean square errors of the means of d (Y - eta) and of
-    d (T - e), `units` the widths that the instrument and the treatment were divided by. Else as
-    `estimate_slopes`. The noise of sum d^2 is in both alike, and not in their ratio, whose row is
-    by the delta method: for its limits see `contrasts.late_limits`.
+    `centre` is (c, k). `remainder` has the root mean square errors of the means of d (Y - eta) and
+    d (T - e). `units` are the widths that scaled the instrument and the treatment. The rest
+    is as in `estimate_slopes`. The noise of sum d^2 is common to both slopes and cancels in their
+    ratio. The ratio's row is by the delta method; for its limits see `late_limits`.
     """
     total, mass, square = value
     inverse, keep = _inverse(mass, sd[1], np.array([[model]]), size)
@@ -471,7 +476,7 @@ def estimate_reduced(
     all_ = np.vstack([by_first, np.eye(2)])
     errors = size * float(inverse[0, 0]) / by * remainder * np.array([1.0, taken])
     back, errors = all_ @ back, np.abs(all_) @ errors
-    # in units in which both are alike, or the floor of the larger would be the other's
+    # scale both scores to the same unit, or the floor of the larger would apply to the smaller
     unit = np.sqrt(np.maximum(np.diag(square), np.diag(sd[2])))
     units_ = np.outer(unit, unit)
     spread = units_ * _spread(total / unit, square / units_, sd[2] / units_, size)
@@ -488,20 +493,21 @@ def estimate_reduced(
 def scale_of(sampling_variance: float, size: float, max_rows: int = 1) -> float:
     """S in units of the outcome, from the variance of an estimate over `size` rows.
 
-    Where up to `max_rows` rows are one unit's, the variance was multiplied by that.
+    `max_rows` undoes the design effect: the variance was multiplied by it if a unit may have
+    several rows.
     """
     return math.sqrt(max(sampling_variance, 0.0) * size / max_rows)
 
 
 def largest_bias(scale: float, r2_outcome: float, r2_treatment: float) -> float:
-    """The most that a confounder can move the estimate, S sqrt(C_Y^2 C_D^2).
+    """Largest change of the estimate by a confounder, S sqrt(C_Y^2 C_D^2).
 
     Parameters
     ----------
     r2_outcome : float
-        Share of the outcome's residual variance that it explains, in [0, 1].
+        Share of the outcome's residual variance that the confounder explains, in [0, 1].
     r2_treatment : float
-        The same of the treatment (of the weight's variance), in [0, 1).
+        Share of the treatment's residual variance (of the weight's variance), in [0, 1).
     """
     for name, share, open_ in (("outcome", r2_outcome, False), ("treatment", r2_treatment, True)):
         if not (0 <= share <= 1) or (open_ and share == 1):
@@ -511,7 +517,7 @@ def largest_bias(scale: float, r2_outcome: float, r2_treatment: float) -> float:
 
 
 def robustness_value(distance: float, scale: float) -> float:
-    """The share r of both, outcome and treatment, whose largest bias is `distance`.
+    """The share r, for both outcome and treatment, whose largest bias is `distance`.
 
     S r / sqrt(1 - r) = distance, so r = (sqrt(f^4 + 4 f^2) - f^2) / 2 with f = distance / S.
     """
@@ -520,5 +526,5 @@ def robustness_value(distance: float, scale: float) -> float:
     if scale <= 0 or not math.isfinite(distance / scale):
         return 1.0
     f = distance / scale
-    # 2 / (1 + sqrt(1 + 4 / f^2)): the same without the difference of large numbers
+    # 2 / (1 + sqrt(1 + 4 / f^2)) equals r without a difference of large numbers
     return 2.0 / (1.0 + math.sqrt(1.0 + 4.0 / f**2))

@@ -1,7 +1,7 @@
 """Least squares from noisy moments of bounded rows: coefficients and their covariance.
 
-Nothing is shrunken and no prior stands behind a coefficient: where the moments cannot tell a
-combination of columns from the noise, its coefficients have no estimate.
+There is no shrinkage and no prior. If noise hides a combination of columns in the moments, its
+coefficients have no estimate.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from privcausal.typing import Matrix, Vector
 
 
 def whitening(gram: Matrix, noise_sd: float, rows: float) -> Matrix:
-    """W with W' gram W = rows x 1, as far as the noise lets it be seen, shape (p, p).
+    """W with W' gram W = rows x 1 in the directions that noise leaves detectable, shape (p, p).
 
-    Directions that the noise hides are stretched as if they had as much as it may hide.
+    Directions hidden by noise are scaled by the largest curvature that the noise may hide.
     """
     values, vectors = np.linalg.eigh(gram / rows)
     least = averages.FEW_SDS * noise_sd * np.sqrt(len(gram)) / rows
@@ -27,17 +27,17 @@ def whitening(gram: Matrix, noise_sd: float, rows: float) -> Matrix:
 
 
 def least_seen(gram_sd: float, size: int) -> float:
-    """The least eigenvalue of a Gram (size, size) that can be told from its noise (Wigner 1958)."""
+    """Least detectable eigenvalue of a noisy Gram (size, size) (Wigner 1958)."""
     return float(2 * gram_sd * np.sqrt(size))
 
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """Moments of whitened rows u: sums of u u', of u r and of r^2, r the residual of a first fit.
+    """Moments of whitened rows u: sums of u u', u r and r^2, with r the residual of a first fit.
 
-    `gram_sd` is the noise sd of an entry of the Gram off its diagonal, `cross_sd` and `square_sd`
-    those of the others, `cut` that of ||u r||. `meat` is the sum of r^2 u u' (None: not released),
-    with noise sd `meat_sd`.
+    `gram_sd` is the noise sd of an entry of the Gram off its diagonal. `cross_sd` and `square_sd`
+    are the noise sds of the other moments, and `cut` is the clipping threshold of ||u r||. `meat`
+    is the sum of r^2 u u' (None: not released), with noise sd `meat_sd`.
     """
 
     gram: Matrix
@@ -52,7 +52,7 @@ class Released:
 
     @cached_property
     def solution(self) -> tuple[Vector, Matrix, Matrix]:
-        """delta, the inverse of the Gram where noise leaves it seen, and the other directions."""
+        """delta, the inverse of the Gram in its detectable directions, and the other directions."""
         values, vectors = np.linalg.eigh(self.gram)
         least = max(least_seen(self.gram_sd, len(values)), 1e-9 * float(values[-1]))
         seen = values > least
@@ -71,19 +71,19 @@ def estimate_coefficients(
 ) -> averages.AverageEstimate:
     """Coefficients `first` + `lift` delta, where delta solves gram delta = cross.
 
-    With delta = G^-1 b the error is G^-1 (E_b - E_G delta) plus sampling: the noise of the Gram
-    counts by what is left of the coefficients after the first fit. Where they are homoskedastic,
-    residuals have the variance s2 = sum r^2 / (n - p), and G^-1 s2 is the sampling covariance; with
-    `Released.meat` it is G^-1 meat G^-1 (HC0).
+    With delta = G^-1 b, the error is G^-1 (E_b - E_G delta) plus sampling. The noise of the Gram is
+    multiplied only by the coefficients that remain after the first fit. Under homoskedasticity,
+    residuals have the variance s2 = sum r^2 / (n - p), and G^-1 s2 is the sampling covariance. With
+    `Released.meat` the sampling covariance is G^-1 meat G^-1 (HC0).
 
     Parameters
     ----------
     first : Vector
         Coefficients of the first fit, shape (k,), in natural units.
     lift : Matrix
-        From whitened to natural coefficients, shape (k, p).
+        Map from whitened to natural coefficients, shape (k, p).
     bias : float
-        Bound of the mean over the rows of ||u r|| beyond its cut.
+        Bound of the mean over the rows of ||u r|| beyond its clipping threshold.
     rows : float
         The (noisy) number of rows.
     floor : float
@@ -101,7 +101,7 @@ def estimate_coefficients(
         sampling = by @ _shrunken_meat(found, scale) @ by.T
     moved = bias * n * by
     estimate, privacy = first + lift @ delta, by @ noise @ by.T
-    # a coefficient that hangs on what the noise hides
+    # a coefficient that depends on hidden directions is missing
     lost = np.linalg.norm(lift @ hidden_in, axis=1)
     unknown = lost > 1e-6 * np.linalg.norm(lift, axis=1)
     estimate[unknown] = np.nan
@@ -116,8 +116,9 @@ def estimate_coefficients(
 def _shrunken_meat(found: Released, scale: float) -> Matrix:
     """The meat, shrunken towards the homoskedastic `scale` gram, and raised by one sd of its noise.
 
-    What the meat has beyond that is kept by the share of its mean square that noise does not
-    explain; of the noise the root of that share is left in any direction (its posterior sd).
+    The difference between the meat and this model is multiplied by the share of its mean square
+    that noise does not explain. The root of this share times the noise remains in any direction
+    (its posterior sd).
     """
     assert found.meat is not None
     model = scale * positive_part(found.gram)

@@ -1,7 +1,7 @@
-"""A synthetic population from released marginals, and the features and Gram matrices it gives.
+"""A synthetic population from released marginals, with its features and Gram matrices.
 
-Marginals come from noisy histograms, the dependence between numeric variables from a Gaussian
-copula fitted to the noisy Gram matrix. All of it is post-processing."""
+Marginals come from noisy histograms. The dependence between numeric variables comes from a
+Gaussian copula fitted to the noisy Gram matrix. All of it is post-processing."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from privcausal.typing import Integers, Mask, Matrix, Vector
 SIZE = 3000
 """Synthetic rows: a quadrature rule, coarser than data and finer than their noise."""
 
-_PUBLIC_SEED = 20_250_711  # its points are public
+_PUBLIC_SEED = 20_250_711  # a public seed: the points are public
 
 ALL_NOISE, ANY_CELL = 4.0, 3.0
 """A histogram is all noise if its sum is below ALL_NOISE noise sds, or no cell above ANY_CELL."""
 
 FAINT, FAINT_KEPT = 1.5, 0.25
-"""Cells below FAINT noise sds are probably noise: this part of them is kept."""
+"""Cells below FAINT noise sds are probably noise and are multiplied by FAINT_KEPT."""
 
 HIDDEN = 2.0
-"""Noise sds of rows that may hide in levels, or that undeclared labels need to be seen."""
+"""Noise sds of the rows that levels may hide; undeclared labels must exceed it to be detected."""
 
 LEAST_EIGENVALUE = 0.05
-"""Of a correlation matrix, so that it has a Cholesky factor despite noise."""
+"""Least eigenvalue of a correlation matrix, so that it has a Cholesky factor despite noise."""
 
 NARROWEST_MARGINAL, WIDEST_MARGINAL = 0.03, 0.4
-"""Sds of the normal marginals, in ranges: half a cell, and nearly uniform."""
+"""Sds of the normal marginals, as shares of the range: half a cell, and nearly uniform."""
 
 
 @stored
@@ -52,11 +52,11 @@ class Population:
     Attributes
     ----------
     probabilities : mapping
-        By variable, shape (FINE,) over its interval or (levels + 1,) over codes.
+        By variable, shape (FINE_BINS,) over its interval or (levels + 1,) over codes.
     correlation : Matrix
-        Of the numeric variables' normal scores, in the order of `numeric`.
+        Correlations of the numeric variables' normal scores, in the order of `numeric`.
     count, count_sd : float
-        (Noisy) number of complete rows, and at least the noise sd of it.
+        (Noisy) number of complete rows, and an upper bound of its noise sd.
     """
 
     schema: Schema
@@ -72,8 +72,8 @@ class Population:
     def rows(self, known: Known | None = None) -> Rows:
         """`SIZE` synthetic rows. Known propensities spread evenly over their declared bounds.
 
-        (Nothing is released of them. At the midpoint of the bounds, scores would be cut as if the
-        propensities that make them large did not occur.)
+        (Known propensities are not released. At the midpoint of the bounds, the clipping of scores
+        would ignore the propensities that make scores large.)
         """
         scores = _normal_scores(len(self.probabilities)).copy()
         numeric = self.numeric
@@ -82,7 +82,7 @@ class Population:
             scores[:, : len(numeric)] = scores[:, : len(numeric)] @ root.T
         order = [*numeric, *(v for v in self.probabilities if v not in numeric)]
         frame = {name: self._draw(name, ndtr(scores[:, j])) for j, name in enumerate(order)}
-        even = np.arange(0.5, SIZE) * np.sqrt(5.0) % 1.0  # in no order that covariates share
+        even = np.arange(0.5, SIZE) * np.sqrt(5.0) % 1.0  # in an order unrelated to the covariates
         propensity = None if known is None else known.lo + (known.hi - known.lo) * even
         return Rows(frame, SIZE, propensity, by_column=True)
 
@@ -92,7 +92,7 @@ class Population:
         domain = self.schema[name]
         if isinstance(domain, Interval):
             return np.asarray(domain.lo + (at + 0.5) * (domain.width / FINE_BINS))
-        if isinstance(domain, Levels):  # the last is for undeclared ones
+        if isinstance(domain, Levels):  # the last code is for undeclared labels
             return np.where(at == len(p) - 1, -1, at).astype(np.int64)
         return at.astype(float)
 
@@ -120,10 +120,10 @@ def _normal_scores(width: int) -> Matrix:
 
 
 def interval_probabilities(counts: Vector, noise_sd: float) -> Vector:
-    """Fine-bin probabilities, shape (FINE,), from a noisy histogram over an interval.
+    """Fine-bin probabilities, shape (FINE_BINS,), from a noisy histogram over an interval.
 
-    Bins that look like noise are shrunk, neighbours averaged, and a little mass is spread evenly; a
-    histogram that is all noise becomes uniform.
+    Bins that look like noise are shrunk, neighbors are averaged, and a little mass is spread
+    evenly. A histogram that is all noise becomes uniform.
     """
     bins = len(counts)
     kernel = np.array([0.25, 0.5, 0.25]) if noise_sd > 0 else np.array([0.0, 1.0, 0.0])
@@ -139,15 +139,15 @@ def interval_probabilities(counts: Vector, noise_sd: float) -> Vector:
 
 
 MARGINAL_CENTRES, MARGINAL_SPREADS = 61, 25
-"""Means and standard deviations of the normal marginals: finer than noise can tell."""
+"""Numbers of means and standard deviations of the normal marginals: finer than the noise."""
 
 
 def modelled_probabilities(counts: Vector, noise_sd: float, count: float) -> Vector:
-    """Fine-bin probabilities, shape (FINE,), helped by the usual shapes of marginals.
+    """Fine-bin probabilities, shape (FINE_BINS,), combined with the usual shapes of marginals.
 
-    With few rows a histogram is mostly noise, and a uniform law over declared bounds makes a column
-    vary far more than it does. Normal laws and the uniform (as likely as all normal ones together)
-    are averaged by their likelihood. What counts say beyond noise is kept, as in
+    With few rows a histogram is mostly noise. A uniform distribution over declared bounds makes a
+    column vary far more than it does. Normal distributions and the uniform (as likely as all normal
+    ones together) are averaged by their likelihood. Counts beyond noise are kept, as in
     `interval_probabilities`.
     """
     seen = interval_probabilities(counts, noise_sd)
@@ -165,7 +165,7 @@ def modelled_probabilities(counts: Vector, noise_sd: float, count: float) -> Vec
 
 @lru_cache(maxsize=1)
 def _usual_laws() -> tuple[Matrix, Vector]:
-    """Fine-bin probabilities of normal laws and, last, the uniform; log prior weights."""
+    """Fine-bin probabilities of normal distributions and, last, the uniform; log prior weights."""
     grid = np.arange(FINE_BINS + 1) / FINE_BINS
     centres = np.linspace(0.0, 1.0, MARGINAL_CENTRES)[:, None, None]
     spreads = np.geomspace(NARROWEST_MARGINAL, WIDEST_MARGINAL, MARGINAL_SPREADS)[None, :, None]
@@ -185,7 +185,7 @@ def level_probabilities(counts: Vector, noise_sd: float, *, undeclared: bool) ->
     if kept.sum() <= ANY_CELL * noise_sd * np.sqrt(len(kept)):
         return np.asarray(np.r_[np.full(levels, 1.0 / levels), np.zeros(len(kept) - levels)])
     share = kept / kept.sum()
-    # as much as noise might hide is spread over the levels, so that none is taken to be empty
+    # the mass that noise might hide is spread over the levels, so that no level is treated as empty
     hidden = min(PRIORS.spread_evenly, HIDDEN * noise_sd / float(kept.sum()))
     floor = np.r_[np.full(levels, hidden / levels), np.zeros(len(kept) - levels)]
     return np.asarray((1 - hidden) * share + floor)
@@ -194,7 +194,7 @@ def level_probabilities(counts: Vector, noise_sd: float, *, undeclared: bool) ->
 def with_correlation(population: Population, noisy: Matrix, noise_sd: float) -> Population:
     """The population with a noisy correlation matrix (d, d) shrunk towards independence.
 
-    `noise_sd` is that of an off-diagonal entry.
+    `noise_sd` is the noise sd of an off-diagonal entry.
     """
     d = len(noisy)
     if d < 2:
@@ -211,30 +211,30 @@ def with_correlation(population: Population, noisy: Matrix, noise_sd: float) -> 
 
 
 def amplitude(blocks: int) -> float:
-    """Size of a basis function relative to the intercept: smaller where there are many.
+    """Size of a basis function relative to the intercept; with many functions it is smaller.
 
-    So the norm cut, and the noise of the intercept with it, stays bounded as columns are added.
+    This keeps the norm bound, and with it the noise of the intercept, bounded as columns are added.
     """
     return float(min(PRIORS.feature_sd, PRIORS.features_sd / np.sqrt(max(blocks, 1))))
 
 
-_KNOTS = 81  # of the functions on a column: far more than functions
-_REACH = 2.5  # standard deviations; beyond, the basis is constant, which tames outliers
+_KNOTS = 81  # knots of the functions on a column: far more than functions
+_REACH = 2.5  # standard deviations; beyond this range the basis is constant, which limits outliers
 _EMPTY = 2e-4  # weight of a knot without rows, so that its curve is defined
-_LEAST_SD = 0.05  # of a scaled column: a constant one is not blown up
+_LEAST_SD = 0.05  # least sd of a scaled column; prevents blowing up a constant column
 
 
 def smooth_table(p: Vector, functions: int) -> Matrix:
-    """Functions on the fine bins, shape (FINE, functions), orthonormal under `p` and to 1.
+    """Functions on the fine bins, shape (FINE_BINS, functions), orthonormal under `p` and to 1.
 
-    The first is linear, then come the Demmler-Reinsch functions of a second-difference penalty,
+    The first is linear. Then come the Demmler-Reinsch functions of a second-difference penalty,
     from smooth to rough.
     """
     z = (np.arange(FINE_BINS) + 0.5) / FINE_BINS
     mean = float(p @ z)
     sd = max(float(np.sqrt(p @ (z - mean) ** 2)), 1.0 / FINE_BINS)
     z = np.clip((z - mean) / sd, -_REACH, _REACH)
-    # nonlinear functions of least curvature per variance: a generalised eigenproblem
+    # nonlinear functions of least curvature per variance: a generalized eigenproblem
     grid = np.linspace(-_REACH, _REACH, _KNOTS)
     half = 0.5 * (grid[1] - grid[0])
     weight = np.histogram(z, np.r_[grid - half, grid[-1] + half], weights=p)[0] + _EMPTY
@@ -257,14 +257,14 @@ def feature_map(
 ) -> FeatureMap:
     """Basis of every design column, with C a quantile of the population's feature norms.
 
-    `functions` counts those of a smooth numeric column; 1 keeps columns linear.
+    `functions` is the number for a smooth numeric column; 1 keeps columns linear.
     """
     rows = population.rows()
     scaled = rows.scaled(design)
     size = amplitude(len(design.columns))
 
     def count(column: Column) -> int:
-        """As many as ``s(x, k=...)`` asks for; a linear base stays linear."""
+        """The number that ``s(x, k=...)`` requests; a linear base stays linear."""
         asked = design.smooth.get(column.variable or "")
         return functions if asked is None or functions == 1 else asked
 
@@ -292,7 +292,7 @@ def _block(j: int, column: Column, values: Vector, functions: int, size: float) 
 
 
 def _smoothed(p: Vector) -> Vector:
-    """A little kernel smoothing: the population is a finite sample of its marginal."""
+    """A little kernel smoothing, because the population is a finite sample of its marginal."""
     kernel = np.hanning(19)[1:-1]
     wide = np.convolve(np.pad(p, 8, mode="reflect"), kernel / kernel.sum(), "valid")
     wide = (1 - PRIORS.spread_evenly) * wide + PRIORS.spread_evenly / FINE_BINS
@@ -304,7 +304,7 @@ def _smoothed(p: Vector) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class GramEstimate:
-    """Estimate of sum w phi phi', with a typical sd of the noise left in an entry."""
+    """Estimate of sum w phi phi', with a typical sd of the remaining noise in an entry."""
 
     value: Matrix
     sd: float
@@ -324,19 +324,20 @@ def population_gram(features: Features, rows: Rows, count: float, weight: Vector
 
 
 def alignment(model: Matrix, seen: Matrix, noise_sd: float) -> Matrix:
-    """A linear map that moves synthetic features to where the released Gram has rows.
+    """A linear map that moves synthetic features to the directions that the released Gram contains.
 
-    Synthetic rows spread within the cells of a histogram. Where a column takes few values, its
-    curves are collinear on the rows but not on the synthetic ones, which then have variance where
-    there is none. In the model's metric the released Gram has eigenvalues l, with the noise sd s of
-    their directions: along each, features are scaled by the root of min(l + 2 s, 1).
+    Synthetic rows spread within the cells of a histogram. If a column takes few values, its curves
+    are collinear on the real rows but not on the synthetic rows. The synthetic rows then have
+    variance in directions without any. In the model's metric, the released Gram has eigenvalues l,
+    with the noise sd s of their directions. Along each direction, features are scaled by the root
+    of min(l + 2 s, 1).
 
     Parameters
     ----------
     model : Matrix
         Mean of w phi phi' over the synthetic rows, shape (p, p).
     seen : Matrix
-        Released Gram on that scale, with noise sd `noise_sd` off the diagonal.
+        Released Gram on the same scale, with noise sd `noise_sd` off the diagonal.
     """
     values, vectors = np.linalg.eigh(model)
     values = np.maximum(values, 1e-9 * values[-1])
@@ -350,7 +351,7 @@ def alignment(model: Matrix, seen: Matrix, noise_sd: float) -> Matrix:
 def correlated(
     population: Population, features: FeatureMap, gram: Matrix, gram_sd: float
 ) -> Population:
-    """The population with the dependence seen in the noisy Gram's linear entries."""
+    """The population with the dependence estimated from the noisy Gram's linear entries."""
     columns = features.design.columns
     linear = {
         columns[c].variable: j
@@ -374,9 +375,9 @@ def correlated(
 
 
 def shrunken(noisy: Matrix, model: Matrix, noise_sd: float, features: FeatureMap) -> GramEstimate:
-    """The noisy Gram shrunk towards the population's, by one factor per class of entries.
+    """The noisy Gram shrunk towards the population's Gram, by one factor per class of entries.
 
-    `noise_sd` is that of an off-diagonal entry; the diagonal's is sqrt(2) larger.
+    `noise_sd` is the noise sd of an off-diagonal entry; on the diagonal it is sqrt(2) times larger.
     """
     value, left = model.copy(), np.zeros_like(model)
     for entries, factor in _classes(features):

@@ -1,7 +1,7 @@
-"""What learner "r" and the average effects assume before releases speak, and what they allow for.
+"""Prior assumptions and allowances of learner "r" and the average effects.
 
-Every number has its reason beside it: a bound or a law where there is one, and else the laws on
-which it was chosen by trial, by the names that `learners.shares` explains.
+Each number has its reason next to it: a bound, a distribution, or the scenarios used to choose it
+by trial. `estimators.budget` explains the names of the scenarios.
 """
 
 from __future__ import annotations
@@ -11,153 +11,165 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Priors:
-    """Prior standard deviations, scales and allowances; "outcome" stands for half its range."""
+    """Prior standard deviations, scales and allowances.
+
+    "Half range" means half of the outcome's range.
+    """
 
     # features and the synthetic population
     norm_quantile: float = 0.5
-    """Norm cut C, of the population's norms: errors are flat from the 50th to the 90th. Sketch."""
+    """The norm bound C, as a quantile of the population's norms: errors are flat from the 50th to
+    the 90th percentile. Sketch."""
     feature_sd: float = 0.5
-    """Sd of a basis function beside the intercept's 1, where there are few. Sketch."""
+    """Sd of a basis function, relative to the intercept's 1, if there are few functions. Sketch."""
     features_sd: float = 1.2
-    """Root of the summed squares of those sds: C stays bounded as columns are added. Sketch."""
+    """Root of the summed squares of these sds: C stays bounded as columns are added. Sketch."""
     feature_decay: float = 0.6
-    """Sd of each rougher function of a column against the one before. Sketch."""
+    """Sd of each rougher function of a column, relative to the previous function. Sketch."""
     spread_evenly: float = 0.02
-    """Share of a marginal that is uniform: none of its cells is taken to be empty. By hand."""
+    """Share of a marginal that is uniform, so that all of its cells have mass. By hand."""
 
     # nuisances
     window_explained: float = 0.5
-    """Share of Var(Y) that covariates explain, where a cut of Y shrinks it. Half of what can be."""
+    """Share of Var(Y) that covariates explain and clipping of Y shrinks. Half of the maximum."""
     propensity_intercept_sd: float = 0.5
-    """Of the mean of T - 1/2: the most that it can be away from 0."""
+    """Prior sd of the mean of T - 1/2: its largest possible distance from 0."""
     treatment_variance: float = 0.25
-    """Variance of T around e(x): the most that it can be."""
+    """Variance of T around e(x): the largest possible value."""
     propensity_sd: float = 0.12
-    """Sd of e(x) over the covariates, a quarter of the most that it can be. Random laws."""
+    """Sd of e(x) over the covariates, a quarter of the largest possible value. Random laws."""
     even_variance: float = 0.1875
-    """e (1 - e) at a quarter treated: below it the prior variances of e(x) fall with e (1 - e)."""
+    """e (1 - e) with a quarter treated: below it, prior variances of e(x) fall with e (1 - e)."""
     least_variance: float = 0.05
-    """As a share of `even_variance`, where the noisy share of the treated is next to 0. A guard."""
+    """Floor as a share of `even_variance`, if the noisy treated share is close to 0. A guard."""
     outcome_intercept_sd: float = 0.5
-    """Of the mean of Y, in outcomes: half of the most that it can be."""
+    """Prior sd of the mean of Y, in half ranges: half of the largest possible value."""
     outcome_sd: float = 0.2
-    """Sd of E[Y | x], in the largest sd that an outcome of this mean can have. Random laws."""
+    """Sd of E[Y | x], as a share of the largest sd of an outcome with this mean. Random laws."""
     outcome_noise_sd: float = 0.25
-    """Sd of Y around it, in the same unit, before it is fitted. By hand."""
+    """Sd of Y around E[Y | x], in the same unit, before it is fitted. By hand."""
     noise_pull: float = 0.5
-    """Precision of the log of that variance: its sd is 1.4, a factor of four. By hand."""
+    """Precision of the log of this variance: its sd is 1.4, a factor of four. By hand."""
     nuisance_pull: float = 0.25
-    """Precision of a log prior variance: where data are silent it stays at its centre. By hand."""
+    """Precision of a log prior variance: without information it stays at its center. By hand."""
     residual_clip: float = 0.03
-    """Limit of e(x) where nothing is divided by it. Sketch."""
+    """Clip of e(x) in formulas that do not divide by e(x). Sketch."""
     rare_share: float = 0.4
-    """Of the rarer arm: below, the clip falls with it, so that 0.1 is a quarter of it. By hand."""
+    """Rarer arm's share below which the clip falls with it: 0.1 becomes share / 4. By hand."""
 
-    # both nuisances together
+    # both nuisances
     correlations: tuple[float, ...] = (-0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9)
-    """Of the coefficients of e(x) and the baseline, alike a priori: nothing is known of them."""
+    """Correlations of the coefficients of e(x) and the baseline: equally likely a priori."""
     baseline_least: float = 0.25
-    """Of Var(beta_y), what the baseline has at least when e tau is taken off. A guard."""
+    """Least baseline variance after e tau is subtracted, as a share of Var(beta_y). A guard."""
     law_inflation: float = 1.4
-    """Of sds: a standing bias of 1.4 sds is then covered in 95 % of repetitions. Random laws."""
+    """Factor of sds: they then cover a fixed bias of 1.4 sds in 95% of repetitions. Random laws."""
 
     # interactions of the nuisances
     interaction_columns: int = 8
-    """Products are of the columns that matter most: 28 of pairs, so that noise is bounded."""
+    """Products use the columns that matter most. They give 28 pairs, which bounds the noise."""
     curved_columns: int = 3
-    """Products with curvatures are of so many columns: 9 more. Random laws."""
+    """Products with curvatures use this many columns: 9 more. Random laws."""
     pairs_size: float = 0.7
     """Root of the summed variances of products of pairs, the kind with most columns. By hand."""
     curved_size: float = 0.5
-    """The same of products with curvatures. By hand."""
+    """Root of the summed variances of products with curvatures. By hand."""
     pairs_spread: float = 0.6
-    """The same of products of pairs. Random laws."""
+    """Prior sd of the products of pairs together, relative to the additive part. Random laws."""
     curved_spread: float = 0.2
-    """The same of products with curvatures: rarer. Random laws."""
+    """Prior sd of the products with curvatures, in the same unit: they are rarer. Random laws."""
     kinds_pull: float = 0.25
     """As `nuisance_pull`, for the variance of a kind."""
     interaction_norm_quantile: float = 0.8
-    """As `norm_quantile`: products have heavier tails than their noise is worth. Random laws."""
+    """As `norm_quantile`, for products: heavier tails do not justify their noise. Random laws."""
 
     # moments of the residual product
     bin_typical: float = 0.85
     """A value inside a bin as a share of its upper border: about (1 + 2^-1/2) / 2."""
     cut_noise: float = 2.0
-    """Weight of squared noise against the squared price of a cut. Sketch."""
+    """Weight of squared noise against the squared bias of clipping. Sketch."""
     cut_bias: float = 0.3
-    """Price of what a cut takes off the product; 0.1 did worse. Effect laws."""
+    """Weight of the amount that clipping removes from the product; 0.1 did worse. Effect laws."""
     cut_bias_rest: float = 0.1
-    """In the second release a cut biases tau - tau_1 only; 0.15 did no better. Effect laws."""
+    """Clipping in the second release biases tau - tau_1 only; 0.15 did no better. Effect laws."""
     least_below: float = 0.6
-    """Cut moments are scaled up by no more than 1/0.6: the histogram is noisy. By hand."""
+    """Clipped moments are scaled up by at most 1/0.6, because the histogram is noisy. By hand."""
     cut_allowance: float = 0.25
-    """Of the largest bias of a cut, what is in the band after scaling up. By hand."""
+    """Share of the largest clipping bias that bands include after scaling up. By hand."""
     one_sided: float = 0.4
-    """Of the largest bias by unseen values, an sd: measured on skewed outcomes. Random laws."""
+    """Sd of the bias from undetected values, as a share of the largest bias. Measured on skewed
+    outcomes. Random laws."""
     product_bias_mean: float = 0.5
-    """Part of d_e d_b's mean taken off: regressed on it, moments had 0 to 0.8. Effect laws."""
+    """Share of the mean of d_e d_b that is subtracted. In regressions of moments on this mean, the
+    slopes were 0 to 0.8. Effect laws."""
 
     # the effect
     constant_sd: float = 0.1
-    """Of the mean effect, in outcomes; twice it lost 6 % at n = 1,000. Effect laws."""
+    """Prior sd of the mean effect, in half ranges; twice this lost 6% at n = 1,000. Effect laws."""
     effect_terms: float = 10.0
-    """A slope's prior variance is the cut's square over this: the parts of ten terms. Sketch."""
+    """A slope's prior variance is the squared threshold divided by this: the shares of ten terms.
+    Sketch."""
     near_constant: float = 1e-4
-    """Prior variance of slopes of a constant effect, against others': a hundredth in sd."""
+    """Prior variance of slopes of a constant effect, against other slopes: a hundredth in sd."""
     effect_decay: float = 0.35
-    """Prior sd of each rougher function of a constant effect against the one before. Sketch."""
+    """Prior sd of each rougher function of a constant effect, against the previous. Sketch."""
     least_scale: float = 3e-3
-    """Least of the scales of a coefficient, in its unit: next to nothing. Effect laws."""
+    """Least scale of a coefficient, in its unit: almost zero. Effect laws."""
     most_scale: float = 10.0
-    """Largest: wider than any coefficient. Effect laws."""
+    """Largest scale of a coefficient: wider than any coefficient. Effect laws."""
     negligible: float = 0.8
     """Base weight of the least scale; 0.6 and 0.4 did worse. Effect laws."""
     concentration: float = 6.0
-    """Of the base weights, in coefficients: better than 3 by 2 %. Effect laws."""
+    """Sum of the base weights, in coefficients: 2% better than 3. Effect laws."""
     plausible: float = 2.0
-    """Reference sd of a term's linear part in bands, in cuts: 1.2 covered less. Effect laws."""
+    """Reference sd of a term's linear part in bands, in clipping thresholds: 1.2 covered less.
+    Effect laws."""
     plausible_decay: float = 0.5
-    """The same of each rougher part against the one before. Effect laws."""
+    """Reference sd of each rougher part, relative to the previous part. Effect laws."""
 
     # the second release
     least_left: float = 0.15
-    """Of the product's mean square, what a first effect leaves at least. Effect laws."""
+    """Least share of the product's mean square that remains after a first effect. Effect laws."""
     even_norm: float = 0.5
-    """Share of the norm laid out as it was: with a quarter single laws lose. Effect laws."""
+    """Share of the norm that keeps its layout; a quarter hurts single scenarios. Effect laws."""
     doubt: float = 0.02
-    """Of a band's variance, what a coefficient that seems known has at least. By hand."""
+    """Least variance of an apparently known coefficient, as a share of a band's. By hand."""
     product_columns: int = 12
-    """Products of modifiers are of the columns with the largest slopes, 66 at most. By hand."""
+    """Products of modifiers use the columns with the largest slopes: 66 at most. By hand."""
     product_sd: float = 0.2
-    """Prior sd of a product's coefficient, in cuts; half of it did worse. Effect laws."""
+    """Prior sd of a product's coefficient, in thresholds; half of it did worse. Effect laws."""
     products_norm: float = 0.1
-    """Most of the norm that all products get; 0.3 and 0.05 did no better. Effect laws."""
+    """Maximum share of the norm for all products; 0.3 and 0.05 did no better. Effect laws."""
     products_false_alarm: float = 1e-3
-    """Chance that noise is taken for products: Markov's bound of the likelihood ratio."""
+    """Chance that noise is mistaken for products: Markov's bound of the likelihood ratio."""
     rescaled_norm_quantile: float = 0.6
-    """As `norm_quantile`; flat from the 30th to the 70th. Effect laws."""
+    """As `norm_quantile`; errors are flat from the 30th to the 70th percentile. Effect laws."""
 
     # averages
     unseen_confounding: float = 0.25
-    """Of what fitted interactions confound, an sd of what they cannot express. Random laws."""
+    """Prior sd of confounding that fitted interactions cannot express, as a share of what they
+    express. Random laws."""
     lowest_cut: float = 0.1
-    """Where sizes are not seen, cuts are tried from this share of the largest. Building half."""
+    """Without detected sizes, thresholds start at this share of the largest. Building half."""
     balance_sd: float = 0.1
-    """Of the mean balance, which is 1 where the propensity is right. By hand."""
+    """Prior sd of the mean balance, which is 1 if the propensity is right. By hand."""
     mass_sd: float = 0.3
-    """Of a mean mass (ATT, ATO), against what the propensity says of it. By hand."""
+    """Prior sd of a mean mass (ATT, ATO), against the value implied by the propensity. By hand."""
     least_mass: float = 0.02
     """A mass is at least this share of its prior mean, so that a ratio stays finite. A guard."""
     least_square: float = 0.25
-    """Floor of E[score^2], in what the histogram of sizes shows of it. A guard."""
+    """Floor of E[score^2], as a share of its value in the histogram of sizes. A guard."""
     least_spread: float = 0.1
-    """Floor of a variance, in E[score^2]: the squared mean is at most this much of it. A guard."""
+    """Floor of a variance, as a share of E[score^2]; a squared mean is at most 0.9 of E[score^2].
+    A guard."""
     least_unexplained: float = 0.25
-    """Floor of what slopes, or a group, leave of the scores' variance. A guard."""
+    """Floor of the variance left after slopes, or in a group, as a share of the whole. A guard."""
     eigenvalues: tuple[float, float] = (0.4, 2.5)
-    """Of a noisy Gram against the population's: a slope's variance is bounded. By hand."""
+    """Limits of a noisy Gram's eigenvalues, relative to the population's. They bound a slope's
+    variance. By hand."""
     slope_doubt: float = 3.0
-    """What a cut loses of a slope (ATT, ATO), over this, is its sd: the model is rough. By hand."""
+    """The sd of a slope's loss by clipping (ATT, ATO) is the loss over this, as the model is rough.
+    By hand."""
 
 
 PRIORS = Priors()

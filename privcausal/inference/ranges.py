@@ -1,14 +1,14 @@
-"""Where values lie, and what may lie beyond, from noisy counts.
+"""Ranges of values, and bounds of the rows beyond them, from noisy counts.
 
-A cut saves noise and costs the bias of what lies beyond it. Noise hides small masses, so that a
-guess of that bias is far too small just where outcomes are rare, sparse or skewed. It is bounded
-instead, under one condition on the tail:
+Clipping saves noise, but it biases an estimate if values lie beyond the threshold. Noise hides
+small masses. An estimate of the bias is therefore far too small for rare, sparse or skewed
+outcomes. The bias is bounded instead, under one condition on the tail:
 
-    beyond x0, the last border up to which counts can be told from noise, the mass beyond x falls
-    at least as fast as (x / x0)^-INDEX.
+    beyond x0, the last border up to which counts are distinguishable from noise, the mass beyond
+    x falls at least as fast as (x / x0)^-INDEX.
 
-The mass at x0 is an upper confidence bound. So the bound of the bias holds in all but `ERROR` of
-fits for every law that meets the condition, and it goes into the interval."""
+The mass at x0 is an upper confidence bound. For every distribution that meets the condition, the
+bound of the bias therefore holds in all but `ERROR` of fits. It enters the interval."""
 
 from __future__ import annotations
 
@@ -30,48 +30,49 @@ from privcausal.typing import Mask, Matrix, Vector
 # -- tails ------------------------------------------------------------------------------------
 
 INDEX = 3.0
-"""The heaviest tail that the condition allows. A normal interval rests on third moments (Berry
-1941, Esseen 1942): where a tail is heavier, it would not hold without privacy either."""
+"""The heaviest tail that the condition allows. A normal interval needs third moments (Berry 1941,
+Esseen 1942). With a heavier tail it would not hold without privacy either."""
 
 ERROR = 1e-3
-"""Chance that a mass exceeds its bound in one fit, or that cells beside others are told from noise
-by luck."""
+"""Chance that a mass exceeds its bound in one fit, or that noise alone makes cells next to others
+look occupied."""
 
 LUCK, CELLS_APART = 1e-6, 8
-"""Chance that cells more than APART cells from others are told from noise by luck. One of them
-makes an interval hundreds of times too wide, while a real one that is missed is in the bound of
-what is hidden."""
+"""Chance that noise alone makes a cell look occupied, if it is more than CELLS_APART cells from
+others. One false detection makes an interval hundreds of times too wide. A missed real cell is
+covered by the bound of hidden rows."""
 
 RUNS = (1, 2, 4, 8, 16)
-"""Neighbouring cells that are looked at together, short runs first: a flat tail shows in long ones
-only."""
+"""Numbers of neighboring cells that are tested together, short runs first. Only long runs detect
+a flat tail."""
 
 MERGE_RATIO = float(np.sqrt(2.0))
-"""Cells beyond x0 are merged until their borders differ by this factor: finer ones only add
+"""Cells beyond x0 are merged until their borders differ by this factor: finer cells only add
 noise."""
 
 LOOKS = 3
-"""Histograms that are looked at, and bounds of hidden rows: each arm's and their sum."""
+"""Number of histograms that are tested, and of bounds of hidden rows: each arm and their sum."""
 
 
 def visible_cells(
     counts: Vector, noise_sd: float, looks: int, error: float = ERROR, luck: float = LUCK
 ) -> Mask:
-    """Cells that can be told from noise, alone or in a run without such cells; shape (K,).
+    """Cells distinguishable from noise, alone or in a run without such cells; shape (K,).
 
-    At the chance `error` within `APART` cells of ones that are told at the chance `luck`, or where
-    there are none of these; elsewhere at the chance `luck`.
+    Cells are first detected at the chance `luck`. Cells linked to these by gaps of at most
+    `CELLS_APART` are detected at the chance `error`, and other cells at the chance `luck`. If no
+    cell is detected at the chance `luck`, `error` applies to all cells.
 
     Parameters
     ----------
     looks : int
-        Histograms of a fit that are looked at like this: they share the chances.
+        Histograms of a fit that are tested in this way: they share the chances.
     """
     sure, likely = (_told(counts, noise_sd, looks, chance) for chance in (luck, error))
     if not sure.any():
         return likely
     at = np.flatnonzero(sure | likely)
-    near = np.cumsum(np.diff(at, prepend=at[0]) > CELLS_APART)  # which chain a cell belongs to
+    near = np.cumsum(np.diff(at, prepend=at[0]) > CELLS_APART)  # index of a cell's chain
     found = sure.copy()
     found[at[np.isin(near, near[sure[at]])]] = True
     return found
@@ -81,14 +82,14 @@ def _told(counts: Vector, noise_sd: float, looks: int, chance: float) -> Mask:
     size = len(counts)
     tests = sum(max(size - length + 1, 0) for length in RUNS)
     stands_out = float(norm.isf(chance / (looks * tests))) * noise_sd
-    found = bytearray(size)  # as an array, small pieces of it would take most of a fit's time
+    found = bytearray(size)  # slices of an array would take most of a fit's time
     for length in RUNS:
         if length > size:
             break
         totals = sliding_window_view(counts, length).sum(axis=1)
         for start in np.flatnonzero(totals > max(stands_out * np.sqrt(length), 0.0)).tolist():
             if not any(found[start : start + length]):
-                # the last cells of a run that hold less than noise does tell nothing themselves
+                # drop the last cells of a run whose counts are below one noise sd
                 held = int(np.flatnonzero(counts[start : start + length] > noise_sd)[-1]) + 1
                 found[start : start + held] = b"\1" * held
     return np.frombuffer(found, bool).copy()
@@ -97,11 +98,11 @@ def _told(counts: Vector, noise_sd: float, looks: int, chance: float) -> Mask:
 def hidden(
     counts: Vector, noise_sd: float, edges: Vector, looks: int, *, anywhere: bool = False
 ) -> float:
-    """Upper confidence bound of the rows beyond x0 = edges[0]; `counts` are those between `edges`.
+    """Upper confidence bound of the rows beyond x0 = edges[0]; `counts` lie between `edges`.
 
-    Let p_k be the mass of (x / x0)^-INDEX in cell k, the last of which holds all that lies beyond.
-    A tail that falls at least as fast has its mass in nearer cells. So for weights w_k that do not
-    rise, and a mass A beyond x0, E[sum w c] >= A sum w p.
+    Let p_k be the mass of (x / x0)^-INDEX in cell k; the last cell holds all the mass beyond its
+    start. A tail that falls at least as fast has its mass in nearer cells. Hence, for weights w_k
+    that do not rise and a mass A beyond x0, E[sum w c] >= A sum w p.
 
     Parameters
     ----------
@@ -110,9 +111,9 @@ def hidden(
     edges : Vector
         Distances, ascending from x0 > 0, shape (K + 1,).
     looks : int
-        Bounds like this one in a fit: they share `ERROR`.
+        Number of such bounds in a fit: they share `ERROR`.
     anywhere : bool
-        Whether the mass may lie anywhere beyond x0, whatever the condition says.
+        Whether the mass may lie anywhere beyond x0 (no tail condition).
     """
     if not len(counts):
         return 0.0
@@ -122,7 +123,7 @@ def hidden(
     first = [0]
     for k in range(1, len(edges) - 1):
         if edges[k] >= MERGE_RATIO * (1 - 1e-9) * edges[first[-1]]:
-            first.append(k)  # merged cells begin there
+            first.append(k)  # merged cells begin here
     mass = -np.diff(np.r_[(edges[first] / edges[0]) ** -INDEX, 0.0])
     cells = np.diff(np.r_[first, len(counts)])
     weight = np.minimum.accumulate(mass / cells)
@@ -134,7 +135,7 @@ def hidden(
 def hidden_beyond(
     start: float, counts: Vector, noise_sd: float, edges: Vector, looks: int, *, anywhere: bool
 ) -> float:
-    """The same of all counts of cells up to `edges`, shapes (K,): those of cells after `start`."""
+    """`hidden` for the cells after `start`; all counts are of cells up to `edges`, shapes (K,)."""
     first = int(np.searchsorted(edges, start, side="right"))
     ends = np.r_[start, edges[first:]]
     return hidden(counts[first:], noise_sd, ends, looks, anywhere=anywhere)
@@ -142,9 +143,9 @@ def hidden_beyond(
 
 @dataclass(frozen=True)
 class Tail:
-    """Rows beyond `start` under the tail condition, and none beyond `end`.
+    """Rows beyond `start` under the tail condition; no row lies beyond `end`.
 
-    With `anywhere` there is no condition: all of them may lie at the end.
+    With `anywhere` there is no condition, so all of these rows may lie at the end.
     """
 
     start: float
@@ -152,9 +153,9 @@ class Tail:
     anywhere: bool = False
 
     def excess(self, cut: float | Vector) -> Vector:
-        """Largest mean of (x - cut)+ over the rows, for cuts from `start` on.
+        """Largest mean of (x - cut)+ over the rows, for thresholds `cut` from `start` on.
 
-        It is the integral of (x / start)^-INDEX from the cut to the end.
+        It is the integral of (x / start)^-INDEX from `cut` to `end`.
         """
         if self.end <= self.start:
             return np.zeros_like(cut, dtype=float)
@@ -166,31 +167,32 @@ class Tail:
 
 
 CUTS = 40
-"""Cuts that are tried: a geometric grid."""
+"""Number of clipping thresholds that are tried: a geometric grid."""
 
 
 def cuts_between(start: float, end: float) -> Vector:
-    """From `start` to `end`; shape (CUTS,), or (1,) where nothing lies between."""
+    """From `start` to `end`; shape (CUTS,), or (1,) if `end` does not exceed `start`."""
     return np.geomspace(start, end, CUTS) if end > start else np.array([start])
 
 
 # -- outcomes ---------------------------------------------------------------------------------
 
 PARTS, OCTAVES = 32, 10
-"""Cells of an outcome: equal parts of its range, and half octaves around zero (or the end nearest
-to it) down to a thousandth of the range, where amounts, costs and counts have their mass."""
+"""Cells of an outcome. There are equal parts of its range. There are also half octaves around
+zero (or the end nearest to zero), down to a thousandth of the range, where amounts, costs and
+counts concentrate."""
 
 POINT = 1e-12
-"""Cells narrower than this share of the range hold one value."""
+"""A cell narrower than this share of the range holds one value."""
 
 MOSTLY = 0.5
-"""Share of the rows at single values from which the others tell the scale."""
+"""If more than this share of the rows is at single values, the others determine the scale."""
 
 
 def heights(bounds: Interval) -> Vector:
     """Borders of cells of Y - lo, ascending from 0 to the range.
 
-    The ends and zero have cells of their own: many rows at one value tell of no scale.
+    The ends and zero have their own cells, because many rows at one value do not show a scale.
     """
     anchor = float(np.clip(0.0, bounds.lo, bounds.hi) - bounds.lo)
     steps = bounds.width * 2.0 ** (-0.5 * np.arange(2 * OCTAVES + 1))
@@ -203,7 +205,7 @@ def heights(bounds: Interval) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class Core:
-    """Where counts can be told from noise: around their median, how far down and up."""
+    """The cells with detectable counts: their median, and the distances down and up from it."""
 
     middle: float
     below: float
@@ -211,11 +213,11 @@ class Core:
 
     @classmethod
     def of(cls, seen: Mask, counts: Vector, ends: Vector) -> Core | None:
-        """None where only single values are seen, for then no scale is known.
+        """The core, or None if only single values are detected, because the scale is then unknown.
 
-        On a side where nothing is seen, the scale is that of the other. `counts` are the noisy ones
-        of the cells between `ends`, shapes (K,) and (K + 1,); `seen` says which are told from
-        noise.
+        A side without detected cells takes the scale of the other side. `counts` are the noisy
+        counts of the cells between `ends`, shapes (K,) and (K + 1,). `seen` marks the detectable
+        cells.
         """
         least = POINT * float(ends[-1] - ends[0])
         if not seen[np.diff(ends) > least].any():
@@ -234,12 +236,13 @@ class Core:
     def stretched(
         self, counts: Vector, noise_sd: float, ends: Vector, error: float, *, sparse: bool = False
     ) -> Core:
-        """Stretched by a power of `STEP`, until at most as many rows can hide beyond as lie within.
+        """The core, stretched until at most as many rows can hide beyond it as lie within it.
 
-        Where more may hide, it is no middle that has tails: the condition would not be about them.
-        Rows at single values are no part of a middle. Neither is the fullest cell of a `sparse`
-        outcome, most of which is at single values: of the others many may be at one more, the price
-        that most paid. `error` is the chance that more rows hide.
+        The factor is a power of `MERGE_RATIO`. If more rows may hide beyond the core, it is not a
+        middle with tails, and the tail condition would not apply to it. Rows at single values do
+        not belong to a middle. For a `sparse` outcome, most rows are at single values, and the
+        fullest cell is excluded too. Many of the other rows may be at one more value, such as the
+        price that most customers paid. `error` is the chance that more rows hide.
         """
         single = np.diff(ends) <= POINT * float(ends[-1] - ends[0])
         if sparse:
@@ -257,16 +260,16 @@ class Core:
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """What a noisy histogram says of all outcomes.
+    """Summary of a noisy histogram of all outcomes.
 
     Attributes
     ----------
     window : Interval
-        Where outcomes can be seen; their bounds where none can.
+        Interval of detected outcomes; their bounds if none is detected.
     scaled : bool
-        Whether more than single values is seen.
+        Whether the histogram detects more than single values.
     reach : float
-        Distance from the middle that is seen; 0 where no scale is.
+        Largest detected distance from the middle; 0 if the scale is unknown.
     mostly : bool
         Whether most rows are at single values.
     """
@@ -290,13 +293,13 @@ def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
     if mostly:
         core = core.stretched(counts, noise_sd, ends, ERROR, sparse=True)
     low, high = max(low, bounds.lo), min(high, bounds.hi)
-    if high - low <= least_width(bounds.lo, bounds.hi):  # too near to a point to be a range
+    if high - low <= least_width(bounds.lo, bounds.hi):  # too narrow to be a range
         return Look(bounds, False, 0.0, True)
     return Look(Interval(low, high), True, max(core.below, core.above), mostly)
 
 
 def sparse(held: Vector, ends: Vector) -> bool:
-    """Whether most rows are at single values, by the counts that are seen."""
+    """Whether most rows are at single values, according to the detected counts."""
     single = np.diff(ends) <= POINT * float(ends[-1] - ends[0])
     return bool(held[single].sum() > MOSTLY * held.sum())
 
@@ -308,10 +311,10 @@ def outcome_edges(bounds: Interval) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Where the outcomes of both arms are cut, and what may lie beyond.
+    """Interval to which the outcomes of both arms are clipped, and bounds of the rows beyond.
 
-    `rows` are the most that lie beyond its ends by arm and end (low, high), shape (2, 2), and
-    `excess` the most that one of them lies beyond an end on average, shape (2,).
+    `rows` are the maximum numbers of rows beyond the ends, by arm and end (low, high), shape
+    (2, 2). `excess` is the maximum average distance of these rows from an end, shape (2,).
     """
 
     interval: Interval
@@ -320,38 +323,39 @@ class Window:
 
     @property
     def lost(self) -> float:
-        """The most that the cut takes from the sum of the outcomes of both arms."""
+        """Maximum amount that clipping removes from the sum of the outcomes of both arms."""
         return float(self.rows.max(axis=0) @ self.excess)
 
     def kept(self, interval: Interval) -> Window:
-        """With other ends: outcomes lose more by what an end moves inward.
+        """This clipping interval with other ends.
 
-        So do at most the same rows, where the outcomes are whole numbers and none lies between the
-        old end and the new one. It holds as it is where ends move outward.
+        If an end moves inward, clipped outcomes lose this distance in addition. If outcomes are
+        whole numbers and none lies between the old end and the new end, at most the same rows are
+        clipped. If ends move outward, the bounds remain valid unchanged.
         """
         own = self.interval
         inward = np.maximum([interval.lo - own.lo, own.hi - interval.hi], 0.0)
         return Window(interval, self.rows, self.excess + inward)
 
     def bias(self, count: Matrix) -> Vector:
-        """The most that the cut moves the difference of arms with `count` rows (2, m)."""
+        """Maximum change, by clipping, of the difference of arms with `count` rows (2, m)."""
         share = np.minimum(self.rows[:, :, None] / np.maximum(count, 1.0)[:, None, :], 1.0)
         return pulled(share * self.excess[:, None])
 
 
 def pulled(lost: Vector) -> Vector:
-    """The most that a difference moves by what its arms lose at each end, (2, 2, m) to (m,).
+    """Maximum change of a difference, given the losses of its arms at each end, (2, 2, m) to (m,).
 
-    High rows raise the treated mean and low ones lower it; in the control arm it is the other way
-    round. What pulls up and what pulls down cannot both count in full.
+    High rows raise the treated mean and low rows lower it; in the control arm the signs are
+    opposite. Upward and downward changes cannot both occur in full.
     """
     return np.asarray(np.maximum(lost[1, 1] + lost[0, 0], lost[1, 0] + lost[0, 1]))
 
 
-# -- windows: of a trial, whose interval holds the bias; and of a nuisance, by an estimate of it --
+# -- intervals of a trial (bounded bias) and of a nuisance (estimated bias) -------------------
 
 BOUNDS = 6
-"""Bounds of hidden rows: of each histogram on two sides."""
+"""Number of bounds of hidden rows: each histogram on two sides."""
 
 
 def trial_window(
@@ -359,9 +363,10 @@ def trial_window(
 ) -> Window:
     """One interval for both arms, of least squared noise plus squared bound of the bias.
 
-    It is all of the bounds where only the ends and zero can be told from noise (an outcome of two
-    values, rare events), for then no scale is known. It holds at least what `Core.stretched` does:
-    with few rows, what is told from noise may be one mode of several, or the middle of a flat one.
+    The interval equals the bounds if only the ends and zero are distinguishable from noise (an
+    outcome of two values, rare events), because the scale is then unknown. It contains at least the
+    core of `Core.stretched`. With few rows, the detected cells may be one mode of several, or the
+    middle of a flat distribution.
 
     Parameters
     ----------
@@ -370,10 +375,10 @@ def trial_window(
     noise : float
         Noise sd of an arm's sum per unit of half the interval's width.
     anywhere : bool
-        Whether hidden outcomes may lie anywhere in the bounds (no condition on their tail).
+        Whether hidden outcomes may lie anywhere in the bounds (no tail condition).
     """
     if bounds.width * 2.0**-OCTAVES <= least_width(bounds.lo, bounds.hi):
-        return Window(bounds)  # no part of it would be an interval
+        return Window(bounds)  # too narrow to divide into intervals
     ends = np.r_[0.0, heights(bounds), bounds.width]  # cell k lies between ends[k] and ends[k + 1]
     pooled = counts.sum(axis=0)
     looked = [(counts[0], noise_sd), (counts[1], noise_sd), (pooled, np.sqrt(2.0) * noise_sd)]
@@ -405,37 +410,38 @@ def trial_window(
 
 
 LOOK_BINS = 32
-"""Equal bins of the declared range, between whose borders a window's ends are interpolated."""
+"""Equal bins of the declared range; an interval's ends are interpolated between their borders."""
 
 CENTRES, SPREADS = 63, 25
-"""Means and standard deviations of normal laws that are tried: finer than noise can tell."""
+"""Means and standard deviations of normal distributions that are tried: finer than the noise."""
 
 STANDS_OUT = 2.5
-"""A bin counts beyond the normal laws at this many noise sds: 18 % of histograms have such a bin by
-luck, which widens the window."""
+"""A bin counts in addition to the normal distributions at this many noise sds. Noise alone
+produces such a bin in 18% of histograms, which widens the interval."""
 
 TAILS = (0.1, 0.08, 0.06, 0.04, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
-"""Shares of the rows that may be cut on each side: a grid."""
+"""Shares of the rows that may be clipped on each side: a grid."""
 
 
 def window_borders(bounds: Interval) -> Vector:
-    """Upper borders of the bins above the lower end, up to the range; shape (BINS,)."""
+    """Upper borders of the bins above the lower end, up to the range; shape (LOOK_BINS,)."""
     return np.asarray(bounds.width * np.arange(1, LOOK_BINS + 1) / LOOK_BINS)
 
 
 def outcome_window(
     counts: Vector, noise_sd: float, lo: float, hi: float, count: float, noise_per_width: float
 ) -> tuple[float, float]:
-    """Interval to which outcomes are cut where their mean given covariates is learned.
+    """Interval to which outcomes are clipped when their mean given covariates is learned.
 
-    Noise of the moments grows with its width; cutting shrinks slopes by the share of rows that are
-    cut (Stein's lemma, for a normal outcome). Of intervals that cut the same share on both sides,
-    and the declared range, the one of least squared error is taken.
+    Noise of the moments grows with the interval's width. Clipping shrinks slopes by the share of
+    clipped rows (Stein's lemma, for a normal outcome). The candidates are the declared range and
+    the intervals that clip equal shares on both sides. The candidate of least squared error is
+    returned.
 
     Parameters
     ----------
     counts : Vector
-        Noisy counts of the bins, shape (BINS,).
+        Noisy counts of the bins, shape (LOOK_BINS,).
     lo, hi : float
         The outcome's declared bounds.
     count : float
@@ -463,7 +469,7 @@ def outcome_window(
 
 
 def _shares(counts: Vector, noise_sd: float, count: float) -> Vector:
-    """Shares of the bins: normal laws averaged by likelihood, and what is seen beyond them."""
+    """Shares of the bins: normal distributions averaged by likelihood, plus detected counts."""
     grid = np.arange(LOOK_BINS + 1) / LOOK_BINS
     centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
     spreads = np.geomspace(0.5 / LOOK_BINS, 0.5, SPREADS)[None, :, None]
@@ -478,52 +484,54 @@ def _shares(counts: Vector, noise_sd: float, count: float) -> Vector:
     return np.asarray(mixed / mixed.sum())
 
 
-# -- bounds that are bought, and loose ones ---------------------------------------------------
+# -- estimated bounds, and bounds that are too wide -------------------------------------------
 
 COARSE_STANDS_OUT, FINE_STANDS_OUT = 5.0, 4.0
-"""A cell counts as occupied at this many noise sds. A coarse cell occupied by luck widens the range
-by powers of four, so hardly any may be: 61 empty cells pass 5 sd once in 60,000 columns. A fine one
-widens it within the coarse range only."""
+"""A cell counts as occupied at this many noise sds. A falsely detected coarse cell widens the
+range by powers of four, so false detections must be very rare: one of 61 empty cells exceeds 5 sd
+once in 60,000 columns. A falsely detected fine cell widens the range within the coarse range
+only."""
 
 INVENTED = 1e-5
-"""Chance that sizes of an outcome are told from noise by luck, which makes its bounds far too
+"""Chance that noise alone makes sizes of an outcome look occupied, which makes its bounds far too
 wide."""
 
 PAD = 0.25
-"""The range is widened by this share of itself on each side, for tails below the noise."""
+"""The range is widened by this share of its width on each side, for tails below the noise."""
 
 
 MISSED, FAR_MISSED = 0.02, 0.1
-"""Shares of the rows beyond what stands out from which the coarse range is made symmetric, and from
-which it is also widened by a factor of four."""
+"""Thresholds for the share of rows outside the detected cells. Above the first, the coarse range
+is made symmetric. Above the second, it is also widened by a factor of four."""
 
 BEYOND = 0.05
-"""Share of the rows that may lie beyond the fine range before `PAD`, by estimate and noise."""
+"""Maximum share of the rows beyond the fine range before `PAD`, by estimate and noise."""
 
 
 LUCKY = 0.05
-"""Chance that cells beyond are taken to hold values by luck. It widens a range that could be
-narrower; values beyond a range that is too narrow are held at its end, which is worse."""
+"""Chance that noise alone makes cells beyond look occupied. A false detection widens a range that
+could be narrower. A range that is too narrow clips values, which is worse."""
 
 SHARE_BEYOND = 0.02
-"""Share of the rows that may lie beyond either end of a column's effective range, and are held
-there. Building half."""
+"""Maximum share of the rows beyond either end of a column's effective range; they are clipped.
+Building half."""
 
 
 def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: int) -> Interval:
-    """Where a column's values are: it is held at the ends of that range.
+    """Range to which a column's values are clipped.
 
-    The cells that can be told from noise, stretched from their median until at most `LEFT_OUT` of
-    the rows can lie beyond an end, by the tail condition. The declared range where that is not at
-    most half of it, or next to a point; and where more rows may lie beyond those cells than in
-    them, which are then no middle whose tails a condition could be about.
+    The range covers the cells that are distinguishable from noise. It is stretched from their
+    median until at most `SHARE_BEYOND` of the rows can lie beyond an end, by the tail condition.
+    The result is the declared range in three cases. The effective range is wider than half the
+    declared range. It is close to a point. Or more rows may lie beyond the detected cells than in
+    them; these cells are then not a middle whose tails could meet a condition.
 
     Parameters
     ----------
     counts : Vector
         Noisy counts in equal cells of the declared range, shape (K,).
     looks : int
-        Columns that are looked at.
+        Number of columns that are tested.
     """
     seen = visible_cells(counts, noise_sd, looks, LUCKY, LUCKY)
     ends = np.linspace(declared.lo, declared.hi, len(counts) + 1)
@@ -543,13 +551,13 @@ def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: 
         limits.append(reach * max(most / (SHARE_BEYOND * rows), 1.0) ** (1 / INDEX))
     low = float(max(declared.lo, core.middle - limits[0]))
     high = float(min(declared.hi, core.middle + limits[1]))
-    # less than halved, a range saves less noise than what is held at its ends may cost
+    # a range above half the declared width saves too little noise to justify the clipping
     worth = least_width(declared.lo, declared.hi) < high - low <= declared.width / 2
     return Interval(low, high) if worth else declared
 
 
 def present_rows(counts: Vector, noise_sd: float, public: float | None) -> float:
-    """Rows with a value: the public number, unless the noisy count says that many lack one."""
+    """Rows with a value: the public number, unless the noisy count shows that many lack a value."""
     seen, noise = float(counts.sum()), noise_sd * np.sqrt(len(counts))
     if public is None or public - seen > 3 * noise:
         return max(seen, 1.0)
@@ -559,7 +567,7 @@ def present_rows(counts: Vector, noise_sd: float, public: float | None) -> float
 def coarse_range(
     counts: Vector, noise_sd: float, edges: Vector, name: str, public: float | None
 ) -> Interval:
-    """Powers of four whose noisy counts stand out, widened where rows are missing from them."""
+    """Powers of four with detectable counts, widened if many rows lie outside them."""
     occupied = np.flatnonzero(counts > COARSE_STANDS_OUT * noise_sd)
     if len(occupied) == 0:
         raise _not_found(name)
@@ -575,8 +583,8 @@ def coarse_range(
 def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -> Interval:
     """The cells of the coarse range that hold nearly all rows, widened by `PAD`.
 
-    Cells are merged until they stand out from the noise. Where too many rows might lie beyond, the
-    coarse range is kept: a wide bound costs noise, a tight one biases.
+    Cells are merged until they are distinguishable from noise. If too many rows might lie beyond,
+    the coarse range is kept, because a wide bound costs noise but a narrow bound biases.
     """
     for merged in (1, 2, 4, 8):
         cells, sd = counts.reshape(-1, merged).sum(axis=1), noise_sd * np.sqrt(merged)
@@ -595,15 +603,17 @@ def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -
 
 
 ZERO_CELL = 2.0**-20
-"""Ends this near to zero stand for it: the cell of zero in a look by magnitude is as wide."""
+"""Ends at most this far from zero are set to zero. The zero cell of a histogram by magnitude is as
+wide."""
 
 
 def rounded(found: Interval, whole: bool) -> Interval:
-    """The interval with short numbers for ends, at most 2 % wider.
+    """The interval with short numbers for ends, at most 2% wider.
 
-    Of a column of whole numbers, the least and the largest that lie within: those inside are not
-    cut, and for those beyond see `Window.kept`. An end of `ZERO` is zero where the interval is far
-    wider: that moves a value by at most 2^-20, which no allowance counts.
+    For a column of whole numbers, the ends are the least and the largest whole number within the
+    interval. Values inside are then not clipped; for values beyond see `Window.kept`. An end within
+    `ZERO_CELL` of zero becomes zero if the interval is far wider. This changes a value by at most
+    2^-20, which the allowances ignore.
     """
     near = ZERO_CELL if found.width >= 1.0 else 0.0
     lo, hi = (0.0 if abs(end) <= near else end for end in (found.lo, found.hi))
@@ -634,10 +644,11 @@ class LookCounts(NamedTuple):
 
 
 def outcome_scale(rough: LookCounts, name: str) -> Interval:
-    """Powers of four that hold what can be told from noise of an outcome.
+    """Powers of four that hold the detectable values of an outcome.
 
-    Unlike a covariate, an outcome of which only zeros can be told (rare events, sparse amounts) has
-    no range: the others may lie anywhere, and its mean is made of them alone.
+    An outcome needs detectable values other than zero, unlike a covariate. If only zeros are
+    detected (rare events, sparse amounts), the outcome has an unknown range: the other values may
+    lie anywhere, and they alone determine the mean.
     """
     zero = len(rough.value) // 2
     seen = np.zeros(len(rough.value), bool)
@@ -651,18 +662,19 @@ def outcome_scale(rough: LookCounts, name: str) -> Interval:
 
 
 def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:
-    """Bounds for an outcome, and what may lie beyond them: it biases averages.
+    """Bounds for an outcome, and limits of the rows beyond them, which bias averages.
 
-    On each side, least squared noise plus squared bound of the bias of a sum over the rows, where
-    at most rows (reach / c)^-INDEX lie beyond a distance c from the middle. The reach is that of
-    the fine cells that can be told from noise; or, where these do not account for what the
-    outermost rough cell holds, that cell's border, as narrow cells lose a long tail in noise.
+    On each side, the bound has the least squared noise plus squared bound of the bias of a sum over
+    the rows. At most rows x (c / reach)^-INDEX lie beyond a distance c from the middle. The reach
+    usually comes from the fine cells that are distinguishable from noise. Narrow cells can lose a
+    long tail in noise. If the fine cells do not account for the count of the outermost rough cell,
+    the reach is this cell's border.
 
     Parameters
     ----------
-    rough, fine : Counts
-        By magnitude; and in equal cells of the range of `outcome_scale`, the outer ones with all
-        that lies beyond.
+    rough, fine : LookCounts
+        Counts by magnitude; and counts in equal cells of the range of `outcome_scale`, whose outer
+        cells include everything beyond.
     noise : float
         Noise sd of a sum over the rows per unit of the outcome's range.
     """
@@ -692,7 +704,7 @@ def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:
 
 
 def _side(rough: LookCounts, fine: LookCounts, seen: Mask, reach: float) -> tuple[float, float]:
-    """How far values are seen on one side, and the most rows beyond."""
+    """Largest detected distance on one side, and the maximum number of rows beyond."""
     last = int(np.searchsorted(rough.ends, fine.ends[-1] * (1 - 1e-9)))
     inside = seen & (fine.ends[1:] > rough.ends[last - 1])
     rest = rough.value[last - 1] - fine.value[inside].sum()

@@ -9,12 +9,12 @@ from privcausal.typing import Integers, Matrix, Vector
 
 
 def reconcile(reading: Vector, sd: Vector, identities: Matrix) -> tuple[Vector, Matrix]:
-    """Readings made to satisfy A s = 0, and the covariance of their errors.
+    """Readings adjusted to satisfy A s = 0, and the covariance of their errors.
 
-    A reading is x = s + e with independent errors of variances V = diag(sd^2). Generalised least
-    squares gives x - V A'(A V A')^- A x, of covariance V - V A'(A V A')^- A V. It follows from V
-    and A alone and is the linear unbiased estimate of least variance (Aitken 1935). No variance
-    rises, and a reading without error stays as it is.
+    A reading is x = s + e with independent errors of variances V = diag(sd^2). Generalized least
+    squares gives x - V A'(A V A')^- A x, of covariance V - V A'(A V A')^- A V. The covariance
+    depends on V and A alone. The result is the linear unbiased estimate of least variance (Aitken
+    1935). No variance rises, and a reading without error does not change.
 
     Parameters
     ----------
@@ -31,10 +31,11 @@ def reconcile(reading: Vector, sd: Vector, identities: Matrix) -> tuple[Vector, 
 def reconcile_within(
     reading: Vector, sd: Vector, identities: Matrix, limits: tuple[float, float]
 ) -> tuple[Vector, Matrix]:
-    """The same where the first number is known to lie within limits.
+    """`reconcile` if the first number is known to lie within limits.
 
-    Outside, it is moved to the limit and the others follow: least squares under the inequality. The
-    covariance is that without limits, which is no less.
+    If the first number falls outside, it is set to the limit and the others are adjusted: least
+    squares under the inequality. The covariance is the one without limits, which is at least as
+    large.
     """
     found, cov = reconcile(reading, sd, identities)
     held = np.r_[np.clip(found[0], *limits), reading[1:]]
@@ -42,12 +43,12 @@ def reconcile_within(
 
 
 def upheld(parts: Partitions, size: Vector, sd: Vector, few: float) -> Matrix:
-    """The identities that hold: all but those with a remainder large enough to be seen.
+    """The identities that hold: all except those with a detectable remainder.
 
-    Declared levels are taken to be exhaustive: a remainder counts as empty where its count is
-    within `few` sd of zero. That neglects at most as many rows, times the distance of their mean
-    score from the centre: no more than the noise, unless these rows differ from the others by about
-    the cut.
+    Declared levels are assumed to be exhaustive: a remainder counts as empty if its count is within
+    `few` sd of zero. This neglects at most about `few` sd rows, times the distance of their mean
+    score from the center. The error is at most the noise, unless these rows differ from the others
+    by about the clipping threshold.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ def upheld(parts: Partitions, size: Vector, sd: Vector, few: float) -> Matrix:
 
 
 def terms_first(terms: int, places: int) -> Integers:
-    """The order of terms before their groups, of arrays that have each term with its own groups."""
+    """Indices that put terms before groups, for arrays that list each term with its own groups."""
     first = np.arange(terms) * places
     return np.asarray(np.r_[first, np.setdiff1d(np.arange(terms * places), first)])
 
@@ -67,19 +68,20 @@ def terms_first(terms: int, places: int) -> Integers:
 def joint_sampling(terms: Matrix, groups: Vector, share: Vector, identities: Matrix) -> Matrix:
     """Sampling covariance of the terms (the average first) and groups' averages, (m + G, m + G).
 
-    Rows of a group with the share p of all rows move its average by 1 / p times as much as the
-    overall one, so their covariance is p times the group's variance. (Groups' variances are raised
-    for noise; shares are lowered until the parts do not exceed the whole.) Groups of one column
-    have no row in common. What groups of two columns share, or a group and a slope, no release
-    tells: they are taken as independent given the average, the law of largest entropy with these
-    covariances (Dempster 1972). Zeros in their place need not be positive semidefinite.
+    Let a group have the share p of all rows. Its rows change its own average 1 / p times as much as
+    the overall average. The covariance of the two averages is therefore p times the group's
+    variance. (Groups' variances are raised for noise; shares are lowered until the parts do not
+    exceed the whole.) Groups of one column have no row in common. The release does not show the
+    overlap of groups of two columns, or of a group and a slope. These pairs are assumed independent
+    given the average, the distribution of largest entropy with the known covariances (Dempster
+    1972). If these pairs had zero covariance instead, the matrix need not be positive semidefinite.
 
     Parameters
     ----------
     terms : Matrix
         Covariance of the terms, shape (m, m).
     groups, share : Vector
-        Variances, infinite where there is no estimate, and shares of the rows, shape (G,).
+        Variances, infinite if there is no estimate, and shares of the rows, shape (G,).
     """
     m, whole = len(terms), float(terms[0, 0])
     out = np.zeros((m + len(groups),) * 2)

@@ -25,7 +25,8 @@ from privcausal.typing import Integers, Matrix, Vector
 def cholesky(matrix: Matrix) -> Matrix:
     """L with L L' = matrix, lower triangle only; LinAlgError if it is not positive definite.
 
-    SciPy's own functions take longer to check a small matrix than LAPACK to factor it.
+    For a small matrix, the checks in SciPy's functions take longer than the factorization by
+    LAPACK.
     """
     lower, info = dpotrf(matrix, lower=1, clean=0)
     if info:
@@ -41,15 +42,15 @@ def solve(lower: Matrix, right: Any) -> Any:
 # -- fitted and wide priors -------------------------------------------------------------------
 
 FIXED_POINT_ROUNDS = 3
-"""Fixed-point rounds: the noise term depends on the current beta, where the Gram has noise."""
+"""Number of fixed-point rounds: the noise of the Gram makes the noise term depend on beta."""
 
 
 FAR_VARIANCE, FAR_NOISE = 30.0, 5.0
-"""From their centres, logs of variances go no further: their powers of e are numbers."""
+"""Maximum distances of log variances from their centers, so that exp() stays finite."""
 
 LEAST_PRIOR_SHARE = 1e-2
-"""Least-squares priors are at most this much wider where they are read again jointly: far wider
-than any coefficient, and narrow enough for floats."""
+"""Least-squares priors are at most this much wider when they are used again jointly. This is far
+wider than any coefficient, and narrow enough for floats."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +58,7 @@ class Moments:
     """Noisy moments of one regression; `gram_sd` and `cross_sd` are noise sds of an entry.
 
     `cross_sd` may have shape (p,). `noise_var` is the residual variance of the target per unit of
-    Gram weight, and `extra` (p, p) the covariance of further errors in `cross`.
+    Gram weight. `extra` (p, p) is the covariance of further errors in `cross`.
     """
 
     gram: Matrix
@@ -86,11 +87,11 @@ class Prior:
     Attributes
     ----------
     group : Integers
-        0 for coefficients of variance `fixed` (the intercept), else 1..G.
+        0 for coefficients of variance `fixed` (the intercept), otherwise 1..G.
     scale : Vector
         Relative prior sd within the group, shape (p,).
     log_var, pull
-        Centres of the groups' log variances, shape (G,), and the precision around them.
+        Centers of the groups' log variances, shape (G,), and the precision around them.
     fit_noise : bool
         Also fit the noise variance s2.
     basis : Matrix, optional
@@ -110,7 +111,8 @@ class Prior:
 class Posterior:
     """Coefficients with covariance and log marginal likelihood.
 
-    `regression` is None where they are a mixture, or made of others (``basis``).
+    `regression` is None for a mixture, or if the coefficients are combinations of others
+    (``basis``).
     """
 
     mean: Vector
@@ -128,7 +130,10 @@ def signal_share(gap: Vector, noise_var: float) -> float:
 def likelihoods(
     counts: Vector, noise_sd: float, laws: Matrix, prior: Vector | float = 0.0
 ) -> Vector:
-    """Of laws (m, K) of noisy counts (K,), against the largest, shape (m,); `prior` is a log."""
+    """Likelihoods of `laws` (m, K) for noisy counts (K,), relative to the largest, shape (m,).
+
+    `prior` is a log weight.
+    """
     logs = prior - 0.5 * ((counts - laws) ** 2).sum(axis=1) / noise_sd**2
     return np.asarray(np.exp(logs - logs.max()))
 
@@ -156,9 +161,9 @@ def fit(moments: Moments, prior: Prior) -> Posterior:
 
 
 def noise_cov(moments: Moments, beta: Vector) -> Matrix:
-    """Covariance of the noise in b - G beta: that of b, and that of G times beta."""
+    """Covariance of the noise in b - G beta: the noise of b, and the noise of G times beta."""
     p, g2 = len(beta), moments.gram_sd**2
-    # a floor far below any noise, so that the covariance can be factored where noise is tiny
+    # a floor much smaller than any noise, so that the covariance can be factored if noise is tiny
     tiny = 1e-9 * max(float(np.trace(moments.gram)), 1e-300) * moments.noise_var / p
     diagonal = moments.cross_sd**2 + g2 * float(beta @ beta) + tiny
     noise = np.asarray(diagonal * np.eye(p) + g2 * np.outer(beta, beta))
@@ -192,7 +197,7 @@ class _Problem:
     def _unpack(self, x: Vector) -> tuple[Vector, float]:
         variances = np.empty(len(x))
         variances[0] = self.prior.fixed
-        centre = self.prior.log_var  # in whatever unit the outcome has
+        centre = self.prior.log_var  # in the unit of the outcome
         variances[1:] = np.exp(
             np.minimum(np.maximum(x[:-1], centre - FAR_VARIANCE), centre + FAR_VARIANCE)
         )
@@ -242,7 +247,7 @@ class _Problem:
 def factored(cov: Matrix) -> Matrix:
     """Cholesky factor after a tiny ridge.
 
-    Where noise is tiny and priors are wide, rounding alone makes eigenvalues negative.
+    With tiny noise and wide priors, rounding alone makes eigenvalues negative.
     """
     raised = cov.copy()
     raised.flat[:: len(cov) + 1] += 1e-10 * float(cov.diagonal().max())
@@ -264,8 +269,8 @@ def average(posteriors: Sequence[Posterior]) -> Posterior:
 def least_squares(moments: Moments, spread: Vector, basis: Matrix | None = None) -> Posterior:
     """Regression for base "linear", with a wide normal prior that fades with the privacy noise.
 
-    Without noise this is least squares. With noise, coefficients far beyond their `spread` are
-    shrunk in proportion to the noise's share of the error.
+    Without noise this is least squares. With noise, coefficients much larger than their `spread`
+    are shrunk in proportion to the noise's share of the error.
     """
     gram = positive_part(moments.gram)
     basis = np.eye(len(moments.cross)) if basis is None else basis
@@ -288,9 +293,10 @@ def least_squares(moments: Moments, spread: Vector, basis: Matrix | None = None)
 def second_moment(moments: Moments, reference: Matrix, estimate: Vector) -> Matrix:
     """E[(c - beta)(c - beta)'] of an estimate c, under the prior N(0, reference), shape (p, p).
 
-    An estimate may lean on a sparse prior, whose own posterior is too narrow where the moments say
-    little. Bands therefore use a public reference prior of plausible effects. Its posterior has a
-    mean m and a covariance V, and the second moment of the error is V + (c - m)(c - m)'.
+    An estimate may use a sparse prior, whose own posterior is too narrow if the moments contain
+    little information. Bands therefore use a public reference prior of plausible effects. Its
+    posterior has a mean m and a covariance V, and the second moment of the error is V + (c - m)(c -
+    m)'.
     """
     gram = positive_part(moments.gram)
     error = moments.noise_var * gram + noise_cov(moments, estimate)
@@ -304,20 +310,20 @@ def second_moment(moments: Moments, reference: Matrix, estimate: Vector) -> Matr
 # -- sparse priors ----------------------------------------------------------------------------
 
 PRIOR_SCALES = 10
-"""Scales of a coefficient's prior: a geometric grid, each 2.5 times the one before."""
+"""Number of scales of a coefficient's prior: a geometric grid with factor 2.5."""
 
 MIXTURE_ROUNDS, MIXTURE_STEPS = 2, 20
-"""The noise of the Gram depends on the coefficients, hence rounds; steps within each."""
+"""Rounds update the Gram's noise, which depends on the coefficients; steps are within a round."""
 
 KEPT = 0.5
-"""Share of a factor that a step leaves as it was: undamped steps would oscillate."""
+"""Share of a factor that a step keeps unchanged: undamped steps would oscillate."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScaleMixturePrior:
     """Intercept with prior variance `fixed`; coefficients with prior sd `unit` times a scale.
 
-    `kind` (p,) is -1 for the intercept, else the class of the coefficient (linear, curved).
+    `kind` (p,) is -1 for the intercept, otherwise the class of the coefficient (linear, curved).
     """
 
     fixed: float
@@ -326,13 +332,13 @@ class ScaleMixturePrior:
 
 
 def mixture(moments: Moments, law: ScaleMixturePrior) -> Posterior:
-    """Posterior and evidence when few of many coefficients may matter, by unknown amounts.
+    """Posterior and evidence if few of many coefficients may matter, by unknown amounts.
 
-    The scales' shares are learned within each class, with a Dirichlet prior that favours the
-    least. A coefficient's prior is thus a mixture of normals, and its posterior is found by
-    expectation propagation (Minka 2001, Section 3). Each prior is replaced by a normal factor of
-    precision tau_j and centre nu_j / tau_j, such that with what all else says of beta_j, N(m, s2),
-    it has the mean and variance of
+    The scales' shares are learned within each class, with a Dirichlet prior that favors the
+    least scale. A coefficient's prior is thus a mixture of normals. Its posterior is found by
+    expectation propagation (Minka 2001, Section 3). A normal factor of precision tau_j and center
+    nu_j / tau_j replaces each prior. Let N(m, s2) be the distribution of beta_j from all other
+    information. Multiplied with it, the factor gives the mean and variance of
 
         sum_k r_k N(m v_k / (v_k + s2), v_k s2 / (v_k + s2)),    r_k ~ share_k N(m; 0, v_k + s2).
 
@@ -384,13 +390,13 @@ class _Factors:
         return cov @ (centre + self.shift), cov
 
     def _without(self, mean: Vector, var: Vector) -> tuple[Vector, Vector]:
-        """Mean and variance of each free coefficient under all but its own prior."""
+        """Mean and variance of each free coefficient, without its own prior."""
         own = 1 / var[self.free]
         s2 = 1 / np.maximum(own - self.precision[self.free], 1e-9 * own)
         return s2 * (own * mean[self.free] - self.shift[self.free]), s2
 
     def renew(self, mean: Vector, var: Vector) -> None:
-        """Every factor moved towards the one that the mixture asks for."""
+        """Move every factor towards the one that matches the mixture's moments."""
         m, s2 = self._without(mean, var)
         total = self.tried + s2[:, None]
         log = np.log(self.same @ self.chance + self.base)
@@ -401,7 +407,7 @@ class _Factors:
         first = m * (self.chance * kept).sum(1)
         square = (self.chance * (kept * s2[:, None] + (m[:, None] * kept) ** 2)).sum(1)
         spread = np.maximum(square - first**2, 1e-12 * s2)
-        # a mixture may be wider than what it multiplies, a factor may not
+        # a mixture may be wider than the distribution that it multiplies; a factor may not
         precision = np.maximum(1 / spread - 1 / s2, 1 / self.tried[:, -1])
         shift = first * (precision + 1 / s2) - m / s2
         free = self.free
@@ -409,9 +415,9 @@ class _Factors:
         self.shift[free] += (1 - KEPT) * (shift - self.shift[free])
 
     def evidence(self, mean: Vector, var: Vector) -> float:
-        """Log of the integral of prior times N(m, s2) over that of its factor, summed.
+        """Log of the integral of prior times N(m, s2) over the integral with its factor, summed.
 
-        Shares are given the earlier coefficients of the class, so that they form a chain.
+        Shares condition on the earlier coefficients of the class, so that they form a chain.
         """
         m, s2 = self._without(mean, var)
         own = 1 / var[self.free]

@@ -1,7 +1,8 @@
-"""What surrounds a private kernel regression: which ridge to ask for, and how to read its weights.
+"""Choice of the ridge of a private kernel regression, and interpretation of its weights.
 
-Both use released numbers only: the synthetic population gives the spectrum of the basis, and with
-it the law of the weights for effects drawn from a Gaussian process of the kernel.
+Both use released numbers only. The synthetic population gives the spectrum of the basis. The
+spectrum gives the distribution of the weights, for effects drawn from a Gaussian process of the
+kernel.
 """
 
 from __future__ import annotations
@@ -17,44 +18,41 @@ from privcausal.features.rows import Rows
 from privcausal.inference.regression import Posterior
 from privcausal.typing import Integers, Matrix, Vector
 
-# Shapes from boosting with noise of known size: raw, or smoothed by empirical Bayes.
+# -- shapes from boosting with noise of known size: raw, or smoothed by empirical Bayes --------
 #
-# Boosting is linear in its data as long as no residual is clipped. With S_t the sums over the
-# leaves
-# of round t, h the bins' masses (sums of a^2 over their rows), U_t the step that leaf sums ask for
-# and f_t the constant and the shape before it, round t releases for an axis
+# Boosting is linear in its data as long as no residual is clipped. Let S_t be the sums over the
+# leaves of round t, h the bins' masses (sums of a^2 over their rows), U_t the step computed from
+# leaf sums, and f_t the constant and the shape before the step. Round t releases, for an axis,
 #
-#     y_t = S_t (h (f* - f_t) + e) + noise_t,
+#     y_t = S_t (h (f* - f_t) + e) + noise_t.
 #
-# with f* where the loss is least, and e the sums of rows' deviations from it, of variance s^2 h.
+# The loss is least at f*. The sums of rows' deviations from f* are e, of variance s^2 h.
 #
 # Raw shapes add up the steps U_t y_t. They end at g = D (h g* + e) + error, where D and the
 # covariance C of the error follow from the public leaves, the masses and the noise scale:
 #
 #     D <- D + U_t S_t (I - h D),   C <- (I - U_t S_t h) C (I - U_t S_t h)' + sd^2 U_t U_t'.
 #
-# Smoothed shapes use that f_t is public: adding back S_t h f_t leaves S_t (h f* + e) and noise that
-# is new in every round. So all rounds measure one vector of totals, h f* + e, and least squares
-# gets
-# more of it than the last shape, which has half forgotten the early rounds and not fully converged.
-# The first quarter of the rounds is left out all the same: other columns' shapes are not yet off
-# the
-# residuals there, which matters for correlated columns, and residuals are clipped most.
+# Smoothed shapes use that f_t is public: adding S_t h f_t gives S_t (h f* + e) and noise that is
+# new in every round. All rounds therefore measure one vector of totals, h f* + e. Least squares
+# extracts more information on it than the last shape, which has half forgotten the early rounds and
+# has not fully converged. The first quarter of the rounds is omitted for two reasons. Other
+# columns' shapes have not yet been removed from the residuals, which matters for correlated
+# columns. Residuals are also clipped most often in these
+# rounds.
 #
-# Masses are no weights: steps are divided by weights that are never near zero, so that no step is
-# long, but an empty bin says nothing of f*. Each axis is taken alone. With few rows for the noise,
-# it
-# alone moves rows' values by much of the cut, residuals are clipped, and shapes are smaller than
-# this
-# says: effects then lean towards what they are without adjustment.
+# Masses are not weights. Steps are divided by weights that are never close to zero, so that every
+# step is short, but an empty bin contains no information on f*. Each axis is treated separately.
+# If the rows are few for the noise, the noise alone changes rows' values by a large part of the
+# clipping threshold. Residuals are then clipped, and shapes are smaller than this model predicts:
+# effects lean towards their unadjusted values.
 #
 # The prior of a shape is a mixture of Gaussian processes along the axis, from flat to rough and
-# from
-# small to large, weighted by marginal likelihood. The difference of two arms' shapes is zero with a
-# good chance, so that an effect is constant where the data cannot speak.
+# from small to large, weighted by marginal likelihood. The difference of two arms' shapes is zero
+# with substantial probability, so that an effect is constant if the data contain no information.
 
 POSITION_SDS = 2.5
-"""Positions on an axis are cut to this many standard deviations, against outliers."""
+"""Positions on an axis are clipped to this many standard deviations, to limit outliers."""
 
 SHAPE_SDS = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Prior sds of a shape, as shares of the target's size."""
@@ -68,14 +66,14 @@ ARM_DIFFERENCES = ((0.0, 0.65), (0.1, 0.25), (0.5, 0.10))
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """What one boosting did on one axis of one arm.
+    """Result of one boosting on one axis of one arm.
 
     Attributes
     ----------
     raw : Vector
         The final shape, shape (K,), of mean zero under `weight`.
     weight, mass : Vector
-        Public weights that steps were divided by, and estimate of h, shape (K,).
+        Public weights that divided the steps, and estimate of h, shape (K,).
     carried, noise : Matrix
         D and C, shape (K, K).
     """
@@ -87,24 +85,24 @@ class Course:
     noise: Matrix
 
     def error(self, dispersion: float) -> Matrix:
-        """Covariance of raw around what was made of g*; `dispersion` is s^2."""
+        """Covariance of raw around its signal D h g*; `dispersion` is s^2."""
         return self.noise + dispersion * (self.carried * self.mass) @ self.carried.T
 
 
 @dataclass(frozen=True, eq=False)
 class Totals:
-    """What all rounds together say of the totals h f* + e on one axis of one arm.
+    """Estimate from all rounds together of the totals h f* + e on one axis of one arm.
 
     Attributes
     ----------
     value, noise : Vector, Matrix
         Least squares estimate, shape (K,), and the covariance of its error.
     basis : Matrix
-        Orthonormal directions that the rounds have seen, shape (K, r): all, unless rounds are few.
+        Orthonormal directions that the rounds measured, shape (K, r): all, unless rounds are few.
     mass : Vector
         Public estimate of h, shape (K,).
     position : Vector or None
-        Place of each bin along the axis; None for a factor.
+        Position of each bin along the axis; None for a factor.
     """
 
     value: Vector
@@ -115,7 +113,7 @@ class Totals:
 
     @property
     def free(self) -> Matrix:
-        """Directions that say nothing of the constant, shape (K, r - 1)."""
+        """Directions without information on the constant, shape (K, r - 1)."""
         return np.asarray(self.basis @ null_space((self.basis.T @ self.mass)[None, :]))
 
     def error(self, dispersion: float) -> Matrix:
@@ -125,13 +123,13 @@ class Totals:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Posterior law of a boosting: mean and covariance of (constant, shapes), shape (1 + M,)."""
+    """Posterior distribution of a boosting: mean and covariance of (constant, shapes), (1 + M,)."""
 
     mean: Vector
     cov: Matrix
 
     def through(self, to_coef: Matrix) -> Posterior:
-        """The same of coefficients made of them."""
+        """Posterior of the coefficients `to_coef` @ (constant, shapes)."""
         return Posterior(to_coef @ self.mean, to_coef @ self.cov @ to_coef.T, 0.0)
 
 
@@ -147,7 +145,7 @@ def propagate(
     weight, mass : Vector
         Shape (K,).
     noise_sd : float
-        Of one leaf's sum.
+        Noise sd of one leaf's sum.
     """
     size, leaves = len(weight), int(leaf.max(initial=0)) + 1
     carried, noise = np.zeros((size, size)), np.zeros((size, size))
@@ -173,7 +171,7 @@ def totals(
     noise_sd: float,
     position: Vector | None,
 ) -> Totals:
-    """What the rounds after the first quarter say of one axis.
+    """Totals of one axis, from the rounds after the first quarter.
 
     Parameters
     ----------
@@ -181,11 +179,11 @@ def totals(
         Leaf of each bin, shape (rounds, K), and noisy sums of residuals in the leaves, shape
         (rounds, leaves).
     before : Matrix
-        Constant and shape that a round's residuals are of, shape (rounds, K).
+        Constant and shape that a round's residuals subtract, shape (rounds, K).
     mass, position : Vector
-        Shape (K,); no position for a factor.
+        Shape (K,); position is None for a factor.
     noise_sd : float
-        Of one leaf's sum.
+        Noise sd of one leaf's sum.
     """
     used = slice(len(leaf) // 4, None)
     leaf, sums, before = leaf[used], sums[used], before[used]
@@ -201,7 +199,7 @@ def totals(
 
 
 def raw_law(course: Course, dispersion: float) -> tuple[Vector, Matrix]:
-    """The shape as it came, with the covariance of its error."""
+    """The raw shape, with the covariance of its error."""
     return course.raw, course.error(dispersion)
 
 
@@ -215,11 +213,11 @@ def smooth(found: Totals, size: float, dispersion: float) -> tuple[Vector, Matri
 def smooth_arms(
     first: Totals, second: Totals, size: float, dispersion: float, *, apart: bool
 ) -> tuple[Vector, Matrix]:
-    """The same for both arms' shapes together, (control, treated), whose difference is smaller.
+    """`smooth` for both arms' shapes together, (control, treated), whose difference is smaller.
 
-    Both are m -+ d / 2 with independent m and d (d = 0 unless `apart`), each centred under its own
-    arm's masses. Where the arms differ in the column the two centres differ, and m says by how
-    much: that is confounding, which a prior of two centred shapes would shrink away.
+    Both are m -+ d / 2 with independent m and d (d = 0 unless `apart`), each centered under its own
+    arm's masses. If the arms differ in the column, the two centers differ, and m determines by how
+    much. This difference is confounding, which a prior of two centered shapes would shrink away.
     """
     pooled = _kernels(first.mass + second.mass, first.position)
     keep = block_diag(_keep(first.mass), _keep(second.mass))
@@ -248,12 +246,12 @@ def smooth_arms(
 
 
 def _keep(mass: Vector) -> Matrix:
-    """The projection that takes a shape's mean off."""
+    """The projection that subtracts a shape's mean."""
     return np.asarray(np.eye(len(mass)) - mass / mass.sum())
 
 
 def _kernels(mass: Vector, place: Vector | None) -> list[Matrix]:
-    """Prior covariances of unit size, centred under the masses."""
+    """Prior covariances of unit size, centered under the masses."""
     size = len(mass)
     share = mass / mass.sum()
     if place is None:
@@ -273,7 +271,7 @@ def _kernels(mass: Vector, place: Vector | None) -> list[Matrix]:
 
 
 def _centred(kernel: Matrix, share: Vector) -> Matrix:
-    """Of mean-zero functions, with mean variance 1."""
+    """The kernel of mean-zero functions, with mean variance 1."""
     keep = _keep(share)
     out = keep @ kernel @ keep.T
     return np.asarray(out / max(float(share @ np.diag(out)), 1e-12))
@@ -310,7 +308,7 @@ def _mixture(
 def constant_law(
     raw: float, rate: float, rounds: int, noise_sd: float, weight: float, dispersion: float
 ) -> tuple[float, float, float]:
-    """The constant as it came, the same at convergence, and its variance."""
+    """The raw constant, the constant at convergence, and its variance."""
     left = (1.0 - rate) ** rounds
     kept = (rate / (2.0 - rate)) * (1.0 - left**2)
     variance = kept * (noise_sd / weight) ** 2 + dispersion / weight
@@ -318,7 +316,7 @@ def constant_law(
 
 
 def assemble(constant: tuple[float, float], shapes: Sequence[tuple[Vector, Matrix]]) -> Fitted:
-    """(constant, shapes) of one arm, taken to be independent between axes."""
+    """(constant, shapes) of one arm, assumed independent between axes."""
     mean = np.concatenate([[constant[0]], *(m for m, _ in shapes)])
     return Fitted(
         mean, np.asarray(block_diag(np.full((1, 1), constant[1]), *(c for _, c in shapes)))
@@ -346,22 +344,22 @@ def assemble_arms(
 
 
 EFFECT_SPREAD, LEFT_SPREAD = 1.0, 0.25
-"""Public prior sds of the effect over covariates, and of what a first additive effect leaves,
-against the outcome's residual sd."""
+"""Public prior sds, relative to the outcome's residual sd: of the effect over covariates, and of
+the part that a first additive effect misses."""
 
 PULL = 1.0
-"""Sd of the prior sd's logarithm around its public value, at which sparse data leave it."""
+"""Sd of the log of the prior sd around its public value, where it stays if data are sparse."""
 
 _RIDGES = np.geomspace(1e-6, 1.0, 49)
-"""Tried as shares of the summed curvature of all rows."""
+"""Candidate ridges, as shares of the summed curvature of all rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class KernelPrior:
-    """The weights that a regression with ridge lambda finds, in directions of the population.
+    """Distribution of a ridge regression's weights, in directions of the population.
 
-    With w ~ N(0, s^2 I) and total curvature a_j along direction j, the exact weights are
-    b_j w_j + N(0, sigma^2 a_j / (a_j + lambda)^2), b_j = a_j / (a_j + lambda).
+    The ridge is lambda. With w ~ N(0, s^2 I) and total curvature a_j along direction j, the exact
+    weights are b_j w_j + N(0, sigma^2 a_j / (a_j + lambda)^2), b_j = a_j / (a_j + lambda).
 
     Attributes
     ----------
@@ -383,7 +381,7 @@ class KernelPrior:
     def of(
         cls, features: Fourier, rows: Rows, mass: float, residual: float, spread: float
     ) -> KernelPrior:
-        """Of the synthetic population `rows`; `spread` in residual standard deviations."""
+        """The prior for the synthetic population `rows`; `spread` is in residual sds."""
         phi = rows.phi(features)
         values, vectors = np.linalg.eigh(phi.T @ phi / len(phi))
         residual = max(residual, 1e-12)
@@ -412,13 +410,13 @@ class KernelPrior:
         return np.asarray(0.5 * (cov + cov.T))
 
     def best_ridge(self, noise_sd: Callable[[float], float]) -> float:
-        """lambda of least expected error over the population, given the noise it brings."""
+        """lambda of least expected error over the population, given the noise at each lambda."""
         grid = max(self.mass, 1.0) * _RIDGES
         loss = [self.values @ self.risk(ridge, noise_sd(ridge)) for ridge in grid.tolist()]
         return float(grid[int(np.argmin(loss))])
 
     def fitted(self, weights: Vector, ridge: float, noise_sd: float) -> KernelPrior:
-        """The same with s^2 by marginal likelihood of noisy weights, near its public value."""
+        """This prior with s^2 by marginal likelihood of noisy weights, near its public value."""
         seen = (self.vectors.T @ weights) ** 2
         b, sampling = self._shrunken(ridge)
         steps = np.linspace(-3.0, 3.0, 61)
