@@ -218,7 +218,7 @@ def _members(
 
 
 def part_names(plan: Plan) -> list[str]:
-    """Names of the parts of the rows, in the order in which the stages use them."""
+    """Names of the parts of the rows, in the order used by the stages."""
     named = [part for part in dict.fromkeys(s.part for s in plan.stages) if part != "all"]
     return ["nuisance", *named] if named == ["effect"] else named
 

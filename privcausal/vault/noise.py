@@ -62,7 +62,10 @@ class NoiseSource(Protocol):
         """Entropy for splits of the rows. It is independent of the data and not used for noise."""
 
     def coins(self, size: int, rate: float) -> Mask:
-        """One random bit for each of `size` rows, true with probability at most `rate` in (0, 1]."""
+        """One random bit for each of `size` rows, true with probability at most `rate`.
+
+        `rate` is in (0, 1].
+        """
 
 
 class OperatingSystem:
