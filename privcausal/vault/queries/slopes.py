@@ -65,7 +65,7 @@ class SlopeScores:
         else:
             e /= np.maximum(combine(e, np.ones(e.shape[1])), 1.0)[:, None]
             left = (batch.t[:, None] == np.arange(1, len(self.centre) + 1)) - e
-        # The order is fixed, because a row must get the same bits in every block.
+        # The order is fixed, so that a row gets the same bits in every block.
         rest = batch.y[:, None] - _by_fold(self.etas, batch) - combine(left, self.centre)[:, None]
         return left, left * rest
 
@@ -122,7 +122,7 @@ def _by_fold(folds: tuple[Functions, ...], batch: Batch) -> Matrix:
 
 
 BETA2 = 0.5
-"""Squared weight of either product in the norm. It adds about a fifth to the noise of the scores."""
+"""Squared weight of either product in the norm. It adds a fifth to the noise of the scores."""
 
 
 @dataclass(frozen=True, eq=False)

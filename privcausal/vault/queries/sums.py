@@ -22,9 +22,9 @@ from privcausal.vault.transforms import ScoreVector, Transform
 
 # Queries as lists of blocks. They share sensitivity rules, and each rule is proven once.
 #
-# A row's vector consists of blocks, and a query states the bounds of each block. `BlockSums` derives
-# the coordinates, weights, sensitivity, exact sum, and layout of a release. `HistogramQuery` has the
-# rule for histograms.
+# A row's vector consists of blocks, and a query states the bounds of each block. `BlockSums`
+# derives the coordinates, weights, sensitivity, exact sum, and layout of a release.
+# `HistogramQuery` has the rule for histograms.
 
 UNIT = float(1 << ONE_FACTOR)
 
@@ -35,8 +35,8 @@ class HistogramQuery(Query):
     Privacy
     -------
     A row's cell depends only on that row. A row adds one to at most one cell of each of d
-    histograms. An incomplete row adds nothing. Therefore adding a row changes the joint vector by
-    at most sqrt(d) in l2, and replacing a row changes it by at most sqrt(2 d).
+    histograms. A row that is not counted adds nothing. Therefore adding a row changes the joint
+    vector by at most sqrt(d) in l2, and replacing a row changes it by at most sqrt(2 d).
     """
 
     @property
@@ -64,7 +64,7 @@ class QueryBlock:
         Largest squared norm of a row's entries.
     replaced : float, optional
         Largest squared distance between two complete rows' entries. None means that their inner
-        product is never negative, so the distance is twice `added`.
+        product is never negative, which bounds the squared distance by twice `added`.
     weight : float
         Squared weight of the entries in the norm of the whole vector.
     unit : float or array
@@ -164,7 +164,7 @@ class BlockSums(Mechanism):
 
     @property
     def natural(self) -> Vector:
-        """Natural units of a row's numbers where these are 1."""
+        """Natural units per unit of each number in a row's vector."""
         return np.concatenate([np.broadcast_to(b.unit, b.entries).ravel() for b in self.blocks])
 
     @property
@@ -220,7 +220,7 @@ def cut_share(values: Vector, bound: float, least: float) -> Vector:
 
 
 Columns = Callable[[float], Iterator[Vector]]
-"""Map a scale to the scaled coordinates of the rows' vectors. Each array is valid until the next."""
+"""Map a scale to the scaled coordinates of the rows' vectors. Each is valid until the next."""
 
 
 def grid_sum(
@@ -428,9 +428,9 @@ class ScoreSums(BlockSums):
 
 @dataclass(frozen=True, eq=False)
 class VectorScores(BlockSums):
-    """Sum of x v over complete rows. x is a score over its clipping threshold, v a feature vector.
+    """Sum of x v over complete rows, for a score x and a feature vector v.
 
-    x is in [-1, 1].
+    x is the score divided by its clipping threshold, in [-1, 1].
 
     Privacy
     -------
