@@ -185,10 +185,7 @@ def _on_spark(rows: Spark, how: Changes) -> Spark:
 
 
 MOST_ROWS = 1 << 30
-"""Largest number of rows whose noisy sums fit into int64. A row adds at most 2^32 to a coordinate.
-
-Larger tables are refused.
-"""
+"""int64 holds noisy sums of this many rows, because a row adds at most 2^32 to a coordinate."""
 
 BASES_OF_SUMS = ("gam", "linear", "none")
 """Bases that need only sums over the rows. The learners of cells and arms use "none"."""
@@ -350,8 +347,8 @@ def _check_base(rows: memory.RowSource, plan: Plan) -> None:
 def _check_size(rows: memory.RowSource, plan: Plan) -> None:
     """Check the number of rows: at least one, not too many, and enough for a published mechanism.
 
-    Error messages may state the number only if it is public. Otherwise no check is made: an empty
-    table is a valid table, and sums are clipped to the range of 64 bits.
+    Error messages may state the number only if it is public. Otherwise the number is not checked.
+    An empty table is then a valid table, and sums are clipped to the range of 64 bits.
     """
     if plan.request.trust.neighbors != "substitute":
         if plan.least_rows:

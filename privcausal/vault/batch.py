@@ -91,7 +91,7 @@ class Batch(Opaque):
             self.y[~complete] = domain.mid
 
         def placed(name: str) -> Vector:
-            """Values, or where they are in the range of a number."""
+            """Values, or the position of a number in its range."""
             values, domain = np.asarray(clean[name][0], np.float64), layout.schema[name]
             return (values - domain.lo) / domain.width if isinstance(domain, Interval) else values
 
@@ -256,9 +256,9 @@ def dealt(
 
     The random bits are independent and identically distributed. Therefore a unit that replaces
     another may receive its random bits. When one unit is removed, the remaining rows may keep
-    theirs. The output distribution is then the same mixture over random bits for both tables. Such
-    mixtures are no easier to distinguish than their worst component. For fixed random bits,
-    neighbors differ in one part only.
+    theirs. For both tables, the output distribution is then a mixture with the same weights over
+    the random bits. The two mixtures are no easier to distinguish than their worst pair of
+    components. For fixed random bits, neighbors differ in one part only.
     """
     cut = np.cumsum(np.asarray(shares, float)) / sum(shares)
     if units is not None:

@@ -56,7 +56,8 @@ class Query(ABC):
       weights, and sensitivity do not depend on the rows.
     - It is total: every table has an answer, including the empty table. No value in a row raises an
       error.
-    - It adds up the rows, and maps each row by itself. Otherwise its docstring proves more.
+    - It maps each row separately and adds the results. Otherwise its docstring contains a further
+      proof.
     - Its sensitivity is the sensitivity of the whole numbers that are released, after rounding.
       Lowering the sensitivity requires a new proof.
     - It adds no noise. Its answer is released only through `Exit.release`.
@@ -244,7 +245,7 @@ class Exit:
         return self.plan.request.trust.neighbors
 
     def noisy(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
-        """Add noise to private integers. Every release passes through this method."""
+        """Add noise to private integers. They are released only with noise from this method."""
         draw = self.source.laplace if query.law == "laplace" else self.source.gaussian
         return draw(exact, query)
 

@@ -135,9 +135,9 @@ class Passes(Opaque):
     # -- which rows --------------------------------------------------------------------------
 
     def _assign(self) -> tuple[Mask, Integers]:
-        """Mask of kept rows (at most max_rows per unit) and their parts; empty if stored elsewhere.
+        """Mask of kept rows and their parts. Both are empty if DuckDB or Spark stores them.
 
-        DuckDB or Spark store them if the rows are stored there.
+        Each unit keeps at most max_rows rows.
         """
         trust, rows = self._plan.request.trust, self._rows
         if isinstance(rows, Stored) and trust.unit is not None:  # DuckDB keeps them.

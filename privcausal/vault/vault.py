@@ -253,7 +253,7 @@ class Vault(Opaque):
     # -- answers by kind of query ------------------------------------------------------------
 
     def _selected(self, stage: Stage, selection: LabelSelection) -> Release:
-        """Labels of an undeclared text column whose noisy counts pass the threshold, sorted."""
+        """Sorted labels of an undeclared text column whose noisy counts pass the threshold."""
         labels, counts = self._passes.tally(selection.column)
         # Use only labels of rows that are kept. A unit may have any number of labels in its other
         # rows, but delta covers at most max_rows labels.

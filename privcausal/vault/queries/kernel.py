@@ -70,15 +70,16 @@ class KernelRegression(Solution):
     -------
     F is lambda-strongly convex. Let F' be the objective of a neighbor with row z' instead of row z.
     Let w* and w'* be the minimizers. Then grad F'(w*) = grad f_z'(w*) - grad f_z(w*). Strong
-    convexity gives ||w'* - w*|| <= ||grad F'(w*)|| / lambda <= 2 L / lambda. The bound is L /
-    lambda for a row that is added, removed, or incomplete in one table, because it adds zero to F
-    there. (This is Lemma 1 of the paper, with the right power of K(x, x), which is 1 here.)
+    convexity gives ||w'* - w*|| <= ||grad F'(w*)|| / lambda <= 2 L / lambda. The bound is
+    L / lambda for a row that is added, removed, or incomplete in one table, because it adds zero to
+    F there. (This is Lemma 1 of the paper, with the right power of K(x, x), which is 1 here.)
 
     *Huber*: grad f(w) = clip(a phi'w - t, -L, L) phi, and ||phi|| = 1.
 
     *Squared*: grad f(w*) = (a phi'w* - t) phi. The argument needs only a bound at w*. Let `reach`
-    be a bound on |t_i| / sqrt(a_i). Then (lambda / 2) ||w*||^2 <= F(0) <= n reach^2 / 2, so ||w*||
-    <= B = reach sqrt(n / lambda) and L = A B + `cut`, with n a public bound on the number of rows.
+    be a bound on |t_i| / sqrt(a_i). Then (lambda / 2) ||w*||^2 <= F(0) <= n reach^2 / 2, so
+    ||w*|| <= B = reach sqrt(n / lambda) and L = A B + `cut`, with n a public bound on the number of
+    rows.
 
     *The solver* returns w with ||grad F(w)|| <= eta, hence within eta / lambda of w*. For both
     tables together, this adds 2 eta / lambda. Let u = 2^-53. With n rows, the computed gradient has
@@ -86,21 +87,21 @@ class KernelRegression(Solution):
 
     - Its sum: at most n u (BLOCK + n / BLOCK) L, about 10^-6 L for a million rows.
     - Its residuals a phi'w - t. Since ||phi|| = 1, |fl(phi'w) - phi'w| <= p u ||w|| in any order of
-      the sum (Higham 2002, Eq. 3.5). As a rule it is about sqrt(p) u ||w||. Also ||w|| <= n L /
-      lambda, because lambda w* is minus a sum of n gradients, each no longer than L. The factor a,
-      the difference, and the clipping add at most 2 u (A ||w|| + L). Over all rows, this error is R
-      L with R = 2 (p + 4) A u n^2 / lambda.
+      the sum (Higham 2002, Eq. 3.5). As a rule it is about sqrt(p) u ||w||. Also ||w|| <= n
+      L / lambda, because lambda w* is minus a sum of n gradients, each no longer than L. The factor
+      a, the difference, and the clipping add at most 2 u (A ||w|| + L). Over all rows, this error
+      is R L, with R = 2 (p + 4) A u n^2 / lambda.
 
     Let T = `SOLVER_TOLERANCE`. A computed gradient below (T / 2 + R) L is attainable in floats. It
     implies that the true gradient is shorter than eta = (T + 2 R) L, where the other T / 2 covers
     the error of the sum. The method is Algorithm 1 of Taylor and Drori (2023), started at zero. Its
     number of steps is fixed by the public n, A, and lambda (`schedule`). F is lambda-strongly
     convex and S-smooth with S = A n + lambda. By their Theorem 3, after N steps ||w_N - w*||^2 <=
-    ||w*||^2 / (1 + A_N lambda / S), for all possible rows. Then ||w*|| <= n L / lambda and ||grad
-    F(w_N)|| <= S ||w_N - w*|| give half of the T / 2. The gradient's length is checked once, at the
-    end. If the arithmetic does not follow IEEE 754, the fit stops and does not release anything.
-    Incomplete rows have a = t = 0 and are kept, so that the work does not depend on their number.
-    All divisors are at least lambda, and lambda below `RIDGE_FLOOR` is refused.
+    ||w*||^2 / (1 + A_N lambda / S), for all possible rows. Then ||w*|| <= n L / lambda and
+    ||grad F(w_N)|| <= S ||w_N - w*|| give half of the T / 2. The gradient's length is checked once,
+    at the end. If the arithmetic does not follow IEEE 754, the fit stops and does not release
+    anything. Incomplete rows have a = t = 0 and are kept, so that the work does not depend on their
+    number. All divisors are at least lambda, and lambda below `RIDGE_FLOOR` is refused.
 
     *The grid*: weights are rounded to multiples of a unit h (`units`), which changes each table's
     weights by at most sqrt(p) h / 2. Therefore the integers change by at most Delta / h + sqrt(p),
@@ -209,8 +210,8 @@ class KernelAnswers(KernelRegression):
     Answers Z w change by at most ||Z||_op times the change of w, in l2. (Noise xi on w would give
     noise Z xi at the points. Independent noise of this size is never smaller than Z xi. It is
     equally small if the points are orthogonal in the RKHS, as a single point is. To hide all Z u,
-    ||u|| <= Delta, at the cost of Delta / sigma, the noise needs a covariance of at least sigma^2 Z
-    Z', which Z xi has.)
+    ||u|| <= Delta, at the cost of Delta / sigma, the noise needs a covariance of at least
+    sigma^2 Z Z', which Z xi has.)
     """
 
     points: Matrix = field(default_factory=lambda: np.zeros((0, 0)))

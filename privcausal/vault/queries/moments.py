@@ -336,7 +336,7 @@ class PolynomialSums(Mechanism):
         return np.full(2 * self._entries, 1.0 / self._scale)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
-        return self.l1_sensitivity(neighbors)  # an l2 norm is at most the l1 norm
+        return self.l1_sensitivity(neighbors)  # An l2 norm is at most the l1 norm.
 
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
         a = self.polynomials.bound

@@ -119,11 +119,11 @@ class BlockSums(Mechanism):
     Privacy
     -------
     Block b has the weight w_b. A subclass proves two bounds for each block: a row has norm at most
-    A_b there, and two complete rows differ by at most R_b. All other rows add nothing. Blocks are
-    different coordinates, so squares add up. Adding a row, or replacing it by one that adds
-    nothing, changes the sums by at most A, A^2 = sum of w_b^2 A_b^2. Replacing a complete row by
-    another changes them by at most R, R^2 = sum of w_b^2 R_b^2. Substitution covers both cases, so
-    its bound is the larger of A and R.
+    A_b there, and two complete rows differ by at most R_b. All other rows add zero. Blocks are
+    different coordinates, so squares add up. Adding a row, or replacing it by one that adds zero,
+    changes the sums by at most A, A^2 = sum of w_b^2 A_b^2. Replacing a complete row by another
+    changes them by at most R, R^2 = sum of w_b^2 R_b^2. Substitution covers both cases, so its
+    bound is the larger of A and R.
 
     In some blocks, the inner product of any two rows' entries is never negative. Examples are
     nonnegative numbers and positive semidefinite matrices. There |v - v'|^2 <= |v|^2 + |v'|^2, so
@@ -133,7 +133,7 @@ class BlockSums(Mechanism):
     of different arms share no coordinates, so they differ by at most sqrt(2) A.
 
     `sum_scale` shows that whole numbers on the grid stay within these bounds. `grid_sum` checks
-    each row's norm. Otherwise the query checks the factors of the row's vector.
+    each row's norm, unless the query checks the factors of the row's vector.
     """
 
     arms: ClassVar[int] = 1
@@ -229,8 +229,8 @@ def grid_sum(
     """Exact integer sum of `counted` rows whose weighted norm is at most `norm`.
 
     A row whose integers fail the norm check (a fault) counts as zero. A mechanism that has checked
-    the factors of its products passes the rows that passed as `fine`. By `sum_scale`, a row whose
-    norm is at most `norm` before rounding passes the check, so its products need no check.
+    the factors of its products passes a mask of the accepted rows as `fine`. By `sum_scale`, a row
+    whose norm is at most `norm` before rounding passes the check, so its products need no check.
 
     Sums of floats are exact here. No entry is above 2^30 norm / weight. With blocks of 2^15 rows,
     sums stay below 2^53 for a norm of up to 200 times a weight.
