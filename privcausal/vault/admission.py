@@ -260,10 +260,10 @@ def check_columns(header: Header, names: Sequence[str]) -> None:
 
 
 def check_types(header: Header, request: Request) -> None:
-    """Check that columns with numeric bounds are numeric. Data types are public, so errors may name
-    them.
+    """Check that columns with numeric bounds are numeric, and that units stay distinct.
 
-    Also check that the type of the unit's column keeps distinct values distinct.
+    Data types are public, so errors may name them. The type of the unit's column must keep distinct
+    values distinct.
     """
     if request.trust.unit in header.inexact:
         raise DataError(
@@ -375,8 +375,9 @@ def _check_size(rows: memory.RowSource, plan: Plan) -> None:
 
 
 def _check_parts(size: int | None, plan: Plan) -> None:
-    """Check that each part has as many rows, or units, as the plan needs, if their number is
-    public.
+    """Check that each part has as many rows, or units, as the plan needs.
+
+    The check requires a public number of rows or units.
     """
     least = min(part_shares(plan)) * (size or 0)
     if size is not None and least < plan.least_part:

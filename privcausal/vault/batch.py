@@ -47,8 +47,7 @@ class RawBatch(Opaque):
 
 
 class Batch(Opaque):
-    """Rows ready for row maps. All values are defined for every row; `complete` marks complete
-    rows.
+    """Rows ready for row maps. All values are defined for every row.
 
     Attributes
     ----------

@@ -30,7 +30,10 @@ ONE_FACTOR = 30
 """Bits in sums of single numbers."""
 
 SAFETY = 1.0 + 2.0**-40
-"""Every noise scale is multiplied by this factor, far more than the float rounding in the scale."""
+"""Every noise scale is multiplied by this factor, to cover the float rounding in the scale.
+
+The increase is far larger than the rounding.
+"""
 
 UNKNOWN = float("nan")
 """Marks a sensitivity or noise scale that is not reported or not yet known."""
@@ -64,8 +67,8 @@ class Query(ABC):
 
     Subclasses state `sensitivity` and prove it in their docstring under ``Privacy``. The noise on
     coordinate j has sd sigma / weights[j]. The discrete Gaussian loses at most d_j^2 / (2 sd_j^2)
-    on coordinate j. Therefore the release is rho-zCDP with rho = ||weights * d||^2 / (2 sigma^2) <=
-    sensitivity^2 / (2 sigma^2).
+    on coordinate j. Therefore the release is rho-zCDP with rho = ||weights * d||^2 / (2 sigma^2)
+    <= sensitivity^2 / (2 sigma^2).
     """
 
     name: str = "discrete Gaussian"
@@ -113,10 +116,10 @@ class Mechanism(Query):
     def counted(
         self, layout: Layout, labels: frozenset[str], ask: Callable[[str], Integers | None]
     ) -> Integers | None:
-        """The bit-identical sums, computed by SQL over the table `data`. None if SQL cannot compute
-        them.
+        """The bit-identical sums, computed by SQL over the table `data`.
 
-        `labels` are the columns read as text. `ask` returns the rows of an SQL query, or None.
+        `labels` are the columns read as text. `ask` returns the rows of an SQL query, or None. The
+        method returns None if SQL cannot compute the sums.
         """
         return None
 
@@ -233,9 +236,7 @@ class ExactSum(Opaque):
 
 @dataclass(frozen=True, eq=False)
 class Exit:
-    """Add noise according to the plan's costs, and describe each release by a charge. Holds no
-    rows.
-    """
+    """Noise according to the plan's costs, and a charge for each release. Holds no rows."""
 
     plan: Plan
     source: noise.NoiseSource

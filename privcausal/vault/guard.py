@@ -58,10 +58,10 @@ def shielded(step: Callable[[], Any], words: str) -> Any:
 
 
 def opening(step: Callable[P, R]) -> Callable[P, R]:
-    """Guard a step on names, types, and files, before any row is read. Our own errors keep their
-    text.
+    """Guard a step on names, types, and files, before any row is read.
 
-    Errors of other libraries might quote a value, so they get a constant message.
+    Our own errors keep their text. Errors of other libraries might quote a value, so they get a
+    constant message.
     """
     return _guard(np.errstate(all="ignore")(step), PrivcausalError)
 

@@ -1,4 +1,4 @@
-"""Noise source: OpenDP's exact samplers, seeded by the operating system's entropy.
+"""Noise source: OpenDP's exact samplers, fed by the operating system's entropy.
 
 Random bits that choose the rows of a noisy step must be as secret as the noise. They come from the
 operating system too. Tests may use another source (`privcausal.testing`). Its `real` is False, and
@@ -87,8 +87,7 @@ class OperatingSystem:
         return int.from_bytes(os.urandom(16), "little")
 
     def coins(self, size: int, rate: float) -> Mask:
-        """True if a row's own 64 bits are below floor(2^64 rate), so the probability is at most
-        `rate`.
+        """True if a row's own 64 bits are below floor(2^64 rate), never more often than `rate`.
 
         For speed, seven of the eight bytes are drawn only if the first byte does not decide.
         """

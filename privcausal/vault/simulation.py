@@ -74,9 +74,7 @@ class Typical:
 
 
 def _signs(query: int, size: int) -> Vector:
-    """A fixed, random-looking pattern of +-1, shape (size,), from fractional parts with k^2
-    sqrt(2).
-    """
+    """A fixed, random-looking pattern of +-1, shape (size,): fractional parts of k^2 sqrt(2)."""
     k = np.arange(1.0, size + 1) + 1000.0 * query
     return np.where((k * np.sqrt(5.0) / 2 + k**2 * np.sqrt(2.0)) % 1.0 < 0.5, -1.0, 1.0)
 
@@ -148,8 +146,9 @@ def _coded(one: Any, domain: Domain | None) -> Any:
 
 
 def _index(places: Mapping[str, Vector]) -> Vector:
-    """An index with mean zero and variance one. All covariates have equal weights, alternately +
-    and -.
+    """An index with mean zero and variance one.
+
+    All covariates have equal weights, with alternating signs.
     """
     total = np.zeros(LATTICE)
     for k, uniform in enumerate(places.values()):

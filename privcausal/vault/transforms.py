@@ -73,7 +73,7 @@ class Received:
 
 @dataclass(frozen=True)
 class TreatmentResidual:
-    """T - e(x), clipped to |.| <= 1 - clip. Clipping has no effect if T is 0 or 1."""
+    """T - e(x), clipped to |.| <= 1 - clip. If T is 0 or 1, |T - e(x)| is no larger."""
 
     e: functions.Function
     clip: float
@@ -190,8 +190,8 @@ class ResidualProduct:
     """(T - e) (Y - eta - (T - e) centre), or (T - e) (Y - eta) without a centre.
 
     Nie and Wager (2021), Eq. 4: their pseudo-outcome (Y - eta) / (T - e), minus the centre, times
-    its weight (T - e)^2. `centre_bound` is the largest |centre|. Since |T - e| <= 1 - clip and |Y -
-    eta| <= R, |.| <= (1 - clip) (R + (1 - clip) centre_bound).
+    its weight (T - e)^2. `centre_bound` is the largest |centre|. Since |T - e| <= 1 - clip and
+    |Y - eta| <= R, |.| <= (1 - clip) (R + (1 - clip) centre_bound).
     """
 
     e: functions.Function
@@ -343,8 +343,8 @@ class MassBalance:
     """(T - e)^2 / (e (1 - e)), the slope of the AIPW score in a shift of the effect.
 
     If the arm means change by (t - e) kappa, psi changes by kappa (1 - balance). The mean of the
-    balance is 1 if e is correct. The balance lies between 0 and (1 - c)/c, since e lies in [c, 1 -
-    c].
+    balance is 1 if e is correct. The balance lies between 0 and (1 - c)/c, since e lies in
+    [c, 1 - c].
     """
 
     e: functions.Function

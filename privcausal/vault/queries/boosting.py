@@ -182,8 +182,9 @@ class Boosting(BoostedRegression):
         add_noise: Callable[[Integers], Vector],
         told: Callable[[float], None],
     ) -> Vector:
-        """Noisy sums of all rounds, shape (rounds * width,). Each is released before the next
-        starts.
+        """Noisy sums of all rounds, shape (rounds * width,).
+
+        Each round's sums are released before the next round starts.
         """
         rows = [self.prepare(batch) for batch in batches]
         answers = []
@@ -304,9 +305,7 @@ class Boosting(BoostedRegression):
 
     @property
     def constant_rate(self) -> float:
-        """Step length of the constant. It exceeds `rate`, because the rounds must find the
-        constant.
-        """
+        """Step length of the constant. It exceeds `rate`: the rounds must find the constant."""
         return min(3.0 * self.rate, 0.5)
 
 

@@ -293,9 +293,7 @@ class KernelProblem(Opaque):
         return total
 
     def minimum(self, smooth: float, steps: Sequence[Step]) -> Vector:
-        """Result of `steps` from zero; `smooth` is S. The number of steps does not depend on any
-        row.
-        """
+        """Result of `steps` from zero; `smooth` is S. Their number does not depend on any row."""
         x = z = np.zeros(self.features.size)
         q = self.ridge / smooth
         for mix, length in steps:

@@ -262,9 +262,7 @@ class Marginals(HistogramQuery, Mechanism):
 
 
 def bins(schema: Schema, name: str, parts: int = BINS) -> int:
-    """Number of cells of a variable's histogram. For levels, the last cell is for undeclared
-    labels.
-    """
+    """Number of cells of a variable's histogram. For levels, the last is for undeclared labels."""
     domain = schema[name]
     if isinstance(domain, Interval):
         return parts

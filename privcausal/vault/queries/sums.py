@@ -472,12 +472,12 @@ class ScoreSquares(BlockSums):
 
     Privacy
     -------
-    ||x x'||_F = ||x||^2 <= 1. Therefore x x' (1, g) has squared norm at most 1 + ||g||^2, and x^2 a
-    a' at most ||a||^4. Any two rows have nonnegative inner products: the inner product of x x' and
-    y y' is (x'y)^2, and all other factors are nonnegative or positive semidefinite. One number x^2
-    in [0, 1], without groups or meat, changes by at most 1. (Let m = ||g||^2, without meat. The
-    distance between (s, s g) and (s', s' g') is convex in s and s'. It is largest at their ends:
-    sqrt(max(1 + m, 2 m)). The stated bound is never below this value.)
+    ||x x'||_F = ||x||^2 <= 1. Therefore x x' (1, g) has squared norm at most 1 + ||g||^2, and
+    x^2 a a' at most ||a||^4. Any two rows have nonnegative inner products: the inner product of x
+    x' and y y' is (x'y)^2, and all other factors are nonnegative or positive semidefinite. One
+    number x^2 in [0, 1], without groups or meat, changes by at most 1. (Let m = ||g||^2, without
+    meat. The distance between (s, s g) and (s', s' g') is convex in s and s'. It is largest at
+    their ends: sqrt(max(1 + m, 2 m)). The stated bound is never below this value.)
     """
 
     scores: Scores
@@ -592,8 +592,7 @@ twice that value.
 
 @dataclass(frozen=True, eq=False)
 class ArmSums(Mechanism):
-    """Sums of x, of 1, and (with `squares`) of x^2 by arm, over all rows of the arm and in each
-    group.
+    """Sums of x, of 1, and (with `squares`) of x^2 by arm, in total and in each group.
 
     x is the position of Y in the public clipping interval of the row's arm. It is -1 at or below
     the lower end, and 1 at or above the upper end.
@@ -605,14 +604,14 @@ class ArmSums(Mechanism):
     of each of its groups there. v has squared norm at most S = 1 + beta^2 + gamma^2. In total, the
     row adds squared norm at most (1 + m) S. This is the bound for adding a row.
 
-    Replacement by a row of the other arm changes other entries: at most 2 (1 + m) S. Now consider
-    replacement by a row of the same arm that shares k groups. In 1 + k places, v changes to v', and
-    its count stays the same. In up to 2 (m - k) other places, v or v' appears or disappears. With d
-    = |x - x'| and |x + x'| <= 2 - d, |v - v'|^2 <= d^2 (1 + gamma^2 (2 - d)^2) <= 4, because
-    gamma^2 d^2 (2 - d) <= 32/27 < 2 + d. In total, the change is at most 4 (1 + k) + 2 (m - k) S.
-    Therefore replacing a row changes the sums by at most Delta, Delta^2 = (1 + m) max(4, 2 S).
-    Counts and squares are free while beta^2 + gamma^2 <= 1. `BlockSums` would add changes that
-    cannot occur together, so this proof bounds x and x^2 jointly.
+    Replacement by a row of the other arm changes other entries, by at most 2 (1 + m) S in squared
+    norm. Now consider replacement by a row of the same arm that shares k groups. In 1 + k places, v
+    changes to v', and its count stays the same. In up to 2 (m - k) other places, v or v' appears or
+    disappears. With d = |x - x'| and |x + x'| <= 2 - d, |v - v'|^2 <= d^2 (1 + gamma^2 (2 - d)^2)
+    <= 4, because gamma^2 d^2 (2 - d) <= 32/27 < 2 + d. In total, the squared change is at most 4
+    (1 + k) + 2 (m - k) S. Therefore replacing a row changes the sums by at most Delta, Delta^2 =
+    (1 + m) max(4, 2 S). Counts and squares are free while beta^2 + gamma^2 <= 1. `BlockSums` would
+    add changes that cannot occur together, so this proof bounds x and x^2 jointly.
     """
 
     windows: tuple[Interval, Interval]
